@@ -1,0 +1,3 @@
+"""Room cli."""
+def main() -> int:
+    return 0

@@ -1,0 +1,129 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tuccl {
+
+enum class Buffer : std::uint8_t { kInput, kOutput, kScratch };
+enum class Op : std::uint8_t { kSend, kRecv, kRcs, kRrs, kRrc, kRrcs, kCopy, kReduce, kNop };
+enum class Protocol : std::uint8_t { kSimple, kLL, kLL128 };
+enum class Dialect : std::uint8_t { kExecutor, kRccl, kFork };
+enum class Collective : std::uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kAllToAll,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+};
+
+constexpr bool receives(Op op) {
+  return op == Op::kRecv || op == Op::kRcs || op == Op::kRrs || op == Op::kRrc || op == Op::kRrcs;
+}
+constexpr bool sends(Op op) {
+  return op == Op::kSend || op == Op::kRcs || op == Op::kRrs || op == Op::kRrcs;
+}
+constexpr bool reduces(Op op) {
+  return op == Op::kRrs || op == Op::kRrc || op == Op::kRrcs || op == Op::kReduce;
+}
+
+/// One step of a thread block. Offsets and `count` are in chunks; a chunk is
+/// 1/`nchunks` of the whole buffer. `dep_tb`, `dep_step` are -1 for none.
+struct Step {
+  Op op = Op::kNop;
+  Buffer src_buffer = Buffer::kInput;
+  int src_offset = -1;
+  Buffer dst_buffer = Buffer::kOutput;
+  int dst_offset = -1;
+  int count = 0;
+  int dep_tb = -1;
+  int dep_step = -1;
+  bool has_dep = false;
+  int number = -1;  ///< The `s` attribute; -1 means "its position".
+  int line = 0;     ///< Line of the file it was read from, 0 if it was not.
+
+  bool operator==(const Step&) const = default;
+};
+
+/// A thread block: at most one send peer, one receive peer, one channel.
+struct ThreadBlock {
+  int id = 0;
+  int send_peer = -1;
+  int recv_peer = -1;
+  int channel = 0;
+  std::vector<Step> steps;
+  int line = 0;
+
+  bool operator==(const ThreadBlock&) const = default;
+};
+
+struct Gpu {
+  int id = 0;
+  int input_chunks = 0;
+  int output_chunks = 0;
+  int scratch_chunks = 0;
+  std::vector<ThreadBlock> threadblocks;
+  int line = 0;
+
+  bool operator==(const Gpu&) const = default;
+};
+
+/// An MSCCL program: what the XML says, and nothing else.
+///
+/// `min_bytes` and `max_bytes` hold as printed; both unset (nullopt) where the
+/// file has none. `max_bytes` is inclusive for `executor` and `rccl` (0 means no
+/// limit), exclusive for `fork`.
+struct Program {
+  std::string name;
+  Collective collective = Collective::kAllReduce;
+  Protocol protocol = Protocol::kSimple;
+  int ngpus = 0;
+  int nchannels = 0;
+  int nchunks = 0;  ///< `nchunksperloop`: chunks the whole buffer is cut into.
+  bool in_place = false;
+  bool out_of_place = true;
+  std::optional<std::int64_t> min_bytes;
+  std::optional<std::int64_t> max_bytes;
+  int nthreads = 0;  ///< 0: not given. Only `fork` reads it.
+  std::vector<Gpu> gpus;
+  std::string path;  ///< Where it was read from; empty if it was made here.
+
+  bool operator==(const Program&) const = default;
+};
+
+std::string_view to_string(Buffer);      ///< "i" "o" "s"
+std::string_view to_string(Op);          ///< "s" "r" "rcs" ... as in XML
+std::string_view to_string(Protocol);    ///< "Simple" "LL" "LL128"
+std::string_view to_string(Dialect);     ///< "executor" "rccl" "fork"
+std::string_view to_string(Collective);  ///< "allgather" "reduce-scatter" ...
+
+/// Each throws InputError that names the value and lists the legal ones.
+Buffer buffer_from(std::string_view);
+Op op_from(std::string_view);
+Protocol protocol_from(std::string_view);
+Dialect dialect_from(std::string_view);
+Collective collective_from(std::string_view);
+
+/// Chunks of the user's send and receive buffer on `rank` when the whole
+/// buffer has `nchunks` (msccl-runtime 1.2: the size is the big buffer's).
+/// `root` matters to the rooted collectives only.
+struct ChunkCounts {
+  int input = 0;
+  int output = 0;
+};
+ChunkCounts chunk_counts(Collective, int nchunks, int ngpus, int rank, int root);
+
+constexpr bool is_rooted(Collective c) {
+  return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
+         c == Collective::kScatter;
+}
+constexpr bool is_reducing(Collective c) {
+  return c == Collective::kReduceScatter || c == Collective::kAllReduce || c == Collective::kReduce;
+}
+
+}  // namespace tuccl

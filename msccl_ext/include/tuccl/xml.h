@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "tuccl/program.h"
+
+namespace tuccl {
+
+/// Reads MSCCL XML as the runtimes' own reader does (msccl-runtime 1.1), and
+/// refuses what that reader would refuse, crash on or silently misread.
+///
+/// Throws InputError: "PATH:LINE: what, what was expected".
+Program parse_xml(std::string_view text, std::string_view path = "<string>");
+
+/// Writes `program` so that `dialect` loads it without a warning.
+///
+/// Throws InputError where the dialect has no word for something in it.
+std::string to_xml(const Program& program, Dialect dialect);
+
+}  // namespace tuccl

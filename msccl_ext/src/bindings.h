@@ -1,0 +1,10 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace tuccl {
+
+void bind_program(nanobind::module_& m);
+void bind_verify(nanobind::module_& m);
+void bind_sim(nanobind::module_& m);
+
+}  // namespace tuccl

@@ -1,0 +1,97 @@
+#include "tuccl/program.h"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "tuccl/error.h"
+
+namespace tuccl {
+namespace {
+
+template <class Enum>
+using Names = std::span<const std::pair<Enum, std::string_view>>;
+
+constexpr std::array<std::pair<Buffer, std::string_view>, 3> kBuffers{
+    {{Buffer::kInput, "i"}, {Buffer::kOutput, "o"}, {Buffer::kScratch, "s"}}};
+constexpr std::array<std::pair<Op, std::string_view>, 9> kOps{{{Op::kSend, "s"},
+                                                               {Op::kRecv, "r"},
+                                                               {Op::kRcs, "rcs"},
+                                                               {Op::kRrs, "rrs"},
+                                                               {Op::kRrc, "rrc"},
+                                                               {Op::kRrcs, "rrcs"},
+                                                               {Op::kCopy, "cpy"},
+                                                               {Op::kReduce, "re"},
+                                                               {Op::kNop, "nop"}}};
+constexpr std::array<std::pair<Protocol, std::string_view>, 3> kProtocols{
+    {{Protocol::kSimple, "Simple"}, {Protocol::kLL, "LL"}, {Protocol::kLL128, "LL128"}}};
+constexpr std::array<std::pair<Dialect, std::string_view>, 3> kDialects{
+    {{Dialect::kExecutor, "executor"}, {Dialect::kRccl, "rccl"}, {Dialect::kFork, "fork"}}};
+constexpr std::array<std::pair<Collective, std::string_view>, 8> kCollectives{
+    {{Collective::kAllGather, "allgather"},
+     {Collective::kReduceScatter, "reduce-scatter"},
+     {Collective::kAllReduce, "allreduce"},
+     {Collective::kAllToAll, "alltoall"},
+     {Collective::kBroadcast, "broadcast"},
+     {Collective::kReduce, "reduce"},
+     {Collective::kGather, "gather"},
+     {Collective::kScatter, "scatter"}}};
+
+template <class Enum>
+std::string_view name_of(Names<Enum> names, Enum value) {
+  for (const auto& [candidate, name] : names)
+    if (candidate == value) return name;
+  return "?";
+}
+
+template <class Enum>
+Enum parse(Names<Enum> names, std::string_view what, std::string_view text) {
+  std::string legal;
+  for (const auto& [value, name] : names) {
+    if (name == text) return value;
+    legal += legal.empty() ? "" : ", ";
+    legal += name;
+  }
+  throw InputError("unknown " + std::string(what) + " '" + std::string(text.substr(0, 40)) +
+                   "', expected one of: " + legal);
+}
+
+}  // namespace
+
+std::string_view to_string(Buffer v) { return name_of<Buffer>(kBuffers, v); }
+std::string_view to_string(Op v) { return name_of<Op>(kOps, v); }
+std::string_view to_string(Protocol v) { return name_of<Protocol>(kProtocols, v); }
+std::string_view to_string(Dialect v) { return name_of<Dialect>(kDialects, v); }
+std::string_view to_string(Collective v) { return name_of<Collective>(kCollectives, v); }
+
+Buffer buffer_from(std::string_view t) { return parse<Buffer>(kBuffers, "buffer", t); }
+Op op_from(std::string_view t) { return parse<Op>(kOps, "step type", t); }
+Protocol protocol_from(std::string_view t) { return parse<Protocol>(kProtocols, "protocol", t); }
+Dialect dialect_from(std::string_view t) { return parse<Dialect>(kDialects, "dialect", t); }
+Collective collective_from(std::string_view t) {
+  return parse<Collective>(kCollectives, "collective", t);
+}
+
+ChunkCounts chunk_counts(Collective collective, int nchunks, int ngpus, int rank, int root) {
+  const int share = ngpus > 0 ? nchunks / ngpus : 0;
+  switch (collective) {
+    case Collective::kAllGather:
+      return {share, nchunks};
+    case Collective::kReduceScatter:
+      return {nchunks, share};
+    case Collective::kAllReduce:
+    case Collective::kAllToAll:
+      return {nchunks, nchunks};
+    case Collective::kBroadcast:
+      return {rank == root ? nchunks : 0, nchunks};
+    case Collective::kReduce:
+      return {nchunks, rank == root ? nchunks : 0};
+    case Collective::kGather:
+      return {share, rank == root ? nchunks : 0};
+    case Collective::kScatter:
+      return {rank == root ? nchunks : 0, share};
+  }
+  return {};
+}
+
+}  // namespace tuccl

@@ -1,0 +1,15 @@
+#include <nanobind/nanobind.h>
+
+#include "bindings.h"
+#include "tuccl/error.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_native, m) {
+  m.doc() = "The native floor: programs, their verifier and the machines that run them.";
+  auto root = nb::exception<tuccl::Error>(m, "TucclError");
+  nb::exception<tuccl::InputError>(m, "InputError", root.ptr());
+  tuccl::bind_program(m);
+  tuccl::bind_verify(m);
+  tuccl::bind_sim(m);
+}
