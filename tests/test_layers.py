@@ -1,0 +1,39 @@
+"""The rooms form layers; an import may only point to rooms above (design table in ARCHITECTURE.md)."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FLOOR = {"_native", "errors", "units"}
+ROOMS = ["topology", "sketches", "synth", "runtime", "tuning", "eval", "cli"]
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "tuccl":
+            yield from (f"tuccl.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_up_the_table(room: str) -> None:
+    allowed = FLOOR | set(ROOMS[: ROOMS.index(room) + 1])
+    files = sorted((ROOT / room).rglob("*.py"))
+    assert files
+    for path in files:
+        for module in imported(path):
+            top, _, rest = module.partition(".")
+            assert top != "tuccl" or rest.split(".")[0] in allowed, f"{path}: {module}"
+
+
+def test_the_floor_imports_no_room() -> None:
+    for path in (ROOT / "msccl_ext" / "python").rglob("*.py"):
+        for module in imported(path):
+            top, _, rest = module.partition(".")
+            assert top != "tuccl" or rest.split(".")[0] in FLOOR, f"{path}: {module}"
