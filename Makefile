@@ -1,11 +1,55 @@
 # make demo: set up and run the main job.   make test: set up and run every test.
+# make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel.
+export UV_PYTHON_PREFERENCE := only-system
+export UV_PYTHON_DOWNLOADS := never
 UV := $(shell command -v uv || echo build/uv/bin/uv)
 RUN := $(UV) run --no-sync
+PYTHON_FOLDERS := topology sketches synth runtime tuning eval cli tests benchmarks msccl_ext/python
+CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h')
+SANITIZED := build/cpp
+
+demo: setup
+	sh examples/demo.sh build/demo
+
+test: setup cpp
+	ctest --test-dir $(SANITIZED) --output-on-failure --timeout 300
+	$(RUN) pytest -n 2
+
+check: setup
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) clang-format --dry-run --Werror $(CPP_FILES)
+	$(RUN) mypy
+
+format: setup
+	$(RUN) ruff check --fix . && $(RUN) ruff format .
+	$(RUN) clang-format -i $(CPP_FILES)
+
+soak: setup cpp
+	$(RUN) pytest -n 2 -m slow
+
+# Coverage-guided, with Debian's clang; `make test` replays and mutates the same corpus under g++.
+fuzz:
+	cmake -S msccl_ext -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DTUCCL_LIBFUZZER=ON -DTUCCL_SANITIZE=address,undefined
+	cmake --build build/fuzz --target fuzz_program -j 2
+	build/fuzz/fuzz_program -max_total_time=60 -max_len=65536 build/fuzz-corpus msccl_ext/fuzz/corpus
+
+wheel: setup
+	$(UV) build -q --wheel --out-dir dist
 
 setup: | $(UV)
+	@sh scripts/system-packages
 	$(UV) sync -q --all-extras $(if $(wildcard build/editable/live),,--reinstall-package tuccl)
 
+cpp: | $(UV)
+	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
+	cmake --build $(SANITIZED) -j 2
+
 build/uv/bin/uv:
+	@sh scripts/system-packages
 	python3 -m pip install -q --root-user-action=ignore --target build/uv uv
 
-.PHONY: setup
+clean:
+	rm -rf build dist .venv
+
+.PHONY: demo test check format soak fuzz wheel setup cpp clean

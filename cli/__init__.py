@@ -1,3 +1,5 @@
-"""Room cli."""
-def main() -> int:
-    return 0
+"""The ``tuccl`` command: a verb parses, calls one public function and prints."""
+
+from tuccl.cli.main import main
+
+__all__ = ["main"]

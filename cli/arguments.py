@@ -1,0 +1,112 @@
+"""Arguments that several verbs share, and what their texts mean."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuccl._native import Knobs
+from tuccl.errors import InputError
+from tuccl.topology import Topology, load_topology
+from tuccl.units import parse_range, parse_size
+
+__all__ = [
+    "COLLECTIVES",
+    "add_collective",
+    "add_json",
+    "add_knobs",
+    "add_root",
+    "add_sizes",
+    "collectives_of",
+    "knobs_of",
+    "sizes_of",
+    "topology_of",
+]
+
+COLLECTIVES = (
+    "allgather",
+    "reduce-scatter",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+
+
+def add_collective(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
+    """Add ``-c``: one collective, or a list by comma."""
+    what = "collectives, by comma" if many else "collective"
+    parser.add_argument(
+        "-c", "--collective", required=True, metavar="COLL", help=f"{what}: {' '.join(COLLECTIVES)}"
+    )
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """Add ``--root``."""
+    parser.add_argument("--root", type=int, default=0, metavar="R", help="root rank (default 0)")
+
+
+def add_sizes(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add ``-s``: a size or a range."""
+    parser.add_argument(
+        "-s", "--size", required=required, metavar="RANGE", help="size or range: 64M, 1K:1G:x4"
+    )
+
+
+def add_knobs(parser: argparse.ArgumentParser) -> None:
+    """Add the backend knobs."""
+    parser.add_argument("--protocol", metavar="P", help="Simple, LL or LL128")
+    parser.add_argument("--channels", type=int, metavar="N", help="instances of the program")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads per block, 32 to 640")
+    parser.add_argument("--buffer", metavar="SIZE", help="buffer bytes of a connection")
+
+
+def collectives_of(text: str) -> list[str]:
+    """Return the collectives named in ``text``, in order, each once.
+
+    Raises:
+        InputError: one of them is unknown.
+    """
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in COLLECTIVES:
+            raise InputError(f"collective {name[:40]!r}: expected one of {', '.join(COLLECTIVES)}")
+    return names
+
+
+def sizes_of(text: str) -> list[int]:
+    """Return the sizes in bytes that ``text`` names."""
+    return parse_range(text)
+
+
+def knobs_of(args: argparse.Namespace, protocol: str = "Simple", channels: int = 1) -> Knobs:
+    """Return the knobs the arguments ask for; what they leave open is the default.
+
+    Raises:
+        InputError: the knobs cannot be used together; says why.
+    """
+    chosen = args.protocol or protocol
+    knobs = Knobs(
+        chosen,
+        args.channels if args.channels is not None else channels,
+        args.threads if args.threads is not None else 512,
+        parse_size(args.buffer) if args.buffer else None,
+    )
+    if (why := knobs.illegal()) is not None:
+        raise InputError(f"knobs: {why}")
+    return knobs
+
+
+def topology_of(path: str) -> Topology:
+    """Return the topology in the file ``path``.
+
+    Raises:
+        InputError: the file is none; says what it is instead where that can be seen.
+    """
+    return load_topology(path)

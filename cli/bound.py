@@ -1,0 +1,45 @@
+"""``tuccl bound``: the best that any algorithm could do."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuccl.cli.arguments import add_collective, add_json, add_root, collectives_of, topology_of
+from tuccl.cli.output import columns, print_json_lines
+from tuccl.synth import Collective
+from tuccl.synth import bound as bound_of
+
+HELP = "the best that any algorithm could do on a topology, and the cut that limits it"
+EXAMPLE = "tuccl bound ndv2x2.json -c allgather,allreduce"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("topology", metavar="T")
+    add_collective(parser, many=True)
+    add_root(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the bound of each collective."""
+    topology = topology_of(args.topology)
+    rows = []
+    for name in collectives_of(args.collective):
+        bound = bound_of(topology, Collective(name, topology.ranks, args.root))
+        rows.append(
+            {
+                "collective": name,
+                "algbw_bound_gbs": bound.algbw_gbs,
+                "latency_bound_us": bound.latency_us,
+                "bottleneck": bound.bottleneck,
+                "certified": bound.certified,
+            }
+        )
+    if args.json:
+        print_json_lines(rows)
+    else:
+        print(columns(["collective", "algbw GB/s", "latency us", "certified", "bottleneck"],
+                      [[r["collective"], r["algbw_bound_gbs"], r["latency_bound_us"],
+                        "yes" if r["certified"] else "no", r["bottleneck"]] for r in rows]))
+    return 0

@@ -1,0 +1,51 @@
+"""``tuccl compare``: tuned against default, size by size."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuccl.cli.arguments import add_json, sizes_of
+from tuccl.cli.executors import add_executor, executor_of
+from tuccl.cli.output import print_json, say, write_text
+from tuccl.errors import InputError
+from tuccl.runtime import load_table
+
+HELP = "compare a tuned table with the defaults, size by size"
+EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
+_BASELINES = {
+    "msccl-default": ("msccl-default", "msccl-default-robust"),
+    "nccl": ("nccl",),
+    "both": ("msccl-default", "msccl-default-robust", "nccl"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("table", metavar="TABLE")
+    add_executor(parser)
+    parser.add_argument("--baseline", default="both", help="msccl-default, nccl or both (default)")
+    parser.add_argument("-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)")
+    parser.add_argument("--report", metavar="OUT.html", help="write a report with plots")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare and print; 1 where the table is slower than a default."""
+    from tuccl.eval import compare, html_report, text_report
+
+    if args.baseline not in _BASELINES:
+        raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}")
+    table = load_table(Path(args.table))
+    executor = executor_of(args, table.topology)
+    sizes = sizes_of(args.size) if args.size else None
+    comparison = compare(Path(args.table), executor, _BASELINES[args.baseline], sizes)
+    if args.report:
+        write_text(Path(args.report), html_report(comparison))
+    if args.json:
+        print_json(comparison)
+    else:
+        print(text_report(comparison))
+    if args.report:
+        say(f"report: {args.report}")
+    return 1 if comparison.regressions else 0

@@ -1,0 +1,76 @@
+"""``tuccl doctor``: what is installed, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tuccl import __version__
+from tuccl.cli.arguments import add_json
+from tuccl.cli.output import columns, print_json
+
+HELP = "what is installed, what is missing and how to get it"
+EXAMPLE = "tuccl doctor --json"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked for: whether it is there, what was found, and the mend."""
+
+    name: str
+    found: str | None
+    needed_for: str
+    mend: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the checks; 1 where something every user needs is missing."""
+    checks = [*packages(), *machine()]
+    if args.json:
+        print_json({"version": __version__, "checks": [asdict(c) for c in checks]})
+    else:
+        print(columns(["", "found", "for", "if missing"], [[c.name, c.found, c.needed_for, "" if c.found else c.mend] for c in checks]))
+    return 0 if all(c.found for c in checks if c.needed_for == "every verb") else 1
+
+
+def packages() -> list[Check]:
+    """Return the checks of Python packages."""
+    wanted = [
+        ("msgspec", "every verb", "pip install msgspec"),
+        ("networkx", "every verb", "pip install networkx"),
+        ("optuna", "every verb", "pip install 'optuna>=5'"),
+        ("rich", "every verb", "pip install rich"),
+        ("matplotlib", "plots in reports", "pip install 'tuccl[plot]'"),
+    ]
+    here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", "every verb", "")
+    return [here, *(Check(name, version_of(name), use, mend) for name, use, mend in wanted)]
+
+
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def machine() -> list[Check]:
+    """Return the checks of this machine: devices, launchers, and the runtime's settings."""
+    gpus = sorted(str(p) for p in Path("/dev").glob("nvidia[0-9]*"))
+    launchers = [tool for tool in ("mpirun", "srun", "torchrun") if shutil.which(tool)]
+    algorithms = os.environ.get("MSCCL_ALGO_DIR") or os.environ.get("MSCCL_XML_FILES")
+    return [
+        Check("NVIDIA GPUs", ", ".join(gpus) or None, "probing this machine", "describe one: probe --from or --profile"),
+        Check("launchers", ", ".join(launchers) or None, "starting jobs over hosts", "apt-get install openmpi-bin"),
+        Check("MSCCL programs", algorithms, "a stock MSCCL runtime", "tuccl run --table TABLE -- CMD sets them"),
+    ]

@@ -1,0 +1,34 @@
+"""``tuccl explain``: what the table decides, size by size, with its switch points."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuccl.cli.arguments import add_json
+from tuccl.cli.output import columns, print_json_lines
+from tuccl.runtime import explain as explain_table
+from tuccl.runtime import load_table
+from tuccl.units import format_bytes
+
+HELP = "what the table decides for every size, and why"
+EXAMPLE = "tuccl explain table/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("table", metavar="TABLE")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the decisions."""
+    rows = explain_table(load_table(Path(args.table)))
+    if args.json:
+        print_json_lines(rows)
+        return 0
+    header = ["collective", "placement", "from", "below", "choice", "why"]
+    print(columns(header, [[r.collective, r.placement, format_bytes(r.min_bytes),
+                            format_bytes(r.max_bytes) if r.max_bytes else "no limit",
+                            r.candidate, r.reason] for r in rows]))
+    return 0

@@ -1,0 +1,33 @@
+"""``tuccl export``: the table as files that a stock runtime loads."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuccl.cli.arguments import add_json
+from tuccl.cli.output import print_json, warn
+from tuccl.runtime import export_table
+
+HELP = "write the table as files that a stock runtime loads"
+EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("table", metavar="TABLE")
+    parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export and print the files."""
+    exported = export_table(Path(args.table), args.dialect, Path(args.output))
+    warn(exported.notes)
+    if args.json:
+        print_json({"files": [str(f) for f in exported.files], "notes": list(exported.notes)})
+    else:
+        for file in exported.files:
+            print(file)
+    return 0

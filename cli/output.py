@@ -1,0 +1,82 @@
+"""What verbs print: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuccl.errors import InputError
+
+__all__ = ["columns", "print_json", "print_json_lines", "say", "warn", "write_text"]
+
+
+def say(line: str) -> None:
+    """Print a line of progress or of an error to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print each warning on a line of its own to standard error."""
+    for line in warnings:
+        say(f"warning: {line}")
+
+
+def print_json(value: Any) -> None:  # noqa: ANN401 - whatever msgspec can encode
+    """Print one JSON object to standard output."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+def print_json_lines(rows: Iterable[Any]) -> None:
+    """Print one JSON object a line to standard output."""
+    for row in rows:
+        print_json(row)
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return ``rows`` under ``header`` in aligned columns, numbers to the right.
+
+    >>> print(columns(["size", "us"], [["1K", 2.5], ["64K", 10.0]]))
+    size     us
+      1K   2.50
+     64K  10.00
+    """
+    cells = [list(header), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    left = [all(isinstance(row[i], str) and not row[i][:1].isdigit() for row in rows) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(c.ljust(w) if to_left else c.rjust(w) for c, w, to_left in zip(row, widths, left, strict=True)).rstrip()
+        for row in cells
+    )
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}" if abs(value) < 1e6 else f"{value:.0f}"
+    return "-" if value is None else str(value)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` whole or not at all.
+
+    Raises:
+        InputError: the folder of ``path`` is not there, or ``path`` is a folder.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, expected a file to write")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent}: no such folder; make it first")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,131 @@
+"""``tuccl probe``: reads a machine, or a description of one, into a topology."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from pathlib import Path
+
+from tuccl.cli.arguments import add_json, topology_of
+from tuccl.cli.output import print_json, warn, write_text
+from tuccl.errors import InputError
+from tuccl.topology import (
+    PROFILES,
+    Topology,
+    encode_topology,
+    join,
+    keep_gpus,
+    load_profile,
+    matrix,
+    overlay,
+    probe_local,
+    read_nccl_xml,
+    signature,
+)
+
+HELP = "read this machine, or a description of one, into a topology"
+EXAMPLE = "tuccl probe --from ndv2-topo.xml --profile ndv2 --nodes 2 -o ndv2x2.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("--from", dest="source", metavar="FILE", help="NCCL or RCCL topology XML, or a topology.json")
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help=f"a known machine ({' '.join(PROFILES)}); with --from it adds what the file lacks",
+    )
+    parser.add_argument("--gpus", metavar="LIST", help="keep these GPUs of a host: 0-3 or 0,2,4")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="join N such hosts through their NICs")
+    parser.add_argument("--fabric", default="single", help="single (default), rail or clos")
+    parser.add_argument("--up", type=float, metavar="GB/s", help="rate of a switch's uplinks (rail, clos)")
+    parser.add_argument("--down", type=float, metavar="GB/s", help="rate of a switch's port to a NIC")
+    parser.add_argument("--show", metavar="T", help="print the matrix of the topology in T")
+    parser.add_argument("-o", "--output", metavar="T", help="write the topology here")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, join, write and print."""
+    if args.show:
+        topology, warnings = topology_of(args.show), ()
+    else:
+        topology, warnings = read_machine(args)
+    warn(warnings)
+    if args.output:
+        write_text(Path(args.output), encode_topology(topology).decode())
+    if args.json:
+        print_json(facts(topology, warnings))
+    elif args.show or not args.output:
+        print(matrix(topology))
+    else:
+        print(f"{args.output}: {describe(topology)}")
+    return 0
+
+
+def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
+    """Return the topology the arguments describe, and what had to be assumed for it."""
+    warnings: tuple[str, ...] = ()
+    if args.source:
+        topology, warnings = read_source(args.source)
+        topology = overlay(topology, args.profile) if args.profile else topology
+    elif args.profile:
+        topology = load_profile(args.profile)
+    else:
+        topology, warnings = probe_local()
+    if args.gpus:
+        topology = keep_gpus(topology, parse_gpus(args.gpus))
+    if args.nodes != 1 or args.fabric != "single" or args.up or args.down:
+        topology = join(topology, args.nodes, args.fabric, up_gbs=args.up, down_gbs=args.down)
+    return topology, warnings
+
+
+def read_source(path: str) -> tuple[Topology, tuple[str, ...]]:
+    """Return the topology in a file of a format we know."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file")
+    with Path(path).open("rb") as file:
+        start = file.read(512).lstrip()
+    if start.startswith(b"<"):
+        return read_nccl_xml(path)
+    return topology_of(path), ()
+
+
+def parse_gpus(text: str) -> list[int]:
+    """Return the GPU indices that ``text`` lists.
+
+    >>> parse_gpus("0-2,7")
+    [0, 1, 2, 7]
+    """
+    chosen: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise InputError(f"--gpus {text[:40]!r}: expected indices like 0-3 or 0,2,4")
+        chosen += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return list(dict.fromkeys(chosen))
+
+
+def facts(topology: Topology, warnings: tuple[str, ...]) -> dict[str, object]:
+    """Return what ``--json`` says of a topology."""
+    return {
+        "name": topology.name,
+        "ranks": topology.ranks,
+        "hosts": len(topology.hosts),
+        "signature": signature(topology),
+        "links": len(topology.links),
+        "assumed_links": sum(link.assumed for link in topology.links),
+        "warnings": list(warnings),
+    }
+
+
+def describe(topology: Topology) -> str:
+    """Return the line that says what a topology is."""
+    kinds = Counter(link.kind for link in topology.links)
+    links = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    assumed = sum(link.assumed for link in topology.links)
+    return (
+        f"{topology.name}: {topology.ranks} ranks on {len(topology.hosts)} hosts; links: {links}"
+        f" ({assumed} assumed); signature {signature(topology)}"
+    )

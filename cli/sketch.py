@@ -1,0 +1,70 @@
+"""``tuccl sketch``: ranked sketches, with what was pruned and why."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from tuccl.cli.arguments import add_collective, add_json, collectives_of, topology_of
+from tuccl.cli.output import columns, print_json
+from tuccl.errors import InputError
+from tuccl.sketches import Sketch, candidate_sketches, save_sketch
+from tuccl.units import parse_size
+
+HELP = "derive ranked communication sketches, with what was pruned and why"
+EXAMPLE = "tuccl sketch ndv2x2.json -c allgather -s 64M -o sketches/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("topology", metavar="T")
+    add_collective(parser)
+    parser.add_argument("-s", "--size", required=True, metavar="SIZE", help="like 64M")
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the sketches into this folder")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Derive, write and print."""
+    topology = topology_of(args.topology)
+    [collective, *rest] = collectives_of(args.collective)
+    if rest:
+        raise InputError("-c: one collective at a time, as a sketch is made for one")
+    sketches = candidate_sketches(topology, collective, parse_size(args.size))
+    files = [save(s, i, Path(args.output)) if args.output else None for i, s in enumerate(sketches)]
+    rows = [facts(sketch, file) for sketch, file in zip(sketches, files, strict=True)]
+    if args.json:
+        print_json({"sketches": rows})
+        return 0
+    header = ["sketch", "links", "inter-node", "pruned", "by stage", "file"]
+    print(columns(header, [[r["name"], r["links"], r["internode_links"], len(s.pruned),
+                            stages(s), r["file"]] for r, s in zip(rows, sketches, strict=True)]))
+    return 0
+
+
+def save(sketch: Sketch, rank: int, folder: Path) -> str:
+    """Write a sketch so that files sort by rank; return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{rank:02d}-{sketch.name}.json"
+    save_sketch(sketch, path)
+    return str(path)
+
+
+def facts(sketch: Sketch, file: str | None) -> dict[str, object]:
+    """Return what ``--json`` says of a sketch."""
+    return {
+        "name": sketch.name,
+        "file": file,
+        "links": len(sketch.links),
+        "internode_links": sketch.internode_links,
+        "pruned": [
+            {"src": p.src, "dst": p.dst, "stage": p.stage, "reason": p.reason} for p in sketch.pruned
+        ],
+    }
+
+
+def stages(sketch: Sketch) -> str:
+    """Return how many links each stage pruned, as text."""
+    counts = Counter(p.stage for p in sketch.pruned)
+    return " ".join(f"{stage}:{count}" for stage, count in sorted(counts.items())) or "-"

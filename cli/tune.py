@@ -1,0 +1,64 @@
+"""``tuccl tune``: searches sketch, method and knobs together and writes the table."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuccl.cli.arguments import add_collective, add_json, add_sizes, collectives_of, sizes_of, topology_of
+from tuccl.cli.executors import add_executor, executor_of
+from tuccl.cli.output import print_json, say
+from tuccl.cli.progress import Progress
+from tuccl.errors import InputError
+
+HELP = "search sketch, method and knobs together, into a lookup table"
+EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("topology", metavar="T")
+    add_collective(parser, many=True)
+    add_sizes(parser)
+    add_executor(parser)
+    parser.add_argument("--search", default="mraco", help="mraco (default), random, grid or coordinate")
+    parser.add_argument("--budget", type=int, default=60, metavar="N", help="evaluations at full effort per collective and size (default 60)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)")
+    parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
+    parser.add_argument("--resume", action="store_true", help="go on with the study beside TABLE")
+    parser.add_argument("-o", "--output", required=True, metavar="TABLE", help="folder of the table")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune and print what was found."""
+    from tuccl.tuning import tune
+
+    if args.budget < 1:
+        raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
+    executor = executor_of(args, topology_of(args.topology))
+    with Progress() as progress:
+        result = tune(
+            executor,
+            executor.topology,
+            collectives_of(args.collective),
+            sizes_of(args.size),
+            search=args.search,
+            budget=args.budget,
+            seed=args.seed,
+            out=Path(args.output),
+            resume=args.resume,
+            dialect=args.dialect,
+            storage=args.storage,
+            progress=progress.update,
+        )
+    if args.json:
+        print_json(result)
+        return 0
+    say(f"{executor.label}")
+    print(
+        f"{args.output}: {result.entries} entries from {result.evaluations} evaluations of a grid of "
+        f"{result.grid_size:,} points in {result.seconds:.1f} s"
+    )
+    return 0

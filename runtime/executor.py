@@ -1,0 +1,62 @@
+"""What runs a program and says how long it took: the executors' common face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuccl._native import Knobs, Program
+
+__all__ = ["Executor", "Timing"]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time of one collective call in us, out of place and in place.
+
+    A placement that the program does not claim has None. ``samples_us`` holds the repeats of
+    the placement that ``us`` names; ``on`` says what ran it ("sim", "mpi", "cuda",
+    "nccl-tests"); ``wrong`` counts wrong elements, None where no data moved.
+
+    >>> Timing(12.0, None, (12.0,), "sim", None).us
+    12.0
+    """
+
+    time_us: float | None
+    time_us_ip: float | None
+    samples_us: tuple[float, ...]
+    on: str
+    wrong: int | None = None
+
+    @property
+    def us(self) -> float:
+        """Time in us out of place, or in place where the program claims nothing else."""
+        time_us = self.time_us if self.time_us is not None else self.time_us_ip
+        if time_us is None:
+            raise ValueError("a timing without any time")
+        return time_us
+
+
+class Executor(Protocol):
+    """Something that runs programs on one machine: the simulator, MPI, CUDA, nccl-tests.
+
+    ``time`` never changes the program or the knobs it is given. Repeats of a deterministic
+    executor are equal. A call that cannot be run raises InputError, never returns a guess.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name for tables: "sim", "mpi", "cuda" or "nccl-tests"."""
+
+    @property
+    def label(self) -> str:
+        """One phrase for figures: whether simulated or measured, and on what."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the machine; a program must have as many."""
+
+    def time(
+        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+    ) -> Timing:
+        """Return the time of ``program`` on the whole array of ``nbytes`` bytes."""
