@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import KeysView
 from functools import cached_property
 from hashlib import sha256
 
@@ -13,7 +14,9 @@ SKETCH_FORMAT = "tuccl-sketch/1"
 STAGES = ("binding", "grouping", "transformation", "congestion", "size")
 
 
-class LogicalLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LogicalLink(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
     """A directed GPU-to-GPU link that a synthesizer may use.
 
     Attributes:
@@ -65,7 +68,6 @@ class Sketch(
     frozen=True,
     forbid_unknown_fields=True,
     kw_only=True,
-    omit_defaults=True,
     dict=True,
 ):
     """The logical topology and the rules that a synthesizer is held to.
@@ -87,6 +89,7 @@ class Sketch(
         switch_strategy: For each switch ``uc-min`` (few connections) or ``uc-max`` (many).
         own_chunks_first: A relay sends its own chunks before those that it carries for others.
         pruned: The links of the full mesh that are not in `links`.
+        notes: What a reader should know about how the sketch came about, one fact a line.
         signature: Signature of the topology the sketch was made for, if known.
         format: The name of the file format.
     """
@@ -105,6 +108,7 @@ class Sketch(
     switch_strategy: tuple[str, ...] = ()
     own_chunks_first: bool = False
     pruned: tuple[PrunedLink, ...] = ()
+    notes: tuple[str, ...] = ()
     signature: str = ""
     format: str = SKETCH_FORMAT
 
@@ -139,6 +143,11 @@ class Sketch(
         return self._by_pair.get((src, dst))
 
     @property
+    def pairs(self) -> KeysView[tuple[int, int]]:
+        """Return the (src, dst) of every link."""
+        return self._by_pair.keys()
+
+    @property
     def internode_links(self) -> int:
         """Return the number of directed links between hosts."""
         return sum(link.inter for link in self.links)
@@ -155,8 +164,10 @@ class Sketch(
     @cached_property
     def digest(self) -> str:
         """Return 16 hex digits that name what the sketch allows (not its name nor what was pruned)."""
-        bare = msgspec.structs.replace(self, name="", pruned=())
-        return sha256(msgspec.json.encode(bare, order="deterministic")).hexdigest()[:16]
+        bare = msgspec.structs.replace(self, name="", pruned=(), notes=())
+        return sha256(
+            msgspec.json.encode(msgspec.to_builtins(bare, str_keys=True, order="deterministic"))
+        ).hexdigest()[:16]
 
     def __hash__(self) -> int:
         """Return a hash of what the sketch allows, so that sketches can key a cache."""

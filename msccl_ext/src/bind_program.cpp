@@ -23,7 +23,7 @@ void bind_steps(nb::module_& m) {
           "__init__",
           [](Step* self, std::string_view op, std::string_view src_buffer, int src_offset,
              std::string_view dst_buffer, int dst_offset, int count, int dep_tb, int dep_step,
-             bool has_dep) {
+             bool has_dep, int number) {
             new (self) Step{.op = op_from(op),
                             .src_buffer = buffer_from(src_buffer),
                             .src_offset = src_offset,
@@ -32,11 +32,12 @@ void bind_steps(nb::module_& m) {
                             .count = count,
                             .dep_tb = dep_tb,
                             .dep_step = dep_step,
-                            .has_dep = has_dep};
+                            .has_dep = has_dep,
+                            .number = number};
           },
           "op"_a, "src_buffer"_a = "i", "src_offset"_a = -1, "dst_buffer"_a = "o",
           "dst_offset"_a = -1, "count"_a = 0, "dep_tb"_a = -1, "dep_step"_a = -1,
-          "has_dep"_a = false)
+          "has_dep"_a = false, "number"_a = -1)
       .def_prop_ro("op", [](const Step& s) { return to_string(s.op); })
       .def_prop_ro("src_buffer", [](const Step& s) { return to_string(s.src_buffer); })
       .def_ro("src_offset", &Step::src_offset)
@@ -46,6 +47,7 @@ void bind_steps(nb::module_& m) {
       .def_ro("dep_tb", &Step::dep_tb)
       .def_ro("dep_step", &Step::dep_step)
       .def_ro("has_dep", &Step::has_dep)
+      .def_ro("number", &Step::number, "The attribute s; -1 is the step's position.")
       .def(nb::self == nb::self);
 
   nb::class_<ThreadBlock>(m, "ThreadBlock", "At most one send peer, one receive peer, one channel.")
@@ -92,7 +94,8 @@ void bind_programs(nb::module_& m) {
             const int ngpus = static_cast<int>(gpus.size());
             new (self) Program{std::move(name), collective_from(collective),
                                protocol_from(protocol), ngpus, nchannels, nchunks, in_place,
-                               out_of_place, min_bytes, max_bytes, nthreads, std::move(gpus), ""};
+                               out_of_place, min_bytes, max_bytes, nthreads, std::move(gpus), "",
+                               std::nullopt};
           },
           "name"_a, "collective"_a, "protocol"_a, "nchannels"_a, "nchunks"_a, "gpus"_a,
           "in_place"_a = true, "out_of_place"_a = true, "min_bytes"_a = nb::none(),
@@ -117,6 +120,7 @@ void bind_programs(nb::module_& m) {
              std::optional<bool> out_of_place, std::optional<std::int64_t> min_bytes,
              std::optional<std::int64_t> max_bytes, std::optional<int> nthreads) {
             Program out = p;
+            out.file.reset();  // It is no longer what that file says.
             if (name) out.name = *name;
             if (protocol) out.protocol = protocol_from(*protocol);
             if (in_place) out.in_place = *in_place;

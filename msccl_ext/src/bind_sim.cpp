@@ -1,5 +1,162 @@
+// Python view of networks, machine classes and the simulator.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
 #include "bindings.h"
+#include "tuccl/error.h"
+#include "tuccl/simulate.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace tuccl {
-void bind_sim(nanobind::module_&) {}
+namespace {
+
+std::string_view to_string(Transport t) { return t == Transport::kNet ? "net" : "p2p"; }
+
+Transport transport_from(std::string_view text) {
+  for (const Transport t : {Transport::kP2p, Transport::kNet})
+    if (to_string(t) == text) return t;
+  throw InputError("unknown transport '" + std::string(text.substr(0, 40)) +
+                   "', expected one of: p2p, net");
+}
+
+void bind_network(nb::module_& m) {
+  nb::class_<Resource>(m, "Resource", "One direction of a link; bandwidth in GB/s.")
+      .def(nb::init<std::string, std::string, double>(), "name"_a, "kind"_a, "bandwidth_gbs"_a)
+      .def_ro("name", &Resource::name)
+      .def_ro("kind", &Resource::kind)
+      .def_ro("bandwidth_gbs", &Resource::bandwidth_gbs);
+  nb::class_<Route>(m, "Route", "The fixed way from one rank to another; latency in us.")
+      .def(
+          "__init__",
+          [](Route* self, int src, int dst, std::vector<int> resources, double latency_us,
+             std::string_view transport) {
+            new (self) Route{src, dst, std::move(resources), latency_us, transport_from(transport)};
+          },
+          "src"_a, "dst"_a, "resources"_a, "latency_us"_a, "transport"_a = "p2p")
+      .def_ro("src", &Route::src)
+      .def_ro("dst", &Route::dst)
+      .def_ro("resources", &Route::resources)
+      .def_ro("latency_us", &Route::latency_us)
+      .def_prop_ro("transport", [](const Route& r) { return to_string(r.transport); });
+  nb::class_<Network>(m, "Network", "A topology as the simulator sees it.")
+      .def(nb::init<int, std::vector<Resource>, std::vector<Route>>(), "ranks"_a, "resources"_a,
+           "routes"_a)
+      .def_prop_ro("ranks", &Network::ranks)
+      .def_prop_ro("resources", &Network::resources)
+      .def_prop_ro("routes", &Network::routes);
+}
+
+void bind_protocol_costs(nb::module_& m) {
+  nb::class_<ProtocolCosts>(m, "ProtocolCosts",
+                            "What one protocol costs a thread block; rates in GB/s of user bytes.")
+      .def(
+          "__init__",
+          [](ProtocolCosts* self, double transfer_us, double slice_us, double hop_us,
+             double threads_sat, double send_gbs, double recv_gbs, double rcs_gbs, double rrs_gbs,
+             double rrc_gbs, double rrcs_gbs, double copy_gbs, double reduce_gbs) {
+            new (self) ProtocolCosts{transfer_us, slice_us, hop_us,  threads_sat,
+                                     send_gbs,    recv_gbs, rcs_gbs, rrs_gbs,
+                                     rrc_gbs,     rrcs_gbs, copy_gbs, reduce_gbs};
+          },
+          nb::kw_only(), "transfer_us"_a = 0.0, "slice_us"_a = 0.0, "hop_us"_a = 0.0,
+          "threads_sat"_a = 1.0, "send_gbs"_a = kUnlimited, "recv_gbs"_a = kUnlimited,
+          "rcs_gbs"_a = kUnlimited, "rrs_gbs"_a = kUnlimited, "rrc_gbs"_a = kUnlimited,
+          "rrcs_gbs"_a = kUnlimited, "copy_gbs"_a = kUnlimited, "reduce_gbs"_a = kUnlimited)
+      .def_ro("transfer_us", &ProtocolCosts::transfer_us)
+      .def_ro("slice_us", &ProtocolCosts::slice_us)
+      .def_ro("hop_us", &ProtocolCosts::hop_us)
+      .def_ro("threads_sat", &ProtocolCosts::threads_sat)
+      .def_ro("send_gbs", &ProtocolCosts::send_gbs)
+      .def_ro("recv_gbs", &ProtocolCosts::recv_gbs)
+      .def_ro("rcs_gbs", &ProtocolCosts::rcs_gbs)
+      .def_ro("rrs_gbs", &ProtocolCosts::rrs_gbs)
+      .def_ro("rrc_gbs", &ProtocolCosts::rrc_gbs)
+      .def_ro("rrcs_gbs", &ProtocolCosts::rrcs_gbs)
+      .def_ro("copy_gbs", &ProtocolCosts::copy_gbs)
+      .def_ro("reduce_gbs", &ProtocolCosts::reduce_gbs);
+}
+
+void bind_machine(nb::module_& m) {
+  nb::class_<MachineClass>(m, "MachineClass",
+                           "The constants of one kind of machine; the defaults cost nothing.")
+      .def(
+          "__init__",
+          [](MachineClass* self, std::string name, int sm_count, int fifo_slots,
+             double launch_process_us, double launch_mpi_us, double launch_graph_us,
+             double nvlink_efficiency, double pcie_efficiency, double network_efficiency,
+             double dependency_us, double local_us, double net_message_us, double net_latency_us, double net_ll_us,
+             double nic_switch_us, const ProtocolCosts& simple, const ProtocolCosts& ll,
+             const ProtocolCosts& ll128) {
+            MachineClass c{std::move(name), sm_count,       fifo_slots,     launch_process_us,
+                           launch_mpi_us,   launch_graph_us, nvlink_efficiency, pcie_efficiency, network_efficiency, dependency_us, local_us, net_message_us,
+                           net_latency_us,  net_ll_us,       nic_switch_us, simple,
+                           ll,              ll128};
+            check(c);
+            new (self) MachineClass(std::move(c));
+          },
+          "name"_a, nb::kw_only(), "sm_count"_a = 0, "fifo_slots"_a = 0,
+          "launch_process_us"_a = 0.0, "launch_mpi_us"_a = 0.0, "launch_graph_us"_a = 0.0,
+          "nvlink_efficiency"_a = 1.0, "pcie_efficiency"_a = 1.0, "network_efficiency"_a = 1.0,
+          "dependency_us"_a = 0.0, "local_us"_a = 0.0, "net_message_us"_a = 0.0, "net_latency_us"_a = 0.0,
+          "net_ll_us"_a = 0.0, "nic_switch_us"_a = 0.0, "simple"_a = ProtocolCosts{},
+          "ll"_a = ProtocolCosts{}, "ll128"_a = ProtocolCosts{})
+      .def_ro("name", &MachineClass::name)
+      .def_ro("sm_count", &MachineClass::sm_count)
+      .def_ro("fifo_slots", &MachineClass::fifo_slots)
+      .def_ro("launch_process_us", &MachineClass::launch_process_us)
+      .def_ro("launch_mpi_us", &MachineClass::launch_mpi_us)
+      .def_ro("launch_graph_us", &MachineClass::launch_graph_us)
+      .def_ro("nvlink_efficiency", &MachineClass::nvlink_efficiency)
+      .def_ro("pcie_efficiency", &MachineClass::pcie_efficiency)
+      .def_ro("network_efficiency", &MachineClass::network_efficiency)
+      .def_ro("dependency_us", &MachineClass::dependency_us)
+      .def_ro("local_us", &MachineClass::local_us)
+      .def_ro("net_message_us", &MachineClass::net_message_us)
+      .def_ro("net_latency_us", &MachineClass::net_latency_us)
+      .def_ro("net_ll_us", &MachineClass::net_ll_us)
+      .def_ro("nic_switch_us", &MachineClass::nic_switch_us)
+      .def_ro("simple", &MachineClass::simple)
+      .def_ro("ll", &MachineClass::ll)
+      .def_ro("ll128", &MachineClass::ll128)
+      .def("__repr__", [](const MachineClass& c) { return "MachineClass('" + c.name + "')"; });
+}
+
+void bind_result(nb::module_& m) {
+  nb::class_<SimResult>(m, "SimResult", "A simulated run; lists are by resource of the network.")
+      .def_ro("time_us", &SimResult::time_us, "Simulated time of the call in us, launch included.")
+      .def_ro("events", &SimResult::events, "Steps walked: one per step, slice and thread block.")
+      .def_ro("resource_bytes", &SimResult::resource_bytes, "User bytes carried in the whole run.")
+      .def_ro("resource_wire_bytes", &SimResult::resource_wire_bytes,
+              "The same with the protocol's flags.")
+      .def_ro("resource_busy_us", &SimResult::resource_busy_us,
+              "Time in us with at least one flow on the resource.")
+      .def_ro("extrapolated", &SimResult::extrapolated,
+              "Whether steady state was extrapolated instead of walked.");
+}
+
+}  // namespace
+
+void bind_sim(nb::module_& m) {
+  bind_network(m);
+  bind_protocol_costs(m);
+  bind_machine(m);
+  bind_result(m);
+  m.def(
+      "simulate",
+      [](const Program& program, const Knobs& knobs, const Network& network,
+         const MachineClass& machine, std::int64_t nbytes, bool in_place, std::string_view launch,
+         bool exact) {
+        const SimOptions options{in_place, launch_from(launch), exact};
+        nb::gil_scoped_release unlocked;
+        return simulate(program, knobs, network, machine, nbytes, options);
+      },
+      "program"_a, "knobs"_a, "network"_a, "machine"_a, "nbytes"_a, nb::kw_only(),
+      "in_place"_a = false, "launch"_a = "process", "exact"_a = false,
+      "Simulated run of `program` on `nbytes` (the whole, big buffer).");
+}
+
 }  // namespace tuccl

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "tuccl/error.h"
@@ -56,7 +57,29 @@ Enum parse(Names<Enum> names, std::string_view what, std::string_view text) {
                    "', expected one of: " + legal);
 }
 
+auto meaning(const Step& s) {
+  return std::tie(s.op, s.src_buffer, s.src_offset, s.dst_buffer, s.dst_offset, s.count, s.dep_tb,
+                  s.dep_step, s.has_dep);
+}
+auto meaning(const ThreadBlock& t) {
+  return std::tie(t.id, t.send_peer, t.recv_peer, t.channel, t.steps);
+}
+auto meaning(const Gpu& g) {
+  return std::tie(g.id, g.input_chunks, g.output_chunks, g.scratch_chunks, g.threadblocks);
+}
+auto meaning(const Program& p) {
+  return std::tie(p.name, p.collective, p.protocol, p.ngpus, p.nchannels, p.nchunks, p.in_place,
+                  p.out_of_place, p.min_bytes, p.max_bytes, p.nthreads, p.gpus);
+}
+
 }  // namespace
+
+bool Step::operator==(const Step& other) const { return meaning(*this) == meaning(other); }
+bool ThreadBlock::operator==(const ThreadBlock& other) const {
+  return meaning(*this) == meaning(other);
+}
+bool Gpu::operator==(const Gpu& other) const { return meaning(*this) == meaning(other); }
+bool Program::operator==(const Program& other) const { return meaning(*this) == meaning(other); }
 
 std::string_view to_string(Buffer v) { return name_of<Buffer>(kBuffers, v); }
 std::string_view to_string(Op v) { return name_of<Op>(kOps, v); }

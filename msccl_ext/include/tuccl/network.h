@@ -27,10 +27,27 @@ struct Route {
 
 /// A topology as the simulator sees it. Every ordered pair of distinct ranks
 /// that a program may use has a route.
-struct Network {
-  int ranks = 0;
-  std::vector<Resource> resources;
-  std::vector<Route> routes;
+class Network {
+ public:
+  /// Throws InputError for a rate that is not positive, an unknown resource or
+  /// rank, or two routes for one pair.
+  Network(int ranks, std::vector<Resource> resources, std::vector<Route> routes);
+
+  int ranks() const { return ranks_; }
+  const std::vector<Resource>& resources() const { return resources_; }
+  const std::vector<Route>& routes() const { return routes_; }
+
+  /// Index of the route from `src` to `dst`, or -1 where there is none.
+  int find(int src, int dst) const;
+
+ private:
+  void check_resources() const;
+  void check_route(std::size_t index) const;
+
+  int ranks_;
+  std::vector<Resource> resources_;
+  std::vector<Route> routes_;
+  std::vector<int> by_pair_;  ///< src * ranks + dst -> route or -1.
 };
 
 }  // namespace tuccl

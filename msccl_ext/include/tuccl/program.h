@@ -34,6 +34,9 @@ constexpr bool reduces(Op op) {
 
 /// One step of a thread block. Offsets and `count` are in chunks; a chunk is
 /// 1/`nchunks` of the whole buffer. `dep_tb`, `dep_step` are -1 for none.
+///
+/// Equality of steps, thread blocks, GPUs and programs is equality of what they
+/// do: lines, paths, printed step numbers and remarks on the file stay out of it.
 struct Step {
   Op op = Op::kNop;
   Buffer src_buffer = Buffer::kInput;
@@ -47,7 +50,7 @@ struct Step {
   int number = -1;  ///< The `s` attribute; -1 means "its position".
   int line = 0;     ///< Line of the file it was read from, 0 if it was not.
 
-  bool operator==(const Step&) const = default;
+  bool operator==(const Step&) const;
 };
 
 /// A thread block: at most one send peer, one receive peer, one channel.
@@ -59,7 +62,7 @@ struct ThreadBlock {
   std::vector<Step> steps;
   int line = 0;
 
-  bool operator==(const ThreadBlock&) const = default;
+  bool operator==(const ThreadBlock&) const;
 };
 
 struct Gpu {
@@ -70,7 +73,19 @@ struct Gpu {
   std::vector<ThreadBlock> threadblocks;
   int line = 0;
 
-  bool operator==(const Gpu&) const = default;
+  bool operator==(const Gpu&) const;
+};
+
+/// What a file says beside its program, for the verifier to hold against a dialect.
+struct FileFacts {
+  struct Ignored {
+    std::string what;  ///< "element <copy> in <gpu>", "attribute redop of <algo>"
+    int line = 0;      ///< Of the first one.
+    int times = 0;
+  };
+  std::string collective;           ///< As spelled in `coll`.
+  std::vector<std::string> absent;  ///< Attributes of <algo> that some dialect demands.
+  std::vector<Ignored> ignored;     ///< What no runtime reads.
 };
 
 /// An MSCCL program: what the XML says, and nothing else.
@@ -92,8 +107,9 @@ struct Program {
   int nthreads = 0;  ///< 0: not given. Only `fork` reads it.
   std::vector<Gpu> gpus;
   std::string path;  ///< Where it was read from; empty if it was made here.
+  std::optional<FileFacts> file;  ///< Set if it was read from a file.
 
-  bool operator==(const Program&) const = default;
+  bool operator==(const Program&) const;
 };
 
 std::string_view to_string(Buffer);      ///< "i" "o" "s"

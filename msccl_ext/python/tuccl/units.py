@@ -8,7 +8,7 @@ from tuccl.errors import InputError
 
 __all__ = ["format_bytes", "parse_range", "parse_size"]
 
-_SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,18})([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _POWER = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MOST_SIZES = 4096
 
@@ -49,7 +49,7 @@ def parse_range(text: str) -> list[int]:
 
 
 def _walk(low: int, high: int, pace: str, text: str) -> list[int]:
-    factor = int(pace[1:]) if re.fullmatch(r"x\d{1,6}", pace) else 0
+    factor = int(pace[1:]) if re.fullmatch(r"x[0-9]{1,6}", pace) else 0
     if pace.startswith("x") and factor < 2:
         raise InputError(f"range {text[:40]!r}: expected a factor of at least 2, like x4")
     step = 0 if factor else parse_size(pace)

@@ -1,0 +1,116 @@
+"""``tuccl bench``: times a program, or a baseline's own choice, size by size."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tuccl._native import Program, parse_xml
+from tuccl._native import verify as verify_program
+from tuccl.cli.arguments import (
+    add_json,
+    add_knobs,
+    add_root,
+    add_sizes,
+    collectives_of,
+    knobs_of,
+    sizes_of,
+    topology_of,
+)
+from tuccl.cli.executors import add_executor, executor_of
+from tuccl.cli.output import print_json, say
+from tuccl.cli.verify import read_bytes
+from tuccl.errors import InputError
+from tuccl.runtime import SimExecutor, Timing, time_baseline
+from tuccl.synth import replicate
+
+HELP = "time a program, or a baseline's own choice per size, in nccl-tests' columns"
+EXAMPLE = "tuccl bench allgather.xml ndv2x2.json -s 1K:1G:x4 --on sim"
+BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
+
+
+class Timed(NamedTuple):
+    """One size's result."""
+
+    nbytes: int
+    timing: Timing
+    chosen: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("files", nargs="+", metavar="F.xml T", help="program and topology; with --baseline the topology alone")
+    parser.add_argument("--baseline", metavar="NAME", help=f"time a default instead: {' '.join(BASELINES)}")
+    parser.add_argument("-c", "--collective", metavar="COLL", help="the baseline's collective")
+    parser.add_argument("--dialect", default="executor", help="the program's: executor (default), rccl or fork")
+    add_sizes(parser)
+    add_root(parser)
+    add_knobs(parser)
+    add_executor(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Time and print."""
+    from tuccl.eval import bandwidth_row, columns_text
+
+    if args.baseline:
+        executor, collective, results = bench_baseline(args)
+    else:
+        executor, collective, results = bench_program(args)
+    rows = [
+        bandwidth_row(collective, executor.ranks, t.nbytes, t.timing, t.chosen, root=args.root) for t in results
+    ]
+    if args.json:
+        print_json({"on": args.on, "label": executor.label, "rows": rows})
+    else:
+        say(executor.label)
+        print(columns_text(rows))
+    return 0
+
+
+def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[Timed]]:
+    """Return the executor, the collective and the timings of a program file."""
+    if len(args.files) != 2:
+        raise InputError("expected a program and a topology: bench F.xml T, or bench --baseline nccl -c COLL T")
+    program = parse_xml(read_bytes(args.files[0]), args.files[0])
+    if args.collective and collectives_of(args.collective) != [program.collective]:
+        raise InputError(f"{args.files[0]}: computes {program.collective}, not {args.collective[:40]}")
+    executor = executor_of(args, topology_of(args.files[1]))
+    report = verify_program(program, args.dialect, root=args.root)
+    if not report.ok:
+        first = report.errors[0]
+        raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
+    knobs = knobs_of(args, program.protocol)
+    program = replicate(program, knobs.channels) if knobs.channels > 1 else program
+    timings = (
+        Timed(n, executor.time(program, knobs, n, root=args.root), describe(program)) for n in sizes_of(args.size)
+    )
+    return executor, program.collective, timings
+
+
+def describe(program: Program) -> str:
+    """Return what was run, in a word."""
+    return f"{program.protocol}/{program.nchannels}ch"
+
+
+def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[Timed]]:
+    """Return the executor, the collective and the timings of a baseline."""
+    if args.baseline not in BASELINES:
+        raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(BASELINES)}")
+    if len(args.files) != 1 or not args.collective:
+        raise InputError("expected one topology and -c COLL: bench --baseline nccl -c allgather T")
+    knobs = ("protocol", "channels", "threads", "buffer")
+    if given := [f"--{name}" for name in knobs if getattr(args, name) is not None]:
+        raise InputError(f"{', '.join(given)}: a baseline chooses its own knobs; leave them out")
+    [collective, *rest] = collectives_of(args.collective)
+    if rest:
+        raise InputError("-c: one collective at a time")
+    topology = topology_of(args.files[0])
+    executor = executor_of(args, topology)
+    return executor, collective, (
+        Timed(n, result.timing, result.chosen)
+        for n in sizes_of(args.size)
+        for result in [time_baseline(executor, topology, args.baseline, collective, n, root=args.root)]
+    )

@@ -1,0 +1,104 @@
+"""``tuccl synth``: one program for one collective and size."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuccl._native import to_xml
+from tuccl.cli.arguments import (
+    add_collective,
+    add_json,
+    add_knobs,
+    add_root,
+    collectives_of,
+    knobs_of,
+    topology_of,
+)
+from tuccl.cli.output import columns, print_json, say, write_text
+from tuccl.errors import InputError
+from tuccl.sketches import candidate_sketches, load_sketch
+from tuccl.synth import METHODS, Collective, Synthesized, bound, synthesize_best, time_bound_us
+from tuccl.topology import Topology, load_machine, machine_of
+from tuccl.units import parse_size
+
+HELP = "synthesize one program; without --method the fastest in simulation"
+EXAMPLE = "tuccl synth ndv2x2.json -c allgather -s 64M -o allgather.xml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("topology", metavar="T")
+    add_collective(parser)
+    parser.add_argument("-s", "--size", required=True, metavar="SIZE", help="the size to be fast at, like 64M")
+    parser.add_argument("--sketch", metavar="F", help="a sketch of ours or of TACCL's (default: derived)")
+    parser.add_argument("--method", metavar="NAME", help=f"one of {' '.join(METHODS)} (default: the fastest)")
+    parser.add_argument("--chunks", type=int, metavar="N", help="chunks a rank (default: the fastest of 1, 2, 4)")
+    parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    parser.add_argument("--time-limit", type=float, metavar="S", help="stop looking for better after S seconds")
+    parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
+    parser.add_argument("-o", "--output", required=True, metavar="F.xml")
+    add_knobs(parser)
+    add_root(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Synthesize, write the program and print what it is worth."""
+    topology = topology_of(args.topology)
+    [name, *rest] = collectives_of(args.collective)
+    if rest:
+        raise InputError("-c: one collective at a time")
+    collective = Collective(name, topology.ranks, args.root)
+    nbytes = parse_size(args.size)
+    sketches = (
+        (load_sketch(Path(args.sketch), topology),)
+        if args.sketch
+        else candidate_sketches(topology, name, nbytes)
+    )
+    ranked = synthesize_best(
+        topology,
+        collective,
+        nbytes,
+        sketches,
+        methods=(args.method,) if args.method else tuple(METHODS),
+        chunks=(args.chunks,) if args.chunks else (1, 2, 4),
+        knobs=knobs_of(args),
+        machine=load_machine(args.machine) if args.machine else machine_of(topology),
+        dialect=args.dialect,
+        time_limit_s=args.time_limit,
+    )
+    write_text(Path(args.output), to_xml(ranked[0].program, args.dialect))
+    facts = facts_of(ranked[0], args.output, topology, collective, nbytes)
+    if args.json:
+        print_json(facts)
+        return 0
+    say("simulated times; the best of each sketch and method:")
+    print(columns(["method", "sketch", "chunks", "time us"],
+                  [[r.method, r.sketch, r.chunks_per_rank, r.time_us] for r in ranked[:10]]))
+    print(f"{args.output}: {facts['algbw_gbs']:.2f} GB/s simulated, "
+          f"{facts['fraction_of_bound']:.0%} of the bound of {facts['algbw_bound_gbs']:.2f} GB/s")
+    return 0
+
+
+def facts_of(
+    best: Synthesized, file: str, topology: Topology, collective: Collective, nbytes: int
+) -> dict[str, object]:
+    """Return what ``--json`` says of the program."""
+    limit = bound(topology, collective)
+    return {
+        "file": file,
+        "method": best.method,
+        "sketch": best.sketch,
+        "synthesis_seconds": best.seconds,
+        "time_us": best.time_us,
+        "time_is": "simulated",
+        "algbw_gbs": nbytes / best.time_us / 1e3,
+        "algbw_bound_gbs": limit.algbw_gbs,
+        "time_bound_us": time_bound_us(limit, nbytes),
+        "fraction_of_bound": time_bound_us(limit, nbytes) / best.time_us,
+        "channels": best.program.nchannels,
+        "threadblocks": best.program.threadblocks,
+        "max_steps": best.program.max_steps,
+        "chunks": best.program.nchunks,
+    }

@@ -1,0 +1,72 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "tuccl/program.h"
+
+namespace tuccl {
+
+inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+/// What one protocol costs a thread block. Rates are user bytes (payload, not
+/// wire bytes) that one thread block moves with `threads_sat` threads or more;
+/// with fewer they fall in proportion (cost-model 1.4).
+struct ProtocolCosts {
+  double transfer_us = 0;  ///< Once per primitive call.
+  double slice_us = 0;     ///< Per slice that carries data: barriers, fence, counter store (t_sync).
+  double hop_us = 0;       ///< From the last store until the peer's poll sees it, beyond the links.
+  double threads_sat = 1;
+  double send_gbs = kUnlimited;
+  double recv_gbs = kUnlimited;
+  double rcs_gbs = kUnlimited;
+  double rrs_gbs = kUnlimited;
+  double rrc_gbs = kUnlimited;
+  double rrcs_gbs = kUnlimited;
+  double copy_gbs = kUnlimited;    ///< Local `cpy`.
+  double reduce_gbs = kUnlimited;  ///< Local `re` with one source; k sources take (k+1)/2 times as long.
+
+  double rate_gbs(Op) const;
+};
+
+/// Which host term a call pays once: one process driving all GPUs, one process
+/// a GPU, or a captured CUDA graph.
+enum class Launch : std::uint8_t { kProcess, kMpi, kGraph };
+
+/// The constants of one kind of machine. The defaults cost nothing: the ideal
+/// machine, where only the links take time.
+struct MachineClass {
+  std::string name = "ideal";
+  int sm_count = 0;    ///< Thread blocks that can be co-resident on a GPU; 0: no limit.
+  int fifo_slots = 0;  ///< Slots of a connection's FIFO (NCCL_STEPS is 8); 0: no limit.
+  double launch_process_us = 0;
+  double launch_mpi_us = 0;
+  double launch_graph_us = 0;
+  double nvlink_efficiency = 1;   ///< Of a link's nominal rate, what software reaches: also xgmi, c2c.
+  double pcie_efficiency = 1;
+  double network_efficiency = 1;
+  double dependency_us = 0;   ///< Waiting for another thread block: flag round trip and barrier.
+  double local_us = 0;        ///< Once per `cpy` or `re`: memory's round trip.
+  double net_message_us = 0;  ///< A message's time in the sending rank's proxy, one at a time.
+  double net_latency_us = 0;  ///< Added to each network message: proxies' polling, flush.
+  double net_ll_us = 0;       ///< Added to each LL network message: it goes through host memory.
+  double nic_switch_us = 0;   ///< An adapter's time to turn from one connection to another.
+  ProtocolCosts simple;
+  ProtocolCosts ll;
+  ProtocolCosts ll128;
+
+  const ProtocolCosts& costs(Protocol) const;
+  double launch_us(Launch) const;
+  double efficiency(std::string_view link_kind) const;
+};
+
+/// Throws InputError that names the first constant out of its domain: costs
+/// finite and not negative, rates and `threads_sat` positive, efficiencies in (0, 1].
+void check(const MachineClass&);
+
+std::string_view to_string(Launch);        ///< "process" "mpi" "graph"
+Launch launch_from(std::string_view);      ///< Throws InputError that lists the legal ones.
+
+}  // namespace tuccl

@@ -1,0 +1,129 @@
+#include "tuccl/machine.h"
+
+#include <cmath>
+#include <utility>
+
+#include "tuccl/error.h"
+
+namespace tuccl {
+namespace {
+
+void refuse(const MachineClass& m, const std::string& field, double value, const char* expected) {
+  throw InputError("machine class '" + m.name.substr(0, 40) + "': " + field + " is " +
+                   std::to_string(value) + ", expected " + expected);
+}
+
+void check_cost(const MachineClass& m, const std::string& field, double value) {
+  if (!(value >= 0) || !std::isfinite(value)) refuse(m, field, value, "0 or more");
+}
+
+void check_protocol(const MachineClass& m, const std::string& prefix, const ProtocolCosts& c) {
+  check_cost(m, prefix + "transfer_us", c.transfer_us);
+  check_cost(m, prefix + "slice_us", c.slice_us);
+  check_cost(m, prefix + "hop_us", c.hop_us);
+  const std::pair<const char*, double> rates[] = {
+      {"threads_sat", c.threads_sat}, {"send_gbs", c.send_gbs}, {"recv_gbs", c.recv_gbs},
+      {"rcs_gbs", c.rcs_gbs},         {"rrs_gbs", c.rrs_gbs},   {"rrc_gbs", c.rrc_gbs},
+      {"rrcs_gbs", c.rrcs_gbs},       {"copy_gbs", c.copy_gbs}, {"reduce_gbs", c.reduce_gbs}};
+  for (const auto& [field, value] : rates)
+    if (!(value > 0)) refuse(m, prefix + field, value, "a positive number");
+}
+
+}  // namespace
+
+double ProtocolCosts::rate_gbs(Op op) const {
+  switch (op) {
+    case Op::kSend:
+      return send_gbs;
+    case Op::kRecv:
+      return recv_gbs;
+    case Op::kRcs:
+      return rcs_gbs;
+    case Op::kRrs:
+      return rrs_gbs;
+    case Op::kRrc:
+      return rrc_gbs;
+    case Op::kRrcs:
+      return rrcs_gbs;
+    case Op::kCopy:
+      return copy_gbs;
+    case Op::kReduce:
+      return reduce_gbs;
+    case Op::kNop:
+      break;
+  }
+  return kUnlimited;
+}
+
+const ProtocolCosts& MachineClass::costs(Protocol protocol) const {
+  switch (protocol) {
+    case Protocol::kLL:
+      return ll;
+    case Protocol::kLL128:
+      return ll128;
+    case Protocol::kSimple:
+      break;
+  }
+  return simple;
+}
+
+double MachineClass::launch_us(Launch launch) const {
+  switch (launch) {
+    case Launch::kMpi:
+      return launch_mpi_us;
+    case Launch::kGraph:
+      return launch_graph_us;
+    case Launch::kProcess:
+      break;
+  }
+  return launch_process_us;
+}
+
+double MachineClass::efficiency(std::string_view kind) const {
+  if (kind == "nvlink" || kind == "xgmi" || kind == "c2c") return nvlink_efficiency;
+  if (kind == "pcie") return pcie_efficiency;
+  return kind == "network" ? network_efficiency : 1.0;
+}
+
+void check(const MachineClass& m) {
+  if (m.sm_count < 0) refuse(m, "sm_count", m.sm_count, "0 or more");
+  if (m.fifo_slots != 0 && (m.fifo_slots < 4 || m.fifo_slots % 4 != 0))
+    refuse(m, "fifo_slots", m.fifo_slots, "a multiple of 4, or 0 for no limit");
+  const std::pair<const char*, double> costs[] = {
+      {"launch_process_us", m.launch_process_us}, {"launch_mpi_us", m.launch_mpi_us},
+      {"launch_graph_us", m.launch_graph_us},     {"dependency_us", m.dependency_us},
+      {"local_us", m.local_us},
+      {"net_message_us", m.net_message_us},       {"net_latency_us", m.net_latency_us},
+      {"net_ll_us", m.net_ll_us},                 {"nic_switch_us", m.nic_switch_us}};
+  for (const auto& [field, value] : costs) check_cost(m, field, value);
+  const std::pair<const char*, double> efficiencies[] = {
+      {"nvlink_efficiency", m.nvlink_efficiency},
+      {"pcie_efficiency", m.pcie_efficiency},
+      {"network_efficiency", m.network_efficiency}};
+  for (const auto& [field, value] : efficiencies)
+    if (!(value > 0 && value <= 1)) refuse(m, field, value, "above 0 and at most 1");
+  check_protocol(m, "simple.", m.simple);
+  check_protocol(m, "ll.", m.ll);
+  check_protocol(m, "ll128.", m.ll128);
+}
+
+std::string_view to_string(Launch launch) {
+  switch (launch) {
+    case Launch::kMpi:
+      return "mpi";
+    case Launch::kGraph:
+      return "graph";
+    case Launch::kProcess:
+      break;
+  }
+  return "process";
+}
+
+Launch launch_from(std::string_view text) {
+  for (const Launch l : {Launch::kProcess, Launch::kMpi, Launch::kGraph})
+    if (to_string(l) == text) return l;
+  throw InputError("unknown launch '" + std::string(text.substr(0, 40)) +
+                   "', expected one of: process, mpi, graph");
+}
+
+}  // namespace tuccl

@@ -1,0 +1,59 @@
+#include "tuccl/network.h"
+
+#include <cmath>
+
+#include "tuccl/error.h"
+
+namespace tuccl {
+namespace {
+
+constexpr int kMostRanks = 8192;
+
+std::string pair_name(const Route& r) {
+  return "route " + std::to_string(r.src) + " > " + std::to_string(r.dst);
+}
+
+}  // namespace
+
+Network::Network(int ranks, std::vector<Resource> resources, std::vector<Route> routes)
+    : ranks_(ranks), resources_(std::move(resources)), routes_(std::move(routes)) {
+  if (ranks < 1 || ranks > kMostRanks)
+    throw InputError("network of " + std::to_string(ranks) + " ranks: expected 1 to " +
+                     std::to_string(kMostRanks));
+  check_resources();
+  by_pair_.assign(static_cast<std::size_t>(ranks) * ranks, -1);
+  for (std::size_t i = 0; i < routes_.size(); ++i) {
+    check_route(i);
+    int& slot = by_pair_[static_cast<std::size_t>(routes_[i].src) * ranks + routes_[i].dst];
+    if (slot >= 0) throw InputError(pair_name(routes_[i]) + ": given twice, expected one route");
+    slot = static_cast<int>(i);
+  }
+}
+
+void Network::check_resources() const {
+  for (const Resource& r : resources_)
+    if (!(r.bandwidth_gbs > 0) || !std::isfinite(r.bandwidth_gbs))
+      throw InputError("resource '" + r.name.substr(0, 60) + "': bandwidth_gbs is " +
+                       std::to_string(r.bandwidth_gbs) + ", expected a positive number");
+}
+
+void Network::check_route(std::size_t index) const {
+  const Route& r = routes_[index];
+  if (r.src < 0 || r.src >= ranks_ || r.dst < 0 || r.dst >= ranks_ || r.src == r.dst)
+    throw InputError(pair_name(r) + ": expected two distinct ranks below " +
+                     std::to_string(ranks_));
+  if (!(r.latency_us >= 0) || !std::isfinite(r.latency_us))
+    throw InputError(pair_name(r) + ": latency_us is " + std::to_string(r.latency_us) +
+                     ", expected 0 or more");
+  for (const int id : r.resources)
+    if (id < 0 || id >= static_cast<int>(resources_.size()))
+      throw InputError(pair_name(r) + ": resource " + std::to_string(id) + " does not exist, there are " +
+                       std::to_string(resources_.size()));
+}
+
+int Network::find(int src, int dst) const {
+  if (src < 0 || src >= ranks_ || dst < 0 || dst >= ranks_) return -1;
+  return by_pair_[static_cast<std::size_t>(src) * ranks_ + dst];
+}
+
+}  // namespace tuccl

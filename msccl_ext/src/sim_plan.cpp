@@ -1,0 +1,326 @@
+#include "sim_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include "sim_memory.h"
+#include "tuccl/error.h"
+
+namespace tuccl::sim {
+namespace {
+
+constexpr int kMostMerged = 71;   // MSCCL_MAX_COUNT - 1
+constexpr int kMostFused = 16;    // reductions in one primitive (msccl-runtime 1.3)
+constexpr int kLeastSliceOf = 64; // of C: half a transfer's slots over 32 (prims_simple.h)
+
+double wire_factor(Protocol protocol) {
+  const ProtocolFacts& f = facts(protocol);
+  return protocol == Protocol::kSimple ? 1.0 : double(f.line_bytes) / f.line_data_bytes;
+}
+
+/// Payload that each thread moves in one trip of the loop (cost-model 1.1).
+double trip_bytes_per_thread(Protocol protocol) { return protocol == Protocol::kLL128 ? 60 : 8; }
+
+/// Whether a `re` goes on accumulating into what the one before it did, so
+/// that the parser makes one primitive of both (parser:557-566).
+bool joins(const Step& before, const Step& s) {
+  return s.op == Op::kReduce && before.op == Op::kReduce && !before.has_dep && s.dep_tb < 0 &&
+         s.dst_buffer == before.dst_buffer && s.dst_offset == before.dst_offset &&
+         s.src_buffer == before.src_buffer;
+}
+
+class Compiler {
+ public:
+  Compiler(const Program& p, const Knobs& k, const Network& n, const MachineClass& m,
+           std::int64_t chunk, bool in_place)
+      : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)), in_place_(in_place) {
+    plan_.network = &n;
+    plan_.program = &p;
+    for (const Resource& r : n.resources())
+      plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind));
+    const std::int64_t slice = slice_bytes(k.protocol, k.buffer_bytes);
+    merged_ = merged_chunks(slice, chunk);
+    speed_ = std::min(1.0, normalised(k).threads / costs_.threads_sat);
+    set_protocol(k, slice);
+  }
+
+  Plan compile() {
+    check_gpus();
+    for (const Gpu& gpu : program_.gpus)
+      for (const ThreadBlock& tb : gpu.threadblocks) add_block(gpu, tb);
+    for (const Gpu& gpu : program_.gpus) add_dependencies(gpu);
+    check_matching();
+    return std::move(plan_);
+  }
+
+ private:
+  void set_protocol(const Knobs& k, std::int64_t slice) {
+    const bool simple = k.protocol == Protocol::kSimple;
+    const bool ll = k.protocol == Protocol::kLL;
+    plan_.slices = simple ? 2 : 1;
+    plan_.window = machine_.fifo_slots / facts(k.protocol).transfer_slots * plan_.slices;
+    plan_.least_slice = simple ? double(slice) / kLeastSliceOf : 0;
+    plan_.wire_factor = wire_factor(k.protocol);
+    plan_.slice_us = costs_.slice_us;
+    plan_.trip_bytes = normalised(k).threads * trip_bytes_per_thread(k.protocol);
+    plan_.trip_us_per_byte = 1 / (costs_.send_gbs * 1e3 * speed_);
+    plan_.net_message_us = machine_.net_message_us;
+    plan_.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
+    plan_.nic_switch_us = machine_.nic_switch_us;
+    cut_through_ = !simple;
+  }
+
+  void check_gpus() {
+    std::vector<bool> seen(network_.ranks(), false);
+    for (const Gpu& gpu : program_.gpus) {
+      if (gpu.id < 0 || gpu.id >= network_.ranks() || seen[gpu.id])
+        throw InputError("gpu " + std::to_string(gpu.id) + ": expected each of 0 to " +
+                         std::to_string(network_.ranks() - 1) + " once");
+      seen[gpu.id] = true;
+      const int blocks = static_cast<int>(gpu.threadblocks.size());
+      if (machine_.sm_count > 0 && blocks > machine_.sm_count)
+        throw InputError("gpu " + std::to_string(gpu.id) + ": " + std::to_string(blocks) +
+                         " thread blocks cannot be co-resident on the " +
+                         std::to_string(machine_.sm_count) + " SMs of class '" + machine_.name +
+                         "'; use fewer channels or instances");
+    }
+  }
+
+  int connect(int src, int dst, int channel, const std::string& where) {
+    const auto [at, fresh] = by_peers_.try_emplace({src, dst, channel}, plan_.connections.size());
+    if (!fresh) return at->second;
+    const int index = network_.find(src, dst);
+    if (index < 0)
+      throw InputError(where + ": the network has no route from rank " + std::to_string(src) +
+                       " to " + std::to_string(dst));
+    const Route& route = network_.routes()[index];
+    Connection c{.src = src, .dst = dst, .channel = channel, .route = index};
+    c.net = route.transport == Transport::kNet;
+    c.cut_through = cut_through_ && !c.net;
+    c.arrive_us = route.latency_us + costs_.hop_us;
+    c.credit_us = route.latency_us;
+    if (c.net) add_adapters(c, route);
+    plan_.connections.push_back(c);
+    return at->second;
+  }
+
+  void add_adapters(Connection& c, const Route& route) {
+    for (const int id : route.resources) {
+      if (network_.resources()[id].kind != "network") continue;
+      if (c.nic_out < 0) c.nic_out = id;
+      c.nic_in = id;
+    }
+    if (!route.resources.empty()) c.bundle = bundle(c.route, kUnlimited);
+  }
+
+  int bundle(int route, double cap) {
+    const auto [at, fresh] = by_cap_.try_emplace({route, cap}, plan_.bundles.size());
+    if (fresh) plan_.bundles.push_back({route, cap});
+    return at->second;
+  }
+
+  void add_block(const Gpu& gpu, const ThreadBlock& tb) {
+    const int index = static_cast<int>(plan_.blocks.size());
+    Block b{.gpu = gpu.id, .id = tb.id, .first = static_cast<int>(plan_.transfers.size())};
+    if (!by_id_.try_emplace({gpu.id, tb.id}, index).second)
+      throw InputError("gpu " + std::to_string(gpu.id) + ": two thread blocks have id " +
+                       std::to_string(tb.id));
+    for (std::size_t i = 0; i < tb.steps.size(); ++i) {
+      const Step& s = tb.steps[i];
+      const std::string where = place(gpu.id, tb.id, static_cast<int>(i));
+      if (receives(s.op) && b.in < 0) b.in = attach(gpu.id, tb, index, false, where);
+      if (sends(s.op) && b.out < 0) b.out = attach(gpu.id, tb, index, true, where);
+    }
+    plan_.blocks.push_back(b);
+    add_steps(index, tb);
+    plan_.blocks[index].last = static_cast<int>(plan_.transfers.size());
+    plan_.steps += static_cast<std::int64_t>(tb.steps.size());
+  }
+
+  int attach(int gpu, const ThreadBlock& tb, int block, bool sending, const std::string& where) {
+    const int peer = sending ? tb.send_peer : tb.recv_peer;
+    if (peer < 0 || peer >= network_.ranks() || peer == gpu)
+      throw InputError(where + ": " + (sending ? "sends to" : "receives from") + " rank " +
+                       std::to_string(peer) + ", expected another rank below " +
+                       std::to_string(network_.ranks()));
+    const int at = sending ? connect(gpu, peer, tb.channel, where)
+                           : connect(peer, gpu, tb.channel, where);
+    int& end = sending ? plan_.connections[at].sender : plan_.connections[at].receiver;
+    if (end >= 0)
+      throw InputError(where + ": tb " + std::to_string(plan_.blocks[end].id) + " already " +
+                       (sending ? "sends to" : "receives from") + " rank " + std::to_string(peer) +
+                       " on channel " + std::to_string(tb.channel) + ", expected one thread block");
+    end = block;
+    return at;
+  }
+
+  void add_steps(int block, const ThreadBlock& tb) {
+    const int n = static_cast<int>(tb.steps.size());
+    for (int i = 0; i < n;) {
+      int sources = 1;
+      while (i + sources < n && sources < kMostFused &&
+             joins(tb.steps[i + sources - 1], tb.steps[i + sources]))
+        ++sources;
+      add_step(block, i, sources, tb.steps[i]);
+      i += sources;
+    }
+  }
+
+  void add_step(int block, int position, int sources, const Step& s) {
+    const int gpu = plan_.blocks[block].gpu;
+    if (s.count < 0 || (s.op != Op::kNop && s.count == 0))
+      throw InputError(place(gpu, plan_.blocks[block].id, position) + ": count is " +
+                       std::to_string(s.count) + ", expected 1 or more");
+    Transfer t = priced(block, gpu, s, sources);
+    t.step = position;
+    t.last_step = position + sources - 1;
+    int left = s.count;
+    do {
+      t.chunks = std::min(left, merged_);
+      left -= t.chunks;
+      plan_.transfers.push_back(t);
+    } while (left > 0);
+  }
+
+  Transfer priced(int block, int gpu, const Step& s, int sources) {
+    Transfer t{.receives = receives(s.op), .sends = sends(s.op)};
+    if (s.op == Op::kNop) return t;
+    t.start_us = t.receives || t.sends ? costs_.transfer_us : machine_.local_us;
+    double rate = costs_.rate_gbs(s.op) * 1e3 * speed_;
+    if (s.op == Op::kReduce) rate *= 2.0 / (sources + 1);
+    if (s.op == Op::kCopy && same_memory(program_, gpu, s, in_place_)) rate = kUnlimited;
+    const Connection* out = t.sends ? &plan_.connections[plan_.blocks[block].out] : nullptr;
+    if (out && !out->net && !network_.routes()[out->route].resources.empty())
+      t.bundle = bundle(out->route, rate * plan_.wire_factor);
+    else
+      t.us_per_byte = 1 / rate;
+    return t;
+  }
+
+  void add_dependencies(const Gpu& gpu) {
+    std::unordered_map<int, std::vector<int>> told;  // transfer -> edges
+    for (const ThreadBlock& tb : gpu.threadblocks) {
+      const int waiter = by_id_.at({gpu.id, tb.id});
+      int before = -1;
+      for (int i = plan_.blocks[waiter].first; i < plan_.blocks[waiter].last; ++i) {
+        Transfer& t = plan_.transfers[i];
+        const bool first_part = t.step != before;
+        before = t.step;
+        const Step& s = tb.steps[t.step];
+        if (!first_part || s.dep_tb < 0) continue;
+        const int edge = static_cast<int>(plan_.edge_waiter.size());
+        told[publisher(gpu, tb, t.step)].push_back(edge);
+        plan_.edge_waiter.push_back(waiter);
+        t.waits = edge;
+        // Waits that nops add are polled together with the real step's own.
+        t.wait_us = s.op == Op::kNop ? 0 : machine_.dependency_us;
+      }
+    }
+    std::vector<std::pair<int, std::vector<int>>> sorted(told.begin(), told.end());
+    std::sort(sorted.begin(), sorted.end());
+    for (const auto& [transfer, edges] : sorted) {
+      plan_.transfers[transfer].told_first = static_cast<int>(plan_.told.size());
+      plan_.transfers[transfer].told_count = static_cast<int>(edges.size());
+      plan_.told.insert(plan_.told.end(), edges.begin(), edges.end());
+    }
+  }
+
+  /// Last transfer of the first step at or after the one waited for that
+  /// publishes its number (the flag only grows).
+  int publisher(const Gpu& gpu, const ThreadBlock& tb, int position) {
+    const Step& s = tb.steps[position];
+    const std::string where = place(gpu.id, tb.id, position);
+    const auto found = by_id_.find({gpu.id, s.dep_tb});
+    if (found == by_id_.end())
+      throw InputError(where + ": waits for tb " + std::to_string(s.dep_tb) +
+                       ", which does not exist on this gpu");
+    const Block& b = plan_.blocks[found->second];
+    const ThreadBlock& publishing = gpu.threadblocks[found->second - by_id_.at({gpu.id, gpu.threadblocks[0].id})];
+    int at = -1;
+    for (int i = b.first; i < b.last; ++i) {
+      const int step = plan_.transfers[i].last_step;
+      if (at >= 0 && plan_.transfers[at].last_step != step) break;
+      if (step >= s.dep_step && publishing.steps[step].has_dep) at = i;
+    }
+    if (at < 0)
+      throw InputError(where + ": waits for step " + std::to_string(s.dep_step) + " of tb " +
+                       std::to_string(s.dep_tb) + ", and no step from there on has hasdep");
+    return at;
+  }
+
+  void check_matching() const {
+    for (const Connection& c : plan_.connections) {
+      const std::vector<int> sent = moved(c.sender, true);
+      const std::vector<int> received = moved(c.receiver, false);
+      if (sent == received) continue;
+      const auto [s, r] = std::mismatch(sent.begin(), sent.end(), received.begin(), received.end());
+      throw InputError("channel " + std::to_string(c.channel) + ": transfer " +
+                       std::to_string(s - sent.begin()) + " from rank " + std::to_string(c.src) +
+                       " to " + std::to_string(c.dst) + " is " + amount(s, sent.end()) +
+                       " for the sender and " + amount(r, received.end()) + " for the receiver");
+    }
+  }
+
+  using Counts = std::vector<int>::const_iterator;
+  static std::string amount(Counts at, Counts end) {
+    return at == end ? "absent" : std::to_string(*at) + " chunks";
+  }
+
+  std::vector<int> moved(int block, bool sending) const {
+    std::vector<int> out;
+    if (block < 0) return out;
+    for (int i = plan_.blocks[block].first; i < plan_.blocks[block].last; ++i) {
+      const Transfer& t = plan_.transfers[i];
+      if (sending ? t.sends : t.receives) out.push_back(t.chunks);
+    }
+    return out;
+  }
+
+  const Program& program_;
+  const Network& network_;
+  const MachineClass& machine_;
+  const ProtocolCosts& costs_;
+  const bool in_place_;
+  int merged_ = 1;
+  double speed_ = 1;
+  bool cut_through_ = false;
+  Plan plan_;
+  std::map<std::tuple<int, int, int>, int> by_peers_;
+  std::map<std::pair<int, double>, int> by_cap_;
+  std::map<std::pair<int, int>, int> by_id_;
+};
+
+}  // namespace
+
+int merged_chunks(std::int64_t slice, std::int64_t chunk) {
+  return static_cast<int>(std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostMerged));
+}
+
+Plan compile(const Program& program, const Knobs& knobs, const Network& network,
+             const MachineClass& machine, std::int64_t chunk_bytes, bool in_place) {
+  return Compiler(program, knobs, network, machine, chunk_bytes, in_place).compile();
+}
+
+std::vector<std::int64_t> carried_bytes(const Program& program, const Network& network,
+                                        std::int64_t chunk_bytes) {
+  std::vector<std::int64_t> out(network.resources().size(), 0);
+  for (const Gpu& gpu : program.gpus)
+    for (const ThreadBlock& tb : gpu.threadblocks) {
+      std::int64_t chunks = 0;
+      for (const Step& s : tb.steps) chunks += sends(s.op) ? s.count : 0;
+      if (chunks == 0) continue;
+      const Route& route = network.routes()[network.find(gpu.id, tb.send_peer)];
+      for (const int id : route.resources) out[id] += chunks * chunk_bytes;
+    }
+  return out;
+}
+
+std::string place(int gpu, int tb, int step) {
+  return "gpu " + std::to_string(gpu) + " tb " + std::to_string(tb) + " step " +
+         std::to_string(step);
+}
+
+}  // namespace tuccl::sim

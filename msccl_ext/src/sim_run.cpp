@@ -1,0 +1,356 @@
+#include "sim_run.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "tuccl/error.h"
+
+namespace tuccl::sim {
+namespace {
+
+/// Events closer than this are one moment; keeps symmetric programs in step.
+constexpr double kSameMoment = 1 + 1e-12;
+
+}  // namespace
+
+void Stamps::grow() {
+  std::vector<double> wider(ring_.size() * 2);
+  for (std::size_t i = 0; i < size_; ++i) wider[i] = ring_[(head_ + i) & (ring_.size() - 1)];
+  ring_ = std::move(wider);
+  head_ = 0;
+}
+
+Run::Run(const Plan& plan)
+    : plan_(plan),
+      sharing_(plan),
+      blocks_(plan.blocks.size()),
+      wires_(plan.connections.size()),
+      edges_(plan.edge_waiter.size()) {}
+
+void Run::reset(const Passes& passes) {
+  passes_ = passes;
+  total_ = passes.full + (passes.rest > 0 ? 1 : 0);
+  sharing_.reset();
+  starts_.clear();
+  finished_ = 0;
+  proxy_free_.assign(static_cast<std::size_t>(plan_.network->ranks()), 0.0);
+  nic_last_.assign(plan_.network->resources().size(), -1);
+  for (Stamps& s : edges_) s.reset();
+  for (Wire& w : wires_) {
+    for (Stamps* s : {&w.head, &w.whole, &w.credit, &w.ready, &w.bytes, &w.slot}) s->reset();
+    w.sent = w.posted = 0;
+    w.proxy_now = 0;
+    w.proxy = Wire::Proxy::kReady;
+  }
+}
+
+Outcome Run::execute(const Passes& passes) {
+  reset(passes);
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const Block& block = plan_.blocks[b];
+    blocks_[b] = BlockState{};
+    blocks_[b].at = block.first;
+    if (block.first == block.last || total_ == 0) {
+      blocks_[b].stage = Stage::kDone;
+    } else {
+      begin_slice(blocks_[b], plan_.transfers[block.first]);
+      awake_.push_back(static_cast<int>(b));
+    }
+  }
+  std::reverse(awake_.begin(), awake_.end());
+  for (std::size_t c = 0; c < wires_.size(); ++c)
+    if (plan_.connections[c].net) wires_[c].ready.blocked = true;
+  drain();
+  events();
+  for (const BlockState& s : blocks_)
+    if (s.stage != Stage::kDone) refuse_deadlock();
+  Outcome out{finished_, {}};
+  for (std::size_t r = 0; r < nic_last_.size(); ++r)
+    out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), finished_));
+  return out;
+}
+
+void Run::events() {
+  while (true) {
+    const double now = std::min(starts_.empty() ? kUnlimited : starts_.front().time,
+                                sharing_.next_end());
+    if (now == kUnlimited) return;
+    const double moment = now * kSameMoment;
+    while (true) {
+      if (sharing_.next_end() <= moment) {
+        ended(now, sharing_.end_next(now));
+      } else if (!starts_.empty() && starts_.front().time <= moment) {
+        const int owner = starts_.front().owner;
+        std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
+        starts_.pop_back();
+        begin(now, owner);
+      } else {
+        break;
+      }
+      drain();
+    }
+    sharing_.settle(now);
+  }
+}
+
+/// Lets everyone run who got what he waited for. Owners from blocks_.size()
+/// on are the proxies of connections.
+void Run::drain() {
+  while (!awake_.empty()) {
+    const int owner = awake_.back();
+    awake_.pop_back();
+    const int blocks = static_cast<int>(blocks_.size());
+    if (owner < blocks) advance(owner);
+    else proxy(owner - blocks);
+  }
+}
+
+bool Run::take(Stamps& stamps, double& now) {
+  if (stamps.empty()) {
+    stamps.blocked = true;
+    return false;
+  }
+  now = std::max(now, stamps.front());
+  stamps.pop();
+  return true;
+}
+
+void Run::push(Stamps& stamps, double time, int reader) {
+  stamps.push(time);
+  if (!stamps.blocked) return;
+  stamps.blocked = false;
+  awake_.push_back(reader);
+}
+
+/// Walks `block` on until it waits for a stamp or for a flow to end.
+void Run::advance(int block) {
+  BlockState& s = blocks_[block];
+  const Block& b = plan_.blocks[block];
+  while (s.stage != Stage::kDone) {
+    const Transfer& t = plan_.transfers[s.at];
+    switch (s.stage) {
+      case Stage::kDepend:
+        if (t.waits >= 0) {
+          if (!take(edges_[t.waits], s.now)) return;
+          s.now += t.wait_us;
+        }
+        s.stage = Stage::kArrive;
+        [[fallthrough]];
+      case Stage::kArrive:
+        if (t.receives) {
+          Wire& in = wires_[b.in];
+          if (!take(plan_.connections[b.in].cut_through ? in.head : in.whole, s.now)) return;
+        }
+        s.stage = Stage::kCredit;
+        [[fallthrough]];
+      case Stage::kCredit:
+        if (t.sends) {
+          Wire& out = wires_[b.out];
+          if (plan_.window > 0 && out.sent >= plan_.window && !take(out.credit, s.now)) return;
+          ++out.sent;
+        }
+        if (!move(block, t)) return;
+        [[fallthrough]];
+      case Stage::kWhole:
+        if (t.receives && plan_.connections[b.in].cut_through &&
+            !take(wires_[b.in].whole, s.now))
+          return;
+        finish_slice(block, t);
+        break;
+      case Stage::kFlow:
+      case Stage::kDone:
+        return;
+    }
+  }
+}
+
+/// Spends the block's own time on the present slice; false where a flow
+/// carries it and `ended` goes on.
+bool Run::move(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  const bool local = !t.receives && !t.sends;
+  if (s.slice == 0) s.now += t.start_us;
+  if (s.part > 0 && !local) s.now += plan_.slice_us;
+  s.stage = Stage::kWhole;
+  if (t.sends) {
+    const Connection& c = plan_.connections[plan_.blocks[block].out];
+    if (c.cut_through) {
+      const double line = std::min(s.part, plan_.trip_bytes) * plan_.trip_us_per_byte;
+      push(wires_[plan_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
+    }
+    if (t.bundle >= 0 && s.part > 0) {
+      s.stage = Stage::kFlow;
+      starts_.push_back({s.now, block});
+      std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+      return false;
+    }
+  }
+  s.now += s.part * t.us_per_byte;
+  return true;
+}
+
+/// Hands the slice on and its slot back, and steps to the next slice.
+void Run::finish_slice(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  const Block& b = plan_.blocks[block];
+  if (t.sends) {
+    const Connection& c = plan_.connections[b.out];
+    if (c.net) {
+      wires_[b.out].bytes.push(s.part * plan_.wire_factor);
+      push(wires_[b.out].ready, s.now, static_cast<int>(blocks_.size()) + b.out);
+    } else {
+      push(wires_[b.out].whole, s.now + c.arrive_us, c.receiver);
+    }
+  }
+  if (t.receives) {
+    const Connection& c = plan_.connections[b.in];
+    if (c.net) push(wires_[b.in].slot, s.now + c.credit_us, static_cast<int>(blocks_.size()) + b.in);
+    else push(wires_[b.in].credit, s.now + c.credit_us, c.sender);
+  }
+  if (next_slice(s, t)) s.stage = Stage::kArrive;
+  else finish_transfer(block, t);
+}
+
+bool Run::next_slice(BlockState& s, const Transfer& t) {
+  if ((!t.receives && !t.sends) || ++s.slice == plan_.slices) return false;
+  s.part = s.left;
+  s.left = 0;
+  return true;
+}
+
+void Run::finish_transfer(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  const Block& b = plan_.blocks[block];
+  for (int i = t.told_first; i < t.told_first + t.told_count; ++i)
+    push(edges_[plan_.told[i]], s.now, plan_.edge_waiter[plan_.told[i]]);
+  if (++s.at == b.last) {
+    s.at = b.first;
+    if (++s.pass == total_) {
+      s.stage = Stage::kDone;
+      finished_ = std::max(finished_, s.now);
+      return;
+    }
+  }
+  begin_slice(s, plan_.transfers[s.at]);
+}
+
+/// Cuts the present transfer in slices (prims_simple.h: two halves, unless one
+/// holds it).
+void Run::begin_slice(BlockState& s, const Transfer& t) {
+  const double payload = t.chunks * (s.pass < passes_.full ? passes_.slice : passes_.rest);
+  const bool whole = plan_.slices == 1 || (!t.receives && !t.sends);
+  s.part = whole ? payload : std::min(payload, std::max(payload / 2, plan_.least_slice));
+  s.left = payload - s.part;
+  s.slice = 0;
+  s.stage = Stage::kDepend;
+}
+
+/// Walks the proxy of a network connection on: slices in order, each needs a
+/// slot at the receiver.
+void Run::proxy(int connection) {
+  Wire& w = wires_[connection];
+  if (w.proxy == Wire::Proxy::kReady) {
+    if (!take(w.ready, w.proxy_now)) return;
+    w.proxy = Wire::Proxy::kSlot;
+  }
+  if (plan_.window > 0 && w.posted >= plan_.window && !take(w.slot, w.proxy_now)) return;
+  ++w.posted;
+  w.proxy = Wire::Proxy::kAsked;
+  starts_.push_back({w.proxy_now, static_cast<int>(blocks_.size()) + connection});
+  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+}
+
+void Run::begin(double now, int owner) {
+  const int blocks = static_cast<int>(blocks_.size());
+  if (owner >= blocks) return post(now, owner - blocks);
+  const BlockState& s = blocks_[owner];
+  sharing_.start(now, plan_.transfers[s.at].bundle, s.part * plan_.wire_factor, owner);
+}
+
+/// A proxy hands its message to the adapter, after the rank's other messages.
+void Run::post(double now, int connection) {
+  const Connection& c = plan_.connections[connection];
+  Wire& w = wires_[connection];
+  const int owner = static_cast<int>(blocks_.size()) + connection;
+  const double bytes = w.bytes.front();
+  if (w.proxy == Wire::Proxy::kAsked && bytes > 0) {
+    w.proxy = Wire::Proxy::kPosted;
+    double& free = proxy_free_[c.src];
+    free = std::max(now, free) + plan_.net_message_us;
+    const double at = free + plan_.net_ready_us;
+    if (at > now) {
+      starts_.push_back({at, owner});
+      std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+      return;
+    }
+  }
+  if (bytes > 0 && c.bundle >= 0) sharing_.start(now, c.bundle, bytes + switched_bytes(connection), owner);
+  else ended(now, owner);
+}
+
+/// What an adapter could have sent while it turned to this connection.
+double Run::switched_bytes(int connection) {
+  const Connection& c = plan_.connections[connection];
+  if (plan_.nic_switch_us == 0) return 0;
+  double bytes = 0;
+  for (const int nic : {c.nic_out, c.nic_in}) {
+    if (nic < 0) continue;
+    const bool turned = nic_last_[nic] >= 0 && nic_last_[nic] != connection;
+    nic_last_[nic] = connection;
+    if (turned)
+      bytes = plan_.nic_switch_us * plan_.capacity[nic];
+  }
+  return bytes;
+}
+
+void Run::ended(double now, int owner) {
+  const int blocks = static_cast<int>(blocks_.size());
+  if (owner < blocks) {
+    blocks_[owner].now = now;
+    blocks_[owner].stage = Stage::kWhole;
+    awake_.push_back(owner);
+    return;
+  }
+  const int connection = owner - blocks;
+  const Connection& c = plan_.connections[connection];
+  Wire& w = wires_[connection];
+  w.bytes.pop();
+  w.proxy = Wire::Proxy::kReady;
+  w.proxy_now = now;
+  push(w.whole, now + c.arrive_us, c.receiver);
+  push(w.credit, now + c.credit_us, c.sender);
+  awake_.push_back(owner);
+}
+
+void Run::refuse_deadlock() const {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].stage == Stage::kDone) continue;
+    const Block& b = plan_.blocks[i];
+    throw InputError("deadlock: " +
+                     place(b.gpu, b.id, plan_.transfers[blocks_[i].at].step) + " waits for ever for " +
+                     waited_for(static_cast<int>(i)) + "; `tuccl verify` tells why");
+  }
+  throw InputError("deadlock");
+}
+
+std::string Run::waited_for(int block) const {
+  const Block& b = plan_.blocks[block];
+  switch (blocks_[block].stage) {
+    case Stage::kDepend: {
+      const Step& s = [&]() -> const Step& {
+        const Transfer& t = plan_.transfers[blocks_[block].at];
+        for (const Gpu& g : plan_.program->gpus)
+          for (const ThreadBlock& tb : g.threadblocks)
+            if (g.id == b.gpu && tb.id == b.id) return tb.steps[t.step];
+        throw InputError("deadlock");
+      }();
+      return "step " + std::to_string(s.dep_step) + " of tb " + std::to_string(s.dep_tb);
+    }
+    case Stage::kCredit:
+      return "rank " + std::to_string(plan_.connections[b.out].dst) + " to receive (FIFO full)";
+    default:
+      return "data from rank " + std::to_string(plan_.connections[b.in].src);
+  }
+}
+
+}  // namespace tuccl::sim

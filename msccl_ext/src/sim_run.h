@@ -1,0 +1,124 @@
+// The event loop: thread blocks, proxies and flows in virtual time.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim_plan.h"
+#include "sim_share.h"
+
+namespace tuccl::sim {
+
+/// How far the outer loop over a chunk goes: `full` passes over `slice` bytes
+/// of each chunk, then one over `rest` if that is not 0.
+struct Passes {
+  std::int64_t full = 0;
+  double slice = 0;
+  double rest = 0;
+};
+
+struct Outcome {
+  double time_us = 0;
+  std::vector<double> busy_us;  ///< By resource.
+};
+
+/// Moments at which something came about for one reader, in order of time.
+class Stamps {
+ public:
+  void reset() { head_ = size_ = 0; blocked = false; }
+  bool empty() const { return size_ == 0; }
+  double front() const { return ring_[head_]; }
+  void pop() {
+    head_ = (head_ + 1) & (ring_.size() - 1);
+    --size_;
+  }
+  void push(double time) {
+    if (size_ == ring_.size()) grow();
+    ring_[(head_ + size_++) & (ring_.size() - 1)] = time;
+  }
+
+  bool blocked = false;  ///< The reader waits for the next stamp.
+
+ private:
+  void grow();
+  std::vector<double> ring_ = std::vector<double>(4);
+  std::size_t head_ = 0;
+  std::size_t size_ = 0;
+};
+
+/// A thread block runs ahead on its own clock as long as what it needs is
+/// stamped already: only flows, which share resources, are events. All stamps
+/// pushed while an event at time T is handled are at T or later, so no reader
+/// that ran ahead can have missed one.
+class Run {
+ public:
+  explicit Run(const Plan& plan);
+
+  /// Throws InputError where thread blocks wait for each other for ever.
+  Outcome execute(const Passes& passes);
+
+ private:
+  enum class Stage : std::uint8_t { kDepend, kArrive, kCredit, kFlow, kWhole, kDone };
+  struct BlockState {
+    double now = 0;
+    double left = 0;   ///< Payload of the transfer behind the present slice.
+    double part = 0;   ///< Payload of the present slice.
+    std::int64_t pass = 0;
+    int at = 0;        ///< Transfer.
+    int slice = 0;
+    Stage stage = Stage::kDepend;
+  };
+  struct Wire {  // a connection at work
+    Stamps head;     ///< First line there (cut-through only).
+    Stamps whole;    ///< All of a slice there.
+    Stamps credit;   ///< A slot free again, for the sender.
+    Stamps ready;    ///< Net: a slice in the proxy's slot.
+    Stamps bytes;    ///< Net: its wire bytes.
+    Stamps slot;     ///< Net: a slot free at the receiver, for the proxy.
+    std::int64_t sent = 0;
+    std::int64_t posted = 0;
+    double proxy_now = 0;
+    enum class Proxy : std::uint8_t { kReady, kSlot, kAsked, kPosted } proxy = Proxy::kReady;
+  };
+  struct Start {
+    double time;
+    int owner;
+    bool operator>(const Start& o) const {
+      return time != o.time ? time > o.time : owner > o.owner;
+    }
+  };
+
+  void reset(const Passes& passes);
+  void events();
+  void drain();
+  void advance(int block);
+  bool move(int block, const Transfer& t);
+  void finish_slice(int block, const Transfer& t);
+  bool next_slice(BlockState& s, const Transfer& t);
+  void finish_transfer(int block, const Transfer& t);
+  void begin_slice(BlockState& s, const Transfer& t);
+  bool take(Stamps& stamps, double& now);
+  void push(Stamps& stamps, double time, int reader);
+  void proxy(int connection);
+  void begin(double now, int owner);
+  void post(double now, int connection);
+  void ended(double now, int owner);
+  double switched_bytes(int connection);
+  [[noreturn]] void refuse_deadlock() const;
+  std::string waited_for(int block) const;
+
+  const Plan& plan_;
+  Sharing sharing_;
+  Passes passes_;
+  std::int64_t total_ = 0;  ///< Passes.
+  std::vector<BlockState> blocks_;
+  std::vector<Wire> wires_;
+  std::vector<Stamps> edges_;
+  std::vector<Start> starts_;       ///< Heap.
+  std::vector<int> awake_;
+  std::vector<double> proxy_free_;  ///< By rank.
+  std::vector<int> nic_last_;       ///< By resource: connection that used it last.
+  double finished_ = 0;
+};
+
+}  // namespace tuccl::sim

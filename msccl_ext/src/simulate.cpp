@@ -1,0 +1,118 @@
+#include "tuccl/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "sim_plan.h"
+#include "sim_run.h"
+#include "tuccl/error.h"
+
+namespace tuccl {
+namespace {
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+
+/// Steady state is taken as found when the time of one pass over the step
+/// lists, averaged over twice as many passes, changed by no more than this.
+constexpr double kSteady = 1e-4;
+constexpr std::int64_t kFirstPasses = 3;
+constexpr std::int64_t kMostEvents = 3'000'000;
+
+void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t nbytes) {
+  if (const auto why = illegal(k)) throw InputError("knobs: " + *why);
+  if (p.ngpus != n.ranks() || static_cast<int>(p.gpus.size()) != p.ngpus)
+    throw InputError("program '" + p.name.substr(0, 60) + "' is for " +
+                     std::to_string(p.gpus.size()) + " gpus, the network has " +
+                     std::to_string(n.ranks()) + " ranks");
+  if (p.nchunks < 1)
+    throw InputError("program '" + p.name.substr(0, 60) + "' cuts the buffer into " +
+                     std::to_string(p.nchunks) + " chunks, expected 1 or more");
+  if (nbytes < 1 || nbytes > kMostBytes)
+    throw InputError("size " + std::to_string(nbytes) + ": expected 1 to " +
+                     std::to_string(kMostBytes) + " bytes");
+  if (nbytes % p.nchunks != 0)
+    throw InputError("size " + std::to_string(nbytes) + " bytes: expected a multiple of the program's " +
+                     std::to_string(p.nchunks) + " chunks, the runtime runs no other");
+}
+
+sim::Outcome at_rate(const sim::Outcome& before, const sim::Outcome& last, double passes) {
+  sim::Outcome out = last;
+  out.time_us += (last.time_us - before.time_us) * passes;
+  for (std::size_t r = 0; r < out.busy_us.size(); ++r)
+    out.busy_us[r] += (last.busy_us[r] - before.busy_us[r]) * passes;
+  return out;
+}
+
+class Simulation {
+ public:
+  Simulation(const sim::Plan& plan, const sim::Passes& passes)
+      : plan_(plan), passes_(passes), run_(plan) {}
+
+  sim::Outcome whole() { return walk(passes_.full); }
+
+  /// Time grows linearly with the number of passes once the pipeline is full,
+  /// its filling and draining being the same for any number: so runs with few
+  /// passes (and the same last, partial one) tell how long many take.
+  sim::Outcome extrapolated() {
+    std::int64_t n = kFirstPasses;
+    if (passes_.full <= 4 * n) return whole();
+    sim::Outcome before = walk(n);
+    sim::Outcome last = walk(2 * n);
+    double pace = (last.time_us - before.time_us) / static_cast<double>(n);
+    while (true) {
+      n *= 2;
+      if (passes_.full <= 2 * n) return whole();
+      before = std::move(last);
+      last = walk(2 * n);
+      const double now = (last.time_us - before.time_us) / static_cast<double>(n);
+      const bool steady = std::abs(now - pace) <= kSteady * now;
+      if (steady || events * 4 > kMostEvents) break;
+      pace = now;
+    }
+    skipped = true;
+    return at_rate(before, last, static_cast<double>(passes_.full - 2 * n) / static_cast<double>(n));
+  }
+
+  std::int64_t events = 0;
+  bool skipped = false;
+
+ private:
+  sim::Outcome walk(std::int64_t full) {
+    sim::Passes p = passes_;
+    p.full = full;
+    events += plan_.steps * (full + (p.rest > 0 ? 1 : 0));
+    return run_.execute(p);
+  }
+
+  const sim::Plan& plan_;
+  const sim::Passes passes_;
+  sim::Run run_;
+};
+
+}  // namespace
+
+SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
+                   const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
+  check_call(program, knobs, network, nbytes);
+  check(machine);
+  const std::int64_t chunk = nbytes / program.nchunks;
+  const std::int64_t slice = std::min(chunk, slice_bytes(knobs.protocol, knobs.buffer_bytes));
+  const sim::Plan plan =
+      sim::compile(program, knobs, network, machine, chunk, options.in_place);
+  Simulation simulation(plan, {chunk / slice, static_cast<double>(slice),
+                               static_cast<double>(chunk % slice)});
+  sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
+
+  SimResult result;
+  result.time_us = outcome.time_us + machine.launch_us(options.launch);
+  result.events = simulation.events;
+  result.extrapolated = simulation.skipped;
+  result.resource_bytes = sim::carried_bytes(program, network, chunk);
+  for (const std::int64_t bytes : result.resource_bytes)
+    result.resource_wire_bytes.push_back(static_cast<double>(bytes) * plan.wire_factor);
+  result.resource_busy_us = std::move(outcome.busy_us);
+  return result;
+}
+
+}  // namespace tuccl

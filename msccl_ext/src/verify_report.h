@@ -1,0 +1,57 @@
+#pragma once
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tuccl/program.h"
+#include "tuccl/verify.h"
+
+namespace tuccl {
+
+/// A place in a program: indices, -1 where the finding is about more than one.
+struct Place {
+  int gpu = -1;
+  int tb = -1;
+  int step = -1;
+};
+
+/// "gpu 3 tb 2 step 5".
+std::string describe(const Place&);
+
+/// Collects findings, at most kShown of a code; the last one shown says how
+/// many more there were.
+class Findings {
+ public:
+  static constexpr int kShown = 5;
+
+  explicit Findings(const Program& program) : program_(program) {}
+
+  void error(std::string_view code, Place place, const std::string& text) {
+    add(report_.errors, code, place, text);
+  }
+  void warning(std::string_view code, Place place, const std::string& text) {
+    add(report_.warnings, code, place, text);
+  }
+  bool ok() const { return report_.ok(); }
+  void set_max_safe_bytes(std::int64_t bytes) { report_.max_safe_bytes = bytes; }
+  VerifyReport take();
+
+ private:
+  void add(std::vector<Finding>& list, std::string_view code, Place place,
+           const std::string& text);
+  int line_of(const Place&) const;
+
+  struct Count {
+    int seen = 0;
+    std::size_t last = 0;  ///< Index of the last one shown, in its list.
+    bool is_error = false;
+  };
+
+  const Program& program_;
+  VerifyReport report_;
+  std::map<std::string, Count, std::less<>> counts_;
+};
+
+}  // namespace tuccl

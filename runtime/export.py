@@ -1,0 +1,150 @@
+"""A table as the files that a stock MSCCL runtime loads."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from tuccl._native import Program, parse_xml, to_xml, verify
+from tuccl.errors import InputError
+from tuccl.runtime.export_plan import Rule, fork_threads, plan_export
+from tuccl.runtime.swap import swap_folders
+from tuccl.runtime.table import open_table
+
+__all__ = ["DIALECTS", "Export", "double_match", "export_table"]
+
+DIALECTS = ("executor", "rccl", "fork")
+_OWN_FILE = re.compile(r"tuccl-\d{3}-[a-z0-9-]+\.xml")
+
+
+@dataclass(frozen=True)
+class Export:
+    """The files written, in the order in which the runtime reads them, and what it cannot honour.
+
+    ``buffers`` holds the buffer bytes of each protocol in use.
+    """
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+    buffers: Mapping[str, int]
+    signature: str
+
+
+def export_table(table: Path, dialect: str, out: Path) -> Export:
+    """Write the table in folder ``table`` as a folder ``out`` of pure XML, in one step.
+
+    For any call at most one file fits; where the runtime's own default is the choice none
+    does. Each program is proven in the dialect before it is written. An older export at
+    ``out`` is replaced, anything else there is left alone and refused.
+
+    Raises:
+        InputError: the table or the dialect is bad, or ``out`` holds something else.
+    """
+    if dialect not in DIALECTS:
+        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}")
+    _check_target(out)
+    stored = open_table(table)
+    plan = plan_export(stored, dialect)
+    contents = {
+        _name(number, rule): _written(rule, dialect, plan.buffers[rule.knobs.protocol])
+        for number, rule in enumerate(plan.rules)
+    }
+    if (problem := double_match(contents, dialect)) is not None:
+        raise InputError(f"{table}: {problem}")
+    _put(out, contents)
+    files = tuple(out / name for name in sorted(contents))
+    notes = plan.notes if files else (*plan.notes, "no program: every call gets the default")
+    return Export(files, notes, plan.buffers, stored.table.signature)
+
+
+def _name(number: int, rule: Rule) -> str:
+    top = "max" if rule.max_bytes is None else str(rule.max_bytes - 1)
+    placement = {(True, True): "any", (True, False): "in", (False, True): "out"}
+    where = placement[rule.in_place, rule.out_of_place]
+    return f"tuccl-{number:03d}-{rule.collective}-{where}-{rule.min_bytes}-{top}.xml"
+
+
+def _written(rule: Rule, dialect: str, buffer_bytes: int) -> bytes:
+    """The program's text with the rule's calls in its first line, proven as it stands."""
+    program = _program(rule, dialect)
+    text = to_xml(program, dialect).encode()
+    report = verify(parse_xml(text, rule.text), dialect, 0, buffer_bytes)
+    if not report.ok:
+        raise InputError(f"{rule.text}: {report.errors[0].message}; not exported")
+    return text
+
+
+def _program(rule: Rule, dialect: str) -> Program:
+    if dialect == "fork":
+        max_bytes, threads = rule.max_bytes or 0, fork_threads(rule.knobs) or 0
+    else:  # the last size that fits; 0 is no limit
+        max_bytes, threads = 0 if rule.max_bytes is None else rule.max_bytes - 1, 0
+    return rule.program.replace(
+        name=f"tuccl {rule.candidate.name}"[:63],
+        in_place=rule.in_place,
+        out_of_place=rule.out_of_place,
+        min_bytes=rule.min_bytes,
+        max_bytes=max_bytes,
+        nthreads=threads,
+    )
+
+
+def double_match(contents: Mapping[str, bytes], dialect: str) -> str | None:
+    """Return which two files fit one call, or None: read back from what is to be written."""
+    programs = {name: parse_xml(text, name) for name, text in sorted(contents.items())}
+    for (a, first), (b, second) in combinations(programs.items(), 2):
+        if first.collective == second.collective and _meet(first, second, dialect):
+            return f"{a} and {b} fit the same calls"
+    return None
+
+
+def _meet(a: Program, b: Program, dialect: str) -> bool:
+    placed = (a.in_place and b.in_place) or (a.out_of_place and b.out_of_place)
+    (a_low, a_high), (b_low, b_high) = _sizes(a, dialect), _sizes(b, dialect)
+    return placed and a_low <= b_high and b_low <= a_high
+
+
+def _sizes(program: Program, dialect: str) -> tuple[float, float]:
+    """First and last size that a program's own attributes claim (msccl-runtime 1.2)."""
+    low, high = program.min_bytes or 0, program.max_bytes or 0
+    if dialect == "fork":
+        return low, high - 1
+    return low, high or float("inf")
+
+
+def _check_target(out: Path) -> None:
+    """One stray file makes the built-in scheduler give up the folder (msccl-runtime 2)."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise InputError(f"{out}: a file stands there; expected a folder or none")
+    for path in sorted(out.iterdir()):
+        if not _OWN_FILE.fullmatch(path.name):
+            raise InputError(
+                f"{out}: holds {path.name[:60]!r}, no export of tuccl's, and a stray file breaks "
+                "MSCCL's scheduler; name an empty folder"
+            )
+
+
+def _put(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Write the folder in one step; leave it alone where it already is what it should be."""
+    out = out.resolve()
+    if out.is_dir() and {p.name: p.read_bytes() for p in out.iterdir()} == contents:
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.tuccl-new-", dir=out.parent))
+    try:
+        staging.chmod(0o755)
+        for name, text in contents.items():
+            (staging / name).write_bytes(text)
+        old = swap_folders(staging, out)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)

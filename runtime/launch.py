@@ -1,0 +1,132 @@
+"""Starting a program with the table loaded into MSCCL."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from tuccl._native import default_buffer_bytes
+from tuccl.errors import InputError
+from tuccl.runtime.export import DIALECTS, Export, export_table
+from tuccl.runtime.table import load_table
+
+__all__ = ["run", "run_environment", "shell_block"]
+
+_BUFFER_VARIABLES = {
+    "Simple": "NCCL_BUFFSIZE",
+    "LL": "NCCL_LL_BUFFSIZE",
+    "LL128": "NCCL_LL128_BUFFSIZE",
+}
+# No library has this name: the runtime falls back to its built-in scheduler, which alone
+# connects the programs at initialisation (msccl-runtime 2).
+_NO_SCHEDULER = "none"
+
+
+def run_environment(
+    table: Path, dialect: str, cache: Path | None = None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables that load ``table`` into a stock runtime, and what to know of them.
+
+    The programs are exported to ``cache`` (None: the user's cache folder), in a folder named
+    by the table's checksum. Every host of the job must see it under the same path.
+
+    Raises:
+        InputError: the table or the dialect is bad.
+    """
+    if dialect not in DIALECTS:
+        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}")
+    checksum = load_table(table).checksum
+    folder = (cache or _cache_folder()) / f"{checksum[:16]}-{dialect}"
+    if dialect == "fork" and ":" in str(folder):
+        raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
+    exported = export_table(table, dialect, folder)
+    values = _variables(exported, folder, dialect)
+    values |= _buffer_variables(exported)
+    values["TUCCL_TABLE"] = str(table.resolve())
+    values["TUCCL_SIGNATURE"] = exported.signature
+    notes = [*exported.notes, f"every host of the job must see {folder}"]
+    if dialect != "fork":
+        notes.append("MSCCL runs with one process per GPU only, and one GPU per process")
+    return values, tuple(notes)
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root).absolute() / "tuccl" / "exports"
+
+
+def _variables(exported: Export, folder: Path, dialect: str) -> dict[str, str]:
+    if dialect == "fork":
+        files = ":".join(str(file) for file in exported.files)
+        return {"MSCCL_XML_FILES": files, "NCCL_ALGO": "MSCCL,RING,TREE"} if files else {}
+    shared = {"MSCCL_ALGO_DIR": str(folder), "MSCCL_SCHEDULER": _NO_SCHEDULER}
+    if dialect == "rccl":  # without FORCE only two built-in machine models use MSCCL
+        return {"RCCL_MSCCL_ENABLE": "1", "RCCL_MSCCL_FORCE_ENABLE": "1", **shared}
+    return {"NCCL_MSCCL_ENABLE": "1", **shared}
+
+
+def _buffer_variables(exported: Export) -> dict[str, str]:
+    return {
+        _BUFFER_VARIABLES[protocol]: str(nbytes)
+        for protocol, nbytes in exported.buffers.items()
+        if nbytes != default_buffer_bytes(protocol)
+    }
+
+
+def shell_block(environment: Mapping[str, str]) -> str:
+    """Return the variables as lines to paste into a shell, with hints for launchers.
+
+    >>> print(shell_block({"A": "1 2"}))
+    export A='1 2'
+    # Open MPI: mpirun -x A ...
+    # MPICH: mpiexec -genvlist A ...
+    # Slurm: srun --export=ALL ... (its default)
+    """
+    names = list(environment)
+    return "\n".join(
+        [
+            *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+            f"# Open MPI: mpirun {' '.join(f'-x {name}' for name in names)} ...",
+            f"# MPICH: mpiexec -genvlist {','.join(names)} ...",
+            "# Slurm: srun --export=ALL ... (its default)",
+        ]
+    )
+
+
+def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run ``command`` without a shell, with ``environment`` added to ours; return its exit code.
+
+    A command that a signal ended returns 128 plus the signal's number, as in a shell.
+    Termination is passed on to it, an interrupt is left to it.
+
+    Raises:
+        InputError: there is no such command, or it cannot be started.
+    """
+    if not command:
+        raise InputError("nothing to start: expected a command")
+    try:
+        process = subprocess.Popen(list(command), env={**os.environ, **environment})
+    except (OSError, ValueError) as error:
+        raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+    code = _wait(process)
+    return code if code >= 0 else 128 - code
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the child; a terminal interrupts it by itself, so that is not passed on twice."""
+
+    def forward(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    terminate = signal.signal(signal.SIGTERM, forward)
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGTERM, terminate)

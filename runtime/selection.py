@@ -1,0 +1,227 @@
+"""Which candidate a call gets, and why: a pure function of the table and the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tuccl.errors import InputError
+from tuccl.runtime.entry import (
+    ROOTED,
+    Candidate,
+    Entry,
+    datatype_class,
+    default_candidate,
+    reduction_class,
+)
+from tuccl.runtime.lookup import LookupTable
+from tuccl.runtime.spans import spans_of
+from tuccl.units import format_bytes
+
+__all__ = ["Choice", "Explanation", "explain", "select"]
+
+_COLLECTIVES = (
+    *("allgather", "reduce-scatter", "allreduce", "alltoall"),
+    *("broadcast", "reduce", "gather", "scatter"),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that a call gets, the entry it is from (None: no entry answers), and why."""
+
+    candidate: Candidate
+    entry: Entry | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the table says about the sizes [min_bytes, max_bytes) of one kind of call.
+
+    ``candidate`` is the name of ``chosen``. ``switches`` says whether the candidate differs from the one below; ``gain`` is the
+    default's median time over the candidate's, None where one of them has no statistics.
+    """
+
+    collective: str
+    root: int | None
+    placement: str
+    datatype_class: str
+    min_bytes: int
+    max_bytes: int | None
+    candidate: str
+    chosen: Candidate
+    reason: str
+    gain: float | None
+    switches: bool
+
+
+def select(
+    table: LookupTable,
+    collective: str,
+    nbytes: int,
+    *,
+    in_place: bool = False,
+    root: int = 0,
+    element_bytes: int = 4,
+    reduction: str = "sum",
+) -> Choice:
+    """Return the candidate for a call whose whole array has ``nbytes`` bytes.
+
+    The first candidate of the entry that can run the call wins; the default always can. A
+    call that no entry answers gets the default.
+
+    Raises:
+        InputError: there is no such collective, root or datatype.
+    """
+    _check_call(table, collective, nbytes, root, element_bytes)
+    kind = reduction_class(collective, reduction)
+    if kind is None:
+        why = f"reduction {reduction[:20]!r} is computed by the runtime's own programs only"
+        return Choice(_bare_default(table), None, why)
+    entries = [e for e in table.entries if e.collective == collective]
+    if not entries:
+        return Choice(_bare_default(table), None, f"the table has no entry for {collective}")
+    if collective in ROOTED:
+        entries = [e for e in entries if e.root == root]
+    datatypes = ("any", datatype_class(element_bytes))
+    fitting = [e for e in entries if e.takes(in_place) and e.datatype_class in datatypes]
+    entry = next((e for e in fitting if e.covers(nbytes)), None)
+    if entry is None:
+        return Choice(_bare_default(table), None, _unanswered(fitting, nbytes))
+    return _first_fit(entry, nbytes, in_place, element_bytes)
+
+
+def _check_call(
+    table: LookupTable, collective: str, nbytes: int, root: int, element_bytes: int
+) -> None:
+    if collective not in _COLLECTIVES:
+        known = ", ".join(_COLLECTIVES)
+        raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
+    if not 0 <= root < table.ranks:
+        raise InputError(f"root {root}: expected 0 to {table.ranks - 1}")
+    if nbytes < 0:
+        raise InputError(f"size {nbytes}: expected none below zero")
+    if element_bytes not in (1, 2, 4, 8):
+        raise InputError(f"element of {element_bytes} bytes: expected 1, 2, 4 or 8")
+
+
+def _bare_default(table: LookupTable) -> Candidate:
+    """The default, for calls that no entry answers: nothing was measured for them."""
+    first = next(table.candidates, None)
+    return default_candidate(first.on if first is not None else "sim")
+
+
+def _unanswered(entries: Iterable[Entry], nbytes: int) -> str:
+    spans = sorted((e.min_bytes, e.max_bytes) for e in entries)
+    if not spans:
+        return "no entry has this root, datatype and placement"
+    low, high = spans[0][0], spans[-1][1]
+    top = "any size" if high is None else format_bytes(high)
+    return f"{nbytes} bytes lie outside what was tuned, {format_bytes(low)} up to {top}"
+
+
+def _first_fit(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
+    for candidate in entry.candidates:
+        if candidate.misfit(nbytes, in_place, element_bytes) is None:
+            break
+    passed = [
+        f"{c.name} {c.misfit(nbytes, in_place, element_bytes)}"
+        for c in entry.candidates[: entry.candidates.index(candidate)]
+    ]
+    return Choice(candidate, entry, _why(entry, candidate, passed))
+
+
+def _why(entry: Entry, chosen: Candidate, passed: list[str]) -> str:
+    """Why ``chosen`` runs: what was passed over before it, what it beats."""
+    behind = entry.candidates[entry.candidates.index(chosen) + 1 :]
+    where = f"[{format_bytes(entry.min_bytes)}, {_end(entry.max_bytes)})"
+    if chosen.is_default:
+        verdict = "so the runtime's default" if passed else "no candidate beats the default"
+    else:
+        verdict = f"first of {1 + len(behind)} for {where}"
+    losses = [loss for other in behind if (loss := _loss(chosen, other))]
+    return "; ".join([*passed, f"{verdict}{_time(chosen)}", *losses])
+
+
+def _end(max_bytes: int | None) -> str:
+    return "any size" if max_bytes is None else format_bytes(max_bytes)
+
+
+def _time(candidate: Candidate) -> str:
+    if candidate.stats is None:
+        return ""
+    return f", {candidate.stats.recent_us:.1f} us {_source(candidate)}"
+
+
+def _source(candidate: Candidate) -> str:
+    return "simulated" if candidate.on == "sim" else f"measured by {candidate.on}"
+
+
+def _loss(chosen: Candidate, other: Candidate) -> str:
+    if chosen.stats is None or other.stats is None or not chosen.stats.recent_us:
+        return ""
+    return f"{other.name} takes {other.stats.recent_us / chosen.stats.recent_us:.2f}x"
+
+
+def explain(table: LookupTable) -> tuple[Explanation, ...]:
+    """Return what the table says, by collective, root, datatype, placement and size."""
+    rows: list[Explanation] = []
+    for entry in sorted(table.entries, key=_order):
+        for in_place in (False, True):
+            if entry.takes(in_place):
+                rows.extend(_explained(entry, in_place))
+    rows.sort(key=lambda r: (*_kind(r), r.min_bytes))
+    return tuple(_with_switches(rows))
+
+
+def _order(entry: Entry) -> tuple[str, int, str, int]:
+    return entry.collective, entry.root or 0, entry.datatype_class, entry.min_bytes
+
+
+def _kind(row: Explanation) -> tuple[str, int, str, str]:
+    return row.collective, row.root or 0, row.datatype_class, row.placement
+
+
+def _explained(entry: Entry, in_place: bool) -> list[Explanation]:
+    """One row, or more where a candidate is safe only up to a size within the entry."""
+    return [
+        Explanation(
+            collective=entry.collective,
+            root=entry.root,
+            placement="in-place" if in_place else "out-of-place",
+            datatype_class=entry.datatype_class,
+            min_bytes=low,
+            max_bytes=high,
+            candidate=candidate.name,
+            chosen=candidate,
+            reason=_why(entry, candidate, _passed(entry, candidate, low, in_place)),
+            gain=_gain(entry, candidate),
+            switches=False,
+        )
+        for low, high, candidate in spans_of(entry, in_place)
+    ]
+
+
+def _passed(entry: Entry, chosen: Candidate, nbytes: int, in_place: bool) -> list[str]:
+    ahead = entry.candidates[: entry.candidates.index(chosen)]
+    return [f"{c.name} {c.unfit(nbytes, in_place)}" for c in ahead]
+
+
+def _gain(entry: Entry, candidate: Candidate) -> float | None:
+    default = entry.default
+    if default.stats is None or candidate.stats is None or not candidate.stats.median_us:
+        return None
+    return default.stats.median_us / candidate.stats.median_us
+
+
+def _with_switches(rows: list[Explanation]) -> list[Explanation]:
+    """Mark the rows whose candidate is another than at the sizes just below."""
+    marked: list[Explanation] = []
+    below: Explanation | None = None
+    for row in rows:
+        known = below is not None and _kind(below) == _kind(row)
+        same = known and below is not None and below.candidate == row.candidate
+        marked.append(replace(row, switches=known and not same))
+        below = row
+    return marked

@@ -1,0 +1,95 @@
+"""The simulator as an executor."""
+
+from __future__ import annotations
+
+from tuccl._native import Knobs, MachineClass, Program, simulate
+from tuccl.errors import InputError
+from tuccl.runtime.executor import Timing
+from tuccl.topology import Topology, machine_of, network
+
+__all__ = ["SimExecutor", "padded"]
+
+
+class SimExecutor:
+    """Runs programs in virtual time on one topology; deterministic, so repeats cost nothing."""
+
+    def __init__(
+        self, topology: Topology, machine: MachineClass | None = None, launch: str = "process"
+    ) -> None:
+        """Prepare ``topology`` for many runs; ``machine`` None is the class of its GPUs.
+
+        Raises:
+            InputError: the launch is none of process, mpi and graph.
+        """
+        if launch not in ("process", "mpi", "graph"):
+            raise InputError(f"launch {launch[:20]!r}: expected process, mpi or graph")
+        self._topology = topology
+        self._machine = machine if machine is not None else machine_of(topology)
+        self._launch = launch
+        self._network = network(topology)
+
+    @property
+    def name(self) -> str:
+        """The executor's name in tables."""
+        return "sim"
+
+    @property
+    def label(self) -> str:
+        """That it simulates, and what."""
+        return f"simulated on {self._topology.name}, class {self._machine.name}"
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the topology."""
+        return self._topology.ranks
+
+    @property
+    def topology(self) -> Topology:
+        """What is simulated."""
+        return self._topology
+
+    def time(
+        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+    ) -> Timing:
+        """Return the simulated time of ``program`` on the whole array of ``nbytes`` bytes.
+
+        A size that the program's chunks do not divide is rounded up to one that they do. The
+        runtimes demand divisibility in elements: which calls they take is for the export to
+        say. ``root`` is baked into the program; it is not read.
+
+        Raises:
+            InputError: the program is for another number of ranks, or the knobs are illegal.
+        """
+        if program.ngpus != self.ranks:
+            raise InputError(
+                f"program {program.name[:40]!r} is for {program.ngpus} ranks, "
+                f"topology {self._topology.name[:40]!r} has {self.ranks}"
+            )
+        if repeats < 1 or nbytes < 1:
+            raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
+        size = padded(nbytes, program.nchunks)
+        outside = self._run(program, knobs, size, False) if program.out_of_place else None
+        inside = self._run(program, knobs, size, True) if program.in_place else None
+        timing = Timing(outside, inside, (), "sim")
+        return Timing(outside, inside, (timing.us,) * repeats, "sim")
+
+    def _run(self, program: Program, knobs: Knobs, nbytes: int, in_place: bool) -> float:
+        result = simulate(
+            program,
+            knobs,
+            self._network,
+            self._machine,
+            nbytes,
+            in_place=in_place,
+            launch=self._launch,
+        )
+        return result.time_us
+
+
+def padded(nbytes: int, nchunks: int) -> int:
+    """Return ``nbytes`` rounded up to a multiple of ``nchunks``.
+
+    >>> padded(1000, 16)
+    1008
+    """
+    return -(-nbytes // nchunks) * nchunks

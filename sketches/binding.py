@@ -1,0 +1,87 @@
+"""Stage 1: each GPU is bound to the NIC closest to it on PCIe."""
+
+from __future__ import annotations
+
+from tuccl.errors import InputError
+from tuccl.sketches.wires import Wires
+from tuccl.topology.graph import Topology
+
+__all__ = ["bind", "closest_nics"]
+
+
+def bind(t: Topology, wires: Wires | None = None) -> dict[int, str]:
+    """Return the NIC id that each rank is bound to; empty for one host without NICs.
+
+    The NIC is one of `closest_nics`; where several are equally close, the GPUs of the host
+    spread over them as evenly as closeness allows, in the order of ranks and of NICs.
+
+    Raises:
+        InputError: a host among several has no NIC, or a GPU no way to one.
+
+    Notes:
+        TuCCL III.B, stage 1. The paper binds to "the NIC sharing its PCIe root complex" and says
+        nothing of ties; NCCL spreads GPUs over equally close NICs as well.
+    """
+    wires = wires or Wires(t)
+    bindings: dict[int, str] = {}
+    for host in t.hosts:
+        if not t.nics_of(host) and len(t.hosts) == 1:
+            return {}
+        if not t.nics_of(host):
+            raise InputError(
+                f"topology {t.name[:60]!r}: host {host[:60]!r} has no NIC: add one, or keep the "
+                "GPUs of one host only"
+            )
+        bindings.update(_spread({rank: closest_nics(t, rank, wires) for rank in t.gpus_of(host)}))
+    return dict(sorted(bindings.items()))
+
+
+def closest_nics(t: Topology, rank: int, wires: Wires | None = None) -> tuple[str, ...]:
+    """Return the ids of the NICs of the host that are closest to `rank`, all equally close.
+
+    Closest means fewest CPUs on the way (a common PCIe switch before a common root complex
+    before another socket), then fewest hops. NICs without a network link do not count where the
+    topology has several hosts.
+
+    Raises:
+        InputError: the GPU has no way to such a NIC.
+    """
+    wires = wires or Wires(t)
+    ways = wires.to_nics(t.gpus[rank].id)
+    distances = {
+        nic: wires.closeness(ways[nic])
+        for nic in t.nics_of(t.host_of(rank))
+        if nic in ways and (len(t.hosts) == 1 or wires.on_network(nic))
+    }
+    if not distances:
+        raise InputError(
+            f"topology {t.name[:60]!r}: GPU {t.gpus[rank].id[:60]!r} has no PCIe path to a NIC of "
+            "its host that is on the network: add the links"
+        )
+    least = min(distances.values())
+    return tuple(nic for nic, distance in distances.items() if distance == least)
+
+
+def _spread(choices: dict[int, tuple[str, ...]]) -> dict[int, str]:
+    """Return one of its choices for each rank so that NICs carry as equal numbers as possible.
+
+    Notes:
+        An optimal semi-matching: each rank takes the least loaded NIC that it reaches over
+        alternating paths, moving ranks bound before (Harvey et al., "Semi-matchings for bipartite
+        graphs and load balancing", 2006).
+    """
+    chosen: dict[int, str] = {}
+    for newcomer in choices:
+        came_from: dict[str, int] = {}
+        ahead = [newcomer]
+        for rank in ahead:
+            for nic in choices[rank]:
+                if nic not in came_from:
+                    came_from[nic] = rank
+                    ahead.extend(other for other, at in chosen.items() if at == nic)
+        loads = {nic: sum(at == nic for at in chosen.values()) for nic in came_from}
+        nic = min(loads, key=loads.__getitem__)
+        while (rank := came_from[nic]) != newcomer:
+            chosen[rank], nic = nic, chosen[rank]
+        chosen[newcomer] = nic
+    return chosen

@@ -1,0 +1,202 @@
+"""The sketches worth trying for one collective and size, ranked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from tuccl.errors import InputError
+from tuccl.sketches.binding import bind
+from tuccl.sketches.checks import checked
+from tuccl.sketches.congestion import prune_congested, with_congestion
+from tuccl.sketches.full_mesh import unmarked_mesh
+from tuccl.sketches.grouping import group
+from tuccl.sketches.size import (
+    NVLINK_FIRST_BYTES,
+    PACKET_BYTES,
+    aligned_chunks,
+    for_size,
+    prefer_links,
+)
+from tuccl.sketches.sketch import LogicalLink, Sketch
+from tuccl.sketches.symmetry import symmetries
+from tuccl.sketches.transformation import transform
+from tuccl.sketches.wires import Wires
+from tuccl.topology.graph import Topology
+from tuccl.topology.paths import path
+
+__all__ = ["candidate_sketches", "direct_pairs", "rank_estimate_us"]
+
+# Share of the array that crosses to another host, for the estimate that ranks sketches.
+_VOLUMES = {
+    "allgather": 1.0,
+    "reduce-scatter": 1.0,
+    "allreduce": 2.0,
+    "alltoall": 0.5,
+    "broadcast": 1.0,
+    "reduce": 1.0,
+    "gather": 1.0,
+    "scatter": 1.0,
+}
+_LINKS_PER_DOOR = (4, 2)
+_MESSAGE_US = 1.0
+
+
+def candidate_sketches(t: Topology, collective: str, nbytes: int) -> tuple[Sketch, ...]:
+    """Return the sketches to try for `collective` of `nbytes` on `t`, the most promising first.
+
+    For several hosts: the paper's three stages with one GPU for each NIC (``one``), with all its
+    GPUs (``paired``), with numbers between (``pairs-2``), and with another GPU receiving than
+    sending (``split``); the full mesh pruned by congestion (``mesh-congestion-3`` and so on).
+    For one host the mesh without its crowded links. Where only some pairs of a host have NVLink,
+    each also with NVLink paths alone (``-nvlink``). Sketches are distinct, carry congestion
+    scores and the symmetries found, and the full mesh comes last.
+
+    Args:
+        t: The machine.
+        collective: Its name; it weighs bytes against latency.
+        nbytes: The whole array in bytes.
+
+    Raises:
+        InputError: no such collective, or a size below 1.
+    """
+    if collective not in _VOLUMES:
+        known = " ".join(_VOLUMES)
+        raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
+    if nbytes < 1:
+        raise InputError(f"{nbytes} bytes: expected a size of at least 1")
+    wires = Wires(t)
+    mesh = with_congestion(
+        prefer_links(unmarked_mesh(t), direct_pairs(t), NVLINK_FIRST_BYTES), t, wires
+    )
+    variants = _across_hosts(mesh, t, wires) if mesh.nhosts > 1 else _inside_host(mesh, t, wires)
+    full = _finished(mesh, nbytes)
+    # Sketches are told apart by their links: of two with the same, the first says more.
+    found = {frozenset(full.pairs): (0.0, full)}
+    for variant in variants:
+        for sketch in _by_size(variant, nbytes):
+            pairs = frozenset(sketch.pairs)
+            if pairs not in found:
+                done = checked(_finished(with_congestion(sketch, t, wires), nbytes))
+                found[pairs] = rank_estimate_us(done, collective, nbytes), done
+    _, *others = found.values()
+    others.sort(key=lambda each: (each[0], each[1].name))
+    return (*(sketch for _, sketch in others), full)
+
+
+def direct_pairs(t: Topology) -> frozenset[tuple[int, int]]:
+    """Return the ordered pairs of ranks whose path runs over NVLink or xGMI alone."""
+    hosts = [t.gpus_of(host) for host in t.hosts]
+    return frozenset(
+        (src, dst)
+        for ranks in hosts
+        for src in ranks
+        for dst in ranks
+        if src != dst
+        and all(hop.kind in ("nvlink", "xgmi", "c2c") for hop in path(t, src, dst).hops)
+    )
+
+
+def _across_hosts(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
+    try:
+        bindings = bind(t, wires)
+        grouping = group(t, bindings, wires)
+    except InputError as error:
+        # Hosts may be joined by other means than NICs; then only the mesh itself can be pruned.
+        yield from _pruned_meshes(replace(mesh, notes=(f"no NIC groups: {error}",)), t, wires)
+        return
+    most = max(list(bindings.values()).count(nic) for nic in set(bindings.values()))
+    counts = [1 << power for power in range(most.bit_length()) if 1 << power < most]
+    for connections in (*counts, None):
+        yield transform(t, bindings, grouping, connections=connections, mesh=mesh, wires=wires)
+    if most > 1:
+        yield transform(t, bindings, grouping, connections=1, split=True, mesh=mesh, wires=wires)
+    yield from _pruned_meshes(mesh, t, wires)
+
+
+def _pruned_meshes(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
+    inter = mesh.nhosts > 1
+    worst = max((link.congestion for link in mesh.links if link.inter == inter), default=0.0)
+    for links in _LINKS_PER_DOOR:
+        # A NIC with so many links to each other host; a GPU with so many inside its host.
+        score = links * max(1, mesh.nhosts - 1) - 1.0
+        if worst > score:
+            pruned = prune_congested(mesh, t, score, inter=inter, wires=wires)
+            yield replace(pruned, name=f"mesh-congestion-{score:g}")
+
+
+def _inside_host(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
+    yield replace(mesh, name="mesh")
+    if not mesh.switches:
+        # Behind a switch a GPU's links share nothing but its own port, whichever are dropped.
+        yield from _pruned_meshes(mesh, t, wires)
+
+
+def _by_size(sketch: Sketch, nbytes: int) -> Iterator[Sketch]:
+    """Yield the sketch and, if it differs, the one with preferred links alone.
+
+    The latter is a candidate at every size; from the preferred size on it is put first.
+    """
+    yield sketch
+    bare = for_size(sketch, max(nbytes, NVLINK_FIRST_BYTES))
+    if bare is not sketch:
+        yield replace(bare, name=f"{sketch.name}-nvlink")
+
+
+def _finished(sketch: Sketch, nbytes: int) -> Sketch:
+    share = max(1, nbytes // sketch.ranks)
+    wanted = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
+    return replace(
+        sketch,
+        symmetry=symmetries(sketch),
+        chunks_per_rank=aligned_chunks(share, wanted, PACKET_BYTES),
+        align_bytes=PACKET_BYTES,
+    )
+
+
+def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:
+    """Return a rough time in us by which candidate sketches are ordered; no prediction.
+
+    Bytes that cross hosts over the NICs that the sketch uses, slowed a tenth for each unit of
+    mean congestion, plus latency, plus a microsecond for each message that a NIC has to start,
+    plus the hop to the relay where GPUs do not send for themselves. Inside hosts: the same with
+    the slowest link instead of NICs.
+    """
+    used = [link for link in sketch.links if link.inter] or list(sketch.links)
+    if not used:
+        return 0.0
+    rate, starts = _doors(sketch, used)
+    crowding = sum(link.congestion for link in used) / len(used)
+    relayed = any(len(carried) > 1 for carried in sketch.relays.values())
+    hop = 2 * min((link.alpha_us for link in sketch.links if not link.inter), default=0.0)
+    return (
+        _VOLUMES[collective] * nbytes / (rate * 1e3) * (1 + crowding / 10 + _stray(sketch, nbytes))
+        + max(link.alpha_us for link in used)
+        + starts * _MESSAGE_US
+        + hop * relayed
+    )
+
+
+def _doors(sketch: Sketch, links: list[LogicalLink]) -> tuple[float, int]:
+    """Return the GB/s out of the slowest host, and the most links that leave by one NIC (or GPU)."""
+    ways: dict[tuple[int, str], float] = {}
+    starts: Counter[tuple[int, str]] = Counter()
+    for link in links:
+        door = (sketch.hosts[link.src], link.nics[0] if link.nics else str(link.src))
+        ways[door] = max(ways.get(door, 0.0), link.bandwidth_gbs)
+        starts[door] += 1
+    rates: dict[int, float] = {}
+    for (host, _), rate in ways.items():
+        rates[host] = rates.get(host, 0.0) + rate
+    return min(rates.values()), max(starts.values())
+
+
+def _stray(sketch: Sketch, nbytes: int) -> float:
+    """Return the part of the links inside hosts that the size says not to prefer."""
+    intra = [link for link in sketch.links if not link.inter]
+    sizes = {link.prefer_from_bytes for link in intra} - {0}
+    if not sizes or nbytes < min(sizes):
+        return 0.0
+    return sum(link.prefer_from_bytes == 0 for link in intra) / len(intra)

@@ -1,0 +1,230 @@
+"""How links of a sketch crowd each other out, and pruning the worst of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from msgspec.structs import replace
+
+from tuccl.errors import InputError
+from tuccl.sketches.reachability import adjacency, reaches_all
+from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
+from tuccl.sketches.symmetry import orbits
+from tuccl.sketches.wires import Wires
+from tuccl.topology.graph import Topology
+from tuccl.topology.paths import Path, path
+
+__all__ = ["congestion_scores", "prune_congested", "with_congestion"]
+
+_Pair = tuple[int, int]
+_Resource = tuple[str, str]
+
+
+def congestion_scores(
+    sketch: Sketch, t: Topology, wires: Wires | None = None
+) -> dict[tuple[int, int], float]:
+    """Return for each link (src, dst) how many times slower it is when all are busy, less one.
+
+    Let every link of the sketch carry equally many bytes. A hop of rate B that n links share
+    then drains n of them in the time n / B for each byte; a link that has the rate b alone is
+    held up by the hop of its path where n b / B is largest. The score is that, less 1: at least
+    0, and 0 for a link that nothing slows.
+
+    Notes:
+        TuCCL II.C and III.B: synthesizers take a NIC's bandwidth as given to each link alone,
+        which is the further off the more links share it. The paper gives no formula; this one is
+        the expected contention of one round of equal transfers.
+    """
+    return _scores(_loads(sketch, t, wires or Wires(t)))
+
+
+def with_congestion(sketch: Sketch, t: Topology, wires: Wires | None = None) -> Sketch:
+    """Return `sketch` with the congestion score of each link filled in."""
+    scores = congestion_scores(sketch, t, wires)
+    return replace(
+        sketch,
+        links=tuple(replace(link, congestion=scores[link.src, link.dst]) for link in sketch.links),
+    )
+
+
+class _Loads:
+    """The hops that links use and how many links use each."""
+
+    def __init__(self) -> None:
+        self.hops: dict[_Pair, tuple[_Resource, ...]] = {}
+        self.alone: dict[_Pair, float] = {}
+        self.rate: dict[_Resource, float] = {}
+        self.count: Counter[_Resource] = Counter()
+
+
+def _loads(sketch: Sketch, t: Topology, wires: Wires) -> _Loads:
+    loads = _Loads()
+    for link in sketch.links:
+        way = _way(link, t, wires)
+        pair = (link.src, link.dst)
+        loads.hops[pair] = tuple((hop.src, hop.dst) for hop in way.hops)
+        loads.alone[pair] = way.bandwidth
+        loads.count.update(loads.hops[pair])
+        for hop in way.hops:
+            loads.rate[hop.src, hop.dst] = hop.bandwidth
+    return loads
+
+
+def _way(link: LogicalLink, t: Topology, wires: Wires) -> Path:
+    if not link.nics:
+        return path(t, link.src, link.dst)
+    way = wires.by_nics(link.src, link.dst, *link.nics)
+    if way is None:
+        raise InputError(
+            f"topology {t.name[:60]!r} has no way from rank {link.src} to rank {link.dst} by "
+            f"{link.nics[0][:60]!r} and {link.nics[1][:60]!r}: make a sketch for this topology"
+        )
+    return way
+
+
+def _scores(loads: _Loads) -> dict[_Pair, float]:
+    crowd = {hop: count / loads.rate[hop] for hop, count in loads.count.items()}
+    # Rounding keeps links that symmetry makes alike equal to the last digit.
+    return {
+        pair: round(max(0.0, max(crowd[hop] for hop in hops) * loads.alone[pair] - 1.0), 9)
+        for pair, hops in loads.hops.items()
+    }
+
+
+def prune_congested(
+    sketch: Sketch,
+    t: Topology,
+    max_score: float,
+    *,
+    inter: bool = True,
+    wires: Wires | None = None,
+) -> Sketch:
+    """Return `sketch` without its worst links, those whose score stays above `max_score`.
+
+    The most crowded hop loses links first, those first that join GPUs of the most different
+    places on their hosts. A link stays, whatever its score, if without it some rank could not
+    reach another, or two hosts that were joined directly no longer would be. Links that a
+    symmetry of the sketch takes into each other go or stay together.
+
+    Args:
+        sketch: What to prune.
+        t: The machine the scores are for.
+        max_score: The score that links may have, see `congestion_scores`.
+        inter: Whether to prune links between hosts, or those inside hosts.
+        wires: The wires of `t`, where they are known already.
+
+    Raises:
+        InputError: `max_score` is negative or not a number.
+    """
+    if not max_score >= 0:
+        raise InputError(f"congestion score {max_score}: expected at least 0")
+    loads = _loads(sketch, t, wires or Wires(t))
+    reasons = _Pruning(sketch, loads, inter).run(max_score)
+    kept = tuple(link for link in sketch.links if (link.src, link.dst) not in reasons)
+    scores = _scores(loads)
+    above = sum(link.inter == inter and scores[link.src, link.dst] > max_score for link in kept)
+    note = f"{above} links keep a congestion score above {max_score:g}: ranks need them"
+    return replace(
+        sketch,
+        links=tuple(replace(link, congestion=scores[link.src, link.dst]) for link in kept),
+        pruned=sketch.pruned
+        + tuple(
+            PrunedLink(src=src, dst=dst, stage="congestion", reason=reason)
+            for (src, dst), reason in reasons.items()
+        ),
+        notes=(*sketch.notes, note) if above else sketch.notes,
+    )
+
+
+class _Pruning:
+    """One run of `prune_congested`: drops orbits of links and keeps the loads up to date."""
+
+    def __init__(self, sketch: Sketch, loads: _Loads, inter: bool) -> None:
+        self._sketch = sketch
+        self._loads = loads
+        self._after, self._before = adjacency(sketch.ranks, loads.hops)
+        self._joined: Counter[_Pair] = Counter(
+            (sketch.hosts[src], sketch.hosts[dst]) for src, dst in loads.hops
+        )
+        self._orbits = _orbits(sketch, inter)
+        self._waiting = self._by_resource()
+        alone = {
+            orbit: max(loads.alone[pair] for pair in pairs) for orbit, pairs in self._orbits.items()
+        }
+        self._fastest = {
+            hop: max(alone[orbit] for orbit in orbits) for hop, orbits in self._waiting.items()
+        }
+        self._settled: set[tuple[int, ...]] = set()
+        self._reasons: dict[_Pair, str] = {}
+
+    def _by_resource(self) -> dict[_Resource, list[tuple[int, ...]]]:
+        """Return for each hop the orbits of links that use it, the first to drop last."""
+        waiting: dict[_Resource, set[tuple[int, ...]]] = defaultdict(set)
+        for orbit, pairs in self._orbits.items():
+            for pair in pairs:
+                for hop in self._loads.hops[pair]:
+                    waiting[hop].add(orbit)
+        return {hop: sorted(orbits) for hop, orbits in sorted(waiting.items())}
+
+    def run(self, max_score: float) -> dict[_Pair, str]:
+        """Return the reason for each link that goes; the loads are those without them."""
+        while self._waiting:
+            worst = max(self._waiting, key=self._crowding)
+            score = self._crowding(worst) - 1.0
+            if score <= max_score + 1e-9:
+                break
+            left = self._waiting[worst]
+            while left and left[-1] in self._settled:
+                left.pop()
+            if left:
+                self._settled.add(left[-1])
+                self._drop(left.pop(), f"{worst[0]} to {worst[1]}", score, max_score)
+            else:
+                del self._waiting[worst]
+        return self._reasons
+
+    def _crowding(self, hop: _Resource) -> float:
+        return self._loads.count[hop] * self._fastest[hop] / self._loads.rate[hop]
+
+    def _drop(self, orbit: tuple[int, ...], where: str, score: float, most: float) -> None:
+        pairs = self._orbits[orbit]
+        ends = [(self._sketch.hosts[src], self._sketch.hosts[dst]) for src, dst in pairs]
+        self._flip(pairs)
+        self._joined.subtract(ends)
+        cut = any(one != other and self._joined[one, other] == 0 for one, other in ends)
+        if cut or not reaches_all(self._after, self._before):
+            self._flip(pairs)
+            self._joined.update(ends)
+            return
+        for pair in pairs:
+            self._reasons[pair] = f"{where} crowded to a score of {score:.3g}, above {most:g}"
+            self._loads.count.subtract(self._loads.hops.pop(pair))
+
+    def _flip(self, pairs: list[_Pair]) -> None:
+        for src, dst in pairs:
+            self._after[src] ^= 1 << dst
+            self._before[dst] ^= 1 << src
+
+
+def _orbits(sketch: Sketch, inter: bool) -> dict[tuple[int, ...], list[_Pair]]:
+    """Return the links that go together, under keys that sort by how far apart they reach.
+
+    The farthest are the first to go: links between GPUs of equal place on their hosts, and among
+    these hosts next to each other, are what rings and rails use.
+    """
+    places = [
+        {rank: place for place, rank in enumerate(sketch.ranks_of(host))}
+        for host in range(sketch.nhosts)
+    ]
+
+    def reach(pair: _Pair) -> tuple[int, ...]:
+        one, other = (sketch.hosts[rank] for rank in pair)
+        step = (other - one) % sketch.nhosts
+        src, dst = places[one][pair[0]], places[other][pair[1]]
+        return abs(dst - src), min(step, sketch.nhosts - step), step, *pair
+
+    return {
+        min(map(reach, orbit)): orbit
+        for orbit in orbits(sketch)
+        if (sketch.hosts[orbit[0][0]] != sketch.hosts[orbit[0][1]]) == inter
+    }

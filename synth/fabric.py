@@ -1,0 +1,179 @@
+"""The graph that bounds are computed on: the wires that messages between GPUs may take."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from tuccl.topology import Path, Topology, all_paths
+
+__all__ = ["Fabric", "Wire", "direct_fabric", "direct_load", "fabric"]
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A directed hop from vertex `tail` to vertex `head`: exact rate in GB/s, latency in us."""
+
+    tail: int
+    head: int
+    rate: Fraction
+    latency: float
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A directed graph whose first `ranks` vertices are the GPUs, by rank; the rest are relays.
+
+    Attributes:
+        names: Name of each vertex.
+        hosts: Name of the host of each rank.
+        wires: The hops; no two have equal ends.
+    """
+
+    names: tuple[str, ...]
+    hosts: tuple[str, ...]
+    wires: tuple[Wire, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of GPUs."""
+        return len(self.hosts)
+
+    @cached_property
+    def arcs(self) -> tuple[tuple[int, int], ...]:
+        """Return the (tail, head) of each wire."""
+        return tuple((wire.tail, wire.head) for wire in self.wires)
+
+    @cached_property
+    def denominator(self) -> int:
+        """Return the least whole number that makes every rate whole."""
+        return math.lcm(*(wire.rate.denominator for wire in self.wires))
+
+    @cached_property
+    def whole_rates(self) -> tuple[int, ...]:
+        """Return the rate of each wire times `denominator`."""
+        return tuple(int(wire.rate * self.denominator) for wire in self.wires)
+
+    @cached_property
+    def reverse(self) -> Fabric:
+        """Return the fabric with every wire turned round."""
+        wires = (Wire(w.head, w.tail, w.rate, w.latency) for w in self.wires)
+        return Fabric(self.names, self.hosts, tuple(wires))
+
+    def crossing(self, side: frozenset[int]) -> tuple[Wire, ...]:
+        """Return the wires that leave the vertices in `side`."""
+        return tuple(w for w in self.wires if w.tail in side and w.head not in side)
+
+    def latencies(self, source: int) -> list[float]:
+        """Return the least latency in us from rank `source` to each rank; inf where no way leads.
+
+        >>> wires = (Wire(0, 1, Fraction(1), 2.0), Wire(1, 2, Fraction(1), 3.0))
+        >>> Fabric(("a", "b", "c"), ("h", "h", "h"), wires).latencies(0)
+        [0.0, 2.0, 5.0]
+        """
+        least = [math.inf] * len(self.names)
+        least[source] = 0.0
+        waiting = [(0.0, source)]
+        while waiting:
+            latency, vertex = heapq.heappop(waiting)
+            if latency > least[vertex]:
+                continue
+            for wire in self._leaving[vertex]:
+                total = latency + wire.latency
+                if total < least[wire.head]:
+                    least[wire.head] = total
+                    heapq.heappush(waiting, (total, wire.head))
+        return least[: self.ranks]
+
+    @cached_property
+    def _leaving(self) -> dict[int, list[Wire]]:
+        leaving: dict[int, list[Wire]] = defaultdict(list)
+        for wire in self.wires:
+            leaving[wire.tail].append(wire)
+        return leaving
+
+
+def fabric(t: Topology) -> Fabric:
+    """Return the wires that at least one route from GPU to GPU takes.
+
+    Notes:
+        A wire that no route takes cannot carry a byte (formats.md: a message takes the direct link,
+        else the widest way), so a bound that counted it would promise too much.
+    """
+    hops = {(hop.src, hop.dst): hop for path in all_paths(t).values() for hop in path.hops}
+    names = [gpu.id for gpu in t.gpus]
+    seen = set(names)
+    names += [n.id for n in t.nodes if n.id not in seen and any(n.id in ends for ends in hops)]
+    index = {name: vertex for vertex, name in enumerate(names)}
+    wires = (
+        Wire(index[hop.src], index[hop.dst], Fraction(str(hop.bandwidth)), hop.latency)
+        for _, hop in sorted(hops.items())
+    )
+    hosts = tuple(t.host_of(rank) for rank in range(t.ranks))
+    return Fabric(tuple(names), hosts, tuple(wires))
+
+
+def direct_fabric(t: Topology) -> Fabric:
+    """Return GPUs only: a wire for each pair, whose rate is its fair share when all pairs send.
+
+    Notes:
+        The shares are max-min fair and keep every hop within its rate, so what can be done on this
+        fabric can be done with the topology's fixed routes: the attainable side of a certificate.
+    """
+    paths = all_paths(t)
+    shares = _max_min_shares([[(h.src, h.dst) for h in p.hops] for p in paths.values()], _rates(paths))
+    wires = (
+        Wire(src, dst, share, path.latency)
+        for ((src, dst), path), share in zip(paths.items(), shares, strict=True)
+    )
+    names = tuple(gpu.id for gpu in t.gpus)
+    return Fabric(names, tuple(t.host_of(rank) for rank in range(t.ranks)), tuple(wires))
+
+
+def direct_load(t: Topology) -> Fraction:
+    """Return the us that the busiest hop needs when each pair sends 1000 bytes by its own route."""
+    paths = all_paths(t)
+    rates = _rates(paths)
+    count: dict[tuple[str, str], int] = defaultdict(int)
+    for path in paths.values():
+        for hop in path.hops:
+            count[hop.src, hop.dst] += 1
+    return max((number / rates[hop] for hop, number in count.items()), default=Fraction(0))
+
+
+def _rates(paths: dict[tuple[int, int], Path]) -> dict[tuple[str, str], Fraction]:
+    return {
+        (hop.src, hop.dst): Fraction(str(hop.bandwidth))
+        for path in paths.values()
+        for hop in path.hops
+    }
+
+
+def _max_min_shares(
+    routes: Sequence[Sequence[tuple[str, str]]], rates: dict[tuple[str, str], Fraction]
+) -> list[Fraction]:
+    """Return the max-min fair rate of each route (progressive filling)."""
+    users: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, route in enumerate(routes):
+        for hop in route:
+            users[hop].append(number)
+    left = dict(rates)
+    active = {hop: len(numbers) for hop, numbers in users.items()}
+    share = [Fraction(0)] * len(routes)
+    fixed = [False] * len(routes)
+    while active:
+        level, narrowest = min((left[hop] / active[hop], hop) for hop in active)
+        for number in users[narrowest]:
+            if fixed[number]:
+                continue
+            share[number], fixed[number] = level, True
+            for hop in routes[number]:
+                left[hop] -= level
+                active[hop] -= 1
+        active = {hop: number for hop, number in active.items() if number}
+    return share

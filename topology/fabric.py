@@ -1,0 +1,218 @@
+"""Joining equal hosts through their NICs into a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.topology import rates
+from tuccl.topology.graph import FixedRoute, Link, Node, Topology, shown
+from tuccl.topology.nics import bound_nics
+from tuccl.topology.paths import Path, all_paths, merged_hops, relay_path
+
+__all__ = ["FABRICS", "join"]
+
+
+def join(
+    node: Topology,
+    nodes: int,
+    fabric: str = "single",
+    up_gbs: float | None = None,
+    down_gbs: float | None = None,
+) -> Topology:
+    """Return ``nodes`` copies of the host ``node``, joined through their NICs.
+
+    Hosts are called n0, n1, ...; ids get the host in front (``n1/gpu0``) and ranks count host
+    after host.
+
+    Args:
+        node: one host.
+        nodes: how many; one host alone gets no fabric.
+        fabric: ``single``, one switch (leaf0) for all NICs; ``rail``, NIC i of every host on
+            switch raili, and the rails joined by spine0 only where ``up_gbs`` is given; ``clos``,
+            a top-of-rack switch torK for host K, joined by spine0.
+        up_gbs: of a rail or top-of-rack switch to the spine, in GB/s per direction, all uplinks
+            together. A Clos without it is not blocking: its uplink carries all its downlinks.
+        down_gbs: of a switch port to a NIC, in GB/s per direction; a NIC's link runs at the lower
+            of this and the NIC's port rate. A NIC of unknown rate counts with its PCIe link's.
+
+    Notes:
+        Two kinds of route are fixed where the shared rule would do otherwise: a message inside a
+        host never goes over the network, though that may be wider; and GPUs that tie between
+        several NICs are spread over them instead of all taking the first id.
+
+    >>> from tuccl.topology import load_profile
+    >>> join(load_profile("ndv2"), 2).hosts
+    ('n0', 'n1')
+
+    Raises:
+        InputError: an argument is out of its range, or the host has no NIC.
+    """
+    _check(node, nodes, fabric, up_gbs, down_gbs)
+    copies = [_copy(node, number) for number in range(nodes)]
+    all_nodes = [part for nodes_, _, _ in copies for part in nodes_]
+    all_links = [link for _, links, _ in copies for link in links]
+    fixed = tuple(route for _, _, routes in copies for route in routes)
+    if nodes > 1:
+        switches, wires = FABRICS[fabric](_ports(node, nodes, down_gbs), up_gbs)
+        all_nodes += switches
+        all_links += wires
+    bare = Topology(f"{nodes}x {node.name}"[:255], tuple(all_nodes), tuple(all_links), fixed)
+    return bare if nodes == 1 else _with_routes(bare, node)
+
+
+def _check(
+    node: Topology, nodes: int, fabric: str, up_gbs: float | None, down_gbs: float | None
+) -> None:
+    if len(node.hosts) != 1 or any(part.kind == "switch" for part in node.nodes):
+        raise InputError(f"topology {shown(node.name)} is a cluster already; join takes one host")
+    if fabric not in FABRICS:
+        raise InputError(f"fabric {shown(fabric)}: expected one of {', '.join(FABRICS)}")
+    if not 1 <= nodes <= 1024:
+        raise InputError(f"nodes {nodes}: expected 1 to 1024 hosts")
+    for name, value in (("up", up_gbs), ("down", down_gbs)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} rate {value}: expected a positive number of GB/s")
+    if fabric == "single" and up_gbs is not None:
+        raise InputError("up rate: a single switch has no uplink; choose the fabric rail or clos")
+    if nodes > 1 and not any(part.kind == "nic" for part in node.nodes):
+        raise InputError(f"topology {shown(node.name)} has no NIC to join {nodes} hosts through")
+
+
+def _copy(
+    node: Topology, number: int
+) -> tuple[list[Node], list[Link], list[FixedRoute]]:
+    host = f"n{number}"
+    nodes = []
+    for part in node.nodes:
+        rank = None if part.rank is None else part.rank + number * node.ranks
+        nodes.append(msgspec.structs.replace(part, id=f"{host}/{part.id}", host=host, rank=rank))
+    links = [
+        msgspec.structs.replace(link, src=f"{host}/{link.src}", dst=f"{host}/{link.dst}")
+        for link in node.links
+    ]
+    routes = [
+        FixedRoute(f"{host}/{r.src}", f"{host}/{r.dst}", tuple(f"{host}/{i}" for i in r.via))
+        for r in node.routes
+    ]
+    return nodes, links, routes
+
+
+class _Port(msgspec.Struct, frozen=True):
+    """The wire of one NIC into the fabric: its id, its host's number and its place there."""
+
+    nic: str
+    host: int
+    place: int
+    gbs: float
+    assumed: bool
+    source: str
+
+    def link(self, switch: str) -> Link:
+        return Link(
+            self.nic,
+            switch,
+            "network",
+            self.gbs,
+            rates.NETWORK_US,
+            duplex=True,
+            assumed=self.assumed,
+            source=f"{self.source}; latency {rates.NETWORK_US_SOURCE}",
+        )
+
+
+def _ports(node: Topology, nodes: int, down_gbs: float | None) -> list[_Port]:
+    hops = merged_hops(node.links)
+    ports = []
+    nics = [part for part in node.nodes if part.kind == "nic"]
+    for number, (place, nic) in itertools.product(range(nodes), enumerate(nics)):
+        gbs, source = nic.port_gbs, "the NIC's port rate"
+        if gbs is None:
+            gbs = max((hop.bandwidth for hop in hops.values() if hop.src == nic.id), default=0.0)
+            source = "port rate unknown: the NIC's PCIe rate taken"
+        if down_gbs is not None and down_gbs < gbs:
+            gbs, source = down_gbs, f"the switch port's {down_gbs:g} GB/s"
+        assumed = nic.port_gbs is None and gbs != down_gbs
+        ports.append(_Port(f"n{number}/{nic.id}", number, place, gbs, assumed, source))
+    return ports
+
+
+_Built = tuple[list[Node], list[Link]]
+
+
+def _single(ports: list[_Port], _: float | None) -> _Built:
+    return [Node("leaf0", "switch")], [port.link("leaf0") for port in ports]
+
+
+def _rail(ports: list[_Port], up_gbs: float | None) -> _Built:
+    rails = [f"rail{place}" for place in range(max(port.place for port in ports) + 1)]
+    links = [port.link(rails[port.place]) for port in ports]
+    if up_gbs is None:
+        return [Node(rail, "switch") for rail in rails], links
+    up = [_uplink(rail, up_gbs, "given", assumed=False) for rail in rails]
+    return [Node(name, "switch") for name in (*rails, "spine0")], links + up
+
+
+def _clos(ports: list[_Port], up_gbs: float | None) -> _Built:
+    tors = [f"tor{number}" for number in range(max(port.host for port in ports) + 1)]
+    links = [port.link(tors[port.host]) for port in ports]
+    for number, tor in enumerate(tors):
+        down = sum(port.gbs for port in ports if port.host == number)
+        source = "given" if up_gbs is not None else "not blocking: as much as all its NICs"
+        links.append(_uplink(tor, up_gbs or down, source, assumed=up_gbs is None))
+    return [Node(name, "switch") for name in (*tors, "spine0")], links
+
+
+def _uplink(switch: str, gbs: float, source: str, *, assumed: bool) -> Link:
+    text = f"uplink rate {source}; latency {rates.SPINE_US_SOURCE}"
+    return Link(switch, "spine0", "network", gbs, rates.SPINE_US, True, assumed, text)
+
+
+FABRICS: dict[str, Callable[[list[_Port], float | None], _Built]] = {
+    "single": _single,
+    "rail": _rail,
+    "clos": _clos,
+}
+
+
+def _with_routes(t: Topology, node: Topology) -> Topology:
+    inside = all_paths(node)
+    bound = bound_nics(node)
+    fixed = {(route.src, route.dst) for route in t.routes}
+    routes = list(t.routes)
+    for (src, dst), way in all_paths(t).items():
+        ends = (t.gpus[src].id, t.gpus[dst].id)
+        if ends in fixed:
+            continue
+        host, local = divmod(src, node.ranks)
+        other, peer = divmod(dst, node.ranks)
+        if host == other:
+            stations = tuple(f"n{host}/{hop.src}" for hop in inside[local, peer].hops[1:])
+            if way.crosses_network:
+                routes.append(FixedRoute(*ends, stations))
+        elif local in bound and peer in bound:
+            nics = (f"n{host}/{bound[local]}", f"n{other}/{bound[peer]}")
+            via = _tied_via(t, way, ends, nics)
+            if via is not None:
+                routes.append(FixedRoute(*ends, via))
+    return msgspec.structs.replace(t, routes=tuple(routes))
+
+
+def _tied_via(
+    t: Topology, way: Path, ends: tuple[str, str], nics: tuple[str, str]
+) -> tuple[str, ...] | None:
+    """Return the relays of a way through ``nics`` as good as ``way``, None if none or the same."""
+    if way.nics == nics:
+        return None
+    parts = [
+        relay_path(t, src, dst) for src, dst in itertools.pairwise((ends[0], *nics, ends[1]))
+    ]
+    hops = [hop for part in parts if part is not None for hop in part.hops]
+    stations = tuple(hop.src for hop in hops[1:])
+    whole = None not in parts and len({ends[0], *stations, ends[1]}) == len(stations) + 2
+    tied = len(hops) == len(way.hops) and min(hop.bandwidth for hop in hops) == way.bandwidth
+    return stations if whole and tied else None

@@ -1,0 +1,329 @@
+"""What a machine is: GPUs, NICs, bridges and switches as nodes, joined by links with nominal rates.
+
+The classes mirror ``topology.json`` (``tuccl-topology/1``); a `Topology` is checked when it is
+made, so every one that exists is sound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from tuccl.errors import InputError
+
+__all__ = ["FORMAT", "FixedRoute", "Link", "LinkKind", "Node", "NodeKind", "Topology"]
+
+FORMAT = "tuccl-topology/1"
+NodeKind = Literal["gpu", "nic", "cpu", "pcie", "nvswitch", "switch"]
+LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "cpu", "network"]
+
+_MOST_RANKS = 1024
+_MOST_NODES = 65536
+_MOST_LINKS = 1 << 20
+_MOST_CHARACTERS = 255
+_LARGEST = 1e9
+
+
+class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the machine that ends or passes on traffic.
+
+    Attributes:
+        id: its name, unique in the topology.
+        kind: what it is; ``pcie`` is a PCIe switch, bridge or a device with several ports.
+        host: the server it is in; network switches have none.
+        rank: the number of a GPU, 0 to n-1; nothing else has one.
+        model: as the vendor calls it, where known.
+        port_gbs: of a NIC, what its port can carry in GB/s per direction, where known.
+    """
+
+    id: str
+    kind: NodeKind
+    host: str | None = None
+    rank: int | None = None
+    model: str | None = None
+    port_gbs: float | None = None
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A wire from ``src`` to ``dst``, both ways if ``duplex``.
+
+    Attributes:
+        src: node id.
+        dst: node id.
+        kind: what the wire is.
+        bandwidth: nominal rate in GB/s per direction; links of equal ends add up.
+        latency: in us, from one end to the other.
+        duplex: whether the same link also runs from ``dst`` to ``src``.
+        assumed: whether a rate or the link itself was filled in, not read from the machine.
+        source: where the numbers are from.
+        measured: rate in GB/s per direction as last measured; `drift.check` compares it, nothing
+            else reads it.
+    """
+
+    src: str
+    dst: str
+    kind: LinkKind
+    bandwidth: float
+    latency: float
+    duplex: bool = False
+    assumed: bool = False
+    source: str = ""
+    measured: float | None = None
+
+    def directions(self) -> tuple[tuple[str, str], ...]:
+        """Return the (source, destination) pairs that the link carries.
+
+        >>> Link("a", "b", "pcie", 10.0, 0.5, duplex=True).directions()
+        (('a', 'b'), ('b', 'a'))
+        """
+        forth = (self.src, self.dst)
+        return (forth, forth[::-1]) if self.duplex else (forth,)
+
+
+class FixedRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A route that replaces the computed one from GPU ``src`` to GPU ``dst``.
+
+    Attributes:
+        src: id of a GPU.
+        dst: id of a GPU.
+        via: ids of the relays between the two, in order; empty for the direct link.
+    """
+
+    src: str
+    dst: str
+    via: tuple[str, ...]
+
+
+class Topology(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    dict=True,
+    weakref=True,
+):
+    """A cluster, or one host of it; sound by construction.
+
+    Raises:
+        InputError: a part contradicts another; names the place, like ``$.links[3].dst``.
+
+    >>> pair = Topology(
+    ...     "pair",
+    ...     (Node("a", "gpu", host="n0", rank=0), Node("b", "gpu", host="n0", rank=1)),
+    ...     (Link("a", "b", "nvlink", 25.0, 0.7, duplex=True),),
+    ... )
+    >>> pair.ranks, pair.hosts, pair.gpus_of("n0")
+    (2, ('n0',), (0, 1))
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    routes: tuple[FixedRoute, ...] = ()
+    format: str = FORMAT
+
+    def __post_init__(self) -> None:
+        """Refuse a topology whose parts contradict each other."""
+        _check(self)
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of GPUs."""
+        return len(self.gpus)
+
+    @cached_property
+    def gpus(self) -> tuple[Node, ...]:
+        """Return the GPUs, by rank."""
+        return tuple(sorted((n for n in self.nodes if n.kind == "gpu"), key=_rank))
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the hosts that have GPUs, in the order of their first rank."""
+        return tuple(dict.fromkeys(self.host_of(rank) for rank in range(self.ranks)))
+
+    @cached_property
+    def _by_id(self) -> dict[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    def host_of(self, rank: int) -> str:
+        """Return the host of the GPU ``rank``; GPUs that name none share the host ``""``."""
+        return self.gpus[rank].host or ""
+
+    def gpus_of(self, host: str) -> tuple[int, ...]:
+        """Return the ranks on ``host``, rising."""
+        return tuple(_rank(gpu) for gpu in self.gpus if (gpu.host or "") == host)
+
+    def nics_of(self, host: str) -> tuple[str, ...]:
+        """Return the ids of the NICs of ``host``, in the order of the file."""
+        return tuple(n.id for n in self.nodes if n.kind == "nic" and (n.host or "") == host)
+
+    def node(self, node_id: str) -> Node:
+        """Return the node of that id.
+
+        Raises:
+            InputError: there is none.
+        """
+        try:
+            return self._by_id[node_id]
+        except KeyError:
+            raise InputError(f"no node {shown(node_id)} in topology {shown(self.name)}") from None
+
+
+def shown(text: str) -> str:
+    """Return ``text`` quoted for an error message, cut to a sane length."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _rank(gpu: Node) -> int:
+    return gpu.rank if gpu.rank is not None else -1
+
+
+def _check(t: Topology) -> None:
+    if t.format != FORMAT:
+        raise InputError(f"$.format: {shown(t.format)} is not known; expected {FORMAT!r}")
+    for value, most, where in (
+        (t.nodes, _MOST_NODES, "$.nodes"),
+        (t.links, _MOST_LINKS, "$.links"),
+        (t.routes, _MOST_RANKS**2, "$.routes"),
+    ):
+        if len(value) > most:
+            raise InputError(f"{where}: {len(value)} entries; at most {most} are read")
+    _check_text(t.name, "$.name")
+    kinds = _check_nodes(t.nodes)
+    for index, link in enumerate(t.links):
+        _check_link(link, kinds, f"$.links[{index}]")
+    ahead = _neighbours(t.links)
+    _check_routes(t.routes, kinds, ahead)
+    _check_reach(t, kinds, ahead)
+
+
+def _check_text(text: str, where: str, *, empty: bool = False) -> None:
+    if not (text or empty) or len(text) > _MOST_CHARACTERS or not text.isprintable():
+        raise InputError(
+            f"{where}: {shown(text)}; expected 1 to {_MOST_CHARACTERS} printable characters"
+        )
+
+
+def _check_nodes(nodes: tuple[Node, ...]) -> dict[str, str]:
+    kinds: dict[str, str] = {}
+    places: dict[int, int] = {}
+    for index, node in enumerate(nodes):
+        where = f"$.nodes[{index}]"
+        _check_text(node.id, f"{where}.id")
+        _check_text(node.host or "", f"{where}.host", empty=True)
+        _check_text(node.model or "", f"{where}.model", empty=True)
+        if node.id in kinds:
+            raise InputError(f"{where}.id: {shown(node.id)} is there twice; ids must be unique")
+        kinds[node.id] = node.kind
+        _check_port(node, where)
+        if (node.kind == "gpu") != (node.rank is not None):
+            mend = "give each GPU its rank" if node.kind == "gpu" else "only GPUs have a rank"
+            raise InputError(f"{where}.rank: {shown(node.id)} is a {node.kind}; {mend}")
+        if node.rank is not None and node.rank in places:
+            raise InputError(
+                f"{where}.rank: rank {node.rank} is that of $.nodes[{places[node.rank]}] already; "
+                "ranks must differ"
+            )
+        if node.rank is not None:
+            places[node.rank] = index
+    _check_ranks(places)
+    return kinds
+
+
+def _check_port(node: Node, where: str) -> None:
+    if node.port_gbs is None:
+        return
+    if node.kind != "nic":
+        raise InputError(f"{where}.port_gbs: a {node.kind} has no port rate; only a nic has one")
+    _check_rate(node.port_gbs, f"{where}.port_gbs")
+
+
+def _check_ranks(places: dict[int, int]) -> None:
+    if not places:
+        raise InputError("$.nodes: no GPU; a topology needs at least one node of kind 'gpu'")
+    if len(places) > _MOST_RANKS:
+        raise InputError(f"$.nodes: {len(places)} GPUs; at most {_MOST_RANKS} are handled")
+    for rank, index in places.items():
+        if not 0 <= rank < len(places):
+            raise InputError(
+                f"$.nodes[{index}].rank: rank {rank}, but the {len(places)} GPUs must be numbered "
+                f"0 to {len(places) - 1} without a gap"
+            )
+
+
+def _check_rate(value: float, where: str) -> None:
+    if not (math.isfinite(value) and 0 < value <= _LARGEST):
+        raise InputError(f"{where}: {value}; expected a positive rate in GB/s")
+
+
+def _check_link(link: Link, kinds: dict[str, str], where: str) -> None:
+    for end, node_id in (("src", link.src), ("dst", link.dst)):
+        if node_id not in kinds:
+            raise InputError(
+                f"{where}.{end}: no node {shown(node_id)}; name one of $.nodes or add it there"
+            )
+    if link.src == link.dst:
+        raise InputError(f"{where}.dst: a link from {shown(link.src)} to itself; remove it")
+    _check_rate(link.bandwidth, f"{where}.bandwidth")
+    if link.measured is not None:
+        _check_rate(link.measured, f"{where}.measured")
+    if not (math.isfinite(link.latency) and 0 <= link.latency <= _LARGEST):
+        raise InputError(f"{where}.latency: {link.latency}; expected us, zero or more")
+
+
+def _neighbours(links: Iterable[Link]) -> dict[str, set[str]]:
+    ahead: dict[str, set[str]] = defaultdict(set)
+    for link in links:
+        for src, dst in link.directions():
+            ahead[src].add(dst)
+    return ahead
+
+
+def _check_routes(
+    routes: tuple[FixedRoute, ...], kinds: dict[str, str], ahead: dict[str, set[str]]
+) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, route in enumerate(routes):
+        where = f"$.routes[{index}]"
+        for end, node_id in (("src", route.src), ("dst", route.dst)):
+            if kinds.get(node_id) != "gpu":
+                raise InputError(f"{where}.{end}: {shown(node_id)} is no GPU of $.nodes")
+        if route.src == route.dst or (route.src, route.dst) in seen:
+            raise InputError(f"{where}: the route must join two GPUs, each ordered pair once")
+        seen.add((route.src, route.dst))
+        stations = (route.src, *route.via, route.dst)
+        if len(set(stations)) != len(stations):
+            raise InputError(f"{where}.via: a node is passed twice; a route has no loop")
+        for place, node_id in enumerate(route.via):
+            if kinds.get(node_id) in (None, "gpu"):
+                raise InputError(
+                    f"{where}.via[{place}]: {shown(node_id)} is no relay of $.nodes (GPUs do not "
+                    "forward)"
+                )
+        for src, dst in itertools.pairwise(stations):
+            if dst not in ahead.get(src, ()):
+                raise InputError(f"{where}.via: no link from {shown(src)} to {shown(dst)}")
+
+
+def _check_reach(t: Topology, kinds: dict[str, str], ahead: dict[str, set[str]]) -> None:
+    for gpu in t.gpus:
+        found = {gpu.id}
+        ways = deque(found)
+        while ways:
+            for following in ahead.get(ways.popleft(), ()):
+                if following not in found:
+                    found.add(following)
+                    if kinds[following] != "gpu":
+                        ways.append(following)
+        lost = next((other.id for other in t.gpus if other.id not in found), None)
+        if lost is not None:
+            raise InputError(
+                f"$.links: GPU {shown(lost)} cannot be reached from GPU {shown(gpu.id)}: neither a "
+                "direct link nor a way through relays; add the missing link"
+            )

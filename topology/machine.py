@@ -1,0 +1,198 @@
+"""Machine classes: what the executor costs on one kind of GPU, each constant with its source."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tuccl._native import MachineClass, ProtocolCosts
+from tuccl.errors import InputError
+from tuccl.topology.graph import Topology
+
+__all__ = [
+    "MACHINES",
+    "Constant",
+    "Constants",
+    "MachineFile",
+    "ProtocolConstants",
+    "Protocols",
+    "load_machine",
+    "machine_of",
+    "read_machine",
+]
+
+MACHINES = ("v100", "a100", "h100", "plain", "ideal")
+
+_FOLDER = Path(__file__).parent / "machines"
+_NO_LIMIT = {"sm_count", "fifo_slots"}
+
+
+class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number and where it is from; ``value`` None is "no limit" where a limit is meant."""
+
+    value: int | float | None
+    source: str
+
+
+class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all protocols share: costs in us, efficiencies as parts of a link's nominal rate."""
+
+    sm_count: Constant
+    fifo_slots: Constant
+    launch_process_us: Constant
+    launch_mpi_us: Constant
+    launch_graph_us: Constant
+    nvlink_efficiency: Constant
+    pcie_efficiency: Constant
+    network_efficiency: Constant
+    dependency_us: Constant
+    local_us: Constant
+    net_message_us: Constant
+    net_latency_us: Constant
+    net_ll_us: Constant
+    nic_switch_us: Constant
+
+
+class ProtocolConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a protocol costs a thread block: us, and GB/s of user bytes with enough threads."""
+
+    transfer_us: Constant
+    slice_us: Constant
+    hop_us: Constant
+    threads_sat: Constant
+    send_gbs: Constant
+    recv_gbs: Constant
+    rcs_gbs: Constant
+    rrs_gbs: Constant
+    rrc_gbs: Constant
+    rrcs_gbs: Constant
+    copy_gbs: Constant
+    reduce_gbs: Constant
+
+
+class Protocols(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The constants by protocol."""
+
+    Simple: ProtocolConstants
+    LL: ProtocolConstants
+    LL128: ProtocolConstants
+
+
+class MachineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A ``tuccl-machine/1`` file: ``gpu_models`` are the beginnings of the models it is for."""
+
+    format: Literal["tuccl-machine/1"]
+    name: str
+    gpu_models: tuple[str, ...]
+    constants: Constants
+    protocols: Protocols
+
+
+def read_machine(name_or_path: str | Path) -> MachineFile:
+    """Return the constants and sources of a class that ships, by name, or of a file, by path.
+
+    >>> read_machine("h100").constants.sm_count.value
+    132
+
+    Raises:
+        InputError: no such class or file, or the file is not a sound ``tuccl-machine/1``.
+    """
+    text = str(name_or_path)
+    path = _FOLDER / f"{text}.json" if text in MACHINES else Path(text)
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "cannot be read"
+        raise InputError(
+            f"machine class {text[:200]!r}: {why}; expected one of {', '.join(MACHINES)}, or a file"
+        ) from None
+    return _decode(data, text[:200])
+
+
+def load_machine(name_or_path: str | Path) -> MachineClass:
+    """Return the class of that name, or of the ``tuccl-machine/1`` file at that path.
+
+    >>> load_machine("ideal").simple.send_gbs
+    inf
+
+    Raises:
+        InputError: see `read_machine`; or a constant is out of its domain.
+    """
+    return _build(read_machine(name_or_path), str(name_or_path)[:200])
+
+
+def machine_of(t: Topology) -> MachineClass:
+    """Return the class of the GPUs in ``t``; where there is none, ``plain`` with a name that says so.
+
+    Notes:
+        A class fits a model that begins with one of its ``gpu_models``. GPUs of several classes
+        get ``plain``.
+    """
+    models = sorted({gpu.model or "unknown GPU" for gpu in t.gpus})
+    names = {_class_for(model) for model in models}
+    found = names.pop() if len(names) == 1 else None
+    if found is not None:
+        return load_machine(found)
+    plain = read_machine("plain")
+    label = f"plain (no class for {', '.join(models)[:60]})"
+    return _build(msgspec.structs.replace(plain, name=label), "plain")
+
+
+@cache
+def _prefixes() -> tuple[tuple[str, str], ...]:
+    return tuple((prefix, name) for name in MACHINES for prefix in read_machine(name).gpu_models)
+
+
+def _class_for(model: str) -> str | None:
+    return next((name for prefix, name in _prefixes() if model.startswith(prefix)), None)
+
+
+def _decode(data: bytes, path: str) -> MachineFile:
+    try:
+        return msgspec.json.decode(data, type=MachineFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: {error}; expected a tuccl-machine/1 file") from None
+
+
+def _build(file: MachineFile, path: str) -> MachineClass:
+    shared = _numbers(file.constants, path, "$.constants")
+    protocols = {
+        name: ProtocolCosts(**_numbers(getattr(file.protocols, name), path, f"$.protocols.{name}"))
+        for name in Protocols.__struct_fields__
+    }
+    try:
+        return MachineClass(
+            file.name,
+            sm_count=int(shared.pop("sm_count")),
+            fifo_slots=int(shared.pop("fifo_slots")),
+            simple=protocols["Simple"],
+            ll=protocols["LL"],
+            ll128=protocols["LL128"],
+            **shared,
+        )
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _numbers(constants: Constants | ProtocolConstants, path: str, where: str) -> dict[str, float]:
+    return {
+        field: _number(field, getattr(constants, field).value, f"{path}: {where}.{field}.value")
+        for field in constants.__struct_fields__
+    }
+
+
+def _number(field: str, value: int | float | None, where: str) -> float:
+    if field in _NO_LIMIT:
+        whole = 0 if value is None else value
+        if not 0 <= whole < 1 << 20 or whole != int(whole):
+            raise InputError(f"{where}: {value}: expected a whole number, or null for no limit")
+        return whole
+    if value is None and field.endswith("_gbs"):
+        return math.inf
+    if value is None:
+        raise InputError(f"{where}: null: expected a number")
+    return float(value)

@@ -1,0 +1,98 @@
+"""What vendors call a device, by its PCI identifiers."""
+
+from __future__ import annotations
+
+__all__ = ["gcn_name", "gpu_model", "is_gpu_class", "is_nic_class", "nic_model"]
+
+# (vendor, device) -> model; PCI ID repository, https://pci-ids.ucw.cz
+_GPUS = {
+    (0x10DE, 0x15F9): "P100-SXM2-16GB",
+    (0x10DE, 0x1DB0): "V100-SXM3-16GB",
+    (0x10DE, 0x1DB1): "V100-SXM2-16GB",
+    (0x10DE, 0x1DB4): "V100-PCIE-16GB",
+    (0x10DE, 0x1DB5): "V100-SXM2-32GB",
+    (0x10DE, 0x1DB6): "V100-PCIE-32GB",
+    (0x10DE, 0x1DB8): "V100-SXM3-32GB",
+    (0x10DE, 0x20B0): "A100-SXM4-40GB",
+    (0x10DE, 0x20B2): "A100-SXM4-80GB",
+    (0x10DE, 0x20B5): "A100-PCIE-80GB",
+    (0x10DE, 0x20F1): "A100-PCIE-40GB",
+    (0x10DE, 0x2324): "H800-SXM5-80GB",
+    (0x10DE, 0x2330): "H100-SXM5-80GB",
+    (0x10DE, 0x2331): "H100-PCIE-80GB",
+    (0x10DE, 0x2335): "H200-SXM5-141GB",
+    (0x10DE, 0x2342): "GH200-120GB",
+    (0x10DE, 0x2901): "B200-SXM6-180GB",
+    (0x1002, 0x66A0): "MI50",
+    (0x1002, 0x66A1): "MI50",
+    (0x1002, 0x738C): "MI100",
+    (0x1002, 0x7408): "MI250X",
+    (0x1002, 0x740C): "MI250X",
+    (0x1002, 0x740F): "MI210",
+    (0x1002, 0x74A1): "MI300X",
+}
+_NICS = {
+    (0x15B3, 0x1013): "ConnectX-4",
+    (0x15B3, 0x1017): "ConnectX-5",
+    (0x15B3, 0x1019): "ConnectX-5 Ex",
+    (0x15B3, 0x101B): "ConnectX-6",
+    (0x15B3, 0x101D): "ConnectX-6 Dx",
+    (0x15B3, 0x1021): "ConnectX-7",
+    (0x15B3, 0x1023): "ConnectX-8",
+    (0x15B3, 0xA2D6): "BlueField-2",
+    (0x15B3, 0xA2DC): "BlueField-3",
+    (0x1D0F, 0xEFA0): "EFA",
+    (0x1D0F, 0xEFA1): "EFA",
+    (0x1D0F, 0xEFA2): "EFA",
+}
+_DISPLAY_VENDORS = (0x10DE, 0x1002)
+
+
+def gpu_model(vendor: str, device: str, sm: int | None = None, gcn: str = "") -> str | None:
+    """Return the model of a GPU, else its architecture, else None.
+
+    >>> gpu_model("0x10de", "0x2330"), gpu_model("", "", sm=70), gpu_model("", "")
+    ('H100-SXM5-80GB', 'sm_70', None)
+    """
+    known = _GPUS.get((_number(vendor), _number(device)))
+    if known or gcn:
+        return known or f"gfx{gcn_name(gcn)}"
+    return f"sm_{sm}" if sm is not None else None
+
+
+def gcn_name(gcn: str) -> str:
+    """Return an AMD architecture as AMD writes it; older RCCL files hold ``910`` for gfx90a.
+
+    >>> gcn_name("910"), gcn_name("gfx942:sramecc+")
+    ('90a', '942')
+    """
+    name = gcn.removeprefix("gfx").split(":")[0]
+    return "90a" if name == "910" else name
+
+
+def nic_model(vendor: str, device: str) -> str | None:
+    """Return the model of a network adapter, None where it is unknown."""
+    return _NICS.get((_number(vendor), _number(device)))
+
+
+def is_gpu_class(pci_class: str, vendor: str = "") -> bool:
+    """Return whether a PCI class is that of a GPU for computing.
+
+    3D controllers (0x0302), AMD's display controllers (0x0380) and processing accelerators
+    (0x12) are; VGA controllers (0x0300) only from GPU vendors, for servers have others.
+    """
+    text = pci_class.strip().lower()
+    plain = text.startswith(("0x0302", "0x0380", "0x12"))
+    return plain or (text.startswith("0x0300") and _number(vendor) in _DISPLAY_VENDORS)
+
+
+def is_nic_class(pci_class: str) -> bool:
+    """Return whether a PCI class is that of a network adapter (Ethernet, InfiniBand)."""
+    return pci_class.strip().lower().startswith("0x02")
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return -1

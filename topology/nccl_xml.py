@@ -1,0 +1,350 @@
+"""Reads NCCL's and RCCL's topology XML, as dumped or as clouds publish it, into one host.
+
+Such files list the PCIe tree under each CPU; NVLink, xGMI and C2C only where a GPU was seen by
+its driver. What a file lacks is filled in as NCCL fills it, marked ``assumed`` and warned about.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuccl.errors import InputError
+from tuccl.topology import rates
+from tuccl.topology.files import read_bounded, shown_path
+from tuccl.topology.gpu_wires import GpuWires
+from tuccl.topology.graph import Link, LinkKind, Node, Topology, shown
+from tuccl.topology.models import gpu_model, is_gpu_class, is_nic_class, nic_model
+from tuccl.topology.rates import Rate
+from tuccl.topology.xml_tree import Element, read_xml
+
+__all__ = ["decode_nccl_xml", "read_nccl_xml"]
+
+HOST = "n0"
+_MOST_BYTES = 1 << 24
+_BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+_OTHER_ROOTS = {
+    "graphs": "an NCCL graph file; dump the topology instead, with NCCL_TOPO_DUMP_FILE",
+    "algo": "an MSCCL program; `tuccl verify` reads those",
+    "topology": "an hwloc file; NCCL_TOPO_DUMP_FILE makes the one that is wanted",
+}
+
+
+def read_nccl_xml(
+    path: str | os.PathLike[str], name: str | None = None
+) -> tuple[Topology, tuple[str, ...]]:
+    """Return the host that an NCCL or RCCL topology XML describes, and warnings about the file.
+
+    Args:
+        path: the file.
+        name: of the topology; the file's stem if not given.
+
+    Raises:
+        InputError: the file cannot be read, is no topology XML, or describes no GPU.
+    """
+    data = read_bounded(path, _MOST_BYTES)
+    stem = "".join(c if c.isprintable() else "?" for c in Path(path).stem)[:200]
+    return decode_nccl_xml(data, path, name or stem or "machine")
+
+
+def decode_nccl_xml(
+    data: bytes, path: str | os.PathLike[str] = "<xml>", name: str = "machine"
+) -> tuple[Topology, tuple[str, ...]]:
+    """Return what `read_nccl_xml` returns for a file that holds ``data``.
+
+    >>> bare = b'''<system version="1"><cpu numaid="0">
+    ...   <pci busid="0001:00:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
+    ...   <pci busid="0002:00:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
+    ... </cpu></system>'''
+    >>> t, warnings = decode_nccl_xml(bare, name="two")
+    >>> [(link.src, link.dst, link.bandwidth) for link in t.links]
+    [('gpu0', 'cpu0', 31.52), ('gpu1', 'cpu0', 31.52)]
+
+    Raises:
+        InputError: as `read_nccl_xml`.
+    """
+    place = shown_path(path)
+    root = read_xml(data, place)
+    _check_root(root)
+    reader = _Reader(root)
+    reader.read()
+    if not any(node.kind == "gpu" for node in reader.nodes):
+        raise InputError(
+            f"{place}: no GPU: neither a <gpu> nor a <pci> of a GPU's class (0x0302, 0x0380, 0x12)"
+        )
+    try:
+        t = Topology(name, tuple(reader.nodes), tuple(reader.links))
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    return t, reader.warnings.lines()
+
+
+def _check_root(root: Element) -> None:
+    if root.tag != "system":
+        what = _OTHER_ROOTS.get(root.tag, f"an XML file of <{root.tag[:40]}>")
+        raise InputError(f"{root.place}: expected an NCCL topology (<system>), but this is {what}")
+    if root.whole("version", 0, 99) not in (1, 2):
+        raise InputError(
+            f"{root.place}: <system version={shown(root.get('version'))}>; expected 1 (NCCL) or "
+            "2 (RCCL)"
+        )
+    hashes = {cpu.get("host_hash") for cpu in root.all("cpu")}
+    if len(hashes) > 1:
+        raise InputError(
+            f"{root.place}: {len(hashes)} hosts in one file; keep the <cpu> of one host_hash"
+        )
+
+
+class _Warnings:
+    """Messages, each with the lines that it is about."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[int]] = {}
+
+    def add(self, text: str, at: Element) -> None:
+        self._lines.setdefault(text, []).append(at.line)
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(f"{text} ({_places(sorted(lines))})" for text, lines in self._lines.items())
+
+
+def _places(lines: list[int]) -> str:
+    first = ", ".join(str(line) for line in lines[:4])
+    rest = f" and {len(lines) - 4} more" if len(lines) > 4 else ""
+    return f"line{'s' if len(lines) > 1 else ''} {first}{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A GPU or a NIC in the PCIe tree; ``element`` is its <gpu> or <net>, if it has one."""
+
+    pci: Element | None
+    element: Element | None
+    parent: str
+    cpu: str
+    rate: Rate
+    at: Element
+
+    @property
+    def busid(self) -> str:
+        return _busid(self.pci) if self.pci is not None else ""
+
+    def whole(self, name: str) -> int | None:
+        return None if self.element is None else self.element.whole(name, -1, 1 << 20)
+
+    def attribute(self, name: str) -> str:
+        return "" if self.element is None else self.element.get(name)
+
+    def pci_attribute(self, name: str) -> str:
+        return "" if self.pci is None else self.pci.get(name)
+
+
+def _busid(pci: Element) -> str:
+    text = pci.get("busid").strip().lower()
+    if not _BUSID.fullmatch(text):
+        raise InputError(
+            f"{pci.place}: <pci busid={shown(text)}>; expected an address like 0000:3b:00.0"
+        )
+    return text
+
+
+class _Reader:
+    """Turns the elements into nodes and links, CPU by CPU."""
+
+    def __init__(self, root: Element) -> None:
+        self.nodes: list[Node] = []
+        self.links: list[Link] = []
+        self.warnings = _Warnings()
+        self._root = root
+        tags = Counter(element.tag for element in root.walk())
+        self._bare_gpus = not tags["gpu"]
+        self._bare_nics = not tags["net"]
+        self._busids: dict[str, int] = {}
+        self._gpus: list[_End] = []
+        self._nics: list[_End] = []
+
+    def read(self) -> None:
+        cpus = [(self._cpu_id(cpu), cpu) for cpu in self._root.all("cpu")]
+        self._warn_unknown(self._root, ("cpu",))
+        for cpu_id, cpu in cpus:
+            self.nodes.append(Node(cpu_id, "cpu", HOST, model=cpu.get("vendor")[:100] or None))
+            self._warn_unknown(cpu, ("pci", "nic"))
+            for pci in cpu.all("pci"):
+                self._pci(pci, cpu_id, cpu_id)
+            for nic in cpu.all("nic"):
+                self._nic_without_pci(nic, cpu_id)
+        self._place_gpus()
+        self._place_nics()
+        self._join_cpus(cpus)
+
+    def _warn_unknown(self, element: Element, known: tuple[str, ...]) -> None:
+        for child in element.children:
+            if child.tag not in known:
+                self.warnings.add(f"<{child.tag[:40]}> in <{element.tag}> is not known", child)
+
+    def _cpu_id(self, cpu: Element) -> str:
+        numa = cpu.whole("numaid", -1, 1 << 20)
+        taken = {node_id for node_id in self._busids if node_id.startswith("cpu")}
+        if numa is None or numa < 0 or f"cpu{numa}" in taken:
+            self.warnings.add("NUMA node unknown or there twice; the next free number taken", cpu)
+            numa = next(n for n in range(len(taken) + 1) if f"cpu{n}" not in taken)
+        self._busids[f"cpu{numa}"] = cpu.line
+        return f"cpu{numa}"
+
+    def _pci(self, pci: Element, parent: str, cpu: str) -> None:
+        busid = _busid(pci)
+        if busid in self._busids:
+            raise InputError(
+                f"{pci.place}: <pci busid={busid!r}> is there already, in line "
+                f"{self._busids[busid]}; addresses must differ"
+            )
+        self._busids[busid] = pci.line
+        self._warn_unknown(pci, ("pci", "gpu", "nic", "pcilink"))
+        gpus = pci.all("gpu")
+        nets = [net for nic in pci.all("nic") for net in (nic.all("net") or (nic,))]
+        below = pci.all("pci")
+        if not (gpus or nets or below):
+            self._leaf(pci, parent, cpu)
+        elif len(gpus) + len(nets) == 1 and not below:
+            rate = self._rate(pci)
+            ends = self._gpus if gpus else self._nics
+            ends.append(_End(pci, (*gpus, *nets)[0], parent, cpu, rate, pci))
+        else:
+            self._bridge(pci, gpus, nets, parent, cpu)
+
+    def _bridge(
+        self, pci: Element, gpus: tuple[Element, ...], nets: list[Element], parent: str, cpu: str
+    ) -> None:
+        here = f"pci-{_busid(pci)}"
+        rate = self._rate(pci)
+        self.nodes.append(Node(here, "pcie", HOST))
+        self._link(here, parent, "pcie", rate, rates.PCIE_US, pci)
+        for gpu in gpus:
+            self._gpus.append(_End(pci, gpu, here, cpu, rate, gpu))
+        for net in nets:
+            self._nics.append(_End(pci, net, here, cpu, rate, net))
+        for child in pci.all("pci"):
+            self._pci(child, here, cpu)
+
+    def _leaf(self, pci: Element, parent: str, cpu: str) -> None:
+        pci_class = pci.get("class")
+        gpu, nic = is_gpu_class(pci_class, pci.get("vendor")), is_nic_class(pci_class)
+        if (gpu and self._bare_gpus) or (nic and self._bare_nics):
+            (self._gpus if gpu else self._nics).append(
+                _End(pci, None, parent, cpu, self._rate(pci), pci)
+            )
+        elif gpu or nic:
+            tag = "gpu" if gpu else "net"
+            self.warnings.add(f"a device without <{tag}> beside others with it is left out", pci)
+        elif not pci_class.strip().lower().startswith("0x06"):
+            self.warnings.add("a device that is neither GPU nor NIC is left out", pci)
+
+    def _nic_without_pci(self, nic: Element, cpu: str) -> None:
+        for net in nic.all("net") or (nic,):
+            port = _port_gbs(net)
+            rate = Rate(15.76, "PCIe place not told: 8 GT/s x16 taken", True)
+            if port is not None:
+                rate = Rate(port, "PCIe place not told: the port's rate taken", True)
+            self._nics.append(_End(None, net, cpu, cpu, rate, net))
+
+    def _rate(self, pci: Element) -> Rate:
+        rate = rates.pcie_rate(pci.get("link_speed"), pci.get("link_width"))
+        if rate.assumed:
+            self.warnings.add(rate.source, pci)
+        fastest = _fastest_below(pci)
+        if fastest.gbs > 4 * rate.gbs and rate.source.startswith("2.5 GT/s"):
+            # Hypervisors show emulated bridges at gen 1; the wires behind them are the devices'.
+            self.warnings.add("an emulated bridge (2.5 GT/s): its devices' rate taken", pci)
+            return Rate(fastest.gbs, f"emulated bridge: {fastest.source} taken", True)
+        if fastest.gbs > rate.gbs:
+            self.warnings.add("a bridge slower than a device behind it, kept as written", pci)
+        return rate
+
+    def _link(
+        self, src: str, dst: str, kind: LinkKind, rate: Rate, latency: float, at: Element
+    ) -> None:
+        source = f"{Path(at.place).name}: {rate.source}"
+        self.links.append(
+            Link(src, dst, kind, rate.gbs, latency, True, assumed=rate.assumed, source=source)
+        )
+
+    def _place_gpus(self) -> None:
+        ordered = self._ordered(self._gpus, ("rank", "dev"))
+        ids = [f"gpu{rank}" for rank in range(len(ordered))]
+        for rank, end in enumerate(ordered):
+            sm = end.whole("sm") if not end.attribute("gcn") else None
+            vendor, device = end.pci_attribute("vendor"), end.pci_attribute("device")
+            model = gpu_model(vendor, device, sm, end.attribute("gcn")[:100])
+            self.nodes.append(Node(ids[rank], "gpu", HOST, rank=rank, model=model))
+            self._link(ids[rank], end.parent, "pcie", end.rate, rates.PCIE_US, end.at)
+        wires = GpuWires(self.nodes.append, self._link, self.warnings.add, HOST)
+        wires.read(
+            [(i, end.busid, end.cpu, end.element) for i, end in zip(ids, ordered, strict=True)]
+        )
+
+    def _place_nics(self) -> None:
+        ends = self._ordered(self._nics, ("dev",))
+        functions = Counter((end.parent, end.busid[:-2]) for end in ends if end.pci is not None)
+        slots: dict[tuple[str, str], str] = {}
+        for index, end in enumerate(ends):
+            port = None if end.element is None else _port_gbs(end.element)
+            if port is None:
+                self.warnings.add("the NIC's port speed is unknown; a profile may tell it", end.at)
+            model = nic_model(end.pci_attribute("vendor"), end.pci_attribute("device"))
+            node = Node(f"nic{index}", "nic", HOST, model=model, port_gbs=port)
+            self.nodes.append(node)
+            key = (end.parent, end.busid[:-2])
+            parent = end.parent
+            if functions[key] > 1 and not parent.startswith(f"pci-{key[1]}"):
+                parent = slots.get(key) or self._slot(end, key)
+                slots[key] = parent
+            self._link(node.id, parent, "pcie", end.rate, rates.PCIE_US, end.at)
+
+    def _slot(self, end: _End, key: tuple[str, str]) -> str:
+        """Add the slot that the functions of one card share, and return its id."""
+        here = f"slot-{key[1]}"
+        self.nodes.append(Node(here, "pcie", HOST))
+        self._link(here, end.parent, "pcie", end.rate, rates.PCIE_US, end.at)
+        return here
+
+    def _ordered(self, ends: list[_End], names: tuple[str, ...]) -> list[_End]:
+        """Return ``ends`` by the first attribute that numbers them all apart, else by address."""
+        for name in names:
+            numbers = [end.whole(name) for end in ends]
+            told = {number for number in numbers if number is not None and number >= 0}
+            if ends and len(told) == len(ends):
+                order = sorted(range(len(ends)), key=lambda place: numbers[place] or 0)
+                return [ends[place] for place in order]
+        if any(end.element is not None for end in ends):
+            text = f"no {' or '.join(names)} numbers all devices apart; ordered by PCI address"
+            self.warnings.add(text, ends[0].at)
+        return sorted(ends, key=lambda end: end.busid)
+
+    def _join_cpus(self, cpus: list[tuple[str, Element]]) -> None:
+        """Add a link between every two CPUs, which the file never tells."""
+        for index, (first, one) in enumerate(cpus):
+            for second, other in cpus[index + 1 :]:
+                rate = min(_cpu_rate(one), _cpu_rate(other))
+                self._link(first, second, "cpu", rate, rates.CPU_US, one)
+
+
+def _cpu_rate(cpu: Element) -> Rate:
+    family, model = cpu.whole("familyid", -1, 1 << 20), cpu.whole("modelid", -1, 1 << 20)
+    return rates.cpu_rate(cpu.get("vendor"), cpu.get("arch"), family, model)
+
+
+def _fastest_below(pci: Element) -> Rate:
+    """Return the rate of the fastest device under a bridge, rate 0 where there is none."""
+    best = Rate(0.0, "")
+    for child in pci.all("pci"):
+        rate = rates.pcie_rate(child.get("link_speed"), child.get("link_width"))
+        best = max(best, _fastest_below(child), rate if not rate.assumed else best)
+    return best
+
+
+def _port_gbs(net: Element) -> float | None:
+    speed = net.whole("speed", -1, 10**8)
+    return speed / 8000 if speed is not None and speed > 0 else None

@@ -1,0 +1,114 @@
+"""Known machines, as data files with the source of each number, and filling a bare file by one."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.topology.files import decode_topology
+from tuccl.topology.graph import Link, Node, Topology, shown
+
+__all__ = ["PROFILES", "load_profile", "overlay"]
+
+PROFILES = (
+    "v100x4",
+    "dgx-1v",
+    "ndv2",
+    "dgx-2",
+    "dgx-a100",
+    "ndv4",
+    "dgx-h100",
+    "ndv5",
+    "a100x8-roce",
+)
+
+
+def load_profile(name: str) -> Topology:
+    """Return one host of the known machine ``name``.
+
+    >>> load_profile("dgx-1v").ranks
+    8
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    if name not in PROFILES:
+        raise InputError(f"profile {shown(name)}: not known; choose one of {', '.join(PROFILES)}")
+    data = files("tuccl.topology").joinpath("profiles", f"{name}.json").read_bytes()
+    return decode_topology(data, f"profiles/{name}.json")
+
+
+def overlay(t: Topology, profile_name: str) -> Topology:
+    """Return the host ``t`` with what it lacks and the profile knows.
+
+    GPUs match by rank. Added are NVLink (unless ``t`` has some), models and the NICs' port
+    rates; PCIe stays as ``t`` has it. Every added link is marked assumed and names the profile.
+
+    Raises:
+        InputError: the profile has another number of GPUs or other GPUs, or ``t`` is a cluster.
+    """
+    profile = load_profile(profile_name)
+    _check_match(t, profile)
+    nodes = [_filled(node, profile, t) for node in t.nodes]
+    wired = any(link.kind in ("nvlink", "xgmi") for link in t.links)
+    nodes += () if wired else _switches(t, profile)
+    links = () if wired else _wires(t, profile)
+    return msgspec.structs.replace(t, nodes=tuple(nodes), links=(*t.links, *links))
+
+
+def _check_match(t: Topology, profile: Topology) -> None:
+    if len(t.hosts) != 1 or any(node.kind == "switch" for node in t.nodes):
+        raise InputError(
+            f"topology {shown(t.name)} is a cluster; a profile fills one host: overlay it, then join"
+        )
+    if t.ranks != profile.ranks:
+        raise InputError(
+            f"topology {shown(t.name)} has {t.ranks} GPUs, profile {profile.name} has "
+            f"{profile.ranks}; choose another profile"
+        )
+    for mine, known in zip(t.gpus, profile.gpus, strict=True):
+        family, expected = _family(mine.model), _family(known.model)
+        if family and family != expected:
+            raise InputError(
+                f"GPU {shown(mine.id)} of {shown(t.name)} is a {mine.model}, profile "
+                f"{profile.name} has a {known.model}; choose another profile"
+            )
+
+
+def _family(model: str | None) -> str:
+    """Return ``A100`` of ``A100-SXM4-40GB``; nothing where only an architecture is known."""
+    return "" if model is None or model.startswith(("sm_", "gfx")) else model.split("-")[0]
+
+
+def _filled(node: Node, profile: Topology, t: Topology) -> Node:
+    if node.kind == "gpu" and node.rank is not None and not _family(node.model):
+        return msgspec.structs.replace(node, model=profile.gpus[node.rank].model)
+    if node.kind != "nic":
+        return node
+    known = [other for other in profile.nodes if other.kind == "nic"]
+    mine = [other.id for other in t.nodes if other.kind == "nic"]
+    like = known[min(mine.index(node.id), len(known) - 1)]
+    return msgspec.structs.replace(
+        node, model=node.model or like.model, port_gbs=node.port_gbs or like.port_gbs
+    )
+
+
+def _switches(t: Topology, profile: Topology) -> list[Node]:
+    host = t.gpus[0].host
+    found = [node for node in profile.nodes if node.kind == "nvswitch"]
+    return [msgspec.structs.replace(node, host=host) for node in found]
+
+
+def _wires(t: Topology, profile: Topology) -> list[Link]:
+    ids = {known.id: mine.id for mine, known in zip(t.gpus, profile.gpus, strict=True)}
+    wires = []
+    for link in profile.links:
+        if link.kind == "nvlink":
+            source = f"assumed from profile {profile.name}: {link.source}"
+            src, dst = ids.get(link.src, link.src), ids.get(link.dst, link.dst)
+            wires.append(
+                msgspec.structs.replace(link, src=src, dst=dst, assumed=True, source=source)
+            )
+    return wires

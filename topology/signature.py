@@ -1,0 +1,101 @@
+"""A short name for a machine's shape, the same wherever the same machine is probed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+
+from tuccl.topology.graph import Topology
+from tuccl.topology.paths import merged_hops
+
+__all__ = ["signature"]
+
+_MASK = (1 << 64) - 1
+_ROUNDS = 4
+
+
+def signature(t: Topology) -> str:
+    """Return 16 hexadecimal digits that hash what ``t`` is made of and how it is joined.
+
+    Kinds, models, link types and nominal rates enter, and which nodes share a host; names, order,
+    rank numbers, routes, latencies, sources and measured rates do not. `drift.check` compares
+    rank by rank.
+
+    >>> from tuccl.topology import join, load_profile
+    >>> ndv2 = load_profile("ndv2")
+    >>> signature(join(ndv2, 2)) == signature(ndv2)
+    False
+
+    Notes:
+        Colour refinement (Weisfeiler and Leman 1968), and again with each GPU in turn coloured
+        apart, which tells regular graphs apart that plain refinement does not. Multisets are
+        hashed as sums of 64-bit products, so no order enters.
+    """
+    graph = _Graph(t)
+    colours = graph.refined(graph.first, t.ranks + 8)
+    apart = []
+    for gpu in graph.gpus:
+        marked = list(colours)
+        marked[gpu] = _mixed(marked[gpu] ^ _MASK)
+        apart.append(sum(_mixed(c) for c in graph.refined(marked, _ROUNDS)) & _MASK)
+    digest = hashlib.sha256(b"tuccl-signature/1")
+    for values in (colours, apart):
+        digest.update(len(values).to_bytes(8, "big"))
+        for value in sorted(values):
+            digest.update(value.to_bytes(8, "big"))
+    return digest.hexdigest()[:16]
+
+
+class _Graph:
+    """Nodes by number, with their first colours and, for each, its neighbours and link colours."""
+
+    def __init__(self, t: Topology) -> None:
+        number = {node.id: place for place, node in enumerate(t.nodes)}
+        hops = merged_hops(t.links).values()
+        self.gpus = [number[gpu.id] for gpu in t.gpus]
+        self.first = [_text(n.kind, n.model or "", f"{n.port_gbs or 0:.6g}") for n in t.nodes]
+        self._around: list[list[tuple[int, int]]] = [[] for _ in t.nodes]
+        for hop in hops:
+            src, dst = number[hop.src], number[hop.dst]
+            rate = f"{hop.bandwidth:.6g}"
+            self._around[dst].append((src, _text("in", hop.kind, rate) | 1))
+            self._around[src].append((dst, _text("out", hop.kind, rate) | 1))
+        hosts: dict[str, list[int]] = defaultdict(list)
+        for node in t.nodes:
+            if node.host is not None:
+                hosts[node.host].append(number[node.id])
+        self._hosts = list(hosts.values())
+
+    def refined(self, colours: list[int], rounds: int) -> list[int]:
+        """Return the colours after ``rounds``, or fewer where no class splits any more."""
+        classes = len(set(colours))
+        for _ in range(rounds):
+            colours = self._round(colours)
+            if rounds != _ROUNDS and len(set(colours)) == classes:
+                break
+            classes = len(set(colours))
+        return colours
+
+    def _round(self, colours: list[int]) -> list[int]:
+        mixed = [_mixed(colour) for colour in colours]
+        sums = [
+            mixed[place] * 3 + sum(mixed[other] * link for other, link in around)
+            for place, around in enumerate(self._around)
+        ]
+        for members in self._hosts:
+            shared = _mixed(sum(mixed[place] for place in members) & _MASK)
+            for place in members:
+                sums[place] += shared
+        return [_mixed(total & _MASK) for total in sums]
+
+
+def _text(*parts: str) -> int:
+    data = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
+
+
+def _mixed(value: int) -> int:
+    """Return a 64-bit number that depends on every bit of ``value`` (a multiply-shift mixer)."""
+    value = (value ^ (value >> 31)) * 0x9E3779B97F4A7C15 & _MASK
+    value = (value ^ (value >> 29)) * 0xD6E8FEB86659FD93 & _MASK
+    return value ^ (value >> 32)

@@ -1,0 +1,67 @@
+"""Part of a machine: some of its GPUs, with what still joins them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.topology.graph import Link, Node, Topology, shown
+
+__all__ = ["keep_gpus"]
+
+
+def keep_gpus(t: Topology, ranks: Iterable[int]) -> Topology:
+    """Return ``t`` with only the GPUs ``ranks``, numbered anew in the order they are given.
+
+    Hosts without a GPU left go; of the hosts that stay, all NICs stay, and other relays that end
+    up with a single neighbour go.
+
+    >>> from tuccl.topology import load_profile
+    >>> keep_gpus(load_profile("dgx-a100"), range(4)).ranks
+    4
+
+    Raises:
+        InputError: no rank, a rank twice, or one that ``t`` does not have.
+    """
+    order = list(ranks)
+    wrong = next((rank for rank in order if not 0 <= rank < t.ranks), None)
+    if wrong is not None:
+        raise InputError(f"rank {wrong}: topology {shown(t.name)} has ranks 0 to {t.ranks - 1}")
+    if not order or len(set(order)) != len(order):
+        raise InputError("ranks to keep: expected at least one, each once")
+    renumbered = {t.gpus[rank].id: place for place, rank in enumerate(order)}
+    hosts = {t.host_of(rank) for rank in order}
+    # A network switch has no host; GPUs that name none share the host "".
+    kept = {
+        n.id: n
+        for n in t.nodes
+        if (n.id in renumbered if n.kind == "gpu" else n.host is None or n.host in hosts)
+    }
+    links = _pruned(kept, t.links)
+    nodes = (
+        msgspec.structs.replace(node, rank=renumbered.get(node.id)) for node in kept.values()
+    )
+    routes = (r for r in t.routes if r.src in renumbered and r.dst in renumbered)
+    return msgspec.structs.replace(t, nodes=tuple(nodes), links=links, routes=tuple(routes))
+
+
+def _pruned(kept: dict[str, Node], links: tuple[Link, ...]) -> tuple[Link, ...]:
+    """Drop relays with less than two neighbours from ``kept``; return the links between the rest."""
+    around: dict[str, set[str]] = defaultdict(set)
+    for link in links:
+        if link.src in kept and link.dst in kept:
+            around[link.src].add(link.dst)
+            around[link.dst].add(link.src)
+    ends = [i for i, node in kept.items() if node.kind not in ("gpu", "nic") and len(around[i]) < 2]
+    while ends:
+        leaf = ends.pop()
+        del kept[leaf]
+        for neighbour in around.pop(leaf):
+            around[neighbour].discard(leaf)
+            relay = kept[neighbour].kind not in ("gpu", "nic")
+            if relay and len(around[neighbour]) == 1:
+                ends.append(neighbour)
+    return tuple(link for link in links if link.src in kept and link.dst in kept)
