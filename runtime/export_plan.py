@@ -12,7 +12,7 @@ import msgspec
 from tuccl._native import Program, default_buffer_bytes, verify
 from tuccl.runtime.entry import ROOTED, Candidate, Entry, KnobValues
 from tuccl.runtime.spans import spans_of
-from tuccl.runtime.table import StoredTable
+from tuccl.runtime.table import StoredTable, placements
 from tuccl.units import format_bytes
 
 __all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
@@ -114,14 +114,20 @@ class _Proofs:
         return self._known[path, buffer_bytes]
 
     def _proven(self, path: str, buffer_bytes: int) -> int | None:
-        program = self._stored.programs[path]
-        report = verify(program, self._dialect, 0, buffer_bytes)
-        if report.ok:
-            return report.max_safe_bytes
-        note = f"{path} left out: not {self._dialect}: {report.errors[0].message}"
+        """The least of the safe sizes of the files that the program becomes in the dialect."""
+        program = self._stored.programs[path].replace(min_bytes=0, max_bytes=1)
+        safe = []
+        for single in placements(program, self._dialect):
+            report = verify(single, self._dialect, 0, buffer_bytes)
+            if not report.ok:
+                self._refuse(f"{path} left out: not {self._dialect}: {report.errors[0].message}")
+                return None
+            safe.append(report.max_safe_bytes)
+        return min((limit for limit in safe if limit), default=0)
+
+    def _refuse(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
-        return None
 
 
 def _proven(entry: Entry, proofs: _Proofs, buffers: dict[str, int] | None) -> Entry:

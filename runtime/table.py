@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl._native import Knobs, Program, parse_xml, to_xml
+from tuccl._native import Knobs, Program, default_buffer_bytes, parse_xml, to_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.entry import (
     DEFAULT_NAME,
@@ -42,6 +42,7 @@ __all__ = [
     "default_candidate",
     "load_table",
     "open_table",
+    "placements",
     "program_candidate",
     "program_file",
     "ranges_from_sizes",
@@ -64,16 +65,28 @@ class _Format(msgspec.Struct):
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """A program as the table stores it: path within the folder, text, checksum."""
+    """A proven program as the table stores it: path within the folder, text, dialect.
+
+    ``max_safe_bytes`` (0: every size) holds with the protocol's default buffer.
+    """
 
     path: str
     text: bytes
     program: Program
+    dialect: str
+    root: int
+    max_safe_bytes: int
 
     @property
     def sha256(self) -> str:
         """Checksum of the text."""
         return _sha256(self.text)
+
+    def max_safe_at(self, buffer_bytes: int) -> int:
+        """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
+        if buffer_bytes == default_buffer_bytes(self.program.protocol):
+            return self.max_safe_bytes
+        return _proof(self.program, self.dialect, self.root, buffer_bytes)
 
 
 @dataclass(frozen=True)
@@ -90,20 +103,43 @@ class StoredTable:
         return None if candidate.program is None else self.programs[candidate.program]
 
 
-def program_file(program: Program, dialect: str = "executor") -> ProgramFile:
-    """Return ``program`` as a file of the table, named by its collective and content.
+def program_file(program: Program, dialect: str = "executor", root: int = 0) -> ProgramFile:
+    """Return ``program`` as a file of the table, proven, named by its collective and content.
 
-    Equal programs get equal names, so that entries share files. The program's own name and
-    size range are dropped: the table says for which sizes it runs.
+    Equal programs get equal names, so that entries share files. The program's own name is
+    dropped, its size range becomes all the sizes at which it is safe. For ``fork`` the program
+    must claim one placement: see ``placements``.
 
     Raises:
-        InputError: the dialect cannot express the program.
+        InputError: it fails to verify, or the dialect cannot express it.
     """
-    most = 1 << 40 if dialect == "fork" else 0  # fork reads 0 as an empty range
-    plain = program.replace(name=program.collective, min_bytes=0, max_bytes=most)
+    safe = _proof(program, dialect, root, 0)
+    if dialect == "fork":  # half open, and 0 is an empty range
+        plain = program.replace(min_bytes=0, max_bytes=safe + 1 if safe else 1 << 40)
+    else:
+        plain = program.replace(min_bytes=0, max_bytes=safe)
+    plain = plain.replace(name=program.collective)
     text = to_xml(plain, dialect).encode()
     path = f"{ALGORITHMS}/{program.collective}-{_sha256(text)[:16]}.xml"
-    return ProgramFile(path, text, plain)
+    return ProgramFile(path, text, plain, dialect, root, safe)
+
+
+def placements(program: Program, dialect: str) -> tuple[Program, ...]:
+    """Return the programs whose files say in ``dialect`` what ``program`` claims.
+
+    The fork knows in place or out of place, not both (msccl-runtime 1.2): two programs.
+    """
+    if dialect != "fork" or not (program.in_place and program.out_of_place):
+        return (program,)
+    return program.replace(in_place=False), program.replace(out_of_place=False)
+
+
+def _proof(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
+    """Largest safe size in bytes, 0 for every size; the sizes it claims are left aside."""
+    report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root, buffer_bytes)
+    if not report.ok:
+        raise InputError(f"program {program.name[:60]!r}: {report.errors[0].message}")
+    return report.max_safe_bytes
 
 
 def program_candidate(
@@ -113,13 +149,12 @@ def program_candidate(
     on: Source,
     stats: Statistics,
     name: str | None = None,
-    max_safe_bytes: int = 0,
     sketch: str = "",
     method: str = "",
     chunks_per_rank: int = 0,
     notes: tuple[str, ...] = (),
 ) -> Candidate:
-    """Return the candidate that runs ``file`` with ``knobs``; ``max_safe_bytes`` 0: every size.
+    """Return the candidate that runs ``file`` with ``knobs``, up to the size that is safe.
 
     Without a ``name`` it is made of the method, the program's checksum and the knobs.
     """
@@ -133,7 +168,7 @@ def program_candidate(
         nchunks=program.nchunks,
         in_place=program.in_place,
         out_of_place=program.out_of_place,
-        max_safe_bytes=max_safe_bytes,
+        max_safe_bytes=file.max_safe_at(knobs.buffer_bytes),
         sketch=sketch,
         method=method,
         chunks_per_rank=chunks_per_rank,
@@ -162,6 +197,7 @@ def save_table(
             topology is not the table's.
         OSError: the disk refuses.
     """
+    folder = folder.resolve()
     check_target(folder)
     sealed, contents = _contents(table, topology, {file.path: file for file in files})
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from tuccl.errors import InputError
 from tuccl.sketches.binding import bind
 from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import prune_congested, with_congestion
-from tuccl.sketches.full_mesh import unmarked_mesh
+from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
 from tuccl.sketches.grouping import group
 from tuccl.sketches.size import (
     NVLINK_FIRST_BYTES,
@@ -25,9 +25,8 @@ from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
 from tuccl.sketches.wires import Wires
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import path
 
-__all__ = ["candidate_sketches", "direct_pairs", "rank_estimate_us"]
+__all__ = ["candidate_sketches", "rank_estimate_us"]
 
 # Share of the array that crosses to another host, for the estimate that ranks sketches.
 _VOLUMES = {
@@ -69,34 +68,32 @@ def candidate_sketches(t: Topology, collective: str, nbytes: int) -> tuple[Sketc
         raise InputError(f"{nbytes} bytes: expected a size of at least 1")
     wires = Wires(t)
     mesh = with_congestion(
-        prefer_links(unmarked_mesh(t), direct_pairs(t), NVLINK_FIRST_BYTES), t, wires
+        prefer_links(unmarked_mesh(t), nvlink_pairs(t), NVLINK_FIRST_BYTES), t, wires
     )
-    variants = _across_hosts(mesh, t, wires) if mesh.nhosts > 1 else _inside_host(mesh, t, wires)
     full = _finished(mesh, nbytes)
     # Sketches are told apart by their links: of two with the same, the first says more.
     found = {frozenset(full.pairs): (0.0, full)}
-    for variant in variants:
-        for sketch in _by_size(variant, nbytes):
-            pairs = frozenset(sketch.pairs)
-            if pairs not in found:
-                done = checked(_finished(with_congestion(sketch, t, wires), nbytes))
-                found[pairs] = rank_estimate_us(done, collective, nbytes), done
+    for sketch in _variants(mesh, t, wires, nbytes):
+        pairs = frozenset(sketch.pairs)
+        if pairs not in found:
+            done = checked(_finished(with_congestion(sketch, t, wires), nbytes))
+            found[pairs] = rank_estimate_us(done, collective, nbytes), done
     _, *others = found.values()
-    others.sort(key=lambda each: (each[0], each[1].name))
+    others.sort(key=lambda each: round(each[0], 6))
     return (*(sketch for _, sketch in others), full)
 
 
-def direct_pairs(t: Topology) -> frozenset[tuple[int, int]]:
-    """Return the ordered pairs of ranks whose path runs over NVLink or xGMI alone."""
-    hosts = [t.gpus_of(host) for host in t.hosts]
-    return frozenset(
-        (src, dst)
-        for ranks in hosts
-        for src in ranks
-        for dst in ranks
-        if src != dst
-        and all(hop.kind in ("nvlink", "xgmi", "c2c") for hop in path(t, src, dst).hops)
-    )
+def _variants(mesh: Sketch, t: Topology, wires: Wires, nbytes: int) -> Iterator[Sketch]:
+    """Yield the sketches made from the mesh and, if it differs, from its preferred links alone.
+
+    The latter are candidates at every size; from the preferred size on they are ranked first.
+    """
+    prune = _across_hosts if mesh.nhosts > 1 else _inside_host
+    yield from prune(mesh, t, wires)
+    bare = for_size(mesh, max(nbytes, NVLINK_FIRST_BYTES))
+    if bare is not mesh:
+        for sketch in prune(with_congestion(bare, t, wires), t, wires):
+            yield replace(sketch, name=f"{sketch.name}-nvlink")
 
 
 def _across_hosts(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
@@ -134,17 +131,6 @@ def _inside_host(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
         yield from _pruned_meshes(mesh, t, wires)
 
 
-def _by_size(sketch: Sketch, nbytes: int) -> Iterator[Sketch]:
-    """Yield the sketch and, if it differs, the one with preferred links alone.
-
-    The latter is a candidate at every size; from the preferred size on it is put first.
-    """
-    yield sketch
-    bare = for_size(sketch, max(nbytes, NVLINK_FIRST_BYTES))
-    if bare is not sketch:
-        yield replace(bare, name=f"{sketch.name}-nvlink")
-
-
 def _finished(sketch: Sketch, nbytes: int) -> Sketch:
     share = max(1, nbytes // sketch.ranks)
     wanted = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
@@ -169,7 +155,7 @@ def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:
         return 0.0
     rate, starts = _doors(sketch, used)
     crowding = sum(link.congestion for link in used) / len(used)
-    relayed = any(len(carried) > 1 for carried in sketch.relays.values())
+    relayed = len({link.src for link in used}) < sketch.ranks
     hop = 2 * min((link.alpha_us for link in sketch.links if not link.inter), default=0.0)
     return (
         _VOLUMES[collective] * nbytes / (rate * 1e3) * (1 + crowding / 10 + _stray(sketch, nbytes))

@@ -11,10 +11,10 @@ from tuccl.sketches.congestion import with_congestion
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import Path, all_paths
+from tuccl.topology.paths import Path, all_paths, path
 from tuccl.topology.signature import signature
 
-__all__ = ["full_mesh", "host_numbers", "link_over", "unmarked_mesh"]
+__all__ = ["full_mesh", "host_numbers", "link_over", "nvlink_pairs", "unmarked_mesh"]
 
 
 def full_mesh(t: Topology) -> Sketch:
@@ -49,6 +49,16 @@ def host_numbers(t: Topology) -> tuple[int, ...]:
     """Return the index in `t.hosts` of each rank's host."""
     index = {host: number for number, host in enumerate(t.hosts)}
     return tuple(index[t.host_of(rank)] for rank in range(t.ranks))
+
+
+def nvlink_pairs(t: Topology) -> frozenset[tuple[int, int]]:
+    """Return the ordered pairs of ranks of one host whose path is NVLink, xGMI or C2C alone."""
+    return frozenset(
+        (src, dst)
+        for host in t.hosts
+        for src, dst in itertools.permutations(t.gpus_of(host), 2)
+        if all(hop.kind in ("nvlink", "xgmi", "c2c") for hop in path(t, src, dst).hops)
+    )
 
 
 def link_over(way: Path, src: int, dst: int, inter: bool) -> LogicalLink:

@@ -10,7 +10,6 @@ from statistics import pvariance
 from tuccl.errors import InputError
 from tuccl.sketches.wires import Wires
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import relay_path
 
 __all__ = ["Grouping", "group"]
 
@@ -54,7 +53,7 @@ def group(t: Topology, bindings: dict[int, str], wires: Wires | None = None) -> 
     work.open_and_fill()
     work.use_spare_bandwidth()
     work.join_hosts()
-    work.note_lonely()
+    work.note_idle()
     return Grouping(tuple(tuple(nics) for nics in work.groups), tuple(work.notes))
 
 
@@ -63,22 +62,19 @@ class _Groups:
 
     def __init__(self, t: Topology, bindings: dict[int, str], wires: Wires) -> None:
         self._t = t
+        self._wires = wires
         self._capacity = wires.capacity
         bound = set(bindings.values())
         self._nics = {host: [nic for nic in t.nics_of(host) if nic in bound] for host in t.hosts}
         self._host = {nic: host for host, nics in self._nics.items() for nic in nics}
         self._place = {nic: place for nics in self._nics.values() for place, nic in enumerate(nics)}
-        self._hops: dict[tuple[str, str], int | None] = {}
         self.groups: list[list[str]] = []
         self.notes: list[str] = []
 
     def _network_hops(self, src: str, dst: str) -> int | None:
         """Return the hops between two NICs by the network alone, None if it does not join them."""
-        if (src, dst) not in self._hops:
-            way = relay_path(self._t, src, dst)
-            direct = way is not None and way.nics == (src, dst)
-            self._hops[src, dst] = len(way.hops) if way and direct else None
-        return self._hops[src, dst]
+        way = self._wires.across(src, dst)
+        return len(way.hops) if way else None
 
     def _variance(self, nics: list[str]) -> float:
         return round(pvariance([self._capacity[nic] for nic in nics]), 9)
@@ -161,10 +157,13 @@ class _Groups:
                 f"{nic} also joins {self.groups[index][0]}: hosts {one} and {other} shared no group"
             )
 
-    def note_lonely(self) -> None:
-        """Say which NICs are left without a partner."""
+    def note_idle(self) -> None:
+        """Say which NICs are left without a partner or without a GPU."""
         for nics in self.groups:
             if len(nics) == 1:
                 self.notes.append(
                     f"{nics[0]} has no partner: its GPUs leave the host by other NICs"
                 )
+        for host, nics in self._nics.items():
+            if idle := len(self._t.nics_of(host)) - len(nics):
+                self.notes.append(f"{idle} NICs of host {host} have no GPU bound to them")

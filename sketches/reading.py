@@ -31,11 +31,22 @@ def read_bytes(path: str | os.PathLike[str], expected: str) -> bytes:
 
 def shown_path(path: str | os.PathLike[str]) -> str:
     """Return `path` for a message: one printable line, cut to a sane length."""
-    text = "".join(c if c.isprintable() else "?" for c in os.fspath(path))
+    text = _printable(os.fspath(path))
     return text if len(text) <= 120 else f"...{text[-117:]}"
 
 
 def reason(error: Exception) -> str:
-    """Return what msgspec complains of in one line, its JSON path first."""
-    what, _, where = str(error).partition(" - at ")
-    return f"{where.strip('`')}: {what[:200]}" if where else f"not readable as JSON: {what[:200]}"
+    """Return what msgspec complains of in one line, its JSON path first.
+
+    >>> reason(ValueError("Expected `int`, got `str` - at `$.ranks`"))
+    '$.ranks: Expected `int`, got `str`'
+    """
+    # The last one: a key of the user's own may hold the same words.
+    what, _, where = _printable(str(error)).rpartition(" - at ")
+    if not what:
+        return f"not readable as JSON: {where[:200]}"
+    return f"{where.strip('`')[:200]}: {what[:200]}"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

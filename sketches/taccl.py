@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from tuccl.errors import InputError
 from tuccl.sketches.binding import bind
-from tuccl.sketches.candidates import direct_pairs
 from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import with_congestion
-from tuccl.sketches.full_mesh import host_numbers, link_over, unmarked_mesh
+from tuccl.sketches.full_mesh import host_numbers, link_over, nvlink_pairs, unmarked_mesh
 from tuccl.sketches.reading import read_bytes, reason, shown_path
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.taccl_profile import TacclMachine, TacclProfile, decode_taccl_profile
@@ -215,7 +214,7 @@ def _check_map(table: _Conn, key: str, size: int, path: str) -> None:
 def _on_topology(t: Topology, pairs: list[tuple[int, int]]) -> Sketch:
     wires = Wires(t)
     mesh = unmarked_mesh(t)
-    near = direct_pairs(t)
+    near = nvlink_pairs(t)
     intra = [
         link for link in mesh.links if not link.inter and (not near or (link.src, link.dst) in near)
     ]

@@ -41,7 +41,8 @@ def transform(
             bound to its NIC, None lets every GPU send for itself.
         split: The receiver is another GPU of the NIC than the sender, where it has several, so
             that neither's PCIe link works both ways.
-        mesh: The full mesh of `t`, where it is known already.
+        mesh: The full mesh of `t`, where it is known already; what it lacks inside hosts stays
+            out.
         wires: The wires of `t`, where they are known already.
 
     Raises:
@@ -71,8 +72,8 @@ def transform(
         bindings=bindings,
         groups=grouping.groups,
         relays=_relays(mesh.hosts, bindings, inter),
-        pruned=tuple(_pruned(mesh, bindings, set(joined), inter)),
-        notes=grouping.notes,
+        pruned=mesh.pruned + tuple(_pruned(mesh, bindings, set(joined), inter)),
+        notes=mesh.notes + grouping.notes + _detours(wires, inter.values()),
     )
 
 
@@ -172,6 +173,15 @@ def _reason(nics: tuple[str, str], joined: bool) -> tuple[str, str]:
     if joined:
         return "transformation", f"other GPUs connect {nics[0]} to {nics[1]}"
     return "grouping", f"{nics[0]} and {nics[1]} are in no group together"
+
+
+def _detours(wires: Wires, links: Iterable[LogicalLink]) -> tuple[str, ...]:
+    count = 0
+    for link in links:
+        nics = wires.usual(link.src, link.dst).nics
+        count += (*nics[:1], *nics[-1:]) != link.nics
+    note = f"{count} links use other NICs than the topology's own paths: pin them by routes"
+    return (note,) if count else ()
 
 
 def pinned_routes(t: Topology, sketch: Sketch) -> tuple[FixedRoute, ...]:

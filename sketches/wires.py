@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from functools import cached_property
 
 from tuccl.errors import InputError
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import Hop, Path, merged_hops, path, relay_path
+from tuccl.topology.paths import Hop, Path, merged_hops, path
 
 __all__ = ["Wires"]
 
@@ -33,6 +34,7 @@ class Wires:
             elif hop.kind == "network":
                 self._network[src].append(dst)
         self._ways: dict[str, dict[str, Path]] = {}
+        self._across: dict[str, dict[str, Path]] = {}
 
     def on_network(self, nic: str) -> bool:
         """Return whether `nic` has a link into the network."""
@@ -72,6 +74,55 @@ class Wires:
         hops = tuple(self._hops[ends] for ends in itertools.pairwise(stations))
         return Path(hops, tuple(i for i in stations if self._kinds[i] == "nic"))
 
+    def across(self, src: str, dst: str) -> Path | None:
+        """Return the widest, then shortest way between two NICs over the network alone, or None.
+
+        `relay_path` may do better by way of a host's other NICs; that is not what a NIC that is
+        bound to a GPU is for.
+        """
+        if src not in self._across:
+            self._across[src] = self._find_across(src)
+        return self._across[src].get(dst)
+
+    def _find_across(self, src: str) -> dict[str, Path]:
+        widths = self._widths(src)
+        nics = {nic: width for nic, width in widths.items() if self._kinds[nic] == "nic"}
+        ways: dict[str, Path] = {}
+        for width in sorted(set(nics.values())):
+            shortest = self._shortest(src, width)
+            ways.update((nic, self._along(shortest[nic])) for nic in nics if nics[nic] == width)
+        return ways
+
+    def _widths(self, src: str) -> dict[str, float]:
+        """Return the rate of the widest way over the network to each node, in GB/s."""
+        widths: dict[str, float] = {}
+        ahead = [(-math.inf, src)]
+        while ahead:
+            width, here = heapq.heappop(ahead)
+            if here in widths:
+                continue
+            widths[here] = -width
+            for following in self._onward(src, here):
+                rate = self._hops[here, following].bandwidth
+                heapq.heappush(ahead, (max(width, -rate), following))
+        del widths[src]
+        return widths
+
+    def _onward(self, src: str, here: str) -> list[str]:
+        passes = here == src or self._kinds[here] not in ("nic", "gpu")
+        return self._network.get(here, []) if passes else []
+
+    def _shortest(self, src: str, width: float) -> dict[str, tuple[str, ...]]:
+        """Return the stations of a shortest way at least so wide to each node that has one."""
+        ways: dict[str, tuple[str, ...]] = {src: (src,)}
+        ahead = [src]
+        for here in ahead:
+            for following in self._onward(src, here):
+                if following not in ways and self._hops[here, following].bandwidth >= width:
+                    ways[following] = (*ways[here], following)
+                    ahead.append(following)
+        return ways
+
     def closeness(self, way: Path) -> tuple[int, int]:
         """Return the CPUs that `way` passes and its hops: the less, the closer."""
         return sum(self._kinds[hop.dst] == "cpu" for hop in way.hops), len(way.hops)
@@ -92,7 +143,7 @@ class Wires:
         gpus = self.topology.gpus
         out = self.to_nics(gpus[src].id).get(out_nic)
         back = self.to_nics(gpus[dst].id).get(in_nic)
-        across = relay_path(self.topology, out_nic, in_nic)
+        across = self.across(out_nic, in_nic)
         if out is None or back is None or across is None:
             return None
         home = self._reversed(back)
@@ -116,7 +167,7 @@ class Wires:
         links (a topology of one host) counts the links to its host instead.
         """
         return {
-            node.id: min(self._capacity(node.id), node.port_gbs or float("inf"))
+            node.id: min(self._capacity(node.id), node.port_gbs or math.inf)
             for node in self.topology.nodes
             if node.kind == "nic"
         }

@@ -109,8 +109,6 @@ def bound(t: Topology, collective: Collective) -> Bound:
             "the numbers must agree"
         )
     whole = fabric(t)
-    if t.ranks == 1:
-        return Bound(algbw_gbs=float("inf"), latency_us=0.0, bottleneck="none", certified=True)
     cut = _tightest(whole, collective)
     return Bound(
         algbw_gbs=float(1 / (cut.ratio * _part(collective))),
@@ -201,7 +199,10 @@ def scatter_cut(whole: Fabric, root: int, backwards: bool = False) -> Cut:
     network = FlowNetwork(sink + 1, [*whole.arcs, *((gpu, sink) for gpu in others)])
     side = frozenset({root})
     ratio = _raised(whole, side, ranks - 1)
-    while network.flow(root, sink, _scaled(whole, ratio, len(others))) < len(others) * ratio.denominator:
+    while (
+        network.flow(root, sink, _scaled(whole, ratio, len(others)))
+        < len(others) * ratio.denominator
+    ):
         side = network.source_side(root)
         ratio = _raised(whole, side, sum(gpu not in side for gpu in others))
     outside = sum(gpu not in side for gpu in others)
@@ -250,7 +251,9 @@ def allreduce_cut(whole: Fabric) -> Cut:
 def _partition(whole: Fabric, parts: list[frozenset[int]], what: str) -> Cut:
     isolation = _Isolation(whole)
     out = sum((isolation.rate(part) for part in parts), Fraction(0))
-    into = sum((isolation.rate(frozenset(range(whole.ranks)) - part) for part in parts), Fraction(0))
+    into = sum(
+        (isolation.rate(frozenset(range(whole.ranks)) - part) for part in parts), Fraction(0)
+    )
     load = Fraction(2 * (len(parts) - 1))
     home = {gpu: number for number, part in enumerate(parts) for gpu in part}
     apart = (w.latency for w in whole.wires if home.get(w.tail, -1) != home.get(w.head, -2))

@@ -126,7 +126,9 @@ def direct_fabric(t: Topology) -> Fabric:
         fabric can be done with the topology's fixed routes: the attainable side of a certificate.
     """
     paths = all_paths(t)
-    shares = _max_min_shares([[(h.src, h.dst) for h in p.hops] for p in paths.values()], _rates(paths))
+    shares = _max_min_shares(
+        [[(h.src, h.dst) for h in p.hops] for p in paths.values()], _rates(paths)
+    )
     wires = (
         Wire(src, dst, share, path.latency)
         for ((src, dst), path), share in zip(paths.items(), shares, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class Lanes:
 
     def __init__(self, sketch: Sketch, chunk_bytes: int, backwards: bool = False) -> None:
         """Take the links of `sketch`; `backwards` plans a gathering as a reversed spreading."""
+        self.backwards = backwards
         self.ranks = sketch.ranks
         self.hosts = sketch.hosts
         self.tiles = max(1, -(-chunk_bytes // _TILE_BYTES))
@@ -71,6 +73,22 @@ class Lanes:
         for number, lane in enumerate(self.lanes):
             self.into[lane.dst].append(number)
             self.out_of[lane.src].append(number)
+
+    def quickest_inside(self) -> dict[tuple[int, int], float]:
+        """Return the least travel in us, by idle lanes inside hosts, of each pair they join."""
+        quickest: dict[tuple[int, int], float] = {}
+        for source in range(self.ranks):
+            waiting = [(0.0, source)]
+            while waiting:
+                spent, rank = heapq.heappop(waiting)
+                if (source, rank) in quickest:
+                    continue
+                quickest[source, rank] = spent
+                for number in self.out_of[rank]:
+                    lane = self.lanes[number]
+                    if not lane.inter:
+                        heapq.heappush(waiting, (spent + lane.travel, lane.dst))
+        return quickest
 
     @staticmethod
     def _lane(link: LogicalLink, tile: int, ports: _Ports, backwards: bool) -> Lane:

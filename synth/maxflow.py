@@ -66,7 +66,8 @@ class FlowNetwork:
         """Saturate the shortest paths; every vertex keeps its place among its arcs."""
         head, left, out = self._head, self._left, self._out
         place = [0] * len(out)
-        pushed, path, vertex = 0, [], source
+        path: list[int] = []
+        pushed, vertex = 0, source
         while True:
             if vertex == sink:
                 amount = min(left[arc] for arc in path)

@@ -166,7 +166,9 @@ class _Routing:
         if self._carried and hosts[origin] != hosts[target]:
             senders = [rank for rank, ranks in sorted(self._carried.items()) if origin in ranks]
             who = f"only rank {senders[0]}" if len(senders) == 1 else f"only ranks {senders[:8]}"
-            return f"{what}: relay rule: {who if senders else 'no sender'} may carry it off its host"
+            return (
+                f"{what}: relay rule: {who if senders else 'no sender'} may carry it off its host"
+            )
         return f"{what}: no links of the sketch lead there; add one"
 
 

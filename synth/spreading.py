@@ -72,6 +72,7 @@ class _Spreading:
             sum(1.0 / max(lanes.lanes[number].flow, 1e-9) for number in lanes.into[rank])
             for rank in range(lanes.ranks)
         ]
+        self._quickest = lanes.quickest_inside() if patient else {}
         # (time, kind, lane or rank, chunk): a lane to look at again, or an arrival.
         self._events: list[tuple[float, int, int, int]] = []
         self._sends: list[Send] = []
@@ -163,15 +164,17 @@ class _Spreading:
         return (mask & -mask).bit_length() - 1
 
     def _better_time(self, number: int, lane: Lane, chunk: int) -> float:
-        """Return when a faster lane could start on the chunk, or 0 if this one should take it.
+        """Return when to look again for a faster way of the chunk, or 0 if this lane should take it.
 
         A slow lane is worth it when it delivers before all that its receiver lacks could have
-        come over all its lanes, or before any other lane could deliver this chunk.
+        come over all its lanes, or before any other lane or way inside the host could deliver.
         """
         arrival = self._now + lane.travel
         lacking = (self._everything & ~self._coming[lane.dst]).bit_count()
         if arrival <= self._now + lacking / self._rate_in[lane.dst]:
             return 0.0
+        if not lane.inter and self._quickest[lane.src, lane.dst] < lane.travel * (1 - 1e-9):
+            return self._now + self._quickest[lane.src, lane.dst]
         for other_number in self._lanes.into[lane.dst]:
             other = self._lanes.lanes[other_number]
             if other_number == number or not self._have[other.src] >> chunk & 1:
@@ -207,15 +210,18 @@ class _Spreading:
         lacking = self._everything & ~self._coming[rank]
         chunk = (lacking & -lacking).bit_length() - 1
         origin, host = self._holders[chunk], self._lanes.hosts[rank]
+        if self._lanes.backwards:
+            what = f"rank {rank}'s part of chunk {chunk} cannot reach rank {origin}"
+            return f"{what}: the links of the sketch do not lead there; add one out of host {host}"
         what = f"chunk {chunk} of rank {origin} cannot reach rank {rank}"
         if self._crossed[host] >> chunk & 1:
             return f"{what}: no links of the sketch lead there inside host {host}; add one"
         if self._carried and not any(origin in ranks for ranks in self._carried.values()):
             return f"{what}: relay rule: no sender may carry chunks of rank {origin} off its host"
-        if not any(
-            lane.inter and self._lanes.hosts[lane.dst] == host for lane in self._lanes.lanes
-        ):
+        into = (lane for lane in self._lanes.lanes if lane.inter)
+        if all(self._lanes.hosts[lane.dst] != host for lane in into):
             return f"{what}: no link of the sketch leads into host {host}; add one"
         if self._carried:
-            return f"{what}: relay rule: its senders reach host {host} by no link of the sketch"
+            senders = sorted(r for r, ranks in self._carried.items() if origin in ranks)[:8]
+            return f"{what}: relay rule: only ranks {senders} may carry it, and no link leads on"
         return f"{what}: links of the sketch lead from rank {origin} to no sender to host {host}"

@@ -1,1 +1,56 @@
-"""Room topology."""
+"""What the machine is: its GPUs, NICs, bridges and switches, and the ways between them."""
+
+from tuccl.topology.drift import check
+from tuccl.topology.fabric import FABRICS, join
+from tuccl.topology.files import (
+    decode_topology,
+    encode_topology,
+    load_topology,
+    save_topology,
+)
+from tuccl.topology.graph import FixedRoute, Link, Node, Topology
+from tuccl.topology.machine import MACHINES, load_machine, machine_of
+from tuccl.topology.nccl_xml import decode_nccl_xml, read_nccl_xml
+from tuccl.topology.network import network
+from tuccl.topology.nics import bound_nics, nearest_nics
+from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
+from tuccl.topology.probe import probe_local
+from tuccl.topology.profiles import PROFILES, load_profile, overlay
+from tuccl.topology.show import matrix, path_class
+from tuccl.topology.signature import signature
+from tuccl.topology.subset import keep_gpus
+
+__all__ = [
+    "FABRICS",
+    "MACHINES",
+    "PROFILES",
+    "FixedRoute",
+    "Hop",
+    "Link",
+    "Node",
+    "Path",
+    "Topology",
+    "all_paths",
+    "bound_nics",
+    "check",
+    "decode_nccl_xml",
+    "decode_topology",
+    "encode_topology",
+    "join",
+    "keep_gpus",
+    "load_machine",
+    "load_profile",
+    "load_topology",
+    "machine_of",
+    "matrix",
+    "nearest_nics",
+    "network",
+    "overlay",
+    "path",
+    "path_class",
+    "probe_local",
+    "read_nccl_xml",
+    "relay_path",
+    "save_topology",
+    "signature",
+]

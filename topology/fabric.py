@@ -11,7 +11,7 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.graph import FixedRoute, Link, Node, Topology, shown
-from tuccl.topology.nics import bound_nics
+from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Path, all_paths, merged_hops, relay_path
 
 __all__ = ["FABRICS", "join"]
@@ -83,9 +83,7 @@ def _check(
         raise InputError(f"topology {shown(node.name)} has no NIC to join {nodes} hosts through")
 
 
-def _copy(
-    node: Topology, number: int
-) -> tuple[list[Node], list[Link], list[FixedRoute]]:
+def _copy(node: Topology, number: int) -> tuple[list[Node], list[Link], list[FixedRoute]]:
     host = f"n{number}"
     nodes = []
     for part in node.nodes:
@@ -182,6 +180,7 @@ FABRICS: dict[str, Callable[[list[_Port], float | None], _Built]] = {
 def _with_routes(t: Topology, node: Topology) -> Topology:
     inside = all_paths(node)
     bound = bound_nics(node)
+    near = [nearest_nics(node, local) for local in range(node.ranks)]
     fixed = {(route.src, route.dst) for route in t.routes}
     routes = list(t.routes)
     for (src, dst), way in all_paths(t).items():
@@ -194,25 +193,31 @@ def _with_routes(t: Topology, node: Topology) -> Topology:
             stations = tuple(f"n{host}/{hop.src}" for hop in inside[local, peer].hops[1:])
             if way.crosses_network:
                 routes.append(FixedRoute(*ends, stations))
-        elif local in bound and peer in bound:
-            nics = (f"n{host}/{bound[local]}", f"n{other}/{bound[peer]}")
-            via = _tied_via(t, way, ends, nics)
+        elif bound:
+            first = f"n{host}/{bound[local]}"
+            choices = [f"n{other}/{nic}" for nic in (bound[peer], *near[peer])]
+            via = _tied_via(t, way, ends, first, choices)
             if via is not None:
                 routes.append(FixedRoute(*ends, via))
     return msgspec.structs.replace(t, routes=tuple(routes))
 
 
 def _tied_via(
-    t: Topology, way: Path, ends: tuple[str, str], nics: tuple[str, str]
+    t: Topology, way: Path, ends: tuple[str, str], first: str, choices: list[str]
 ) -> tuple[str, ...] | None:
-    """Return the relays of a way through ``nics`` as good as ``way``, None if none or the same."""
-    if way.nics == nics:
-        return None
-    parts = [
-        relay_path(t, src, dst) for src, dst in itertools.pairwise((ends[0], *nics, ends[1]))
-    ]
-    hops = [hop for part in parts if part is not None for hop in part.hops]
-    stations = tuple(hop.src for hop in hops[1:])
-    whole = None not in parts and len({ends[0], *stations, ends[1]}) == len(stations) + 2
-    tied = len(hops) == len(way.hops) and min(hop.bandwidth for hop in hops) == way.bandwidth
-    return stations if whole and tied else None
+    """Return the relays of a way as good as ``way`` through other NICs, None to keep ``way``.
+
+    The way leaves through the NIC ``first`` and arrives by the first of ``choices`` that ties.
+    """
+    for second in choices:
+        if way.nics == (first, second):
+            return None
+        chain = (ends[0], first, second, ends[1])
+        parts = [relay_path(t, src, dst) for src, dst in itertools.pairwise(chain)]
+        hops = [hop for part in parts if part is not None for hop in part.hops]
+        stations = tuple(hop.src for hop in hops[1:])
+        whole = None not in parts and len({*ends, *stations}) == len(stations) + 2
+        tied = len(hops) == len(way.hops) and min(h.bandwidth for h in hops) == way.bandwidth
+        if whole and tied:
+            return stations
+    return None

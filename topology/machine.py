@@ -34,7 +34,7 @@ _NO_LIMIT = {"sm_count", "fifo_slots"}
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A number and where it is from; ``value`` None is "no limit" where a limit is meant."""
 
-    value: int | float | None
+    value: float | None
     source: str
 
 
@@ -96,7 +96,7 @@ def read_machine(name_or_path: str | Path) -> MachineFile:
     """Return the constants and sources of a class that ships, by name, or of a file, by path.
 
     >>> read_machine("h100").constants.sm_count.value
-    132
+    132.0
 
     Raises:
         InputError: no such class or file, or the file is not a sound ``tuccl-machine/1``.
@@ -185,12 +185,12 @@ def _numbers(constants: Constants | ProtocolConstants, path: str, where: str) ->
     }
 
 
-def _number(field: str, value: int | float | None, where: str) -> float:
+def _number(field: str, value: float | None, where: str) -> float:
     if field in _NO_LIMIT:
-        whole = 0 if value is None else value
+        whole = 0.0 if value is None else value
         if not 0 <= whole < 1 << 20 or whole != int(whole):
             raise InputError(f"{where}: {value}: expected a whole number, or null for no limit")
-        return whole
+        return float(whole)
     if value is None and field.endswith("_gbs"):
         return math.inf
     if value is None:

@@ -67,7 +67,15 @@ def decode_nccl_xml(
         InputError: as `read_nccl_xml`.
     """
     place = shown_path(path)
-    root = read_xml(data, place)
+    return topology_of(read_xml(data, place), place, name)
+
+
+def topology_of(root: Element, place: str, name: str) -> tuple[Topology, tuple[str, ...]]:
+    """Return what `read_nccl_xml` returns, from the file's root element.
+
+    Raises:
+        InputError: as `read_nccl_xml`.
+    """
     _check_root(root)
     reader = _Reader(root)
     reader.read()

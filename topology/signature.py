@@ -32,7 +32,7 @@ def signature(t: Topology) -> str:
         hashed as sums of 64-bit products, so no order enters.
     """
     graph = _Graph(t)
-    colours = graph.refined(graph.first, t.ranks + 8)
+    colours = graph.stable(graph.first)
     apart = []
     for gpu in graph.gpus:
         marked = list(colours)
@@ -66,14 +66,18 @@ class _Graph:
                 hosts[node.host].append(number[node.id])
         self._hosts = list(hosts.values())
 
+    def stable(self, colours: list[int]) -> list[int]:
+        """Return the colours refined until no class splits any more."""
+        classes = 0
+        while len(set(colours)) > classes:
+            classes = len(set(colours))
+            colours = self._round(colours)
+        return colours
+
     def refined(self, colours: list[int], rounds: int) -> list[int]:
-        """Return the colours after ``rounds``, or fewer where no class splits any more."""
-        classes = len(set(colours))
+        """Return the colours after that many rounds."""
         for _ in range(rounds):
             colours = self._round(colours)
-            if rounds != _ROUNDS and len(set(colours)) == classes:
-                break
-            classes = len(set(colours))
         return colours
 
     def _round(self, colours: list[int]) -> list[int]:

@@ -41,9 +41,7 @@ def keep_gpus(t: Topology, ranks: Iterable[int]) -> Topology:
         if (n.id in renumbered if n.kind == "gpu" else n.host is None or n.host in hosts)
     }
     links = _pruned(kept, t.links)
-    nodes = (
-        msgspec.structs.replace(node, rank=renumbered.get(node.id)) for node in kept.values()
-    )
+    nodes = (msgspec.structs.replace(node, rank=renumbered.get(node.id)) for node in kept.values())
     routes = (r for r in t.routes if r.src in renumbered and r.dst in renumbered)
     return msgspec.structs.replace(t, nodes=tuple(nodes), links=links, routes=tuple(routes))
 

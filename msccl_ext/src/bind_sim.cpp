@@ -58,9 +58,9 @@ void bind_protocol_costs(nb::module_& m) {
           [](ProtocolCosts* self, double transfer_us, double slice_us, double hop_us,
              double threads_sat, double send_gbs, double recv_gbs, double rcs_gbs, double rrs_gbs,
              double rrc_gbs, double rrcs_gbs, double copy_gbs, double reduce_gbs) {
-            new (self) ProtocolCosts{transfer_us, slice_us, hop_us,  threads_sat,
-                                     send_gbs,    recv_gbs, rcs_gbs, rrs_gbs,
-                                     rrc_gbs,     rrcs_gbs, copy_gbs, reduce_gbs};
+            new (self)
+                ProtocolCosts{transfer_us, slice_us, hop_us,  threads_sat, send_gbs, recv_gbs,
+                              rcs_gbs,     rrs_gbs,  rrc_gbs, rrcs_gbs,    copy_gbs, reduce_gbs};
           },
           nb::kw_only(), "transfer_us"_a = 0.0, "slice_us"_a = 0.0, "hop_us"_a = 0.0,
           "threads_sat"_a = 1.0, "send_gbs"_a = kUnlimited, "recv_gbs"_a = kUnlimited,
@@ -88,22 +88,36 @@ void bind_machine(nb::module_& m) {
           [](MachineClass* self, std::string name, int sm_count, int fifo_slots,
              double launch_process_us, double launch_mpi_us, double launch_graph_us,
              double nvlink_efficiency, double pcie_efficiency, double network_efficiency,
-             double dependency_us, double local_us, double net_message_us, double net_latency_us, double net_ll_us,
-             double nic_switch_us, const ProtocolCosts& simple, const ProtocolCosts& ll,
-             const ProtocolCosts& ll128) {
-            MachineClass c{std::move(name), sm_count,       fifo_slots,     launch_process_us,
-                           launch_mpi_us,   launch_graph_us, nvlink_efficiency, pcie_efficiency, network_efficiency, dependency_us, local_us, net_message_us,
-                           net_latency_us,  net_ll_us,       nic_switch_us, simple,
-                           ll,              ll128};
+             double dependency_us, double local_us, double net_message_us, double net_latency_us,
+             double net_ll_us, double nic_switch_us, const ProtocolCosts& simple,
+             const ProtocolCosts& ll, const ProtocolCosts& ll128) {
+            MachineClass c{std::move(name),
+                           sm_count,
+                           fifo_slots,
+                           launch_process_us,
+                           launch_mpi_us,
+                           launch_graph_us,
+                           nvlink_efficiency,
+                           pcie_efficiency,
+                           network_efficiency,
+                           dependency_us,
+                           local_us,
+                           net_message_us,
+                           net_latency_us,
+                           net_ll_us,
+                           nic_switch_us,
+                           simple,
+                           ll,
+                           ll128};
             check(c);
             new (self) MachineClass(std::move(c));
           },
           "name"_a, nb::kw_only(), "sm_count"_a = 0, "fifo_slots"_a = 0,
           "launch_process_us"_a = 0.0, "launch_mpi_us"_a = 0.0, "launch_graph_us"_a = 0.0,
           "nvlink_efficiency"_a = 1.0, "pcie_efficiency"_a = 1.0, "network_efficiency"_a = 1.0,
-          "dependency_us"_a = 0.0, "local_us"_a = 0.0, "net_message_us"_a = 0.0, "net_latency_us"_a = 0.0,
-          "net_ll_us"_a = 0.0, "nic_switch_us"_a = 0.0, "simple"_a = ProtocolCosts{},
-          "ll"_a = ProtocolCosts{}, "ll128"_a = ProtocolCosts{})
+          "dependency_us"_a = 0.0, "local_us"_a = 0.0, "net_message_us"_a = 0.0,
+          "net_latency_us"_a = 0.0, "net_ll_us"_a = 0.0, "nic_switch_us"_a = 0.0,
+          "simple"_a = ProtocolCosts{}, "ll"_a = ProtocolCosts{}, "ll128"_a = ProtocolCosts{})
       .def_ro("name", &MachineClass::name)
       .def_ro("sm_count", &MachineClass::sm_count)
       .def_ro("fifo_slots", &MachineClass::fifo_slots)

@@ -89,12 +89,15 @@ void check(const MachineClass& m) {
   if (m.sm_count < 0) refuse(m, "sm_count", m.sm_count, "0 or more");
   if (m.fifo_slots != 0 && (m.fifo_slots < 4 || m.fifo_slots % 4 != 0))
     refuse(m, "fifo_slots", m.fifo_slots, "a multiple of 4, or 0 for no limit");
-  const std::pair<const char*, double> costs[] = {
-      {"launch_process_us", m.launch_process_us}, {"launch_mpi_us", m.launch_mpi_us},
-      {"launch_graph_us", m.launch_graph_us},     {"dependency_us", m.dependency_us},
-      {"local_us", m.local_us},
-      {"net_message_us", m.net_message_us},       {"net_latency_us", m.net_latency_us},
-      {"net_ll_us", m.net_ll_us},                 {"nic_switch_us", m.nic_switch_us}};
+  const std::pair<const char*, double> costs[] = {{"launch_process_us", m.launch_process_us},
+                                                  {"launch_mpi_us", m.launch_mpi_us},
+                                                  {"launch_graph_us", m.launch_graph_us},
+                                                  {"dependency_us", m.dependency_us},
+                                                  {"local_us", m.local_us},
+                                                  {"net_message_us", m.net_message_us},
+                                                  {"net_latency_us", m.net_latency_us},
+                                                  {"net_ll_us", m.net_ll_us},
+                                                  {"nic_switch_us", m.nic_switch_us}};
   for (const auto& [field, value] : costs) check_cost(m, field, value);
   const std::pair<const char*, double> efficiencies[] = {
       {"nvlink_efficiency", m.nvlink_efficiency},

@@ -47,8 +47,8 @@ void Network::check_route(std::size_t index) const {
                      ", expected 0 or more");
   for (const int id : r.resources)
     if (id < 0 || id >= static_cast<int>(resources_.size()))
-      throw InputError(pair_name(r) + ": resource " + std::to_string(id) + " does not exist, there are " +
-                       std::to_string(resources_.size()));
+      throw InputError(pair_name(r) + ": resource " + std::to_string(id) +
+                       " does not exist, there are " + std::to_string(resources_.size()));
 }
 
 int Network::find(int src, int dst) const {

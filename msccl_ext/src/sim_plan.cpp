@@ -12,9 +12,9 @@
 namespace tuccl::sim {
 namespace {
 
-constexpr int kMostMerged = 71;   // MSCCL_MAX_COUNT - 1
-constexpr int kMostFused = 16;    // reductions in one primitive (msccl-runtime 1.3)
-constexpr int kLeastSliceOf = 64; // of C: half a transfer's slots over 32 (prims_simple.h)
+constexpr int kMostMerged = 71;    // MSCCL_MAX_COUNT - 1
+constexpr int kMostFused = 16;     // reductions in one primitive (msccl-runtime 1.3)
+constexpr int kLeastSliceOf = 64;  // of C: half a transfer's slots over 32 (prims_simple.h)
 
 double wire_factor(Protocol protocol) {
   const ProtocolFacts& f = facts(protocol);
@@ -38,7 +38,6 @@ class Compiler {
            std::int64_t chunk, bool in_place)
       : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)), in_place_(in_place) {
     plan_.network = &n;
-    plan_.program = &p;
     for (const Resource& r : n.resources())
       plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind));
     const std::int64_t slice = slice_bytes(k.protocol, k.buffer_bytes);
@@ -124,7 +123,10 @@ class Compiler {
 
   void add_block(const Gpu& gpu, const ThreadBlock& tb) {
     const int index = static_cast<int>(plan_.blocks.size());
-    Block b{.gpu = gpu.id, .id = tb.id, .first = static_cast<int>(plan_.transfers.size())};
+    Block b{.gpu = gpu.id,
+            .id = tb.id,
+            .source = &tb,
+            .first = static_cast<int>(plan_.transfers.size())};
     if (!by_id_.try_emplace({gpu.id, tb.id}, index).second)
       throw InputError("gpu " + std::to_string(gpu.id) + ": two thread blocks have id " +
                        std::to_string(tb.id));
@@ -146,8 +148,8 @@ class Compiler {
       throw InputError(where + ": " + (sending ? "sends to" : "receives from") + " rank " +
                        std::to_string(peer) + ", expected another rank below " +
                        std::to_string(network_.ranks()));
-    const int at = sending ? connect(gpu, peer, tb.channel, where)
-                           : connect(peer, gpu, tb.channel, where);
+    const int at =
+        sending ? connect(gpu, peer, tb.channel, where) : connect(peer, gpu, tb.channel, where);
     int& end = sending ? plan_.connections[at].sender : plan_.connections[at].receiver;
     if (end >= 0)
       throw InputError(where + ": tb " + std::to_string(plan_.blocks[end].id) + " already " +
@@ -238,12 +240,11 @@ class Compiler {
       throw InputError(where + ": waits for tb " + std::to_string(s.dep_tb) +
                        ", which does not exist on this gpu");
     const Block& b = plan_.blocks[found->second];
-    const ThreadBlock& publishing = gpu.threadblocks[found->second - by_id_.at({gpu.id, gpu.threadblocks[0].id})];
     int at = -1;
     for (int i = b.first; i < b.last; ++i) {
       const int step = plan_.transfers[i].last_step;
       if (at >= 0 && plan_.transfers[at].last_step != step) break;
-      if (step >= s.dep_step && publishing.steps[step].has_dep) at = i;
+      if (step >= s.dep_step && b.source->steps[step].has_dep) at = i;
     }
     if (at < 0)
       throw InputError(where + ": waits for step " + std::to_string(s.dep_step) + " of tb " +
@@ -296,12 +297,35 @@ class Compiler {
 }  // namespace
 
 int merged_chunks(std::int64_t slice, std::int64_t chunk) {
-  return static_cast<int>(std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostMerged));
+  return static_cast<int>(
+      std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostMerged));
 }
 
 Plan compile(const Program& program, const Knobs& knobs, const Network& network,
              const MachineClass& machine, std::int64_t chunk_bytes, bool in_place) {
   return Compiler(program, knobs, network, machine, chunk_bytes, in_place).compile();
+}
+
+double least_pace(const Plan& plan, double slice) {
+  std::vector<double> load(plan.capacity.size(), 0.0);
+  double least = 0;
+  for (const Block& b : plan.blocks) {
+    double own = 0;
+    for (int i = b.first; i < b.last; ++i) {
+      const Transfer& t = plan.transfers[i];
+      const double payload = t.chunks * slice;
+      const double wire = payload * plan.wire_factor;
+      const int parts = payload <= plan.least_slice ? 1 : plan.slices;
+      own += t.start_us + (t.receives || t.sends ? parts * plan.slice_us : 0);
+      own += t.bundle >= 0 ? wire / plan.bundles[t.bundle].cap : payload * t.us_per_byte;
+      if (!t.sends) continue;
+      const Route& route = plan.network->routes()[plan.connections[b.out].route];
+      for (const int id : route.resources) load[id] += wire;
+    }
+    least = std::max(least, own);
+  }
+  for (std::size_t r = 0; r < load.size(); ++r) least = std::max(least, load[r] / plan.capacity[r]);
+  return least;
 }
 
 std::vector<std::int64_t> carried_bytes(const Program& program, const Network& network,

@@ -10,24 +10,25 @@ namespace tuccl::sim {
 
 /// One transfer: a step, or the part of it that one primitive call moves.
 struct Transfer {
-  int step = 0;             ///< Position in the thread block's list.
-  int last_step = 0;        ///< Of those fused with it, where it is a `re`.
-  int chunks = 0;           ///< Payload in slices of a chunk.
-  int waits = -1;           ///< Edge whose stamp it needs first.
-  int told_first = 0;       ///< Edges stamped when it is done: told[first, first + count).
+  int step = 0;        ///< Position in the thread block's list.
+  int last_step = 0;   ///< Of those fused with it, where it is a `re`.
+  int chunks = 0;      ///< Payload in slices of a chunk.
+  int waits = -1;      ///< Edge whose stamp it needs first.
+  int told_first = 0;  ///< Edges stamped when it is done: told[first, first + count).
   int told_count = 0;
-  int bundle = -1;          ///< The flows that carry it; -1: the thread block's own time does.
+  int bundle = -1;  ///< The flows that carry it; -1: the thread block's own time does.
   bool receives = false;
   bool sends = false;
-  double start_us = 0;      ///< Fixed cost before the payload moves.
-  double wait_us = 0;       ///< Cost of the dependency, paid after the wait.
-  double us_per_byte = 0;   ///< Of payload, where no flow carries it.
+  double start_us = 0;     ///< Fixed cost before the payload moves.
+  double wait_us = 0;      ///< Cost of the dependency, paid after the wait.
+  double us_per_byte = 0;  ///< Of payload, where no flow carries it.
 };
 
 struct Block {
   int gpu = 0;
   int id = 0;
-  int in = -1;   ///< Connections.
+  const ThreadBlock* source = nullptr;
+  int in = -1;  ///< Connections.
   int out = -1;
   int first = 0;  ///< transfers[first, last).
   int last = 0;
@@ -43,11 +44,11 @@ struct Connection {
   int route = -1;
   bool net = false;
   bool cut_through = false;
-  int bundle = -1;          ///< The proxy's flows (net only).
-  int nic_out = -1;         ///< Resources of kind "network" at the two ends (net only).
+  int bundle = -1;   ///< The proxy's flows (net only).
+  int nic_out = -1;  ///< Resources of kind "network" at the two ends (net only).
   int nic_in = -1;
-  double arrive_us = 0;     ///< Last store to seen by the receiver.
-  double credit_us = 0;     ///< Consumed to seen by the sender.
+  double arrive_us = 0;  ///< Last store to seen by the receiver.
+  double credit_us = 0;  ///< Consumed to seen by the sender.
 };
 
 /// Flows of one route and one rate limit. They share alike, so the sharing
@@ -59,24 +60,23 @@ struct Bundle {
 
 struct Plan {
   const Network* network = nullptr;
-  const Program* program = nullptr;
   std::vector<Transfer> transfers;
   std::vector<Block> blocks;
   std::vector<Connection> connections;
   std::vector<Bundle> bundles;
-  std::vector<double> capacity;    ///< By resource: wire bytes per us.
-  std::vector<int> told;           ///< Edges, see Transfer.
-  std::vector<int> edge_waiter;    ///< Block that waits on the edge.
-  std::int64_t steps = 0;          ///< Of all thread blocks: events per iteration.
-  int slices = 1;                  ///< Slices a transfer is cut in (an empty one still takes its slots).
-  int window = 0;                  ///< Slices in flight on a connection; 0: no limit.
-  double least_slice = 0;          ///< Bytes; a payload up to it is one slice.
-  double wire_factor = 1;          ///< Wire bytes per payload byte.
+  std::vector<double> capacity;  ///< By resource: wire bytes per us.
+  std::vector<int> told;         ///< Edges, see Transfer.
+  std::vector<int> edge_waiter;  ///< Block that waits on the edge.
+  std::int64_t steps = 0;        ///< Of all thread blocks: events per iteration.
+  int slices = 1;          ///< Slices a transfer is cut in (an empty one still takes its slots).
+  int window = 0;          ///< Slices in flight on a connection; 0: no limit.
+  double least_slice = 0;  ///< Bytes; a payload up to it is one slice.
+  double wire_factor = 1;  ///< Wire bytes per payload byte.
   double slice_us = 0;
-  double trip_bytes = 0;           ///< Payload of one trip of the block: what a reader sees first.
+  double trip_bytes = 0;  ///< Payload of one trip of the block: what a reader sees first.
   double trip_us_per_byte = 0;
   double net_message_us = 0;
-  double net_ready_us = 0;         ///< Written by the GPU to taken by the proxy.
+  double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
   double nic_switch_us = 0;
 };
 
@@ -86,6 +86,10 @@ int merged_chunks(std::int64_t slice, std::int64_t chunk);
 /// Throws InputError for what `simulate` lists, but for deadlocks.
 Plan compile(const Program&, const Knobs&, const Network&, const MachineClass&,
              std::int64_t chunk_bytes, bool in_place);
+
+/// What one pass over `slice` bytes of each chunk takes at least (us): the load
+/// of the busiest resource or thread block.
+double least_pace(const Plan&, double slice);
 
 /// User bytes that each resource carries in the whole run.
 std::vector<std::int64_t> carried_bytes(const Program&, const Network&, std::int64_t chunk_bytes);

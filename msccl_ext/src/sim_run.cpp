@@ -72,8 +72,8 @@ Outcome Run::execute(const Passes& passes) {
 
 void Run::events() {
   while (true) {
-    const double now = std::min(starts_.empty() ? kUnlimited : starts_.front().time,
-                                sharing_.next_end());
+    const double now =
+        std::min(starts_.empty() ? kUnlimited : starts_.front().time, sharing_.next_end());
     if (now == kUnlimited) return;
     const double moment = now * kSameMoment;
     while (true) {
@@ -100,8 +100,10 @@ void Run::drain() {
     const int owner = awake_.back();
     awake_.pop_back();
     const int blocks = static_cast<int>(blocks_.size());
-    if (owner < blocks) advance(owner);
-    else proxy(owner - blocks);
+    if (owner < blocks)
+      advance(owner);
+    else
+      proxy(owner - blocks);
   }
 }
 
@@ -152,8 +154,7 @@ void Run::advance(int block) {
         if (!move(block, t)) return;
         [[fallthrough]];
       case Stage::kWhole:
-        if (t.receives && plan_.connections[b.in].cut_through &&
-            !take(wires_[b.in].whole, s.now))
+        if (t.receives && plan_.connections[b.in].cut_through && !take(wires_[b.in].whole, s.now))
           return;
         finish_slice(block, t);
         break;
@@ -204,11 +205,15 @@ void Run::finish_slice(int block, const Transfer& t) {
   }
   if (t.receives) {
     const Connection& c = plan_.connections[b.in];
-    if (c.net) push(wires_[b.in].slot, s.now + c.credit_us, static_cast<int>(blocks_.size()) + b.in);
-    else push(wires_[b.in].credit, s.now + c.credit_us, c.sender);
+    if (c.net)
+      push(wires_[b.in].slot, s.now + c.credit_us, static_cast<int>(blocks_.size()) + b.in);
+    else
+      push(wires_[b.in].credit, s.now + c.credit_us, c.sender);
   }
-  if (next_slice(s, t)) s.stage = Stage::kArrive;
-  else finish_transfer(block, t);
+  if (next_slice(s, t))
+    s.stage = Stage::kArrive;
+  else
+    finish_transfer(block, t);
 }
 
 bool Run::next_slice(BlockState& s, const Transfer& t) {
@@ -284,8 +289,10 @@ void Run::post(double now, int connection) {
       return;
     }
   }
-  if (bytes > 0 && c.bundle >= 0) sharing_.start(now, c.bundle, bytes + switched_bytes(connection), owner);
-  else ended(now, owner);
+  if (bytes > 0 && c.bundle >= 0)
+    sharing_.start(now, c.bundle, bytes + switched_bytes(connection), owner);
+  else
+    ended(now, owner);
 }
 
 /// What an adapter could have sent while it turned to this connection.
@@ -297,8 +304,7 @@ double Run::switched_bytes(int connection) {
     if (nic < 0) continue;
     const bool turned = nic_last_[nic] >= 0 && nic_last_[nic] != connection;
     nic_last_[nic] = connection;
-    if (turned)
-      bytes = plan_.nic_switch_us * plan_.capacity[nic];
+    if (turned) bytes = plan_.nic_switch_us * plan_.capacity[nic];
   }
   return bytes;
 }
@@ -326,9 +332,9 @@ void Run::refuse_deadlock() const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i].stage == Stage::kDone) continue;
     const Block& b = plan_.blocks[i];
-    throw InputError("deadlock: " +
-                     place(b.gpu, b.id, plan_.transfers[blocks_[i].at].step) + " waits for ever for " +
-                     waited_for(static_cast<int>(i)) + "; `tuccl verify` tells why");
+    throw InputError("deadlock: " + place(b.gpu, b.id, plan_.transfers[blocks_[i].at].step) +
+                     " waits for ever for " + waited_for(static_cast<int>(i)) +
+                     "; `tuccl verify` tells why");
   }
   throw InputError("deadlock");
 }
@@ -337,13 +343,7 @@ std::string Run::waited_for(int block) const {
   const Block& b = plan_.blocks[block];
   switch (blocks_[block].stage) {
     case Stage::kDepend: {
-      const Step& s = [&]() -> const Step& {
-        const Transfer& t = plan_.transfers[blocks_[block].at];
-        for (const Gpu& g : plan_.program->gpus)
-          for (const ThreadBlock& tb : g.threadblocks)
-            if (g.id == b.gpu && tb.id == b.id) return tb.steps[t.step];
-        throw InputError("deadlock");
-      }();
+      const Step& s = b.source->steps[plan_.transfers[blocks_[block].at].step];
       return "step " + std::to_string(s.dep_step) + " of tb " + std::to_string(s.dep_tb);
     }
     case Stage::kCredit:

@@ -25,7 +25,10 @@ struct Outcome {
 /// Moments at which something came about for one reader, in order of time.
 class Stamps {
  public:
-  void reset() { head_ = size_ = 0; blocked = false; }
+  void reset() {
+    head_ = size_ = 0;
+    blocked = false;
+  }
   bool empty() const { return size_ == 0; }
   double front() const { return ring_[head_]; }
   void pop() {
@@ -61,20 +64,20 @@ class Run {
   enum class Stage : std::uint8_t { kDepend, kArrive, kCredit, kFlow, kWhole, kDone };
   struct BlockState {
     double now = 0;
-    double left = 0;   ///< Payload of the transfer behind the present slice.
-    double part = 0;   ///< Payload of the present slice.
+    double left = 0;  ///< Payload of the transfer behind the present slice.
+    double part = 0;  ///< Payload of the present slice.
     std::int64_t pass = 0;
-    int at = 0;        ///< Transfer.
+    int at = 0;  ///< Transfer.
     int slice = 0;
     Stage stage = Stage::kDepend;
   };
-  struct Wire {  // a connection at work
-    Stamps head;     ///< First line there (cut-through only).
-    Stamps whole;    ///< All of a slice there.
-    Stamps credit;   ///< A slot free again, for the sender.
-    Stamps ready;    ///< Net: a slice in the proxy's slot.
-    Stamps bytes;    ///< Net: its wire bytes.
-    Stamps slot;     ///< Net: a slot free at the receiver, for the proxy.
+  struct Wire {     // a connection at work
+    Stamps head;    ///< First line there (cut-through only).
+    Stamps whole;   ///< All of a slice there.
+    Stamps credit;  ///< A slot free again, for the sender.
+    Stamps ready;   ///< Net: a slice in the proxy's slot.
+    Stamps bytes;   ///< Net: its wire bytes.
+    Stamps slot;    ///< Net: a slot free at the receiver, for the proxy.
     std::int64_t sent = 0;
     std::int64_t posted = 0;
     double proxy_now = 0;
@@ -114,7 +117,7 @@ class Run {
   std::vector<BlockState> blocks_;
   std::vector<Wire> wires_;
   std::vector<Stamps> edges_;
-  std::vector<Start> starts_;       ///< Heap.
+  std::vector<Start> starts_;  ///< Heap.
   std::vector<int> awake_;
   std::vector<double> proxy_free_;  ///< By rank.
   std::vector<int> nic_last_;       ///< By resource: connection that used it last.

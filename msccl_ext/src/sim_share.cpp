@@ -137,9 +137,7 @@ void Sharing::leave(int bundle) {
   }
 }
 
-bool Sharing::can_saturate(const Link& l) const {
-  return l.unlimited > 0 || l.wanted > l.capacity;
-}
+bool Sharing::can_saturate(const Link& l) const { return l.unlimited > 0 || l.wanted > l.capacity; }
 
 void Sharing::settle(double now) {
   if (dirty_.empty()) return;
@@ -150,8 +148,10 @@ void Sharing::settle(double now) {
     Group& g = bundles_[b];
     g.dirty = false;
     const int flows = static_cast<int>(g.flows.size());
-    if (flows != g.settled) collect(b);
-    else if (flows > 0) apply(now, b);  // one ended as one began: only the order of ends changed
+    if (flows != g.settled)
+      collect(b);
+    else if (flows > 0)
+      apply(now, b);  // one ended as one began: only the order of ends changed
     g.settled = flows;
   }
   dirty_.clear();
@@ -213,8 +213,10 @@ void Sharing::fill() {
       for (const int b : touched_bundles_) {
         Group& g = bundles_[b];
         if (!g.open) continue;
-        if (g.cap <= level) fix(g, g.cap), --open;
-        else next_cap = std::min(next_cap, g.cap);
+        if (g.cap <= level)
+          fix(g, g.cap), --open;
+        else
+          next_cap = std::min(next_cap, g.cap);
       }
       least_cap = next_cap;
       continue;

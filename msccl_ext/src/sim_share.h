@@ -31,6 +31,11 @@ class Sharing {
   /// Makes rates max-min fair again after starts and ends.
   void settle(double now);
 
+  /// Rate of each flow of `bundle` in bytes per us, as of the last settle.
+  double rate(int bundle) const {
+    return bundles_[bundle].flows.empty() ? 0 : bundles_[bundle].rate;
+  }
+
   /// Time until `now` in which `resource` carried at least one flow.
   double busy_us(int resource, double now) const;
 
@@ -53,20 +58,20 @@ class Sharing {
     int settled = 0;     ///< Flows at the last settle.
     bool dirty = false;
     bool open = false;
-    int first = 0;       ///< resources: links_[first, first + count).
+    int first = 0;  ///< resources: links_[first, first + count).
     int count = 0;
     std::uint32_t mark = 0;
     std::vector<Flow> flows;
   };
   struct Link {  // a resource at work
     double capacity = 0;
-    double wanted = 0;      ///< Sum of the caps of its flows.
-    double left = 0;        ///< Rate not given away yet, while filling.
+    double wanted = 0;  ///< Sum of the caps of its flows.
+    double left = 0;    ///< Rate not given away yet, while filling.
     double busy = 0;
     double busy_since = 0;
-    int unlimited = 0;      ///< Flows without a cap.
+    int unlimited = 0;  ///< Flows without a cap.
     int flows = 0;
-    int open = 0;           ///< Flows without a rate yet, while filling.
+    int open = 0;  ///< Flows without a rate yet, while filling.
     bool saturated = false;
     std::uint32_t mark = 0;
     std::vector<std::pair<int, int>> active;  ///< (bundle, its index of this link).

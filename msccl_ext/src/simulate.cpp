@@ -13,11 +13,13 @@ namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
-/// Steady state is taken as found when the time of one pass over the step
-/// lists, averaged over twice as many passes, changed by no more than this.
+/// Paces (us a pass) that differ by less are equal.
 constexpr double kSteady = 1e-4;
 constexpr std::int64_t kFirstPasses = 3;
-constexpr std::int64_t kMostEvents = 3'000'000;
+/// Events spent on looking for steady state, and on a whole walk where there
+/// is none: some programs' thread blocks never fall into step.
+constexpr std::int64_t kSearchEvents = 400'000;
+constexpr std::int64_t kMostEvents = 2'500'000;
 
 void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t nbytes) {
   if (const auto why = illegal(k)) throw InputError("knobs: " + *why);
@@ -32,16 +34,9 @@ void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t
     throw InputError("size " + std::to_string(nbytes) + ": expected 1 to " +
                      std::to_string(kMostBytes) + " bytes");
   if (nbytes % p.nchunks != 0)
-    throw InputError("size " + std::to_string(nbytes) + " bytes: expected a multiple of the program's " +
-                     std::to_string(p.nchunks) + " chunks, the runtime runs no other");
-}
-
-sim::Outcome at_rate(const sim::Outcome& before, const sim::Outcome& last, double passes) {
-  sim::Outcome out = last;
-  out.time_us += (last.time_us - before.time_us) * passes;
-  for (std::size_t r = 0; r < out.busy_us.size(); ++r)
-    out.busy_us[r] += (last.busy_us[r] - before.busy_us[r]) * passes;
-  return out;
+    throw InputError("size " + std::to_string(nbytes) +
+                     " bytes: expected a multiple of the program's " + std::to_string(p.nchunks) +
+                     " chunks, the runtime runs no other");
 }
 
 class Simulation {
@@ -53,31 +48,51 @@ class Simulation {
 
   /// Time grows linearly with the number of passes once the pipeline is full,
   /// its filling and draining being the same for any number: so runs with few
-  /// passes (and the same last, partial one) tell how long many take.
+  /// passes (and the same last, partial one) tell how long many take. The pace
+  /// is taken as steady when it was the same over doubled lengths: twice where
+  /// it is that of the busiest part, which nothing can beat, else thrice (a
+  /// pipeline that is still filling can look steady for a while).
   sim::Outcome extrapolated() {
     std::int64_t n = kFirstPasses;
     if (passes_.full <= 4 * n) return whole();
+    const double bound = sim::least_pace(plan_, passes_.slice);
     sim::Outcome before = walk(n);
     sim::Outcome last = walk(2 * n);
-    double pace = (last.time_us - before.time_us) / static_cast<double>(n);
-    while (true) {
+    double pace = pace_of(before, last, n);
+    for (int agreed = 1; events < kSearchEvents; pace = pace_of(before, last, n)) {
       n *= 2;
-      if (passes_.full <= 2 * n) return whole();
+      if (passes_.full <= 3 * n) return whole();
       before = std::move(last);
       last = walk(2 * n);
-      const double now = (last.time_us - before.time_us) / static_cast<double>(n);
-      const bool steady = std::abs(now - pace) <= kSteady * now;
-      if (steady || events * 4 > kMostEvents) break;
-      pace = now;
+      const double now = pace_of(before, last, n);
+      agreed = std::abs(now - pace) <= kSteady * now ? agreed + 1 : 1;
+      const bool least = now <= bound * (1 + kSteady);
+      if (now >= bound * (1 - kSteady) && agreed >= (least ? 2 : 3))
+        return at_rate(before, last, n);
     }
-    skipped = true;
-    return at_rate(before, last, static_cast<double>(passes_.full - 2 * n) / static_cast<double>(n));
+    if (plan_.steps * passes_.full <= kMostEvents) return whole();
+    return at_rate(before, last, n);
   }
 
   std::int64_t events = 0;
   bool skipped = false;
 
  private:
+  static double pace_of(const sim::Outcome& before, const sim::Outcome& last, std::int64_t n) {
+    return (last.time_us - before.time_us) / static_cast<double>(n);
+  }
+
+  /// The whole run, from `before` with n passes and `last` with 2n.
+  sim::Outcome at_rate(const sim::Outcome& before, const sim::Outcome& last, std::int64_t n) {
+    skipped = true;
+    const double more = static_cast<double>(passes_.full - 2 * n) / static_cast<double>(n);
+    sim::Outcome out = last;
+    out.time_us += (last.time_us - before.time_us) * more;
+    for (std::size_t r = 0; r < out.busy_us.size(); ++r)
+      out.busy_us[r] += (last.busy_us[r] - before.busy_us[r]) * more;
+    return out;
+  }
+
   sim::Outcome walk(std::int64_t full) {
     sim::Passes p = passes_;
     p.full = full;
@@ -98,10 +113,9 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   check(machine);
   const std::int64_t chunk = nbytes / program.nchunks;
   const std::int64_t slice = std::min(chunk, slice_bytes(knobs.protocol, knobs.buffer_bytes));
-  const sim::Plan plan =
-      sim::compile(program, knobs, network, machine, chunk, options.in_place);
-  Simulation simulation(plan, {chunk / slice, static_cast<double>(slice),
-                               static_cast<double>(chunk % slice)});
+  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.in_place);
+  Simulation simulation(
+      plan, {chunk / slice, static_cast<double>(slice), static_cast<double>(chunk % slice)});
   sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
 
   SimResult result;

@@ -7,6 +7,16 @@
 
 namespace tuccl {
 
+/// Whether the step reads the chunks its source names, or writes (and for `re`
+/// also reads) those its target names. Tools fill the other fields with anything.
+constexpr bool reads_source(Op op) {
+  return op == Op::kSend || op == Op::kCopy || reduces(op);
+}
+constexpr bool writes_target(Op op) {
+  return op == Op::kRecv || op == Op::kRcs || op == Op::kRrc || op == Op::kRrcs ||
+         op == Op::kCopy || op == Op::kReduce;
+}
+
 /// One direction of a (sender, receiver, channel) triple and the thread block
 /// at either end; -1 where there is none.
 struct Connection {

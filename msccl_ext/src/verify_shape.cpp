@@ -22,14 +22,6 @@ constexpr int kResidentBlocks = 132;  ///< Streaming multiprocessors of an H100.
 std::string number(std::size_t n) { return std::to_string(n); }
 std::string number(int n) { return std::to_string(n); }
 
-bool local_source(Op op) {
-  return op == Op::kSend || op == Op::kCopy || reduces(op);
-}
-bool local_target(Op op) {
-  return op == Op::kRecv || op == Op::kRcs || op == Op::kRrc || op == Op::kRrcs ||
-         op == Op::kCopy || op == Op::kReduce;
-}
-
 class Shape {
  public:
   Shape(const Program& program, Dialect dialect, Findings& findings)
@@ -184,9 +176,9 @@ class Shape {
                                          ", whose calls name no reduction");
     if (step.count < (step.op == Op::kNop ? 0 : 1) || step.count > kMostCount)
       return broken("count", place, "cnt " + number(step.count) + ", expected 1 to 71");
-    if (local_source(step.op))
+    if (reads_source(step.op))
       check_range(gpu, place, "source", step.src_buffer, step.src_offset, step.count);
-    if (local_target(step.op))
+    if (writes_target(step.op))
       check_range(gpu, place, "target", step.dst_buffer, step.dst_offset, step.count);
     check_offset(place, step.src_offset);
     check_offset(place, step.dst_offset);

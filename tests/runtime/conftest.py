@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
-from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock, verify
+
+from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.runtime.entry import Candidate, Entry, Statistics, default_candidate
 from tuccl.runtime.lookup import LookupTable
 from tuccl.runtime.table import ProgramFile, program_candidate, program_file, save_table
@@ -81,14 +83,10 @@ def time_of(us: float) -> Statistics:
 def candidate(
     file: ProgramFile, us: float, knobs: Knobs | None = None, method: str = "ring", safe: int = 0
 ) -> Candidate:
-    return program_candidate(
-        file,
-        knobs or Knobs(file.program.protocol),
-        on="sim",
-        stats=time_of(us),
-        method=method,
-        max_safe_bytes=safe,
+    made = program_candidate(
+        file, knobs or Knobs(file.program.protocol), on="sim", stats=time_of(us), method=method
     )
+    return msgspec.structs.replace(made, max_safe_bytes=safe or made.max_safe_bytes)
 
 
 def entry(
@@ -142,6 +140,25 @@ def usual_table(topology: Topology) -> tuple[LookupTable, list[ProgramFile]]:
     return table, list(made.values())
 
 
+HAND = SimpleNamespace(
+    ring_allgather=ring_allgather,
+    mesh=mesh,
+    time_of=time_of,
+    candidate=candidate,
+    entry=entry,
+    table_of=table_of,
+    files=files,
+    usual_table=usual_table,
+    ranks=RANKS,
+)
+
+
+@pytest.fixture(scope="session")
+def hand() -> SimpleNamespace:
+    """Makers of small machines, programs, entries and tables."""
+    return HAND
+
+
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     """The folder of a saved table."""
@@ -149,15 +166,3 @@ def stored(tmp_path: Path) -> Path:
     table, programs = usual_table(topology)
     save_table(table, tmp_path / "table", topology, programs)
     return tmp_path / "table"
-
-
-@pytest.fixture(scope="session")
-def proven_ring() -> Callable[[str], Program]:
-    """A maker of rings whose programs the verifier accepted."""
-
-    def make(protocol: str) -> Program:
-        program = ring_allgather(protocol)
-        assert not verify(program).errors
-        return program
-
-    return make

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tuccl._native import to_xml
+
 from tuccl.errors import InputError
 from tuccl.runtime import swap
 from tuccl.runtime.lookup import LookupTable
@@ -24,8 +23,7 @@ from tuccl.runtime.table import (
     save_table,
 )
 from tuccl.runtime.table_text import table_text
-
-from .conftest import mesh, ring_allgather, table_of, usual_table
+from tuccl.topology import load_topology
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -34,3 +32,265 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def unsealed(table: LookupTable) -> LookupTable:
+    return msgspec.structs.replace(table, topology_sha256="", text_sha256="", checksum="")
+
+
+def test_what_is_saved_comes_back(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    table, files = hand.usual_table(topology)
+    sealed = save_table(table, tmp_path / "t", topology, files)
+    stored = open_table(tmp_path / "t")
+    assert stored.table == sealed
+    assert unsealed(stored.table) == table
+    assert stored.topology == topology
+    for candidate in table.candidates:
+        program = stored.program(candidate)
+        assert (program is None) == candidate.is_default
+        if program is not None:
+            assert program_file(program).sha256 == candidate.sha256
+
+
+def test_saving_twice_writes_the_same_bytes(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    table, files = hand.usual_table(topology)
+    for name in ("a", "b"):
+        save_table(table, tmp_path / name, topology, files)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_the_folder_holds_what_the_format_says(stored: Path) -> None:
+    names = set(contents(stored))
+    assert {"table.json", "table.txt", "topology.json"} <= names
+    assert all(name.startswith("algorithms/") for name in names if name.endswith(".xml"))
+    assert load_topology(stored / "topology.json").ranks == load_table(stored).ranks
+
+
+def test_unused_programs_are_not_written(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    table = hand.table_of(topology, hand.entry(512, 1024))
+    save_table(table, tmp_path / "t", topology, hand.files().values())
+    assert not list((tmp_path / "t" / "algorithms").iterdir())
+
+
+def test_a_moved_folder_loads(stored: Path, tmp_path: Path) -> None:
+    before = load_table(stored)
+    (tmp_path / "elsewhere").mkdir()
+    moved = Path(shutil.move(stored, tmp_path / "elsewhere" / "other name"))
+    assert load_table(moved) == before
+
+
+def test_every_flipped_bit_is_refused(stored: Path) -> None:
+    """Any file, any bit: one line that names the folder's file, never another table."""
+    pick = random.Random(20)
+    original = contents(stored)
+    for name, data in original.items():
+        for place in pick.sample(range(len(data)), min(60, len(data))):
+            damaged = bytearray(data)
+            damaged[place] ^= 1 << pick.randrange(8)
+            (stored / name).write_bytes(damaged)
+            with pytest.raises(InputError) as refusal:
+                load_table(stored)
+            assert "\n" not in str(refusal.value)
+        (stored / name).write_bytes(data)
+    assert contents(stored) == original
+    load_table(stored)
+
+
+def test_every_missing_or_cut_file_is_refused(stored: Path) -> None:
+    pick = random.Random(21)
+    for name, data in contents(stored).items():
+        (stored / name).unlink()
+        with pytest.raises(InputError, match="missing"):
+            load_table(stored)
+        (stored / name).write_bytes(data[: pick.randrange(len(data))])
+        with pytest.raises(InputError):
+            load_table(stored)
+        (stored / name).write_bytes(data)
+    load_table(stored)
+
+
+def test_text_and_json_that_disagree_are_refused(hand: SimpleNamespace, tmp_path: Path) -> None:
+    """Two tables, each whole: their files must not be mixed."""
+    topology = hand.mesh()
+    table, files = hand.usual_table(topology)
+    save_table(table, tmp_path / "a", topology, files)
+    fewer = msgspec.structs.replace(table, entries=table.entries[:1])
+    save_table(fewer, tmp_path / "b", topology, files)
+    shutil.copy(tmp_path / "b" / "table.txt", tmp_path / "a" / "table.txt")
+    with pytest.raises(InputError, match=r"table\.txt"):
+        load_table(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (b"tuccl-table/1", b"tuccl-table/9", "expected 'tuccl-table/1'"),
+        (b'"entries"', b'"emtries"', "checksum"),
+    ],
+)
+def test_foreign_and_edited_json_is_refused(
+    stored: Path, old: bytes, new: bytes, says: str
+) -> None:
+    path = stored / "table.json"
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(InputError, match=says):
+        load_table(stored)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff\xfe", b'{"format": 1}', b"[" * 100000])
+def test_what_is_no_table_is_refused(stored: Path, text: bytes) -> None:
+    (stored / "table.json").write_bytes(text)
+    with pytest.raises(InputError, match=r"table\.json"):
+        load_table(stored)
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        load_table(tmp_path / "nothing")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="no such folder"):
+        load_table(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "path", ["algorithms/../../x.xml", "/etc/x.xml", "x.xml", "algorithms/.xml"]
+)
+def test_programs_stay_in_the_folder(hand: SimpleNamespace, path: str) -> None:
+    candidate = hand.candidate(hand.files()["LL"], 1.0)
+    document = msgspec.to_builtins(candidate) | {"program": path}
+    with pytest.raises(msgspec.ValidationError, match="algorithms/NAME"):
+        msgspec.convert(document, type(candidate))
+
+
+def test_a_program_must_be_what_the_table_says(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    candidate = hand.candidate(hand.files()["LL"], 1.0)
+    lying = msgspec.structs.replace(candidate, nchunks=1)
+    table = hand.table_of(topology, hand.entry(512, 1024, lying))
+    save_table(table, tmp_path / "t", topology, hand.files().values())
+    with pytest.raises(InputError, match="disagree"):
+        load_table(tmp_path / "t")
+
+
+def test_saving_needs_its_programs_and_its_topology(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    table, files = hand.usual_table(topology)
+    with pytest.raises(InputError, match="missing or another"):
+        save_table(table, tmp_path / "t", topology, files[:1])
+    with pytest.raises(InputError, match="topology"):
+        save_table(table, tmp_path / "t", hand.mesh(hosts=2), files)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_table_is_never_replaced(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    table, files = hand.usual_table(topology)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    check_target(folder)  # empty: may become a table
+    (folder / "thesis.tex").write_text("years of work")
+    for target in (folder, folder / "thesis.tex"):
+        with pytest.raises(InputError):
+            save_table(table, target, topology, files)
+    assert contents(folder) == {"thesis.tex": b"years of work"}
+
+
+def test_a_symbolic_link_to_a_table_stays_one(
+    hand: SimpleNamespace, stored: Path, tmp_path: Path
+) -> None:
+    topology = hand.mesh()
+    link = tmp_path / "link"
+    link.symlink_to(stored)
+    save_table(hand.table_of(topology, name="new"), link, topology, ())
+    assert link.is_symlink()
+    assert load_table(stored).name == "new"
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, exchange: bool) -> list[int]:
+    """Die before step ``step`` of all renames, deletions and writes; return the steps seen."""
+    seen: list[int] = []
+
+    def counted(call):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def run(*args, **kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003, ANN202
+            seen.append(len(seen))
+            if len(seen) > step:
+                raise Crash
+            return call(*args, **kwargs)
+
+        return run
+
+    monkeypatch.setattr(os, "replace", counted(os.replace))
+    monkeypatch.setattr(os, "fsync", counted(os.fsync))
+    monkeypatch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+    swapped = swap._exchange if exchange else lambda *_: False
+    monkeypatch.setattr(swap, "_exchange", counted(swapped))
+    return seen
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_table(
+    hand: SimpleNamespace, tmp_path: Path, exchange: bool
+) -> None:
+    topology = hand.mesh()
+    table, files = hand.usual_table(topology)
+    crashes = 0
+    for step in range(100):
+        folder = tmp_path / f"{step}" / "table"
+        old = msgspec.structs.replace(table, name="old")
+        save_table(old, folder, topology, files)
+        with pytest.MonkeyPatch.context() as patch:
+            seen = crash_at(patch, step, exchange)
+            try:
+                save_table(msgspec.structs.replace(table, name="new"), folder, topology, files)
+            except Crash:
+                crashes += 1
+        assert load_table(folder).name in ("old", "new")
+        save_table(msgspec.structs.replace(table, name="next"), folder, topology, files)
+        assert load_table(folder).name == "next"
+        if len(seen) <= step:
+            break
+    assert crashes >= 5
+
+
+def test_without_exchange_the_old_table_is_found_between_the_renames(
+    hand: SimpleNamespace, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load_table(stored)
+    stored.rename(swap.previous(stored))
+    assert load_table(stored) == before
+
+
+def test_a_full_disk_leaves_the_old_table(
+    hand: SimpleNamespace, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(stored)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    topology = hand.mesh()
+    with pytest.raises(OSError, match="No space"):
+        save_table(hand.table_of(topology), stored, topology, ())
+    assert contents(stored) == before
+    assert [path.name for path in stored.parent.iterdir()] == [stored.name]
+
+
+def test_the_text_is_strict_lines_of_known_fields(stored: Path) -> None:
+    table = load_table(stored)
+    lines = (stored / "table.txt").read_text().splitlines()
+    assert lines[0] == "tuccl-table-text 1"
+    fields = {"table": 5, "entry": 9, "candidate": 18, "end": 2}
+    assert {line.split(" ")[0] for line in lines[1:]} == set(fields)
+    for line in lines[1:]:
+        words = line.split(" ")
+        assert len(words) == fields[words[0]] and "" not in words
+    assert sum(line.startswith("entry ") for line in lines) == len(table.entries)
+    assert (stored / "table.txt").read_bytes() == table_text(table)

@@ -16,8 +16,8 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 /// with fewer they fall in proportion (cost-model 1.4).
 struct ProtocolCosts {
   double transfer_us = 0;  ///< Once per primitive call.
-  double slice_us = 0;     ///< Per slice that carries data: barriers, fence, counter store (t_sync).
-  double hop_us = 0;       ///< From the last store until the peer's poll sees it, beyond the links.
+  double slice_us = 0;  ///< Per slice that carries data: barriers, fence, counter store (t_sync).
+  double hop_us = 0;    ///< From the last store until the peer's poll sees it, beyond the links.
   double threads_sat = 1;
   double send_gbs = kUnlimited;
   double recv_gbs = kUnlimited;
@@ -25,8 +25,9 @@ struct ProtocolCosts {
   double rrs_gbs = kUnlimited;
   double rrc_gbs = kUnlimited;
   double rrcs_gbs = kUnlimited;
-  double copy_gbs = kUnlimited;    ///< Local `cpy`.
-  double reduce_gbs = kUnlimited;  ///< Local `re` with one source; k sources take (k+1)/2 times as long.
+  double copy_gbs = kUnlimited;  ///< Local `cpy`.
+  double reduce_gbs =
+      kUnlimited;  ///< Local `re` with one source; k sources take (k+1)/2 times as long.
 
   double rate_gbs(Op) const;
 };
@@ -44,7 +45,8 @@ struct MachineClass {
   double launch_process_us = 0;
   double launch_mpi_us = 0;
   double launch_graph_us = 0;
-  double nvlink_efficiency = 1;   ///< Of a link's nominal rate, what software reaches: also xgmi, c2c.
+  double nvlink_efficiency =
+      1;  ///< Of a link's nominal rate, what software reaches: also xgmi, c2c.
   double pcie_efficiency = 1;
   double network_efficiency = 1;
   double dependency_us = 0;   ///< Waiting for another thread block: flag round trip and barrier.
@@ -66,7 +68,7 @@ struct MachineClass {
 /// finite and not negative, rates and `threads_sat` positive, efficiencies in (0, 1].
 void check(const MachineClass&);
 
-std::string_view to_string(Launch);        ///< "process" "mpi" "graph"
-Launch launch_from(std::string_view);      ///< Throws InputError that lists the legal ones.
+std::string_view to_string(Launch);    ///< "process" "mpi" "graph"
+Launch launch_from(std::string_view);  ///< Throws InputError that lists the legal ones.
 
 }  // namespace tuccl

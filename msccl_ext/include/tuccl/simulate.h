@@ -10,9 +10,9 @@
 namespace tuccl {
 
 struct SimOptions {
-  bool in_place = false;            ///< User buffers alias as NCCL's in-place calls do.
+  bool in_place = false;  ///< User buffers alias as NCCL's in-place calls do.
   Launch launch = Launch::kProcess;
-  bool exact = false;               ///< Walk every slice instead of extrapolating steady state.
+  bool exact = false;  ///< Walk every slice instead of extrapolating steady state.
 };
 
 /// Lists are by resource of the network and hold for the whole run.
@@ -33,6 +33,7 @@ struct SimResult {
 /// a size that the chunks do not divide, thread blocks that cannot be
 /// co-resident, transfers that do not match, a deadlock.
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
-                   const MachineClass& machine, std::int64_t nbytes, const SimOptions& options = {});
+                   const MachineClass& machine, std::int64_t nbytes,
+                   const SimOptions& options = {});
 
 }  // namespace tuccl

@@ -1,0 +1,182 @@
+"""Results in nccl-tests' columns, so that the eye and every parser that knows them can read on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.runtime import Timing
+
+__all__ = [
+    "BandwidthRow",
+    "algbw_gbs",
+    "bandwidth_row",
+    "busbw_factor",
+    "busbw_gbs",
+    "columns_text",
+    "element_count",
+]
+
+_ELEMENT_BYTES = 4  # float, as nccl-tests measures unless told otherwise
+_REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+_COUNTED_PER_RANK = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
+_HEADER = (
+    "#                                                              out-of-place             "
+    "          in-place          ",
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    "     time   algbw   busbw #wrong",
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)       "
+    "     (us)  (GB/s)  (GB/s)       ",
+)
+
+
+class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """One size: times in us, rates in GB/s; ``_ip`` is in place, None where it was not run."""
+
+    collective: str
+    ranks: int
+    size: int
+    count: int
+    redop: str
+    root: int
+    time_us: float | None
+    algbw_gbs: float | None
+    busbw_gbs: float | None
+    time_us_ip: float | None
+    algbw_gbs_ip: float | None
+    busbw_gbs_ip: float | None
+    wrong: int | None
+    on: str
+    chosen: str = ""
+    speedup: float | None = None
+
+
+def algbw_gbs(nbytes: int, time_us: float) -> float:
+    """Return the algorithm bandwidth in GB/s: the whole array over the time.
+
+    >>> algbw_gbs(1 << 20, 100.0)
+    10.48576
+    """
+    return nbytes / (time_us * 1e3)
+
+
+def busbw_factor(collective: str, ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth.
+
+    >>> busbw_factor("allreduce", 8), busbw_factor("broadcast", 8)
+    (1.75, 1.0)
+
+    Raises:
+        InputError: there is no such collective.
+
+    Notes:
+        nccl-tests doc/PERFORMANCE.md (msccl-runtime, section 6).
+    """
+    if collective == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    if collective in _COUNTED_PER_RANK:
+        return (ranks - 1) / ranks
+    if collective in _ROOTED:
+        return 1.0
+    raise InputError(f"collective {collective[:40]!r}: nccl-tests has no bandwidth factor for it")
+
+
+def busbw_gbs(collective: str, ranks: int, nbytes: int, time_us: float) -> float:
+    """Return the bus bandwidth in GB/s: comparable with the speed of the hardware."""
+    return algbw_gbs(nbytes, time_us) * busbw_factor(collective, ranks)
+
+
+def element_count(collective: str, ranks: int, nbytes: int) -> int:
+    """Return the count that the API is called with, in floats, for a whole array of ``nbytes``.
+
+    >>> element_count("allreduce", 8, 128), element_count("reduce-scatter", 8, 128)
+    (32, 4)
+    """
+    elements = nbytes // _ELEMENT_BYTES
+    return elements // ranks if collective in _COUNTED_PER_RANK else elements
+
+
+def bandwidth_row(
+    collective: str,
+    ranks: int,
+    nbytes: int,
+    timing: Timing,
+    chosen: str = "",
+    *,
+    root: int = 0,
+    speedup: float | None = None,
+) -> BandwidthRow:
+    """Return the row of one timing of ``collective`` on the whole array of ``nbytes`` bytes.
+
+    Raises:
+        InputError: there is no such collective.
+    """
+    factor = busbw_factor(collective, ranks)
+
+    def rates(time_us: float | None) -> tuple[float | None, float | None]:
+        if time_us is None:
+            return None, None
+        algbw = algbw_gbs(nbytes, time_us)
+        return algbw, algbw * factor
+
+    algbw, busbw = rates(timing.time_us)
+    algbw_ip, busbw_ip = rates(timing.time_us_ip)
+    return BandwidthRow(
+        collective=collective,
+        ranks=ranks,
+        size=nbytes,
+        count=element_count(collective, ranks, nbytes),
+        redop="sum" if collective in _REDUCING else "none",
+        root=root if collective in _ROOTED else -1,
+        time_us=timing.time_us,
+        algbw_gbs=algbw,
+        busbw_gbs=busbw,
+        time_us_ip=timing.time_us_ip,
+        algbw_gbs_ip=algbw_ip,
+        busbw_gbs_ip=busbw_ip,
+        wrong=timing.wrong,
+        on=timing.on,
+        chosen=chosen,
+        speedup=speedup,
+    )
+
+
+def columns_text(rows: Sequence[BandwidthRow]) -> str:
+    """Return ``rows`` as nccl-tests prints them, with what was chosen and the speed-up behind.
+
+    The thirteen columns of nccl-tests come first, to the character; the two others only where
+    a row has them. A placement that was not run reads N/A.
+    """
+    extra = any(row.chosen for row in rows)
+    faster = any(row.speedup is not None for row in rows)
+    tail = ("  speedup" if faster else "") + ("  chosen" if extra else "")
+    header = [_HEADER[0].rstrip(), _HEADER[1] + tail, _HEADER[2].rstrip()]
+    return "\n".join([*header, *(_line(row, faster) for row in rows)])
+
+
+def _line(row: BandwidthRow, faster: bool) -> str:
+    wrong = "N/A" if row.wrong is None else str(row.wrong)
+    head = f"{row.size:12d}  {row.count:12d}  {'float':>8}  {row.redop:>6}  {row.root:>6}"
+    outside = _cells(row.time_us, row.algbw_gbs, row.busbw_gbs, wrong)
+    inside = _cells(row.time_us_ip, row.algbw_gbs_ip, row.busbw_gbs_ip, wrong)
+    speedup = ("" if row.speedup is None else f"{row.speedup:.2f}x") if faster else None
+    tail = (f"  {speedup:>7}" if speedup is not None else "") + (
+        f"  {row.chosen}" if row.chosen else ""
+    )
+    return f"{head}{outside}{inside}{tail}"
+
+
+def _cells(time_us: float | None, algbw: float | None, busbw: float | None, wrong: str) -> str:
+    if time_us is None or algbw is None or busbw is None:
+        return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>5}"
+    return f"  {_time(time_us):>7}  {algbw:6.2f}  {busbw:6.2f}  {wrong:>5}"
+
+
+def _time(time_us: float) -> str:
+    """A time in us with as many digits as nccl-tests gives it."""
+    if time_us >= 10000.0:
+        return f"{time_us:.0f}"
+    return f"{time_us:.1f}" if time_us >= 100.0 else f"{time_us:.2f}"

@@ -1,0 +1,94 @@
+"""Candidate programs of several sketches and methods, ranked by simulated time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from tuccl._native import Knobs, MachineClass, Network, Program, simulate
+from tuccl.errors import Infeasible, InputError
+from tuccl.sketches import Sketch
+from tuccl.synth.collective import Collective
+from tuccl.synth.lower import lower
+from tuccl.synth.methods import METHODS, synthesize
+from tuccl.topology import Topology, network
+
+__all__ = ["Synthesized", "synthesize_best"]
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesized:
+    """A program, what it was made from, and its simulated time in us at the size asked for."""
+
+    program: Program
+    method: str
+    sketch: str
+    chunks_per_rank: int
+    time_us: float
+    seconds: float
+
+
+def synthesize_best(
+    topology: Topology,
+    collective: Collective,
+    nbytes: int,
+    sketches: Iterable[Sketch],
+    *,
+    machine: MachineClass,
+    knobs: Knobs,
+    methods: Iterable[str] = tuple(METHODS),
+    chunks: Iterable[int] = (1, 2, 4),
+    dialect: str = "executor",
+    time_limit_s: float | None = None,
+) -> tuple[Synthesized, ...]:
+    """Return every program that could be made, the fastest in simulation first.
+
+    Out of place where the program runs so, else in place. `time_limit_s` ends the search after the
+    program at work; what was found by then is returned.
+
+    Raises:
+        InputError: a method has no such name.
+        Infeasible: no program could be made; says why the first one could not.
+    """
+    wires = network(topology)
+    methods = tuple(methods)
+    if unknown := [m for m in methods if m not in METHODS]:
+        raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(METHODS)}")
+    found: list[Synthesized] = []
+    reasons: list[str] = []
+    started = time.monotonic()
+    for sketch, method, parts in _points(sketches, methods, chunks):
+        if time_limit_s is not None and time.monotonic() - started > time_limit_s and found:
+            break
+        begun = time.monotonic()
+        try:
+            schedule = synthesize(collective, sketch, method, parts, nbytes)
+            program = lower(schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect)
+        except Infeasible as why:
+            reasons.append(f"{method} on {sketch.name}: {why}")
+            continue
+        time_us = simulated_us(program, knobs, wires, machine, nbytes)
+        found.append(
+            Synthesized(program, method, sketch.name, parts, time_us, time.monotonic() - begun)
+        )
+    if not found:
+        raise Infeasible(reasons[0] if reasons else f"no method serves {collective.name}")
+    return tuple(sorted(found, key=lambda s: (s.time_us, s.method, s.sketch, s.chunks_per_rank)))
+
+
+def simulated_us(
+    program: Program, knobs: Knobs, wires: Network, machine: MachineClass, nbytes: int
+) -> float:
+    """Return the simulated time in us, with `nbytes` rounded up to whole chunks."""
+    whole = -(-nbytes // program.nchunks) * program.nchunks
+    return simulate(
+        program, knobs, wires, machine, whole, in_place=not program.out_of_place
+    ).time_us
+
+
+def _points(
+    sketches: Iterable[Sketch], methods: Iterable[str], chunks: Iterable[int]
+) -> Iterator[tuple[Sketch, str, int]]:
+    return iter(product(tuple(sketches), tuple(methods), tuple(chunks)))

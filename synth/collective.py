@@ -1,0 +1,142 @@
+"""What a collective asks for: which chunk every rank starts with and must end with.
+
+Chunks have global numbers. All collectives but alltoall number them by their position in the
+whole (bigger) buffer, 0..K-1 with K = ranks x chunks per rank. Alltoall's chunk k that rank `src`
+has for `dst` is number (src x ranks + dst) x chunks_per_rank + k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuccl._native import chunk_counts
+from tuccl.errors import InputError
+
+__all__ = ["COLLECTIVES", "Collective"]
+
+COLLECTIVES = (
+    "allgather",
+    "reduce-scatter",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+)
+_REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective over `ranks` ranks; `root` matters where there is one.
+
+    >>> Collective("allgather", 4).nchunks(2)
+    8
+
+    Raises:
+        InputError: the name is unknown, or root or ranks are out of range.
+    """
+
+    name: str
+    ranks: int
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no runtime could run."""
+        if self.name not in COLLECTIVES:
+            raise InputError(
+                f"unknown collective {self.name[:40]!r}, expected one of: {', '.join(COLLECTIVES)}"
+            )
+        if self.ranks < 2:
+            raise InputError(f"{self.name} over {self.ranks} ranks: expected at least 2")
+        if not 0 <= self.root < self.ranks:
+            raise InputError(f"root {self.root}: expected a rank from 0 to {self.ranks - 1}")
+
+    @property
+    def reducing(self) -> bool:
+        """Return whether contributions are added up."""
+        return self.name in _REDUCING
+
+    @property
+    def rooted(self) -> bool:
+        """Return whether one rank is the root."""
+        return self.name in _ROOTED
+
+    def nchunks(self, chunks_per_rank: int) -> int:
+        """Return K, the chunks of the whole buffer (``nchunksperloop`` in MSCCL)."""
+        return self.ranks * chunks_per_rank
+
+    def chunk_ids(self, chunks_per_rank: int) -> range:
+        """Return the global numbers of all chunks."""
+        return range(self.nchunks(chunks_per_rank) * (self.ranks if self.name == "alltoall" else 1))
+
+    def input_offset(self, chunk: int, rank: int, chunks_per_rank: int) -> int | None:
+        """Return where in `rank`'s input `chunk` starts out (its own part of it), or None."""
+        c = chunks_per_rank
+        if self.name == "alltoall":
+            pair, part = divmod(chunk, c)
+            src, dst = divmod(pair, self.ranks)
+            return dst * c + part if src == rank else None
+        if self.name in ("allgather", "gather"):
+            return chunk % c if chunk // c == rank else None
+        if self.name in ("broadcast", "scatter"):
+            return chunk if rank == self.root else None
+        return chunk
+
+    def output_offset(self, chunk: int, rank: int, chunks_per_rank: int) -> int | None:
+        """Return where in `rank`'s output `chunk` must end up, or None where it need not."""
+        c = chunks_per_rank
+        if self.name == "alltoall":
+            pair, part = divmod(chunk, c)
+            src, dst = divmod(pair, self.ranks)
+            return src * c + part if dst == rank else None
+        if self.name in ("reduce-scatter", "scatter"):
+            return chunk % c if chunk // c == rank else None
+        if self.name in ("reduce", "gather"):
+            return chunk if rank == self.root else None
+        return chunk
+
+    def needs(self, chunk: int, rank: int, chunks_per_rank: int) -> bool:
+        """Return whether `rank` must end with `chunk`."""
+        return self.output_offset(chunk, rank, chunks_per_rank) is not None
+
+    def inputs(self, rank: int, chunks_per_rank: int) -> Iterator[tuple[int, int]]:
+        """Yield (offset, chunk number) of every chunk of `rank`'s input."""
+        c = chunks_per_rank
+        size = chunk_counts(self.name, self.nchunks(c), self.ranks, rank, self.root)[0]
+        first = rank * c if self.name in ("allgather", "gather") else 0
+        if self.name == "alltoall":
+            first = rank * self.ranks * c
+        yield from ((offset, first + offset) for offset in range(size))
+
+    def outputs(self, rank: int, chunks_per_rank: int) -> Iterator[tuple[int, int]]:
+        """Yield (offset, chunk number) of every chunk of `rank`'s output."""
+        c = chunks_per_rank
+        size = chunk_counts(self.name, self.nchunks(c), self.ranks, rank, self.root)[1]
+        if self.name == "alltoall":
+            for offset in range(size):
+                src, part = divmod(offset, c)
+                yield offset, (src * self.ranks + rank) * c + part
+            return
+        first = rank * c if self.name in ("reduce-scatter", "scatter") else 0
+        yield from ((offset, first + offset) for offset in range(size))
+
+    def memory_in_place(
+        self, rank: int, buffer: str, offset: int, chunks_per_rank: int
+    ) -> tuple[str, int]:
+        """Return the one name that a chunk of memory has when the call is in place.
+
+        Notes:
+            The buffers alias as in NCCL: the smaller one is the rank's part of the bigger one.
+        """
+        if buffer == "s":
+            return buffer, offset
+        shift = rank * chunks_per_rank
+        if self.name in ("allgather", "gather") and buffer == "i":
+            return "o", offset + shift
+        if self.name in ("reduce-scatter", "scatter") and buffer == "o":
+            return "i", offset + shift
+        return ("o" if self.name not in ("reduce-scatter", "scatter") else "i"), offset

@@ -1,0 +1,157 @@
+"""Schedules rewritten before lowering: runs merged or cut, instances, more channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tuccl.synth.lower_order import NONE, Order
+from tuccl.synth.schedule import Address, Schedule, Transfer
+
+__all__ = ["MOST_COUNT", "cut_runs", "instances", "merge_runs", "spread_chains", "spread_peers"]
+
+MOST_COUNT = 71  # MSCCL_MAX_COUNT is 72, and 72 itself is refused
+_BLOCKWISE = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
+
+
+def merge_runs(schedule: Schedule) -> Schedule:
+    """Return `schedule` with neighbours in its order joined where they lie side by side.
+
+    Only transfers that stand next to each other are joined: a method that pipelines chunks emits
+    other transfers in between, and keeps its pipeline.
+    """
+    merged: list[Transfer] = []
+    for transfer in schedule.transfers:
+        if merged and _continues(merged[-1], transfer):
+            merged[-1] = replace(merged[-1], count=merged[-1].count + transfer.count)
+        else:
+            merged.append(transfer)
+    return replace(schedule, transfers=tuple(merged))
+
+
+def _continues(first: Transfer, second: Transfer) -> bool:
+    same = (first.src, first.dst, first.channel, first.reduce) == (
+        second.src,
+        second.dst,
+        second.channel,
+        second.reduce,
+    )
+    return (
+        same
+        and first.src_at.shifted(first.count) == second.src_at
+        and first.dst_at.shifted(first.count) == second.dst_at
+        and (first.operand is None) == (second.operand is None)
+        and (first.operand is None or first.operand.shifted(first.count) == second.operand)
+        # A local move may read what the one before it wrote, in place at least.
+        and not first.local
+        and first.count + second.count <= MOST_COUNT
+    )
+
+
+def cut_runs(schedule: Schedule) -> Schedule:
+    """Return `schedule` with no transfer of more chunks than a step can count."""
+    if all(t.count <= MOST_COUNT for t in schedule.transfers):
+        return schedule
+    parts = tuple(
+        _part(t, start, min(MOST_COUNT, t.count - start))
+        for t in schedule.transfers
+        for start in range(0, t.count, MOST_COUNT)
+    )
+    return replace(schedule, transfers=parts)
+
+
+def _part(transfer: Transfer, start: int, count: int) -> Transfer:
+    """Return chunks `start`..`start + count - 1` of `transfer`."""
+    if count == transfer.count:
+        return transfer
+    return replace(
+        transfer,
+        src_at=transfer.src_at.shifted(start),
+        dst_at=transfer.dst_at.shifted(start),
+        operand=transfer.operand.shifted(start) if transfer.operand else None,
+        count=count,
+    )
+
+
+def instances(schedule: Schedule, copies: int) -> Schedule:
+    """Return `schedule` done by `copies` copies of itself, each on channels and chunks of its own.
+
+    Every chunk is cut in `copies`. Where buffers consist of one part per rank, copy q has the q-th
+    stretch of each part, else the q-th stretch of the whole buffer: runs of chunks stay runs.
+    """
+    if copies == 1:
+        return schedule
+    transfers = tuple(
+        piece
+        for t in schedule.transfers
+        for copy in range(copies)
+        for piece in _copied(t, schedule, copy, copies)
+    )
+    return replace(
+        schedule,
+        nchunks=schedule.nchunks * copies,
+        transfers=transfers,
+        scratch=tuple(chunks * copies for chunks in schedule.scratch),
+        chunks_per_rank=schedule.chunks_per_rank * copies,
+    )
+
+
+def _copied(transfer: Transfer, schedule: Schedule, copy: int, copies: int) -> Iterator[Transfer]:
+    whole = schedule.nchunks
+    part = schedule.chunks_per_rank if schedule.collective.name in _BLOCKWISE else whole
+
+    def moved(at: Address, rank: int) -> Address:
+        if at.buffer == "s":
+            return at.shifted(copy * schedule.scratch[rank])
+        block, offset = divmod(at.offset, part)
+        return Address(at.buffer, (block * copies + copy) * part + offset)
+
+    start = 0
+    while start < transfer.count:
+        rest = _part(transfer, start, transfer.count - start)
+        ends = [rest.src_at, rest.dst_at, *([rest.operand] if rest.operand else [])]
+        rooms = [part - at.offset % part for at in ends if at.buffer != "s"]
+        count = min([rest.count, *rooms])
+        piece = _part(rest, 0, count)
+        yield replace(
+            piece,
+            src_at=moved(piece.src_at, piece.src),
+            dst_at=moved(piece.dst_at, piece.dst),
+            operand=moved(piece.operand, piece.dst) if piece.operand else None,
+            channel=piece.channel + copy * schedule.channels,
+        )
+        start += count
+
+
+def spread_chains(schedule: Schedule, precedence: Order, ways: int) -> Schedule:
+    """Return `schedule` with the journeys of chunks dealt out over `ways` times the channels.
+
+    What a rank passes on stays on the channel it came by, so that it can still be fused.
+    """
+    started: Counter[int] = Counter()
+    way: list[int] = []
+    for number, transfer in enumerate(schedule.transfers):
+        origin = precedence.source[number]
+        if origin != NONE and not schedule.transfers[origin // 2].local:
+            way.append(way[origin // 2])
+        elif transfer.local:
+            way.append(0)
+        else:
+            way.append(started[transfer.channel] % ways)
+            started[transfer.channel] += 1
+    transfers = tuple(
+        replace(t, channel=t.channel * ways + w)
+        for t, w in zip(schedule.transfers, way, strict=True)
+    )
+    return replace(schedule, transfers=transfers)
+
+
+def spread_peers(schedule: Schedule, ways: int) -> Schedule:
+    """Return `schedule` with each rank's peers dealt out over `ways` times the channels."""
+    ranks = schedule.collective.ranks
+    transfers = tuple(
+        replace(t, channel=t.channel * ways + (t.dst - t.src) % ranks * ways // ranks)
+        for t in schedule.transfers
+    )
+    return replace(schedule, transfers=transfers)

@@ -1,0 +1,248 @@
+"""NCCL's own algorithms as programs: ring, double binary tree, grouped sends and receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal
+
+from tuccl._native import Program
+from tuccl.errors import Infeasible, InputError
+from tuccl.synth.collective import Collective
+from tuccl.synth.lower import lower
+from tuccl.synth.nccl_graph import Chain, chains
+from tuccl.synth.schedule import Schedule
+from tuccl.synth.trace import Trace
+from tuccl.topology import Topology
+
+__all__ = ["NCCL_ALGORITHMS", "nccl_alltoall", "nccl_program", "nccl_ring", "nccl_tree"]
+
+NCCL_ALGORITHMS = ("ring", "tree", "p2p")
+
+
+def nccl_program(
+    t: Topology,
+    collective: Collective,
+    algorithm: str,
+    channels: int,
+    protocol: Literal["Simple", "LL", "LL128"] = "Simple",
+) -> Program:
+    """Return NCCL's algorithm as a program of the dialect ``fork``, whose limits are the widest.
+
+    Args:
+        t: The topology.
+        collective: What is to be computed.
+        algorithm: ``ring``, ``tree`` (allreduce only) or ``p2p`` (alltoall, gather, scatter).
+        channels: Number of channels; NCCL's own number is `nccl_graph.nccl_channels`.
+        protocol: The protocol the program is to run with.
+
+    Raises:
+        Infeasible: NCCL has no such algorithm for the collective, or the program is too large.
+        InputError: an unknown algorithm, or numbers that do not fit `t`.
+    """
+    builders = {"ring": nccl_ring, "tree": nccl_tree, "p2p": nccl_alltoall}
+    if algorithm not in builders:
+        known = ", ".join(NCCL_ALGORITHMS)
+        raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {known}")
+    schedule = builders[algorithm](t, collective, channels)
+    name = f"nccl-{algorithm}-{channels}"
+    return lower(schedule, protocol=protocol, dialect="fork", name=name)
+
+
+def _check(t: Topology, collective: Collective, channels: int) -> None:
+    if collective.ranks != t.ranks:
+        raise InputError(
+            f"{collective.name} of {collective.ranks} ranks on a topology of {t.ranks}: "
+            "the numbers must agree"
+        )
+    if not 1 <= channels <= 64:
+        raise InputError(f"{channels} channels: expected 1 to 64")
+
+
+def nccl_ring(t: Topology, collective: Collective, channels: int) -> Schedule:
+    """Return NCCL's ring: each channel sends its part of the data round its own order of ranks.
+
+    Raises:
+        Infeasible: NCCL runs the collective without rings (alltoall, gather, scatter).
+        InputError: numbers that do not fit `t`.
+    """
+    _check(t, collective, channels)
+    orders = [
+        tuple(rank for chain in hosts for rank in chain.ranks) for hosts in chains(t, channels)
+    ]
+    moves: dict[str, Iterator[_Move]] = {
+        "allgather": _ring_allgather(orders),
+        "reduce-scatter": _ring_reduce_scatter(orders),
+        "broadcast": _ring_line(orders, collective.root, reduce=False),
+        "reduce": _ring_line(orders, collective.root, reduce=True),
+    }
+    trace = Trace(collective, channels, "nccl-ring")
+    if collective.name == "allreduce":
+        _play(trace, moves["reduce-scatter"])
+        _play(trace, moves["allgather"])
+    elif collective.name in moves:
+        _play(trace, moves[collective.name])
+    else:
+        raise Infeasible(f"NCCL has no ring for {collective.name}; it groups sends: use 'p2p'")
+    return trace.schedule()
+
+
+# (reduce, chunk, src, dst, channel, count)
+_Move = tuple[bool, int, int, int, int, int]
+
+
+def _play(trace: Trace, moves: Iterator[_Move]) -> None:
+    for reduce, chunk, src, dst, channel, count in moves:
+        move = trace.reduce if reduce else trace.send
+        move(chunk, src, dst, channel=channel, count=count)
+
+
+def _ring_reduce_scatter(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
+    """Yield the N - 1 rounds; the sum of the chunk of place p starts at p + 1 and ends at p."""
+    ranks, channels = len(orders[0]), len(orders)
+    for turn in range(ranks - 1):
+        for channel, order in enumerate(orders):
+            for place, rank in enumerate(order):
+                owner = order[(place - 1 - turn) % ranks]
+                target = order[(place + 1) % ranks]
+                yield True, owner * channels + channel, rank, target, channel, 1
+
+
+def _ring_allgather(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
+    """Yield the N - 1 rounds in which each place passes on what it got last."""
+    ranks, channels = len(orders[0]), len(orders)
+    for turn in range(ranks - 1):
+        for channel, order in enumerate(orders):
+            for place, rank in enumerate(order):
+                owner = order[(place - turn) % ranks]
+                target = order[(place + 1) % ranks]
+                yield False, owner * channels + channel, rank, target, channel, 1
+
+
+def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Iterator[_Move]:
+    """Yield the hops round each ring that start, or for a reduction end, at the root."""
+    ranks = len(orders[0])
+    for hop in range(ranks - 1):
+        for channel, order in enumerate(orders):
+            place = order.index(root) + hop + (1 if reduce else 0)
+            src, dst = order[place % ranks], order[(place + 1) % ranks]
+            yield reduce, channel * ranks, src, dst, channel, ranks
+
+
+def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
+    """Return NCCL's double binary tree over hosts, a chain of GPUs inside each host.
+
+    Even channels use one tree, odd channels its mirror image, in which the leaves of the first
+    are inside. Sums go up, results come down on channels of their own, as NCCL gives half of a
+    block's threads to each direction.
+
+    Raises:
+        Infeasible: the collective is no allreduce.
+        InputError: numbers that do not fit `t`.
+
+    Notes:
+        Sanders, Speck, Träff 2009 (two-tree); the binary tree is that of NCCL's trees.cc.
+    """
+    _check(t, collective, channels)
+    if collective.name != "allreduce":
+        raise Infeasible(
+            f"NCCL has trees for allreduce only, not for {collective.name}: use 'ring'"
+        )
+    trace = Trace(collective, channels, "nccl-tree")
+    hops = [
+        _tree_hops(hosts, mirrored=channel % 2 == 1)
+        for channel, hosts in enumerate(chains(t, channels))
+    ]
+    ranks = collective.ranks
+    _play(trace, _up(hops, ranks))
+    _play(trace, _down(hops, ranks))
+    return trace.schedule()
+
+
+# A hop of a tree: (stage, child, parent); stages count upwards from the deepest.
+_Hop = tuple[int, int, int]
+
+
+def _tree_hops(hosts: tuple[Chain, ...], *, mirrored: bool) -> list[_Hop]:
+    """Return the hops towards the root, each after all that its child waits for."""
+    hops: list[_Hop] = []
+    longest = max(len(chain.ranks) for chain in hosts)
+    for chain in hosts:
+        tail = list(chain.from_head)[::-1]
+        start = longest - len(tail)
+        hops += [(start + n, *pair) for n, pair in enumerate(pairwise(tail))]
+    parents = double_tree_parents(len(hosts), mirrored=mirrored)
+    for host, parent in parents.items():
+        stage = longest + len(hosts) - _depth(parents, host)
+        hops.append((stage, hosts[host].head, hosts[parent].head))
+    return sorted(hops)
+
+
+def _depth(parents: dict[int, int], host: int) -> int:
+    depth = 0
+    while host in parents:
+        host, depth = parents[host], depth + 1
+    return depth
+
+
+def double_tree_parents(count: int, *, mirrored: bool) -> dict[int, int]:
+    """Return the parent of each node but the root; in the mirrored tree leaves are inside.
+
+    >>> double_tree_parents(4, mirrored=False)
+    {1: 2, 2: 0, 3: 2}
+    >>> double_tree_parents(4, mirrored=True)
+    {2: 1, 1: 3, 0: 1}
+    """
+    parents = {}
+    for node in range(1, count):
+        low = node & -node
+        parent = (node ^ low) | (low << 1)
+        parents[node] = parent if parent < count else node ^ low
+    if not mirrored:
+        return parents
+    turn = [count - 1 - n if count % 2 == 0 else (n + 1) % count for n in range(count)]
+    return {turn[node]: turn[parent] for node, parent in parents.items()}
+
+
+def _by_stage(hops: list[list[_Hop]]) -> list[tuple[int, int, int, int]]:
+    """Return (stage, channel, child, parent) of all channels, by stage."""
+    return sorted((stage, n, *pair) for n, some in enumerate(hops) for stage, *pair in some)
+
+
+def _up(hops: list[list[_Hop]], ranks: int) -> Iterator[_Move]:
+    for _, channel, child, parent in _by_stage(hops):
+        yield True, channel * ranks, child, parent, channel, ranks
+
+
+def _down(hops: list[list[_Hop]], ranks: int) -> Iterator[_Move]:
+    for _, channel, child, parent in reversed(_by_stage(hops)):
+        yield False, channel * ranks, parent, child, len(hops) + channel, ranks
+
+
+def nccl_alltoall(t: Topology, collective: Collective, channels: int) -> Schedule:
+    """Return grouped sends and receives: one for each pair, spread over the channels.
+
+    Raises:
+        Infeasible: NCCL does the collective otherwise than by sends and receives.
+        InputError: numbers that do not fit `t`.
+
+    Notes:
+        As ncclSend and ncclRecv in a group: at distance d rank r sends to r + d and receives
+        from r - d; a distance keeps to one channel.
+    """
+    _check(t, collective, channels)
+    if collective.name not in ("alltoall", "gather", "scatter"):
+        raise Infeasible(f"NCCL does {collective.name} by ring, not by grouped sends: use 'ring'")
+    ranks, root = collective.ranks, collective.root
+    trace = Trace(collective, 1, "nccl-p2p")
+    for distance in range(1, ranks):
+        for src in range(ranks):
+            dst = (src + distance) % ranks
+            chunk = {"alltoall": src * ranks + dst, "gather": src, "scatter": dst}[collective.name]
+            if (
+                collective.name == "alltoall"
+                or (collective.name == "gather" and dst == root)
+                or (collective.name == "scatter" and src == root)
+            ):
+                trace.send(chunk, src, dst, channel=(distance - 1) % channels)
+    return trace.schedule()

@@ -1,0 +1,81 @@
+"""A schedule: the transfers that compute a collective, in an order in which they may run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tuccl.synth.collective import Collective
+
+__all__ = ["Address", "BufferName", "Schedule", "Transfer"]
+
+BufferName = Literal["i", "o", "s"]
+
+
+class Address(NamedTuple):
+    """A chunk of a rank's memory: input (i), output (o) or scratch (s), and its offset in chunks."""
+
+    buffer: BufferName
+    offset: int
+
+    def shifted(self, chunks: int) -> Address:
+        """Return the address `chunks` further."""
+        return Address(self.buffer, self.offset + chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`count` chunks in a row from `src` to `dst`; within one rank it is a local copy or reduction.
+
+    A copy does dst[dst_at..] = src[src_at..], a reduction dst[dst_at..] = dst[operand..] +
+    src[src_at..]; the operand is `dst_at` itself unless given.
+    """
+
+    src: int
+    dst: int
+    src_at: Address
+    dst_at: Address
+    count: int = 1
+    reduce: bool = False
+    operand: Address | None = None
+    channel: int = 0
+
+    @property
+    def local(self) -> bool:
+        """Return whether nothing leaves the rank."""
+        return self.src == self.dst
+
+    @property
+    def operand_at(self) -> Address | None:
+        """Return what a reduction adds to, None for a copy."""
+        return (self.operand or self.dst_at) if self.reduce else None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Transfers that compute `collective` when run one after another in their order.
+
+    The order is a promise of correctness, not a timetable: lowering runs in parallel whatever does
+    not touch the same memory. It still matters for speed, since a thread block walks its steps in
+    this order, so methods emit transfers by time.
+
+    Attributes:
+        collective: What is computed.
+        nchunks: Chunks of the whole buffer.
+        transfers: The transfers.
+        scratch: Chunks of scratch of each rank.
+        method: Name of the method that made it.
+        chunks_per_rank: Chunks of each rank's part of the whole buffer.
+    """
+
+    collective: Collective
+    nchunks: int
+    transfers: tuple[Transfer, ...]
+    scratch: tuple[int, ...]
+    method: str
+    chunks_per_rank: int
+
+    @property
+    def channels(self) -> int:
+        """Return the number of channels used."""
+        return 1 + max((t.channel for t in self.transfers), default=0)

@@ -1,0 +1,394 @@
+"""The simulator obeys its laws on programs made here: bytes, formulas, scaling, order, bounds."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuccl._native import (
+    Gpu,
+    Knobs,
+    MachineClass,
+    Network,
+    Program,
+    ProtocolCosts,
+    Resource,
+    Route,
+    SimResult,
+    Step,
+    ThreadBlock,
+    simulate,
+)
+from tuccl.errors import InputError
+from tuccl.topology.machine import load_machine
+
+PROTOCOLS = ["Simple", "LL", "LL128"]
+IDEAL = MachineClass("ideal")
+H100 = load_machine("h100")
+MIB = 1 << 20
+
+
+def star(ranks: int, gbs: float, latency_us: float) -> Network:
+    """Return GPUs on one switch: GPU r sends over resource 2r and receives over 2r+1."""
+    resources = [
+        Resource(name, "nvlink", gbs) for r in range(ranks) for name in (f"{r}>s", f"s>{r}")
+    ]
+    routes = [
+        Route(a, b, [2 * a, 2 * b + 1], latency_us)
+        for a in range(ranks)
+        for b in range(ranks)
+        if a != b
+    ]
+    return Network(ranks, resources, routes)
+
+
+def two_hosts(per_host: int, nic_gbs: float, kind: str = "network") -> Network:
+    """Return two hosts of GPUs on a switch each, joined by one adapter a host."""
+    ranks = 2 * per_host
+    resources = [Resource(f"g{i}", "nvlink", 100.0) for i in range(2 * ranks)]
+    resources += [Resource(name, kind, nic_gbs) for name in ("0>w", "w>0", "1>w", "w>1")]
+    routes = []
+    for a in range(ranks):
+        for b in range(ranks):
+            there, here = b // per_host, a // per_host
+            ends = (2 * a, 2 * b + 1)
+            if a != b and there == here:
+                routes.append(Route(a, b, list(ends), 0.4))
+            elif a != b:
+                wires = [2 * ranks + 2 * here, 2 * ranks + 2 * there + 1]
+                routes.append(Route(a, b, [ends[0], *wires, ends[1]], 2.5, "net"))
+    return Network(ranks, resources, routes)
+
+
+def one_way(steps: int = 1, channels: int = 1) -> Program:
+    """Return rank 0 sending its buffer to rank 1, `steps` chunks on each channel."""
+    chunks = range(steps * channels)
+    gpus = [
+        Gpu(
+            rank,
+            len(chunks),
+            len(chunks),
+            0,
+            [
+                ThreadBlock(
+                    c,
+                    1 if rank == 0 else -1,
+                    0 if rank == 1 else -1,
+                    c,
+                    [Step("rs"[rank == 0], "i", k, "o", k, 1) for k in chunks[c::channels]],
+                )
+                for c in range(channels)
+            ],
+        )
+        for rank in range(2)
+    ]
+    return Program("one way", "broadcast", "Simple", channels, len(chunks), gpus)
+
+
+def ring(ranks: int, channels: int) -> Program:
+    """Return a ring allreduce, one thread block a channel."""
+    ops = ["s", *["rrs"] * (ranks - 2), "rrcs", *["rcs"] * (ranks - 2), "r"]
+    gpus = []
+    for rank in range(ranks):
+        blocks = []
+        for c in range(channels):
+            at = [c * ranks + (rank - k) % ranks for k in range(len(ops))]
+            steps = [Step(op, "i", a, "i", a, 1) for op, a in zip(ops, at, strict=True)]
+            blocks.append(ThreadBlock(c, (rank + 1) % ranks, (rank - 1) % ranks, c, steps))
+        gpus.append(Gpu(rank, ranks * channels, ranks * channels, 0, blocks))
+    return Program("ring", "allreduce", "Simple", channels, ranks * channels, gpus)
+
+
+def random_program(seed: int, ranks: int = 4, chunks: int = 12) -> Program:
+    """Return transfers in a random order; what a step waits for always comes before it."""
+    rng = random.Random(seed)
+    steps: defaultdict[tuple[int, int, bool], list[Step]] = defaultdict(list)
+    numbers: dict[tuple[int, int, bool], int] = {}
+    for _ in range(rng.randint(1, 40)):
+        src, dst = rng.sample(range(ranks), 2)
+        at, count = rng.randrange(chunks), rng.choice([1, 1, 2, 5])
+        for rank, peer, sends in ((src, dst, True), (dst, src, False)):
+            key = (rank, peer, sends)
+            known = [k for k in numbers if k[0] == rank and k != key and steps[k]]
+            numbers.setdefault(key, sum(k[0] == rank for k in numbers))
+            dep = (-1, -1)
+            if known and rng.random() < 0.3:
+                other = rng.choice(known)
+                dep = (numbers[other], len(steps[other]) - 1)
+            op = "s" if sends else rng.choice(["r", "rrc"])
+            steps[key].append(Step(op, "i", at, "o", at, count, *dep, has_dep=True))
+    gpus = [
+        Gpu(
+            rank,
+            chunks,
+            chunks,
+            0,
+            [
+                ThreadBlock(
+                    number, key[1] if key[2] else -1, -1 if key[2] else key[1], 0, steps[key]
+                )
+                for key, number in numbers.items()
+                if key[0] == rank
+            ],
+        )
+        for rank in range(ranks)
+    ]
+    return Program(f"random {seed}", "allreduce", "Simple", 1, chunks, gpus)
+
+
+def scaled(machine: float, network: Network, by: float) -> Network:
+    """Return `network` with rates times `by` and latencies divided by it."""
+    resources = [Resource(r.name, r.kind, r.bandwidth_gbs * by) for r in network.resources]
+    routes = [
+        Route(r.src, r.dst, r.resources, r.latency_us / by, r.transport) for r in network.routes
+    ]
+    return Network(network.ranks, resources, routes)
+
+
+def expected_bytes(program: Program, network: Network, nbytes: int) -> list[int]:
+    """Return user bytes by resource, counted from the program alone."""
+    way = {(r.src, r.dst): r.resources for r in network.routes}
+    out = [0] * len(network.resources)
+    for gpu in program.gpus:
+        for tb in gpu.threadblocks:
+            for step in tb.steps:
+                for resource in way[gpu.id, tb.send_peer] if "s" in step.op else []:
+                    out[resource] += step.count * nbytes // program.nchunks
+    return out
+
+
+def outcome(r: SimResult) -> tuple[object, ...]:
+    """Return all that a result holds."""
+    return (r.time_us, r.events, r.resource_bytes, r.resource_wire_bytes, r.resource_busy_us)
+
+
+SEEDS = st.integers(0, 10**6)
+SIZES = st.integers(1, 1 << 21).map(lambda n: 12 * n)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEEDS, SIZES, st.sampled_from(PROTOCOLS), st.sampled_from([1 << 14, MIB]), st.booleans())
+def test_bytes_are_conserved(seed: int, nbytes: int, protocol: str, buffer: int, net: bool) -> None:
+    network = two_hosts(2, 12.5) if net else star(4, 25.0, 0.7)
+    program = random_program(seed)
+    result = simulate(program, Knobs(protocol, 1, 256, buffer), network, H100, nbytes)
+    carried = expected_bytes(program, network, nbytes)
+    assert result.resource_bytes == carried
+    factor = {"Simple": 1, "LL": 2, "LL128": 16 / 15}[protocol]
+    for resource, user, wire, busy in zip(
+        network.resources, carried, result.resource_wire_bytes, result.resource_busy_us, strict=True
+    ):
+        assert wire == pytest.approx(user * factor)
+        assert busy <= result.time_us * (1 + 1e-9)
+        assert busy >= wire / (resource.bandwidth_gbs * 1e3) * (1 - 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, SIZES, st.sampled_from(PROTOCOLS), st.booleans())
+def test_twice_the_rates_and_half_the_latencies_halve_the_time(
+    seed: int, nbytes: int, protocol: str, net: bool
+) -> None:
+    network = two_hosts(2, 12.5) if net else star(4, 25.0, 0.7)
+    program, knobs = random_program(seed), Knobs(protocol, 1, 256, 1 << 16)
+    slow = simulate(program, knobs, network, IDEAL, nbytes)
+    fast = simulate(program, knobs, scaled(1, network, 2), IDEAL, nbytes)
+    assert fast.time_us == pytest.approx(slow.time_us / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("nbytes", [1, 1000, 32 * 1024, MIB, 3 * MIB + 1, 1 << 30])
+@pytest.mark.parametrize("transport", ["p2p", "net"])
+def test_an_ideal_link_takes_alpha_plus_bytes_over_bandwidth(nbytes: int, transport: str) -> None:
+    network = Network(2, [Resource("a>b", "network", 12.5)], [Route(0, 1, [0], 2.6, transport)])
+    result = simulate(one_way(), Knobs(), network, IDEAL, nbytes)
+    assert result.time_us == pytest.approx(2.6 + nbytes / 12.5e3, rel=1e-9)
+
+
+def test_two_flows_share_one_link_fairly() -> None:
+    network = Network(2, [Resource("a>b", "nvlink", 20.0)], [Route(0, 1, [0], 0.0)])
+    alone = simulate(one_way(), Knobs(), network, IDEAL, 8 * MIB).time_us
+    shared = simulate(one_way(1, 2), Knobs(), network, IDEAL, 16 * MIB).time_us
+    assert shared == pytest.approx(2 * alone, rel=1e-9)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("program", [one_way(5), ring(8, 1), ring(8, 4)], ids=lambda p: p.name)
+def test_a_faster_network_is_never_slower(protocol: str, program: Program) -> None:
+    knobs = Knobs(protocol, 1, 512)
+    for nbytes in (program.nchunks * 64, program.nchunks * MIB):
+        times = [
+            simulate(program, knobs, star(program.ngpus, gbs, us), H100, nbytes).time_us
+            for gbs, us in ((10, 2.0), (10, 1.0), (20, 1.0), (40, 1.0), (400, 0.1))
+        ]
+        assert times == sorted(times, reverse=True)
+
+
+def test_small_buffers_throttle_a_long_link() -> None:
+    network = Network(2, [Resource("a>b", "network", 12.5)], [Route(0, 1, [0], 20.0)])
+    times = [
+        simulate(one_way(), Knobs("Simple", 1, 512, b), network, H100, 64 * MIB).time_us
+        for b in (1 << 14, 1 << 16, 1 << 18, 4 * MIB)
+    ]
+    assert times == sorted(times, reverse=True)
+    # Two transfers of half a buffer in a round trip (cost-model 1.4, R_eff = W E_P / RTT).
+    assert times[0] > 64 * MIB / (1 << 14) * 2 * 20.0
+    assert times[0] > 10 * times[-1]
+
+
+def test_protocols_win_at_their_own_sizes() -> None:
+    def time(protocol: str, nbytes: int) -> float:
+        return simulate(
+            ring(8, 16), Knobs(protocol, 1, 512), star(8, 450, 0.35), H100, nbytes
+        ).time_us
+
+    assert time("LL", 1024) < time("LL128", 1024) < time("Simple", 1024)
+    assert time("Simple", 256 * MIB) < time("LL128", 256 * MIB) < time("LL", 256 * MIB)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("machine", ["ideal", "h100"])
+@pytest.mark.parametrize("buffer", [1 << 15, MIB])
+@pytest.mark.parametrize(
+    ("program", "network"),
+    [
+        (one_way(3, 2), star(2, 25, 0.7)),
+        (ring(8, 4), star(8, 450, 0.35)),
+        (ring(4, 3), two_hosts(2, 12.5)),
+        (random_program(5), star(4, 25, 0.7)),
+        (random_program(6), two_hosts(2, 12.5)),
+    ],
+    ids=["one-way", "ring-star", "ring-hosts", "random-star", "random-hosts"],
+)
+def test_extrapolation_agrees_with_the_full_run(
+    program: Program, network: Network, buffer: int, machine: str, protocol: str
+) -> None:
+    knobs = Knobs(protocol, 1, 512, buffer)
+    nbytes = program.nchunks * (150 * knobs.slice_bytes + knobs.slice_bytes // 3)
+    short = simulate(program, knobs, network, load_machine(machine), nbytes)
+    full = simulate(program, knobs, network, load_machine(machine), nbytes, exact=True)
+    assert not full.extrapolated
+    assert short.time_us == pytest.approx(full.time_us, rel=1e-3)
+    assert short.resource_bytes == full.resource_bytes
+    assert short.resource_busy_us == pytest.approx(full.resource_busy_us, rel=1e-2)
+
+
+def test_large_sizes_are_extrapolated_with_little_work() -> None:
+    program = ring(16, 8)
+    for knobs in (Knobs("Simple", 1, 512), Knobs("Simple", 1, 512, 256), Knobs("LL", 1, 512, 256)):
+        result = simulate(program, knobs, two_hosts(8, 100.0), H100, 1 << 30)
+        assert result.extrapolated
+        assert result.events < 5_000_000
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_same_inputs_give_the_same_bits(protocol: str) -> None:
+    def run() -> tuple[object, ...]:
+        knobs = Knobs(protocol, 1, 256, 1 << 16)
+        return outcome(simulate(random_program(3), knobs, two_hosts(2, 12.5), H100, 12 << 20))
+
+    assert run() == run()
+
+
+def test_more_connections_over_one_adapter_lose() -> None:
+    def time(peers: int, machine: MachineClass) -> float:
+        # Every GPU of host 0 sends to `peers` GPUs of host 1; the same bytes cross in all.
+        sends: dict[int, list[ThreadBlock]] = {rank: [] for rank in range(8)}
+        for a in range(4):
+            for j in range(4):
+                b = 4 + (a + (j % peers)) % 4
+                name, here = len(sends[a]), len(sends[b])
+                steps = [Step("s", "i", 4 * a + j, "o", 4 * a + j, 1)]
+                sends[a].append(ThreadBlock(name, b, -1, j // peers, steps))
+                steps = [Step("r", "i", 4 * a + j, "o", 4 * a + j, 1)]
+                sends[b].append(ThreadBlock(here, -1, a, j // peers, steps))
+        gpus = [Gpu(r, 16, 16, 0, tbs) for r, tbs in sends.items()]
+        program = Program("fan", "allreduce", "Simple", 4, 16, gpus)
+        return simulate(program, Knobs(), two_hosts(4, 12.5), machine, 16 * MIB).time_us
+
+    free = MachineClass("x", fifo_slots=8)
+    costly = MachineClass("x", fifo_slots=8, nic_switch_us=5.0)
+    assert time(4, free) == pytest.approx(time(4, free))
+    assert time(4, costly) > 1.02 * time(4, free)
+    one = simulate(one_way(4), Knobs(), _pair(), costly, 16 * MIB).time_us
+    assert one == simulate(one_way(4), Knobs(), _pair(), free, 16 * MIB).time_us
+
+
+def _pair() -> Network:
+    return Network(2, [Resource("a>b", "network", 12.5)], [Route(0, 1, [0], 2.6, "net")])
+
+
+def test_a_copy_onto_itself_costs_nothing_in_place() -> None:
+    copy = ThreadBlock(0, -1, -1, 0, [Step("cpy", "i", 0, "o", 0, 1)])
+    program = Program("copy", "allreduce", "Simple", 1, 1, [Gpu(0, 1, 1, 0, [copy])])
+    machine = MachineClass("x", simple=ProtocolCosts(copy_gbs=10.0))
+    alone = Network(1, [], [])
+    assert simulate(program, Knobs(), alone, machine, 10_000).time_us == pytest.approx(1.0)
+    assert simulate(program, Knobs(), alone, machine, 10_000, in_place=True).time_us == 0.0
+
+
+def test_fewer_threads_are_slower_and_launch_is_paid_once() -> None:
+    def time(threads: int, launch: str) -> float:
+        network = star(2, 450, 0.35)
+        knobs = Knobs("Simple", 1, threads)
+        return simulate(one_way(), knobs, network, H100, 64 * MIB, launch=launch).time_us
+
+    assert time(512, "graph") < time(256, "graph") < time(64, "graph")
+    assert time(512, "mpi") - time(512, "graph") == pytest.approx(
+        H100.launch_mpi_us - H100.launch_graph_us
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: simulate(one_way(3), Knobs(), star(2, 1, 0), IDEAL, 64), "multiple"),
+        (lambda: simulate(one_way(), Knobs(), star(3, 1, 0), IDEAL, 64), "3 ranks"),
+        (lambda: simulate(one_way(), Knobs(), Network(2, [], []), IDEAL, 64), "no route"),
+        (lambda: simulate(one_way(), Knobs("LL", 1, 33), star(2, 1, 0), IDEAL, 64), "threads"),
+        (lambda: simulate(one_way(), Knobs(), star(2, 1, 0), IDEAL, 0), "size 0"),
+        (lambda: simulate(one_way(), Knobs(), star(2, 1, 0), IDEAL, 64, launch="x"), "launch"),
+        (
+            lambda: simulate(
+                one_way(1, 9), Knobs(), star(2, 1, 0), MachineClass("x", sm_count=8), 9
+            ),
+            "co-resident",
+        ),
+        (lambda: MachineClass("x", local_us=-1.0), "local_us"),
+        (lambda: MachineClass("x", simple=ProtocolCosts(send_gbs=0.0)), "send_gbs"),
+        (lambda: Network(2, [Resource("l", "nvlink", -1.0)], []), "bandwidth"),
+        (lambda: Network(2, [], [Route(0, 2, [], 0.0)]), "ranks"),
+        (lambda: Network(2, [], [Route(0, 1, [], 0.0), Route(0, 1, [], 0.0)]), "twice"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(call: Callable[[], object], match: str) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_azure_programs_on_h100_come_near_the_public_table(shared_data: Path) -> None:
+    native = pytest.importorskip("tuccl._native")
+    names = ("ap-1pass", "ap2ll", "ap4ll", "r48ll", "r48ll128")
+    folder = shared_data / "algorithms" / "azure_ndv5"
+    programs = [native.parse_xml((folder / f"{n}.xml").read_bytes(), n) for n in names]
+    table = "azure_msccl_ndh100v5_1node_allreduce_fp16_nccl_vs_msccl.csv"
+    with (shared_data / "measurements" / table).open() as file:
+        rows = [(int(r["size_bytes"]), float(r["msccl_us_ip"])) for r in csv.DictReader(file)]
+    compared = 0
+    for nbytes, measured in rows:
+        for program in programs:
+            if not program.min_bytes <= nbytes <= program.max_bytes:
+                continue
+            knobs = Knobs(program.protocol, 1, 640 if program.protocol == "LL128" else 512)
+            result = simulate(
+                program, knobs, star(8, 450, 0.35), H100, nbytes, in_place=True, launch="graph"
+            )
+            compared += 1
+            assert measured / 1.5 < result.time_us < measured * 1.5
+    assert compared >= 15

@@ -1,0 +1,244 @@
+"""Bounds: exact values known by hand, brute force on small networks, and what certifies them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from fractions import Fraction
+
+import pytest
+
+from tuccl.errors import InputError
+from tuccl.synth.bounds import (
+    allgather_cut,
+    allreduce_cut,
+    alltoall_cut,
+    bound,
+    broadcast_cut,
+    scatter_cut,
+    time_bound_us,
+)
+from tuccl.synth.collective import Collective
+from tuccl.synth.fabric import Fabric, Wire, direct_fabric, fabric
+from tuccl.synth.maxflow import FlowNetwork
+from tuccl.topology import Link, Node, Topology
+
+# NVLinks of a DGX-1V's hybrid cube mesh: number of 25 GB/s links of each pair of GPUs.
+CUBE_MESH = {
+    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2,
+    (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2,
+}  # fmt: skip
+
+
+def torus(side: int, rate: int) -> Fabric:
+    """A square torus of GPUs that only reach their four neighbours."""
+    wires = [
+        Wire(row * side + col, (row + down) % side * side + (col + right) % side, Fraction(rate), 1)
+        for row, col in itertools.product(range(side), repeat=2)
+        for down, right in ((0, 1), (0, -1), (1, 0), (-1, 0))
+    ]
+    return Fabric(tuple(f"gpu{n}" for n in range(side**2)), ("h",) * side**2, tuple(wires))
+
+
+def cube_mesh() -> Fabric:
+    wires = [
+        Wire(*ends, Fraction(25 * links), 0.7)
+        for pair, links in CUBE_MESH.items()
+        for ends in (pair, pair[::-1])
+    ]
+    return Fabric(tuple(f"gpu{n}" for n in range(8)), ("h",) * 8, tuple(wires))
+
+
+def a100(hosts: int) -> Topology:
+    """Hosts of 8 GPUs on an NVSwitch (300 GB/s), each with its own 25 GB/s NIC."""
+    nodes = [Node("fabric", "switch")] if hosts > 1 else []
+    links = []
+    for host in (f"n{number}" for number in range(hosts)):
+        nodes.append(Node(f"{host}/nvswitch", "nvswitch", host))
+        for gpu in range(8):
+            rank, name, nic = int(host[1:]) * 8 + gpu, f"{host}/gpu{gpu}", f"{host}/nic{gpu}"
+            nodes.append(Node(name, "gpu", host, rank))
+            links.append(Link(name, f"{host}/nvswitch", "nvlink", 300.0, 0.35, duplex=True))
+            if hosts > 1:
+                nodes.append(Node(nic, "nic", host))
+                links.append(Link(name, nic, "pcie", 25.0, 0.5, duplex=True))
+                links.append(Link(nic, "fabric", "network", 25.0, 1.0, duplex=True))
+    return Topology(f"{hosts}x a100", tuple(nodes), tuple(links))
+
+
+def ndv2(hosts: int) -> Topology:
+    """Hosts of 8 GPUs in a cube mesh that share one 12.5 GB/s NIC."""
+    nodes, links = [Node("fabric", "switch")], []
+    for host in range(hosts):
+        for gpu in range(8):
+            nodes.append(Node(f"n{host}/gpu{gpu}", "gpu", f"n{host}", host * 8 + gpu))
+            links.append(Link(f"n{host}/gpu{gpu}", f"n{host}/nic0", "pcie", 12.5, 0.5, duplex=True))
+        nodes.append(Node(f"n{host}/nic0", "nic", f"n{host}"))
+        links.append(Link(f"n{host}/nic0", "fabric", "network", 12.5, 1.0, duplex=True))
+        for (one, other), number in CUBE_MESH.items():
+            ends = f"n{host}/gpu{one}", f"n{host}/gpu{other}"
+            links.append(Link(*ends, "nvlink", 25.0 * number, 0.7, duplex=True))
+    return Topology(f"{hosts}x ndv2", tuple(nodes), tuple(links))
+
+
+@pytest.mark.parametrize(
+    ("whole", "algbw"),
+    [
+        (cube_mesh(), Fraction(1200, 7)),
+        (fabric(ndv2(2)), Fraction(25)),
+        (fabric(a100(1)), Fraction(2400, 7)),
+        (fabric(a100(2)), Fraction(1040, 3)),
+        (fabric(a100(4)), Fraction(800, 3)),
+        (torus(4, 50), Fraction(640, 3)),
+        (torus(8, 50), Fraction(12800, 63)),
+    ],
+    ids=["dgx-1", "2x ndv2", "a100", "2x a100", "4x a100", "torus 4x4", "torus 8x8"],
+)
+def test_known_optima_are_exact_fractions(whole: Fabric, algbw: Fraction) -> None:
+    """The public values (ForestColl's fabrics) and half of them for allreduce."""
+    for cut in (allgather_cut(whole), allgather_cut(whole.reverse, backwards=True)):
+        assert whole.ranks / cut.ratio == algbw
+    assert 1 / allreduce_cut(whole).ratio == algbw / 2
+
+
+@pytest.mark.parametrize("t", [ndv2(2), a100(1), a100(2), a100(4)], ids=lambda t: str(t.name))
+def test_symmetric_machines_are_certified(t: Topology) -> None:
+    for name in ("allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"):
+        assert bound(t, Collective(name, t.ranks)).certified, name
+
+
+def test_path_is_not_certified_for_allreduce() -> None:
+    """Reduce-scatter and allgather reach 3/4 of what rooting all at the middle would."""
+    names = ("gpu0", "gpu1", "gpu2")
+    nodes = tuple(Node(name, "gpu", "h", rank) for rank, name in enumerate(names))
+    links = (
+        Link("gpu0", "gpu1", "nvlink", 10.0, 1.0, duplex=True),
+        Link("gpu1", "gpu2", "nvlink", 10.0, 1.0, duplex=True),
+        # Topologies join all pairs; this way is too slow to matter.
+        Link("gpu0", "gpu2", "pcie", 1e-6, 1.0, duplex=True),
+    )
+    best = bound(Topology("path", nodes, links), Collective("allreduce", 3))
+    assert best.algbw_gbs == pytest.approx(10.0, rel=1e-3)
+    assert not best.certified
+
+
+def test_a_shared_nic_is_named() -> None:
+    best = bound(ndv2(2), Collective("allgather", 16))
+    assert best.bottleneck.startswith("8 of 16 shards must")
+    assert "12.5 GB/s" in best.bottleneck
+    assert "nic0" in best.bottleneck
+
+
+def random_fabric(rng: random.Random, ranks: int, relays: int) -> Fabric:
+    """A strongly connected random fabric: a ring through all vertices and random chords."""
+    count = ranks + relays
+    order = list(range(count))
+    rng.shuffle(order)
+    ends = set(zip(order, order[1:] + order[:1], strict=True))
+    ends |= {pair for pair in itertools.permutations(range(count), 2) if rng.random() < 0.4}
+    wires = (Wire(*pair, Fraction(rng.randint(1, 12), rng.choice((1, 2, 3))), 1.0) for pair in ends)
+    return Fabric(tuple(f"v{n}" for n in range(count)), ("h",) * ranks, tuple(wires))
+
+
+def all_sides(whole: Fabric) -> list[frozenset[int]]:
+    """Every set of vertices that splits the GPUs."""
+    vertices = range(len(whole.names))
+    sides = (
+        frozenset(side) for size in vertices for side in itertools.combinations(vertices, size)
+    )
+    return [side for side in sides if 0 < len(gpus(whole, side)) < whole.ranks]
+
+
+def gpus(whole: Fabric, side: frozenset[int]) -> frozenset[int]:
+    return frozenset(vertex for vertex in side if vertex < whole.ranks)
+
+
+def leaving(whole: Fabric, side: frozenset[int]) -> Fraction:
+    return sum((wire.rate for wire in whole.crossing(side)), Fraction(0))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_cuts_equal_brute_force(seed: int) -> None:
+    rng = random.Random(seed)
+    ranks = rng.randint(2, 5)
+    whole = random_fabric(rng, ranks, rng.randint(0, 6 - ranks))
+    root = rng.randrange(ranks)
+    sides = all_sides(whole)
+    inside = {side: len(gpus(whole, side)) for side in sides}
+
+    assert allgather_cut(whole).ratio == max(inside[s] / leaving(whole, s) for s in sides)
+    rooted = [side for side in sides if root in side]
+    assert broadcast_cut(whole, root).rate == min(leaving(whole, side) for side in rooted)
+    most = max((ranks - inside[side]) / leaving(whole, side) for side in rooted)
+    assert scatter_cut(whole, root).ratio == most
+    # Not all cuts are tried for all-to-all, so it may be less tight but never tighter.
+    most = max(inside[s] * (ranks - inside[s]) / leaving(whole, s) for s in sides)
+    assert alltoall_cut(whole).ratio <= most
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_is_its_own_certificate(seed: int) -> None:
+    """What a cut claims can be counted on the fabric: its wires, its rate, its load."""
+    rng = random.Random(seed)
+    whole = random_fabric(rng, rng.randint(2, 5), 1)
+    cut = allgather_cut(whole)
+    assert cut.rate == leaving(whole, cut.side)
+    assert cut.load == len(gpus(whole, cut.side))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_max_flow_equals_min_cut(seed: int) -> None:
+    rng = random.Random(seed)
+    whole = random_fabric(rng, 6, 0)
+    network = FlowNetwork(6, whole.arcs)
+    value = network.flow(0, 5, whole.whole_rates)
+    side = network.source_side(0)
+    assert 0 in side
+    assert 5 not in side
+    assert value == leaving(whole, side) * whole.denominator
+
+
+@pytest.mark.parametrize("t", [ndv2(2), a100(2)], ids=lambda t: str(t.name))
+def test_fair_shares_keep_every_hop_within_its_rate(t: Topology) -> None:
+    from tuccl.topology import all_paths
+
+    shares = {(w.tail, w.head): w.rate for w in direct_fabric(t).wires}
+    load: dict[tuple[str, str], Fraction] = {}
+    rate: dict[tuple[str, str], float] = {}
+    for pair, path in all_paths(t).items():
+        for hop in path.hops:
+            ends = hop.src, hop.dst
+            load[ends] = load.get(ends, Fraction(0)) + shares[pair]
+            rate[ends] = hop.bandwidth
+    assert all(load[ends] <= Fraction(str(rate[ends])) for ends in load)
+
+
+def test_latency_is_the_alpha_diameter() -> None:
+    assert bound(a100(1), Collective("allgather", 8)).latency_us == pytest.approx(0.7)
+    assert bound(a100(2), Collective("allreduce", 16)).latency_us == pytest.approx(3.0)
+
+
+def test_time_bound_is_latency_for_small_and_bandwidth_for_large() -> None:
+    best = bound(a100(2), Collective("allgather", 16))
+    assert best.time_us(1) == best.latency_us
+    large = 1 << 34
+    assert time_bound_us(best, large) == pytest.approx(large / (best.algbw_gbs * 1e3), rel=1e-3)
+
+
+def test_reverse_collectives_agree_on_duplex_machines() -> None:
+    t = ndv2(2)
+    pairs = (("allgather", "reduce-scatter"), ("broadcast", "reduce"), ("scatter", "gather"))
+    for one, other in pairs:
+        rates = [bound(t, Collective(name, 16, root=3)).algbw_gbs for name in (one, other)]
+        assert rates[0] == pytest.approx(rates[1])
+
+
+def test_alltoall_of_one_switch_is_certified() -> None:
+    best = bound(a100(1), Collective("alltoall", 8))
+    assert best.certified
+    assert best.algbw_gbs == pytest.approx(2400 / 7)
+
+
+def test_wrong_number_of_ranks_is_refused() -> None:
+    with pytest.raises(InputError, match="16 ranks on a topology of 8"):
+        bound(a100(1), Collective("allgather", 16))

@@ -1,0 +1,75 @@
+"""A synthetic surface: times of points without any program or machine."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
+from tuccl.tuning.space import Plan, Point, Space
+
+
+DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
+
+
+def small_space() -> Space:
+    """Three methods, two sketches, three chunkings; one method has holes."""
+    channels: dict[Plan, dict[str, tuple[int, ...]]] = {}
+    for sketch in ("pruned", "full-mesh"):
+        for method in ("ring", "allpairs", "hierarchical2"):
+            for chunks in (1, 2, 4):
+                if method == "allpairs" and (sketch == "pruned" or chunks == 2):
+                    continue
+                most = 16 if method == "ring" else 8
+                legal = tuple(c for c in CHANNELS if c <= most)
+                protocols = PROTOCOLS if sketch == "pruned" else PROTOCOLS[:2]
+                channels[Plan(sketch, method, chunks)] = {p: legal for p in protocols}
+    return Space(channels, Point(Plan("full-mesh", "ring", 1), *DEFAULT_KNOBS))
+
+
+def tiny_space() -> Space:
+    """One plan, one channel count: a few hundred points."""
+    plan = Plan("full-mesh", "ring", 1)
+    return Space({plan: {"Simple": (1,)}}, Point(plan, *DEFAULT_KNOBS))
+
+
+class Surface:
+    """Times that are smooth in the ordinals, differ by category, and carry noise if asked to."""
+
+    def __init__(self, space: Space, seed: int = 0, noise: float = 0.0) -> None:
+        rng = random.Random(seed)
+        self.space = space
+        self.noise = noise
+        self.calls = 0
+        self._rng = random.Random(seed + 1)
+        self._best = {d.name: rng.randrange(d.size) for d in space.dimensions}
+        self._steepness = {d.name: rng.uniform(0.3, 1.5) for d in space.dimensions}
+        self._category = {
+            d.name: [rng.uniform(0.0, 1.0) for _ in range(d.size)]
+            for d in space.dimensions
+            if not d.ordinal
+        }
+
+    def us(self, point: Point) -> float:
+        """The true time in us."""
+        indices = self.space.indices(point)
+        cost = 0.0
+        for d in self.space.dimensions:
+            i = indices[d.name]
+            if d.ordinal:
+                away = (i - self._best[d.name]) / max(d.size - 1, 1)
+                cost += self._steepness[d.name] * away * away
+            else:
+                cost += self._category[d.name][i]
+        return 10.0 * math.exp(cost)
+
+    def __call__(self, point: Point, repeats: int) -> Sequence[float]:
+        self.calls += repeats
+        return [
+            self.us(point) * math.exp(abs(self._rng.gauss(0.0, self.noise)))
+            for _ in range(repeats)
+        ]
+
+    def optimum(self) -> float:
+        return min(self.us(p) for p in self.space.grid())

@@ -1,0 +1,67 @@
+"""A topology as a table for people."""
+
+from __future__ import annotations
+
+from tuccl.topology.graph import Topology
+from tuccl.topology.nics import bound_nics
+from tuccl.topology.paths import Path, all_paths, relay_path
+
+__all__ = ["matrix", "path_class"]
+
+_LEGEND = (
+    "class and narrowest rate on the way in GB/s per direction (nominal): NVL NVLink, XGM xGMI, "
+    "NVS NVSwitch,\nPIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs, C2C GPU to CPU, "
+    "NET network; NIC: the one it would send through"
+)
+
+
+def path_class(t: Topology, way: Path) -> str:
+    """Return the three letters that NVIDIA's tools give a way, by the farthest part it passes.
+
+    >>> from tuccl.topology import load_profile, path
+    >>> t = load_profile("dgx-1v")
+    >>> path_class(t, path(t, 0, 1)), path_class(t, path(t, 0, 7))
+    ('NVL', 'SYS')
+    """
+    kinds = [hop.kind for hop in way.hops]
+    passed = [t.node(hop.dst).kind for hop in way.hops[:-1]]
+    if "network" in kinds:
+        return "NET"
+    if "cpu" in kinds:
+        return "SYS"
+    if "cpu" in passed:
+        return "C2C" if set(kinds) == {"c2c"} else "PHB"
+    if "pcie" in kinds:
+        return "PXB" if passed.count("pcie") > 1 else "PIX"
+    if "nvswitch" in passed:
+        return "NVS"
+    return "XGM" if "xgmi" in kinds else "NVL"
+
+
+def matrix(t: Topology) -> str:
+    """Return a table of every pair of GPUs like ``nvidia-smi topo -m``, with rates in GB/s.
+
+    >>> from tuccl.topology import load_profile
+    >>> print(matrix(load_profile("v100x4")).splitlines()[1])
+    GPU0       X  NVL 50  NVL 50  NVL 50    n0  nic0 PIX 15.8
+    """
+    ways = all_paths(t)
+    bound = bound_nics(t)
+    names = [f"GPU{rank}" for rank in range(t.ranks)]
+    rows = [["", *names, "host", "NIC"]]
+    for rank, name in enumerate(names):
+        cells = ["X" if peer == rank else _cell(t, ways[rank, peer]) for peer in range(t.ranks)]
+        nic = bound.get(rank)
+        way = None if nic is None else relay_path(t, t.gpus[rank].id, nic)
+        near = "-" if nic is None or way is None else f"{nic} {_cell(t, way)}"
+        rows.append([name, *cells, t.host_of(rank) or "-", near])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        middle = (cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True))
+        lines.append("  ".join([row[0].ljust(widths[0]), *middle, row[-1]]).rstrip())
+    return "\n".join([*lines, "", _LEGEND])
+
+
+def _cell(t: Topology, way: Path) -> str:
+    return f"{path_class(t, way)} {way.bandwidth:.3g}"

@@ -1,0 +1,151 @@
+"""MRACO: brackets of successive halving with a Parzen estimator asking inside."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from tuccl.tuning.brackets import Bracket, brackets
+from tuccl.tuning.convergence import Convergence
+from tuccl.tuning.search import Search
+from tuccl.tuning.space import Point, Space
+from tuccl.tuning.tpe import Proposal, Tpe
+
+__all__ = ["MracoSearch"]
+
+_SAME_AGAIN = 4
+_MUTANTS = 30
+_PARENTS = 5
+
+
+class MracoSearch(Search):
+    """Multi-stage resource-aware configuration optimization (TuCCL III.D, Algorithm 1).
+
+    Rounds of brackets follow one another until the search settles (Eq. 5), each sampling from
+    what all before have taught. Effort is repeats of a timing; where the executor has no noise
+    one repeat is full effort, every bracket is one point, and what remains is the estimator
+    with Eq. 5's stop.
+
+    Notes:
+        ``literal`` takes the brackets as Algorithm 1 prints them (see ``brackets``). Where the
+        estimator proposes nothing new four times in a row, one of the best points is varied by
+        a step or two instead: on a small grid it repeats itself by design. Before it stops, every
+    other method, sketch and protocol is tried with the best point's knobs, since an estimator
+    that has settled no longer asks for them; where one wins, the search goes on.
+    """
+
+    name = "mraco"
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seed: int = 0,
+        full_effort: int = 1,
+        first: Sequence[Point] = (),
+        eta: int = 3,
+        literal: bool = False,
+    ) -> None:
+        """Prepare to search; ``eta`` is the ratio of efforts between rungs."""
+        super().__init__(space, seed=seed, full_effort=full_effort, first=first)
+        self._brackets = brackets(full_effort, eta, literal=literal)
+        self._literal = literal
+        self._convergence = Convergence(space)
+
+    def wishes(self) -> Iterator[tuple[Point, int]]:
+        """Yield the points of one bracket after another, each with its rung's effort."""
+        rng = random.Random(self.seed)
+        tpe = Tpe(self.space, self.seed)
+        for point in self.record.ranked(self.full_effort):
+            tpe.learn(point, self.record.us(point))
+        while not self.exhausted:
+            for bracket in self._brackets:
+                yield from self._climb(bracket, tpe, rng)
+            if self._convergence.settled:
+                before = self.best
+                yield from self._challenge(tpe)
+                if self.best == before:
+                    return
+                self._convergence = Convergence(self.space)
+
+    def _challenge(self, tpe: Tpe) -> Iterator[tuple[Point, int]]:
+        """Every other category from the best point, at full effort."""
+        if (best := self.best) is None:
+            return
+        for dimension in self.space.dimensions:
+            for index in range(0 if dimension.ordinal else dimension.size):
+                moved = {**self.space.indices(best), dimension.name: index}
+                if (point := self.space.point(moved)) not in self.record:
+                    yield point, self.full_effort
+                    if point in self.record.ranked():
+                        tpe.learn(point, self.record.us(point))
+
+    def _climb(
+        self, bracket: Bracket, tpe: Tpe, rng: random.Random
+    ) -> Iterator[tuple[Point, int]]:
+        if bracket.s == 0 and not self._literal and (elite := self._elite()) is not None:
+            yield elite, self.full_effort
+            tpe.learn(elite, self.record.us(elite))
+            return
+        alive = self._sample(bracket.rungs[0].points, tpe, rng)
+        for rung in bracket.rungs:
+            alive.sort(key=lambda p: self.record.us(p.point))
+            for fallen in alive[rung.points :]:
+                tpe.drop(fallen)
+            del alive[rung.points :]
+            for proposal in alive:
+                yield proposal.point, rung.effort
+                tpe.reached(proposal, self.record.us(proposal.point), rung.effort)
+        for proposal in alive:
+            if self._literal:  # line 10: survivors are compared at full effort
+                yield proposal.point, self.full_effort
+            self._close(proposal, tpe)
+
+    def _close(self, proposal: Proposal, tpe: Tpe) -> None:
+        if self.record.effort(proposal.point) >= self.full_effort:
+            tpe.complete(proposal, self.record.us(proposal.point))
+        else:
+            tpe.drop(proposal)
+
+    def _elite(self) -> Point | None:
+        """The point most likely to beat the best, if its full measurement is still due."""
+        point = self.record.best()
+        due = point is not None and self.record.effort(point) < self.full_effort
+        return point if due else None
+
+    def _sample(self, count: int, tpe: Tpe, rng: random.Random) -> list[Proposal]:
+        proposals: list[Proposal] = []
+        taken: set[Point] = set()
+        for _ in range(count):
+            proposal = self._new(tpe, rng, taken)
+            taken.add(proposal.point)
+            proposals.append(proposal)
+            best = self.best
+            best_us = self.record.us(best) if best is not None else float("inf")
+            self._convergence.add(proposal.point, best_us)
+        return proposals
+
+    def _new(self, tpe: Tpe, rng: random.Random, taken: set[Point]) -> Proposal:
+        for _ in range(_SAME_AGAIN):
+            proposal = tpe.propose()
+            if proposal.point not in self.record and proposal.point not in taken:
+                return proposal
+            tpe.discard(proposal)
+        return tpe.adopt(self._variation(rng, taken))
+
+    def _variation(self, rng: random.Random, taken: set[Point]) -> Point:
+        """One of the best points changed in a dimension or two; a random one as last resort."""
+        parents = self.record.ranked()[:_PARENTS] or [self.space.default]
+        for _ in range(_MUTANTS):
+            indices = self.space.indices(rng.choice(parents))
+            for dimension in rng.sample(self.space.dimensions, rng.choice((1, 1, 2))):
+                if dimension.ordinal:
+                    step = rng.choice((-2, -1, 1, 2))
+                    moved = indices[dimension.name] + step
+                    indices[dimension.name] = min(max(moved, 0), dimension.size - 1)
+                else:
+                    indices[dimension.name] = rng.randrange(dimension.size)
+            point = self.space.point(indices)
+            if point not in self.record and point not in taken:
+                return point
+        return self.space.at(rng.randrange(self.space.grid_size))

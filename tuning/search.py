@@ -1,0 +1,122 @@
+"""The searches' common face: what they ask, what they are told, and what they promise."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tuccl.tuning.record import Record
+from tuccl.tuning.space import Point, Space
+
+__all__ = ["Evaluate", "Request", "Search", "run"]
+
+Evaluate = Callable[[Point, int], Sequence[float]]
+_MOST_KNOWN_IN_A_ROW = 2000
+
+
+@dataclass(frozen=True)
+class Request:
+    """A wish to time ``point`` ``repeats`` more times."""
+
+    point: Point
+    repeats: int
+
+
+class Search(ABC):
+    """Asks which point to time next and learns from what it is told.
+
+    What every search promises, and tests/tuning holds each to:
+
+    * every point asked for is legal in the space;
+    * the default is asked for first, at full effort; then the points given as ``first``;
+    * repeats of a point are pooled: no point is ever asked for beyond ``full_effort`` repeats,
+      so on a noise-free executor (``full_effort`` 1) none is asked for twice;
+    * the same seed and the same answers give the same questions;
+    * ``ask`` returns None when there is nothing left to ask, and from then on.
+
+    A subclass yields (point, effort) pairs from ``wishes``: each point with the repeats it
+    shall have in all. What was measured already is taken from the record and costs nothing.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self, space: Space, *, seed: int = 0, full_effort: int = 1, first: Sequence[Point] = ()
+    ) -> None:
+        """Prepare to search ``space``; ``first`` are legal points to begin with.
+
+        Raises:
+            ValueError: the effort is below 1, or a first point is not legal.
+        """
+        if full_effort < 1:
+            raise ValueError(f"full effort {full_effort}: expected at least 1")
+        if outside := [p for p in first if p not in space]:
+            raise ValueError(f"first point {outside[0]} is not legal in this space")
+        self.space = space
+        self.seed = seed
+        self.full_effort = full_effort
+        self.record = Record()
+        self._first = tuple(dict.fromkeys((space.default, *first)))
+        self._requests = self._questions()
+
+    @abstractmethod
+    def wishes(self) -> Iterator[tuple[Point, int]]:
+        """Yield points with the effort each shall reach; results are in ``record``."""
+
+    def ask(self) -> Request | None:
+        """Return what to time next, or None when the search has come to its end."""
+        return next(self._requests, None)
+
+    def tell(self, request: Request, samples_us: Sequence[float]) -> None:
+        """Take the samples in us of ``request``; none at all: the point cannot run."""
+        self.record.add(request.point, samples_us, request.repeats)
+
+    @property
+    def best(self) -> Point | None:
+        """The fastest point among those measured at full effort (Algorithm 1, line 10)."""
+        return self.record.best(self.full_effort)
+
+    def _questions(self) -> Iterator[Request]:
+        for point in self._first:
+            yield Request(point, self.full_effort)
+        known = 0
+        for point, effort in self.wishes():
+            missing = min(effort, self.full_effort) - self.record.effort(point)
+            if missing > 0:
+                known = 0
+                yield Request(point, missing)
+            elif (known := known + 1) >= _MOST_KNOWN_IN_A_ROW:
+                return
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every point of the space was asked for."""
+        return len(self.record) >= self.space.grid_size
+
+
+def run(
+    search: Search,
+    evaluate: Evaluate,
+    budget: int,
+    progress: Callable[[int], None] = lambda spent: None,
+) -> Record:
+    """Drive ``search`` until it ends or ``budget`` evaluations at full effort are spent.
+
+    ``evaluate(point, repeats)`` returns the samples in us, none where the point cannot run.
+    Lower rungs count as their fraction of a full evaluation. ``progress`` gets the full
+    evaluations spent so far.
+
+    Raises:
+        ValueError: the budget is below 1.
+    """
+    if budget < 1:
+        raise ValueError(f"budget {budget}: expected at least 1 evaluation")
+    limit, spent = budget * search.full_effort, 0
+    while spent < limit and (request := search.ask()) is not None:
+        request = Request(request.point, min(request.repeats, limit - spent))
+        search.tell(request, evaluate(request.point, request.repeats))
+        spent += request.repeats
+        progress(spent // search.full_effort)
+    return search.record

@@ -1,0 +1,247 @@
+"""The search space: sketch x method x chunking x knobs, legal points only."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from tuccl._native import Knobs
+from tuccl.errors import Infeasible
+from tuccl.tuning.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS, legal_buffers, legal_threads
+
+__all__ = ["CHUNKINGS", "Channels", "Dimension", "Plan", "Point", "Space"]
+
+CHUNKINGS = (1, 2, 4)
+Channels = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, order=True)
+class Plan:
+    """What is synthesized: a method on a sketch with so many chunks a rank."""
+
+    sketch: str
+    method: str
+    chunks_per_rank: int
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """One candidate: a plan and the knobs it runs with, normalised.
+
+    >>> Point(Plan("full-mesh", "ring", 1), "LL", 2, 256, 524288).knobs.channels
+    2
+    """
+
+    plan: Plan
+    protocol: str
+    channels: int
+    threads: int
+    buffer_bytes: int
+
+    @property
+    def knobs(self) -> Knobs:
+        """The knobs as the runtime takes them."""
+        return Knobs(self.protocol, self.channels, self.threads, self.buffer_bytes)
+
+    @classmethod
+    def of(cls, plan: Plan, knobs: Knobs) -> Point:
+        """Return the point of ``plan`` and the normalised ``knobs``."""
+        k = knobs.normalised()
+        return cls(plan, k.protocol, k.channels, k.threads, k.buffer_bytes)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One axis of the space: a name, how many values, and whether their order means something."""
+
+    name: str
+    size: int
+    ordinal: bool
+
+
+@dataclass(frozen=True)
+class _Block:
+    """The points that share plan, protocol and channels; they differ in threads and buffer."""
+
+    plan: Plan
+    protocol: str
+    channels: int
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        return legal_threads(self.protocol, self.channels)
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        return legal_buffers(self.protocol)
+
+    @property
+    def size(self) -> int:
+        return len(self.threads) * len(self.buffers)
+
+    def at(self, position: int) -> Point:
+        t, b = divmod(position, len(self.buffers))
+        return Point(self.plan, self.protocol, self.channels, self.threads[t], self.buffers[b])
+
+
+class Space:
+    """The legal points for one topology, collective and size.
+
+    Points are reached in three ways: by position in the grid (``at``), by one index per
+    dimension (``point``), and by membership (``in``). ``point`` is total: indices that together
+    name no legal point give the nearest one by fixed rules, so a search never asks for an
+    illegal point and needs no conditional parameters (Optuna models those one by one, without
+    their correlation to the rest).
+    """
+
+    def __init__(self, channels: Mapping[Plan, Channels], default: Point) -> None:
+        """Take, for each plan and protocol, the channel counts that are legal.
+
+        ``channels`` holds the plans in order of preference (sketches ranked best first).
+
+        Raises:
+            Infeasible: no point is legal, or the default is none of them.
+        """
+        self._channels = {
+            plan: {p: tuple(sorted(c)) for p, c in by_protocol.items() if c}
+            for plan, by_protocol in channels.items()
+            if any(by_protocol.values())
+        }
+        self._blocks = [
+            block
+            for plan, by_protocol in self._channels.items()
+            for protocol in PROTOCOLS
+            for count in by_protocol.get(protocol, ())
+            if (block := _Block(plan, protocol, count)).size
+        ]
+        self._ends = list(accumulate(block.size for block in self._blocks))
+        self._axes()
+        if default not in self:
+            raise Infeasible(f"the default point {default} is not legal here")
+        self.default = default
+
+    def _axes(self) -> None:
+        plans = list(self._channels)
+        self.methods = tuple(dict.fromkeys(p.method for p in plans))
+        self.sketches = tuple(dict.fromkeys(p.sketch for p in plans))
+        self.chunkings = tuple(sorted({p.chunks_per_rank for p in plans}))
+        used = {protocol for by_protocol in self._channels.values() for protocol in by_protocol}
+        self.protocols = tuple(p for p in PROTOCOLS if p in used)
+        self.dimensions = (
+            Dimension("method", len(self.methods), False),
+            Dimension("sketch", len(self.sketches), False),
+            Dimension("chunking", len(self.chunkings), True),
+            Dimension("protocol", len(self.protocols), False),
+            Dimension("channels", len(CHANNELS), True),
+            Dimension("threads", len(THREADS), True),
+            Dimension("buffer", len(BUFFERS) + 1, True),
+        )
+
+    @property
+    def grid_size(self) -> int:
+        """Number of distinct legal points."""
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Plans with at least one legal point."""
+        return tuple(self._channels)
+
+    def __contains__(self, point: object) -> bool:
+        """Return whether ``point`` is legal here."""
+        return (
+            isinstance(point, Point)
+            and point.channels in self._channels.get(point.plan, {}).get(point.protocol, ())
+            and point.threads in legal_threads(point.protocol, point.channels)
+            and point.buffer_bytes in legal_buffers(point.protocol)
+        )
+
+    def at(self, position: int) -> Point:
+        """Return the point at ``position`` of the grid, 0 to ``grid_size`` - 1."""
+        if not 0 <= position < self.grid_size:
+            raise IndexError(f"position {position} of a grid of {self.grid_size}")
+        block = bisect_right(self._ends, position)
+        return self._blocks[block].at(position - (self._ends[block - 1] if block else 0))
+
+    def grid(self) -> Iterator[Point]:
+        """Yield every legal point once, in order."""
+        for block in self._blocks:
+            yield from (block.at(i) for i in range(block.size))
+
+    def point(self, indices: Mapping[str, int]) -> Point:
+        """Return the legal point that ``indices``, one per dimension, stand for.
+
+        A method that the sketch does not carry takes the next sketch that does; chunking and
+        channels fall to the nearest legal value, lower first; a protocol that is not legal for
+        the plan gives way to the first that is; threads and buffer are clipped.
+        """
+        plan = self._plan(indices)
+        legal = self._channels[plan]
+        wanted = self.protocols[indices["protocol"]]
+        protocol = wanted if wanted in legal else next(p for p in self.protocols if p in legal)
+        channels = _at_most(legal[protocol], CHANNELS[indices["channels"]])
+        threads = _at_most(legal_threads(protocol, channels), THREADS[indices["threads"]])
+        buffer_bytes = _at_most(legal_buffers(protocol), self._buffer(protocol, indices["buffer"]))
+        return Point(plan, protocol, channels, threads, buffer_bytes)
+
+    def _plan(self, indices: Mapping[str, int]) -> Plan:
+        method = self.methods[indices["method"]]
+        start = indices["sketch"]
+        ring = self.sketches[start:] + self.sketches[:start]
+        sketch = next(s for s in ring if self._chunkings(s, method))
+        wanted = self.chunkings[indices["chunking"]]
+        return Plan(sketch, method, _at_most(self._chunkings(sketch, method), wanted))
+
+    def _chunkings(self, sketch: str, method: str) -> tuple[int, ...]:
+        return tuple(c for c in self.chunkings if Plan(sketch, method, c) in self._channels)
+
+    def _buffer(self, protocol: str, index: int) -> int:
+        scale = _buffer_scale(protocol)
+        return scale[min(index, len(scale) - 1)]
+
+    def indices(self, point: Point) -> dict[str, int]:
+        """Return indices, one per dimension, that stand for ``point``."""
+        return {
+            "method": self.methods.index(point.plan.method),
+            "sketch": self.sketches.index(point.plan.sketch),
+            "chunking": self.chunkings.index(point.plan.chunks_per_rank),
+            "protocol": self.protocols.index(point.protocol),
+            "channels": CHANNELS.index(point.channels),
+            "threads": THREADS.index(point.threads),
+            "buffer": _buffer_scale(point.protocol).index(point.buffer_bytes),
+        }
+
+    def nearest(self, point: Point) -> Point:
+        """Return ``point``, or the legal point that its values come closest to.
+
+        Used to carry points from one size to the next, where sketches and limits differ.
+        """
+        if point in self:
+            return point
+        plan = point.plan
+        known = {
+            "method": _index(self.methods, plan.method),
+            "sketch": _index(self.sketches, plan.sketch),
+            "chunking": self.chunkings.index(_at_most(self.chunkings, plan.chunks_per_rank)),
+            "protocol": _index(self.protocols, point.protocol),
+            "channels": CHANNELS.index(_at_most(CHANNELS, point.channels)),
+            "threads": THREADS.index(_at_most(THREADS, point.threads)),
+            "buffer": bisect_right(_buffer_scale(point.protocol), point.buffer_bytes) - 1,
+        }
+        return self.point(known)
+
+
+def _buffer_scale(protocol: str) -> Sequence[int]:
+    """Every buffer size on one rising scale; LL128's own default adds a step."""
+    return sorted({*BUFFERS, *legal_buffers(protocol)})
+
+
+def _index(values: Sequence[str], value: str) -> int:
+    return values.index(value) if value in values else 0
+
+
+def _at_most(values: Sequence[int], wanted: int) -> int:
+    """The largest of the rising ``values`` up to ``wanted``, else the smallest."""
+    return values[max(bisect_right(values, wanted) - 1, 0)]

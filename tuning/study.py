@@ -1,0 +1,213 @@
+"""What a tune has measured so far, kept in an Optuna storage so that it can go on later."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tuccl.errors import InputError, Unavailable
+from tuccl.tuning.space import Point, Space
+from tuccl.tuning.tpe import distributions, named, silence_optuna
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaStudy
+    from optuna.storages import BaseStorage
+
+__all__ = ["Studies", "Study", "study_folder"]
+
+_JOURNAL = "journal.log"
+_UNFINISHED = "unfinished"
+
+
+def study_folder(out: Path) -> Path:
+    """Return the folder of the studies that belong to the table ``out``.
+
+    >>> study_folder(Path("runs/table"))
+    PosixPath('runs/table.study')
+    """
+    return out.with_name(f"{out.name}.study")
+
+
+class Study:
+    """The evaluations of one collective and size, in the order in which they were made.
+
+    Every search asks the same questions when it gets the same answers. So a study is resumed
+    by asking again from the start and answering from what is stored: nothing is lost, nothing
+    is measured twice, and the end is the same as without the interruption.
+    """
+
+    def __init__(self, study: OptunaStudy, space: Space, run: str, *, replay: bool) -> None:
+        """Wrap ``study``; answers of earlier sessions of ``run`` are replayed if asked to."""
+        self._study = study
+        self._space = space
+        self._run = run
+        self._distributions = distributions(space)
+        self._stored = self._load() if replay else {}
+
+    def _load(self) -> dict[tuple[str, str], deque[tuple[int, tuple[float, ...]]]]:
+        stored: dict[tuple[str, str], deque[tuple[int, tuple[float, ...]]]] = defaultdict(deque)
+        for trial in self._study.get_trials(deepcopy=False):
+            attrs = trial.user_attrs
+            if attrs.get("run") == self._run:
+                key = attrs["point"], attrs["program"]
+                stored[key].append((attrs["repeats"], tuple(attrs["samples_us"])))
+        return stored
+
+    def recall(self, point: Point, program: str, repeats: int) -> tuple[float, ...] | None:
+        """Return the samples stored for ``repeats`` of ``point``, once; None where none are left.
+
+        ``program`` is the checksum of what was run: samples of another program do not count.
+        """
+        answers = self._stored.get((_key(point), program))
+        if answers and answers[0][0] == repeats:
+            return answers.popleft()[1]
+        return None
+
+    def store(
+        self, point: Point, program: str, repeats: int, samples_us: Sequence[float]
+    ) -> None:
+        """Write the samples of ``repeats`` of ``point``; none: it cannot run."""
+        from optuna.trial import TrialState, create_trial
+
+        self._study.add_trial(
+            create_trial(
+                state=TrialState.COMPLETE if samples_us else TrialState.FAIL,
+                value=median(samples_us) if samples_us else None,
+                params=named(self._space, point),
+                distributions=self._distributions,
+                user_attrs={
+                    "run": self._run,
+                    "point": _key(point),
+                    "program": program,
+                    "repeats": repeats,
+                    "samples_us": list(samples_us),
+                },
+            )
+        )
+
+
+def _key(point: Point) -> str:
+    plan = point.plan
+    return (
+        f"{plan.method}/{plan.sketch}/{plan.chunks_per_rank}/"
+        f"{point.protocol}/{point.channels}/{point.threads}/{point.buffer_bytes}"
+    )
+
+
+class Studies:
+    """The studies of one tune: a journal file beside the table, or a storage named by a URL.
+
+    Only finished evaluations are written, each in one append, so an interruption leaves no
+    trial running and no file half-written.
+    """
+
+    def __init__(self, out: Path, *, resume: bool = False, url: str | None = None) -> None:
+        """Open the storage that belongs to the table ``out``.
+
+        Raises:
+            InputError: an unfinished study is there and ``resume`` was not asked for, or the
+                storage cannot be opened.
+            Unavailable: the URL needs a database driver that is not installed.
+        """
+        silence_optuna()
+        self._resume = resume
+        self._folder = study_folder(out)
+        self._own = url is None
+        if self._own:
+            self._start_folder()
+            self._storage = _journal(self._folder / _JOURNAL)
+        else:
+            self._storage = _remote(str(url))
+
+    def _start_folder(self) -> None:
+        if self._folder.exists() and not self._resume:
+            if (self._folder / _UNFINISHED).exists():
+                raise InputError(
+                    f"{self._folder}: holds an unfinished study; go on with --resume, "
+                    "or remove the folder"
+                )
+            shutil.rmtree(self._folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / _UNFINISHED).touch()
+
+    def study(self, space: Space, run: str, *identity: object) -> Study:
+        """Return the study of ``identity``: topology, collective, size, what times it.
+
+        The name also holds a hash of the dimensions of ``space``, since Optuna's parameters
+        cannot change within a study. ``run`` says which search and seed asks.
+        """
+        import optuna
+
+        axes = (space.methods, space.sketches, space.chunkings, space.protocols)
+        digest = hashlib.sha256(repr((identity, axes)).encode()).hexdigest()[:12]
+        name = "-".join(str(part) for part in (*identity[:3], digest))
+        with _quiet():
+            study = optuna.create_study(
+                storage=self._storage, study_name=name, load_if_exists=True
+            )
+        return Study(study, space, run, replay=self._resume)
+
+    def finish(self) -> None:
+        """Note that the tune came to its end, so that the next one may start anew."""
+        if self._own:
+            (self._folder / _UNFINISHED).unlink(missing_ok=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide Optuna's notices that a feature is experimental."""
+    import optuna
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield
+
+
+def _journal(path: Path) -> BaseStorage:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    _mend(path)
+    try:
+        with _quiet():
+            return JournalStorage(JournalFileBackend(str(path)))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: no journal of a study ({str(error)[:80]}); remove it") from None
+
+
+def _mend(path: Path) -> None:
+    """Cut a last line that a crash left without its end: appending would spoil the file."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+
+
+def _remote(url: str) -> BaseStorage:
+    from optuna.storages import get_storage
+
+    try:
+        with _quiet():
+            return get_storage(url)
+    except ImportError as error:
+        raise Unavailable(f"storage {_scheme(url)}: {error}") from None
+    except Exception as error:  # whatever a database driver raises
+        first = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError(f"storage {_scheme(url)}: cannot be opened ({first})") from None
+
+
+def _scheme(url: str) -> str:
+    """The URL without what may be a password."""
+    head, separator, _ = url.partition("://")
+    return f"{head}{separator}..." if separator else url[:40]
+
+
