@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -33,7 +33,7 @@ _HEADER = (
 )
 
 
-class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True):
     """One size: times in us, rates in GB/s; ``_ip`` is in place, None where it was not run."""
 
     collective: str
@@ -51,7 +51,6 @@ class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fals
     wrong: int | None
     on: str
     chosen: str = ""
-    speedup: float | None = None
 
 
 def algbw_gbs(nbytes: int, time_us: float) -> float:
@@ -107,7 +106,6 @@ def bandwidth_row(
     chosen: str = "",
     *,
     root: int = 0,
-    speedup: float | None = None,
 ) -> BandwidthRow:
     """Return the row of one timing of ``collective`` on the whole array of ``nbytes`` bytes.
 
@@ -140,33 +138,43 @@ def bandwidth_row(
         wrong=timing.wrong,
         on=timing.on,
         chosen=chosen,
-        speedup=speedup,
     )
 
 
-def columns_text(rows: Sequence[BandwidthRow]) -> str:
-    """Return ``rows`` as nccl-tests prints them, with what was chosen and the speed-up behind.
+def columns_text(
+    rows: Sequence[BandwidthRow], extra: Sequence[Mapping[str, str]] | None = None
+) -> str:
+    """Return ``rows`` as nccl-tests prints them, with more columns behind.
 
-    The thirteen columns of nccl-tests come first, to the character; the two others only where
-    a row has them. A placement that was not run reads N/A.
+    The thirteen columns of nccl-tests come first, to the character; then those of ``extra``,
+    one mapping of header to cell per row; last what was chosen, where a row says so. A
+    placement that was not run reads N/A.
     """
-    extra = any(row.chosen for row in rows)
-    faster = any(row.speedup is not None for row in rows)
-    tail = ("  speedup" if faster else "") + ("  chosen" if extra else "")
-    header = [_HEADER[0].rstrip(), _HEADER[1] + tail, _HEADER[2].rstrip()]
-    return "\n".join([*header, *(_line(row, faster) for row in rows)])
+    cells = [dict(more) for more in extra] if extra is not None else [{} for _ in rows]
+    for row, more in zip(rows, cells, strict=True):
+        if row.chosen:
+            more["chosen"] = row.chosen
+    names = list(dict.fromkeys(name for more in cells for name in more))
+    widths = {n: max(len(n), *(len(more.get(n, "")) for more in cells)) for n in names}
+    head = "".join(f"  {_aligned(name, name, widths)}" for name in names).rstrip()
+    header = [_HEADER[0].rstrip(), _HEADER[1] + head, _HEADER[2].rstrip()]
+    lines = [
+        _line(row) + "".join(f"  {_aligned(n, more.get(n, ''), widths)}" for n in names).rstrip()
+        for row, more in zip(rows, cells, strict=True)
+    ]
+    return "\n".join([*header, *lines])
 
 
-def _line(row: BandwidthRow, faster: bool) -> str:
+def _aligned(name: str, text: str, widths: Mapping[str, int]) -> str:
+    return text.ljust(widths[name]) if name == "chosen" else text.rjust(widths[name])
+
+
+def _line(row: BandwidthRow) -> str:
     wrong = "N/A" if row.wrong is None else str(row.wrong)
     head = f"{row.size:12d}  {row.count:12d}  {'float':>8}  {row.redop:>6}  {row.root:>6}"
     outside = _cells(row.time_us, row.algbw_gbs, row.busbw_gbs, wrong)
     inside = _cells(row.time_us_ip, row.algbw_gbs_ip, row.busbw_gbs_ip, wrong)
-    speedup = ("" if row.speedup is None else f"{row.speedup:.2f}x") if faster else None
-    tail = (f"  {speedup:>7}" if speedup is not None else "") + (
-        f"  {row.chosen}" if row.chosen else ""
-    )
-    return f"{head}{outside}{inside}{tail}"
+    return f"{head}{outside}{inside}"
 
 
 def _cells(time_us: float | None, algbw: float | None, busbw: float | None, wrong: str) -> str:

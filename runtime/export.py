@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,7 +11,7 @@ from pathlib import Path
 from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.export_plan import Rule, fork_threads, plan_export
-from tuccl.runtime.swap import swap_folders
+from tuccl.runtime.swap import put_folder
 from tuccl.runtime.table import open_table
 
 __all__ = ["DIALECTS", "Export", "double_match", "export_table"]
@@ -134,17 +132,9 @@ def _check_target(out: Path) -> None:
 def _put(out: Path, contents: Mapping[str, bytes]) -> None:
     """Write the folder in one step; leave it alone where it already is what it should be."""
     out = out.resolve()
-    if out.is_dir() and {p.name: p.read_bytes() for p in out.iterdir()} == contents:
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.tuccl-new-", dir=out.parent))
     try:
-        staging.chmod(0o755)
-        for name, text in contents.items():
-            (staging / name).write_bytes(text)
-        old = swap_folders(staging, out)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+        if out.is_dir() and {p.name: p.read_bytes() for p in out.iterdir()} == contents:
+            return
+        put_folder(out, contents)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror}") from None

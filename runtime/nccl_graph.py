@@ -148,7 +148,7 @@ def _is_nvlink(p: Path) -> bool:
 
 
 def _crossings(t: Topology) -> dict[str, Path]:
-    """For each NIC of the first node, the widest path through it to the second node."""
+    """For each NIC of the first node, the widest, then shortest path through it to the second."""
     best: dict[str, Path] = {}
     if len(t.hosts) < 2:
         return best
@@ -156,9 +156,13 @@ def _crossings(t: Topology) -> dict[str, Path]:
         for dst in t.gpus_of(t.hosts[1]):
             p = path(t, src, dst)
             nic = p.nics[0] if p.nics else "network"
-            if nic not in best or p.bandwidth > best[nic].bandwidth:
+            if nic not in best or _nearness(p) > _nearness(best[nic]):
                 best[nic] = p
     return best
+
+
+def _nearness(p: Path) -> tuple[float, int]:
+    return p.bandwidth, -len(p.hops)
 
 
 def _passes_cpu(t: Topology, p: Path) -> bool:

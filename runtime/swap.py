@@ -6,14 +6,58 @@ import ctypes
 import errno
 import os
 import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["previous", "swap_folders"]
+__all__ = ["previous", "put_folder", "swap_folders"]
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # File systems (NFS among them) and kernels that cannot exchange two names say one of these.
 _CANNOT = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
+
+
+def put_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+    """Write the files ``contents`` by their path within it as the folder ``target``, in one step.
+
+    What stood there is replaced. A failure leaves it as it was.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.tuccl-new-", dir=target.parent))
+    try:
+        _write(staging, contents)
+        old = swap_folders(staging, target)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write and flush every file, so that the rename that follows never outruns the data."""
+    umask = os.umask(0)
+    os.umask(umask)
+    folder.chmod(0o777 & ~umask)
+    directories = {folder}
+    for name, data in contents.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        directories.add(path.parent)
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    for directory in sorted(directories):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def swap_folders(new: Path, target: Path) -> Path | None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +22,7 @@ from tuccl.runtime.entry import (
     default_candidate,
 )
 from tuccl.runtime.lookup import FORMAT, LookupTable, ranges_from_sizes
-from tuccl.runtime.swap import previous, swap_folders
+from tuccl.runtime.swap import previous, put_folder
 from tuccl.runtime.table_text import table_text
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
 
@@ -193,23 +190,16 @@ def save_table(
     older table at ``folder`` is replaced; whatever happens, the old or the new one is whole.
 
     Raises:
-        InputError: ``folder`` holds something else than a table, a program is missing, or the
-            topology is not the table's.
-        OSError: the disk refuses.
+        InputError: ``folder`` holds something else than a table or cannot be written, a program
+            is missing, or the topology is not the table's.
     """
     folder = folder.resolve()
     check_target(folder)
     sealed, contents = _contents(table, topology, {file.path: file for file in files})
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.tuccl-new-", dir=folder.parent))
     try:
-        _write_folder(staging, contents)
-        old = swap_folders(staging, folder)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+        put_folder(folder, contents)
+    except OSError as error:
+        raise InputError(f"{_cut(folder)}: cannot be written: {error.strerror}") from None
     return sealed
 
 
@@ -259,25 +249,6 @@ def _contents(
 
 def _encode(table: LookupTable) -> bytes:
     return msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n"
-
-
-def _write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write and flush every file, so that the rename that follows never outruns the data."""
-    umask = os.umask(0)
-    os.umask(umask)
-    folder.chmod(0o777 & ~umask)
-    (folder / ALGORITHMS).mkdir()
-    for name, data in contents.items():
-        with (folder / name).open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    for directory in (folder / ALGORITHMS, folder):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def load_table(folder: Path) -> LookupTable:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
-from tuccl.topology import Path, Topology, all_paths
+from tuccl.topology import Node, Path, Topology, all_paths
 
 __all__ = ["Fabric", "Wire", "direct_fabric", "direct_load", "fabric"]
 
@@ -99,23 +100,102 @@ class Fabric:
 
 
 def fabric(t: Topology) -> Fabric:
-    """Return the wires that at least one route from GPU to GPU takes.
+    """Return the wires that routes from GPU to GPU take, with relays passing on as routes do.
 
     Notes:
         A wire that no route takes cannot carry a byte (formats.md: a message takes the direct link,
-        else the widest way), so a bound that counted it would promise too much.
+        else the widest way), nor can bytes turn from wire to wire at a relay where no route does:
+        two GPUs that share a PCIe bridge and an NVSwitch do not use the bridge between them. A
+        relay where routes turn in some ways only becomes a vertex for each way in and each way
+        out. A bound that counted more would promise too much.
     """
-    hops = {(hop.src, hop.dst): hop for path in all_paths(t).values() for hop in path.hops}
-    names = [gpu.id for gpu in t.gpus]
-    seen = set(names)
-    names += [n.id for n in t.nodes if n.id not in seen and any(n.id in ends for ends in hops)]
-    index = {name: vertex for vertex, name in enumerate(names)}
-    wires = (
-        Wire(index[hop.src], index[hop.dst], Fraction(str(hop.bandwidth)), hop.latency)
-        for _, hop in sorted(hops.items())
-    )
+    paths = all_paths(t).values()
+    hops = {(hop.src, hop.dst): hop for path in paths for hop in path.hops}
+    turns: dict[str, set[_Turn]] = defaultdict(set)
+    for path in paths:
+        for first, second in pairwise(path.hops):
+            turns[first.dst].add((first.src, second.dst))
+    split = _Split([gpu.id for gpu in t.gpus])
+    for node in t.nodes:
+        if node.id in turns:
+            split.add(node, turns[node.id])
+    wires = [
+        Wire(split.exits[src, dst], split.entries[src, dst], _exact(hop.bandwidth), hop.latency)
+        for (src, dst), hop in sorted(hops.items())
+    ]
+    endless = sum((wire.rate for wire in wires), Fraction(1))
+    wires += [Wire(*ends, endless, 0.0) for ends in split.inner]
     hosts = tuple(t.host_of(rank) for rank in range(t.ranks))
-    return Fabric(tuple(names), hosts, tuple(wires))
+    return Fabric(tuple(split.names), hosts, tuple(wires))
+
+
+# Where a route comes from and goes to at a relay.
+_Turn = tuple[str, str]
+
+
+class _Ends(dict[tuple[str, str], int]):
+    """The vertex at one end of each hop; at a GPU it is always the GPU."""
+
+    def __init__(self, gpus: dict[str, int], end: int) -> None:
+        super().__init__()
+        self._gpus, self._end = gpus, end
+
+    def __missing__(self, hop: tuple[str, str]) -> int:
+        return self._gpus[hop[self._end]]
+
+
+class _Split:
+    """Numbers for GPUs and for relays, split by how routes turn there."""
+
+    def __init__(self, gpus: list[str]) -> None:
+        self._gpus = {name: rank for rank, name in enumerate(gpus)}
+        self.names = list(gpus)
+        self.exits, self.entries = _Ends(self._gpus, 0), _Ends(self._gpus, 1)
+        self.inner: list[tuple[int, int]] = []
+
+    def add(self, relay: Node, turns: set[_Turn]) -> None:
+        """Give the hops to and from a relay their vertices."""
+        ways_out: dict[str, set[str]] = defaultdict(set)
+        for source, target in sorted(turns):
+            ways_out[source].add(target)
+        targets = {target for _, target in turns}
+        for source, ways in ways_out.items():
+            # To turn back to a GPU gains nothing, and at a network switch hardly: large switches
+            # stay one vertex.
+            if source in targets and (source in self._gpus or relay.kind == "switch"):
+                ways.add(source)
+        entries: dict[frozenset[str], int] = {}
+        for source, ways in ways_out.items():
+            vertex = entries.setdefault(frozenset(ways), len(self.names) + len(entries))
+            self.entries[source, relay.id] = vertex
+        self.names += [relay.id] * len(entries)
+        self._add_exits(relay.id, sorted(targets), entries)
+
+    def _add_exits(
+        self, relay: str, targets: list[str], entries: dict[frozenset[str], int]
+    ) -> None:
+        into = {
+            target: frozenset(vertex for ways, vertex in entries.items() if target in ways)
+            for target in targets
+        }
+        exits: dict[frozenset[int], int] = {}
+        for target, vertices in into.items():
+            if vertices not in exits:
+                exits[vertices] = self._exit(relay, vertices, alone=len(set(into.values())) == 1)
+            self.exits[relay, target] = exits[vertices]
+
+    def _exit(self, relay: str, entries: frozenset[int], *, alone: bool) -> int:
+        if alone and len(entries) == 1:
+            return next(iter(entries))
+        vertex = len(self.names)
+        self.names.append(relay)
+        self.inner += [(entry, vertex) for entry in sorted(entries)]
+        return vertex
+
+
+def _exact(bandwidth: float) -> Fraction:
+    """Return a rate as the decimal that people wrote."""
+    return Fraction(str(bandwidth))
 
 
 def direct_fabric(t: Topology) -> Fabric:
@@ -150,9 +230,7 @@ def direct_load(t: Topology) -> Fraction:
 
 def _rates(paths: dict[tuple[int, int], Path]) -> dict[tuple[str, str], Fraction]:
     return {
-        (hop.src, hop.dst): Fraction(str(hop.bandwidth))
-        for path in paths.values()
-        for hop in path.hops
+        (hop.src, hop.dst): _exact(hop.bandwidth) for path in paths.values() for hop in path.hops
     }
 
 

@@ -83,7 +83,7 @@ class _Builder:
 
     def open_blocks(self) -> None:
         """Open a block for each connection, shared where the plan or `paired` says so."""
-        lanes = sorted({(t.channel, t.src, t.dst) for t in self.schedule.transfers if not t.local})
+        lanes = {(t.channel, t.src, t.dst): None for t in self.schedule.transfers if not t.local}
         partner = dict(self.plan.partner)
         if self.paired:
             taken = set(partner.values())
@@ -147,7 +147,10 @@ class _Builder:
             return self.by_recv[lane] if half % 2 else self.by_send[lane]
         # A local step goes where what it adds to was written, else where its source was: one
         # dependency less. What waits for nothing runs beside the rest in a block of its own.
-        for writer in (self.precedence.operand[half // 2], *sorted(self.precedence.before[half])):
+        for writer in (
+            self.precedence.operand[half // 2],
+            *sorted(self.precedence.before[half], reverse=True),
+        ):
             if writer != NONE and writer in self.place:
                 return self.place[writer][0]
         if spare.block is None:
@@ -188,7 +191,11 @@ class _Dependencies:
 
     def run(self, items: list[Item]) -> None:
         """Set `waits` and `publishes` of `items`, given in an order that respects precedence."""
-        where = {id(item): (b, k) for b, blk in enumerate(self.blocks) for k, item in enumerate(blk.items)}
+        where = {
+            id(item): (b, k)
+            for b, blk in enumerate(self.blocks)
+            for k, item in enumerate(blk.items)
+        }
         for item in items:
             block, index = where[id(item)]
             known = self.known[block, index - 1] if index else {}

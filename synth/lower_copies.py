@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuccl.synth.lower_order import NONE, Order
 from tuccl.synth.schedule import Address, Schedule, Transfer
 
-__all__ = ["MOST_COUNT", "cut_runs", "instances", "merge_runs", "spread_chains", "spread_peers"]
+__all__ = ["MOST_COUNT", "copied", "cut_runs", "merge_runs", "spread_chains", "spread_peers"]
 
 MOST_COUNT = 71  # MSCCL_MAX_COUNT is 72, and 72 itself is refused
 _BLOCKWISE = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
@@ -74,7 +74,7 @@ def _part(transfer: Transfer, start: int, count: int) -> Transfer:
     )
 
 
-def instances(schedule: Schedule, copies: int) -> Schedule:
+def copied(schedule: Schedule, copies: int) -> Schedule:
     """Return `schedule` done by `copies` copies of itself, each on channels and chunks of its own.
 
     Every chunk is cut in `copies`. Where buffers consist of one part per rank, copy q has the q-th
@@ -86,7 +86,7 @@ def instances(schedule: Schedule, copies: int) -> Schedule:
         piece
         for t in schedule.transfers
         for copy in range(copies)
-        for piece in _copied(t, schedule, copy, copies)
+        for piece in _copy(t, schedule, copy, copies)
     )
     return replace(
         schedule,
@@ -97,7 +97,7 @@ def instances(schedule: Schedule, copies: int) -> Schedule:
     )
 
 
-def _copied(transfer: Transfer, schedule: Schedule, copy: int, copies: int) -> Iterator[Transfer]:
+def _copy(transfer: Transfer, schedule: Schedule, copy: int, copies: int) -> Iterator[Transfer]:
     whole = schedule.nchunks
     part = schedule.chunks_per_rank if schedule.collective.name in _BLOCKWISE else whole
 

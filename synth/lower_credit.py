@@ -51,9 +51,7 @@ class _Machine:
         while self.ready:
             self.advance(self.ready.popleft())
         return [
-            (block, at)
-            for block, at in enumerate(self.position)
-            if at < len(self.blocks[block])
+            (block, at) for block, at in enumerate(self.position) if at < len(self.blocks[block])
         ]
 
     def advance(self, block: int) -> None:

@@ -52,7 +52,12 @@ def plan(schedule: Schedule, precedence: Order, banned: frozenset[int] | None) -
     neighbours = _neighbours(schedule)
     forward: dict[int, int] = {}
     chosen = sorted(
-        (pair for ends, pairs in candidates.items() if partner.get(ends[0]) == ends[1] for pair in pairs),
+        (
+            pair
+            for ends, pairs in candidates.items()
+            if partner.get(ends[0]) == ends[1]
+            for pair in pairs
+        ),
         reverse=True,
     )
     sent: set[int] = set()

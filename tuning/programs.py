@@ -3,19 +3,200 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from itertools import product
+from typing import Literal
 
 import msgspec
 
-from tuccl._native import Knobs, Program, to_xml, verify
-from tuccl.errors import Infeasible, InputError
+from tuccl._native import Program, to_xml, verify
+from tuccl.errors import Infeasible
 from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.sketches import Sketch
-from tuccl.synth import METHODS, Collective, Schedule, lower, msccl_default, synthesize
-from tuccl.topology import Topology, path, signature
+from tuccl.synth import METHODS, Collective, Schedule, limits_of, lower, msccl_default, synthesize
+from tuccl.topology import Path, Topology, path
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import CHUNKINGS, Channels, Plan
 
 __all__ = ["DEFAULT_METHODS", "Programs", "VerifiedProgram", "ll128_is_safe"]
+
+# Methods that are no methods: the two forms of msccl-default, on the full mesh alone.
+DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
+    "msccl-default-robust": "robust",
+    "msccl-default": "faithful",
+}
+# Methods whose schedule depends on the size; sizes of one class share it.
+_BY_SIZE = frozenset({"greedy"})
+_SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
+_ELEMENT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class VerifiedProgram:
+    """A program that was proven right; ``max_safe_bytes`` 0: at every size."""
+
+    program: Program
+    max_safe_bytes: int
+    checksum: str
+
+
+class Programs:
+    """The programs of one topology and collective, made when first asked for.
+
+    A schedule is kept by (sketch, method, chunking) and, for methods that look at it, the class
+    of the size; the knobs never force a new synthesis. Lowering is kept by schedule and
+    channels, proof by protocol on top. What cannot be made is remembered with its reason.
+    """
+
+    def __init__(
+        self, topology: Topology, collective: Collective, dialect: str = "executor"
+    ) -> None:
+        """Prepare to make programs for ``collective`` on ``topology``."""
+        self.topology = topology
+        self.collective = collective
+        self.dialect = dialect
+        self._schedules: dict[tuple[object, ...], Schedule | Infeasible] = {}
+        self._lowered: dict[tuple[object, ...], Program | Infeasible] = {}
+        self._verified: dict[tuple[object, ...], VerifiedProgram | Infeasible] = {}
+
+    def plans(self, sketches: Iterable[Sketch], nbytes: int) -> dict[Plan, Channels]:
+        """Return every plan that can be made, with the channels legal for ``nbytes`` bytes.
+
+        Of plans with equal schedules only the first stays. Channels are legal that the
+        dialect's limits leave room for and whose chunks divide the array's elements; LL128 is
+        legal where it is safe on every link that the plan uses.
+        """
+        found: dict[Plan, Channels] = {}
+        seen: set[tuple[object, ...]] = set()
+        for sketch, method, chunks in self._combinations(list(sketches)):
+            plan = Plan(sketch.name, method, chunks)
+            try:
+                schedule = self.schedule(sketch, plan, nbytes)
+                if (content := _content(schedule)) in seen:
+                    continue
+                seen.add(content)
+                base = self._lower(schedule, 1)
+            except Infeasible:
+                continue
+            found[plan] = self._channels(schedule, base, nbytes)
+        return found
+
+    def _combinations(self, sketches: list[Sketch]) -> Iterator[tuple[Sketch, str, int]]:
+        """Every sketch with every method for the collective; the defaults on the last, the mesh."""
+        name = self.collective.name
+        methods = [m.name for m in METHODS.values() if name in m.collectives]
+        for method in DEFAULT_METHODS:
+            yield sketches[-1], method, 1
+        yield from product(sketches, methods, CHUNKINGS)
+
+    def _channels(self, schedule: Schedule, base: Program, nbytes: int) -> Channels:
+        counts = tuple(c for c in CHANNELS if self._fits(base, c, nbytes))
+        pairs = {(t.src, t.dst) for t in schedule.transfers if t.src != t.dst}
+        safe = ll128_is_safe(self.topology, pairs)
+        return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
+
+    def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
+        limits = limits_of(self.dialect)
+        elements = max(sum(1 + len(b.steps) for b in gpu.threadblocks) for gpu in base.gpus)
+        return (
+            base.nchannels * channels <= limits.channels
+            and elements * channels + base.ngpus < limits.xml_elements
+            and nbytes % (base.nchunks * channels * _ELEMENT_BYTES) == 0
+        )
+
+    def schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> Schedule:
+        """Return the schedule of ``plan`` on ``sketch``.
+
+        Raises:
+            Infeasible: the method has none there; remembered.
+        """
+        size = _size_class(nbytes) if plan.method in _BY_SIZE else 0
+        key = (_sketch_key(sketch), plan.method, plan.chunks_per_rank, size)
+        if key not in self._schedules:
+            self._schedules[key] = self._made(sketch, plan, size or nbytes)
+        return _or_raise(self._schedules[key])
+
+    def _made(self, sketch: Sketch, plan: Plan, nbytes: int) -> Schedule | Infeasible:
+        try:
+            if plan.method in DEFAULT_METHODS:
+                form = DEFAULT_METHODS[plan.method]
+                return msccl_default(self.topology, self.collective, form)
+            return synthesize(self.collective, sketch, plan.method, plan.chunks_per_rank, nbytes)
+        except Infeasible as error:
+            return error
+
+    def _lower(self, schedule: Schedule, channels: int) -> Program:
+        key = (_content(schedule), channels)
+        if key not in self._lowered:
+            try:
+                self._lowered[key] = lower(schedule, instances=channels, dialect=self.dialect)
+            except Infeasible as error:
+                self._lowered[key] = error
+        return _or_raise(self._lowered[key])
+
+    def program(
+        self, sketch: Sketch, plan: Plan, nbytes: int, protocol: str, channels: int
+    ) -> VerifiedProgram:
+        """Return the proven program of ``plan`` with ``protocol`` and ``channels``.
+
+        Raises:
+            Infeasible: it cannot be made, or is not right; remembered.
+        """
+        schedule = self.schedule(sketch, plan, nbytes)
+        key = (_content(schedule), protocol, channels)
+        if key not in self._verified:
+            try:
+                bare = self._lower(schedule, channels).replace(protocol=protocol)
+                self._verified[key] = self._proven(bare)
+            except Infeasible as error:
+                self._verified[key] = error
+        return _or_raise(self._verified[key])
+
+    def _proven(self, program: Program) -> VerifiedProgram:
+        report = verify(program, self.dialect, self.collective.root)
+        if not report.ok:
+            first = report.errors[0]
+            raise Infeasible(f"{program.name[:60]}: {first.message} [{first.code}]")
+        text = to_xml(program, self.dialect).encode()
+        return VerifiedProgram(program, report.max_safe_bytes, hashlib.sha256(text).hexdigest())
+
+
+def ll128_is_safe(topology: Topology, pairs: Iterable[tuple[int, int]]) -> bool:
+    """Return whether LL128 keeps data whole between all ``pairs`` of (sender, receiver) ranks.
+
+    Notes:
+        NCCL's rule (src/graph/tuning.cc): LL128 relies on 128-byte stores arriving whole, which
+        holds over NVLink, and through a NIC where no CPU stands between it and the GPUs, on
+        GPUs of compute capability 7.0, 8.0 and 9.0. Elsewhere it may corrupt data, so it is
+        never tried.
+    """
+    return nccl_graph(topology).capability in (70, 80, 90) and all(
+        _keeps_lines_whole(topology, path(topology, src, dst)) for src, dst in pairs
+    )
+
+
+def _keeps_lines_whole(topology: Topology, way: Path) -> bool:
+    if way.crosses_network:
+        return all(topology.node(hop.src).kind != "cpu" for hop in way.hops)
+    return all(hop.kind in ("nvlink", "c2c") for hop in way.hops)
+
+
+def _size_class(nbytes: int) -> int:
+    return next((size for size in _SIZE_CLASSES if nbytes <= 4 * size), _SIZE_CLASSES[-1])
+
+
+def _sketch_key(sketch: Sketch) -> bytes:
+    """What of a sketch a method can see: all but the chunking, which plans choose."""
+    plain = msgspec.structs.replace(sketch, chunks_per_rank=1, align_bytes=1, pruned=())
+    return hashlib.sha256(msgspec.json.encode(plain)).digest()
+
+
+def _content(schedule: Schedule) -> tuple[object, ...]:
+    return (schedule.collective, schedule.nchunks, schedule.transfers, schedule.scratch)
+
+
+def _or_raise[T](value: T | Infeasible) -> T:
+    if isinstance(value, Infeasible):
+        raise value
+    return value

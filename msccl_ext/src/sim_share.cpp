@@ -26,6 +26,9 @@ Sharing::Sharing(const Plan& plan) {
     g.first = static_cast<int>(route_links_.size());
     g.count = static_cast<int>(ids.size());
     route_links_.insert(route_links_.end(), ids.begin(), ids.end());
+    // No flow is faster than its narrowest link: so links that cannot fill up
+    // are known as such, and bind nobody.
+    for (const int id : ids) g.cap = std::min(g.cap, plan.capacity[id]);
     bundles_.push_back(std::move(g));
   }
   place_.assign(route_links_.size(), -1);
@@ -43,7 +46,7 @@ void Sharing::reset() {
   }
   for (Link& l : links_) {
     l.wanted = l.busy = l.busy_since = 0;
-    l.unlimited = l.flows = l.open = 0;
+    l.flows = l.open = 0;
     l.saturated = false;
     l.mark = 0;
     l.active.clear();
@@ -108,9 +111,6 @@ void Sharing::count(double now, Group& g, int change) {
     if (l.flows == 0) {
       l.busy += now - l.busy_since;
       l.wanted = 0;
-      l.unlimited = 0;
-    } else if (g.cap == kUnlimited) {
-      l.unlimited += change;
     } else {
       l.wanted += change * g.cap;
     }
@@ -136,8 +136,6 @@ void Sharing::leave(int bundle) {
     place_[i] = -1;
   }
 }
-
-bool Sharing::can_saturate(const Link& l) const { return l.unlimited > 0 || l.wanted > l.capacity; }
 
 void Sharing::settle(double now) {
   if (dirty_.empty()) return;
@@ -173,7 +171,7 @@ void Sharing::collect(int bundle) {
     for (int j = g.first; j < g.first + g.count; ++j) {
       Link& l = links_[route_links_[j]];
       if (l.mark == epoch_) continue;
-      const bool can = can_saturate(l);
+      const bool can = l.wanted > l.capacity * kEqual;
       if (!can && !l.saturated) continue;
       l.mark = epoch_;
       l.saturated = can;

@@ -69,7 +69,6 @@ class Sharing {
     double left = 0;    ///< Rate not given away yet, while filling.
     double busy = 0;
     double busy_since = 0;
-    int unlimited = 0;  ///< Flows without a cap.
     int flows = 0;
     int open = 0;  ///< Flows without a rate yet, while filling.
     bool saturated = false;
@@ -82,7 +81,6 @@ class Sharing {
   void count(double now, Group& g, int change);
   void enter(int bundle);
   void leave(int bundle);
-  bool can_saturate(const Link& l) const;
   void collect(int bundle);
   void fill();
   void fix(Group& g, double rate);

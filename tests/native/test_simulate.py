@@ -24,6 +24,7 @@ from tuccl._native import (
     SimResult,
     Step,
     ThreadBlock,
+    parse_xml,
     simulate,
 )
 from tuccl.errors import InputError
@@ -143,7 +144,7 @@ def random_program(seed: int, ranks: int = 4, chunks: int = 12) -> Program:
     return Program(f"random {seed}", "allreduce", "Simple", 1, chunks, gpus)
 
 
-def scaled(machine: float, network: Network, by: float) -> Network:
+def scaled(network: Network, by: float) -> Network:
     """Return `network` with rates times `by` and latencies divided by it."""
     resources = [Resource(r.name, r.kind, r.bandwidth_gbs * by) for r in network.resources]
     routes = [
@@ -198,7 +199,7 @@ def test_twice_the_rates_and_half_the_latencies_halve_the_time(
     network = two_hosts(2, 12.5) if net else star(4, 25.0, 0.7)
     program, knobs = random_program(seed), Knobs(protocol, 1, 256, 1 << 16)
     slow = simulate(program, knobs, network, IDEAL, nbytes)
-    fast = simulate(program, knobs, scaled(1, network, 2), IDEAL, nbytes)
+    fast = simulate(program, knobs, scaled(network, 2), IDEAL, nbytes)
     assert fast.time_us == pytest.approx(slow.time_us / 2, rel=1e-9)
 
 
@@ -218,8 +219,9 @@ def test_two_flows_share_one_link_fairly() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("program", [one_way(5), ring(8, 1), ring(8, 4)], ids=lambda p: p.name)
-def test_a_faster_network_is_never_slower(protocol: str, program: Program) -> None:
+@pytest.mark.parametrize("channels", [0, 1, 4])
+def test_a_faster_network_is_never_slower(protocol: str, channels: int) -> None:
+    program = ring(8, channels) if channels else one_way(5)
     knobs = Knobs(protocol, 1, 512)
     for nbytes in (program.nchunks * 64, program.nchunks * MIB):
         times = [
@@ -251,23 +253,23 @@ def test_protocols_win_at_their_own_sizes() -> None:
     assert time("Simple", 256 * MIB) < time("LL128", 256 * MIB) < time("LL", 256 * MIB)
 
 
+CASES: dict[str, Callable[[], tuple[Program, Network]]] = {
+    "one way": lambda: (one_way(3, 2), star(2, 25, 0.7)),
+    "ring on a switch": lambda: (ring(8, 4), star(8, 450, 0.35)),
+    "ring over hosts": lambda: (ring(4, 3), two_hosts(2, 12.5)),
+    "random on a switch": lambda: (random_program(5), star(4, 25, 0.7)),
+    "random over hosts": lambda: (random_program(6), two_hosts(2, 12.5)),
+}
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("machine", ["ideal", "h100"])
 @pytest.mark.parametrize("buffer", [1 << 15, MIB])
-@pytest.mark.parametrize(
-    ("program", "network"),
-    [
-        (one_way(3, 2), star(2, 25, 0.7)),
-        (ring(8, 4), star(8, 450, 0.35)),
-        (ring(4, 3), two_hosts(2, 12.5)),
-        (random_program(5), star(4, 25, 0.7)),
-        (random_program(6), two_hosts(2, 12.5)),
-    ],
-    ids=["one-way", "ring-star", "ring-hosts", "random-star", "random-hosts"],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_extrapolation_agrees_with_the_full_run(
-    program: Program, network: Network, buffer: int, machine: str, protocol: str
+    case: str, buffer: int, machine: str, protocol: str
 ) -> None:
+    program, network = CASES[case]()
     knobs = Knobs(protocol, 1, 512, buffer)
     nbytes = program.nchunks * (150 * knobs.slice_bytes + knobs.slice_bytes // 3)
     short = simulate(program, knobs, network, load_machine(machine), nbytes)
@@ -280,7 +282,8 @@ def test_extrapolation_agrees_with_the_full_run(
 
 def test_large_sizes_are_extrapolated_with_little_work() -> None:
     program = ring(16, 8)
-    for knobs in (Knobs("Simple", 1, 512), Knobs("Simple", 1, 512, 256), Knobs("LL", 1, 512, 256)):
+    for protocol, buffer in (("Simple", 1 << 16), ("Simple", 256), ("LL", 256), ("LL128", 2048)):
+        knobs = Knobs(protocol, 1, 512, buffer)
         result = simulate(program, knobs, two_hosts(8, 100.0), H100, 1 << 30)
         assert result.extrapolated
         assert result.events < 5_000_000
@@ -313,7 +316,6 @@ def test_more_connections_over_one_adapter_lose() -> None:
 
     free = MachineClass("x", fifo_slots=8)
     costly = MachineClass("x", fifo_slots=8, nic_switch_us=5.0)
-    assert time(4, free) == pytest.approx(time(4, free))
     assert time(4, costly) > 1.02 * time(4, free)
     one = simulate(one_way(4), Knobs(), _pair(), costly, 16 * MIB).time_us
     assert one == simulate(one_way(4), Knobs(), _pair(), free, 16 * MIB).time_us
@@ -373,17 +375,16 @@ def test_what_cannot_run_is_refused_in_one_line(call: Callable[[], object], matc
 
 
 def test_azure_programs_on_h100_come_near_the_public_table(shared_data: Path) -> None:
-    native = pytest.importorskip("tuccl._native")
     names = ("ap-1pass", "ap2ll", "ap4ll", "r48ll", "r48ll128")
     folder = shared_data / "algorithms" / "azure_ndv5"
-    programs = [native.parse_xml((folder / f"{n}.xml").read_bytes(), n) for n in names]
+    programs = [parse_xml((folder / f"{n}.xml").read_bytes(), n) for n in names]
     table = "azure_msccl_ndh100v5_1node_allreduce_fp16_nccl_vs_msccl.csv"
     with (shared_data / "measurements" / table).open() as file:
         rows = [(int(r["size_bytes"]), float(r["msccl_us_ip"])) for r in csv.DictReader(file)]
     compared = 0
     for nbytes, measured in rows:
         for program in programs:
-            if not program.min_bytes <= nbytes <= program.max_bytes:
+            if not (program.min_bytes or 0) <= nbytes <= (program.max_bytes or 0):
                 continue
             knobs = Knobs(program.protocol, 1, 640 if program.protocol == "LL128" else 512)
             result = simulate(

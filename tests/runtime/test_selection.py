@@ -22,8 +22,7 @@ def test_the_choice_fits_the_call_and_nothing_before_it_does(stored: Path) -> No
         nbytes, in_place = int(2 ** pick.uniform(0, 32)), pick.random() < 0.5
         nbytes = nbytes // 64 * 64 if pick.random() < 0.8 else nbytes
         element_bytes = pick.choice([1, 2, 4, 8])
-        call = {"in_place": in_place, "element_bytes": element_bytes}
-        choice = select(table, "allgather", nbytes, **call)
+        choice = select(table, "allgather", nbytes, in_place=in_place, element_bytes=element_bytes)
         seen.add(choice.candidate.name)
         assert choice.reason and "\n" not in choice.reason
         if choice.entry is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +113,14 @@ def test_an_unknown_class_is_refused_with_the_known_ones(name: str) -> None:
 
 
 @given(st.data())
-def test_a_file_damaged_at_any_byte_is_read_or_refused(data: st.DataObject) -> None:
+def test_a_file_damaged_at_any_byte_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     text = bytearray(json.dumps(PLAIN).encode())
     text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
-    path = Path(data.draw(st.just("/tmp"))) / "tuccl-machine-damaged.json"
+    path = tmp_path_factory.getbasetemp() / "damaged.json"
     path.write_bytes(text)
     try:
         load_machine(path)
     except InputError as error:
-        assert re.fullmatch(r".+", str(error))
-    finally:
-        path.unlink()
+        assert "\n" not in str(error)

@@ -1,0 +1,131 @@
+"""What each dialect of MSCCL takes, and which of its limits a program breaks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tuccl._native import Program
+from tuccl.errors import InputError
+
+__all__ = ["DIALECTS", "Excess", "Limits", "excess", "limits_of"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one dialect (msccl-runtime 1.3)."""
+
+    steps: int
+    threadblocks: int
+    channels: int
+    fuses: bool
+    peers_per_channel: int = 32
+    xml_elements: int = 4096
+    awaited_blocks: int = 128
+    offset: int = 32767
+
+
+DIALECTS: dict[str, Limits] = {
+    "executor": Limits(steps=64, threadblocks=1024, channels=32, fuses=True),
+    "rccl": Limits(steps=64, threadblocks=64, channels=32, fuses=False),
+    "fork": Limits(steps=256, threadblocks=216, channels=32, fuses=True),
+}
+
+
+def limits_of(dialect: str) -> Limits:
+    """Return the limits of `dialect`.
+
+    Raises:
+        InputError: there is no such dialect.
+    """
+    if dialect not in DIALECTS:
+        raise InputError(
+            f"unknown dialect {dialect[:40]!r}, expected one of: {', '.join(DIALECTS)}"
+        )
+    return DIALECTS[dialect]
+
+
+class Excess(NamedTuple):
+    """A limit that a program breaks: which, where, and by how much."""
+
+    limit: Literal["steps", "peers", "threadblocks", "channels", "elements", "awaited", "offset"]
+    rank: int
+    found: int
+    most: int
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        words = {
+            "steps": "steps in a thread block",
+            "peers": "thread blocks that send (or receive) on a channel",
+            "threadblocks": "thread blocks",
+            "channels": "channels",
+            "elements": "XML elements",
+            "awaited": "thread blocks that others wait for",
+            "offset": "chunks in a buffer",
+        }[self.limit]
+        return f"rank {self.rank} needs {self.found} {words}, the most is {self.most}"
+
+
+def excess(program: Program, limits: Limits) -> Excess | None:
+    """Return the first limit that `program` breaks, None if it breaks none."""
+    checks = (_peers, _steps, _threadblocks, _awaited, _elements, _offsets)
+    for check in checks:
+        if (found := check(program, limits)) is not None:
+            return found
+    if program.nchannels > limits.channels:
+        return Excess("channels", 0, program.nchannels, limits.channels)
+    return None
+
+
+def _peers(program: Program, limits: Limits) -> Excess | None:
+    for gpu in program.gpus:
+        sends: Counter[int] = Counter()
+        receives: Counter[int] = Counter()
+        for block in gpu.threadblocks:
+            sends[block.channel] += block.send_peer >= 0
+            receives[block.channel] += block.recv_peer >= 0
+        most = max([*sends.values(), *receives.values()], default=0)
+        if most > limits.peers_per_channel:
+            return Excess("peers", gpu.id, most, limits.peers_per_channel)
+    return None
+
+
+def _steps(program: Program, limits: Limits) -> Excess | None:
+    for gpu in program.gpus:
+        most = max((len(block.steps) for block in gpu.threadblocks), default=0)
+        if most > limits.steps:
+            return Excess("steps", gpu.id, most, limits.steps)
+    return None
+
+
+def _threadblocks(program: Program, limits: Limits) -> Excess | None:
+    for gpu in program.gpus:
+        if len(gpu.threadblocks) > limits.threadblocks:
+            return Excess("threadblocks", gpu.id, len(gpu.threadblocks), limits.threadblocks)
+    return None
+
+
+def _awaited(program: Program, limits: Limits) -> Excess | None:
+    for gpu in program.gpus:
+        last = max((s.dep_tb for block in gpu.threadblocks for s in block.steps), default=-1)
+        if last >= limits.awaited_blocks:
+            return Excess("awaited", gpu.id, last + 1, limits.awaited_blocks)
+    return None
+
+
+def _elements(program: Program, limits: Limits) -> Excess | None:
+    for gpu in program.gpus:
+        own = sum(1 + len(block.steps) for block in gpu.threadblocks)
+        if 1 + program.ngpus + own > limits.xml_elements:
+            return Excess("elements", gpu.id, 1 + program.ngpus + own, limits.xml_elements)
+    return None
+
+
+def _offsets(program: Program, limits: Limits) -> Excess | None:
+    for gpu in program.gpus:
+        most = max(gpu.input_chunks, gpu.output_chunks, gpu.scratch_chunks)
+        if max(most, program.nchunks) > limits.offset + 1:
+            return Excess("offset", gpu.id, max(most, program.nchunks), limits.offset + 1)
+    return None

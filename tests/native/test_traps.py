@@ -1,0 +1,458 @@
+"""Each trap the runtimes keep silent about: a program that only this trap makes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from tuccl._native import Finding, Gpu, Program, Step, ThreadBlock, parse_xml, to_xml, verify
+
+Blocks = list[ThreadBlock]
+
+
+def pair(
+    blocks0: Blocks,
+    blocks1: Blocks | None = None,
+    *,
+    collective: str = "allgather",
+    protocol: str = "Simple",
+    channels: int = 1,
+    nchunks: int = 2,
+    scratch: int = 4,
+    in_place: bool = True,
+) -> Program:
+    """Return a program of two ranks; rank 1 does what rank 0 does, mirrored, if not given."""
+    share = nchunks // 2
+    counts = {
+        "allgather": (share, nchunks),
+        "reduce-scatter": (nchunks, share),
+    }.get(collective, (nchunks, nchunks))
+    gpus = [
+        Gpu(0, *counts, scratch, blocks0),
+        Gpu(1, *counts, scratch, mirrored(blocks0) if blocks1 is None else blocks1),
+    ]
+    return Program("t", collective, protocol, channels, nchunks, gpus, in_place=in_place)
+
+
+def mirrored(blocks: Blocks) -> Blocks:
+    """Return the same thread blocks for rank 1: peers turned, output chunks 0 and 1 exchanged."""
+
+    def turn(step: Step) -> Step:
+        offset = step.dst_offset
+        if step.dst_buffer == "o":
+            offset = {0: 1, 1: 0}.get(offset, offset)
+        return Step(
+            step.op, step.src_buffer, step.src_offset, step.dst_buffer, offset, step.count,
+            step.dep_tb, step.dep_step, step.has_dep, step.number,
+        )  # fmt: skip
+
+    def peer(old: int) -> int:
+        return 1 - old if old >= 0 else old
+
+    return [
+        ThreadBlock(
+            b.id,
+            peer(b.send_peer),
+            peer(b.recv_peer),
+            b.channel,
+            [turn(s) if s.dst_offset >= 0 else s for s in b.steps],
+        )
+        for b in blocks
+    ]
+
+
+def step(op: str, source: int = -1, target: int = -1, count: int = 1, **more: object) -> Step:
+    """Return a step from the input to the output."""
+    return Step(op, "i", source, "o", target, count, **more)  # type: ignore[arg-type]
+
+
+SEND = step("s", 0)
+RECV = step("r", target=1)
+OWN = step("cpy", 0, 0)
+NOP = Step("nop", dep_tb=0, dep_step=0)
+LOCAL = ThreadBlock(1, -1, -1, 0, [OWN])
+
+
+def exchange(*steps: Step, channel: int = 0) -> ThreadBlock:
+    """Return rank 0's thread block that talks to rank 1."""
+    return ThreadBlock(0, 1, 1, channel, list(steps) or [SEND, RECV])
+
+
+def copier(*steps: Step, block: int = 1) -> ThreadBlock:
+    """Return a thread block that only works locally."""
+    return ThreadBlock(block, -1, -1, 0, list(steps))
+
+
+def long_block(count: int) -> list[Step]:
+    """Return `count` harmless steps: the own chunk copied again and again."""
+    return [OWN] * count
+
+
+def reductions(count: int) -> Program:
+    """Return an allreduce whose rank 0 adds `count` scratch chunks in one chain of re."""
+    ranks = count + 1
+    blocks = [
+        ThreadBlock(t, t + 1, t + 1, t % 2, [
+            Step("r", "i", -1, "s", t, 1, has_dep=True),
+            Step("s", "o", 0, "o", -1, 1, dep_tb=count, dep_step=2 * count - 1),
+        ])
+        for t in range(count)
+    ]  # fmt: skip
+    chain = [Step("nop", dep_tb=t, dep_step=0) for t in range(count - 1)]
+    chain += [Step("cpy", "i", 0, "o", 0, 1, dep_tb=count - 1, dep_step=0)]
+    chain += [Step("re", "s", t, "o", 0, 1, has_dep=t == count - 1) for t in range(count)]
+    gpus = [Gpu(0, 1, 1, count, [*blocks, ThreadBlock(count, -1, -1, 0, chain)])]
+    gpus += [
+        Gpu(r, 1, 1, 0, [
+            ThreadBlock(0, 0, 0, (r - 1) % 2, [
+                Step("s", "i", 0, "o", -1, 1), Step("r", "i", -1, "o", 0, 1)
+            ])
+        ])
+        for r in range(1, ranks)
+    ]  # fmt: skip
+    return Program("t", "allreduce", "LL", 2, 1, gpus, in_place=False)
+
+
+def crossing(count: int, times: int, protocol: str) -> Program:
+    """Return two ranks that each send `times` messages of `count` chunks, then receive as many."""
+    n = count * times
+    steps = [Step("s", "i", k * count, "o", -1, count) for k in range(times)]
+    out = []
+    for rank in (0, 1):
+        base = (1 - rank) * n
+        receives = [Step("r", "i", -1, "o", base + k * count, count) for k in range(times)]
+        own = [Step("cpy", "i", k, "o", rank * n + k, 1) for k in range(n)]
+        out.append(
+            Gpu(rank, n, 2 * n, 0, [
+                ThreadBlock(0, 1 - rank, 1 - rank, 0, steps + receives),
+                ThreadBlock(1, -1, -1, 0, own),
+            ])
+        )  # fmt: skip
+    return Program("t", "allgather", protocol, 1, 2 * n, out)
+
+
+Case = tuple[str, str, tuple[int, int, int], Callable[[], Program]]
+CASES: list[Case] = [
+    # 1.3 limits, and the two int8 and int16 fields
+    ("limit", "executor", (0, 1, -1), lambda: pair([exchange(), copier(*long_block(65))])),
+    ("limit", "fork", (0, 1, -1), lambda: one_form([exchange(), copier(*long_block(257))])),
+    ("limit", "rccl", (0, -1, -1), lambda: pair([exchange(), *many_blocks(64)])),
+    ("limit", "fork", (0, -1, -1), lambda: one_form([exchange(), *many_blocks(216)])),
+    ("limit", "executor", (0, -1, -1), lambda: pair([exchange(), *many_blocks(1024)])),
+    ("limit", "executor", (0, 129, 0), lambda: pair(far_dependency())),
+    ("limit", "fork", (-1, -1, -1), lambda: one_form([exchange(), LOCAL]).replace(nthreads=100)),
+    ("count", "executor", (0, 1, 0), lambda: pair([exchange(), copier(step("cpy", 0, 0, 72))])),
+    ("count", "fork", (0, 1, 0), lambda: one_form([exchange(), copier(step("cpy", 0, 0, 0))])),
+    # 1.6 #1: two thread blocks on one connection
+    (
+        "connection",
+        "executor",
+        (0, 1, -1),
+        lambda: pair([exchange(), ThreadBlock(1, 1, -1, 0, [OWN])]),
+    ),
+    # 1.6 #2: channels
+    ("channel", "executor", (0, 0, -1), lambda: pair([exchange(channel=1), LOCAL])),
+    ("channel", "executor", (-1, -1, -1), lambda: pair([exchange(), LOCAL], channels=33)),
+    ("channel", "executor", (-1, -1, -1), lambda: pair([exchange(), LOCAL], channels=0)),
+    # 1.6 #3: messages and peers
+    (
+        "matching",
+        "executor",
+        (0, 0, 2),
+        lambda: pair([exchange(SEND, RECV, SEND), LOCAL], mirrored([exchange(), LOCAL])),
+    ),
+    (
+        "matching",
+        "executor",
+        (1, 0, 2),
+        lambda: pair([exchange(), LOCAL], mirrored([exchange(SEND, RECV, RECV), LOCAL])),
+    ),
+    (
+        "matching",
+        "executor",
+        (1, 0, 1),
+        lambda: pair(
+            [exchange(step("s", 0, count=2), step("r", target=2, count=2)), own_pair(0)],
+            [
+                ThreadBlock(0, 0, 0, 0, [step("s", 0, count=2), step("r", target=0)]),
+                own_pair(2),
+            ],
+            nchunks=4,
+        ),
+    ),
+    (
+        "matching",
+        "executor",
+        (0, 2, -1),
+        lambda: pair(
+            [exchange(), LOCAL, ThreadBlock(2, 1, -1, 1, [OWN])],
+            mirrored([exchange(), LOCAL]),
+            channels=2,
+        ),
+    ),
+    ("peer", "executor", (0, 0, -1), lambda: pair([ThreadBlock(0, 2, 2, 0, [SEND, RECV]), LOCAL])),
+    ("peer", "executor", (0, 0, -1), lambda: pair([ThreadBlock(0, 0, 1, 0, [SEND, RECV]), LOCAL])),
+    ("peer", "executor", (0, 1, 0), lambda: pair([exchange(), copier(SEND)])),
+    ("peer", "executor", (0, 1, 0), lambda: pair([exchange(), copier(RECV)])),
+    # 1.6 #4: FIFO depth
+    ("deadlock", "executor", (0, 0, 2), lambda: crossing(1, 3, "Simple")),
+    ("deadlock", "executor", (0, 0, 8), lambda: crossing(1, 9, "LL")),
+    ("deadlock", "executor", (0, 0, 8), lambda: crossing(1, 9, "LL128")),
+    ("size-range", "executor", (0, 0, 0), lambda: crossing(3, 1, "Simple")),
+    ("size-range", "executor", (0, 0, 0), lambda: crossing(9, 1, "LL")),
+    # 1.6 #5: dependencies
+    ("dependency", "executor", (0, 1, 0), lambda: waits(9, 0)),
+    ("dependency", "executor", (0, 1, 0), lambda: waits(0, 9)),
+    ("dependency", "executor", (0, 1, 0), lambda: waits(0, 0)),
+    ("dependency", "executor", (0, 1, 0), lambda: waits(1, 0)),
+    ("dependency", "executor", (0, 1, 0), lambda: waits(-2, 0)),
+    (
+        "deadlock",
+        "executor",
+        (0, 0, 0),
+        lambda: pair(
+            [
+                exchange(step("s", 0, dep_tb=1, dep_step=0, has_dep=True), RECV),
+                copier(step("cpy", 0, 0, dep_tb=0, dep_step=0, has_dep=True)),
+            ]
+        ),
+    ),
+    # 1.6 #6 and 1.4: nops
+    ("nop", "executor", (0, 1, 0), lambda: pair([published(), copier(Step("nop"), waiting(0, 0))])),
+    ("nop", "executor", (0, 1, 1), lambda: pair([published(), copier(OWN, NOP)])),
+    ("nop", "executor", (0, 1, 1), lambda: pair([published(), copier(NOP, OWN)])),
+    (
+        "nop",
+        "executor",
+        (0, 1, 0),
+        lambda: pair(
+            [
+                published(),
+                copier(Step("nop", dep_tb=0, dep_step=0, has_dep=True), waiting(0, 0)),
+            ]
+        ),
+    ),
+    # 1.6 #7: numbering
+    (
+        "step-number",
+        "executor",
+        (0, 0, 1),
+        lambda: pair([exchange(SEND, step("r", target=1, number=2)), LOCAL]),
+    ),
+    # 1.6 #8: fused reductions
+    ("fused-reduce", "fork", (0, 33, 65), lambda: reductions(33)),
+    ("fused-reduce", "executor", (0, 1, 3), lambda: unequal_chain()),
+    # 1.6 #9: bounds
+    ("bounds", "executor", (0, 1, 0), lambda: pair([exchange(), copier(step("cpy", 0, 1, 2))])),
+    ("bounds", "executor", (0, 1, 0), lambda: pair([exchange(), copier(step("cpy", -1, 0))])),
+    (
+        "bounds",
+        "executor",
+        (0, 1, 0),
+        lambda: pair([exchange(), copier(Step("cpy", "i", 0, "s", 4, 1))]),
+    ),
+    # 1.6 #10: ranks without blocks, and ids
+    ("threadblocks", "executor", (0, -1, -1), lambda: pair([], [exchange()])),
+    (
+        "threadblocks",
+        "executor",
+        (0, 1, -1),
+        lambda: pair([exchange(), ThreadBlock(2, -1, -1, 0, [OWN])]),
+    ),
+    ("chunks", "executor", (-1, -1, -1), lambda: pair([exchange(), LOCAL], nchunks=3)),
+    ("chunks", "executor", (-1, -1, -1), lambda: pair([exchange(), LOCAL], nchunks=0)),
+    # what a dialect does not know
+    ("dialect", "rccl", (1, 0, 0), lambda: forwarding()),
+    ("form", "fork", (-1, -1, -1), lambda: pair([exchange(), LOCAL])),
+    ("form", "executor", (-1, -1, -1), lambda: neither()),
+    ("reduction", "executor", (0, 1, 1), lambda: pair([exchange(), copier(OWN, step("re", 0, 0))])),
+    # size ranges
+    ("size-range", "executor", (-1, -1, -1), lambda: ranged(9, 8)),
+    ("size-range", "fork", (-1, -1, -1), lambda: ranged(0, 0)),
+    ("size-range", "fork", (-1, -1, -1), lambda: ranged(8, 8)),
+    ("size-range", "executor", (-1, -1, -1), lambda: ranged(-1, 8)),
+]
+
+
+def one_form(blocks: Blocks) -> Program:
+    return pair(blocks, in_place=False)
+
+
+def ranged(least: int, most: int) -> Program:
+    return one_form([exchange(), LOCAL]).replace(min_bytes=least, max_bytes=most)
+
+
+def neither() -> Program:
+    return pair([exchange(), LOCAL]).replace(in_place=False, out_of_place=False)
+
+
+def own_pair(target: int) -> ThreadBlock:
+    return copier(step("cpy", 0, target, 2))
+
+
+def many_blocks(count: int) -> Blocks:
+    return [copier(OWN, block=t + 1) if t == 0 else copier(block=t + 1) for t in range(count)]
+
+
+def far_dependency() -> Blocks:
+    blocks = [exchange(), *many_blocks(127), copier(OWN, block=128)]
+    blocks[128] = copier(step("cpy", 0, 0, dep_tb=1, dep_step=0, has_dep=True), block=128)
+    blocks[1] = copier(step("cpy", 0, 0, has_dep=True))
+    return [*blocks, copier(step("cpy", 0, 0, dep_tb=128, dep_step=0), block=129)]
+
+
+def waits(tb: int, position: int) -> Program:
+    return pair([exchange(), copier(step("cpy", 0, 0, dep_tb=tb, dep_step=position))])
+
+
+def waiting(tb: int, position: int) -> Step:
+    return step("cpy", 0, 0, dep_tb=tb, dep_step=position)
+
+
+def published() -> ThreadBlock:
+    return exchange(step("s", 0, has_dep=True), RECV)
+
+
+def forwarding() -> Program:
+    """Return three ranks in a chain broadcast."""
+    counts = [(1, 1), (0, 1), (0, 1)]
+    blocks = [
+        [ThreadBlock(0, 1, -1, 0, [SEND]), copier(OWN)],
+        [ThreadBlock(0, 2, 0, 0, [step("rcs", target=0)])],
+        [ThreadBlock(0, -1, 1, 0, [step("r", target=0)])],
+    ]
+    gpus = [Gpu(r, *counts[r], 0, blocks[r]) for r in range(3)]
+    return Program("t", "broadcast", "Simple", 1, 1, gpus)
+
+
+def unequal_chain() -> Program:
+    """Return an allreduce of two ranks that adds one message in two parts, of 2 and of 1 chunks.
+
+    The second `re` starts where the first did, so the loader takes them for one chain; the sum
+    itself would be right step by step only if rank 0's second message were empty.
+    """
+    block = exchange(
+        step("s", 0, count=2),
+        Step("r", "i", -1, "s", 0, 2, has_dep=True),
+    )
+    adder = copier(
+        step("cpy", 0, 0, 2, dep_tb=0, dep_step=1),
+        Step("nop", dep_tb=0, dep_step=1),
+        Step("re", "s", 0, "o", 0, 2, dep_tb=0, dep_step=1),
+        Step("re", "s", 2, "o", 0, 1),
+    )
+    return pair([block, adder], [block_of_one(block), adder], collective="allreduce", in_place=False)
+
+
+def block_of_one(block: ThreadBlock) -> ThreadBlock:
+    return ThreadBlock(0, 0, 0, 0, block.steps)
+
+
+def found(program: Program, dialect: str) -> list[Finding]:
+    return verify(program, dialect).errors
+
+
+@pytest.mark.parametrize(
+    ("code", "dialect", "place", "make"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)]
+)
+def test_trap_is_caught_where_it_is(
+    code: str, dialect: str, place: tuple[int, int, int], make: Callable[[], Program]
+) -> None:
+    errors = found(make(), dialect)
+    first = [(e.code, (e.gpu, e.tb, e.step)) for e in errors][0]
+    assert first == (code, place), errors
+    if place[0] >= 0:
+        assert errors[0].message.startswith(f"gpu {place[0]}")
+
+
+def test_the_programs_the_traps_are_made_from_are_right() -> None:
+    for program in (
+        pair([exchange(), LOCAL]),
+        pair([published(), copier(NOP, waiting(0, 0))]),
+        pair([exchange(), copier(*long_block(64))]),
+        reductions(16),
+        reductions(24),  # cut after 16: 16 and 8
+        crossing(1, 2, "Simple"),
+        crossing(2, 1, "Simple"),
+        crossing(8, 1, "LL"),
+        crossing(1, 8, "LL128"),
+        forwarding(),
+    ):
+        assert not found(program, "executor")
+    assert not found(ranged(0, 8), "fork")
+    assert not found(pair([exchange(), *many_blocks(63)]), "rccl")
+
+
+def test_places_in_a_file_carry_path_and_line() -> None:
+    text = to_xml(pair([exchange(), copier(step("cpy", 0, 1, 2))]))
+    [error, *_] = found(parse_xml(text, "dir/f.xml"), "executor")
+    assert error.message.startswith("dir/f.xml: gpu 0 tb 1 step 0 (line 8): ")
+    assert text.splitlines()[error.line - 1].strip().startswith('<step s="0" type="cpy"')
+
+
+def test_missing_and_repeated_gpus() -> None:
+    text = to_xml(pair([exchange(), LOCAL]))
+    for old, new in (('id="1" i_', 'id="0" i_'), ('id="1" i_', 'id="2" i_'), ("ngpus=\"2\"", "ngpus=\"4\"")):  # fmt: skip  # noqa: E501
+        nchunks = text.replace('nchunksperloop="2"', 'nchunksperloop="4"')
+        errors = found(parse_xml(nchunks.replace(old, new)), "executor")
+        assert [e.code for e in errors] == ["gpus"]
+
+
+@pytest.mark.parametrize(
+    ("removed", "dialect"),
+    [
+        (' minBytes="0"', "executor"),
+        (' maxBytes="0"', "rccl"),
+        (' outofplace="1"', "executor"),
+        (' name="t"', "fork"),
+    ],
+)
+def test_attributes_that_one_dialect_demands(removed: str, dialect: str) -> None:
+    text = to_xml(pair([exchange(), LOCAL]).replace(in_place=False))
+    assert removed in text
+    errors = found(parse_xml(text.replace(removed, "")), dialect)
+    wanted = {"missing-attribute"} | ({"size-range"} if dialect == "fork" else set())
+    assert {e.code for e in errors} == wanted
+
+
+def test_either_spelling_of_reduce_scatter_reads_and_one_is_known(handmade: ModuleType) -> None:
+    program = handmade.ring_reduce_scatter(2).replace(in_place=False)
+    for dialect, other in (("executor", "fork"), ("fork", "executor")):
+        read = parse_xml(to_xml(program, dialect))
+        assert not [e for e in found(read, dialect) if e.code == "dialect"]
+        assert [e for e in found(read, other) if e.code == "dialect"]
+
+
+def test_fork_compares_declared_chunks_with_the_loop(handmade: ModuleType) -> None:
+    program = handmade.ring_allgather(2).replace(in_place=False)
+    text = to_xml(program, "fork")
+    assert not found(parse_xml(text), "fork")
+    wrong = text.replace('o_chunks="2"', 'o_chunks="3"')
+    assert {e.code for e in found(parse_xml(wrong), "fork")} == {"buffer-size"}
+
+
+def test_more_than_1024_gpus_or_4096_elements_are_refused() -> None:
+    blocks = [exchange(), *(copier(*long_block(60), block=t + 1) for t in range(80))]
+    assert {e.code for e in found(pair(blocks), "executor")} == {"limit"}
+    gpus = [Gpu(r, 0, 0, 0, []) for r in range(1025)]
+    [error] = found(Program("t", "allreduce", "LL", 1, 1, gpus), "executor")
+    assert error.code == "limit" and "1024" in error.message
+
+
+def test_findings_of_one_kind_are_counted_not_listed() -> None:
+    steps = [step("cpy", 0, 7)] * 40
+    errors = found(pair([exchange(), copier(*steps)]), "executor")
+    assert len(errors) == 5 and errors[-1].message.endswith("(and 75 more)")
+
+
+def test_numbers_out_of_any_range_are_reported_not_followed() -> None:
+    huge = 2**31 - 1
+    for source, target, count in ((huge, 0, 1), (0, huge, 1), (0, 0, huge), (-huge, -huge, -huge)):
+        assert found(pair([exchange(), copier(step("cpy", source, target, count))]), "executor")
+    for tb, position in ((huge, 0), (0, huge), (-huge, -huge), (0, -huge)):
+        assert {e.code for e in found(waits(tb, position), "executor")} == {"dependency"}
+    assert found(pair([exchange(channel=huge), LOCAL]), "executor")
+    assert found(pair([ThreadBlock(huge, huge, -huge, -huge, [])]), "executor")
+    assert not found(pair([exchange(), LOCAL], scratch=huge), "executor")
