@@ -23,14 +23,11 @@ _ELEMENT_BYTES = 4  # float, as nccl-tests measures unless told otherwise
 _REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _COUNTED_PER_RANK = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
-_HEADER = (
-    "#                                                              out-of-place             "
-    "          in-place          ",
-    "#       size         count      type   redop    root     time   algbw   busbw #wrong"
-    "     time   algbw   busbw #wrong",
-    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)       "
-    "     (us)  (GB/s)  (GB/s)       ",
-)
+_HEADER = """\
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+""".splitlines()
 
 
 class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +154,7 @@ def columns_text(
     names = list(dict.fromkeys(name for more in cells for name in more))
     widths = {n: max(len(n), *(len(more.get(n, "")) for more in cells)) for n in names}
     head = "".join(f"  {_aligned(name, name, widths)}" for name in names).rstrip()
-    header = [_HEADER[0].rstrip(), _HEADER[1] + head, _HEADER[2].rstrip()]
+    header = [_HEADER[0], _HEADER[1] + head, _HEADER[2]]
     lines = [
         _line(row) + "".join(f"  {_aligned(n, more.get(n, ''), widths)}" for n in names).rstrip()
         for row, more in zip(rows, cells, strict=True)

@@ -1,1 +1,71 @@
-"""Room runtime."""
+"""Running and choosing: executors, the defaults, the lookup table, export and launch."""
+
+from tuccl.runtime.baseline import BASELINES, BaselineTiming, time_baseline
+from tuccl.runtime.entry import (
+    Candidate,
+    Entry,
+    KnobValues,
+    Statistics,
+    default_candidate,
+    reduction_class,
+)
+from tuccl.runtime.executor import Executor, Timing
+from tuccl.runtime.export import Export, export_table
+from tuccl.runtime.launch import run, run_environment, shell_block
+from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
+from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice, nccl_versions
+from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
+from tuccl.runtime.selection import Choice, Explanation, explain, select
+from tuccl.runtime.sim import SimExecutor
+from tuccl.runtime.table import (
+    ProgramFile,
+    StoredTable,
+    check_target,
+    load_table,
+    open_table,
+    placements,
+    program_candidate,
+    program_file,
+    save_table,
+)
+
+__all__ = [
+    "BASELINES",
+    "BaselineTiming",
+    "Candidate",
+    "Choice",
+    "Entry",
+    "Executor",
+    "Explanation",
+    "Export",
+    "KnobValues",
+    "LookupTable",
+    "NcclChoice",
+    "NcclGraph",
+    "ProgramFile",
+    "SimExecutor",
+    "Statistics",
+    "StoredTable",
+    "Timing",
+    "check_entries",
+    "check_target",
+    "default_candidate",
+    "explain",
+    "export_table",
+    "load_table",
+    "nccl_choice",
+    "nccl_graph",
+    "nccl_versions",
+    "open_table",
+    "placements",
+    "program_candidate",
+    "program_file",
+    "ranges_from_sizes",
+    "reduction_class",
+    "run",
+    "run_environment",
+    "save_table",
+    "select",
+    "shell_block",
+    "time_baseline",
+]

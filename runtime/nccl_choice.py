@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from tuccl.errors import InputError
 from tuccl.runtime.nccl_constants import (
@@ -38,8 +39,8 @@ class NcclChoice:
     algorithm of its own); ``threads`` are those that move data.
     """
 
-    algorithm: str
-    protocol: str
+    algorithm: Literal["Ring", "Tree", "SendRecv"]
+    protocol: Protocol
     channels: int
     threads: int
     predicted_us: float

@@ -18,6 +18,8 @@ __all__ = ["MSCCL_DEFAULT_KNOBS", "msccl_default"]
 
 # The paper's default configuration: Simple, one channel, 512 threads, 4 MiB buffers.
 MSCCL_DEFAULT_KNOBS = Knobs("Simple", 1, 512, 4 << 20)
+# The robust form is one program for every size, made for this one.
+_ROBUST_BYTES = 1 << 20
 
 
 def msccl_default(
@@ -44,7 +46,7 @@ def msccl_default(
             "the numbers must agree"
         )
     if form == "robust":
-        return allpairs(collective, full_mesh(t), 1)
+        return allpairs(collective, full_mesh(t), 1, _ROBUST_BYTES)
     if form == "faithful":
         return _faithful(collective, tuple(t.host_of(rank) for rank in range(t.ranks)))
     raise InputError(f"form {str(form)[:40]!r} of msccl-default: expected 'faithful' or 'robust'")

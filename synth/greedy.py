@@ -46,7 +46,9 @@ def greedy(
 
     Notes:
         A chunk enters each host once. The relay rule says whose chunks a sender may carry off its
-        host; a sum has no single owner, so for reductions it only says which ranks send at all.
+        host. Where all chunks are the root's, they count as those of the ranks of its host in
+        turn, so that all its NICs work. A sum has no single owner: for reductions the rule only
+        says which ranks send at all.
     """
     if collective.ranks != sketch.ranks:
         raise InputError(
@@ -80,16 +82,30 @@ class _Question(NamedTuple):
     nbytes: int
 
     @property
-    def run(self) -> int:
-        """Return how many neighbouring chunks start and end alike, the largest bundle."""
+    def bundles(self) -> list[int]:
+        """Return the sizes of bundles to try; the chunks of a bundle start and end alike."""
+        sizes = {1, self.chunks_per_rank}
         if self.collective.name in ("broadcast", "reduce"):
-            return self.collective.nchunks(self.chunks_per_rank)
-        return self.chunks_per_rank
+            sizes.add(self.collective.nchunks(self.chunks_per_rank))
+        return sorted(sizes)
 
-    @property
-    def bundles(self) -> tuple[int, ...]:
-        """Return the sizes of bundles to try."""
-        return (1, self.run) if self.run > 1 else (1,)
+    def place(self, rank: int) -> int:
+        """Return the rank of the root's host at the same place as `rank` on its own host."""
+        hosts, root = self.sketch.hosts, self.collective.root
+        at_root = self.sketch.ranks_of(hosts[root])
+        place = self.sketch.ranks_of(hosts[rank]).index(rank)
+        return at_root[place % len(at_root)]
+
+    def carried(self, bundle: int) -> dict[int, int]:
+        """Return the bundles, one bit each, that each sender may take off its host."""
+        nchunks = self.collective.nchunks(self.chunks_per_rank)
+        owners = [n * bundle // self.chunks_per_rank for n in range(nchunks // bundle)]
+        if self.collective.name == "broadcast":
+            owners = [self.place(owner) for owner in owners]
+        return {
+            sender: sum(1 << n for n, owner in enumerate(owners) if owner in ranks)
+            for sender, ranks in self.sketch.relays.items()
+        }
 
     def lanes(self, bundle: int, backwards: bool = False) -> Lanes:
         """Return the lanes for bundles of `bundle` chunks."""
@@ -125,7 +141,7 @@ def _spreading(question: _Question, bundle: int, backwards: bool = False) -> _Pl
     """Return the best of several spreadings of bundles; `backwards` on the reversed links."""
     sketch = question.sketch
     lanes, holders = question.lanes(bundle, backwards), question.holders(bundle)
-    carried = {} if backwards else sketch.relays
+    carried = {} if backwards else question.carried(bundle)
 
     def attempt(number: int) -> list[Send]:
         rng = Random(f"{sketch.digest} {backwards} {bundle} {number}")
@@ -206,11 +222,12 @@ def _parcels(question: _Question, bundle: int) -> dict[int, Parcel]:
     else:
         pairs = [(src, root) for src in range(ranks)]
     parts = question.chunks_per_rank // bundle
+    scatters = question.collective.name == "scatter"
     return {
-        index * parts + part: Parcel(*pair)
-        for index, pair in enumerate(pairs)
+        index * parts + part: Parcel(src, dst, question.place(dst) if scatters else src)
+        for index, (src, dst) in enumerate(pairs)
         for part in range(parts)
-        if pair[0] != pair[1]
+        if src != dst
     }
 
 

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
 
 from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
 from tuccl.synth.nccl_graph import Chain, chains
-from tuccl.synth.schedule import Schedule
+from tuccl.synth.schedule import Schedule, Transfer
 from tuccl.synth.trace import Trace
 from tuccl.topology import Topology
 
-__all__ = ["NCCL_ALGORITHMS", "nccl_alltoall", "nccl_program", "nccl_ring", "nccl_tree"]
+__all__ = [
+    "NCCL_ALGORITHMS",
+    "nccl_alltoall",
+    "nccl_program",
+    "nccl_ring",
+    "nccl_tree",
+    "pipeline_pieces",
+]
 
 NCCL_ALGORITHMS = ("ring", "tree", "p2p")
+
+# A ring allreduce takes 2 n - 1 steps, and the executor walks 64 in a block.
+_MOST_RANKS_EXECUTOR = 32
+_MOST_CHANNELS = 64
+_FEW_PIECES = 4
 
 
 def nccl_program(
@@ -25,9 +37,11 @@ def nccl_program(
     collective: Collective,
     algorithm: str,
     channels: int,
-    protocol: Literal["Simple", "LL", "LL128"] = "Simple",
+    protocol: str = "Simple",
+    *,
+    nbytes: int = 0,
 ) -> Program:
-    """Return NCCL's algorithm as a program of the dialect ``fork``, whose limits are the widest.
+    """Return NCCL's algorithm as a program, a peer for simulated and measured times.
 
     Args:
         t: The topology.
@@ -35,18 +49,48 @@ def nccl_program(
         algorithm: ``ring``, ``tree`` (allreduce only) or ``p2p`` (alltoall, gather, scatter).
         channels: Number of channels; NCCL's own number is `nccl_graph.nccl_channels`.
         protocol: The protocol the program is to run with.
+        nbytes: Size it is to run at, which sets how finely trees and lines are pipelined (see
+            `pipeline_pieces`); 0 for a few pieces at any size.
 
     Raises:
         Infeasible: NCCL has no such algorithm for the collective, or the program is too large.
         InputError: an unknown algorithm, or numbers that do not fit `t`.
     """
-    builders = {"ring": nccl_ring, "tree": nccl_tree, "p2p": nccl_alltoall}
-    if algorithm not in builders:
+    if algorithm not in NCCL_ALGORITHMS:
         known = ", ".join(NCCL_ALGORITHMS)
         raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {known}")
-    schedule = builders[algorithm](t, collective, channels)
+    pieces = pipeline_pieces(t, algorithm, channels, nbytes)
+    if algorithm == "p2p":
+        schedule = nccl_alltoall(t, collective, channels)
+    elif algorithm == "tree":
+        schedule = nccl_tree(t, collective, channels, pieces)
+    else:
+        schedule = nccl_ring(t, collective, channels, pieces)
+    # Long rings only fit the fork's 256 steps, which then claims out of place alone.
+    short = algorithm == "p2p" or collective.ranks <= _MOST_RANKS_EXECUTOR
+    dialect = "executor" if short else "fork"
     name = f"nccl-{algorithm}-{channels}"
-    return lower(schedule, protocol=protocol, dialect="fork", name=name)
+    return lower(schedule, protocol=protocol, dialect=dialect, name=name)
+
+
+def pipeline_pieces(t: Topology, algorithm: str, channels: int, nbytes: int) -> int:
+    """Return how many pieces NCCL pipelines a channel's data in, at most one a rank.
+
+    Notes:
+        NCCL's shrinking of the 512 KiB chunk of Simple, for a tree as deep as this one
+        (spec/cost-model.md 1.5, "chunk shrink for tree Simple"); lines do likewise here. At least
+        a few: fewer leave links idle and save next to nothing.
+    """
+    if nbytes == 0 or algorithm == "p2p":
+        return min(_FEW_PIECES, t.ranks)
+    per_channel = nbytes / channels
+    hosts = len(t.hosts)
+    depth = t.ranks // hosts - 1 + (hosts.bit_length() if algorithm == "tree" else 0)
+    chunk = 512 << 10
+    for most, least in ((8 * depth, 128 << 10), (4 * depth, 64 << 10), (depth, 32 << 10)):
+        while per_channel / chunk < most and chunk > least:
+            chunk //= 2
+    return min(t.ranks, max(_FEW_PIECES, round(per_channel / chunk)))
 
 
 def _check(t: Topology, collective: Collective, channels: int) -> None:
@@ -55,12 +99,14 @@ def _check(t: Topology, collective: Collective, channels: int) -> None:
             f"{collective.name} of {collective.ranks} ranks on a topology of {t.ranks}: "
             "the numbers must agree"
         )
-    if not 1 <= channels <= 64:
-        raise InputError(f"{channels} channels: expected 1 to 64")
+    if not 1 <= channels <= _MOST_CHANNELS:
+        raise InputError(f"{channels} channels: expected 1 to {_MOST_CHANNELS}")
 
 
-def nccl_ring(t: Topology, collective: Collective, channels: int) -> Schedule:
+def nccl_ring(t: Topology, collective: Collective, channels: int, pieces: int = 1) -> Schedule:
     """Return NCCL's ring: each channel sends its part of the data round its own order of ranks.
+
+    A broadcast or reduce pipelines each channel's data in `pieces`.
 
     Raises:
         Infeasible: NCCL runs the collective without rings (alltoall, gather, scatter).
@@ -73,8 +119,8 @@ def nccl_ring(t: Topology, collective: Collective, channels: int) -> Schedule:
     moves: dict[str, Iterator[_Move]] = {
         "allgather": _ring_allgather(orders),
         "reduce-scatter": _ring_reduce_scatter(orders),
-        "broadcast": _ring_line(orders, collective.root, reduce=False),
-        "reduce": _ring_line(orders, collective.root, reduce=True),
+        "broadcast": _ring_line(orders, collective.root, reduce=False, pieces=pieces),
+        "reduce": _ring_line(orders, collective.root, reduce=True, pieces=pieces),
     }
     trace = Trace(collective, channels, "nccl-ring")
     if collective.name == "allreduce":
@@ -84,7 +130,7 @@ def nccl_ring(t: Topology, collective: Collective, channels: int) -> Schedule:
         _play(trace, moves[collective.name])
     else:
         raise Infeasible(f"NCCL has no ring for {collective.name}; it groups sends: use 'p2p'")
-    return trace.schedule()
+    return _with_spread_copies(trace.schedule(), channels)
 
 
 # (reduce, chunk, src, dst, channel, count)
@@ -95,6 +141,19 @@ def _play(trace: Trace, moves: Iterator[_Move]) -> None:
     for reduce, chunk, src, dst, channel, count in moves:
         move = trace.reduce if reduce else trace.send
         move(chunk, src, dst, channel=channel, count=count)
+
+
+def _with_spread_copies(schedule: Schedule, channels: int) -> Schedule:
+    """Return `schedule` with each rank's own copies shared by the channels, as NCCL's blocks do."""
+    transfers: list[Transfer] = []
+    for transfer in schedule.transfers:
+        if not transfer.local:
+            transfers.append(transfer)
+            continue
+        for channel, (start, count) in enumerate(_parts(transfer.count, channels)):
+            ends = transfer.src_at.shifted(start), transfer.dst_at.shifted(start)
+            transfers.append(Transfer(transfer.src, transfer.dst, *ends, count, channel=channel))
+    return replace(schedule, transfers=tuple(transfers))
 
 
 def _ring_reduce_scatter(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
@@ -119,22 +178,27 @@ def _ring_allgather(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
                 yield False, owner * channels + channel, rank, target, channel, 1
 
 
-def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Iterator[_Move]:
+def _ring_line(
+    orders: list[tuple[int, ...]], root: int, *, reduce: bool, pieces: int
+) -> Iterator[_Move]:
     """Yield the hops round each ring that start, or for a reduction end, at the root."""
     ranks = len(orders[0])
-    for hop in range(ranks - 1):
+    parts = _parts(ranks, pieces)
+    for time in range(ranks - 1 + len(parts) - 1):
         for channel, order in enumerate(orders):
-            place = order.index(root) + hop + (1 if reduce else 0)
-            src, dst = order[place % ranks], order[(place + 1) % ranks]
-            yield reduce, channel * ranks, src, dst, channel, ranks
+            for number, (start, count) in enumerate(parts):
+                if not 0 <= time - number < ranks - 1:
+                    continue
+                place = order.index(root) + time - number + (1 if reduce else 0)
+                src, dst = order[place % ranks], order[(place + 1) % ranks]
+                yield reduce, channel * ranks + start, src, dst, channel, count
 
 
-def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
+def nccl_tree(t: Topology, collective: Collective, channels: int, pieces: int = 1) -> Schedule:
     """Return NCCL's double binary tree over hosts, a chain of GPUs inside each host.
 
     Even channels use one tree, odd channels its mirror image, in which the leaves of the first
-    are inside. Sums go up, results come down on channels of their own, as NCCL gives half of a
-    block's threads to each direction.
+    are inside. Each channel's data is pipelined in `pieces`.
 
     Raises:
         Infeasible: the collective is no allreduce.
@@ -153,9 +217,7 @@ def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
         _tree_hops(hosts, mirrored=channel % 2 == 1)
         for channel, hosts in enumerate(chains(t, channels))
     ]
-    ranks = collective.ranks
-    _play(trace, _up(hops, ranks))
-    _play(trace, _down(hops, ranks))
+    _play(trace, _tree_moves(hops, collective.ranks, pieces))
     return trace.schedule()
 
 
@@ -204,19 +266,29 @@ def double_tree_parents(count: int, *, mirrored: bool) -> dict[int, int]:
     return {turn[node]: turn[parent] for node, parent in parents.items()}
 
 
-def _by_stage(hops: list[list[_Hop]]) -> list[tuple[int, int, int, int]]:
-    """Return (stage, channel, child, parent) of all channels, by stage."""
-    return sorted((stage, n, *pair) for n, some in enumerate(hops) for stage, *pair in some)
+def _tree_moves(hops: list[list[_Hop]], ranks: int, pieces: int) -> Iterator[_Move]:
+    """Yield by time: sums go up the trees, results come down, piece after piece."""
+    parts = _parts(ranks, pieces)
+    last = max(stage for some in hops for stage, _, _ in some)
+    timed: list[tuple[int, _Move]] = []
+    for channel, some in enumerate(hops):
+        for stage, child, parent in some:
+            for number, (start, count) in enumerate(parts):
+                chunk = channel * ranks + start
+                up = (True, chunk, child, parent, channel, count)
+                down = (False, chunk, parent, child, channel, count)
+                timed += [(stage + number, up), (2 * last + 1 - stage + number, down)]
+    yield from (move for _, move in sorted(timed, key=lambda entry: entry[0]))
 
 
-def _up(hops: list[list[_Hop]], ranks: int) -> Iterator[_Move]:
-    for _, channel, child, parent in _by_stage(hops):
-        yield True, channel * ranks, child, parent, channel, ranks
+def _parts(chunks: int, pieces: int) -> list[tuple[int, int]]:
+    """Return (start, count) of `pieces` stretches of `chunks` chunks, as equal as can be.
 
-
-def _down(hops: list[list[_Hop]], ranks: int) -> Iterator[_Move]:
-    for _, channel, child, parent in reversed(_by_stage(hops)):
-        yield False, channel * ranks, parent, child, len(hops) + channel, ranks
+    >>> _parts(8, 3)
+    [(0, 2), (2, 3), (5, 3)]
+    """
+    edges = [chunks * n // pieces for n in range(pieces + 1)]
+    return [(start, end - start) for start, end in pairwise(edges) if end > start]
 
 
 def nccl_alltoall(t: Topology, collective: Collective, channels: int) -> Schedule:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice, pairwise, permutations
 from typing import NamedTuple
 
 from tuccl.sketches import bind
-from tuccl.topology import Path, Topology, all_paths
+from tuccl.topology import Topology, all_paths
 
 __all__ = ["Chain", "chains", "nccl_channels"]
 
@@ -16,6 +17,9 @@ _MOST_EXTENSIONS = 20_000
 # Rate in GB/s that NCCL gives a ring on NVLink: one link of 25 GB/s (spec/cost-model.md 1.5 and 2).
 _RING_GBS = 25.0
 _MOST_CHANNELS = 32
+# Orders compared for a ring, and times that each ring is laid anew around the others.
+_MOST_ORDERS = 400
+_ROUNDS = 3
 
 
 class Chain(NamedTuple):
@@ -65,18 +69,23 @@ def chains(t: Topology, channels: int) -> list[tuple[Chain, ...]]:
         GPU of that NIC and leaves it at another GPU of the same or the next NIC, the other way
         round on every second host, so that each hop between hosts keeps to its rail.
     """
-    used: dict[tuple[int, int], int] = defaultdict(int)
-    result = []
-    for channel in range(channels):
-        hosts = []
-        for number, host in enumerate(t.hosts):
-            entry, leave = _ends(t, host, channel)
-            if number % 2:
-                entry, leave = (leave if leave is not None else entry), entry
-            ranks = _chain(t, host, entry, leave, used)
-            hosts.append(Chain(ranks, ranks[-1] if number % 2 else ranks[0]))
-        result.append(tuple(hosts))
-    return result
+    columns = [_host_chains(t, number, channels) for number in range(len(t.hosts))]
+    return list(zip(*columns, strict=True))
+
+
+def _host_chains(t: Topology, number: int, channels: int) -> list[Chain]:
+    """Return the chain of each channel on one host, spread evenly over its links."""
+    turned = number % 2 == 1
+    wires = _HostWires(t, t.hosts[number])
+    ends = [_ends(t, t.hosts[number], channel) for channel in range(channels)]
+    orders: list[tuple[int, ...]] = [()] * channels
+    for _ in range(_ROUNDS if wires.direct else 1):
+        for channel, (entry, leave) in enumerate(ends):
+            wires.use(orders[channel], leave is None, -1)
+            start, end = (entry, leave) if not turned or leave is None else (leave, entry)
+            orders[channel] = wires.order(start, end)
+            wires.use(orders[channel], leave is None, 1)
+    return [Chain(order, order[-1] if turned else order[0]) for order in orders]
 
 
 def _nics(t: Topology, host: str) -> list[tuple[int, ...]]:
@@ -105,32 +114,46 @@ def _ends(t: Topology, host: str, channel: int) -> tuple[int, int | None]:
     return nic[0], other
 
 
-def _chain(
-    t: Topology, host: str, entry: int, leave: int | None, used: dict[tuple[int, int], int]
-) -> tuple[int, ...]:
-    """Return an order of the host's ranks over the widest links; counts what it uses."""
-    ranks = t.gpus_of(host)
-    paths = all_paths(t)
-    widths = {
-        (src, dst): _width(paths[src, dst], used[src, dst])
-        for src in ranks
-        for dst in ranks
-        if src != dst
-    }
-    order = ranks
-    for least in sorted(set(widths.values()), reverse=True):
-        found = next(_orders(ranks, entry, leave, widths, least), None)
-        if found is not None:
-            order = found
-            break
-    for pair in zip(order, order[1:] + (order[:1] if leave is None else ()), strict=False):
-        used[pair] += 1
-    return order
+class _HostWires:
+    """How wide the links between the GPUs of a host are, and how many rings use each."""
+
+    def __init__(self, t: Topology, host: str) -> None:
+        self.ranks = t.gpus_of(host)
+        self._used: dict[tuple[int, int], int] = defaultdict(int)
+        paths = all_paths(t)
+        self._rate: dict[tuple[int, int], float] = {}
+        # Pairs with a link of their own; a switch or bridge serves its rings all alike.
+        self.direct: set[tuple[int, int]] = set()
+        for pair in permutations(self.ranks, 2):
+            self._rate[pair] = paths[pair].bandwidth
+            if len(paths[pair].hops) == 1:
+                self.direct.add(pair)
+
+    def use(self, order: tuple[int, ...], closed: bool, rings: int) -> None:
+        """Count a ring along `order` in, or with -1 out again."""
+        for pair in _pairs(order, closed):
+            self._used[pair] += rings
+
+    def order(self, entry: int, leave: int | None) -> tuple[int, ...]:
+        """Return an order over the widest, and among those the least used, links."""
+        widths = {
+            pair: rate / (1 + self._used[pair]) if pair in self.direct else rate
+            for pair, rate in self._rate.items()
+        }
+        for least in sorted(set(widths.values()), reverse=True):
+            orders = _orders(self.ranks, entry, leave, widths, least)
+            found = list(islice(orders, _MOST_ORDERS if self.direct else 1))
+            if found:
+                return min(found, key=lambda order: self._load(order, leave is None))
+        return (entry, *(rank for rank in self.ranks if rank != entry))
+
+    def _load(self, order: tuple[int, ...], closed: bool) -> float:
+        pairs = _pairs(order, closed)
+        return sum(self._used[pair] / self._rate[pair] for pair in pairs if pair in self.direct)
 
 
-def _width(path: Path, used: int) -> float:
-    """Return the GB/s that a direct link has left for one more ring; a switch serves all alike."""
-    return path.bandwidth / (1 + used) if len(path.hops) == 1 else path.bandwidth
+def _pairs(order: tuple[int, ...], closed: bool) -> Iterator[tuple[int, int]]:
+    return pairwise(order + order[:1] if closed else order)
 
 
 def _orders(
@@ -141,7 +164,7 @@ def _orders(
     least: float,
 ) -> Iterator[tuple[int, ...]]:
     """Yield orders from `entry` to `leave`, or closed, over links of at least the width."""
-    waiting = [(entry,)]
+    waiting: list[tuple[int, ...]] = [(entry,)]
     for _ in range(_MOST_EXTENSIONS):
         if not waiting:
             return

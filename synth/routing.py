@@ -18,10 +18,14 @@ _TRIES = 32
 
 
 class Parcel(NamedTuple):
-    """A chunk of rank `origin` that rank `target` is to get."""
+    """A chunk of rank `origin` that rank `target` is to get.
+
+    Off its host it goes by the senders that may carry chunks of rank `place`.
+    """
 
     origin: int
     target: int
+    place: int
 
 
 class Step(NamedTuple):
@@ -92,14 +96,11 @@ class _Routing:
             for number in crowded:
                 old = ways[number]
                 self._load(old, -1.0)
-                ways[number] = self._shortest(*self._parcels[number])
-                self._load(ways[number], 1.0)
                 # A move that only shifts the crowd is none.
-                if self._loaded(ways[number]) < worst * (1 - 1e-9):
+                ways[number] = self._shortest(self._parcels[number], worst * (1 - 1e-9)) or old
+                self._load(ways[number], 1.0)
+                if ways[number] is not old:
                     break
-                self._load(ways[number], -1.0)
-                self._load(old, 1.0)
-                ways[number] = old
                 tries -= 1
                 if not tries:
                     return
@@ -112,46 +113,51 @@ class _Routing:
         shared = (self._shared_load[r] for number in way for r in lanes[number].shared)
         return max(*(self._lane_load[number] for number in way), *shared, 0.0)
 
-    def _cost(self, number: int) -> float:
-        """Return the us that a chunk takes over the lane behind all that is laid on it so far."""
-        lane = self._lanes.lanes[number]
+    def _busy(self, lane: Lane, number: int) -> float:
+        """Return the us for which what is laid so far keeps the lane and what it shares busy."""
         shared = (self._shared_load[resource] for resource in lane.shared)
-        return lane.travel + max(self._lane_load[number], *shared, 0.0)
+        return max(self._lane_load[number], *shared, 0.0)
 
-    def _allowed(self, lane: Lane, origin: int) -> bool:
-        return not lane.inter or not self._carried or origin in self._carried.get(lane.src, ())
+    def _allowed(self, lane: Lane, place: int) -> bool:
+        return not lane.inter or not self._carried or place in self._carried.get(lane.src, ())
 
     def _way(self, parcel: Parcel) -> list[int]:
-        origin, target = parcel
-        direct = self._direct.get((origin, target))
+        direct = self._direct.get((parcel.origin, parcel.target))
         if direct is not None:
             lane = self._lanes.lanes[direct]
             # Any other way has a first and a last lane, and one between hosts where they differ.
-            others = self._least_out[origin] + self._least_in[target]
+            others = self._least_out[parcel.origin] + self._least_in[parcel.target]
             if lane.inter:
                 others = max(others, self._least_inter + self._least)
-            if lane.travel <= others and self._allowed(lane, origin):
+            if lane.travel <= others and self._allowed(lane, parcel.place):
                 return [direct]
-        return self._shortest(origin, target)
+        way = self._shortest(parcel, math.inf)
+        if way is None:
+            raise Infeasible(self._reason(parcel))
+        return way
 
-    def _shortest(self, origin: int, target: int) -> list[int]:
+    def _shortest(self, parcel: Parcel, limit: float) -> list[int] | None:
+        """Return the quickest way behind the loads so far that loads nothing up to `limit` us."""
         cost = [math.inf] * self._lanes.ranks
         by = [-1] * self._lanes.ranks
-        cost[origin] = 0.0
-        waiting = [(0.0, origin)]
+        cost[parcel.origin] = 0.0
+        waiting = [(0.0, parcel.origin)]
         while waiting:
             spent, rank = heapq.heappop(waiting)
-            if rank == target:
-                return self._back(by, origin, target)
+            if rank == parcel.target:
+                return self._back(by, parcel.origin, rank)
             if spent > cost[rank]:
                 continue
             for number in self._lanes.out_of[rank]:
                 lane = self._lanes.lanes[number]
-                total = spent + self._cost(number)
-                if total < cost[lane.dst] and self._allowed(lane, origin):
+                busy = self._busy(lane, number)
+                total = spent + lane.travel + busy
+                if busy + lane.flow >= limit or total >= cost[lane.dst]:
+                    continue
+                if self._allowed(lane, parcel.place):
                     cost[lane.dst], by[lane.dst] = total, number
                     heapq.heappush(waiting, (total, lane.dst))
-        raise Infeasible(self._reason(origin, target))
+        return None
 
     def _back(self, by: list[int], origin: int, target: int) -> list[int]:
         way: list[int] = []
@@ -160,15 +166,13 @@ class _Routing:
             target = self._lanes.lanes[by[target]].src
         return way[::-1]
 
-    def _reason(self, origin: int, target: int) -> str:
-        what = f"the chunk of rank {origin} cannot reach rank {target}"
+    def _reason(self, parcel: Parcel) -> str:
+        what = f"the chunk of rank {parcel.origin} cannot reach rank {parcel.target}"
         hosts = self._lanes.hosts
-        if self._carried and hosts[origin] != hosts[target]:
-            senders = [rank for rank, ranks in sorted(self._carried.items()) if origin in ranks]
-            who = f"only rank {senders[0]}" if len(senders) == 1 else f"only ranks {senders[:8]}"
-            return (
-                f"{what}: relay rule: {who if senders else 'no sender'} may carry it off its host"
-            )
+        if self._carried and hosts[parcel.origin] != hosts[parcel.target]:
+            senders = [r for r, ranks in sorted(self._carried.items()) if parcel.place in ranks]
+            who = f"only ranks {senders[:8]}" if senders else "no sender"
+            return f"{what}: relay rule: {who} may carry it off its host"
         return f"{what}: no links of the sketch lead there; add one"
 
 

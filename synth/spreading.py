@@ -7,7 +7,7 @@ Whenever a lane is free, it takes the chunk its receiver lacks that is rarest wh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from tuccl.errors import Infeasible
@@ -19,7 +19,7 @@ __all__ = ["spread"]
 def spread(
     lanes: Lanes,
     holders: Sequence[int],
-    carried: dict[int, tuple[int, ...]],
+    carried: Mapping[int, int],
     rng: Random,
     patient: bool,
 ) -> list[Send]:
@@ -28,7 +28,8 @@ def spread(
     Args:
         lanes: What may be used.
         holders: The rank that has each chunk at the start.
-        carried: For a sender, the ranks whose chunks it may take out of its host; empty: no rule.
+        carried: For a sender, the chunks that it may take off its host, one bit each; empty where
+            there is no rule.
         rng: Breaks ties.
         patient: Whether a slow lane leaves a chunk to a faster one that will deliver it sooner.
 
@@ -45,7 +46,7 @@ class _Spreading:
         self,
         lanes: Lanes,
         holders: Sequence[int],
-        carried: dict[int, tuple[int, ...]],
+        carried: Mapping[int, int],
         rng: Random,
         patient: bool,
     ) -> None:
@@ -86,12 +87,7 @@ class _Spreading:
         """Return the chunks that `rank` may send to another host."""
         if not any(self._lanes.lanes[number].inter for number in self._lanes.out_of[rank]):
             return 0
-        if not self._carried:
-            return self._everything
-        mask = 0
-        for origin in self._carried.get(rank, ()):
-            mask |= self._origin[origin]
-        return mask
+        return self._carried.get(rank, 0) if self._carried else self._everything
 
     def run(self) -> list[Send]:
         order = list(range(len(self._lanes.lanes)))
@@ -216,12 +212,12 @@ class _Spreading:
         what = f"chunk {chunk} of rank {origin} cannot reach rank {rank}"
         if self._crossed[host] >> chunk & 1:
             return f"{what}: no links of the sketch lead there inside host {host}; add one"
-        if self._carried and not any(origin in ranks for ranks in self._carried.values()):
+        senders = sorted(r for r, chunks in self._carried.items() if chunks >> chunk & 1)[:8]
+        if self._carried and not senders:
             return f"{what}: relay rule: no sender may carry chunks of rank {origin} off its host"
         into = (lane for lane in self._lanes.lanes if lane.inter)
         if all(self._lanes.hosts[lane.dst] != host for lane in into):
             return f"{what}: no link of the sketch leads into host {host}; add one"
         if self._carried:
-            senders = sorted(r for r, ranks in self._carried.items() if origin in ranks)[:8]
             return f"{what}: relay rule: only ranks {senders} may carry it, and no link leads on"
         return f"{what}: links of the sketch lead from rank {origin} to no sender to host {host}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuccl.synth.collective import Collective
 from tuccl.synth.schedule import Address, Schedule, Transfer
@@ -58,7 +58,14 @@ class Trace:
         Raises:
             ValueError: `src` has no such chunk.
         """
-        chunks = range(chunk, chunk + count)
+        self.send_each(range(chunk, chunk + count), src, dst, channel)
+
+    def send_each(self, chunks: Sequence[int], src: int, dst: int, channel: int = 0) -> None:
+        """Move the values of `chunks`, in that order, as `send` does.
+
+        Raises:
+            ValueError: `src` has no such chunk.
+        """
         targets = self._targets(dst, [self.home(c, dst) for c in chunks])
         self._emit(chunks, src, dst, targets, channel)
         self._at.update({(c, dst): at for c, at in zip(chunks, targets, strict=True)})
@@ -168,7 +175,7 @@ class Trace:
 
     def _emit(
         self,
-        chunks: range,
+        chunks: Sequence[int],
         src: int,
         dst: int,
         targets: list[Address],

@@ -25,6 +25,10 @@ from tuccl._native import Gpu, Program, Step, ThreadBlock
 
 _T = TypeVar("_T")
 
+_FIELDS = (
+    *("op", "src_buffer", "src_offset", "dst_buffer", "dst_offset", "count"),
+    *("dep_tb", "dep_step", "has_dep", "number"),
+)
 _RECEIVES = {"r", "rcs", "rrs", "rrc", "rrcs"}
 _SENDS = {"s", "rcs", "rrs", "rrcs"}
 _WRITES = {"r", "rcs", "rrc", "rrcs", "cpy", "re"}
@@ -60,9 +64,7 @@ class Draft:
     def change(self, at: tuple[int, int, int], **fields: object) -> None:
         """Replace fields of one step."""
         old = self.steps[at[:2]][at[2]]
-        names = ("op", "src_buffer", "src_offset", "dst_buffer", "dst_offset", "count")
-        names += ("dep_tb", "dep_step", "has_dep", "number")
-        values: dict[str, Any] = {name: getattr(old, name) for name in names} | fields
+        values: dict[str, Any] = {name: getattr(old, name) for name in _FIELDS} | fields
         self.steps[at[:2]][at[2]] = Step(**values)
 
     def build(self) -> Program:
@@ -209,9 +211,9 @@ def _sole_writers(draft: Draft) -> Iterator[tuple[int, int, int]]:
         for at, places in writes.items():
             step = draft.steps[at[:2]][at[2]]
             first = {p for kind, p in places if kind == "user"}
-            if step.op in {"r", "rcs"} and step.dst_buffer == "o" and not first & own:
-                if all(times[place] == 1 for place in places):
-                    yield at
+            alone = all(times[place] == 1 for place in places)
+            if alone and step.op in {"r", "rcs"} and step.dst_buffer == "o" and not first & own:
+                yield at
 
 
 def _locations(p: Program, rank: int, step: Step) -> Iterator[tuple[str, int]]:
@@ -239,7 +241,8 @@ def _sources_of_sums(draft: Draft) -> Iterator[tuple[int, int, int]]:
             for s, (_, receiver) in zip(sends, far, strict=True):
                 step = draft.steps[gpu.id, tb.id][s]
                 written = any(
-                    x.op in _WRITES and (x.dst_buffer == "i" or (p.in_place and x.dst_buffer == "o"))
+                    x.op in _WRITES
+                    and (x.dst_buffer == "i" or (p.in_place and x.dst_buffer == "o"))
                     for block in gpu.threadblocks
                     for x in draft.steps[gpu.id, block.id]
                 )

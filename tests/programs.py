@@ -124,9 +124,7 @@ def direct_alltoall(ranks: int) -> Program:
 
     def blocks(rank: int) -> list[ThreadBlock]:
         peers = [p for p in range(ranks) if p != rank]
-        out = [
-            ThreadBlock(t, p, p, 0, [send("i", p), recv("o", p)]) for t, p in enumerate(peers)
-        ]
+        out = [ThreadBlock(t, p, p, 0, [send("i", p), recv("o", p)]) for t, p in enumerate(peers)]
         return [*out, ThreadBlock(ranks - 1, -1, -1, 0, [copy(rank, rank)])]
 
     return program("alltoall", ranks, ranks, blocks, in_place=False)
@@ -186,6 +184,29 @@ def direct_scatter(ranks: int, root: int = 0) -> Program:
         return [*out, ThreadBlock(ranks - 1, -1, -1, 0, [copy(root, 0)])]
 
     return program("scatter", ranks, ranks, blocks, root=root)
+
+
+def echo(shift: int, fused: bool) -> Program:
+    """Return an allgather of two ranks beside which rank 1 echoes two scratch chunks of rank 0.
+
+    The echo lands `shift` chunks further, in another thread block than the one that sent: only the
+    trip through rank 1 orders the two. Fused, rank 1 forwards chunk by chunk, so with shift 1 the
+    first chunk comes back onto the second while that may still have to be sent.
+    """
+
+    def exchange(rank: int) -> ThreadBlock:
+        steps = [send("i", 0), recv("o", 1 - rank), copy(0, rank)]
+        return ThreadBlock(1, 1 - rank, 1 - rank, 1, steps)
+
+    fill = [Step("cpy", "i", 0, "s", 0, 1), Step("cpy", "i", 0, "s", 1, 1)]
+    there = ThreadBlock(0, 1, -1, 0, [*fill, send("s", 0, 2)])
+    back = ThreadBlock(2, -1, 1, 0, [recv("s", shift, 2)])
+    steps = [Step("rcs", "i", -1, "s", 0, 2)] if fused else [recv("s", 0, 2), send("s", 0, 2)]
+    blocks = {
+        0: [there, exchange(0), back],
+        1: [ThreadBlock(0, 0, 0, 0, steps), exchange(1)],
+    }
+    return program("allgather", 2, 2, blocks.__getitem__, channels=2, scratch=4)
 
 
 def everything(ranks: int) -> list[Program]:

@@ -80,9 +80,7 @@ class MracoSearch(Search):
                     if point in self.record.ranked():
                         tpe.learn(point, self.record.us(point))
 
-    def _climb(
-        self, bracket: Bracket, tpe: Tpe, rng: random.Random
-    ) -> Iterator[tuple[Point, int]]:
+    def _climb(self, bracket: Bracket, tpe: Tpe, rng: random.Random) -> Iterator[tuple[Point, int]]:
         if bracket.s == 0 and not self._literal and (elite := self._elite()) is not None:
             yield elite, self.full_effort
             tpe.learn(elite, self.record.us(elite))

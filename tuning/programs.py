@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -14,22 +14,25 @@ from tuccl._native import Program, to_xml, verify
 from tuccl.errors import Infeasible
 from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.sketches import Sketch
-from tuccl.synth import METHODS, Collective, Schedule, limits_of, lower, msccl_default, synthesize
+from tuccl.synth import METHODS, Collective, Schedule, lower, msccl_default, synthesize
+from tuccl.synth.lower_limits import limits_of
 from tuccl.topology import Path, Topology, path
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import CHUNKINGS, Channels, Plan
 
-__all__ = ["DEFAULT_METHODS", "Programs", "VerifiedProgram", "ll128_is_safe"]
+__all__ = ["DEFAULT_METHODS", "Plans", "Programs", "VerifiedProgram", "ll128_is_safe"]
 
 # Methods that are no methods: the two forms of msccl-default, on the full mesh alone.
+_ROBUST = "msccl-default-robust"
 DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
-    "msccl-default-robust": "robust",
+    _ROBUST: "robust",
     "msccl-default": "faithful",
 }
 # Methods whose schedule depends on the size; sizes of one class share it.
 _BY_SIZE = frozenset({"greedy"})
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,22 @@ class VerifiedProgram:
     program: Program
     max_safe_bytes: int
     checksum: str
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Plans with their legal channels; ``default`` has the schedule of robust msccl-default."""
+
+    channels: Mapping[Plan, Channels]
+    default: Plan | None
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """A schedule and the number that equal ones share."""
+
+    schedule: Schedule
+    number: int
 
 
 class Programs:
@@ -56,39 +75,42 @@ class Programs:
         self.topology = topology
         self.collective = collective
         self.dialect = dialect
-        self._schedules: dict[tuple[object, ...], Schedule | Infeasible] = {}
-        self._lowered: dict[tuple[object, ...], Program | Infeasible] = {}
-        self._verified: dict[tuple[object, ...], VerifiedProgram | Infeasible] = {}
+        self._schedules: dict[tuple[object, ...], _Numbered | Infeasible] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._lowered: dict[tuple[int, int], Program | Infeasible] = {}
+        self._verified: dict[tuple[int, str, int], VerifiedProgram | Infeasible] = {}
 
-    def plans(self, sketches: Iterable[Sketch], nbytes: int) -> dict[Plan, Channels]:
+    def plans(self, sketches: Sequence[Sketch], nbytes: int) -> Plans:
         """Return every plan that can be made, with the channels legal for ``nbytes`` bytes.
 
         Of plans with equal schedules only the first stays. Channels are legal that the
         dialect's limits leave room for and whose chunks divide the array's elements; LL128 is
-        legal where it is safe on every link that the plan uses.
+        legal where it is safe on every link that the plan uses. ``sketches`` are ranked, the
+        full mesh last.
         """
-        found: dict[Plan, Channels] = {}
-        seen: set[tuple[object, ...]] = set()
-        for sketch, method, chunks in self._combinations(list(sketches)):
-            plan = Plan(sketch.name, method, chunks)
+        channels: dict[Plan, Channels] = {}
+        plan_of: dict[int, Plan] = {}
+        default: Plan | None = None
+        for sketch, plan in self._combinations(sketches):
             try:
-                schedule = self.schedule(sketch, plan, nbytes)
-                if (content := _content(schedule)) in seen:
-                    continue
-                seen.add(content)
-                base = self._lower(schedule, 1)
+                made = self._schedule(sketch, plan, nbytes)
+                base = self._lower(made, 1)
             except Infeasible:
                 continue
-            found[plan] = self._channels(schedule, base, nbytes)
-        return found
+            if plan_of.setdefault(made.number, plan) == plan:
+                channels[plan] = self._channels(made.schedule, base, nbytes)
+            if plan.method == _ROBUST:
+                default = plan_of[made.number]
+        return Plans(channels, default)
 
-    def _combinations(self, sketches: list[Sketch]) -> Iterator[tuple[Sketch, str, int]]:
-        """Every sketch with every method for the collective; the defaults on the last, the mesh."""
+    def _combinations(self, sketches: Sequence[Sketch]) -> Iterator[tuple[Sketch, Plan]]:
+        """Every sketch with every method for the collective, then the defaults on the mesh."""
         name = self.collective.name
         methods = [m.name for m in METHODS.values() if name in m.collectives]
+        for sketch, method, chunks in product(sketches, methods, CHUNKINGS):
+            yield sketch, Plan(sketch.name, method, chunks)
         for method in DEFAULT_METHODS:
-            yield sketches[-1], method, 1
-        yield from product(sketches, methods, CHUNKINGS)
+            yield sketches[-1], Plan(sketches[-1].name, method, 1)
 
     def _channels(self, schedule: Schedule, base: Program, nbytes: int) -> Channels:
         counts = tuple(c for c in CHANNELS if self._fits(base, c, nbytes))
@@ -105,32 +127,33 @@ class Programs:
             and nbytes % (base.nchunks * channels * _ELEMENT_BYTES) == 0
         )
 
-    def schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> Schedule:
-        """Return the schedule of ``plan`` on ``sketch``.
-
-        Raises:
-            Infeasible: the method has none there; remembered.
-        """
+    def _schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> _Numbered:
+        """The schedule of ``plan`` on ``sketch``; raises Infeasible where there is none."""
         size = _size_class(nbytes) if plan.method in _BY_SIZE else 0
         key = (_sketch_key(sketch), plan.method, plan.chunks_per_rank, size)
         if key not in self._schedules:
             self._schedules[key] = self._made(sketch, plan, size or nbytes)
         return _or_raise(self._schedules[key])
 
-    def _made(self, sketch: Sketch, plan: Plan, nbytes: int) -> Schedule | Infeasible:
+    def _made(self, sketch: Sketch, plan: Plan, nbytes: int) -> _Numbered | Infeasible:
         try:
             if plan.method in DEFAULT_METHODS:
                 form = DEFAULT_METHODS[plan.method]
-                return msccl_default(self.topology, self.collective, form)
-            return synthesize(self.collective, sketch, plan.method, plan.chunks_per_rank, nbytes)
+                schedule = msccl_default(self.topology, self.collective, form)
+            else:
+                schedule = synthesize(
+                    self.collective, sketch, plan.method, plan.chunks_per_rank, nbytes
+                )
         except Infeasible as error:
             return error
+        content = (schedule.nchunks, schedule.transfers, schedule.scratch)
+        return _Numbered(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
-    def _lower(self, schedule: Schedule, channels: int) -> Program:
-        key = (_content(schedule), channels)
+    def _lower(self, made: _Numbered, channels: int) -> Program:
+        key = (made.number, channels)
         if key not in self._lowered:
             try:
-                self._lowered[key] = lower(schedule, instances=channels, dialect=self.dialect)
+                self._lowered[key] = lower(made.schedule, instances=channels, dialect=self.dialect)
             except Infeasible as error:
                 self._lowered[key] = error
         return _or_raise(self._lowered[key])
@@ -143,11 +166,11 @@ class Programs:
         Raises:
             Infeasible: it cannot be made, or is not right; remembered.
         """
-        schedule = self.schedule(sketch, plan, nbytes)
-        key = (_content(schedule), protocol, channels)
+        made = self._schedule(sketch, plan, nbytes)
+        key = (made.number, protocol, channels)
         if key not in self._verified:
             try:
-                bare = self._lower(schedule, channels).replace(protocol=protocol)
+                bare = self._lower(made, channels).replace(protocol=protocol)
                 self._verified[key] = self._proven(bare)
             except Infeasible as error:
                 self._verified[key] = error
@@ -192,11 +215,7 @@ def _sketch_key(sketch: Sketch) -> bytes:
     return hashlib.sha256(msgspec.json.encode(plain)).digest()
 
 
-def _content(schedule: Schedule) -> tuple[object, ...]:
-    return (schedule.collective, schedule.nchunks, schedule.transfers, schedule.scratch)
-
-
-def _or_raise[T](value: T | Infeasible) -> T:
+def _or_raise(value: _T | Infeasible) -> _T:
     if isinstance(value, Infeasible):
         raise value
     return value

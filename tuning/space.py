@@ -9,7 +9,14 @@ from itertools import accumulate
 
 from tuccl._native import Knobs
 from tuccl.errors import Infeasible
-from tuccl.tuning.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS, legal_buffers, legal_threads
+from tuccl.tuning.knob_grid import (
+    BUFFERS,
+    CHANNELS,
+    PROTOCOLS,
+    THREADS,
+    legal_buffers,
+    legal_threads,
+)
 
 __all__ = ["CHUNKINGS", "Channels", "Dimension", "Plan", "Point", "Space"]
 

@@ -70,9 +70,7 @@ class Study:
             return answers.popleft()[1]
         return None
 
-    def store(
-        self, point: Point, program: str, repeats: int, samples_us: Sequence[float]
-    ) -> None:
+    def store(self, point: Point, program: str, repeats: int, samples_us: Sequence[float]) -> None:
         """Write the samples of ``repeats`` of ``point``; none: it cannot run."""
         from optuna.trial import TrialState, create_trial
 
@@ -120,11 +118,12 @@ class Studies:
         self._resume = resume
         self._folder = study_folder(out)
         self._own = url is None
+        self._url = url or ""
         if self._own:
             self._start_folder()
             self._storage = _journal(self._folder / _JOURNAL)
         else:
-            self._storage = _remote(str(url))
+            self._storage = _remote(self._url)
 
     def _start_folder(self) -> None:
         if self._folder.exists() and not self._resume:
@@ -149,10 +148,13 @@ class Studies:
         digest = hashlib.sha256(repr((identity, axes)).encode()).hexdigest()[:12]
         name = "-".join(str(part) for part in (*identity[:3], digest))
         with _quiet():
-            study = optuna.create_study(
-                storage=self._storage, study_name=name, load_if_exists=True
-            )
+            study = optuna.create_study(storage=self._storage, study_name=name, load_if_exists=True)
         return Study(study, space, run, replay=self._resume)
+
+    @property
+    def where(self) -> str:
+        """The folder or, without what may be a password, the URL of the storage."""
+        return str(self._folder) if self._own else _scheme(self._url)
 
     def finish(self) -> None:
         """Note that the tune came to its end, so that the next one may start anew."""
@@ -193,15 +195,17 @@ def _mend(path: Path) -> None:
 
 
 def _remote(url: str) -> BaseStorage:
+    from optuna.exceptions import OptunaError
     from optuna.storages import get_storage
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         with _quiet():
             return get_storage(url)
     except ImportError as error:
         raise Unavailable(f"storage {_scheme(url)}: {error}") from None
-    except Exception as error:  # whatever a database driver raises
-        first = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    except (OptunaError, SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
+        first = str(error).partition("\n")[0][:120]
         raise InputError(f"storage {_scheme(url)}: cannot be opened ({first})") from None
 
 
@@ -209,5 +213,3 @@ def _scheme(url: str) -> str:
     """The URL without what may be a password."""
     head, separator, _ = url.partition("://")
     return f"{head}{separator}..." if separator else url[:40]
-
-

@@ -67,7 +67,8 @@ std::vector<Bytes> read_corpus(const std::vector<std::string>& folders) {
 std::pair<std::size_t, std::size_t> piece(const Bytes& text, Random& random) {
   const std::size_t at = random() % (text.size() + 1);
   const std::size_t most = text.size() - at;
-  const std::size_t length = random() % (random() % 8 == 0 ? most + 1 : std::min<std::size_t>(most, 8) + 1);
+  const std::size_t length =
+      random() % (random() % 8 == 0 ? most + 1 : std::min<std::size_t>(most, 8) + 1);
   return {at, length};
 }
 
@@ -94,9 +95,11 @@ void change_line(Bytes& text, Random& random) {
 
 Bytes mutate(const std::vector<Bytes>& seeds, Random& random) {
   Bytes text = seeds[random() % seeds.size()];
+  // Half of them stay well formed, and so reach the verifier.
+  const bool well_formed = random() % 2 == 0;
   for (std::uint64_t rounds = 1 + random() % 3; rounds > 0; --rounds) {
     const auto [at, length] = piece(text, random);
-    switch (random() % 6) {
+    switch (well_formed ? 4 + random() % 4 : random() % 6) {
       case 0:
         text.erase(at, length);
         break;

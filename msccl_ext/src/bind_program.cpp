@@ -70,8 +70,8 @@ void bind_steps(nb::module_& m) {
           "__init__",
           [](Gpu* self, int id, int input_chunks, int output_chunks, int scratch_chunks,
              std::vector<ThreadBlock> threadblocks) {
-            new (self) Gpu{id, input_chunks, output_chunks, scratch_chunks,
-                           std::move(threadblocks), 0};
+            new (self)
+                Gpu{id, input_chunks, output_chunks, scratch_chunks, std::move(threadblocks), 0};
           },
           "id"_a, "input_chunks"_a, "output_chunks"_a, "scratch_chunks"_a, "threadblocks"_a)
       .def_ro("id", &Gpu::id)
@@ -82,7 +82,6 @@ void bind_steps(nb::module_& m) {
       .def(nb::self == nb::self);
 }
 
-
 void bind_programs(nb::module_& m) {
   nb::class_<Program>(m, "Program", "An MSCCL program: what the XML says, and nothing else.")
       .def(
@@ -92,9 +91,19 @@ void bind_programs(nb::module_& m) {
              bool in_place, bool out_of_place, std::optional<std::int64_t> min_bytes,
              std::optional<std::int64_t> max_bytes, int nthreads) {
             const int ngpus = static_cast<int>(gpus.size());
-            new (self) Program{std::move(name), collective_from(collective),
-                               protocol_from(protocol), ngpus, nchannels, nchunks, in_place,
-                               out_of_place, min_bytes, max_bytes, nthreads, std::move(gpus), "",
+            new (self) Program{std::move(name),
+                               collective_from(collective),
+                               protocol_from(protocol),
+                               ngpus,
+                               nchannels,
+                               nchunks,
+                               in_place,
+                               out_of_place,
+                               min_bytes,
+                               max_bytes,
+                               nthreads,
+                               std::move(gpus),
+                               "",
                                std::nullopt};
           },
           "name"_a, "collective"_a, "protocol"_a, "nchannels"_a, "nchunks"_a, "gpus"_a,
@@ -133,29 +142,29 @@ void bind_programs(nb::module_& m) {
           "name"_a = nb::none(), "protocol"_a = nb::none(), "in_place"_a = nb::none(),
           "out_of_place"_a = nb::none(), "min_bytes"_a = nb::none(), "max_bytes"_a = nb::none(),
           "nthreads"_a = nb::none(), "The same program with the given fields changed.")
-      .def_prop_ro("threadblocks",
-                   [](const Program& p) {
-                     std::size_t most = 0;
-                     for (const Gpu& g : p.gpus) most = std::max(most, g.threadblocks.size());
-                     return most;
-                   },
-                   "Most thread blocks of any GPU.")
-      .def_prop_ro("max_steps",
-                   [](const Program& p) {
-                     std::size_t most = 0;
-                     for (const Gpu& g : p.gpus)
-                       for (const ThreadBlock& tb : g.threadblocks)
-                         most = std::max(most, tb.steps.size());
-                     return most;
-                   },
-                   "Most steps of any thread block.")
+      .def_prop_ro(
+          "threadblocks",
+          [](const Program& p) {
+            std::size_t most = 0;
+            for (const Gpu& g : p.gpus) most = std::max(most, g.threadblocks.size());
+            return most;
+          },
+          "Most thread blocks of any GPU.")
+      .def_prop_ro(
+          "max_steps",
+          [](const Program& p) {
+            std::size_t most = 0;
+            for (const Gpu& g : p.gpus)
+              for (const ThreadBlock& tb : g.threadblocks) most = std::max(most, tb.steps.size());
+            return most;
+          },
+          "Most steps of any thread block.")
       .def(nb::self == nb::self);
 
   m.def(
       "chunk_counts",
       [](std::string_view collective, int nchunks, int ngpus, int rank, int root) {
-        const ChunkCounts c =
-            chunk_counts(collective_from(collective), nchunks, ngpus, rank, root);
+        const ChunkCounts c = chunk_counts(collective_from(collective), nchunks, ngpus, rank, root);
         return std::pair{c.input, c.output};
       },
       "collective"_a, "nchunks"_a, "ngpus"_a, "rank"_a, "root"_a = 0,
@@ -169,19 +178,18 @@ void bind_knobs(nb::module_& m) {
           [](Knobs* self, std::string_view protocol, int channels, int threads,
              std::optional<std::int64_t> buffer_bytes) {
             const Protocol p = protocol_from(protocol);
-            new (self) Knobs{p, channels, threads,
-                             buffer_bytes.value_or(facts(p).default_buffer_bytes)};
+            new (self)
+                Knobs{p, channels, threads, buffer_bytes.value_or(facts(p).default_buffer_bytes)};
           },
           "protocol"_a = "Simple", "channels"_a = 1, "threads"_a = 512,
-          "buffer_bytes"_a = nb::none(),
-          "`buffer_bytes` None is the protocol's default in NCCL.")
+          "buffer_bytes"_a = nb::none(), "`buffer_bytes` None is the protocol's default in NCCL.")
       .def_prop_ro("protocol", [](const Knobs& k) { return to_string(k.protocol); })
       .def_ro("channels", &Knobs::channels)
       .def_ro("threads", &Knobs::threads)
       .def_ro("buffer_bytes", &Knobs::buffer_bytes)
-      .def_prop_ro("slice_bytes",
-                   [](const Knobs& k) { return slice_bytes(k.protocol, k.buffer_bytes); },
-                   "Most user bytes of a chunk that one pass over the step list moves.")
+      .def_prop_ro(
+          "slice_bytes", [](const Knobs& k) { return slice_bytes(k.protocol, k.buffer_bytes); },
+          "Most user bytes of a chunk that one pass over the step list moves.")
       .def("normalised", &normalised, "The same point with threads at least 32 x channels.")
       .def("illegal", &illegal, "Why the point cannot be used, or None.")
       .def("__hash__",

@@ -26,8 +26,8 @@ void bind_xml(nb::module_& m) {
       "text"_a, "path"_a = "<string>", kParse);
   m.def(
       "parse_xml",
-      [](std::string_view text, std::string_view path) { return parse_xml(text, path); },
-      "text"_a, "path"_a = "<string>", kParse);
+      [](std::string_view text, std::string_view path) { return parse_xml(text, path); }, "text"_a,
+      "path"_a = "<string>", kParse);
   m.def(
       "to_xml",
       [](const Program& program, std::string_view dialect) {

@@ -33,8 +33,7 @@ void prove(const Program& program, Dialect dialect, int root, std::int64_t buffe
 
 }  // namespace
 
-VerifyReport verify(const Program& program, Dialect dialect, int root,
-                    std::int64_t buffer_bytes) {
+VerifyReport verify(const Program& program, Dialect dialect, int root, std::int64_t buffer_bytes) {
   Findings findings(program);
   prove(program, dialect, root, buffer_bytes, findings);
   return findings.take();

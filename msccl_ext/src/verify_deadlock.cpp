@@ -43,8 +43,8 @@ class TransferGraph {
   }
 
   const Flow& flow_;
-  std::vector<int> step_;      ///< By node.
-  std::vector<int> first_;     ///< First node of each step, and one past the last.
+  std::vector<int> step_;       ///< By node.
+  std::vector<int> first_;      ///< First node of each step, and one past the last.
   std::vector<int> before_[4];  ///< By Why, then by node; -1 for none.
 };
 
@@ -104,8 +104,7 @@ std::vector<int> TransferGraph::order() const {
   for (std::size_t i = 1; i < head.size(); ++i) head[i] += head[i - 1];
   std::vector<int> after(at(head.back()));
   std::vector<int> fill(head.begin(), head.end() - 1);
-  for (int n = 0; n < size(); ++n)
-    predecessors(n, [&](int p) { after[at(fill[at(p)]++)] = n; });
+  for (int n = 0; n < size(); ++n) predecessors(n, [&](int p) { after[at(fill[at(p)]++)] = n; });
 
   std::vector<int> out;
   out.reserve(at(size()));
@@ -128,8 +127,8 @@ std::vector<int> TransferGraph::cycle(const std::vector<int>& done) const {
     });
     return found;
   };
-  int node = static_cast<int>(std::find(finished.begin(), finished.end(), false) -
-                              finished.begin());
+  int node =
+      static_cast<int>(std::find(finished.begin(), finished.end(), false) - finished.begin());
   std::vector<bool> met(at(size()), false);
   for (; !met[at(node)]; node = blocker(node)) met[at(node)] = true;
 

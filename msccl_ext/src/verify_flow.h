@@ -9,9 +9,7 @@ namespace tuccl {
 
 /// Whether the step reads the chunks its source names, or writes (and for `re`
 /// also reads) those its target names. Tools fill the other fields with anything.
-constexpr bool reads_source(Op op) {
-  return op == Op::kSend || op == Op::kCopy || reduces(op);
-}
+constexpr bool reads_source(Op op) { return op == Op::kSend || op == Op::kCopy || reduces(op); }
 constexpr bool writes_target(Op op) {
   return op == Op::kRecv || op == Op::kRcs || op == Op::kRrc || op == Op::kRrcs ||
          op == Op::kCopy || op == Op::kReduce;
@@ -40,7 +38,7 @@ class Flow {
   int tb_of(int step) const { return step_tb_[at(step)]; }
   int gpu_of(int step) const { return tb_gpu_[at(tb_of(step))]; }
   int gpu_of_tb(int tb) const { return tb_gpu_[at(tb)]; }
-  int first_step(int tb) const { return tb_first_[at(tb)]; }  ///< Also of `tbs()`.
+  int first_step(int tb) const { return tb_first_[at(tb)]; }   ///< Also of `tbs()`.
   int first_tb(int gpu) const { return gpu_first_[at(gpu)]; }  ///< Also of ngpus.
 
   const ThreadBlock& tb(int index) const;

@@ -11,8 +11,8 @@ namespace {
 constexpr std::int64_t kForkDefaultMax = std::int64_t{1} << 27;
 
 bool lacks(const Program& p, std::string_view attribute) {
-  return p.file && std::find(p.file->absent.begin(), p.file->absent.end(), attribute) !=
-                       p.file->absent.end();
+  return p.file &&
+         std::find(p.file->absent.begin(), p.file->absent.end(), attribute) != p.file->absent.end();
 }
 
 void check_attributes(const Program& p, Dialect dialect, Findings& out) {
@@ -41,8 +41,7 @@ void check_attributes(const Program& p, Dialect dialect, Findings& out) {
 void check_ignored(const Program& p, Findings& out) {
   if (!p.file) return;
   for (const FileFacts::Ignored& entry : p.file->ignored) {
-    const std::string times =
-        entry.times > 1 ? " (" + std::to_string(entry.times) + " times)" : "";
+    const std::string times = entry.times > 1 ? " (" + std::to_string(entry.times) + " times)" : "";
     const bool copy = entry.what.find("<copy>") != std::string::npos;
     out.warning("ignored", {},
                 "line " + std::to_string(entry.line) + ": " + entry.what + times +
@@ -71,12 +70,14 @@ void check_collective(const Program& p, Dialect dialect, int root, Findings& out
   }
   if (!is_rooted(p.collective)) return;
   if (root < 0 || root >= p.ngpus)
-    out.error("root", {}, "root " + std::to_string(root) + ", expected a rank below " +
-                              std::to_string(p.ngpus));
+    out.error(
+        "root", {},
+        "root " + std::to_string(root) + ", expected a rank below " + std::to_string(p.ngpus));
   else
     out.warning("root", {},
                 "a file cannot name its root, and stock selectors use it for any: only calls with "
-                "root " + std::to_string(root) + " may run this " + name);
+                "root " +
+                    std::to_string(root) + " may run this " + name);
 }
 
 void check_form(const Program& p, Dialect dialect, Findings& out) {

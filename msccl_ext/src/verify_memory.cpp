@@ -14,8 +14,7 @@ constexpr int kReachable = 32767 + 71;
 
 }  // namespace
 
-Memory::Memory(const Program& program, bool in_place, int root)
-    : in_place_(in_place), root_(root) {
+Memory::Memory(const Program& program, bool in_place, int root) : in_place_(in_place), root_(root) {
   for (int rank = 0; rank < program.ngpus; ++rank) {
     ranks_.push_back(lay_out(program, rank));
     total_ += ranks_.back().size;
@@ -27,8 +26,7 @@ Memory::Rank Memory::lay_out(const Program& p, int rank) const {
   r.user = chunk_counts(p.collective, p.nchunks, p.ngpus, rank, root_);
   r.extent[kIn] = r.user.input;
   r.extent[kOut] = r.user.output;
-  r.extent[kScratch] =
-      std::min(p.gpus[static_cast<std::size_t>(rank)].scratch_chunks, kReachable);
+  r.extent[kScratch] = std::min(p.gpus[static_cast<std::size_t>(rank)].scratch_chunks, kReachable);
   const int share = p.nchunks / p.ngpus;
   const bool at_root = rank == root_;
   if (in_place_) {
@@ -56,8 +54,7 @@ Memory::Rank Memory::lay_out(const Program& p, int rank) const {
   } else {
     r.base[kOut] = r.extent[kIn];
   }
-  r.base[kScratch] =
-      std::max(r.base[kIn] + r.extent[kIn], r.base[kOut] + r.extent[kOut]);
+  r.base[kScratch] = std::max(r.base[kIn] + r.extent[kIn], r.base[kOut] + r.extent[kOut]);
   r.size = r.base[kScratch] + r.extent[kScratch];
   return r;
 }

@@ -26,9 +26,8 @@ bool both_ends(const Flow& flow, const Connection& c, Findings& out) {
   if (c.send_tb >= 0 && c.recv_tb >= 0) return true;
   if (c.recv_tb < 0)
     out.error("matching", flow.place_of_tb(c.send_tb),
-              "sends to gpu " + std::to_string(c.dst) + " on channel " +
-                  std::to_string(c.channel) + ", where no thread block receives from gpu " +
-                  std::to_string(c.src));
+              "sends to gpu " + std::to_string(c.dst) + " on channel " + std::to_string(c.channel) +
+                  ", where no thread block receives from gpu " + std::to_string(c.src));
   else
     out.error("matching", flow.place_of_tb(c.recv_tb),
               "receives from gpu " + std::to_string(c.src) + " on channel " +
@@ -47,9 +46,9 @@ bool match(Flow& flow, const Connection& c, Findings& out) {
     flow.sender[static_cast<std::size_t>(received[k])] = sent[k];
     if (sending == receiving) continue;
     out.error("matching", flow.place(received[k]),
-              "receives " + std::to_string(receiving) + " chunks as message " +
-                  std::to_string(k) + " from " + name(c) + ", but " +
-                  describe(flow.place(sent[k])) + " sends " + std::to_string(sending));
+              "receives " + std::to_string(receiving) + " chunks as message " + std::to_string(k) +
+                  " from " + name(c) + ", but " + describe(flow.place(sent[k])) + " sends " +
+                  std::to_string(sending));
     return false;
   }
   if (sent.size() > paired)
@@ -58,8 +57,8 @@ bool match(Flow& flow, const Connection& c, Findings& out) {
                   " is never received: the receiver takes " + std::to_string(paired));
   if (received.size() > paired)
     out.error("matching", flow.place(received[paired]),
-              "waits for message " + std::to_string(paired) + " from " + name(c) +
-                  ", but only " + std::to_string(paired) + " are sent");
+              "waits for message " + std::to_string(paired) + " from " + name(c) + ", but only " +
+                  std::to_string(paired) + " are sent");
   return sent.size() == received.size();
 }
 

@@ -39,8 +39,7 @@ class Findings {
   VerifyReport take();
 
  private:
-  void add(std::vector<Finding>& list, std::string_view code, Place place,
-           const std::string& text);
+  void add(std::vector<Finding>& list, std::string_view code, Place place, const std::string& text);
   int line_of(const Place&) const;
 
   struct Count {

@@ -73,13 +73,13 @@ class Shape {
         broken("gpus", place,
                "gpu id " + number(id) + ", expected ids 0 to " + number(p_.ngpus - 1));
       else if (id != static_cast<int>(g))
-        broken("gpus", place, "gpu " + number(g) +
-                                  " is missing: its rank would launch no thread block and fail");
+        broken("gpus", place,
+               "gpu " + number(g) + " is missing: its rank would launch no thread block and fail");
     }
     if (sound_ && static_cast<int>(p_.gpus.size()) != p_.ngpus)
-      broken("gpus", {}, "gpu " + number(p_.gpus.size()) + " is missing, ngpus is " +
-                             number(p_.ngpus) +
-                             ": its rank would launch no thread block and fail");
+      broken("gpus", {},
+             "gpu " + number(p_.gpus.size()) + " is missing, ngpus is " + number(p_.ngpus) +
+                 ": its rank would launch no thread block and fail");
   }
 
   void check_gpu(const Gpu& gpu) {
@@ -90,16 +90,15 @@ class Shape {
     if (blocks == 0) broken("threadblocks", place, "no thread block: its launch would fail");
     if (blocks > limits_.threadblocks)
       broken("limit", place,
-             number(blocks) + " thread blocks, expected at most " +
-                 number(limits_.threadblocks) + " for " + runtime());
+             number(blocks) + " thread blocks, expected at most " + number(limits_.threadblocks) +
+                 " for " + runtime());
     else if (blocks > kResidentBlocks)
       out_.warning("co-residency", place,
                    number(blocks) +
                        " thread blocks must run at once, and an H100 has 132 multiprocessors: "
                        "fewer that fit hang");
     if (nodes > kMostNodes)
-      broken("limit", place,
-             number(nodes) + " XML elements for this rank, expected at most 4096");
+      broken("limit", place, number(nodes) + " XML elements for this rank, expected at most 4096");
     check_buffers(gpu);
     for (tb_ = 0; tb_ < blocks; ++tb_) check_threadblock(gpu, gpu.threadblocks[index(tb_)]);
     check_connections(gpu);
@@ -126,8 +125,9 @@ class Shape {
   void check_threadblock(const Gpu& gpu, const ThreadBlock& block) {
     const Place place{gpu_, tb_, -1};
     if (block.id != tb_) {
-      broken("threadblocks", place, "thread block id " + number(block.id) + " where " +
-                                        number(tb_) + " was expected: ids are 0, 1, 2 ... once each");
+      broken("threadblocks", place,
+             "thread block id " + number(block.id) + " where " + number(tb_) +
+                 " was expected: ids are 0, 1, 2 ... once each");
       return;
     }
     if (block.channel < 0 || block.channel >= p_.nchannels)
@@ -172,8 +172,9 @@ class Shape {
                  "rccl has no kernel for step type " + std::string(to_string(step.op)) +
                      ": it fails at launch");
     if (reduces(step.op) && !is_reducing(p_.collective))
-      out_.error("reduction", place, "reduces in " + std::string(to_string(p_.collective)) +
-                                         ", whose calls name no reduction");
+      out_.error("reduction", place,
+                 "reduces in " + std::string(to_string(p_.collective)) +
+                     ", whose calls name no reduction");
     if (step.count < (step.op == Op::kNop ? 0 : 1) || step.count > kMostCount)
       return broken("count", place, "cnt " + number(step.count) + ", expected 1 to 71");
     if (reads_source(step.op))
@@ -222,9 +223,9 @@ class Shape {
     const auto later = std::find_if(named, steps.end(), publishes);
     wrong("waits for " + target + ", which never publishes" +
           (named->op == Op::kNop ? " (a nop cannot)" : " (hasdep=\"0\")") +
-          (later == steps.end() ? ": it hangs"
-                                : ": it would wait for step " +
-                                      number(static_cast<int>(later - steps.begin()))));
+          (later == steps.end()
+               ? ": it hangs"
+               : ": it would wait for step " + number(static_cast<int>(later - steps.begin()))));
   }
 
   /// A nop carries one dependency of the next real step, which must have one too.

@@ -35,8 +35,7 @@ int RankSets::shared(std::uint32_t a, std::uint32_t b) const {
 }
 
 std::uint32_t RankSets::join(std::uint32_t a, std::uint32_t b) {
-  const auto [entry, fresh] =
-      joined_.try_emplace(std::uint64_t{a} << 32 | b, Value::kUnknown);
+  const auto [entry, fresh] = joined_.try_emplace(std::uint64_t{a} << 32 | b, Value::kUnknown);
   if (!fresh || shared(a, b) >= 0) return entry->second;
   Bits both = bits(a);
   for (std::size_t w = 0; w < both.size(); ++w) both[w] |= bits(b)[w];

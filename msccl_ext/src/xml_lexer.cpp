@@ -54,8 +54,7 @@ std::string shown(std::string_view text) {
 }
 
 XmlLexer::XmlLexer(std::string_view text, std::string_view path)
-    : text_(text),
-      path_(path.size() > kShownPath ? path.substr(path.size() - kShownPath) : path) {}
+    : text_(text), path_(path.size() > kShownPath ? path.substr(path.size() - kShownPath) : path) {}
 
 void XmlLexer::fail(int line, const std::string& what) const {
   throw InputError(path_ + ":" + std::to_string(line) + ": " + what);
@@ -64,9 +63,9 @@ void XmlLexer::fail(int line, const std::string& what) const {
 void XmlLexer::unexpected(const std::string& wanted) const {
   if (at_end()) fail(line_, "the file ends early, expected " + wanted);
   const char c = peek();
-  std::string found = c == '\t'     ? "a TAB (the runtimes take only spaces and newlines)"
-                      : c == '\n'   ? "a newline (an element must stay on one line)"
-                      : c == '\''   ? "a single quote (the runtimes take only double quotes)"
+  std::string found = c == '\t'      ? "a TAB (the runtimes take only spaces and newlines)"
+                      : c == '\n'    ? "a newline (an element must stay on one line)"
+                      : c == '\''    ? "a single quote (the runtimes take only double quotes)"
                       : printable(c) ? "'" + std::string(1, c) + "'"
                                      : "an unprintable byte";
   fail(line_, "found " + found + ", expected " + wanted);

@@ -70,8 +70,8 @@ class Attributes {
   std::string_view text(std::string_view key) {
     if (const auto value = maybe(key)) return *value;
     lexer_.fail(element_.line, "<" + std::string(element_.name) + "> lacks attribute " +
-                                   std::string(key) + ", expected all of: " +
-                                   std::string(mandatory_));
+                                   std::string(key) +
+                                   ", expected all of: " + std::string(mandatory_));
   }
 
   int integer(std::string_view key, std::int64_t least, std::int64_t most) {
@@ -111,8 +111,8 @@ class Attributes {
     const auto parsed = decimal(value);
     if (!parsed || *parsed < least || *parsed > most)
       lexer_.fail(element_.line, std::string(key) + "=\"" + shown(value) +
-                                     "\", expected a decimal number from " +
-                                     std::to_string(least) + " to " + std::to_string(most));
+                                     "\", expected a decimal number from " + std::to_string(least) +
+                                     " to " + std::to_string(most));
     return *parsed;
   }
 

@@ -40,8 +40,7 @@ void check_fork(const Program& p) {
     throw InputError("the fork has no " + std::string(to_string(p.collective)) +
                      ", expected another dialect");
   if (p.in_place && p.out_of_place)
-    throw InputError(
-        "a fork file is in place or out of place, not both: write one file for each");
+    throw InputError("a fork file is in place or out of place, not both: write one file for each");
   if (p.max_bytes && p.min_bytes.value_or(0) >= *p.max_bytes)
     throw InputError("size range [" + std::to_string(p.min_bytes.value_or(0)) + ", " +
                      std::to_string(*p.max_bytes) + ") is empty: the fork's maximum is exclusive");

@@ -28,7 +28,7 @@ inplace="1" outofplace="0" minBytes="0" maxBytes="0">
     </tb>
   </gpu>
 </algo>
-"""  # noqa: E501
+"""
 
 
 def refusal(text: str | bytes) -> str:
@@ -69,7 +69,7 @@ def test_order_of_gpus_and_threadblocks_does_not_matter() -> None:
     assert parse_xml(turned) == parse_xml(SMALL)
 
 
-LEXICAL = {
+LEXICAL: dict[str, tuple[str | bytes, int]] = {
     "XML declaration": ('<?xml version="1.0"?>\n' + SMALL, 1),
     "TAB": (changed("    <tb", "\t<tb"), 4),
     "single quote": (changed('name="pair"', "name='pair'"), 2),

@@ -6,13 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuccl._native import verify
-from tuccl.errors import InputError
-from tuccl.runtime.baseline import BASELINES, BaselineKind, time_baseline
+from tuccl._native import Program, verify
+from tuccl.errors import Infeasible, InputError
+from tuccl.runtime import baseline
+from tuccl.runtime.baseline import BASELINES, time_baseline
 from tuccl.runtime.executor import Executor
 from tuccl.runtime.nccl_choice import nccl_choice
 from tuccl.runtime.sim import SimExecutor
 from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS
+from tuccl.synth.collective import Collective
+from tuccl.synth.nccl import nccl_program
 from tuccl.topology import Topology
 
 COLLECTIVES = ["allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce"]
@@ -32,7 +35,7 @@ def executor(topology: Topology) -> Executor:
 @pytest.mark.parametrize("kind", BASELINES)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_what_is_timed_computes_the_collective(
-    executor: Executor, topology: Topology, kind: BaselineKind, collective: str
+    executor: Executor, topology: Topology, kind: str, collective: str
 ) -> None:
     times = []
     for nbytes in (1024, 1 << 20, 1 << 28):
@@ -71,8 +74,26 @@ def test_unknown_defaults_and_collectives_are_refused(
     executor: Executor, topology: Topology
 ) -> None:
     with pytest.raises(InputError, match="baseline"):
-        time_baseline(executor, topology, "mpi", "allgather", 1024)  # type: ignore[arg-type]
+        time_baseline(executor, topology, "mpi", "allgather", 1024)
     with pytest.raises(InputError, match="collective"):
         time_baseline(executor, topology, "nccl", "all-gather", 1024)
     with pytest.raises(InputError, match="root"):
         time_baseline(executor, topology, "nccl", "broadcast", 1024, root=99)
+
+
+def test_too_many_channels_for_a_program_are_said(
+    hand: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = hand.mesh()
+    tried = []
+
+    def limited(t: Topology, call: Collective, name: str, channels: int, protocol: str) -> Program:
+        tried.append(channels)
+        if channels > 3:
+            raise Infeasible("too many channels")
+        return nccl_program(t, call, name, channels, "Simple")
+
+    monkeypatch.setattr(baseline, "nccl_program", limited)
+    result = time_baseline(SimExecutor(topology), topology, "nccl", "allgather", 1 << 28)
+    assert tried == [12, 6, 3]
+    assert result.chosen == "Ring/Simple/12ch (as 3ch)"

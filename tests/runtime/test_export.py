@@ -15,7 +15,7 @@ from tuccl._native import Knobs, parse_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.export import double_match, export_table
 from tuccl.runtime.selection import select
-from tuccl.runtime.table import load_table, open_table, save_table
+from tuccl.runtime.table import load_table, open_table, program_file, save_table
 
 
 @dataclass(frozen=True)
@@ -198,3 +198,32 @@ def test_unknown_dialects_are_refused(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dialect"):
         export_table(stored, "nccl", tmp_path / "out")
     assert load_table(stored) and not (tmp_path / "out").exists()
+
+
+def test_shipped_programs_make_the_whole_way(
+    hand: SimpleNamespace, shared_data: Path, tmp_path: Path
+) -> None:
+    """Azure's programs for 8x H100 as candidates: into a table, out again for the executor."""
+    topology = hand.mesh(ranks=8, model="H100")
+    made = [
+        program_file(parse_xml(path.read_bytes(), str(path)))
+        for path in sorted((shared_data / "algorithms" / "azure_ndv5").glob("ag-*.xml"))
+    ]
+    entries = [
+        hand.entry(1 << (20 + i), 1 << (21 + i), hand.candidate(file, 1.0))
+        for i, file in enumerate(made)
+    ]
+    save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made)
+    stored = open_table(tmp_path / "t")
+    assert {c.sha256 for c in stored.table.candidates if c.program} == {f.sha256 for f in made}
+    exported = export_table(tmp_path / "t", "executor", tmp_path / "out")
+    assert len(made) >= 5 and len(exported.files) >= len({f.sha256 for f in made})
+    for i, file in enumerate(made):
+        nbytes = (1 << (20 + i)) + (1 << 19)
+        for in_place in (False, True):
+            if not (file.program.in_place if in_place else file.program.out_of_place):
+                continue
+            call = Call("allgather", nbytes // 4 // 8, 4, 8, in_place)
+            [match] = [f for f in exported.files if fits(f.read_bytes(), call, "executor")]
+            program = parse_xml(match.read_bytes(), "x")
+            assert program.gpus == parse_xml(file.text, "x").gpus

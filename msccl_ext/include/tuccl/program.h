@@ -106,7 +106,7 @@ struct Program {
   std::optional<std::int64_t> max_bytes;
   int nthreads = 0;  ///< 0: not given. Only `fork` reads it.
   std::vector<Gpu> gpus;
-  std::string path;  ///< Where it was read from; empty if it was made here.
+  std::string path;               ///< Where it was read from; empty if it was made here.
   std::optional<FileFacts> file;  ///< Set if it was read from a file.
 
   bool operator==(const Program&) const;

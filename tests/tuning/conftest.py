@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import Plan, Point, Space
 
-
 DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
 
 
@@ -67,8 +66,7 @@ class Surface:
     def __call__(self, point: Point, repeats: int) -> Sequence[float]:
         self.calls += repeats
         return [
-            self.us(point) * math.exp(abs(self._rng.gauss(0.0, self.noise)))
-            for _ in range(repeats)
+            self.us(point) * math.exp(abs(self._rng.gauss(0.0, self.noise))) for _ in range(repeats)
         ]
 
     def optimum(self) -> float:

@@ -1,0 +1,280 @@
+"""The tuned table against the defaults, size by size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tuccl.errors import Infeasible, InputError
+from tuccl.eval.columns import BandwidthRow, bandwidth_row, columns_text
+from tuccl.runtime import (
+    BASELINES,
+    BaselineTiming,
+    Candidate,
+    Executor,
+    StoredTable,
+    Timing,
+    open_table,
+    select,
+    time_baseline,
+)
+from tuccl.synth import Bound, Collective, bound, time_bound_us
+from tuccl.tuning import tuned_sizes
+
+__all__ = ["REGRESSION", "Comparison", "ComparisonRow", "compare", "text_report"]
+
+# Slower than a baseline by more than this share is a regression.
+REGRESSION = 0.01
+_RUNTIME_DEFAULT = "nccl"
+
+
+class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective, size and baseline; times in us out of place, ``_ip`` in place.
+
+    ``speedup`` is the baseline's time over the tuned one, ``fraction_of_bound`` the least time
+    that any algorithm could take over the tuned time. ``chosen`` is what the table picks;
+    ``on`` says what both were timed on.
+    """
+
+    collective: str
+    size: int
+    baseline: str
+    baseline_us: float
+    baseline_chosen: str
+    tuned_us: float
+    speedup: float
+    chosen: str
+    fraction_of_bound: float
+    on: str
+    regression: bool
+    baseline_us_ip: float | None = None
+    tuned_us_ip: float | None = None
+    speedup_ip: float | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Every row, and what it takes to read them.
+
+    ``label`` says whether times are simulated or measured, and on what; ``tuned`` holds the
+    tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
+    order of ``tuned``; ``notes`` what could not be compared, and why.
+    """
+
+    table: str
+    topology: str
+    ranks: int
+    label: str
+    on: str
+    baselines: tuple[str, ...]
+    rows: tuple[ComparisonRow, ...]
+    tuned: tuple[BandwidthRow, ...]
+    bound_us: tuple[float, ...]
+    notes: tuple[str, ...]
+    regressions: int
+
+
+def compare(
+    table_dir: Path,
+    executor: Executor,
+    baselines: Sequence[str] = BASELINES,
+    sizes: Sequence[int] | None = None,
+) -> Comparison:
+    """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
+
+    Without ``sizes`` each collective is compared at the sizes it was tuned at. Where the table
+    picks the runtime's own default, the tuned time is that of ``nccl``.
+
+    Raises:
+        InputError: the table, a baseline or the executor's machine is not what it should be.
+    """
+    if unknown := [b for b in baselines if b not in BASELINES]:
+        known = ", ".join(BASELINES)
+        raise InputError(f"baseline {unknown[0][:30]!r}: expected one of {known}")
+    stored = open_table(table_dir)
+    if executor.ranks != stored.topology.ranks:
+        raise InputError(
+            f"{table_dir}: made for {stored.topology.ranks} ranks, the executor has "
+            f"{executor.ranks}; expected the same machine"
+        )
+    comparer = _Comparer(stored, executor, tuple(baselines))
+    for collective in dict.fromkeys(e.collective for e in stored.table.entries):
+        for nbytes in sizes if sizes is not None else tuned_sizes(stored.table, collective):
+            comparer.add(collective, nbytes)
+    return comparer.comparison()
+
+
+class _Comparer:
+    def __init__(self, stored: StoredTable, executor: Executor, baselines: Sequence[str]) -> None:
+        self._stored = stored
+        self._executor = executor
+        self._baselines = tuple(baselines)
+        self._bounds: dict[str, Bound] = {}
+        self._rows: list[ComparisonRow] = []
+        self._tuned: list[BandwidthRow] = []
+        self._bound_us: list[float] = []
+        self._notes: list[str] = []
+
+    def comparison(self) -> Comparison:
+        return Comparison(
+            table=str(self._stored.folder),
+            topology=self._stored.topology.name,
+            ranks=self._executor.ranks,
+            label=self._executor.label,
+            on=self._executor.name,
+            baselines=self._baselines,
+            rows=tuple(self._rows),
+            tuned=tuple(self._tuned),
+            bound_us=tuple(self._bound_us),
+            notes=tuple(dict.fromkeys(self._notes)),
+            regressions=sum(row.regression for row in self._rows),
+        )
+
+    def add(self, collective: str, nbytes: int) -> None:
+        """Time one size of one collective: tuned, and every baseline."""
+        call = Collective(collective, self._executor.ranks)
+        defaults = {kind: self._baseline(kind, call, nbytes) for kind in self._needed}
+        runtime = defaults[_RUNTIME_DEFAULT]
+        if runtime is None:
+            return
+        timing, chosen = self._tuned_timing(call, nbytes, runtime)
+        if timing.time_us is None:
+            self._notes.append(f"{collective}: no out-of-place time at {nbytes} bytes, left out")
+            return
+        bound_us = time_bound_us(self._bound(call), nbytes)
+        self._tuned.append(bandwidth_row(collective, call.ranks, nbytes, timing, chosen))
+        self._bound_us.append(bound_us)
+        for kind in self._baselines:
+            if (default := defaults[kind]) is not None and default.timing.time_us is not None:
+                self._rows.append(_row(call, nbytes, kind, default, timing, chosen, bound_us))
+
+    @property
+    def _needed(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self._baselines, _RUNTIME_DEFAULT)))
+
+    def _bound(self, call: Collective) -> Bound:
+        if call.name not in self._bounds:
+            self._bounds[call.name] = bound(self._stored.topology, call)
+        return self._bounds[call.name]
+
+    def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:
+        topology = self._stored.topology
+        for known in BASELINES:
+            if known == kind:
+                try:
+                    return time_baseline(self._executor, topology, known, call.name, nbytes)
+                except Infeasible as error:
+                    self._notes.append(f"{kind} has no {call.name}: {error}")
+        return None
+
+    def _tuned_timing(
+        self, call: Collective, nbytes: int, runtime: BaselineTiming
+    ) -> tuple[Timing, str]:
+        """What the table's choice takes, chosen and timed for each placement by itself."""
+        table = self._stored.table
+        outside = select(table, call.name, nbytes).candidate
+        inside = select(table, call.name, nbytes, in_place=True).candidate
+        out = self._timed(outside, call, nbytes, runtime)
+        within = out if inside == outside else self._timed(inside, call, nbytes, runtime)
+        timing = Timing(out.time_us, within.time_us_ip, out.samples_us, out.on, out.wrong)
+        return timing, _named(outside, runtime)
+
+    def _timed(
+        self, candidate: Candidate, call: Collective, nbytes: int, runtime: BaselineTiming
+    ) -> Timing:
+        program = self._stored.program(candidate)
+        if program is None or candidate.knobs is None:
+            return runtime.timing
+        return self._executor.time(program, candidate.knobs.knobs, nbytes, root=call.root)
+
+
+def _named(candidate: Candidate, runtime: BaselineTiming) -> str:
+    if candidate.is_default or candidate.knobs is None:
+        return f"default ({runtime.chosen})"
+    k = candidate.knobs
+    return (
+        f"{candidate.method or candidate.name} on {candidate.sketch or '?'} "
+        f"x{candidate.chunks_per_rank} {k.protocol} {k.channels}ch {k.threads}t {k.buffer_bytes}B"
+    )
+
+
+def _row(
+    call: Collective,
+    nbytes: int,
+    kind: str,
+    default: BaselineTiming,
+    tuned: Timing,
+    chosen: str,
+    bound_us: float,
+) -> ComparisonRow:
+    base_us, tuned_us = default.timing.time_us, tuned.time_us
+    base_ip, tuned_ip = default.timing.time_us_ip, tuned.time_us_ip
+    if base_us is None or tuned_us is None:
+        raise ValueError("a row needs both out-of-place times")
+    inside = base_ip / tuned_ip if base_ip is not None and tuned_ip is not None else None
+    return ComparisonRow(
+        collective=call.name,
+        size=nbytes,
+        baseline=kind,
+        baseline_us=base_us,
+        baseline_chosen=default.chosen,
+        tuned_us=tuned_us,
+        speedup=base_us / tuned_us,
+        chosen=chosen,
+        fraction_of_bound=bound_us / tuned_us,
+        on=tuned.on,
+        regression=min(base_us / tuned_us, inside or 1.0) < 1.0 - REGRESSION,
+        baseline_us_ip=base_ip,
+        tuned_us_ip=tuned_ip,
+        speedup_ip=inside,
+    )
+
+
+def text_report(comparison: Comparison) -> str:
+    """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""
+    head = [f"{comparison.label}; speed-ups are the baseline's time over the tuned time"]
+    parts = [
+        f"# {collective}, tuned, {comparison.ranks} ranks\n{_table(comparison, collective)}"
+        for collective in dict.fromkeys(row.collective for row in comparison.tuned)
+    ]
+    notes = [f"note: {note}" for note in comparison.notes]
+    return "\n\n".join(["\n".join(head), *parts, "\n".join([*_summary(comparison), *notes])])
+
+
+def _table(comparison: Comparison, collective: str) -> str:
+    cells: dict[int, dict[str, str]] = {}
+    for row in comparison.rows:
+        if row.collective == collective:
+            mark = "!" if row.regression else ""
+            name = f"vs {row.baseline}"
+            cells.setdefault(row.size, {})[name] = f"{mark}{row.speedup:.2f}x"
+    tuned = [row for row in comparison.tuned if row.collective == collective]
+    bounds = {
+        row.size: us
+        for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
+        if row.collective == collective
+    }
+    extra = [
+        {**cells.get(r.size, {}), "of bound": f"{100 * bounds[r.size] / (r.time_us or 1):.0f}%"}
+        for r in tuned
+    ]
+    return columns_text(tuned, extra)
+
+
+def _summary(comparison: Comparison) -> list[str]:
+    lines = []
+    for baseline in comparison.baselines:
+        speedups = [row.speedup for row in comparison.rows if row.baseline == baseline]
+        if speedups:
+            lines.append(
+                f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "
+                f"({_how(comparison)}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
+            )
+    slower = comparison.regressions
+    lines.append(f"{slower} regressions" if slower else "no regression: never slower by over 1%")
+    return lines
+
+
+def _how(comparison: Comparison) -> str:
+    return "simulated" if comparison.on == "sim" else "measured"

@@ -1,0 +1,167 @@
+"""A comparison as one HTML page: self-contained, no network, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from tuccl.eval.compare import Comparison, ComparisonRow
+from tuccl.eval.plots import bandwidth_svg, heat_map_svg, latency_svg, plots_available
+from tuccl.units import format_bytes
+
+__all__ = ["html_report"]
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1f24; --paper: #ffffff; --soft: #f2f4f6;
+  --grid: #c9d1d9; --slow: #b3261e; --fast: #1a6fb5; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e3e7eb; --paper: #14181c;
+  --soft: #1e242a; --grid: #3c4650; --slow: #ff8a80; --fast: #79b8ff; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+.label { background: var(--soft); padding: .5rem .8rem; border-left: 4px solid var(--fast); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
+th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid var(--grid);
+  white-space: nowrap; }
+th.text, td.text { text-align: left; } thead th { background: var(--soft); }
+.slow { color: var(--slow); font-weight: 600; } .fast { color: var(--fast); }
+.scroll { overflow-x: auto; } figure { margin: 1rem 0; } figure svg { max-width: 100%;
+  height: auto; } figcaption { font-size: 13px; }
+"""
+_HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then compare again."
+
+
+def html_report(comparison: Comparison) -> str:
+    """Return the page: headline, speed-ups, and for each collective plots and tables.
+
+    Without matplotlib the tables stand alone, with a line that says how to get the plots.
+    Every figure and table says whether its numbers are simulated or measured, and on what.
+    """
+    title = f"tuccl: {escape(comparison.topology)}, tuned against default"
+    collectives = dict.fromkeys(row.collective for row in comparison.tuned)
+    body = [
+        f"<h1>{title}</h1>",
+        _provenance(comparison),
+        *_overview(comparison),
+        *(part for name in collectives for part in _collective(comparison, name)),
+        *_notes(comparison),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+        f"<title>{title}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _provenance(comparison: Comparison) -> str:
+    return (
+        f'<p class="label">Every number here is {_how(comparison)}: {escape(comparison.label)}. '
+        "Speed-up is the baseline's time over the tuned time, out of place.</p>"
+    )
+
+
+def _how(comparison: Comparison) -> str:
+    return "simulated" if comparison.on == "sim" else "measured"
+
+
+def _overview(comparison: Comparison) -> Iterator[str]:
+    yield "<h2>Speed-up</h2>"
+    rows = []
+    for baseline in comparison.baselines:
+        mine = [row for row in comparison.rows if row.baseline == baseline]
+        if mine:
+            speedups = [row.speedup for row in mine]
+            slower = sum(row.regression for row in mine)
+            marked = _marked(str(slower), "slow" if slower else "")
+            least, most = f"{min(speedups):.2f}", f"{max(speedups):.2f}"
+            rows.append([baseline, least, most, str(len(mine)), marked])
+    head = ("baseline", "least", "most", "cells", "slower by over 1 %")
+    yield _table(head, rows, text_columns=(0,), raw_columns=(4,))
+    if not comparison.rows:
+        return
+    if plots_available():
+        yield _figure(
+            heat_map_svg(comparison),
+            "Speed-up by collective, baseline and size; 1.0 is neutral, red is slower "
+            f"({_how(comparison)}).",
+        )
+    else:
+        yield f"<p>{escape(_HOW_TO_PLOT)}</p>"
+
+
+def _collective(comparison: Comparison, name: str) -> Iterator[str]:
+    yield f"<h2>{escape(name)}</h2>"
+    if plots_available():
+        how = _how(comparison)
+        yield _figure(bandwidth_svg(comparison, name), f"Bus bandwidth against size ({how}).")
+        if (svg := latency_svg(comparison, name)) is not None:
+            yield _figure(svg, f"Time below 1 MB ({how}).")
+    baselines = [b for b in comparison.baselines if _rows(comparison, name, b)]
+    head = ["size", f"time us, {_how(comparison)}", "busbw GB/s", "of bound"]
+    head += [column for b in baselines for column in (f"{b} us", "speed-up")]
+    cells = [
+        [format_bytes(row.size), f"{row.time_us or 0:.2f}", f"{row.busbw_gbs or 0:.2f}"]
+        + [f"{100 * us / (row.time_us or 1):.0f} %"]
+        + [c for b in baselines for c in _pair(_rows(comparison, name, b).get(row.size))]
+        + [escape(row.chosen)]
+        for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
+        if row.collective == name
+    ]
+    last = len(head)
+    speedups = tuple(range(5, last, 2))
+    yield _table([*head, "chosen"], cells, text_columns=(last,), raw_columns=(*speedups, last))
+
+
+def _rows(comparison: Comparison, collective: str, baseline: str) -> dict[int, ComparisonRow]:
+    return {
+        row.size: row
+        for row in comparison.rows
+        if (row.collective, row.baseline) == (collective, baseline)
+    }
+
+
+def _pair(row: ComparisonRow | None) -> tuple[str, str]:
+    """A baseline's time and the speed-up over it, as cells."""
+    if row is None:
+        return "-", "-"
+    kind = "slow" if row.regression else "fast" if row.speedup > 1.01 else ""
+    return f"{row.baseline_us:.2f}", _marked(f"{row.speedup:.2f}x", kind)
+
+
+def _marked(text: str, kind: str) -> str:
+    return f'<span class="{kind}">{text}</span>' if kind else text
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    if comparison.notes:
+        items = "".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
+        yield f"<h2>Notes</h2><ul>{items}</ul>"
+
+
+def _figure(svg: str, caption: str) -> str:
+    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text_columns: Sequence[int] = (),
+    raw_columns: Sequence[int] = (),
+) -> str:
+    """A table; cells are escaped but for ``raw_columns``, numbers right but ``text_columns``."""
+
+    def cell(tag: str, column: int, text: str, raw: bool) -> str:
+        kind = ' class="text"' if column in text_columns else ""
+        return f"<{tag}{kind}>{text if raw else escape(text)}</{tag}>"
+
+    top = "".join(cell("th", i, text, False) for i, text in enumerate(head))
+    body = "".join(
+        "<tr>" + "".join(cell("td", i, t, i in raw_columns) for i, t in enumerate(row)) + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll"><table><thead><tr>{top}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )

@@ -1,0 +1,88 @@
+"""The methods that make schedules, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuccl.errors import Infeasible, InputError
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.allpairs import ALLPAIRS_COLLECTIVES, allpairs
+from tuccl.synth.collective import COLLECTIVES, Collective
+from tuccl.synth.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
+from tuccl.synth.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
+from tuccl.synth.recursive import RECURSIVE_COLLECTIVES, recursive
+from tuccl.synth.ring import RING_COLLECTIVES, ring, rings
+from tuccl.synth.schedule import Schedule
+
+__all__ = ["METHODS", "Method", "synthesize"]
+
+Build = Callable[[Collective, Sketch, int, int], Schedule]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to make schedules.
+
+    Attributes:
+        name: What users call it.
+        collectives: What it can do.
+        build: Takes the collective, the sketch, chunks per rank and the size in bytes.
+    """
+
+    name: str
+    collectives: frozenset[str]
+    build: Build
+
+
+def _greedy(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
+    from tuccl.synth.greedy import greedy
+
+    return greedy(collective, sketch, chunks_per_rank, nbytes)
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("ring", RING_COLLECTIVES, ring),
+        Method("rings", RING_COLLECTIVES, rings),
+        Method("recursive", RECURSIVE_COLLECTIVES, recursive),
+        Method("allpairs", ALLPAIRS_COLLECTIVES, allpairs),
+        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2),
+        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, hierarchical3),
+        Method("greedy", frozenset(COLLECTIVES), _greedy),
+    )
+}
+
+
+def synthesize(
+    collective: Collective, sketch: Sketch, method: str, chunks_per_rank: int, nbytes: int
+) -> Schedule:
+    """Return the schedule of `method` for `collective` on the links of `sketch`.
+
+    Args:
+        collective: What to compute.
+        sketch: The links that may be used.
+        method: A name in `METHODS`.
+        chunks_per_rank: Parts that each rank's part of the whole buffer is cut into.
+        nbytes: Bytes of the whole buffer, which decide between variants of a method.
+
+    Raises:
+        Infeasible: the method cannot do it under this sketch; the message names the rule.
+        InputError: an argument is out of range.
+    """
+    if method not in METHODS:
+        raise InputError(f"unknown method {method[:40]!r}, expected one of: {', '.join(METHODS)}")
+    if collective.ranks != sketch.ranks:
+        raise InputError(
+            f"{collective.name} over {collective.ranks} ranks on sketch {sketch.name[:60]} of "
+            f"{sketch.ranks} ranks: expected the same number"
+        )
+    if chunks_per_rank < 1 or nbytes < 1:
+        raise InputError(
+            f"{chunks_per_rank} chunks per rank, {nbytes} bytes: expected at least 1 of each"
+        )
+    if collective.name not in METHODS[method].collectives:
+        able = ", ".join(m.name for m in METHODS.values() if collective.name in m.collectives)
+        raise Infeasible(f"{method} does not do {collective.name}; these methods do: {able}")
+    return METHODS[method].build(collective, sketch, chunks_per_rank, nbytes)

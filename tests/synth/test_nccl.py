@@ -1,0 +1,146 @@
+"""NCCL's algorithms as programs: orders of ranks, trees, and programs that verify."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tuccl._native import Knobs, simulate
+from tuccl.errors import Infeasible, InputError
+from tuccl.synth.bounds import bound
+from tuccl.synth.certificate import fault
+from tuccl.synth.collective import Collective
+from tuccl.synth.nccl import (
+    double_tree_parents,
+    nccl_alltoall,
+    nccl_program,
+    nccl_ring,
+    nccl_tree,
+    pipeline_pieces,
+)
+from tuccl.synth.nccl_graph import chains, nccl_channels
+from tuccl.topology import Topology, join, load_machine, load_profile, network, path
+
+RINGS = ("allgather", "reduce-scatter", "allreduce", "broadcast", "reduce")
+P2P = ("alltoall", "gather", "scatter")
+
+
+def machine(name: str) -> Topology:
+    profile, hosts = name.split(" x")
+    t = load_profile(profile)
+    return join(t, int(hosts)) if int(hosts) > 1 else t
+
+
+@pytest.fixture(
+    scope="module", params=["v100x4 x1", "v100x4 x3", "dgx-1v x1", "ndv2 x2", "dgx-a100 x2"]
+)
+def t(request: pytest.FixtureRequest) -> Topology:
+    return machine(str(request.param))
+
+
+def test_every_channel_passes_every_rank_host_by_host(t: Topology) -> None:
+    for hosts in chains(t, nccl_channels(t)):
+        assert sorted(rank for chain in hosts for rank in chain.ranks) == list(range(t.ranks))
+        for host, chain in zip(t.hosts, hosts, strict=True):
+            assert sorted(chain.ranks) == list(t.gpus_of(host))
+            assert chain.from_head[0] == chain.head
+
+
+@pytest.mark.parametrize("name", ["dgx-1v x2", "dgx-a100 x2", "ndv4 x4", "a100x8-roce x2"])
+def test_rings_keep_to_their_rail_and_use_all_nics(name: str) -> None:
+    t = machine(name)
+    left: set[str] = set()
+    for hosts in chains(t, nccl_channels(t)):
+        for one, following in zip(hosts, hosts[1:] + hosts[:1], strict=True):
+            nics = path(t, one.ranks[-1], following.ranks[0]).nics
+            assert nics[0].rpartition("/")[2] == nics[-1].rpartition("/")[2]
+            left.add(nics[0])
+    assert left == {nic for host in t.hosts for nic in t.nics_of(host)}
+
+
+@pytest.mark.parametrize("name", ["v100x4 x1", "dgx-1v x1"])
+def test_rings_in_a_cube_mesh_take_nvlinks_alone(name: str) -> None:
+    t = machine(name)
+    for (chain,) in chains(t, nccl_channels(t)):
+        for src, dst in pairwise(chain.ranks + chain.ranks[:1]):
+            assert [hop.kind for hop in path(t, src, dst).hops] == ["nvlink"]
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_ring_programs_verify(t: Topology, name: str) -> None:
+    channels = nccl_channels(t)
+    collective = Collective(name, t.ranks, root=1)
+    program = nccl_program(t, collective, "ring", channels)
+    assert program.nchannels == channels
+    assert program.in_place
+    assert program.out_of_place
+
+
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_tree_programs_verify(t: Topology, protocol: str) -> None:
+    collective = Collective("allreduce", t.ranks)
+    schedule = nccl_tree(t, collective, 4, pieces=3)
+    assert fault(schedule) is None
+    assert fault(schedule, in_place=True) is None
+    assert nccl_program(t, collective, "tree", 4, protocol).protocol == protocol
+
+
+@pytest.mark.parametrize("name", P2P)
+def test_grouped_sends_verify(t: Topology, name: str) -> None:
+    schedule = nccl_alltoall(t, Collective(name, t.ranks, root=2), 3)
+    assert fault(schedule) is None
+    assert nccl_program(t, Collective(name, t.ranks, root=2), "p2p", 3).out_of_place
+
+
+@pytest.mark.parametrize("count", range(2, 20))
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_double_tree_spans_all_with_two_children_at_most(count: int, mirrored: bool) -> None:
+    parents = double_tree_parents(count, mirrored=mirrored)
+    assert len(parents) == count - 1
+    for node in range(count):
+        steps = 0
+        while node in parents:
+            node, steps = parents[node], steps + 1
+        assert steps <= count.bit_length()
+    assert max(list(parents.values()).count(node) for node in range(count)) <= 2
+
+
+@pytest.mark.parametrize("count", range(2, 20, 2))
+def test_leaves_of_one_tree_are_inside_the_other(count: int) -> None:
+    inside = [set(double_tree_parents(count, mirrored=m).values()) for m in (False, True)]
+    assert not inside[0] & inside[1]
+
+
+@pytest.mark.parametrize("name", ["allreduce", "allgather", "reduce-scatter"])
+def test_rings_saturate_an_nvswitch(name: str) -> None:
+    """In the ideal machine class NCCL's rings reach the cut bound of one NVSwitch host."""
+    t = load_profile("dgx-a100")
+    collective = Collective(name, 8)
+    program = nccl_program(t, collective, "ring", nccl_channels(t))
+    nbytes = program.nchunks << 20
+    ideal = load_machine("ideal")
+    result = simulate(program, Knobs("Simple", 1, 512), network(t), ideal, nbytes)
+    least = bound(t, collective).time_us(nbytes)
+    assert least * (1 - 1e-9) <= result.time_us <= 1.05 * least
+
+
+def test_pieces_grow_with_the_size_up_to_one_a_rank() -> None:
+    t = machine("dgx-a100 x2")
+    counts = [pipeline_pieces(t, "tree", 16, 1 << power) for power in range(10, 31, 4)]
+    assert counts == sorted(counts)
+    assert counts[-1] == t.ranks
+
+
+def test_what_nccl_does_not_do_is_refused() -> None:
+    t = load_profile("v100x4")
+    with pytest.raises(Infeasible, match="no ring for alltoall"):
+        nccl_ring(t, Collective("alltoall", 4), 2)
+    with pytest.raises(Infeasible, match="allreduce only"):
+        nccl_tree(t, Collective("allgather", 4), 2)
+    with pytest.raises(Infeasible, match="by ring"):
+        nccl_alltoall(t, Collective("allgather", 4), 2)
+    with pytest.raises(InputError, match="expected one of ring, tree, p2p"):
+        nccl_program(t, Collective("allgather", 4), "nvls", 2)
+    with pytest.raises(InputError, match="0 channels"):
+        nccl_program(t, Collective("allgather", 4), "ring", 0)

@@ -1,0 +1,60 @@
+import pytest
+
+from tuccl.tuning import brackets, highest_bracket
+
+ROUNDS = [(r, eta) for eta in (2, 3, 4, 10) for r in (1, 2, 3, 16, 20, 27, 64, 81, 243, 1000)]
+
+
+@pytest.mark.parametrize("eta", [2, 3, 7, 10])
+@pytest.mark.parametrize("s", range(7))
+def test_the_highest_bracket_is_exact_at_and_around_powers(eta: int, s: int) -> None:
+    assert highest_bracket(eta**s, eta) == s
+    assert highest_bracket(eta ** (s + 1) - 1, eta) == s
+
+
+def test_the_case_where_floating_point_loses_a_bracket() -> None:
+    assert highest_bracket(243, 3) == 5
+    assert highest_bracket(1000, 10) == 3
+    assert len(brackets(243, 3)) == 6
+
+
+@pytest.mark.parametrize(("most", "eta"), ROUNDS)
+def test_the_papers_guarantees_hold(most: int, eta: int) -> None:
+    s_max = highest_bracket(most, eta)
+    found = brackets(most, eta)
+    assert [b.s for b in found] == list(range(s_max, -1, -1))
+    # Efficiency: the whole round within (s_max + 1) R_max, and each bracket within its part.
+    assert all(b.cost <= most for b in found)
+    assert sum(b.cost for b in found) <= (s_max + 1) * most
+    for bracket in found:
+        first = bracket.rungs[0]
+        assert 1 <= first.points <= eta**bracket.s
+        assert first.effort * eta**bracket.s <= most  # feasibility: R_s eta^s <= R_max
+        for below, above in zip(bracket.rungs, bracket.rungs[1:], strict=False):
+            assert above.effort == below.effort * eta
+            assert above.points <= below.points
+
+
+@pytest.mark.parametrize(("most", "eta"), ROUNDS)
+def test_no_bracket_could_afford_one_point_more(most: int, eta: int) -> None:
+    for bracket in brackets(most, eta):
+        points = bracket.rungs[0].points + 1
+        if points <= eta**bracket.s:
+            effort, below, cost = bracket.rungs[0].effort, 0, 0
+            for i in range(bracket.s + 1):
+                cost += points // eta**i * (effort * eta**i - below)
+                below = effort * eta**i
+            assert cost > most
+
+
+def test_the_printed_brackets_break_the_papers_own_guarantee() -> None:
+    literal = brackets(81, 3, literal=True)
+    assert [(r.points, r.effort) for r in literal[0].rungs] == [(81, 81)]
+    assert [(r.points, r.effort) for r in literal[1].rungs] == [(27, 27), (9, 81)]
+    assert sum(b.cost for b in literal) > 5 * 81
+
+
+@pytest.mark.parametrize(("most", "eta"), [(0, 3), (-1, 3), (27, 1), (27, 0)])
+def test_impossible_efforts_are_refused(most: int, eta: int) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        brackets(most, eta)

@@ -1,0 +1,102 @@
+import math
+
+from tests.tuning.conftest import Surface, small_space
+from tuccl.tuning import Convergence, MracoSearch, Point, RandomSearch, Request, divergence, run
+
+SPACE = small_space()
+SEEDS = range(4)
+
+
+def regret(search: MracoSearch | RandomSearch, surface: Surface, budget: int) -> float:
+    run(search, surface, budget)
+    assert search.best is not None
+    return math.log(surface.us(search.best) / surface.optimum())
+
+
+def test_it_beats_random_search_on_the_same_budget() -> None:
+    for noise, effort in ((0.0, 1), (0.1, 27)):
+        ours = [
+            regret(MracoSearch(SPACE, seed=s, full_effort=effort), Surface(SPACE, s, noise), 40)
+            for s in SEEDS
+        ]
+        theirs = [
+            regret(RandomSearch(SPACE, seed=s, full_effort=effort), Surface(SPACE, s, noise), 40)
+            for s in SEEDS
+        ]
+        assert sum(ours) < sum(theirs) / 2
+
+
+def test_few_points_get_full_effort_where_there_is_noise() -> None:
+    search = MracoSearch(SPACE, seed=1, full_effort=27)
+    record = run(search, Surface(SPACE, 1, noise=0.1), 12)
+    efforts = [record.effort(p) for p in record.ranked()]
+    assert len(efforts) > 2 * 12  # far more points than full evaluations
+    assert set(efforts) <= {1, 3, 9, 27}
+    assert search.best is not None
+    assert record.effort(search.best) == 27
+
+
+def test_the_best_is_one_that_was_measured_in_full() -> None:
+    """Elite retention: a lucky first sample never wins."""
+    search = MracoSearch(SPACE, full_effort=27)
+    lucky: set[Point] = set()
+
+    def timing(point: Point, repeats: int) -> list[float]:
+        if point not in lucky and repeats < 27:
+            lucky.add(point)
+            return [1.0] * repeats
+        return [100.0] * repeats
+
+    record = run(search, timing, 10)
+    assert search.best is not None
+    assert record.effort(search.best) == 27
+
+
+def test_it_stops_when_nothing_is_gained_any_more() -> None:
+    search = MracoSearch(SPACE)
+    record = run(search, lambda point, repeats: [5.0] * repeats, 2000)
+    assert 40 <= record.spent < 1000
+    assert search.ask() is None
+
+
+def test_it_goes_on_while_it_gains() -> None:
+    search = MracoSearch(SPACE)
+    time_us = 1e6
+
+    def ever_faster(point: Point, repeats: int) -> list[float]:
+        nonlocal time_us
+        time_us *= 0.99
+        return [time_us] * repeats
+
+    assert run(search, ever_faster, 300).spent == 300
+
+
+def test_the_literal_reading_runs_and_keeps_its_promises() -> None:
+    search = MracoSearch(SPACE, full_effort=9, literal=True)
+    record = run(search, Surface(SPACE, 2, noise=0.1), 30)
+    assert record.spent <= 30 * 9
+    assert search.best is not None
+    request = search.ask()
+    assert request is None or isinstance(request, Request)
+
+
+def test_divergence_is_that_of_kullback_and_leibler() -> None:
+    points = [SPACE.at(i) for i in range(0, SPACE.grid_size, 701)]
+    assert divergence(SPACE, points, points) == 0.0
+    apart = divergence(SPACE, points[:10], points[-10:])
+    assert apart > 0.1
+    assert divergence(SPACE, points, points[::-1]) == 0.0
+
+
+def test_settling_needs_both_conditions() -> None:
+    rings = [p for p in SPACE.grid() if p.plan.method == "ring"]
+    same, window = [rings[0]] * 10, 10
+    for gain, second, settled in ((0.0, same, True), (0.2, same, False), (0.0, rings[-10:], False)):
+        watch = Convergence(SPACE, window)
+        for i, point in enumerate([*same, *second]):
+            watch.add(point, 100.0 if i < 10 else 100.0 * (1 - gain))
+        assert watch.settled is settled
+    watch = Convergence(SPACE, window)
+    for point in same:
+        watch.add(point, 1.0)
+    assert not watch.settled  # one window alone says nothing

@@ -1,0 +1,95 @@
+"""Timing points: from a point of the space to samples of an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tuccl._native import Program
+from tuccl.errors import Infeasible
+from tuccl.runtime import Executor, Timing
+from tuccl.sketches import Sketch
+from tuccl.tuning.programs import Programs, VerifiedProgram
+from tuccl.tuning.space import Point
+from tuccl.tuning.study import Study
+
+__all__ = ["FULL_EFFORT", "Evaluator", "full_effort", "is_noise_free"]
+
+FULL_EFFORT = 27  # repeats: a power of the ratio between rungs
+
+
+def is_noise_free(executor: Executor) -> bool:
+    """Return whether repeats of one timing are equal: so with the simulator, nowhere else."""
+    return executor.name == "sim"
+
+
+def full_effort(executor: Executor) -> int:
+    """Return the repeats of one evaluation at full effort on ``executor``."""
+    return 1 if is_noise_free(executor) else FULL_EFFORT
+
+
+class Evaluator:
+    """Times the points of one collective and size, and keeps every sample in the study.
+
+    The search compares points by their out-of-place time; where a program has none, by the
+    other. Points that are the same program with the same knobs are timed once where there is
+    no noise.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        programs: Programs,
+        sketches: Mapping[str, Sketch],
+        nbytes: int,
+        study: Study,
+    ) -> None:
+        """Prepare to time calls of ``nbytes`` bytes on ``executor``."""
+        self.executor = executor
+        self.programs = programs
+        self.sketches = sketches
+        self.nbytes = nbytes
+        self.study = study
+
+    def program(self, point: Point) -> VerifiedProgram:
+        """Return the proven program of ``point``.
+
+        Raises:
+            Infeasible: there is none, or it is unsafe at this size.
+        """
+        made = self.programs.program(
+            self.sketches[point.plan.sketch],
+            point.plan,
+            self.nbytes,
+            point.protocol,
+            point.channels,
+        )
+        if made.max_safe_bytes and made.max_safe_bytes < self.nbytes:
+            raise Infeasible(f"{made.program.name[:60]}: safe up to {made.max_safe_bytes} bytes")
+        return made
+
+    def __call__(self, point: Point, repeats: int) -> Sequence[float]:
+        """Return ``repeats`` samples of ``point`` in us; none where it cannot run."""
+        try:
+            made = self.program(point)
+        except Infeasible:
+            return ()
+        stored = self.study.recall(point, made.checksum, repeats)
+        if stored is not None:
+            return stored
+        timing = self._time(_one_placement(made.program), point, repeats)
+        samples_us = () if timing.wrong else timing.samples_us  # wrong results have no time
+        self.study.store(point, made.checksum, repeats, samples_us)
+        return samples_us
+
+    def both_placements(self, point: Point, repeats: int) -> Timing:
+        """Return the time of ``point`` out of place and in place."""
+        return self._time(self.program(point).program, point, repeats)
+
+    def _time(self, program: Program, point: Point, repeats: int) -> Timing:
+        root = self.programs.collective.root
+        return self.executor.time(program, point.knobs, self.nbytes, root=root, repeats=repeats)
+
+
+def _one_placement(program: Program) -> Program:
+    """Searching needs one time per point, so that half of the timing work is spared."""
+    return program.replace(in_place=False) if program.out_of_place else program

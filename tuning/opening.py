@@ -1,0 +1,67 @@
+"""Where a search starts: the default, the neighbouring size's best, one point per method."""
+
+from __future__ import annotations
+
+from tuccl.synth import MSCCL_DEFAULT_KNOBS
+from tuccl.tuning.knob_grid import CHANNELS, THREADS
+from tuccl.tuning.programs import Plans
+from tuccl.tuning.record import Record
+from tuccl.tuning.space import Plan, Point, Space
+
+__all__ = ["default_point", "opening"]
+
+_BEST_OF_NEIGHBOUR = 5
+_SMALL_BYTES = 64 << 10
+_LARGE_BYTES = 16 << 20
+
+
+def default_point(plans: Plans) -> Point | None:
+    """Return what untuned MSCCL runs, or the nearest to it that is legal; None: nothing is.
+
+    The stock knobs on the robust form of msccl-default; where that has no program in the
+    dialect or for the size, on the first plan that has.
+    """
+    first = () if plans.default is None else (plans.default,)
+    for plan in (*first, *plans.channels):
+        if MSCCL_DEFAULT_KNOBS.channels in plans.channels[plan].get("Simple", ()):
+            return Point.of(plan, MSCCL_DEFAULT_KNOBS)
+    return None
+
+
+def opening(space: Space, nbytes: int, neighbour: Record | None, most: int) -> list[Point]:
+    """Return at most ``most`` points to time before the search asks any.
+
+    The best points of the neighbouring size; then, for every method, its best point there, or
+    where it has none its first plan with knobs that suit the size.
+    """
+    known = [] if neighbour is None else neighbour.ranked()
+    points = [space.nearest(p) for p in known[:_BEST_OF_NEIGHBOUR]]
+    seen = {p.plan.method for p in points}
+    for method in space.methods:
+        if method not in seen:
+            best = next((p for p in known if p.plan.method == method), None)
+            points.append(space.nearest(best) if best else _suited(space, method, nbytes))
+    return list(dict.fromkeys(points))[:most]
+
+
+def _suited(space: Space, method: str, nbytes: int) -> Point:
+    """The first plan of ``method`` with LL and one channel if small, Simple and more if large."""
+    plan = next(p for p in space.plans if p.method == method)
+    small = nbytes <= _SMALL_BYTES
+    protocol = "LL" if small and "LL" in space.protocols else space.protocols[0]
+    channels = 1 if small else 8 if nbytes >= _LARGE_BYTES else 4
+    return _with_knobs(space, plan, protocol, channels)
+
+
+def _with_knobs(space: Space, plan: Plan, protocol: str, channels: int) -> Point:
+    from tuccl._native import default_buffer_bytes
+
+    return space.nearest(
+        Point(
+            plan,
+            protocol,
+            CHANNELS[CHANNELS.index(channels)],
+            THREADS[-1],
+            default_buffer_bytes(protocol),
+        )
+    )

@@ -1,0 +1,130 @@
+"""One collective of a tune, and the search at one size of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tuccl.runtime import BaselineTiming, Executor, time_baseline
+from tuccl.sketches import Sketch, candidate_sketches
+from tuccl.synth import Collective
+from tuccl.topology import Topology, signature
+from tuccl.tuning.evaluate import Evaluator, full_effort, is_noise_free
+from tuccl.tuning.finals import Final, Finalist
+from tuccl.tuning.opening import default_point, opening
+from tuccl.tuning.programs import Programs
+from tuccl.tuning.record import Record
+from tuccl.tuning.search import Search, run
+from tuccl.tuning.space import Space
+from tuccl.tuning.study import Studies
+
+__all__ = ["NCCL_VERSION", "Outcome", "Task", "tuned_size"]
+
+NCCL_VERSION = "2.19"
+_MOST_FINALISTS = 3
+_SIM_FINALISTS = 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """One collective of a tune, whose sizes are searched one after another."""
+
+    executor: Executor
+    topology: Topology
+    programs: Programs
+    studies: Studies
+    search: type[Search]
+    budget: int
+    seed: int
+    run: str
+
+    @property
+    def collective(self) -> Collective:
+        """The collective."""
+        return self.programs.collective
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one size came to: the finalists, and what finding them cost at full effort."""
+
+    final: Final
+    grid_size: int
+    evaluations: float
+    record: Record | None = field(repr=False)
+
+
+def tuned_size(
+    task: Task, nbytes: int, neighbour: Record | None, progress: Callable[[int], None]
+) -> Outcome:
+    """Search one size, measure the best again, and the runtime's default with them."""
+    sketches = candidate_sketches(task.topology, task.collective.name, nbytes)
+    default = _runtime_default(task, nbytes)
+    plans = task.programs.plans(sketches, nbytes)
+    start = default_point(plans)
+    if start is None:
+        final = Final(task.collective, nbytes, task.programs.dialect, default, ())
+        return Outcome(final, 0, 0.0, None)
+    space = Space(plans.channels, start)
+    evaluate = _evaluator(task, sketches, nbytes, space)
+    effort = full_effort(task.executor)
+    noisy = not is_noise_free(task.executor)
+    reserve = min(_MOST_FINALISTS, task.budget // 4) if noisy else 0
+    budget = max(task.budget - reserve, 1)
+    search = task.search(
+        space,
+        seed=task.seed,
+        full_effort=effort,
+        first=opening(space, nbytes, neighbour, budget // 2),
+    )
+    record = run(search, evaluate, budget, progress)
+    most = max(reserve, 1) if noisy else _SIM_FINALISTS
+    finalists = tuple(_finalists(evaluate, record, effort, most))
+    again = len(finalists) if noisy else 0  # the simulator's answer is known: nothing is spent
+    final = Final(task.collective, nbytes, task.programs.dialect, default, finalists)
+    return Outcome(final, space.grid_size, record.spent / effort + again, record)
+
+
+def _evaluator(task: Task, sketches: Sequence[Sketch], nbytes: int, space: Space) -> Evaluator:
+    study = task.studies.study(
+        space,
+        task.run,
+        signature(task.topology),
+        task.collective.name,
+        nbytes,
+        task.executor.label,
+        task.programs.dialect,
+    )
+    by_name = {sketch.name: sketch for sketch in sketches}
+    return Evaluator(task.executor, task.programs, by_name, nbytes, study)
+
+
+def _finalists(evaluate: Evaluator, record: Record, effort: int, most: int) -> list[Finalist]:
+    """The best points, and the best that runs in place, measured again in both placements."""
+    best = record.ranked(effort)
+    chosen = best[:most]
+    if not any(evaluate.program(p).program.in_place for p in chosen):
+        chosen += [p for p in best[most:] if evaluate.program(p).program.in_place][:1]
+    return [
+        Finalist(p, evaluate.program(p).program, evaluate.both_placements(p, effort))
+        for p in chosen
+    ]
+
+
+def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:
+    """What the runtime does without a table, timed with as many repeats as the finalists."""
+    default = time_baseline(
+        task.executor,
+        task.topology,
+        "nccl",
+        task.collective.name,
+        nbytes,
+        root=task.collective.root,
+        version=NCCL_VERSION,
+    )
+    repeats = full_effort(task.executor)
+    if repeats == 1:
+        return default
+    root = task.collective.root
+    timing = task.executor.time(default.program, default.knobs, nbytes, root=root, repeats=repeats)
+    return replace(default, timing=timing)

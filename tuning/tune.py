@@ -1,0 +1,220 @@
+"""The joint search: sketch, method, chunking and knobs, size by size, into a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from tuccl.errors import InputError
+from tuccl.runtime import (
+    Entry,
+    Executor,
+    LookupTable,
+    ProgramFile,
+    check_target,
+    ranges_from_sizes,
+    save_table,
+)
+from tuccl.synth import Collective
+from tuccl.synth.lower_limits import limits_of
+from tuccl.topology import Topology, signature
+from tuccl.tuning.finals import entries_of
+from tuccl.tuning.mraco import MracoSearch
+from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
+from tuccl.tuning.programs import Programs
+from tuccl.tuning.record import Record
+from tuccl.tuning.search import Search
+from tuccl.tuning.study import Studies
+from tuccl.tuning.task import NCCL_VERSION, Outcome, Task, tuned_size
+from tuccl.units import format_bytes
+
+__all__ = ["SEARCHES", "Progress", "TuneResult", "Tuned", "tune"]
+
+Progress = Callable[[int, int, str], None]
+SEARCHES: dict[str, type[Search]] = {
+    search.name: search for search in (MracoSearch, RandomSearch, GridSearch, CoordinateSearch)
+}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of one collective and size; times in us as timed on the tune's executor.
+
+    ``evaluations`` are at full effort, finalists included; ``best`` is None where the runtime's
+    own default was not beaten.
+    """
+
+    collective: str
+    size: int
+    grid_size: int
+    evaluations: float
+    default_us: float
+    best_us: float | None
+    best: str | None
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a tune wrote and what it cost: evaluations at full effort, seconds of wall time."""
+
+    table: str
+    study: str
+    label: str
+    on: str
+    search: str
+    entries: int
+    evaluations: float
+    grid_size: int
+    seconds: float
+    tuned: tuple[Tuned, ...]
+
+
+def tune(
+    executor: Executor,
+    topology: Topology,
+    collectives: Sequence[str],
+    sizes: Sequence[int],
+    *,
+    search: str = "mraco",
+    budget: int = 60,
+    seed: int = 0,
+    out: Path,
+    resume: bool = False,
+    dialect: str = "executor",
+    progress: Progress = lambda done, total, what: None,
+    storage: str | None = None,
+) -> TuneResult:
+    """Search every collective at every size, write the table to ``out``, and say what it took.
+
+    Sizes go from small to large, each warm-started from the one before. What is measured is
+    kept in a study beside the table (or in ``storage``, an Optuna URL): an interrupted tune
+    goes on with ``resume`` and ends as it would have without the interruption. The table is
+    written once, whole, at the end. ``budget`` counts evaluations at full effort per collective
+    and size; ``progress(done, total, what)`` is called after each.
+
+    Raises:
+        InputError: an argument cannot be, ``out`` holds something else than a table, or an
+            unfinished study is there and ``resume`` was not asked for.
+        Unavailable: the storage needs a driver that is not installed.
+    """
+    start = time.monotonic()
+    ordered = _checked(topology, executor, search, budget, sizes, dialect)
+    calls = [Collective(name, topology.ranks) for name in dict.fromkeys(collectives)]
+    check_target(out)
+    studies = Studies(out, resume=resume, url=storage)
+    tasks = [
+        Task(
+            executor=executor,
+            topology=topology,
+            programs=Programs(topology, call, dialect),
+            studies=studies,
+            search=SEARCHES[search],
+            budget=budget,
+            seed=seed,
+            run=f"{search}-{seed}",
+        )
+        for call in calls
+    ]
+    outcomes = _outcomes(tasks, ordered, progress)
+    entries, files = _entries(outcomes, ordered)
+    table = LookupTable(
+        name=topology.name[:120] or "table",
+        signature=signature(topology),
+        ranks=topology.ranks,
+        entries=entries,
+        dialect=cast("Literal['executor', 'rccl', 'fork']", dialect),
+        tuned_on=executor.label,
+        baseline=f"nccl {NCCL_VERSION}",
+    )
+    save_table(table, out, topology, files)
+    studies.finish()
+    return TuneResult(
+        table=str(out),
+        study=studies.where,
+        label=executor.label,
+        on=executor.name,
+        search=search,
+        entries=len(entries),
+        evaluations=sum(o.evaluations for o in outcomes),
+        grid_size=sum(o.grid_size for o in outcomes),
+        seconds=time.monotonic() - start,
+        tuned=tuple(_summary(o, entries) for o in outcomes),
+    )
+
+
+def _checked(
+    topology: Topology,
+    executor: Executor,
+    search: str,
+    budget: int,
+    sizes: Sequence[int],
+    dialect: str,
+) -> list[int]:
+    """The sizes, rising and each once, after every argument was looked at."""
+    if search not in SEARCHES:
+        raise InputError(f"search {search[:30]!r}: expected one of {', '.join(SEARCHES)}")
+    if budget < 1:
+        raise InputError(f"budget {budget}: expected at least 1 evaluation")
+    if not sizes or min(sizes) < 1:
+        raise InputError("sizes: expected at least one, each of at least 1 byte")
+    if executor.ranks != topology.ranks:
+        raise InputError(
+            f"the executor has {executor.ranks} ranks, the topology {topology.ranks}; "
+            "expected the same machine"
+        )
+    limits_of(dialect)
+    return sorted(set(sizes))
+
+
+def _outcomes(tasks: Sequence[Task], sizes: Sequence[int], progress: Progress) -> list[Outcome]:
+    total = len(tasks) * len(sizes) * tasks[0].budget if tasks else 0
+    outcomes: list[Outcome] = []
+    for task in tasks:
+        neighbour: Record | None = None
+        for nbytes in sizes:
+            done = len(outcomes) * task.budget
+            what = f"{task.collective.name} {format_bytes(nbytes)}"
+            progress(done, total, what)
+            outcome = tuned_size(task, nbytes, neighbour, _shifted(progress, done, total, what))
+            neighbour = outcome.record or neighbour
+            outcomes.append(outcome)
+    progress(total, total, "done")
+    return outcomes
+
+
+def _shifted(progress: Progress, done: int, total: int, what: str) -> Callable[[int], None]:
+    return lambda spent: progress(done + spent, total, what)
+
+
+def _entries(
+    outcomes: Sequence[Outcome], sizes: Sequence[int]
+) -> tuple[tuple[Entry, ...], list[ProgramFile]]:
+    ranges = dict(zip(sizes, ranges_from_sizes(sizes), strict=True))
+    entries: list[Entry] = []
+    files: list[ProgramFile] = []
+    for outcome in outcomes:
+        made, named = entries_of(outcome.final, *ranges[outcome.final.nbytes])
+        entries.extend(made)
+        files.extend(named)
+    return tuple(entries), files
+
+
+def _summary(outcome: Outcome, entries: Sequence[Entry]) -> Tuned:
+    """What the table says at the tuned size, out of place where that was timed."""
+    final = outcome.final
+    entry = next(
+        e for e in entries if e.collective == final.collective.name and e.covers(final.nbytes)
+    )
+    best = None if entry.candidates[0].is_default else entry.candidates[0]
+    return Tuned(
+        collective=final.collective.name,
+        size=final.nbytes,
+        grid_size=outcome.grid_size,
+        evaluations=outcome.evaluations,
+        default_us=final.default.timing.us,
+        best_us=best.stats.median_us if best is not None and best.stats is not None else None,
+        best=best.name if best is not None else None,
+    )
