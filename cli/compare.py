@@ -9,7 +9,7 @@ from tuccl.cli.arguments import add_json, sizes_of
 from tuccl.cli.executors import add_executor, executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.errors import InputError
-from tuccl.runtime import load_table
+from tuccl.runtime import open_table
 
 HELP = "compare a tuned table with the defaults, size by size"
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.baseline not in _BASELINES:
         raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}")
-    table = load_table(Path(args.table))
+    table = open_table(Path(args.table))
     executor = executor_of(args, table.topology)
     sizes = sizes_of(args.size) if args.size else None
     comparison = compare(Path(args.table), executor, _BASELINES[args.baseline], sizes)

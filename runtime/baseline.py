@@ -15,7 +15,7 @@ from tuccl.runtime.nccl_constants import MOST_CHANNELS
 from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
-from tuccl.synth.nccl import nccl_program
+from tuccl.synth.nccl import nccl_program, pipeline_pieces
 from tuccl.topology import Topology
 
 __all__ = ["BASELINES", "BaselineTiming", "time_baseline"]
@@ -58,35 +58,42 @@ def time_baseline(
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
     if kind == "nccl":
-        program, knobs, chosen = _nccl(
-            topology, call, nccl_choice(topology, call.name, nbytes, version)
-        )
+        choice = nccl_choice(topology, call.name, nbytes, version)
+        program, knobs, chosen = _nccl(topology, call, choice, nbytes)
     else:
         program, knobs, chosen = _msccl(topology, call, kind)
     timing = executor.time(program, knobs, nbytes, root=root)
     return BaselineTiming(timing, chosen, program, knobs)
 
 
-def _nccl(topology: Topology, call: Collective, choice: NcclChoice) -> tuple[Program, Knobs, str]:
+def _nccl(
+    topology: Topology, call: Collective, choice: NcclChoice, nbytes: int
+) -> tuple[Program, Knobs, str]:
     """NCCL's choice as a program; fewer channels where a program cannot have as many.
 
     The knobs say one channel, since NCCL does not keep the paper's thread-channel rule.
     """
     channels = min(choice.channels, MOST_CHANNELS)
-    key = (call, choice.algorithm, choice.protocol, channels)
-    program, used = _made(topology, key, lambda: _nccl_program(topology, call, choice, channels))
+    pieces = pipeline_pieces(topology, _ALGORITHMS[choice.algorithm], channels, nbytes)
+    key = (call, choice.algorithm, choice.protocol, channels, pieces)
+    program, used = _made(
+        topology, key, lambda: _nccl_program(topology, call, choice, channels, nbytes)
+    )
     knobs = Knobs(choice.protocol, 1, choice.threads)
     reduced = f" (as {used}ch)" if used != choice.channels else ""
     return program, knobs, f"{choice.text}{reduced}"
 
 
 def _nccl_program(
-    topology: Topology, call: Collective, choice: NcclChoice, channels: int
+    topology: Topology, call: Collective, choice: NcclChoice, channels: int, nbytes: int
 ) -> tuple[Program, int]:
     algorithm = _ALGORITHMS[choice.algorithm]
     while True:
         try:
-            return nccl_program(topology, call, algorithm, channels, choice.protocol), channels
+            program = nccl_program(
+                topology, call, algorithm, channels, choice.protocol, nbytes=nbytes
+            )
+            return program, channels
         except Infeasible:
             if channels == 1:
                 raise
@@ -98,7 +105,7 @@ def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Kn
 
     def make() -> tuple[Program, int]:
         schedule = msccl_default(topology, call, form)
-        program = lower(schedule, protocol=MSCCL_DEFAULT_KNOBS.protocol, dialect="fork", name=kind)
+        program = lower(schedule, protocol=MSCCL_DEFAULT_KNOBS.protocol, name=kind)
         return program, program.nchannels
 
     program, channels = _made(topology, (call, kind), make)

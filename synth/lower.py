@@ -8,7 +8,14 @@ from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.certificate import fault
 from tuccl.synth.lower_blocks import Block, blocks_of_ranks
-from tuccl.synth.lower_copies import copied, cut_runs, merge_runs, spread_chains, spread_peers
+from tuccl.synth.lower_copies import (
+    aside,
+    copied,
+    cut_runs,
+    merge_runs,
+    spread_chains,
+    spread_peers,
+)
 from tuccl.synth.lower_credit import Move, stuck_moves
 from tuccl.synth.lower_fusion import plan
 from tuccl.synth.lower_limits import Excess, Limits, excess, limits_of
@@ -112,6 +119,8 @@ class _Shape:
             channels, too many thread blocks has send and receive to one peer take turns.
         """
         base = cut_runs(merge_runs(self.schedule))
+        if not self.limits.fuses:
+            base = aside(base)
         chain_ways = peer_ways = 1
         paired = False
         while True:
@@ -182,7 +191,7 @@ def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int]:
             Move(
                 recv=block.recv if item.op in _RECEIVES else None,
                 send=block.send if item.op in _SENDS else None,
-                count=item.count,
+                length=item.count,
                 waits=tuple((number[rank, b], at) for b, at in item.waits),
             )
             for item in block.items

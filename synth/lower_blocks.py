@@ -145,14 +145,12 @@ class _Builder:
         lane = (transfer.channel, transfer.src, transfer.dst)
         if not transfer.local:
             return self.by_recv[lane] if half % 2 else self.by_send[lane]
-        # A local step goes where what it adds to was written, else where its source was: one
-        # dependency less. What waits for nothing runs beside the rest in a block of its own.
-        for writer in (
-            self.precedence.operand[half // 2],
-            *sorted(self.precedence.before[half], reverse=True),
-        ):
-            if writer != NONE and writer in self.place:
-                return self.place[writer][0]
+        # A local step goes where the last of what it needs was written: one dependency less. What
+        # waits for nothing runs beside the rest in a block of its own.
+        before = self.precedence.before[half]
+        writers = [earlier for earlier in before if earlier % 2]
+        if before:
+            return self.place[max(writers or before)][0]
         if spare.block is None:
             spare.block = len(self.blocks[rank])
             self.blocks[rank].append(Block(None, None))

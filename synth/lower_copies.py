@@ -9,7 +9,15 @@ from dataclasses import replace
 from tuccl.synth.lower_order import NONE, Order
 from tuccl.synth.schedule import Address, Schedule, Transfer
 
-__all__ = ["MOST_COUNT", "copied", "cut_runs", "merge_runs", "spread_chains", "spread_peers"]
+__all__ = [
+    "MOST_COUNT",
+    "aside",
+    "copied",
+    "cut_runs",
+    "merge_runs",
+    "spread_chains",
+    "spread_peers",
+]
 
 MOST_COUNT = 71  # MSCCL_MAX_COUNT is 72, and 72 itself is refused
 _BLOCKWISE = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
@@ -122,6 +130,24 @@ def _copy(transfer: Transfer, schedule: Schedule, copy: int, copies: int) -> Ite
             channel=piece.channel + copy * schedule.channels,
         )
         start += count
+
+
+def aside(schedule: Schedule) -> Schedule:
+    """Return `schedule` with sums that are received first stored in scratch, then added.
+
+    For a runtime without steps that receive and reduce.
+    """
+    scratch = list(schedule.scratch)
+    transfers: list[Transfer] = []
+    for t in schedule.transfers:
+        if t.local or not t.reduce:
+            transfers.append(t)
+            continue
+        slot = Address("s", scratch[t.dst])
+        scratch[t.dst] += t.count
+        transfers.append(replace(t, dst_at=slot, reduce=False, operand=None))
+        transfers.append(replace(t, src=t.dst, src_at=slot))
+    return replace(schedule, transfers=tuple(transfers), scratch=tuple(scratch))
 
 
 def spread_chains(schedule: Schedule, precedence: Order, ways: int) -> Schedule:

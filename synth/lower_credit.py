@@ -21,7 +21,7 @@ class Move(NamedTuple):
 
     recv: object
     send: object
-    count: int
+    length: int
     waits: tuple[tuple[int, int], ...]
 
 
@@ -29,7 +29,7 @@ def stuck_moves(blocks: Sequence[Sequence[Move]]) -> list[tuple[int, int]]:
     """Return the (block, position) of every move that waits for ever; empty if all finish.
 
     Notes:
-        Each move of `count` chunks is cut in `count` messages, the finest cut: of any coarser one
+        Each move of `length` chunks is cut in as many messages, the finest cut: of any coarser one
         no more are in flight when it runs in the same order, so what finishes here finishes at
         every size. Blocks are deterministic and block only on empty or full connections, a Kahn
         network, so one run in any order decides for all; as it ends with nothing in flight, each
@@ -63,7 +63,7 @@ class _Machine:
                 self.asleep[missing].append(block)
                 return
             self.pass_pieces(block, move)
-            if self.pieces[block] == move.count:
+            if self.pieces[block] == move.length:
                 self.position[block] += 1
                 self.pieces[block] = 0
                 self.wake(("done", block))
@@ -81,7 +81,7 @@ class _Machine:
 
     def pass_pieces(self, block: int, move: Move) -> None:
         """Pass as many messages of `move` as can pass now (at least one can)."""
-        most = move.count - self.pieces[block]
+        most = move.length - self.pieces[block]
         if move.recv is not None:
             most = min(most, self.in_flight[move.recv])
         if move.send is not None:

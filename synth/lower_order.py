@@ -36,7 +36,6 @@ class Order:
         readers: For each receive half, the halves that read what it wrote.
         kept: Receive halves whose value is part of the result.
         source: For each transfer, the one receive half that wrote all of what it sends, or NONE.
-        operand: For each transfer, the receive half that last wrote what it adds to, or NONE.
     """
 
     before: list[set[int]]
@@ -44,7 +43,6 @@ class Order:
     readers: list[set[int]]
     kept: set[int] = field(default_factory=set)
     source: list[int] = field(default_factory=list)
-    operand: list[int] = field(default_factory=list)
 
 
 def order(schedule: Schedule, in_place: bool) -> Order:
@@ -76,23 +74,21 @@ class _Sweep:
         self.reading: dict[_Cell, list[int]] = {}
 
     def run(self) -> None:
-        sources, operands = [], []
+        sources = []
         for number, transfer in enumerate(self.schedule.transfers):
             reads = self.cells(transfer.src, transfer.src_at, transfer.count)
             writes = self.cells(transfer.dst, transfer.dst_at, transfer.count)
             writer = recv_half(number)
             reader = writer if transfer.local else send_half(number)
             sources.append(self.whole_source(transfer, reads))
-            operands.append(NONE)
             if transfer.local and reads == writes and not transfer.reduce:
                 continue  # aliased onto itself: no access at all
             self.read(reader, reads)
             if (operand := transfer.operand_at) is not None:
                 added = self.cells(transfer.dst, operand, transfer.count)
-                operands[-1] = self.writer.get(added[0], NONE)
                 self.read(writer, added)
             self.write(writer, writes)
-        self.finish(sources, operands)
+        self.finish(sources)
 
     def cells(self, rank: int, at: Address, count: int) -> list[_Cell]:
         buffer, offset = at
@@ -128,11 +124,11 @@ class _Sweep:
             self.writer[cell] = half
         before.discard(half)
 
-    def finish(self, sources: list[int], operands: list[int]) -> None:
+    def finish(self, sources: list[int]) -> None:
         result = self.result
         if self.in_place:  # second pass: where the two disagree, no fusion
             pairs = zip(result.source, sources, strict=True)
             result.source = [a if a == b else NONE for a, b in pairs]
             return
-        result.source, result.operand = sources, operands
+        result.source = sources
         result.kept.update(half for (_, buffer, _), half in self.writer.items() if buffer == "o")

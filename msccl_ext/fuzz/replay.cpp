@@ -75,11 +75,12 @@ std::pair<std::size_t, std::size_t> piece(const Bytes& text, Random& random) {
 void change_number(Bytes& text, Random& random) {
   static const char* const kNumbers[] = {"0",  "1",  "2",   "3",     "-1",         "7",
                                          "71", "72", "127", "32767", "2147483647", "99999999999"};
-  const std::size_t quote = text.find('"', random() % (text.size() + 1));
-  if (quote == text.npos) return;
-  const std::size_t end = text.find('"', quote + 1);
+  const std::size_t equals = text.find("=\"", random() % (text.size() + 1));
+  if (equals == text.npos) return;
+  const std::size_t start = equals + 2;
+  const std::size_t end = text.find('"', start);
   if (end == text.npos) return;
-  text.replace(quote + 1, end - quote - 1, kNumbers[random() % std::size(kNumbers)]);
+  text.replace(start, end - start, kNumbers[random() % std::size(kNumbers)]);
 }
 
 void change_line(Bytes& text, Random& random) {

@@ -54,6 +54,7 @@ class Execution {
     const Step& step = flow_.step(s);
     if (step.op == Op::kNop) return;
     const int rank = flow_.gpu_of(s);
+    if (step.op == Op::kCopy && onto_itself(rank, step)) return;
     std::vector<Value> moving(index(step.count));
     for (int j = 0; j < step.count; ++j) moving[index(j)] = result(s, step, rank, j);
     const bool stores = step.op != Op::kSend && step.op != Op::kRrs;
@@ -61,6 +62,11 @@ class Execution {
       at(rank, step.dst_buffer, step.dst_offset + j) = moving[index(j)];
     if (receives(step.op)) message_[index(flow_.sender[index(s)])] = {};
     if (sends(step.op)) message_[index(s)] = std::move(moving);
+  }
+
+  bool onto_itself(int rank, const Step& step) const {
+    return memory_.location(rank, step.src_buffer, step.src_offset) ==
+           memory_.location(rank, step.dst_buffer, step.dst_offset);
   }
 
   /// What the step makes of chunk `j`, to be stored, sent or both.

@@ -87,11 +87,13 @@ def test_too_many_channels_for_a_program_are_said(
     topology = hand.mesh()
     tried = []
 
-    def limited(t: Topology, call: Collective, name: str, channels: int, protocol: str) -> Program:
+    def limited(
+        t: Topology, call: Collective, name: str, channels: int, protocol: str, *, nbytes: int
+    ) -> Program:
         tried.append(channels)
         if channels > 3:
             raise Infeasible("too many channels")
-        return nccl_program(t, call, name, channels, "Simple")
+        return nccl_program(t, call, name, channels, "Simple", nbytes=nbytes)
 
     monkeypatch.setattr(baseline, "nccl_program", limited)
     result = time_baseline(SimExecutor(topology), topology, "nccl", "allgather", 1 << 28)

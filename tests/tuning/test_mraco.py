@@ -31,7 +31,8 @@ def test_few_points_get_full_effort_where_there_is_noise() -> None:
     record = run(search, Surface(SPACE, 1, noise=0.1), 12)
     efforts = [record.effort(p) for p in record.ranked()]
     assert len(efforts) > 2 * 12  # far more points than full evaluations
-    assert set(efforts) <= {1, 3, 9, 27}
+    cut = [effort for effort in efforts if effort not in (1, 3, 9, 27)]
+    assert len(cut) <= 1  # at most the one that the budget's end cut short
     assert search.best is not None
     assert record.effort(search.best) == 27
 

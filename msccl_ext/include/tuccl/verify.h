@@ -8,8 +8,16 @@
 
 namespace tuccl {
 
+/// One thing that is wrong (or, as a warning, odd). Codes of errors:
+///   the file      missing-attribute dialect form size-range root
+///   the shape     limit gpus threadblocks chunks channel peer connection count bounds
+///                 buffer-size step-number nop fused-reduce dependency reduction
+///   its order     matching deadlock size-range race overlap
+///   its result    uninitialised mixed-chunks counted-twice missing-copy wrong-result
+///                 clobbered-input
+/// and of warnings: ignored root not-intercepted co-residency.
 struct Finding {
-  std::string code;     ///< Stable, short: "race", "deadlock", "wrong-result", "limit" ...
+  std::string code;     ///< Stable, as listed.
   std::string message;  ///< One line, starts with the place ("gpu 3 tb 2 step 5: ...").
   int gpu = -1;
   int tb = -1;
@@ -28,9 +36,11 @@ struct VerifyReport {
 };
 
 /// Proves what design.md's first truth lists, on the program as `dialect`
-/// would run it. `root` is the root of a rooted collective and ignored
-/// otherwise; `buffer_bytes` sets the slice size for `max_safe_bytes`
-/// (0: the protocol's default). Never throws on a bad program: it reports.
+/// would run it, in each form it claims. Stages build on each other, so a
+/// broken shape hides what lies behind it; of one code at most five findings
+/// are listed, the last with the number left out. `root` is the root of a rooted collective and
+/// ignored otherwise; `buffer_bytes` sets the slice size for `max_safe_bytes` (0: the protocol's
+/// default). Never throws on a bad program: it reports.
 VerifyReport verify(const Program& program, Dialect dialect, int root = 0,
                     std::int64_t buffer_bytes = 0);
 
