@@ -1,10 +1,65 @@
-"""Room tuning."""
-from tuccl.tuning.brackets import *
-from tuccl.tuning.convergence import *
-from tuccl.tuning.knob_grid import *
-from tuccl.tuning.mraco import *
-from tuccl.tuning.plain_searches import *
-from tuccl.tuning.record import *
-from tuccl.tuning.search import *
-from tuccl.tuning.space import *
-SEARCHES={s.name:s for s in (MracoSearch,RandomSearch,GridSearch,CoordinateSearch)}
+"""Which combination wins: the search space, the searches, resumable studies."""
+
+from tuccl.tuning.brackets import Bracket, Rung, brackets, highest_bracket
+from tuccl.tuning.convergence import Convergence, divergence
+from tuccl.tuning.evaluate import FULL_EFFORT, Evaluator, full_effort, is_noise_free
+from tuccl.tuning.finals import Final, Finalist, beats, entries_of, tuned_sizes
+from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, THREADS, legal_buffers, legal_threads
+from tuccl.tuning.mraco import MracoSearch
+from tuccl.tuning.opening import default_point, opening
+from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
+from tuccl.tuning.programs import Plans, Programs, VerifiedProgram, ll128_is_safe
+from tuccl.tuning.record import Record
+from tuccl.tuning.search import Request, Search, run
+from tuccl.tuning.space import CHUNKINGS, Dimension, Plan, Point, Space
+from tuccl.tuning.study import Studies, Study, study_folder
+from tuccl.tuning.tune import SEARCHES, Tuned, TuneResult, tune
+
+__all__ = [
+    "CHANNELS",
+    "CHUNKINGS",
+    "FULL_EFFORT",
+    "PROTOCOLS",
+    "SEARCHES",
+    "THREADS",
+    "Bracket",
+    "Convergence",
+    "CoordinateSearch",
+    "Dimension",
+    "Evaluator",
+    "Final",
+    "Finalist",
+    "GridSearch",
+    "MracoSearch",
+    "Plan",
+    "Plans",
+    "Point",
+    "Programs",
+    "RandomSearch",
+    "Record",
+    "Request",
+    "Rung",
+    "Search",
+    "Space",
+    "Studies",
+    "Study",
+    "TuneResult",
+    "Tuned",
+    "VerifiedProgram",
+    "beats",
+    "brackets",
+    "default_point",
+    "divergence",
+    "entries_of",
+    "full_effort",
+    "highest_bracket",
+    "is_noise_free",
+    "legal_buffers",
+    "legal_threads",
+    "ll128_is_safe",
+    "opening",
+    "run",
+    "study_folder",
+    "tune",
+    "tuned_sizes",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tuccl._native import Program
-from tuccl.errors import Infeasible
+from tuccl.errors import Infeasible, InputError
 from tuccl.runtime import Executor, Timing
 from tuccl.sketches import Sketch
 from tuccl.tuning.programs import Programs, VerifiedProgram
@@ -76,7 +76,10 @@ class Evaluator:
         stored = self.study.recall(point, made.checksum, repeats)
         if stored is not None:
             return stored
-        timing = self._time(_one_placement(made.program), point, repeats)
+        try:
+            timing = self._time(_one_placement(made.program), point, repeats)
+        except InputError:  # the executor cannot run it, with too many thread blocks for one
+            return ()
         samples_us = () if timing.wrong else timing.samples_us  # wrong results have no time
         self.study.store(point, made.checksum, repeats, samples_us)
         return samples_us

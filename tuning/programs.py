@@ -14,9 +14,9 @@ from tuccl._native import Program, to_xml, verify
 from tuccl.errors import Infeasible
 from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.sketches import Sketch
-from tuccl.synth import METHODS, Collective, Schedule, lower, msccl_default, synthesize
+from tuccl.synth import METHODS, Collective, Schedule, lower, msccl_default, replicate, synthesize
 from tuccl.synth.lower_limits import limits_of
-from tuccl.topology import Path, Topology, path
+from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import CHUNKINGS, Channels, Plan
 
@@ -64,8 +64,9 @@ class Programs:
     """The programs of one topology and collective, made when first asked for.
 
     A schedule is kept by (sketch, method, chunking) and, for methods that look at it, the class
-    of the size; the knobs never force a new synthesis. Lowering is kept by schedule and
-    channels, proof by protocol on top. What cannot be made is remembered with its reason.
+    of the size; the knobs never force a new synthesis. A schedule is lowered once, channels
+    replicate the program, and each protocol and channel count is proven once. What cannot be
+    made is remembered with its reason.
     """
 
     def __init__(
@@ -75,18 +76,22 @@ class Programs:
         self.topology = topology
         self.collective = collective
         self.dialect = dialect
+        self._limits = limits_of(dialect)
+        # Every thread block must be resident at once, or they wait for ever for each other.
+        resident = machine_of(topology).sm_count or self._limits.threadblocks
+        self._most_threadblocks = min(self._limits.threadblocks, resident)
         self._schedules: dict[tuple[object, ...], _Numbered | Infeasible] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._lowered: dict[tuple[int, int], Program | Infeasible] = {}
+        self._lowered: dict[int, Program | Infeasible] = {}
         self._verified: dict[tuple[int, str, int], VerifiedProgram | Infeasible] = {}
 
     def plans(self, sketches: Sequence[Sketch], nbytes: int) -> Plans:
         """Return every plan that can be made, with the channels legal for ``nbytes`` bytes.
 
         Of plans with equal schedules only the first stays. Channels are legal that the
-        dialect's limits leave room for and whose chunks divide the array's elements; LL128 is
-        legal where it is safe on every link that the plan uses. ``sketches`` are ranked, the
-        full mesh last.
+        dialect's limits and the GPU's multiprocessors leave room for and whose chunks divide
+        the array's elements; LL128 is legal where it is safe on every link that the plan uses.
+        ``sketches`` are ranked, the full mesh last.
         """
         channels: dict[Plan, Channels] = {}
         plan_of: dict[int, Plan] = {}
@@ -94,7 +99,7 @@ class Programs:
         for sketch, plan in self._combinations(sketches):
             try:
                 made = self._schedule(sketch, plan, nbytes)
-                base = self._lower(made, 1)
+                base = self._lower(made)
             except Infeasible:
                 continue
             if plan_of.setdefault(made.number, plan) == plan:
@@ -119,10 +124,11 @@ class Programs:
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
 
     def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
-        limits = limits_of(self.dialect)
+        limits = self._limits
         elements = max(sum(1 + len(b.steps) for b in gpu.threadblocks) for gpu in base.gpus)
         return (
             base.nchannels * channels <= limits.channels
+            and base.threadblocks * channels <= self._most_threadblocks
             and elements * channels + base.ngpus < limits.xml_elements
             and nbytes % (base.nchunks * channels * _ELEMENT_BYTES) == 0
         )
@@ -149,14 +155,13 @@ class Programs:
         content = (schedule.nchunks, schedule.transfers, schedule.scratch)
         return _Numbered(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
-    def _lower(self, made: _Numbered, channels: int) -> Program:
-        key = (made.number, channels)
-        if key not in self._lowered:
+    def _lower(self, made: _Numbered) -> Program:
+        if made.number not in self._lowered:
             try:
-                self._lowered[key] = lower(made.schedule, instances=channels, dialect=self.dialect)
+                self._lowered[made.number] = lower(made.schedule, dialect=self.dialect)
             except Infeasible as error:
-                self._lowered[key] = error
-        return _or_raise(self._lowered[key])
+                self._lowered[made.number] = error
+        return _or_raise(self._lowered[made.number])
 
     def program(
         self, sketch: Sketch, plan: Plan, nbytes: int, protocol: str, channels: int
@@ -170,8 +175,8 @@ class Programs:
         key = (made.number, protocol, channels)
         if key not in self._verified:
             try:
-                bare = self._lower(made, channels).replace(protocol=protocol)
-                self._verified[key] = self._proven(bare)
+                bare = replicate(self._lower(made), channels)
+                self._verified[key] = self._proven(bare.replace(protocol=protocol))
             except Infeasible as error:
                 self._verified[key] = error
         return _or_raise(self._verified[key])

@@ -42,8 +42,8 @@ class Record:
 
     @property
     def spent(self) -> int:
-        """Repeats spent on all points."""
-        return sum(self._effort.values())
+        """Repeats of all points that ran; what cannot run costs no timing."""
+        return sum(len(samples) for samples in self._samples.values())
 
     def samples(self, point: Point) -> tuple[float, ...]:
         """Return the pooled samples of ``point`` in us."""

@@ -105,7 +105,8 @@ def run(
     """Drive ``search`` until it ends or ``budget`` evaluations at full effort are spent.
 
     ``evaluate(point, repeats)`` returns the samples in us, none where the point cannot run.
-    Lower rungs count as their fraction of a full evaluation. ``progress`` gets the full
+    Lower rungs count as their fraction of a full evaluation, points that cannot run not at
+    all. ``progress`` gets the full
     evaluations spent so far.
 
     Raises:
@@ -116,7 +117,8 @@ def run(
     limit, spent = budget * search.full_effort, 0
     while spent < limit and (request := search.ask()) is not None:
         request = Request(request.point, min(request.repeats, limit - spent))
-        search.tell(request, evaluate(request.point, request.repeats))
-        spent += request.repeats
+        samples_us = evaluate(request.point, request.repeats)
+        search.tell(request, samples_us)
+        spent += len(samples_us)
         progress(spent // search.full_effort)
     return search.record

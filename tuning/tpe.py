@@ -124,7 +124,7 @@ class Tpe:
         if math.isfinite(time_us):
             self._study.tell(proposal.trial, log_us(time_us))
         else:
-            self.discard(proposal)
+            self.drop(proposal)
 
     def drop(self, proposal: Proposal) -> None:
         """Close a proposal that fell out of its bracket."""

@@ -6,6 +6,8 @@
 namespace nb = nanobind;
 
 NB_MODULE(_native, m) {
+  // A test or a session may hold programs until the interpreter ends; that is no leak.
+  nb::set_leak_warnings(false);
   m.doc() = "The native floor: programs, their verifier and the machines that run them.";
   auto root = nb::exception<tuccl::Error>(m, "TucclError");
   nb::exception<tuccl::InputError>(m, "InputError", root.ptr());
