@@ -40,10 +40,19 @@ class Timed(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("files", nargs="+", metavar="F.xml T", help="program and topology; with --baseline the topology alone")
-    parser.add_argument("--baseline", metavar="NAME", help=f"time a default instead: {' '.join(BASELINES)}")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="F.xml T",
+        help="program and topology; with --baseline the topology alone",
+    )
+    parser.add_argument(
+        "--baseline", metavar="NAME", help=f"time a default instead: {' '.join(BASELINES)}"
+    )
     parser.add_argument("-c", "--collective", metavar="COLL", help="the baseline's collective")
-    parser.add_argument("--dialect", default="executor", help="the program's: executor (default), rccl or fork")
+    parser.add_argument(
+        "--dialect", default="executor", help="the program's: executor (default), rccl or fork"
+    )
     add_sizes(parser)
     add_root(parser)
     add_knobs(parser)
@@ -60,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         executor, collective, results = bench_program(args)
     rows = [
-        bandwidth_row(collective, executor.ranks, t.nbytes, t.timing, t.chosen, root=args.root) for t in results
+        bandwidth_row(collective, executor.ranks, t.nbytes, t.timing, t.chosen, root=args.root)
+        for t in results
     ]
     if args.json:
         print_json({"on": args.on, "label": executor.label, "rows": rows})
@@ -73,10 +83,14 @@ def run(args: argparse.Namespace) -> int:
 def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[Timed]]:
     """Return the executor, the collective and the timings of a program file."""
     if len(args.files) != 2:
-        raise InputError("expected a program and a topology: bench F.xml T, or bench --baseline nccl -c COLL T")
+        raise InputError(
+            "expected a program and a topology: bench F.xml T, or bench --baseline nccl -c COLL T"
+        )
     program = parse_xml(read_bytes(args.files[0]), args.files[0])
     if args.collective and collectives_of(args.collective) != [program.collective]:
-        raise InputError(f"{args.files[0]}: computes {program.collective}, not {args.collective[:40]}")
+        raise InputError(
+            f"{args.files[0]}: computes {program.collective}, not {args.collective[:40]}"
+        )
     executor = executor_of(args, topology_of(args.files[1]))
     report = verify_program(program, args.dialect, root=args.root)
     if not report.ok:
@@ -85,7 +99,8 @@ def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[
     knobs = knobs_of(args, program.protocol)
     program = replicate(program, knobs.channels) if knobs.channels > 1 else program
     timings = (
-        Timed(n, executor.time(program, knobs, n, root=args.root), describe(program)) for n in sizes_of(args.size)
+        Timed(n, executor.time(program, knobs, n, root=args.root), describe(program))
+        for n in sizes_of(args.size)
     )
     return executor, program.collective, timings
 
@@ -109,8 +124,14 @@ def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator
         raise InputError("-c: one collective at a time")
     topology = topology_of(args.files[0])
     executor = executor_of(args, topology)
-    return executor, collective, (
-        Timed(n, result.timing, result.chosen)
-        for n in sizes_of(args.size)
-        for result in [time_baseline(executor, topology, args.baseline, collective, n, root=args.root)]
+    return (
+        executor,
+        collective,
+        (
+            Timed(n, result.timing, result.chosen)
+            for n in sizes_of(args.size)
+            for result in [
+                time_baseline(executor, topology, args.baseline, collective, n, root=args.root)
+            ]
+        ),
     )

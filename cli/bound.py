@@ -39,7 +39,19 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json_lines(rows)
     else:
-        print(columns(["collective", "algbw GB/s", "latency us", "certified", "bottleneck"],
-                      [[r["collective"], r["algbw_bound_gbs"], r["latency_bound_us"],
-                        "yes" if r["certified"] else "no", r["bottleneck"]] for r in rows]))
+        print(
+            columns(
+                ["collective", "algbw GB/s", "latency us", "certified", "bottleneck"],
+                [
+                    [
+                        r["collective"],
+                        r["algbw_bound_gbs"],
+                        r["latency_bound_us"],
+                        "yes" if r["certified"] else "no",
+                        r["bottleneck"],
+                    ]
+                    for r in rows
+                ],
+            )
+        )
     return 0

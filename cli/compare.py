@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE")
     add_executor(parser)
     parser.add_argument("--baseline", default="both", help="msccl-default, nccl or both (default)")
-    parser.add_argument("-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)")
+    parser.add_argument(
+        "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
+    )
     parser.add_argument("--report", metavar="OUT.html", help="write a report with plots")
     add_json(parser)
 
@@ -35,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
     from tuccl.eval import compare, html_report, text_report
 
     if args.baseline not in _BASELINES:
-        raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}")
+        raise InputError(
+            f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}"
+        )
     table = open_table(Path(args.table))
     executor = executor_of(args, table.topology)
     sizes = sizes_of(args.size) if args.size else None

@@ -39,7 +39,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"version": __version__, "checks": [asdict(c) for c in checks]})
     else:
-        print(columns(["", "found", "for", "if missing"], [[c.name, c.found, c.needed_for, "" if c.found else c.mend] for c in checks]))
+        print(
+            columns(
+                ["", "found", "for", "if missing"],
+                [[c.name, c.found, c.needed_for, "" if c.found else c.mend] for c in checks],
+            )
+        )
     return 0 if all(c.found for c in checks if c.needed_for == "every verb") else 1
 
 
@@ -70,7 +75,22 @@ def machine() -> list[Check]:
     launchers = [tool for tool in ("mpirun", "srun", "torchrun") if shutil.which(tool)]
     algorithms = os.environ.get("MSCCL_ALGO_DIR") or os.environ.get("MSCCL_XML_FILES")
     return [
-        Check("NVIDIA GPUs", ", ".join(gpus) or None, "probing this machine", "describe one: probe --from or --profile"),
-        Check("launchers", ", ".join(launchers) or None, "starting jobs over hosts", "apt-get install openmpi-bin"),
-        Check("MSCCL programs", algorithms, "a stock MSCCL runtime", "tuccl run --table TABLE -- CMD sets them"),
+        Check(
+            "NVIDIA GPUs",
+            ", ".join(gpus) or None,
+            "probing this machine",
+            "describe one: probe --from or --profile",
+        ),
+        Check(
+            "launchers",
+            ", ".join(launchers) or None,
+            "starting jobs over hosts",
+            "apt-get install openmpi-bin",
+        ),
+        Check(
+            "MSCCL programs",
+            algorithms,
+            "a stock MSCCL runtime",
+            "tuccl run --table TABLE -- CMD sets them",
+        ),
     ]

@@ -17,8 +17,14 @@ _LAUNCHES = ("process", "mpi", "graph")
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--on``, ``--machine`` and ``--launch``."""
     parser.add_argument("--on", default="sim", metavar="EXECUTOR", help="sim: simulated (default)")
-    parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator: a name or a file (default: by GPU model)")
-    parser.add_argument("--launch", default="process", help="host term: process (default), mpi or graph")
+    parser.add_argument(
+        "--machine",
+        metavar="CLASS",
+        help="machine class of the simulator: a name or a file (default: by GPU model)",
+    )
+    parser.add_argument(
+        "--launch", default="process", help="host term: process (default), mpi or graph"
+    )
 
 
 def executor_of(args: argparse.Namespace, topology: Topology) -> SimExecutor:

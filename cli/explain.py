@@ -28,7 +28,20 @@ def run(args: argparse.Namespace) -> int:
         print_json_lines(rows)
         return 0
     header = ["collective", "placement", "from", "below", "choice", "why"]
-    print(columns(header, [[r.collective, r.placement, format_bytes(r.min_bytes),
-                            format_bytes(r.max_bytes) if r.max_bytes else "no limit",
-                            r.candidate, r.reason] for r in rows]))
+    print(
+        columns(
+            header,
+            [
+                [
+                    r.collective,
+                    r.placement,
+                    format_bytes(r.min_bytes),
+                    format_bytes(r.max_bytes) if r.max_bytes else "no limit",
+                    r.candidate,
+                    r.reason,
+                ]
+                for r in rows
+            ],
+        )
+    )
     return 0

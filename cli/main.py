@@ -65,7 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tuccl {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, module in VERBS.items():
-        verb = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=module.EXAMPLE)
+        verb = verbs.add_parser(
+            name, help=module.HELP, description=module.HELP, epilog=module.EXAMPLE
+        )
         module.add_arguments(verb)
         verb.set_defaults(run=module.run)
     return parser
@@ -95,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def one_line(message: str) -> str:
-    """Return ``message`` with line ends and control characters made visible.
+    r"""Return ``message`` with line ends and control characters made visible.
 
     >>> one_line("a\\nb")
     'a b'

@@ -48,11 +48,19 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """
     cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    left = [all(isinstance(row[i], str) and not row[i][:1].isdigit() for row in rows) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(c.ljust(w) if to_left else c.rjust(w) for c, w, to_left in zip(row, widths, left, strict=True)).rstrip()
+    words = [all(_is_word(row[i]) for row in rows) for i in range(len(header))]
+    lines = (
+        "  ".join(
+            text.ljust(width) if word else text.rjust(width)
+            for text, width, word in zip(row, widths, words, strict=True)
+        )
         for row in cells
     )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _is_word(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value[:1].isdigit())
 
 
 def _cell(value: object) -> str:

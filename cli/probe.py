@@ -30,17 +30,28 @@ EXAMPLE = "tuccl probe --from ndv2-topo.xml --profile ndv2 --nodes 2 -o ndv2x2.j
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("--from", dest="source", metavar="FILE", help="NCCL or RCCL topology XML, or a topology.json")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="NCCL or RCCL topology XML, or a topology.json",
+    )
     parser.add_argument(
         "--profile",
         metavar="NAME",
         help=f"a known machine ({' '.join(PROFILES)}); with --from it adds what the file lacks",
     )
     parser.add_argument("--gpus", metavar="LIST", help="keep these GPUs of a host: 0-3 or 0,2,4")
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="join N such hosts through their NICs")
+    parser.add_argument(
+        "--nodes", type=int, default=1, metavar="N", help="join N such hosts through their NICs"
+    )
     parser.add_argument("--fabric", default="single", help="single (default), rail or clos")
-    parser.add_argument("--up", type=float, metavar="GB/s", help="rate of a switch's uplinks (rail, clos)")
-    parser.add_argument("--down", type=float, metavar="GB/s", help="rate of a switch's port to a NIC")
+    parser.add_argument(
+        "--up", type=float, metavar="GB/s", help="rate of a switch's uplinks (rail, clos)"
+    )
+    parser.add_argument(
+        "--down", type=float, metavar="GB/s", help="rate of a switch's port to a NIC"
+    )
     parser.add_argument("--show", metavar="T", help="print the matrix of the topology in T")
     parser.add_argument("-o", "--output", metavar="T", help="write the topology here")
     add_json(parser)
@@ -48,10 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, join, write and print."""
-    if args.show:
-        topology, warnings = topology_of(args.show), ()
-    else:
-        topology, warnings = read_machine(args)
+    topology, warnings = (topology_of(args.show), ()) if args.show else read_machine(args)
     warn(warnings)
     if args.output:
         write_text(Path(args.output), encode_topology(topology).decode())

@@ -32,7 +32,11 @@ def run(args: argparse.Namespace) -> int:
     if rest:
         raise InputError("-c: one collective at a time")
     choice = select_from(
-        load_table(Path(args.table)), collective, parse_size(args.size), in_place=args.in_place, root=args.root
+        load_table(Path(args.table)),
+        collective,
+        parse_size(args.size),
+        in_place=args.in_place,
+        root=args.root,
     )
     if args.json:
         print_json({"candidate": choice.candidate, "reason": choice.reason})

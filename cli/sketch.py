@@ -38,8 +38,15 @@ def run(args: argparse.Namespace) -> int:
         print_json({"sketches": rows})
         return 0
     header = ["sketch", "links", "inter-node", "pruned", "by stage", "file"]
-    print(columns(header, [[r["name"], r["links"], r["internode_links"], len(s.pruned),
-                            stages(s), r["file"]] for r, s in zip(rows, sketches, strict=True)]))
+    print(
+        columns(
+            header,
+            [
+                [r["name"], r["links"], r["internode_links"], len(s.pruned), stages(s), r["file"]]
+                for r, s in zip(rows, sketches, strict=True)
+            ],
+        )
+    )
     return 0
 
 
@@ -59,7 +66,8 @@ def facts(sketch: Sketch, file: str | None) -> dict[str, object]:
         "links": len(sketch.links),
         "internode_links": sketch.internode_links,
         "pruned": [
-            {"src": p.src, "dst": p.dst, "stage": p.stage, "reason": p.reason} for p in sketch.pruned
+            {"src": p.src, "dst": p.dst, "stage": p.stage, "reason": p.reason}
+            for p in sketch.pruned
         ],
     }
 

@@ -30,12 +30,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("topology", metavar="T")
     add_collective(parser)
-    parser.add_argument("-s", "--size", required=True, metavar="SIZE", help="the size to be fast at, like 64M")
-    parser.add_argument("--sketch", metavar="F", help="a sketch of ours or of TACCL's (default: derived)")
-    parser.add_argument("--method", metavar="NAME", help=f"one of {' '.join(METHODS)} (default: the fastest)")
-    parser.add_argument("--chunks", type=int, metavar="N", help="chunks a rank (default: the fastest of 1, 2, 4)")
+    parser.add_argument(
+        "-s", "--size", required=True, metavar="SIZE", help="the size to be fast at, like 64M"
+    )
+    parser.add_argument(
+        "--sketch", metavar="F", help="a sketch of ours or of TACCL's (default: derived)"
+    )
+    parser.add_argument(
+        "--method", metavar="NAME", help=f"one of {' '.join(METHODS)} (default: the fastest)"
+    )
+    parser.add_argument(
+        "--chunks", type=int, metavar="N", help="chunks a rank (default: the fastest of 1, 2, 4)"
+    )
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
-    parser.add_argument("--time-limit", type=float, metavar="S", help="stop looking for better after S seconds")
+    parser.add_argument(
+        "--time-limit", type=float, metavar="S", help="stop looking for better after S seconds"
+    )
     parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
     parser.add_argument("-o", "--output", required=True, metavar="F.xml")
     add_knobs(parser)
@@ -51,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("-c: one collective at a time")
     collective = Collective(name, topology.ranks, args.root)
     nbytes = parse_size(args.size)
+    if args.chunks is not None and not 1 <= args.chunks <= 256:
+        raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
     sketches = (
         (load_sketch(Path(args.sketch), topology),)
         if args.sketch
@@ -62,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         nbytes,
         sketches,
         methods=(args.method,) if args.method else tuple(METHODS),
-        chunks=(args.chunks,) if args.chunks else (1, 2, 4),
+        chunks=(args.chunks,) if args.chunks is not None else (1, 2, 4),
         knobs=knobs_of(args),
         machine=load_machine(args.machine) if args.machine else machine_of(topology),
         dialect=args.dialect,
@@ -74,10 +86,16 @@ def run(args: argparse.Namespace) -> int:
         print_json(facts)
         return 0
     say("simulated times; the best of each sketch and method:")
-    print(columns(["method", "sketch", "chunks", "time us"],
-                  [[r.method, r.sketch, r.chunks_per_rank, r.time_us] for r in ranked[:10]]))
-    print(f"{args.output}: {facts['algbw_gbs']:.2f} GB/s simulated, "
-          f"{facts['fraction_of_bound']:.0%} of the bound of {facts['algbw_bound_gbs']:.2f} GB/s")
+    print(
+        columns(
+            ["method", "sketch", "chunks", "time us"],
+            [[r.method, r.sketch, r.chunks_per_rank, r.time_us] for r in ranked[:10]],
+        )
+    )
+    print(
+        f"{args.output}: {facts['algbw_gbs']:.2f} GB/s simulated, "
+        f"{facts['fraction_of_bound']:.0%} of the bound of {facts['algbw_bound_gbs']:.2f} GB/s"
+    )
     return 0
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl.cli.arguments import add_collective, add_json, add_sizes, collectives_of, sizes_of, topology_of
+from tuccl.cli.arguments import (
+    add_collective,
+    add_json,
+    add_sizes,
+    collectives_of,
+    sizes_of,
+    topology_of,
+)
 from tuccl.cli.executors import add_executor, executor_of
 from tuccl.cli.output import print_json, say
 from tuccl.cli.progress import Progress
@@ -21,13 +28,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_collective(parser, many=True)
     add_sizes(parser)
     add_executor(parser)
-    parser.add_argument("--search", default="mraco", help="mraco (default), random, grid or coordinate")
-    parser.add_argument("--budget", type=int, default=60, metavar="N", help="evaluations at full effort per collective and size (default 60)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)")
+    parser.add_argument(
+        "--search", default="mraco", help="mraco (default), random, grid or coordinate"
+    )
+    parser.add_argument(
+        "--budget",
+        type=int,
+        default=60,
+        metavar="N",
+        help="evaluations at full effort per collective and size (default 60)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
+    )
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
     parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
     parser.add_argument("--resume", action="store_true", help="go on with the study beside TABLE")
-    parser.add_argument("-o", "--output", required=True, metavar="TABLE", help="folder of the table")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
+    )
     add_json(parser)
 
 

@@ -65,7 +65,9 @@ def synthesize_best(
         begun = time.monotonic()
         try:
             schedule = synthesize(collective, sketch, method, parts, nbytes)
-            program = lower(schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect)
+            program = lower(
+                schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect
+            )
         except Infeasible as why:
             reasons.append(f"{method} on {sketch.name}: {why}")
             continue

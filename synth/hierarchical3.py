@@ -44,7 +44,8 @@ def hierarchical3(
     """Return a schedule that passes chunks from host to host on lanes.
 
     Raises:
-        Infeasible: there is one host only, or the links between hosts make no lane.
+        Infeasible: there is one host only, the links between hosts make no lane, or
+            `hierarchical2` does the same.
     """
     require_hosts(sketch, "hierarchical3")
     trace = Trace(collective, chunks_per_rank, "hierarchical3")
@@ -270,11 +271,20 @@ def _reduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
     phases.timeline.run()
 
 
+def _require_three_hosts(trace: Trace, sketch: Sketch) -> None:
+    if sketch.nhosts == 2:
+        raise Infeasible(
+            f"hierarchical3: {trace.collective.name} over two hosts is what hierarchical2 does"
+        )
+
+
 def _allgather(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    _require_three_hosts(trace, sketch)
     run_down(trace, part_pieces(sketch, trace.chunks_per_rank, around=True))
 
 
 def _reduce_scatter(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    _require_three_hosts(trace, sketch)
     back = reversed_sketch(sketch)
     run_up(trace, part_pieces(back, trace.chunks_per_rank, around=True), nbytes)
 

@@ -11,7 +11,6 @@ from tuccl.errors import InputError
 __all__ = ["replicate"]
 
 
-
 def replicate(program: Program, instances: int) -> Program:
     """Return a program that runs `instances` copies of `program`, each on channels of its own.
 

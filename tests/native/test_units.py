@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ def test_a_range_holds_its_ends_and_grows_by_the_factor(low: int, factor: int, p
     sizes = parse_range(f"{low}:{low * factor**power}:x{factor}")
     assert sizes[0] == low
     assert sizes[-1] == low * factor**power
-    assert all(b == a * factor for a, b in zip(sizes, sizes[1:], strict=False))
+    assert all(b == a * factor for a, b in itertools.pairwise(sizes))
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5K", "K", "1X", "1 K", "64MM", "٣"])

@@ -1,0 +1,226 @@
+"""Each verb on good input: its keys, its files, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Tuccl = Callable[..., Any]
+
+VERBS = [
+    "probe",
+    "bound",
+    "sketch",
+    "synth",
+    "verify",
+    "bench",
+    "tune",
+    "compare",
+    "select",
+    "explain",
+    "export",
+    "run",
+    "doctor",
+]
+
+
+def test_probe_says_what_it_read(tuccl: Tuccl, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    answer = tuccl(
+        "probe", "--profile", "dgx-a100", "--gpus", "0-3", "--nodes", 2, "-o", out, "--json"
+    )
+    facts = json.loads(answer.out)
+    assert answer.code == 0
+    assert (facts["ranks"], facts["hosts"]) == (8, 2)
+    assert (
+        facts["signature"] == json.loads(tuccl("probe", "--show", out, "--json").out)["signature"]
+    )
+    assert {"name", "links", "warnings"} <= facts.keys()
+
+
+def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:
+    matrix = tuccl("probe", "--show", work / "topology.json").out
+    assert all(f"GPU{rank}" in matrix for rank in range(8))
+
+
+def test_bound_names_the_cut(tuccl: Tuccl, work: Path) -> None:
+    answer = tuccl("bound", work / "topology.json", "-c", "allgather,allreduce", "--json")
+    rows = [json.loads(line) for line in answer.out.splitlines()]
+    assert [r["collective"] for r in rows] == ["allgather", "allreduce"]
+    assert all(r["algbw_bound_gbs"] > 0 and r["bottleneck"] for r in rows)
+
+
+def test_sketch_writes_ranked_files_that_synth_reads(
+    tuccl: Tuccl, work: Path, tmp_path: Path
+) -> None:
+    topology = work / "topology.json"
+    answer = tuccl(
+        "sketch", topology, "-c", "allgather", "-s", "64M", "-o", tmp_path / "s", "--json"
+    )
+    sketches = json.loads(answer.out)["sketches"]
+    assert sketches[-1]["name"] == "full-mesh"
+    assert sketches[0]["internode_links"] < sketches[-1]["internode_links"]
+    assert all(p["stage"] and p["reason"] for p in sketches[0]["pruned"])
+    program = tmp_path / "p.xml"
+    made = tuccl(
+        "synth", topology, "-c", "allgather", "-s", "64M", "--sketch", sketches[0]["file"],
+        "--method", "greedy", "-o", program, "--json",
+    )  # fmt: skip
+    facts = json.loads(made.out)
+    assert made.code == 0
+    assert 0 < facts["fraction_of_bound"] <= 1
+    assert tuccl("verify", program, "-c", "allgather").code == 0
+
+
+def test_verify_answers_no_with_the_reason(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.xml"
+    text = (work / "program.xml").read_text()
+    step = text.index('<step s="0" type="')
+    broken.write_text(text[:step] + text[step:].replace('cnt="1"', 'cnt="2"', 1))
+    answer = tuccl("verify", broken, "--json")
+    report = json.loads(answer.out)
+    assert answer.code == 1
+    assert not report["ok"]
+    assert report["errors"][0]["message"].startswith(str(broken))
+
+
+def test_bench_prints_nccl_tests_columns(tuccl: Tuccl, work: Path) -> None:
+    answer = tuccl("bench", work / "program.xml", work / "topology.json", "-s", "1K:1M:x32")
+    data = [line.split() for line in answer.out.splitlines() if not line.startswith("#")]
+    assert [int(row[0]) for row in data] == [1024, 32768, 1048576]
+    assert "simulated" in answer.err
+    times = [float(row[5]) for row in data]
+    assert times == sorted(times)
+
+
+def test_bench_times_baselines_and_instances(tuccl: Tuccl, work: Path) -> None:
+    topology = work / "topology.json"
+    for name in ("nccl", "msccl-default", "msccl-default-robust"):
+        answer = tuccl(
+            "bench", "--baseline", name, "-c", "allreduce", topology, "-s", "1M", "--json"
+        )
+        [row] = json.loads(answer.out)["rows"]
+        assert row["time_us"] > 0
+        assert row["chosen"]
+    rows = [
+        json.loads(
+            tuccl(
+                "bench", work / "program.xml", topology, "-s", "64M", "--channels", n, "--json"
+            ).out
+        )["rows"][0]
+        for n in (1, 4)
+    ]
+    assert rows[0]["time_us"] != rows[1]["time_us"]
+
+
+def test_select_and_explain_agree(tuccl: Tuccl, work: Path) -> None:
+    chosen = json.loads(
+        tuccl("select", work / "table", "-c", "allgather", "-s", "1M", "--json").out
+    )
+    rows = [
+        json.loads(line) for line in tuccl("explain", work / "table", "--json").out.splitlines()
+    ]
+    here = [
+        r
+        for r in rows
+        if r["min_bytes"] <= 1 << 20 and (not r["max_bytes"] or r["max_bytes"] > 1 << 20)
+    ]
+    assert chosen["candidate"]["name"] in {r["candidate"] for r in here}
+    assert chosen["reason"]
+
+
+def test_compare_reports_every_baseline(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    report = tmp_path / "r.html"
+    answer = tuccl("compare", work / "table", "--on", "sim", "--report", report, "--json")
+    rows = json.loads(answer.out)["rows"]
+    assert answer.code == 0
+    assert {r["baseline"] for r in rows} == {"nccl", "msccl-default", "msccl-default-robust"}
+    assert all(r["speedup"] >= 0.99 for r in rows if r["baseline"] == "nccl")
+    assert "simulated" in report.read_text()
+
+
+def test_export_writes_programs_that_verify(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    for dialect in ("executor", "rccl", "fork"):
+        out = tmp_path / dialect
+        answer = tuccl("export", work / "table", "--dialect", dialect, "-o", out, "--json")
+        assert answer.code == 0, answer.err
+        for file in json.loads(answer.out)["files"]:
+            if file.endswith(".xml"):
+                assert tuccl("verify", file, "--dialect", dialect).code == 0
+
+
+def test_run_passes_the_environment_and_the_exit_code(
+    tuccl: Tuccl, work: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    check = "import os, sys; sys.exit(7 if os.path.isdir(os.environ['MSCCL_ALGO_DIR']) else 1)"
+    answer = tuccl("run", "--table", work / "table", "--", sys.executable, "-c", check)
+    assert answer.code == 7
+    assert "export MSCCL_ALGO_DIR=" in answer.err
+
+
+def test_doctor_finds_what_every_verb_needs(tuccl: Tuccl) -> None:
+    answer = tuccl("doctor", "--json")
+    assert answer.code == 0
+    assert {c["name"] for c in json.loads(answer.out)["checks"]} >= {"tuccl", "optuna"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example_that_parses(tuccl: Tuccl, verb: str) -> None:
+    answer = tuccl(verb, "--help")
+    assert answer.code == 0
+    assert f"tuccl {verb}" in answer.out
+
+
+def test_a_reader_that_goes_away_is_no_error(work: Path) -> None:
+    command = f"{sys.executable} -m tuccl.cli explain {work / 'table'} | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+
+
+def test_an_interrupted_tune_leaves_no_table_and_resumes(
+    tuccl: Tuccl, work: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "table"
+    tune = [
+        "tune",
+        str(work / "topology.json"),
+        "-c",
+        "allreduce",
+        "-s",
+        "1K:64M:x4",
+        "--budget",
+        "40",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuccl.cli", *tune, "-o", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    study = out.with_name("table.study")
+    deadline = time.monotonic() + 60
+    while not any(study.glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert len(err.strip().splitlines()) == 1
+    assert not out.exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["table.study"]
+    again = tuccl(*tune, "-o", out)
+    assert again.code == 2
+    assert "--resume" in again.err
+    resumed = tuccl(*tune, "--budget", 8, "--resume", "-o", out)
+    assert resumed.code == 0, resumed.err
+    assert tuccl("explain", out).code == 0

@@ -1,0 +1,194 @@
+"""Every method on every collective: the program verifies, in each claimed mode and dialect."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import cycle
+
+import pytest
+
+from tuccl._native import Program, parse_xml, to_xml, verify
+from tuccl.errors import Infeasible, InputError
+from tuccl.sketches import Sketch, candidate_sketches, full_mesh
+from tuccl.synth import METHODS, Collective, lower, synthesize
+from tuccl.synth.certificate import fault
+from tuccl.topology import PROFILES, join, load_profile
+
+PAIRS = [(m.name, name) for m in METHODS.values() for name in sorted(m.collectives)]
+LAYOUTS = (
+    *([0] * 2, [0] * 3, [0] * 5, [0] * 8),
+    *([0, 1], [0, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 1, 2, 2], [0] * 4 + [1] * 4 + [2] * 4),
+    [0] * 8 + [1] * 8,
+)
+FORMS = ((1, "executor"), (2, "rccl"), (4, "fork"), (1, "rccl"), (2, "executor"), (4, "executor"))
+
+
+def cases(mesh: Callable[..., Sketch], name: str) -> Iterator[tuple[Collective, Sketch, int, int]]:
+    for hosts in LAYOUTS:
+        kinds = ("mesh", "rail", "gate") if max(hosts) else ("mesh",)
+        collective = Collective(name, len(hosts), root=len(hosts) // 2)
+        for number, kind in enumerate(kinds):
+            for nbytes in (1 << 10, 1 << 26):
+                yield collective, mesh(hosts, kind), 1 + number % 2, nbytes
+
+
+def assert_sound(program: Program, dialect: str, collective: Collective) -> None:
+    """Check the claims one by one, the way through XML, and that connections are not shared."""
+    report = verify(program, dialect, collective.root)
+    assert report.ok, report.errors[0].message
+    assert report.max_safe_bytes == 0
+    assert program.in_place or program.out_of_place
+    for inside in (False, True):
+        if program.in_place if inside else program.out_of_place:
+            alone = program.replace(in_place=inside, out_of_place=not inside)
+            assert verify(alone, dialect, collective.root).ok
+    assert parse_xml(to_xml(program, dialect)).gpus == program.gpus
+    for gpu in program.gpus:
+        ends = [("s", tb.channel, tb.send_peer) for tb in gpu.threadblocks if tb.send_peer >= 0]
+        ends += [("r", tb.channel, tb.recv_peer) for tb in gpu.threadblocks if tb.recv_peer >= 0]
+        assert len(ends) == len(set(ends))
+
+
+@pytest.mark.parametrize(("method", "name"), PAIRS)
+def test_programs_verify(method: str, name: str, mesh: Callable[..., Sketch]) -> None:
+    made = 0
+    forms = cycle(FORMS)
+    for collective, sketch, chunks, nbytes in cases(mesh, name):
+        try:
+            schedule = synthesize(collective, sketch, method, chunks, nbytes)
+        except Infeasible as refusal:
+            assert "\n" not in str(refusal)
+            continue
+        links = {(link.src, link.dst) for link in sketch.links}
+        assert {(t.src, t.dst) for t in schedule.transfers if not t.local} <= links
+        copies, dialect = next(forms)
+        if dialect == "fork" and name in ("gather", "scatter"):
+            dialect = "executor"
+        program = lower(schedule, instances=copies, dialect=dialect)
+        assert_sound(program, dialect, collective)
+        assert program.nchunks == collective.nchunks(chunks * copies)
+        made += 1
+    assert made >= 4
+
+
+@pytest.mark.parametrize(("method", "name"), PAIRS)
+def test_schedules_and_programs_compute_on_numbers(
+    method: str,
+    name: str,
+    mesh: Callable[..., Sketch],
+    run_schedule: Callable[..., bool],
+    run_program: Callable[..., bool],
+) -> None:
+    rng = random.Random(0)
+    for hosts, kind in (([0] * 5, "mesh"), ([0, 0, 0, 1, 1, 1, 2, 2, 2], "rail")):
+        collective = Collective(name, len(hosts), root=1)
+        try:
+            schedule = synthesize(collective, mesh(hosts, kind), method, 2, 1 << 20)
+        except Infeasible:
+            continue
+        program = lower(schedule, instances=2)
+        for in_place in (False, True):
+            assert run_schedule(schedule, rng, in_place) == (fault(schedule, in_place) is None)
+            if program.in_place if in_place else program.out_of_place:
+                assert run_program(program, collective, rng, in_place)
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce", "broadcast"])
+def test_in_place_is_claimed_where_nccl_users_need_it(
+    name: str, mesh: Callable[..., Sketch]
+) -> None:
+    collective = Collective(name, 8)
+    for method in METHODS.values():
+        if name in method.collectives and method.name != "rings":
+            sketch = mesh([0] * 4 + [1] * 4)
+            try:
+                schedule = synthesize(collective, sketch, method.name, 1, 1 << 20)
+            except Infeasible:
+                continue
+            program = lower(schedule)
+            assert program.in_place, method.name
+            assert program.out_of_place, method.name
+
+
+def test_refusals_name_the_rule(mesh: Callable[..., Sketch]) -> None:
+    gated = mesh([0, 0, 1, 1], "gate")
+    with pytest.raises(Infeasible, match="no such link"):
+        synthesize(Collective("allgather", 4), gated, "allpairs", 1, 1024)
+    with pytest.raises(Infeasible, match="one host"):
+        synthesize(Collective("allgather", 4), mesh([0] * 4), "hierarchical2", 1, 1024)
+    with pytest.raises(Infeasible, match=r"these methods do: .*allpairs"):
+        synthesize(Collective("alltoall", 4), gated, "ring", 1, 1024)
+    with pytest.raises(InputError, match="same number"):
+        synthesize(Collective("alltoall", 3), gated, "greedy", 1, 1024)
+    with pytest.raises(InputError, match="unknown method"):
+        synthesize(Collective("alltoall", 4), gated, "x" * 500, 1, 1024)
+    with pytest.raises(InputError, match="at least 1"):
+        synthesize(Collective("alltoall", 4), gated, "greedy", 0, 1024)
+
+
+def test_mutants_never_verify(
+    mesh: Callable[..., Sketch],
+    mutate: Callable[[Program, random.Random], tuple[Program, str]],
+) -> None:
+    rng = random.Random(1)
+    tried = 0
+    for method, name in PAIRS:
+        for hosts in ([0] * 3, [0, 0, 1, 1, 2, 2]):
+            collective = Collective(name, len(hosts))
+            try:
+                schedule = synthesize(collective, mesh(hosts), method, 2, 1 << 16)
+            except Infeasible:
+                continue
+            program = lower(schedule)
+            for _ in range(20):
+                mutant, what = mutate(program, rng)
+                assert not verify(mutant, "executor", 0).ok, f"{program.name}: {what}"
+                tried += 1
+    assert tried >= 1000
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_profiles(profile: str) -> None:
+    one = load_profile(profile)
+    for t in (one, join(one, 2)):
+        for name in ("allgather", "allreduce", "alltoall"):
+            collective = Collective(name, t.ranks)
+            made = set()
+            for sketch in (candidate_sketches(t, name, 1 << 20)[0], full_mesh(t)):
+                for method in METHODS.values():
+                    if name not in method.collectives or method.name == "greedy":
+                        continue
+                    try:
+                        program = lower(synthesize(collective, sketch, method.name, 1, 1 << 20))
+                    except Infeasible:
+                        continue
+                    made.add(method.name)
+                    assert verify(program).ok
+            assert made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "name"), PAIRS)
+@pytest.mark.parametrize("ranks", range(2, 17))
+def test_programs_verify_at_all_sizes(
+    method: str, name: str, ranks: int, mesh: Callable[..., Sketch]
+) -> None:
+    for hosts in {1, 2, 3, 4} & set(range(1, ranks + 1)):
+        layout = [rank * hosts // ranks for rank in range(ranks)]
+        for kind in ("mesh", "rail", "gate"):
+            for chunks in (1, 2, 4):
+                collective = Collective(name, ranks, root=ranks - 1)
+                try:
+                    schedule = synthesize(collective, mesh(layout, kind), method, chunks, 1 << 22)
+                except Infeasible:
+                    continue
+                for copies, dialect in FORMS:
+                    if dialect == "fork" and name in ("gather", "scatter"):
+                        continue
+                    try:
+                        program = lower(schedule, instances=copies, dialect=dialect)
+                    except Infeasible as refusal:
+                        assert "the most is" in str(refusal)
+                        continue
+                    assert_sound(program, dialect, collective)
