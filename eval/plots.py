@@ -6,7 +6,7 @@ import importlib.util
 import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuccl.errors import Unavailable
 from tuccl.eval.columns import busbw_gbs
@@ -178,8 +178,7 @@ def _svg(figure: Figure, name: str) -> str:
             label.set_color(_INK)
             label.set_fontsize(9)
     text = io.StringIO()
-    settings: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": name}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     svg = text.getvalue()

@@ -1,4 +1,4 @@
-"""The rows of a lookup table: what was tuned for which calls (formats.md, ``table``)."""
+"""The rows of a lookup table: what was tuned for which calls (docs/table-format.md)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def reduction_class(collective: str, reduction: str = "sum") -> str | None:
     """Return the class of a reduction, or None where only the runtime's default computes it.
 
     Notes:
-        The MSCCL executors refuse average and the pre-multiplied sum (msccl-runtime 2).
+        The MSCCL executors refuse average and the pre-multiplied sum (docs/msccl.md 9).
 
     >>> reduction_class("allgather"), reduction_class("allreduce"), reduction_class("reduce", "avg")
     ('none', 'plain', None)
@@ -216,7 +216,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
         Notes:
             A program runs only where the elements of the whole array divide by its chunks
-            (msccl-runtime 1.4, last line).
+            (docs/msccl.md 9).
         """
         if (why := self.unfit(nbytes, in_place)) is not None or self.is_default:
             return why

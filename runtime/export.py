@@ -108,7 +108,7 @@ def _meet(a: Program, b: Program, dialect: str) -> bool:
 
 
 def _sizes(program: Program, dialect: str) -> tuple[float, float]:
-    """First and last size that a program's own attributes claim (msccl-runtime 1.2)."""
+    """First and last size that a program's own attributes claim (docs/msccl.md 3)."""
     low, high = program.min_bytes or 0, program.max_bytes or 0
     if dialect == "fork":
         return low, high - 1
@@ -116,7 +116,7 @@ def _sizes(program: Program, dialect: str) -> tuple[float, float]:
 
 
 def _check_target(out: Path) -> None:
-    """One stray file makes the built-in scheduler give up the folder (msccl-runtime 2)."""
+    """One stray file makes the built-in scheduler give up the folder (docs/msccl.md 9)."""
     if not out.exists():
         return
     if not out.is_dir():

@@ -17,8 +17,8 @@ from tuccl.units import format_bytes
 
 __all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
 
-FORK_FILES = 4  # msccl-runtime 1.3: algorithms of one communicator
-FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # msccl-runtime 3, executor
+FORK_FILES = 4  # algorithms of one communicator (docs/msccl.md 4)
+FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md 10
 _FORK_TOP = 1 << 40
 
 
@@ -218,7 +218,7 @@ def _same(a: Rule, b: Rule) -> bool:
 
 
 def _one_placement(rules: list[Rule]) -> list[Rule]:
-    """The fork knows in place or out of place, not both (msccl-runtime 1.2)."""
+    """The fork knows in place or out of place, not both (docs/msccl.md 3)."""
     split = []
     for rule in rules:
         if rule.out_of_place:
@@ -265,7 +265,7 @@ def fork_threads(knobs: KnobValues) -> int | None:
 
     Notes:
         A warp more than move data in Simple, whose slice must be cut into whole trips of 8
-        bytes a thread (msccl-runtime 3, cost-model 1.3).
+        bytes a thread (microsoft/msccl src/enqueue.cc; docs/msccl.md 10).
     """
     if knobs.protocol != "Simple":
         return knobs.threads

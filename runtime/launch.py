@@ -23,7 +23,7 @@ _BUFFER_VARIABLES = {
     "LL128": "NCCL_LL128_BUFFSIZE",
 }
 # No library has this name: the runtime falls back to its built-in scheduler, which alone
-# connects the programs at initialisation (msccl-runtime 2).
+# connects the programs at initialisation (docs/msccl.md 9).
 _NO_SCHEDULER = "none"
 
 

@@ -68,7 +68,7 @@ def nccl_choice(t: Topology, collective: str, nbytes: int, version: str = "2.19"
 
     Notes:
         ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, getAlgoInfo of
-        src/enqueue.cc (cost-model 1.5). NVLS is not modelled.
+        src/enqueue.cc, with the constants of `nccl_constants`. NVLS is not modelled.
     """
     if version not in CONSTANTS:
         known = ", ".join(CONSTANTS)

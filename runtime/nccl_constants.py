@@ -1,8 +1,8 @@
 """Constants of NCCL's tuning model by version; latencies in us, rates in GB/s.
 
 Read from src/graph/tuning.cc, src/graph/topo.h and src/enqueue.cc of NVIDIA/nccl at the tags
-v2.12.12-1 and v2.19.1-1, as cost-model 1.5 records them. They are what NCCL believes, not what
-a machine does: the simulator never reads them.
+v2.12.12-1 and v2.19.1-1. They are what NCCL believes, not what a machine does: the simulator
+never reads them.
 """
 
 from __future__ import annotations

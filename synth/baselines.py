@@ -36,9 +36,10 @@ def msccl_default(
         InputError: an unknown form, or a collective of another number of ranks than `t`.
 
     Notes:
-        design.md, "Baselines, exactly"; spec/taccl.md 1.7 and 5. TACCL reverses its allgather for
-        the reduce-scatter and lets a chunk's sum take one contribution after the other; the
-        robust form collects contributions side by side. Claims are made against the robust form.
+        The configuration C0 of TuCCL, Table III. TACCL (microsoft/taccl, reduce_scheduler.py)
+        reverses its allgather for the reduce-scatter and lets a chunk's sum take one contribution
+        after the other; the robust form collects contributions side by side. Claims are made
+        against the robust form.
     """
     if collective.ranks != t.ranks:
         raise InputError(

@@ -100,8 +100,8 @@ def bound(t: Topology, collective: Collective) -> Bound:
         InputError: the collective has another number of ranks than the topology.
 
     Notes:
-        spec/synthesizers.md 1.2 to 1.4 (allgather: ForestColl, arXiv 2402.06787, by discrete
-        Newton over maximum flows; broadcast: Edmonds; allreduce: partitions, Harary and Schwenk).
+        Allgather: the cut bound of ForestColl (arXiv 2402.06787), by discrete Newton over maximum
+        flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974.
     """
     if collective.ranks != t.ranks:
         raise InputError(
@@ -173,9 +173,9 @@ def allgather_cut(whole: Fabric, backwards: bool = False) -> Cut:
         backwards: Describe the cut in the direction against the wires of `whole`.
 
     Notes:
-        spec/synthesizers.md 1.2: a rate x is possible iff every GPU can receive N units when each
-        GPU is fed one and wires carry rate/x; the minimum cut of a GPU that cannot raises 1/x.
-        Feasibility is monotone, so one pass over the GPUs ends at the exact fraction.
+        ForestColl, arXiv 2402.06787: a rate x is possible iff every GPU can receive N units when
+        each GPU is fed one and wires carry rate/x; the minimum cut of a GPU that cannot raises
+        1/x. Feasibility is monotone, so one pass over the GPUs ends at the exact fraction.
     """
     ranks, source = whole.ranks, len(whole.names)
     network = FlowNetwork(source + 1, [*whole.arcs, *((source, gpu) for gpu in range(ranks))])
@@ -231,8 +231,8 @@ def allreduce_cut(whole: Fabric) -> Cut:
 
     Notes:
         Between p parts each element takes at least 2(p - 1) messages (gossip; Harary and Schwenk
-        1974), each leaving one part and entering another: spec/synthesizers.md 1.3. Tried are one
-        part for each GPU, one for each host, and the two sides of the allgather's tight cut.
+        1974), each leaving one part and entering another. Tried are one part for each GPU, one for
+        each host, and the two sides of the allgather's tight cut.
     """
     gpus = range(whole.ranks)
     by_host: dict[str, list[int]] = {}

@@ -103,11 +103,11 @@ def fabric(t: Topology) -> Fabric:
     """Return the wires that routes from GPU to GPU take, with relays passing on as routes do.
 
     Notes:
-        A wire that no route takes cannot carry a byte (formats.md: a message takes the direct link,
-        else the widest way), nor can bytes turn from wire to wire at a relay where no route does:
-        two GPUs that share a PCIe bridge and an NVSwitch do not use the bridge between them. A
-        relay where routes turn in some ways only becomes a vertex for each way in and each way
-        out. A bound that counted more would promise too much.
+        A wire that no route takes cannot carry a byte (docs/formats.md, "Routes": a message takes
+        the direct link, else the widest way), nor can bytes turn from wire to wire at a relay
+        where no route does: two GPUs that share a PCIe bridge and an NVSwitch do not use the
+        bridge between them. A relay where routes turn in some ways only becomes a vertex for each
+        way in and each way out. A bound that counted more would promise too much.
     """
     paths = all_paths(t).values()
     hops = {(hop.src, hop.dst): hop for path in paths for hop in path.hops}

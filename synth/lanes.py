@@ -13,7 +13,7 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 __all__ = ["Lane", "Lanes", "Send", "estimate_us"]
 
 # The tile that the executor walks through all steps with: four of the eight slots of Simple's
-# default 4 MiB buffer (spec/cost-model.md 1.3).
+# default 4 MiB buffer (docs/simulator.md 1).
 _TILE_BYTES = 2 << 20
 
 
@@ -135,7 +135,7 @@ def estimate_us(lanes: Lanes, sends: Sequence[Send]) -> float:
 
     Notes:
         The first tile takes the makespan; each further tile the time of the busiest lane, NIC or
-        port, since tiles are pipelined (design.md, truth 2).
+        port, since tiles are pipelined (docs/simulator.md 2).
     """
     makespan = max((send.end for send in sends), default=0.0)
     return makespan + (lanes.tiles - 1) * _bottleneck_us(lanes, sends)

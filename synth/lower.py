@@ -13,6 +13,7 @@ from tuccl.synth.lower_copies import (
     copied,
     cut_runs,
     merge_runs,
+    share_copies,
     spread_chains,
     spread_peers,
 )
@@ -118,7 +119,7 @@ class _Shape:
             peers on a channel spreads peers over channels, too many steps spreads chunks over
             channels, too many thread blocks has send and receive to one peer take turns.
         """
-        base = cut_runs(merge_runs(self.schedule))
+        base = share_copies(cut_runs(merge_runs(self.schedule)))
         if not self.limits.fuses:
             base = aside(base)
         chain_ways = peer_ways = 1

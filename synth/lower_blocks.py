@@ -73,7 +73,7 @@ class _Builder:
         self.open_blocks()
         for rank, timed in enumerate(self.timed_items()):
             timed.sort(key=lambda entry: (entry[0], entry[1].halves))
-            spare = _Spare()
+            spare: dict[int, int] = {}
             for _, item in timed:
                 self.append(rank, item, spare)
             _Dependencies(self.blocks[rank], self.precedence, self.place).run(
@@ -132,14 +132,14 @@ class _Builder:
             return Item("rrs", operand, Address("o", -1), transfer.count, halves)
         return Item("rrcs", operand, transfer.dst_at, transfer.count, halves)
 
-    def append(self, rank: int, item: Item, spare: _Spare) -> None:
+    def append(self, rank: int, item: Item, spare: dict[int, int]) -> None:
         """Put `item` at the end of its thread block."""
         block = self.block_of(rank, item, spare)
         for half in item.halves:
             self.place[half] = (block, len(self.blocks[rank][block].items))
         self.blocks[rank][block].items.append(item)
 
-    def block_of(self, rank: int, item: Item, spare: _Spare) -> int:
+    def block_of(self, rank: int, item: Item, spare: dict[int, int]) -> int:
         half = item.halves[0]
         transfer = self.schedule.transfers[half // 2]
         lane = (transfer.channel, transfer.src, transfer.dst)
@@ -151,17 +151,10 @@ class _Builder:
         writers = [earlier for earlier in before if earlier % 2]
         if before:
             return self.place[max(writers or before)][0]
-        if spare.block is None:
-            spare.block = len(self.blocks[rank])
+        if transfer.channel not in spare:
+            spare[transfer.channel] = len(self.blocks[rank])
             self.blocks[rank].append(Block(None, None))
-        return spare.block
-
-
-@dataclass
-class _Spare:
-    """The block of a rank for local steps that wait for nothing, once it is needed."""
-
-    block: int | None = None
+        return spare[transfer.channel]
 
 
 def _local_items(transfer: Transfer, half: int) -> Iterator[Item]:

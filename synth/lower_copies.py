@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from tuccl.synth.lower_order import NONE, Order
 from tuccl.synth.schedule import Address, Schedule, Transfer
@@ -80,6 +81,47 @@ def _part(transfer: Transfer, start: int, count: int) -> Transfer:
         operand=transfer.operand.shifted(start) if transfer.operand else None,
         count=count,
     )
+
+
+def share_copies(schedule: Schedule) -> Schedule:
+    """Return `schedule` with no thread block copying more than the busiest connection carries.
+
+    What a rank copies from its input to its output waits for nothing; in one thread block it would
+    hold up an out-of-place call whose messages are spread over several.
+    """
+    busiest = [1] * schedule.collective.ranks
+    lanes: Counter[tuple[int, int, int]] = Counter()
+    for t in schedule.transfers:
+        if not t.local:
+            lane = (t.channel, t.src, t.dst)
+            lanes[lane] += t.count
+            for rank in (t.src, t.dst):
+                busiest[rank] = max(busiest[rank], lanes[lane])
+    own: Counter[int] = Counter()
+    for t in schedule.transfers:
+        own[t.src] += t.count if _is_own_copy(t) else 0
+    ways = {rank: -(-total // busiest[rank]) for rank, total in own.items()}
+    return replace(
+        schedule,
+        transfers=tuple(
+            part
+            for t in schedule.transfers
+            for part in (_shares(t, ways[t.src]) if _is_own_copy(t) else (t,))
+        ),
+    )
+
+
+def _is_own_copy(transfer: Transfer) -> bool:
+    ends = transfer.src_at.buffer, transfer.dst_at.buffer
+    return transfer.local and not transfer.reduce and ends == ("i", "o")
+
+
+def _shares(transfer: Transfer, ways: int) -> Iterator[Transfer]:
+    """Yield `transfer` in `ways` parts; a local transfer's channel names its thread block."""
+    edges = [transfer.count * way // ways for way in range(ways + 1)]
+    for way, (start, end) in enumerate(pairwise(edges)):
+        if end > start:
+            yield replace(_part(transfer, start, end - start), channel=way)
 
 
 def copied(schedule: Schedule, copies: int) -> Schedule:

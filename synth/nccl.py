@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 from tuccl._native import Program
@@ -11,7 +10,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
 from tuccl.synth.nccl_graph import Chain, chains
-from tuccl.synth.schedule import Schedule, Transfer
+from tuccl.synth.schedule import Schedule
 from tuccl.synth.trace import Trace
 from tuccl.topology import Topology
 
@@ -78,8 +77,8 @@ def pipeline_pieces(t: Topology, algorithm: str, channels: int, nbytes: int) -> 
 
     Notes:
         NCCL's shrinking of the 512 KiB chunk of Simple, for a tree as deep as this one
-        (spec/cost-model.md 1.5, "chunk shrink for tree Simple"); lines do likewise here. At least
-        a few: fewer leave links idle and save next to nothing.
+        (NCCL 2.19 src/enqueue.cc); lines do likewise here. At least a few: fewer leave links idle
+        and save next to nothing.
     """
     if nbytes == 0 or algorithm == "p2p":
         return min(_FEW_PIECES, t.ranks)
@@ -130,7 +129,7 @@ def nccl_ring(t: Topology, collective: Collective, channels: int, pieces: int = 
         _play(trace, moves[collective.name])
     else:
         raise Infeasible(f"NCCL has no ring for {collective.name}; it groups sends: use 'p2p'")
-    return _with_spread_copies(trace.schedule(), channels)
+    return trace.schedule()
 
 
 # (reduce, chunk, src, dst, channel, count)
@@ -141,19 +140,6 @@ def _play(trace: Trace, moves: Iterator[_Move]) -> None:
     for reduce, chunk, src, dst, channel, count in moves:
         move = trace.reduce if reduce else trace.send
         move(chunk, src, dst, channel=channel, count=count)
-
-
-def _with_spread_copies(schedule: Schedule, channels: int) -> Schedule:
-    """Return `schedule` with each rank's own copies shared by the channels, as NCCL's blocks do."""
-    transfers: list[Transfer] = []
-    for transfer in schedule.transfers:
-        if not transfer.local:
-            transfers.append(transfer)
-            continue
-        for channel, (start, count) in enumerate(_parts(transfer.count, channels)):
-            ends = transfer.src_at.shifted(start), transfer.dst_at.shifted(start)
-            transfers.append(Transfer(transfer.src, transfer.dst, *ends, count, channel=channel))
-    return replace(schedule, transfers=tuple(transfers))
 
 
 def _ring_reduce_scatter(orders: list[tuple[int, ...]]) -> Iterator[_Move]:

@@ -14,7 +14,8 @@ __all__ = ["Chain", "chains", "nccl_channels"]
 
 # Extensions of a partial chain tried at one width before a narrower one is allowed.
 _MOST_EXTENSIONS = 20_000
-# Rate in GB/s that NCCL gives a ring on NVLink: one link of 25 GB/s (spec/cost-model.md 1.5 and 2).
+# Rate in GB/s that NCCL gives a ring on NVLink: one link of 25 GB/s, of which
+# NCCL 2.19 src/graph/topo.h reckons 20.
 _RING_GBS = 25.0
 _MOST_CHANNELS = 32
 # Orders compared for a ring, and times that each ring is laid anew around the others.

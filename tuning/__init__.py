@@ -8,7 +8,7 @@ from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, THREADS, legal_buffers, 
 from tuccl.tuning.mraco import MracoSearch
 from tuccl.tuning.opening import default_point, opening
 from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
-from tuccl.tuning.programs import Plans, Programs, VerifiedProgram, ll128_is_safe
+from tuccl.tuning.programs import Programs, VerifiedProgram, ll128_is_safe
 from tuccl.tuning.record import Record
 from tuccl.tuning.search import Request, Search, run
 from tuccl.tuning.space import CHUNKINGS, Dimension, Plan, Point, Space
@@ -32,7 +32,6 @@ __all__ = [
     "GridSearch",
     "MracoSearch",
     "Plan",
-    "Plans",
     "Point",
     "Programs",
     "RandomSearch",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from tuccl._native import default_buffer_bytes
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
-from tuccl.tuning.knob_grid import CHANNELS, THREADS
-from tuccl.tuning.programs import Plans
+from tuccl.tuning.knob_grid import THREADS
 from tuccl.tuning.record import Record
-from tuccl.tuning.space import Plan, Point, Space
+from tuccl.tuning.space import Channels, Plan, Point, Space
 
 __all__ = ["default_point", "opening"]
 
@@ -15,15 +17,13 @@ _SMALL_BYTES = 64 << 10
 _LARGE_BYTES = 16 << 20
 
 
-def default_point(plans: Plans) -> Point | None:
+def default_point(channels: Mapping[Plan, Channels]) -> Point | None:
     """Return what untuned MSCCL runs, or the nearest to it that is legal; None: nothing is.
 
-    The stock knobs on the robust form of msccl-default; where that has no program in the
-    dialect or for the size, on the first plan that has.
+    The stock knobs on the robust form of msccl-default, which plans begin with.
     """
-    first = () if plans.default is None else (plans.default,)
-    for plan in (*first, *plans.channels):
-        if MSCCL_DEFAULT_KNOBS.channels in plans.channels[plan].get("Simple", ()):
+    for plan, by_protocol in channels.items():
+        if MSCCL_DEFAULT_KNOBS.channels in by_protocol.get("Simple", ()):
             return Point.of(plan, MSCCL_DEFAULT_KNOBS)
     return None
 
@@ -50,18 +50,5 @@ def _suited(space: Space, method: str, nbytes: int) -> Point:
     small = nbytes <= _SMALL_BYTES
     protocol = "LL" if small and "LL" in space.protocols else space.protocols[0]
     channels = 1 if small else 8 if nbytes >= _LARGE_BYTES else 4
-    return _with_knobs(space, plan, protocol, channels)
-
-
-def _with_knobs(space: Space, plan: Plan, protocol: str, channels: int) -> Point:
-    from tuccl._native import default_buffer_bytes
-
-    return space.nearest(
-        Point(
-            plan,
-            protocol,
-            CHANNELS[CHANNELS.index(channels)],
-            THREADS[-1],
-            default_buffer_bytes(protocol),
-        )
-    )
+    buffer_bytes = default_buffer_bytes(protocol)
+    return space.nearest(Point(plan, protocol, channels, THREADS[-1], buffer_bytes))

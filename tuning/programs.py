@@ -20,16 +20,16 @@ from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import CHUNKINGS, Channels, Plan
 
-__all__ = ["DEFAULT_METHODS", "Plans", "Programs", "VerifiedProgram", "ll128_is_safe"]
+__all__ = ["DEFAULT_METHODS", "ROBUST", "Programs", "VerifiedProgram", "ll128_is_safe"]
 
 # Methods that are no methods: the two forms of msccl-default, on the full mesh alone.
-_ROBUST = "msccl-default-robust"
+ROBUST = "msccl-default-robust"
 DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
-    _ROBUST: "robust",
+    ROBUST: "robust",
     "msccl-default": "faithful",
 }
-# Methods whose schedule depends on the size; sizes of one class share it.
-_BY_SIZE = frozenset({"greedy"})
+# Methods that take long: sizes of one class share a schedule, made for the class's own size.
+_COSTLY = frozenset({"greedy"})
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _T = TypeVar("_T")
@@ -45,14 +45,6 @@ class VerifiedProgram:
 
 
 @dataclass(frozen=True)
-class Plans:
-    """Plans with their legal channels; ``default`` has the schedule of robust msccl-default."""
-
-    channels: Mapping[Plan, Channels]
-    default: Plan | None
-
-
-@dataclass(frozen=True)
 class _Numbered:
     """A schedule and the number that equal ones share."""
 
@@ -63,8 +55,8 @@ class _Numbered:
 class Programs:
     """The programs of one topology and collective, made when first asked for.
 
-    A schedule is kept by (sketch, method, chunking) and, for methods that look at it, the class
-    of the size; the knobs never force a new synthesis. A schedule is lowered once, channels
+    A schedule is kept by (sketch, method, chunking) and the size, which methods look at; the
+    knobs never force a new synthesis. A schedule is lowered once, channels
     replicate the program, and each protocol and channel count is proven once. What cannot be
     made is remembered with its reason.
     """
@@ -85,41 +77,44 @@ class Programs:
         self._lowered: dict[int, Program | Infeasible] = {}
         self._verified: dict[tuple[int, str, int], VerifiedProgram | Infeasible] = {}
 
-    def plans(self, sketches: Sequence[Sketch], nbytes: int) -> Plans:
-        """Return every plan that can be made, with the channels legal for ``nbytes`` bytes.
+    def plans(self, sketches: Sequence[Sketch], nbytes: int) -> dict[Plan, Channels]:
+        """Return every plan worth a try, with the channels whose chunks divide the array.
 
-        Of plans with equal schedules only the first stays. Channels are legal that the
-        dialect's limits and the GPU's multiprocessors leave room for and whose chunks divide
-        the array's elements; LL128 is legal where it is safe on every link that the plan uses.
-        ``sketches`` are ranked, the full mesh last.
+        Nothing is synthesized for this. ``sketches`` are ranked, the full mesh last; more than
+        one chunk a rank is worth a try only where chunks fill a PCIe packet; LL128 where the
+        GPUs keep its lines whole.
         """
+        protocols = [p for p in PROTOCOLS if p != "LL128" or ll128_is_safe(self.topology, ())]
         channels: dict[Plan, Channels] = {}
-        plan_of: dict[int, Plan] = {}
-        default: Plan | None = None
-        for sketch, plan in self._combinations(sketches):
-            try:
-                made = self._schedule(sketch, plan, nbytes)
-                base = self._lower(made)
-            except Infeasible:
-                continue
-            if plan_of.setdefault(made.number, plan) == plan:
-                channels[plan] = self._channels(made.schedule, base, nbytes)
-            if plan.method == _ROBUST:
-                default = plan_of[made.number]
-        return Plans(channels, default)
+        for plan in self._combinations(sketches, nbytes):
+            nchunks = self.collective.nchunks(plan.chunks_per_rank)
+            counts = tuple(c for c in CHANNELS if _divides(nbytes, nchunks * c))
+            channels[plan] = dict.fromkeys(protocols, counts)
+        return channels
 
-    def _combinations(self, sketches: Sequence[Sketch]) -> Iterator[tuple[Sketch, Plan]]:
-        """Every sketch with every method for the collective, then the defaults on the mesh."""
+    def _combinations(self, sketches: Sequence[Sketch], nbytes: int) -> Iterator[Plan]:
+        """The default forms on the mesh, then every sketch with every method."""
+        for method in DEFAULT_METHODS:
+            yield Plan(sketches[-1].name, method, 1)
         name = self.collective.name
         methods = [m.name for m in METHODS.values() if name in m.collectives]
         for sketch, method, chunks in product(sketches, methods, CHUNKINGS):
-            yield sketch, Plan(sketch.name, method, chunks)
-        for method in DEFAULT_METHODS:
-            yield sketches[-1], Plan(sketches[-1].name, method, 1)
+            if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
+                yield Plan(sketch.name, method, chunks)
 
-    def _channels(self, schedule: Schedule, base: Program, nbytes: int) -> Channels:
+    def channels(self, sketch: Sketch, plan: Plan, nbytes: int) -> Channels:
+        """Return the channels by protocol that the program of ``plan`` leaves legal, or none.
+
+        Those that the dialect's limits and the GPU's multiprocessors leave room for and whose
+        chunks divide the array; LL128 where it is safe on every link that the plan uses.
+        """
+        try:
+            made = self._schedule(sketch, plan, nbytes)
+            base = self._lower(made)
+        except Infeasible:
+            return {}
         counts = tuple(c for c in CHANNELS if self._fits(base, c, nbytes))
-        pairs = {(t.src, t.dst) for t in schedule.transfers if t.src != t.dst}
+        pairs = {(t.src, t.dst) for t in made.schedule.transfers if t.src != t.dst}
         safe = ll128_is_safe(self.topology, pairs)
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
 
@@ -130,15 +125,15 @@ class Programs:
             base.nchannels * channels <= limits.channels
             and base.threadblocks * channels <= self._most_threadblocks
             and elements * channels + base.ngpus < limits.xml_elements
-            and nbytes % (base.nchunks * channels * _ELEMENT_BYTES) == 0
+            and _divides(nbytes, base.nchunks * channels)
         )
 
     def _schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> _Numbered:
         """The schedule of ``plan`` on ``sketch``; raises Infeasible where there is none."""
-        size = _size_class(nbytes) if plan.method in _BY_SIZE else 0
+        size = _size_class(nbytes) if plan.method in _COSTLY else nbytes
         key = (_sketch_key(sketch), plan.method, plan.chunks_per_rank, size)
         if key not in self._schedules:
-            self._schedules[key] = self._made(sketch, plan, size or nbytes)
+            self._schedules[key] = self._made(sketch, plan, size)
         return _or_raise(self._schedules[key])
 
     def _made(self, sketch: Sketch, plan: Plan, nbytes: int) -> _Numbered | Infeasible:
@@ -218,6 +213,10 @@ def _sketch_key(sketch: Sketch) -> bytes:
     """What of a sketch a method can see: all but the chunking, which plans choose."""
     plain = msgspec.structs.replace(sketch, chunks_per_rank=1, align_bytes=1, pruned=())
     return hashlib.sha256(msgspec.json.encode(plain)).digest()
+
+
+def _divides(nbytes: int, nchunks: int) -> bool:
+    return nbytes % (nchunks * _ELEMENT_BYTES) == 0
 
 
 def _or_raise(value: _T | Infeasible) -> _T:

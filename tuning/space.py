@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -59,6 +59,9 @@ class Point:
         return cls(plan, k.protocol, k.channels, k.threads, k.buffer_bytes)
 
 
+Refine = Callable[[Plan], Channels]
+
+
 @dataclass(frozen=True)
 class Dimension:
     """One axis of the space: a name, how many values, and whether their order means something."""
@@ -97,16 +100,21 @@ class Space:
     """The legal points for one topology, collective and size.
 
     Points are reached in three ways: by position in the grid (``at``), by one index per
-    dimension (``point``), and by membership (``in``). ``point`` is total: indices that together
-    name no legal point give the nearest one by fixed rules, so a search never asks for an
-    illegal point and needs no conditional parameters (Optuna models those one by one, without
-    their correlation to the rest).
+    dimension (``point``), and by membership (``in``). What a plan's program really allows is
+    known only once it is synthesized, which takes time: the grid counts the points that are
+    legal by the knobs' rules and the size, and ``refine`` looks closer at the plans that are
+    asked for. ``point`` is total: indices that together name no legal point give the nearest
+    one by fixed rules, so a search that goes by indices needs no conditional parameters (Optuna
+    models those one by one, without their correlation to the rest).
     """
 
-    def __init__(self, channels: Mapping[Plan, Channels], default: Point) -> None:
+    def __init__(
+        self, channels: Mapping[Plan, Channels], default: Point, refine: Refine | None = None
+    ) -> None:
         """Take, for each plan and protocol, the channel counts that are legal.
 
         ``channels`` holds the plans in order of preference (sketches ranked best first).
+        ``refine`` returns what of it a plan's program leaves legal; nothing: it has none.
 
         Raises:
             Infeasible: no point is legal, or the default is none of them.
@@ -116,6 +124,8 @@ class Space:
             for plan, by_protocol in channels.items()
             if any(by_protocol.values())
         }
+        self._refine = refine
+        self._refined: dict[Plan, Channels] = {}
         self._blocks = [
             block
             for plan, by_protocol in self._channels.items()
@@ -148,8 +158,19 @@ class Space:
 
     @property
     def grid_size(self) -> int:
-        """Number of distinct legal points."""
+        """Number of distinct points that are legal by the knobs' rules and the size."""
         return self._ends[-1] if self._ends else 0
+
+    @property
+    def legal_points(self) -> int:
+        """The grid's size without the points that looking closer has ruled out so far."""
+        ruled_out = sum(
+            block.size
+            for block in self._blocks
+            if block.plan in self._refined
+            and block.channels not in self._refined[block.plan].get(block.protocol, ())
+        )
+        return self.grid_size - ruled_out
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -177,15 +198,28 @@ class Space:
         for block in self._blocks:
             yield from (block.at(i) for i in range(block.size))
 
+    def channels(self, plan: Plan) -> Channels:
+        """Return the legal channels of ``plan`` by protocol, looked at closely; maybe none."""
+        if plan not in self._refined:
+            legal = self._channels.get(plan, {})
+            if legal and self._refine is not None:
+                closer = self._refine(plan)
+                kept = {p: set(closer.get(p, ())) for p in legal}
+                legal = {p: tuple(c for c in legal[p] if c in kept[p]) for p in legal}
+            self._refined[plan] = {p: counts for p, counts in legal.items() if counts}
+        return self._refined[plan]
+
     def point(self, indices: Mapping[str, int]) -> Point:
         """Return the legal point that ``indices``, one per dimension, stand for.
 
-        A method that the sketch does not carry takes the next sketch that does; chunking and
-        channels fall to the nearest legal value, lower first; a protocol that is not legal for
-        the plan gives way to the first that is; threads and buffer are clipped.
+        A plan without a program gives way to another chunking, then to the next sketch, then to
+        the next method; a protocol that is not legal for the plan to the first that is;
+        channels fall to the nearest legal count, lower first; threads and buffer are clipped.
         """
-        plan = self._plan(indices)
-        legal = self._channels[plan]
+        plan = next((p for p in self._near(indices) if self.channels(p)), None)
+        if plan is None:
+            return self.default
+        legal = self.channels(plan)
         wanted = self.protocols[indices["protocol"]]
         protocol = wanted if wanted in legal else next(p for p in self.protocols if p in legal)
         channels = _at_most(legal[protocol], CHANNELS[indices["channels"]])
@@ -193,16 +227,13 @@ class Space:
         buffer_bytes = _at_most(legal_buffers(protocol), self._buffer(protocol, indices["buffer"]))
         return Point(plan, protocol, channels, threads, buffer_bytes)
 
-    def _plan(self, indices: Mapping[str, int]) -> Plan:
-        method = self.methods[indices["method"]]
-        start = indices["sketch"]
-        ring = self.sketches[start:] + self.sketches[:start]
-        sketch = next(s for s in ring if self._chunkings(s, method))
+    def _near(self, indices: Mapping[str, int]) -> Iterator[Plan]:
+        """Every plan, the one that ``indices`` name first."""
         wanted = self.chunkings[indices["chunking"]]
-        return Plan(sketch, method, _at_most(self._chunkings(sketch, method), wanted))
-
-    def _chunkings(self, sketch: str, method: str) -> tuple[int, ...]:
-        return tuple(c for c in self.chunkings if Plan(sketch, method, c) in self._channels)
+        chunkings = sorted(self.chunkings, key=lambda c: (c > wanted, abs(c - wanted)))
+        for method in _from(self.methods, indices["method"]):
+            for sketch in _from(self.sketches, indices["sketch"]):
+                yield from (Plan(sketch, method, c) for c in chunkings)
 
     def _buffer(self, protocol: str, index: int) -> int:
         scale = _buffer_scale(protocol)
@@ -225,9 +256,9 @@ class Space:
 
         Used to carry points from one size to the next, where sketches and limits differ.
         """
-        if point in self:
-            return point
         plan = point.plan
+        if point in self and point.channels in self.channels(plan).get(point.protocol, ()):
+            return point
         known = {
             "method": _index(self.methods, plan.method),
             "sketch": _index(self.sketches, plan.sketch),
@@ -243,6 +274,10 @@ class Space:
 def _buffer_scale(protocol: str) -> Sequence[int]:
     """Every buffer size on one rising scale; LL128's own default adds a step."""
     return sorted({*BUFFERS, *legal_buffers(protocol)})
+
+
+def _from(values: Sequence[str], start: int) -> Sequence[str]:
+    return [*values[start:], *values[:start]]
 
 
 def _index(values: Sequence[str], value: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tuccl.runtime import BaselineTiming, Executor, time_baseline
@@ -60,13 +60,14 @@ def tuned_size(
     """Search one size, measure the best again, and the runtime's default with them."""
     sketches = candidate_sketches(task.topology, task.collective.name, nbytes)
     default = _runtime_default(task, nbytes)
-    plans = task.programs.plans(sketches, nbytes)
-    start = default_point(plans)
+    by_name = {sketch.name: sketch for sketch in sketches}
+    channels = task.programs.plans(sketches, nbytes)
+    start = default_point(channels)
     if start is None:
         final = Final(task.collective, nbytes, task.programs.dialect, default, ())
         return Outcome(final, 0, 0.0, None)
-    space = Space(plans.channels, start)
-    evaluate = _evaluator(task, sketches, nbytes, space)
+    space = Space(channels, start, lambda p: task.programs.channels(by_name[p.sketch], p, nbytes))
+    evaluate = _evaluator(task, by_name, nbytes, space)
     effort = full_effort(task.executor)
     noisy = not is_noise_free(task.executor)
     reserve = min(_MOST_FINALISTS, task.budget // 4) if noisy else 0
@@ -82,10 +83,10 @@ def tuned_size(
     finalists = tuple(_finalists(evaluate, record, effort, most))
     again = len(finalists) if noisy else 0  # the simulator's answer is known: nothing is spent
     final = Final(task.collective, nbytes, task.programs.dialect, default, finalists)
-    return Outcome(final, space.grid_size, record.spent / effort + again, record)
+    return Outcome(final, space.legal_points, record.spent / effort + again, record)
 
 
-def _evaluator(task: Task, sketches: Sequence[Sketch], nbytes: int, space: Space) -> Evaluator:
+def _evaluator(task: Task, sketches: Mapping[str, Sketch], nbytes: int, space: Space) -> Evaluator:
     study = task.studies.study(
         space,
         task.run,
@@ -95,8 +96,7 @@ def _evaluator(task: Task, sketches: Sequence[Sketch], nbytes: int, space: Space
         task.executor.label,
         task.programs.dialect,
     )
-    by_name = {sketch.name: sketch for sketch in sketches}
-    return Evaluator(task.executor, task.programs, by_name, nbytes, study)
+    return Evaluator(task.executor, task.programs, sketches, nbytes, study)
 
 
 def _finalists(evaluate: Evaluator, record: Record, effort: int, most: int) -> list[Finalist]:

@@ -43,6 +43,8 @@ SEARCHES: dict[str, type[Search]] = {
 class Tuned:
     """What came of one collective and size; times in us as timed on the tune's executor.
 
+    ``grid_size`` counts the distinct points that are legal by the knobs' rules and the size,
+    without those that synthesis has ruled out; plans that were never asked for count in full.
     ``evaluations`` are at full effort, finalists included; ``best`` is None where the runtime's
     own default was not beaten.
     """

@@ -13,7 +13,7 @@ namespace tuccl::sim {
 namespace {
 
 constexpr int kMostMerged = 71;    // MSCCL_MAX_COUNT - 1
-constexpr int kMostFused = 16;     // reductions in one primitive (msccl-runtime 1.3)
+constexpr int kMostFused = 16;     // reductions in one primitive (docs/msccl.md 4)
 constexpr int kLeastSliceOf = 64;  // of C: half a transfer's slots over 32 (prims_simple.h)
 
 double wire_factor(Protocol protocol) {
@@ -21,11 +21,11 @@ double wire_factor(Protocol protocol) {
   return protocol == Protocol::kSimple ? 1.0 : double(f.line_bytes) / f.line_data_bytes;
 }
 
-/// Payload that each thread moves in one trip of the loop (cost-model 1.1).
+/// Payload that each thread moves in one trip of the loop (docs/simulator.md 1).
 double trip_bytes_per_thread(Protocol protocol) { return protocol == Protocol::kLL128 ? 60 : 8; }
 
 /// Whether a `re` goes on accumulating into what the one before it did, so
-/// that the parser makes one primitive of both (parser:557-566).
+/// that the parser makes one primitive of both (docs/msccl.md 5).
 bool joins(const Step& before, const Step& s) {
   return s.op == Op::kReduce && before.op == Op::kReduce && !before.has_dep && s.dep_tb < 0 &&
          s.dst_buffer == before.dst_buffer && s.dst_offset == before.dst_offset &&

@@ -80,7 +80,7 @@ struct Plan {
   double nic_switch_us = 0;
 };
 
-/// Payload that one transfer may gather: A of cost-model 1.3, item 2.
+/// Payload that one transfer may gather: A of docs/simulator.md 2.
 int merged_chunks(std::int64_t slice, std::int64_t chunk);
 
 /// Throws InputError for what `simulate` lists, but for deadlocks.

@@ -1,5 +1,5 @@
 // Dataflow: what every chunk of memory holds, step by step, and what it must
-// hold in the end (design.md, truth 1).
+// hold in the end (docs/msccl.md 8).
 #include <cstdint>
 #include <string>
 #include <utility>

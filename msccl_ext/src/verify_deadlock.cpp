@@ -1,5 +1,5 @@
 // Deadlock: cycles in program order, dependencies, messages and FIFO credit
-// (design.md, truth 1; msccl-runtime 1.6 #4).
+// (docs/msccl.md 6).
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -195,7 +195,7 @@ int least_merged(const Flow& flow) {
   return enough;
 }
 
-/// Cost-model 1.3 item 2: a transfer holds floor(slice / chunk) chunks.
+/// A transfer holds floor(slice / chunk) chunks (docs/simulator.md 2).
 void check_split(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, Findings& out) {
   if (safe(flow, 1)) return;
   const Program& p = flow.program();

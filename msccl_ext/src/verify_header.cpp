@@ -1,4 +1,4 @@
-// The <algo> element against a dialect (msccl-runtime 1.2).
+// The <algo> element against a dialect (docs/msccl.md 3).
 #include <algorithm>
 #include <limits>
 #include <string>

@@ -1,5 +1,5 @@
-// What a thread block shows by itself: limits and the traps of msccl-runtime
-// 1.3, 1.4 and 1.6 that no runtime reports.
+// What a thread block shows by itself: the limits and traps of docs/msccl.md 4, 5
+// and 7 that no runtime reports.
 #include <algorithm>
 #include <map>
 #include <string>

@@ -11,7 +11,7 @@
 
 namespace tuccl {
 
-/// What one runtime accepts (msccl-runtime 1.2, 1.3).
+/// What one runtime accepts (docs/msccl.md 4).
 struct DialectLimits {
   int steps;
   int threadblocks;

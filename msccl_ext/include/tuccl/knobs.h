@@ -7,17 +7,17 @@
 
 namespace tuccl {
 
-/// The backend knobs of one call (design.md, Knobs).
+/// The backend knobs of one call (TuCCL III.C; docs/simulator.md 1).
 struct Knobs {
   Protocol protocol = Protocol::kSimple;
-  int channels = 1;                      ///< Instances of the program.
-  int threads = 512;                     ///< Per thread block.
-  std::int64_t buffer_bytes = 4 << 20;   ///< B: eight slots of one connection.
+  int channels = 1;                     ///< Instances of the program.
+  int threads = 512;                    ///< Per thread block.
+  std::int64_t buffer_bytes = 4 << 20;  ///< B: eight slots of one connection.
 
   bool operator==(const Knobs&) const = default;
 };
 
-/// What a protocol fixes (cost-model 1.1).
+/// What a protocol fixes (docs/simulator.md 1).
 struct ProtocolFacts {
   std::int64_t default_buffer_bytes;
   int max_threads;
@@ -33,11 +33,11 @@ inline constexpr int kSlots = 8;
 /// Transfers a sender may be ahead of its receiver: 2 for Simple, 8 otherwise.
 int fifo_transfers(Protocol);
 
-/// Most user bytes of one chunk that one pass over the step list moves: C_P of
-/// cost-model 1.1 for a buffer of `buffer_bytes`.
+/// Most user bytes of one chunk that one pass over the step list moves: C of
+/// docs/simulator.md 1 for a buffer of `buffer_bytes`.
 std::int64_t slice_bytes(Protocol, std::int64_t buffer_bytes);
 
-/// Payload of one slot: E_P of cost-model 1.1.
+/// Payload of one slot: E of docs/simulator.md 1.
 std::int64_t slot_payload_bytes(Protocol, std::int64_t buffer_bytes);
 
 /// The same point with threads raised to 32 x channels (the paper's

@@ -1,0 +1,112 @@
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.eval.conftest import LABEL, comparison
+from tuccl.eval import Comparison, html_report, plots_available, text_report
+from tuccl.eval import report as report_module
+
+
+def tree(page: str) -> ElementTree.Element:
+    """Parse the page: it is well-formed XML but for its doctype."""
+    assert page.startswith("<!DOCTYPE html>\n")
+    return ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
+
+
+@pytest.fixture(params=["with plots", "without"])
+def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "without":
+        monkeypatch.setattr(report_module, "plots_available", lambda: False)
+    elif not plots_available():
+        pytest.skip("matplotlib (the extra plot) is not installed")
+    return html_report(comparison())
+
+
+def test_the_page_is_well_formed_and_holds_every_number(page: str) -> None:
+    root = tree(page)
+    text = " ".join("".join(root.itertext()).split())
+    for row in comparison().rows:
+        assert f"{row.baseline_us:.2f}" in text
+        assert f"{row.speedup:.2f}x" in text
+        assert row.chosen in text
+    assert [h.text for h in root.iter("h2")] == ["Speed-up", "allgather", "allreduce", "Notes"]
+
+
+def test_the_page_needs_no_network(page: str) -> None:
+    root = tree(page)
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            if name.rpartition("}")[2] in ("src", "href"):
+                assert value.startswith("#")
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    assert not [e for e in root.iter() if e.tag.rpartition("}")[2] in ("script", "link")]
+
+
+def test_names_are_escaped(page: str) -> None:
+    assert "<a>" not in page
+    assert "<gather>" not in page
+    assert "&lt;a&gt; &amp; b x2" in page
+
+
+def test_light_and_dark(page: str) -> None:
+    assert "color-scheme: light dark" in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_without_matplotlib_it_says_how_to_get_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_module, "plots_available", lambda: False)
+    page = html_report(comparison())
+    assert "pip install 'tuccl[plot]'" in page
+    assert "<svg" not in page
+
+
+@pytest.mark.parametrize(("on", "word"), [("sim", "simulated"), ("mpi", "measured")])
+def test_every_axis_and_table_says_what_its_numbers_are(on: str, word: str) -> None:
+    if not plots_available():
+        pytest.skip("matplotlib (the extra plot) is not installed")
+    root = tree(html_report(comparison(on)))
+    svg = "{http://www.w3.org/2000/svg}"
+    drawings = [
+        ["".join(t.itertext()) for t in s.iter(f"{svg}text")] for s in root.iter(f"{svg}svg")
+    ]
+    assert len(drawings) == 1 + 2 * 2  # the heat map, and two plots a collective
+    for texts in drawings:
+        assert any(LABEL in text for text in texts)  # what it ran on, at the size axis
+    for texts in drawings[1:]:
+        assert any(f"({word})" in text for text in texts)
+    for table in list(root.iter("table"))[1:]:
+        assert any(word in (th.text or "") for th in table.iter("th"))
+
+
+def test_drawings_follow_the_pages_colours() -> None:
+    if not plots_available():
+        pytest.skip("matplotlib (the extra plot) is not installed")
+    page = html_report(comparison())
+    assert "currentColor" in page
+    assert "#010203" not in page
+    assert "#040506" not in page
+
+
+def test_an_empty_comparison_makes_a_page() -> None:
+    full = comparison()
+    empty = Comparison(
+        **{
+            **{f: getattr(full, f) for f in full.__struct_fields__},
+            **dict.fromkeys(("rows", "tuned", "bound_us"), ()),
+            "regressions": 0,
+        }
+    )
+    tree(html_report(empty))
+    assert "no regression" in text_report(empty)
+
+
+def test_the_text_says_where_it_ran_and_marks_regressions() -> None:
+    text = text_report(comparison())
+    assert LABEL in text.splitlines()[0]
+    assert text.count("!0.90x") == 6
+    assert "1.50x" in text
+    assert "50%" in text  # of the bound
+    assert "6 regressions" in text
+    assert "note: msccl-default has no <gather>" in text
