@@ -69,7 +69,7 @@ def busbw_factor(collective: str, ranks: int) -> float:
         InputError: there is no such collective.
 
     Notes:
-        nccl-tests doc/PERFORMANCE.md (msccl-runtime, section 6).
+        nccl-tests doc/PERFORMANCE.md.
     """
     if collective == "allreduce":
         return 2 * (ranks - 1) / ranks

@@ -23,6 +23,7 @@ __all__ = ["bandwidth_svg", "heat_map_svg", "latency_svg", "plots_available"]
 _INK, _GRID = "#010203", "#040506"
 _SERIES = ("#2f81f7", "#d9822b", "#8e5bd0", "#3fa45b", "#c2485a")
 _SMALL_BYTES = 1 << 20
+_MOST_LABELS = 16
 _MISSING = "plots need matplotlib: pip install 'tuccl[plot]'"
 
 
@@ -65,12 +66,16 @@ def latency_svg(comparison: Comparison, collective: str) -> str | None:
     if not small:
         return None
     figure, axes = _figure(7.2, 3.6)
+    from matplotlib.ticker import LogLocator
+
     for number, (name, points) in enumerate(_series(comparison, collective)):
         kept = [(size, us) for size, us in points if size < _SMALL_BYTES]
         xs, ys = [size for size, _ in kept], [us for _, us in kept]
         axes.plot(xs, ys, _marker(number), color=_colour(number), label=name, lw=1.6, ms=4)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=99))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel(f"time, us ({_how(comparison)})")
     _finish(axes, comparison, small)
     return _svg(figure, f"latency-{collective}")
@@ -88,16 +93,19 @@ def heat_map_svg(comparison: Comparison) -> str:
     grid = [[_log2_speedup(by_cell.get((*line, size))) for size in sizes] for line in lines]
     most = max([1.0, *(abs(v) for row in grid for v in row if math.isfinite(v))])
     figure, axes = _figure(max(7.2, 0.62 * len(sizes) + 2.6), 0.42 * len(lines) + 1.3)
-    axes.imshow(grid, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+    axes.pcolormesh(grid, cmap="RdBu", vmin=-most, vmax=most, edgecolors=_GRID, linewidth=0.5)
+    axes.invert_yaxis()
     for y, line in enumerate(lines):
         for x, size in enumerate(sizes):
             if (row := by_cell.get((*line, size))) is not None:
                 light = abs(_log2_speedup(row)) > 0.6 * most
                 colour = "#ffffff" if light else "#111111"
                 text = f"{row.speedup:.2f}" if row.speedup < 9.995 else f"{row.speedup:.1f}"
-                axes.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
-    axes.set_xticks(range(len(sizes)), [format_bytes(s) for s in sizes])
-    axes.set_yticks(range(len(lines)), [f"{c} vs {b}" for c, b in lines])
+                axes.text(
+                    x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, color=colour
+                )
+    axes.set_xticks([x + 0.5 for x in range(len(sizes))], [format_bytes(s) for s in sizes])
+    axes.set_yticks([y + 0.5 for y in range(len(lines))], [f"{c} vs {b}" for c, b in lines])
     axes.set_xlabel(f"size of the whole array, bytes ({_where(comparison)})")
     axes.tick_params(length=0)
     return _svg(figure, "speedups")
@@ -162,7 +170,8 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 def _finish(axes: Axes, comparison: Comparison, sizes: Sequence[int]) -> None:
     axes.set_xlabel(f"size of the whole array, bytes ({_where(comparison)})")
-    axes.set_xticks(sizes, [format_bytes(size) for size in sizes])
+    shown = sizes[:: -(-len(sizes) // _MOST_LABELS)] if sizes else []
+    axes.set_xticks(shown, [format_bytes(size) for size in shown])
     axes.minorticks_off()
     axes.grid(color=_GRID, lw=0.5)
     axes.legend(fontsize=8, frameon=False, labelcolor=_INK)

@@ -9,7 +9,7 @@ from tuccl.synth.trace import Trace
 
 __all__ = ["FanIn", "prefers_tree"]
 
-# Waiting for another thread block, and adding up in one (cost-model 1.3 #4 and 1.6).
+# Waiting for another thread block, and adding up in one (estimates; docs/simulator.md 8 and 11).
 _DEPENDENCE_US = 0.7
 _ADDITION_GBS = 40.0
 

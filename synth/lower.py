@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.certificate import fault
-from tuccl.synth.lower_blocks import Block, blocks_of_ranks
+from tuccl.synth.lower_blocks import Block, Item, blocks_of_ranks
 from tuccl.synth.lower_copies import (
     aside,
     copied,
@@ -124,6 +124,7 @@ class _Shape:
             base = aside(base)
         chain_ways = peer_ways = 1
         paired = False
+        fewest = self.limits.xml_elements + 1  # steps of the longest thread block so far
         while True:
             form = copied(self.spread(base, chain_ways, peer_ways), self.copies)
             program = self.built(form, paired)
@@ -132,16 +133,16 @@ class _Shape:
                 return program
             if over.limit == "peers" and peer_ways < self.limits.channels:
                 peer_ways *= 2
-            elif (
-                over.limit == "steps"
-                and program.nchannels * 2 <= self.limits.channels
-                and chain_ways < self.limits.channels
-            ):
+            elif over.limit == "steps" and over.found < fewest and self.has_room(program):
                 chain_ways *= 2
+                fewest = over.found
             elif over.limit in ("threadblocks", "awaited") and not paired:
                 paired = True
             else:
                 raise Infeasible(self.refusal(over))
+
+    def has_room(self, program: Program) -> bool:
+        return program.nchannels * 2 <= self.limits.channels
 
     def spread(self, base: Schedule, chain_ways: int, peer_ways: int) -> Schedule:
         if chain_ways > 1:
@@ -165,7 +166,7 @@ class _Shape:
             fused = plan(form, precedence, banned)
             blocks = blocks_of_ranks(form, precedence, fused, paired=paired)
             stuck = _stuck_receives(blocks)
-            if not stuck:
+            if stuck is None:
                 return blocks
             banned |= stuck
         return blocks_of_ranks(form, precedence, plan(form, precedence, None), paired=paired)
@@ -179,27 +180,26 @@ class _Shape:
         return f"{what.method} {what.collective.name} over {what.collective.ranks} ranks: {over}; {mend}"
 
 
-def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int]:
-    """Return the transfers whose receiving steps never end, all of which are to be unfused."""
-    number = {
-        (rank, b): n
-        for n, (rank, b) in enumerate(
-            (r, b) for r, own in enumerate(blocks) for b in range(len(own))
-        )
-    }
-    moves = [
-        [
-            Move(
-                recv=block.recv if item.op in _RECEIVES else None,
-                send=block.send if item.op in _SENDS else None,
-                length=item.count,
-                waits=tuple((number[rank, b], at) for b, at in item.waits),
-            )
-            for item in block.items
-        ]
-        for rank, own in enumerate(blocks)
-        for block in own
-    ]
-    flat = [block for own in blocks for block in own]
-    stuck = (flat[n].items[at] for n, at in stuck_moves(moves))
-    return frozenset(item.halves[0] // 2 for item in stuck if item.op in _RECEIVES)
+def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int] | None:
+    """Return the fused receives of thread blocks that never end; None if all end."""
+    flat = [(rank, block) for rank, own in enumerate(blocks) for block in own]
+    first = [0]
+    for own in blocks:
+        first.append(first[-1] + len(own))
+    stuck = stuck_moves(
+        [[_move(block, item, first[rank]) for item in block.items] for rank, block in flat]
+    )
+    if not stuck:
+        return None
+    left = (item for n, at in stuck for item in flat[n][1].items[at:])
+    return frozenset(item.halves[0] // 2 for item in left if len(item.halves) == 2)
+
+
+def _move(block: Block, item: Item, first: int) -> Move:
+    """Return `item` as far as messages go; thread blocks of its rank count from `first`."""
+    return Move(
+        recv=block.recv if item.op in _RECEIVES else None,
+        send=block.send if item.op in _SENDS else None,
+        length=item.count,
+        waits=tuple((first + b, at) for b, at in item.waits),
+    )

@@ -52,8 +52,8 @@ def _continues(first: Transfer, second: Transfer) -> bool:
         and first.dst_at.shifted(first.count) == second.dst_at
         and (first.operand is None) == (second.operand is None)
         and (first.operand is None or first.operand.shifted(first.count) == second.operand)
-        # A local move may read what the one before it wrote, in place at least.
-        and not first.local
+        # Within a buffer, a local move may read what the one before it wrote.
+        and (not first.local or first.src_at.buffer != first.dst_at.buffer)
         and first.count + second.count <= MOST_COUNT
     )
 
@@ -132,8 +132,9 @@ def copied(schedule: Schedule, copies: int) -> Schedule:
     """
     if copies == 1:
         return schedule
+    channels = schedule.channels
     transfers = tuple(
-        piece
+        replace(piece, channel=piece.channel + copy * channels)
         for t in schedule.transfers
         for copy in range(copies)
         for piece in _copy(t, schedule, copy, copies)
@@ -169,7 +170,6 @@ def _copy(transfer: Transfer, schedule: Schedule, copy: int, copies: int) -> Ite
             src_at=moved(piece.src_at, piece.src),
             dst_at=moved(piece.dst_at, piece.dst),
             operand=moved(piece.operand, piece.dst) if piece.operand else None,
-            channel=piece.channel + copy * schedule.channels,
         )
         start += count
 

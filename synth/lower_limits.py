@@ -14,7 +14,7 @@ __all__ = ["DIALECTS", "Excess", "Limits", "excess", "limits_of"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one dialect (msccl-runtime 1.3)."""
+    """Limits of one dialect (docs/msccl.md 4)."""
 
     steps: int
     threadblocks: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tuccl._native import default_buffer_bytes
 from tuccl.runtime import BaselineTiming, Executor, time_baseline
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
@@ -15,7 +16,7 @@ from tuccl.tuning.opening import default_point, opening
 from tuccl.tuning.programs import Programs
 from tuccl.tuning.record import Record
 from tuccl.tuning.search import Search, run
-from tuccl.tuning.space import Space
+from tuccl.tuning.space import Point, Space
 from tuccl.tuning.study import Studies
 
 __all__ = ["NCCL_VERSION", "Outcome", "Task", "tuned_size"]
@@ -23,6 +24,7 @@ __all__ = ["NCCL_VERSION", "Outcome", "Task", "tuned_size"]
 NCCL_VERSION = "2.19"
 _MOST_FINALISTS = 3
 _SIM_FINALISTS = 5
+_AS_GOOD = 1.001
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def _evaluator(task: Task, sketches: Mapping[str, Sketch], nbytes: int, space: S
 
 
 def _finalists(evaluate: Evaluator, record: Record, effort: int, most: int) -> list[Finalist]:
-    """The best points, and the best that runs in place, measured again in both placements."""
-    best = record.ranked(effort)
+    """The best programs, and the best that runs in place, measured again in both placements."""
+    best = _one_per_program(record, effort)
     chosen = best[:most]
     if not any(evaluate.program(p).program.in_place for p in chosen):
         chosen += [p for p in best[most:] if evaluate.program(p).program.in_place][:1]
@@ -109,6 +111,29 @@ def _finalists(evaluate: Evaluator, record: Record, effort: int, most: int) -> l
         Finalist(p, evaluate.program(p).program, evaluate.both_placements(p, effort))
         for p in chosen
     ]
+
+
+def _one_per_program(record: Record, effort: int) -> list[Point]:
+    """The best point of each program, fastest program first.
+
+    Of points as good as equal the one nearest to the stock knobs: stock runtimes cannot change
+    threads and buffers from call to call (msccl-runtime, section 3).
+    """
+    groups: dict[tuple[object, ...], list[Point]] = {}
+    for point in record.ranked(effort):
+        groups.setdefault((point.plan, point.protocol, point.channels), []).append(point)
+    return [_nearest_to_stock(points, record) for points in groups.values()]
+
+
+def _nearest_to_stock(points: list[Point], record: Record) -> Point:
+    """Of ``points``, fastest first, the most usual one among those as good as the first."""
+    return min(points, key=lambda p: _preference(p, points[0], record))
+
+
+def _preference(point: Point, best: Point, record: Record) -> tuple[bool, bool, int, float]:
+    slower = record.us(point) > _AS_GOOD * record.us(best)
+    stock = point.buffer_bytes == default_buffer_bytes(point.protocol)
+    return slower, not stock, -point.threads, record.us(point)
 
 
 def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:

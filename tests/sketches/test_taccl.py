@@ -52,7 +52,7 @@ def profiles(folder: Path) -> dict[str, TacclProfile]:
 
 
 def test_all_profiles_describe_the_same_physics(shared_data: Path) -> None:
-    """Five files in three units: 0.3 us NVLink, 2.6 us InfiniBand, like betas (taccl.md 1.3)."""
+    """Five files in three units: 0.3 us NVLink, 2.6 us InfiniBand, like betas."""
     found = profiles(shared_data)
     assert len(found) == 5
     for profile in found.values():

@@ -1,4 +1,4 @@
-"""A synthetic surface: times of points without any program or machine."""
+"""What the tests of this room time: a synthetic surface, and the simulator in disguise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import math
 import random
 from collections.abc import Sequence
 
+import pytest
+
+from tuccl._native import Knobs, Program
+from tuccl.runtime import SimExecutor, Timing
+from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import Plan, Point, Space
 
@@ -71,3 +76,58 @@ class Surface:
 
     def optimum(self) -> float:
         return min(self.us(p) for p in self.space.grid())
+
+
+class Stand:
+    """The simulator under another name: counts its calls, adds noise, breaks where told to."""
+
+    def __init__(self, topology: Topology, name: str = "sim", noise: float = 0.0) -> None:
+        self.inner = SimExecutor(topology)
+        self.name = name
+        self.calls = 0
+        self.slow_down = 1.0
+        self.wrong_methods: tuple[str, ...] = ()
+        self.break_after: int | None = None
+        self._noise = noise
+        self._rng = random.Random(11)
+
+    @property
+    def label(self) -> str:
+        return f"{'simulated' if self.name == 'sim' else 'measured'} in a test"
+
+    @property
+    def ranks(self) -> int:
+        return self.inner.ranks
+
+    def time(
+        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+    ) -> Timing:
+        self.calls += 1
+        if self.break_after is not None and self.calls > self.break_after:
+            raise KeyboardInterrupt
+        timing = self.inner.time(program, knobs, nbytes, root=root)
+        if program.name.startswith("nccl"):
+            return self._noisy(timing, 1.0, repeats, None)
+        wrong = int(any(method in program.name for method in self.wrong_methods))
+        return self._noisy(timing, self.slow_down, repeats, wrong or None)
+
+    def _noisy(self, timing: Timing, factor: float, repeats: int, wrong: int | None) -> Timing:
+        def sample(us: float) -> float:
+            return us * factor * math.exp(abs(self._rng.gauss(0.0, self._noise)))
+
+        out = None if timing.time_us is None else sample(timing.time_us)
+        within = None if timing.time_us_ip is None else sample(timing.time_us_ip)
+        samples = tuple(sample(timing.us) for _ in range(repeats))
+        return Timing(out, within, samples, self.name, wrong)
+
+
+@pytest.fixture(scope="session")
+def topology() -> Topology:
+    """Four V100 with NVLink and two NICs: small, and every method has something to do."""
+    return load_profile("v100x4")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Topology:
+    """Two hosts of them."""
+    return join(load_profile("v100x4"), 2)

@@ -17,7 +17,7 @@ def kind(request: pytest.FixtureRequest) -> type[Search]:
 
 
 def asked(search: Search, surface: Surface, count: int) -> list[Request]:
-    requests = []
+    requests: list[Request] = []
     while len(requests) < count and (request := search.ask()) is not None:
         requests.append(request)
         search.tell(request, surface(request.point, request.repeats))

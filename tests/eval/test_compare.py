@@ -1,0 +1,137 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tuccl._native import Knobs, Program
+from tuccl.errors import InputError
+from tuccl.eval import busbw_factor, compare, text_report
+from tuccl.runtime import (
+    BASELINES,
+    SimExecutor,
+    Timing,
+    open_table,
+    save_table,
+    select,
+    time_baseline,
+)
+from tuccl.runtime.entry import default_candidate
+from tuccl.synth import Collective, bound, time_bound_us
+from tuccl.topology import Topology, load_profile
+from tuccl.tuning import tune
+
+SIZES = [1 << 14, 1 << 20]
+
+
+class Slowed:
+    """The simulator, with every program but NCCL's slowed down."""
+
+    name = "sim"
+    label = "simulated in a test"
+
+    def __init__(self, topology: Topology, factor: float) -> None:
+        self._inner = SimExecutor(topology)
+        self._factor = factor
+        self.ranks = self._inner.ranks
+
+    def time(
+        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+    ) -> Timing:
+        timing = self._inner.time(program, knobs, nbytes, root=root)
+        f = 1.0 if program.name.startswith("nccl") else self._factor
+        within = None if timing.time_us_ip is None else timing.time_us_ip * f
+        return Timing(timing.us * f, within, (timing.us * f,) * repeats, "sim")
+
+
+@pytest.fixture(scope="module")
+def topology() -> Topology:
+    return load_profile("v100x4")
+
+
+@pytest.fixture(scope="module")
+def table(topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tables") / "table"
+    tune(SimExecutor(topology), topology, ["allgather", "allreduce"], SIZES, budget=12, out=out)
+    return out
+
+
+def test_rows_are_what_the_executor_says(table: Path, topology: Topology) -> None:
+    executor = SimExecutor(topology)
+    comparison = compare(table, executor)
+    assert len(comparison.rows) == 2 * len(SIZES) * len(BASELINES)
+    assert comparison.label == executor.label
+    stored = open_table(table)
+    for row in comparison.rows:
+        kind = next(b for b in BASELINES if b == row.baseline)
+        timing = time_baseline(executor, topology, kind, row.collective, row.size).timing
+        assert row.baseline_us == timing.time_us
+        assert row.speedup == row.baseline_us / row.tuned_us
+        limit = time_bound_us(bound(topology, Collective(row.collective, 4)), row.size)
+        assert row.fraction_of_bound == pytest.approx(limit / row.tuned_us)
+        assert row.fraction_of_bound <= 1.0
+        candidate = select(stored.table, row.collective, row.size).candidate
+        program = stored.program(candidate)
+        if program is not None and candidate.knobs is not None:
+            again = executor.time(program, candidate.knobs.knobs, row.size)
+            assert row.tuned_us == again.time_us
+
+
+def test_a_tuned_table_does_not_regress(table: Path, topology: Topology) -> None:
+    comparison = compare(table, SimExecutor(topology))
+    assert comparison.regressions == 0
+    assert min(row.speedup for row in comparison.rows) >= 1.0
+    assert "no regression" in text_report(comparison)
+
+
+def test_slower_than_the_default_is_a_regression(table: Path, topology: Topology) -> None:
+    comparison = compare(table, Slowed(topology, 50.0), ["nccl"])
+    picked = [row for row in comparison.rows if not row.chosen.startswith("default")]
+    assert picked
+    assert all(row.regression and row.speedup < 1 for row in picked)
+    assert comparison.regressions == len(picked)
+    assert f"{len(picked)} regressions" in text_report(comparison)
+
+
+def test_the_runtimes_default_is_shown_as_itself(
+    table: Path, topology: Topology, tmp_path: Path
+) -> None:
+    stored = open_table(table)
+    entries = tuple(
+        msgspec.structs.replace(e, candidates=(default_candidate("sim"),))
+        for e in stored.table.entries
+    )
+    bare = tmp_path / "bare"
+    save_table(msgspec.structs.replace(stored.table, entries=entries), bare, topology, [])
+    for row in compare(bare, SimExecutor(topology), ["nccl"]).rows:
+        assert row.chosen == f"default ({row.baseline_chosen})"
+        assert (row.speedup, row.speedup_ip, row.regression) == (1.0, 1.0, False)
+
+
+def test_sizes_may_be_asked_for(table: Path, topology: Topology) -> None:
+    comparison = compare(table, SimExecutor(topology), ["nccl"], [1 << 16])
+    assert {row.size for row in comparison.rows} == {1 << 16}
+    assert {row.size for row in compare(table, SimExecutor(topology)).tuned} == set(SIZES)
+
+
+def test_the_columns_agree_with_the_rows(table: Path, topology: Topology) -> None:
+    comparison = compare(table, SimExecutor(topology), ["nccl"])
+    by_cell = {(r.collective, r.size): r for r in comparison.rows}
+    for row in comparison.tuned:
+        assert row.time_us == by_cell[row.collective, row.size].tuned_us
+        assert row.algbw_gbs is not None
+        assert row.busbw_gbs == row.algbw_gbs * busbw_factor(row.collective, 4)
+
+
+def test_it_can_be_written_as_json(table: Path, topology: Topology) -> None:
+    decoded = msgspec.json.decode(msgspec.json.encode(compare(table, SimExecutor(topology))))
+    keys = {"collective", "size", "baseline_us", "tuned_us", "speedup", "chosen", "on"}
+    assert all(keys <= set(row) for row in decoded["rows"])
+
+
+def test_bad_arguments_are_refused(table: Path, topology: Topology, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="gloo"):
+        compare(table, SimExecutor(topology), ["gloo"])
+    with pytest.raises(InputError, match="ranks"):
+        compare(table, SimExecutor(load_profile("dgx-a100")))
+    with pytest.raises(InputError, match="no such folder"):
+        compare(tmp_path / "nothing", SimExecutor(topology))

@@ -1,0 +1,154 @@
+"""Lowering: what is fused, what limits do, and that nothing blocks for want of credit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tuccl._native import Program, verify
+from tuccl.errors import Infeasible, InputError
+from tuccl.sketches import Sketch
+from tuccl.synth import Address, Collective, Schedule, Trace, Transfer, lower, synthesize
+from tuccl.synth.certificate import fault
+from tuccl.synth.lower_credit import CREDIT, Move, stuck_moves
+
+
+def ops(program: Program) -> set[str]:
+    return {step.op for gpu in program.gpus for tb in gpu.threadblocks for step in tb.steps}
+
+
+def ring_of(count: int, ranks: int = 4) -> Schedule:
+    """Return an allgather ring whose messages have `count` chunks each."""
+    trace = Trace(Collective("allgather", ranks), count, "ring")
+    for step in range(ranks - 1):
+        for rank in range(ranks):
+            part = (rank - step) % ranks
+            trace.send(part * count, rank, (rank + 1) % ranks, count=count)
+    return trace.schedule()
+
+
+def test_ring_allreduce_is_one_block_of_fused_steps(mesh: Callable[..., Sketch]) -> None:
+    ranks = 6
+    program = lower(synthesize(Collective("allreduce", ranks), mesh([0] * ranks), "ring", 1, 1))
+    for gpu in program.gpus:
+        (block,) = gpu.threadblocks
+        middle = ["rrs"] * (ranks - 2) + ["rrcs"] + ["rcs"] * (ranks - 2)
+        assert [step.op for step in block.steps] == ["s", *middle, "r"]
+        assert gpu.scratch_chunks == 0
+        assert not any(step.has_dep for step in block.steps)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_no_message_size_blocks_a_ring(count: int) -> None:
+    """Eight chunks a message would, fused: everybody sends more than a connection holds."""
+    program = lower(ring_of(count))
+    report = verify(program)
+    assert report.ok
+    assert report.max_safe_bytes == 0
+    assert ("rcs" in ops(program)) == (count < CREDIT)
+
+
+def test_moves_stuck_for_credit_or_for_each_other_are_named() -> None:
+    def ring(first: int) -> list[list[Move]]:
+        return [[Move(None, f"{n}", first, ()), Move(f"{1 - n}", None, first, ())] for n in (0, 1)]
+
+    assert stuck_moves(ring(CREDIT)) == []
+    assert stuck_moves(ring(CREDIT + 1)) == [(0, 0), (1, 0)]
+    waits = [[Move(None, None, 1, ((1, 0),))], [Move(None, None, 1, ((0, 0),))]]
+    assert stuck_moves(waits) == [(0, 0), (1, 0)]
+
+
+def test_rccl_has_no_step_that_receives_and_does_more(mesh: Callable[..., Sketch]) -> None:
+    for method in ("ring", "allpairs", "recursive", "hierarchical3"):
+        schedule = synthesize(
+            Collective("allreduce", 8), mesh([0] * 4 + [1] * 4), method, 1, 1 << 20
+        )
+        assert ops(lower(schedule, dialect="rccl")) <= {"s", "r", "cpy", "re", "nop"}
+
+
+def test_instances_cut_every_chunk_and_keep_runs(mesh: Callable[..., Sketch]) -> None:
+    for name in ("allgather", "allreduce", "alltoall"):
+        schedule = synthesize(Collective(name, 4), mesh([0] * 4), "allpairs", 2, 1 << 30)
+        one, four = lower(schedule), lower(schedule, instances=4)
+        assert four.nchunks == 4 * one.nchunks
+        assert four.nchannels == 4 * one.nchannels
+        assert four.max_steps <= one.max_steps + 1
+
+
+def test_too_many_peers_or_steps_are_spread_over_channels(mesh: Callable[..., Sketch]) -> None:
+    many = synthesize(Collective("alltoall", 40), mesh([0] * 40), "allpairs", 1, 1)
+    assert lower(many).nchannels == 2
+    long = synthesize(Collective("allreduce", 40), mesh([0] * 40), "ring", 1, 1)
+    program = lower(long)
+    assert program.nchannels == 2
+    assert program.max_steps <= 64
+    assert lower(long, dialect="fork").nchannels == 1
+
+
+def test_refusals_name_limit_rank_and_mend(mesh: Callable[..., Sketch]) -> None:
+    schedule = synthesize(Collective("alltoall", 40), mesh([0] * 40), "allpairs", 1, 1)
+    with pytest.raises(Infeasible, match=r"rank 0 needs .* thread blocks.*most is 64; use fewer"):
+        lower(schedule, instances=4, dialect="rccl")
+    small = synthesize(Collective("alltoall", 2), mesh([0] * 2), "allpairs", 1, 1)
+    with pytest.raises(Infeasible, match=r"33 channels, the most is 32; use fewer instances"):
+        lower(small, instances=33)
+    with pytest.raises(InputError, match="unknown dialect"):
+        lower(small, dialect="nccl")
+    with pytest.raises(InputError, match="at least 1"):
+        lower(small, instances=0)
+
+
+def test_wrong_schedules_are_refused(
+    mesh: Callable[..., Sketch], run_schedule: Callable[..., bool]
+) -> None:
+    rng = random.Random(2)
+    refused = 0
+    for method in ("ring", "allpairs", "recursive", "greedy"):
+        schedule = synthesize(Collective("allreduce", 4), mesh([0] * 4), method, 1, 1 << 20)
+        for drop in range(len(schedule.transfers)):
+            kept = schedule.transfers[:drop] + schedule.transfers[drop + 1 :]
+            broken = replace(schedule, transfers=kept)
+            assert (fault(broken) is None) == run_schedule(broken, rng, False)
+            if fault(broken) is not None and fault(broken, in_place=True) is not None:
+                refused += 1
+                with pytest.raises(Infeasible, match="wrong schedule"):
+                    lower(broken)
+    assert refused > 50
+
+
+def test_direct_alltoall_claims_out_of_place_only(mesh: Callable[..., Sketch]) -> None:
+    schedule = synthesize(Collective("alltoall", 4), mesh([0] * 4), "allpairs", 1, 1)
+    assert fault(schedule, in_place=True) is not None
+    program = lower(schedule)
+    assert program.out_of_place
+    assert not program.in_place
+
+
+def test_many_local_reductions_into_one_chunk() -> None:
+    """The loader fuses at most 16 `re`, of one length, into one: chains must be broken."""
+    ranks = 20
+    trace = Trace(Collective("reduce", ranks), 1, "parked")
+    parked = [trace.park(0, src, 0, count=ranks) for src in range(1, ranks)]
+    for at in parked:
+        trace.fold(0, 0, at, count=ranks)
+    assert verify(lower(trace.schedule())).ok
+
+
+def test_adjacent_transfers_become_one_step_and_long_runs_are_cut() -> None:
+    collective = Collective("broadcast", 2)
+    chunks = [Transfer(0, 1, Address("i", k), Address("o", k)) for k in range(100)]
+    copies = [Transfer(0, 0, Address("i", k), Address("o", k)) for k in range(100)]
+    schedule = Schedule(collective, 100, (*chunks, *copies), (0, 0), "hand", 50)
+    program = lower(schedule)
+    (receiver,) = program.gpus[1].threadblocks
+    assert [step.count for step in receiver.steps] == [71, 29]
+
+
+def test_scratch_that_fusion_made_needless_is_not_asked_for(mesh: Callable[..., Sketch]) -> None:
+    schedule = synthesize(Collective("reduce-scatter", 8), mesh([0] * 8), "ring", 1, 1)
+    assert min(schedule.scratch) > 0
+    assert all(gpu.scratch_chunks == 0 for gpu in lower(schedule).gpus)
+    assert all(gpu.scratch_chunks > 0 for gpu in lower(schedule, dialect="rccl").gpus)

@@ -1,0 +1,105 @@
+import pytest
+
+from tuccl._native import verify
+from tuccl.errors import Infeasible
+from tuccl.sketches import Sketch, candidate_sketches
+from tuccl.synth import Collective, Schedule, synthesize
+from tuccl.topology import Topology, load_profile
+from tuccl.tuning import Plan, Programs, ll128_is_safe, programs
+from tuccl.tuning.programs import ROBUST
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def made(cluster: Topology) -> Programs:
+    return Programs(cluster, Collective("allgather", cluster.ranks))
+
+
+def test_what_is_called_legal_has_a_proven_program(made: Programs, cluster: Topology) -> None:
+    sketches = candidate_sketches(cluster, "allgather", SIZE)
+    by_name = {sketch.name: sketch for sketch in sketches}
+    some = [p for p in made.plans(sketches, SIZE) if p.chunks_per_rank < 4]
+    tried = 0
+    for plan in some:
+        for protocol, counts in made.channels(by_name[plan.sketch], plan, SIZE).items():
+            for channels in counts[-1:]:
+                program = made.program(by_name[plan.sketch], plan, SIZE, protocol, channels)
+                assert verify(program.program).ok
+                assert program.program.protocol == protocol
+                assert SIZE % (4 * program.program.nchunks) == 0
+                tried += 1
+    assert tried > len(some)
+
+
+def test_knobs_never_force_a_new_synthesis(
+    made: Programs, cluster: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
+    calls: list[str] = []
+
+    def counted(
+        collective: Collective, sketch: Sketch, method: str, chunks: int, nbytes: int
+    ) -> Schedule:
+        calls.append(method)
+        return synthesize(collective, sketch, method, chunks, nbytes)
+
+    monkeypatch.setattr(programs, "synthesize", counted)
+    plan = Plan(mesh.name, "allpairs", 1)
+    checksums = {
+        made.program(mesh, plan, SIZE, protocol, channels).checksum
+        for protocol in ("Simple", "LL")
+        for channels in (1, 2, 4)
+        for _ in range(2)
+    }
+    assert len(calls) == 1
+    assert len(checksums) == 6
+
+
+def test_what_cannot_be_made_is_remembered_with_its_reason(
+    made: Programs, cluster: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
+    calls = []
+
+    def refuse(*arguments: object) -> None:
+        calls.append(arguments)
+        raise Infeasible("no ring: rank 3 has no way out")
+
+    monkeypatch.setattr(programs, "synthesize", refuse)
+    for _ in range(2):
+        with pytest.raises(Infeasible, match="rank 3 has no way out"):
+            made.program(mesh, Plan(mesh.name, "ring", 1), SIZE, "LL", 1)
+    assert len(calls) == 1
+    assert made.channels(mesh, Plan(mesh.name, "ring", 1), SIZE) == {}
+
+
+def test_plans_begin_with_the_default_and_divide_the_array(
+    made: Programs, cluster: Topology
+) -> None:
+    for nbytes in (1 << 10, 3 << 20, 1 << 28):
+        plans = made.plans(candidate_sketches(cluster, "allgather", nbytes), nbytes)
+        assert next(iter(plans)).method == ROBUST
+        for plan, by_protocol in plans.items():
+            for counts in by_protocol.values():
+                for count in counts:
+                    assert nbytes % (4 * cluster.ranks * plan.chunks_per_rank * count) == 0
+    assert not any(
+        any(c.values())
+        for c in made.plans(candidate_sketches(cluster, "allgather", 1001), 1001).values()
+    )
+
+
+def test_small_arrays_are_not_cut_below_a_packet(made: Programs, cluster: Topology) -> None:
+    sketches = candidate_sketches(cluster, "allgather", 1 << 10)
+    assert {p.chunks_per_rank for p in made.plans(sketches, 1 << 10)} == {1}
+
+
+def test_ll128_stays_on_links_that_keep_its_lines_whole() -> None:
+    nvlink = load_profile("v100x4")
+    every = [(a, b) for a in range(4) for b in range(4) if a != b]
+    assert ll128_is_safe(nvlink, every)
+    hybrid = load_profile("dgx-1v")  # not every pair of its GPUs has NVLink
+    every = [(a, b) for a in range(8) for b in range(8) if a != b]
+    assert not ll128_is_safe(hybrid, every)
+    assert any(ll128_is_safe(hybrid, [pair]) for pair in every)

@@ -1,0 +1,240 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tuning.conftest import Stand
+from tuccl.errors import InputError
+from tuccl.runtime import StoredTable, open_table, select, time_baseline
+from tuccl.topology import Topology
+from tuccl.tuning import SEARCHES, TuneResult, study_folder, tune, tuned_sizes
+
+SIZES = [1 << 14, 1 << 18, 1 << 22]
+BUDGET = 14
+
+
+def tuned(
+    out: Path, executor: Stand, topology: Topology, *, resume: bool = False, **other: object
+) -> TuneResult:
+    arguments: dict[str, object] = {"budget": BUDGET, "out": out, "resume": resume, **other}
+    collectives = arguments.pop("collectives", ["allgather"])
+    return tune(executor, topology, collectives, SIZES, **arguments)  # type: ignore[arg-type]
+
+
+def table_json(out: Path) -> object:
+    return json.loads((out / "table.json").read_text())
+
+
+def default_us(executor: Stand, topology: Topology, collective: str, nbytes: int) -> float:
+    return time_baseline(executor, topology, "nccl", collective, nbytes).timing.us
+
+
+def chosen_us(stored: StoredTable, executor: Stand, collective: str, nbytes: int) -> float:
+    candidate = select(stored.table, collective, nbytes).candidate
+    program = stored.program(candidate)
+    if program is None or candidate.knobs is None:
+        return default_us(executor, stored.topology, collective, nbytes)
+    return executor.time(program, candidate.knobs.knobs, nbytes).us
+
+
+@pytest.mark.parametrize("search", sorted(SEARCHES))
+def test_the_table_is_whole_and_never_slower_than_the_default(
+    search: str, topology: Topology, tmp_path: Path
+) -> None:
+    executor = Stand(topology)
+    result = tuned(
+        tmp_path / "table",
+        executor,
+        topology,
+        search=search,
+        collectives=["allgather", "allreduce"],
+    )
+    stored = open_table(tmp_path / "table")
+    assert result.entries == len(stored.table.entries)
+    assert stored.table.tuned_on == executor.label
+    assert 0 < result.evaluations <= 2 * len(SIZES) * BUDGET
+    for collective in ("allgather", "allreduce"):
+        assert tuned_sizes(stored.table, collective) == SIZES
+        for nbytes in SIZES:
+            ours = chosen_us(stored, executor, collective, nbytes)
+            assert ours <= default_us(executor, topology, collective, nbytes)
+    for row in result.tuned:
+        assert row.best_us is None or row.best_us < row.default_us
+
+
+@pytest.mark.parametrize(
+    "collective", ["reduce-scatter", "alltoall", "broadcast", "reduce", "gather", "scatter"]
+)
+def test_every_collective_can_be_tuned(collective: str, topology: Topology, tmp_path: Path) -> None:
+    tuned(tmp_path / "table", Stand(topology), topology, collectives=[collective], budget=6)
+    entries = open_table(tmp_path / "table").table.entries
+    assert {e.collective for e in entries} == {collective}
+    assert all(e.candidates[-1].is_default for e in entries)
+
+
+@pytest.mark.parametrize("dialect", ["rccl", "fork"])
+def test_other_dialects(dialect: str, topology: Topology, tmp_path: Path) -> None:
+    tuned(tmp_path / "table", Stand(topology), topology, dialect=dialect, budget=8)
+    table = open_table(tmp_path / "table").table
+    assert table.dialect == dialect
+    assert any(not c.is_default for c in table.candidates)
+
+
+def test_the_same_seed_gives_the_same_table(topology: Topology, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        tuned(tmp_path / name, Stand(topology), topology, seed=3)
+    assert table_json(tmp_path / "a") == table_json(tmp_path / "b")
+
+
+@pytest.mark.parametrize(("name", "noise"), [("sim", 0.0), ("mpi", 0.02)])
+def test_an_interrupted_tune_resumes_without_losing_an_evaluation(
+    name: str, noise: float, topology: Topology, tmp_path: Path
+) -> None:
+    whole = Stand(topology, name, noise)
+    tuned(tmp_path / "whole", whole, topology)
+    broken = Stand(topology, name, noise)
+    broken.break_after = 20
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "table", broken, topology)
+    assert not (tmp_path / "table").exists()
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    rest = Stand(topology, name, noise)
+    tuned(tmp_path / "table", rest, topology, resume=True)
+    # What is timed again: the defaults and finalists of the sizes that were done, no more.
+    again = (2 if noise else 1) + 5
+    assert rest.calls <= whole.calls - 20 + 2 * again
+    if not noise:
+        assert table_json(tmp_path / "table") == table_json(tmp_path / "whole")
+
+
+def test_a_second_resume_times_no_candidate_again(topology: Topology, tmp_path: Path) -> None:
+    first = Stand(topology)
+    tuned(tmp_path / "table", first, topology)
+    before = table_json(tmp_path / "table")
+    second = Stand(topology)
+    tuned(tmp_path / "table", second, topology, resume=True)
+    assert second.calls <= len(SIZES) * (1 + 5)
+    assert table_json(tmp_path / "table") == before
+
+
+def test_an_unfinished_study_is_not_thrown_away_in_silence(
+    topology: Topology, tmp_path: Path
+) -> None:
+    broken = Stand(topology)
+    broken.break_after = 5
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "table", broken, topology)
+    with pytest.raises(InputError, match="--resume"):
+        tuned(tmp_path / "table", Stand(topology), topology)
+    tuned(tmp_path / "table", Stand(topology), topology, resume=True, budget=3)
+    tuned(tmp_path / "table", Stand(topology), topology, budget=3)  # finished: may start anew
+
+
+def test_a_journal_cut_short_by_a_crash_is_mended(topology: Topology, tmp_path: Path) -> None:
+    broken = Stand(topology)
+    broken.break_after = 12
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "table", broken, topology)
+    journal = study_folder(tmp_path / "table") / "journal.log"
+    journal.write_bytes(journal.read_bytes()[:-40])
+    for _ in range(2):
+        tuned(tmp_path / "table", Stand(topology), topology, resume=True)
+    open_table(tmp_path / "table")
+
+
+def test_another_machines_study_is_not_mixed_in(
+    topology: Topology, cluster: Topology, tmp_path: Path
+) -> None:
+    tuned(tmp_path / "table", Stand(topology), topology, budget=6)
+    fresh = Stand(cluster)
+    tuned(tmp_path / "table", fresh, cluster, resume=True, budget=6)
+    assert fresh.calls >= len(SIZES) * 6
+
+
+def test_nothing_enters_the_table_without_beating_the_default(
+    topology: Topology, tmp_path: Path
+) -> None:
+    slow = Stand(topology, "mpi", noise=0.02)
+    slow.slow_down = 100.0
+    result = tuned(tmp_path / "table", slow, topology, budget=4)
+    table = open_table(tmp_path / "table").table
+    assert all(c.is_default for c in table.candidates)
+    assert all(row.best is None for row in result.tuned)
+    assert "no candidate beats" in select(table, "allgather", SIZES[0]).reason
+
+
+def test_programs_with_wrong_results_never_win(topology: Topology, tmp_path: Path) -> None:
+    executor = Stand(topology, "mpi", noise=0.01)
+    executor.wrong_methods = ("allpairs", "hierarchical", "recursive", "greedy")
+    tuned(tmp_path / "table", executor, topology, budget=6)
+    winners = {c.method for c in open_table(tmp_path / "table").table.candidates}
+    assert winners <= {"", "ring", "rings", "msccl-default", "msccl-default-robust"}
+
+
+def test_a_size_that_nothing_divides_gets_the_default(topology: Topology, tmp_path: Path) -> None:
+    executor = Stand(topology)
+    result = tune(executor, topology, ["allgather"], [1001], budget=5, out=tmp_path / "table")
+    assert result.evaluations == 0
+    assert select(open_table(tmp_path / "table").table, "allgather", 1001).candidate.is_default
+
+
+def test_progress_rises_to_its_end(topology: Topology, tmp_path: Path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    tuned(
+        tmp_path / "table",
+        Stand(topology),
+        topology,
+        budget=5,
+        progress=lambda done, total, what: seen.append((done, total, what)),
+    )
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+    assert seen[-1][:2] == (3 * 5, 3 * 5)
+    assert {what for _, _, what in seen} >= {"allgather 16K", "allgather 4M"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"search": "rl"}, "mraco"),
+        ({"budget": 0}, "budget"),
+        ({"dialect": "mscclpp"}, "dialect"),
+        ({"collectives": ["allgather", "sendrecv"]}, "sendrecv"),
+        ({"storage": "nosuch://user:secret@host/db"}, "storage nosuch://..."),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_timed(
+    change: dict[str, object], words: str, topology: Topology, tmp_path: Path
+) -> None:
+    executor = Stand(topology)
+    with pytest.raises(InputError) as caught:
+        tuned(tmp_path / "table", executor, topology, **change)  # type: ignore[arg-type]
+    assert words in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert executor.calls == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_no_table_is_left_alone(topology: Topology, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    executor = Stand(topology)
+    with pytest.raises(InputError, match=r"thesis\.tex"):
+        tuned(tmp_path, executor, topology)
+    assert executor.calls == 0
+
+
+def test_the_executor_must_be_the_machine(
+    topology: Topology, cluster: Topology, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="ranks"):
+        tuned(tmp_path / "table", Stand(cluster), topology)
+
+
+def test_a_storage_by_url_is_shared(topology: Topology, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    first = Stand(topology)
+    tuned(tmp_path / "a", first, topology, storage=url, budget=5)
+    second = Stand(topology)
+    tuned(tmp_path / "b", second, topology, storage=url, budget=5, resume=True)
+    assert second.calls <= len(SIZES) * (1 + 5)
+    assert table_json(tmp_path / "a") == table_json(tmp_path / "b")
+    assert not study_folder(tmp_path / "a").exists()
