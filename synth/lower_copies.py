@@ -197,19 +197,19 @@ def spread_chains(schedule: Schedule, precedence: Order, ways: int) -> Schedule:
 
     What a rank passes on stays on the channel it came by, so that it can still be fused.
     """
-    started: Counter[int] = Counter()
+    started: Counter[tuple[int, int, int]] = Counter()
     way: list[int] = []
     for number, transfer in enumerate(schedule.transfers):
         origin = precedence.source[number]
-        if origin != NONE and not schedule.transfers[origin // 2].local:
+        if origin != NONE:  # a sum is made on the way, so this holds through local steps too
             way.append(way[origin // 2])
-        elif transfer.local:
-            way.append(0)
         else:
-            way.append(started[transfer.channel] % ways)
-            started[transfer.channel] += 1
+            # Neither all that starts on one rank nor all that starts at one time goes one way.
+            lane = (transfer.channel, transfer.src, transfer.dst)
+            way.append((transfer.src + started[lane]) % ways)
+            started[lane] += 1
     transfers = tuple(
-        replace(t, channel=t.channel * ways + w)
+        replace(t, channel=t.channel * ways + (0 if t.local else w))
         for t, w in zip(schedule.transfers, way, strict=True)
     )
     return replace(schedule, transfers=transfers)

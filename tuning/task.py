@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tuccl._native import default_buffer_bytes
-from tuccl.runtime import BaselineTiming, Executor, time_baseline
+from tuccl.runtime import BaselineTiming, Executor, Timing, time_baseline
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
-from tuccl.topology import Topology, signature
+from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator, full_effort, is_noise_free
 from tuccl.tuning.finals import Final, Finalist
 from tuccl.tuning.opening import default_point, opening
@@ -52,7 +54,7 @@ class Outcome:
 
     final: Final
     grid_size: int
-    evaluations: float
+    evaluations: int
     record: Record | None = field(repr=False)
 
 
@@ -67,9 +69,9 @@ def tuned_size(
     start = default_point(channels)
     if start is None:
         final = Final(task.collective, nbytes, task.programs.dialect, default, ())
-        return Outcome(final, 0, 0.0, None)
+        return Outcome(final, 0, 0, None)
     space = Space(channels, start, lambda p: task.programs.channels(by_name[p.sketch], p, nbytes))
-    evaluate = _evaluator(task, by_name, nbytes, space)
+    evaluate = _evaluator(task, by_name, nbytes, space, default.timing)
     effort = full_effort(task.executor)
     noisy = not is_noise_free(task.executor)
     reserve = min(_MOST_FINALISTS, task.budget // 4) if noisy else 0
@@ -85,10 +87,18 @@ def tuned_size(
     finalists = tuple(_finalists(evaluate, record, effort, most))
     again = len(finalists) if noisy else 0  # the simulator's answer is known: nothing is spent
     final = Final(task.collective, nbytes, task.programs.dialect, default, finalists)
-    return Outcome(final, space.legal_points, record.spent / effort + again, record)
+    return Outcome(final, space.legal_points, math.ceil(record.spent / effort) + again, record)
 
 
-def _evaluator(task: Task, sketches: Mapping[str, Sketch], nbytes: int, space: Space) -> Evaluator:
+def _evaluator(
+    task: Task, sketches: Mapping[str, Sketch], nbytes: int, space: Space, default: Timing
+) -> Evaluator:
+    """The evaluator with its study, whose name says all that its samples depend on.
+
+    Rates may differ between topologies of one signature, and what times may have changed under
+    its label: so the whole topology enters, and where there is no noise the default's time,
+    which changes with anything that matters.
+    """
     study = task.studies.study(
         space,
         task.run,
@@ -97,6 +107,8 @@ def _evaluator(task: Task, sketches: Mapping[str, Sketch], nbytes: int, space: S
         nbytes,
         task.executor.label,
         task.programs.dialect,
+        hashlib.sha256(encode_topology(task.topology)).hexdigest(),
+        default if is_noise_free(task.executor) else None,
     )
     return Evaluator(task.executor, task.programs, sketches, nbytes, study)
 
@@ -117,7 +129,7 @@ def _one_per_program(record: Record, effort: int) -> list[Point]:
     """The best point of each program, fastest program first.
 
     Of points as good as equal the one nearest to the stock knobs: stock runtimes cannot change
-    threads and buffers from call to call (msccl-runtime, section 3).
+    threads and buffers from call to call (docs/msccl.md 10).
     """
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in record.ranked(effort):

@@ -45,14 +45,14 @@ class Tuned:
 
     ``grid_size`` counts the distinct points that are legal by the knobs' rules and the size,
     without those that synthesis has ruled out; plans that were never asked for count in full.
-    ``evaluations`` are at full effort, finalists included; ``best`` is None where the runtime's
-    own default was not beaten.
+    ``evaluations`` are at full effort, rounded up, finalists included; ``best`` is None where the
+    runtime's own default was not beaten.
     """
 
     collective: str
     size: int
     grid_size: int
-    evaluations: float
+    evaluations: int
     default_us: float
     best_us: float | None
     best: str | None
@@ -68,7 +68,7 @@ class TuneResult:
     on: str
     search: str
     entries: int
-    evaluations: float
+    evaluations: int
     grid_size: int
     seconds: float
     tuned: tuple[Tuned, ...]

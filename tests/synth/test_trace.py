@@ -14,8 +14,12 @@ from tuccl.synth.certificate import fault
 
 def test_runs_are_cut_where_either_end_is_not_contiguous() -> None:
     trace = Trace(Collective("alltoall", 3), 2, "t")
-    trace.send(0 * 2, 0, 1, count=6)  # rank 0's whole input by way of rank 1
-    sizes = [(t.src_at, t.dst_at, t.count) for t in trace.schedule().transfers[:3]]
+    trace.send(0 * 2, 0, 1, count=6)  # rank 0's whole input to rank 1
+    for chunk, src, dst in ((4, 1, 2), (6, 1, 0), (10, 1, 2), (12, 2, 0), (14, 2, 1)):
+        trace.send(chunk, src, dst, count=2)
+    schedule = trace.schedule()
+    assert fault(schedule) is None
+    sizes = [(t.src_at, t.dst_at, t.count) for t in schedule.transfers[:3]]
     assert sizes == [
         (Address("i", 0), Address("s", 0), 2),
         (Address("i", 2), Address("o", 0), 2),

@@ -5,7 +5,7 @@ import pytest
 
 from tests.tuning.conftest import Stand
 from tuccl.errors import InputError
-from tuccl.runtime import StoredTable, open_table, select, time_baseline
+from tuccl.runtime import SimExecutor, StoredTable, open_table, select, time_baseline
 from tuccl.topology import Topology
 from tuccl.tuning import SEARCHES, TuneResult, study_folder, tune, tuned_sizes
 
@@ -149,6 +149,14 @@ def test_another_machines_study_is_not_mixed_in(
     fresh = Stand(cluster)
     tuned(tmp_path / "table", fresh, cluster, resume=True, budget=6)
     assert fresh.calls >= len(SIZES) * 6
+
+
+def test_samples_of_a_changed_simulator_are_not_reused(topology: Topology, tmp_path: Path) -> None:
+    tuned(tmp_path / "table", Stand(topology), topology, budget=6)
+    changed = Stand(topology)
+    changed.inner = SimExecutor(topology, launch="graph")
+    tuned(tmp_path / "table", changed, topology, resume=True, budget=6)
+    assert changed.calls >= len(SIZES) * 6
 
 
 def test_nothing_enters_the_table_without_beating_the_default(
