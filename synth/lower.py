@@ -10,7 +10,6 @@ from tuccl.synth.certificate import fault
 from tuccl.synth.lower_blocks import Block, Item, blocks_of_ranks
 from tuccl.synth.lower_copies import (
     aside,
-    copied,
     cut_runs,
     merge_runs,
     share_copies,
@@ -22,6 +21,7 @@ from tuccl.synth.lower_fusion import plan
 from tuccl.synth.lower_limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lower_order import Order, order
 from tuccl.synth.lower_steps import gpus
+from tuccl.synth.replicate import replicate
 from tuccl.synth.schedule import Schedule
 
 __all__ = ["lower"]
@@ -126,8 +126,8 @@ class _Shape:
         paired = False
         fewest = self.limits.xml_elements + 1  # steps of the longest thread block so far
         while True:
-            form = copied(self.spread(base, chain_ways, peer_ways), self.copies)
-            program = self.built(form, paired)
+            form = self.spread(base, chain_ways, peer_ways)
+            program = replicate(self.built(form, paired), self.copies)
             over = excess(program, self.limits)
             if over is None:
                 return program

@@ -13,7 +13,6 @@ from tuccl.synth.schedule import Address, Schedule, Transfer
 __all__ = [
     "MOST_COUNT",
     "aside",
-    "copied",
     "cut_runs",
     "merge_runs",
     "spread_chains",
@@ -122,56 +121,6 @@ def _shares(transfer: Transfer, ways: int) -> Iterator[Transfer]:
     for way, (start, end) in enumerate(pairwise(edges)):
         if end > start:
             yield replace(_part(transfer, start, end - start), channel=way)
-
-
-def copied(schedule: Schedule, copies: int) -> Schedule:
-    """Return `schedule` done by `copies` copies of itself, each on channels and chunks of its own.
-
-    Every chunk is cut in `copies`. Where buffers consist of one part per rank, copy q has the q-th
-    stretch of each part, else the q-th stretch of the whole buffer: runs of chunks stay runs.
-    """
-    if copies == 1:
-        return schedule
-    channels = schedule.channels
-    transfers = tuple(
-        replace(piece, channel=piece.channel + copy * channels)
-        for t in schedule.transfers
-        for copy in range(copies)
-        for piece in _copy(t, schedule, copy, copies)
-    )
-    return replace(
-        schedule,
-        nchunks=schedule.nchunks * copies,
-        transfers=transfers,
-        scratch=tuple(chunks * copies for chunks in schedule.scratch),
-        chunks_per_rank=schedule.chunks_per_rank * copies,
-    )
-
-
-def _copy(transfer: Transfer, schedule: Schedule, copy: int, copies: int) -> Iterator[Transfer]:
-    whole = schedule.nchunks
-    part = schedule.chunks_per_rank if schedule.collective.name in _BLOCKWISE else whole
-
-    def moved(at: Address, rank: int) -> Address:
-        if at.buffer == "s":
-            return at.shifted(copy * schedule.scratch[rank])
-        block, offset = divmod(at.offset, part)
-        return Address(at.buffer, (block * copies + copy) * part + offset)
-
-    start = 0
-    while start < transfer.count:
-        rest = _part(transfer, start, transfer.count - start)
-        ends = [rest.src_at, rest.dst_at, *([rest.operand] if rest.operand else [])]
-        rooms = [part - at.offset % part for at in ends if at.buffer != "s"]
-        count = min([rest.count, *rooms])
-        piece = _part(rest, 0, count)
-        yield replace(
-            piece,
-            src_at=moved(piece.src_at, piece.src),
-            dst_at=moved(piece.dst_at, piece.dst),
-            operand=moved(piece.operand, piece.dst) if piece.operand else None,
-        )
-        start += count
 
 
 def aside(schedule: Schedule) -> Schedule:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tuccl._native import Gpu, Program, Step, ThreadBlock, chunk_counts
 from tuccl.errors import InputError
 
 __all__ = ["replicate"]
 
+_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+_RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
+_Place = tuple[int, int, int]  # gpu, thread block and step, by position
+_Cuts = tuple[int, ...]  # where a run of chunks is cut, both ends included
+
 
 def replicate(program: Program, instances: int) -> Program:
     """Return a program that runs `instances` copies of `program`, each on channels of its own.
 
     Every chunk is cut in `instances` parts and copy j moves part j. Within a rank's share of a
-    buffer the parts of one copy lie side by side, so runs within a share stay runs; if the program
-    has runs over several shares, all its runs are cut into single chunks.
+    buffer the parts of one copy lie side by side, so a run of chunks stays one step unless it
+    crosses from one share to the next; there it is cut, alike on both ends of a message.
 
     Raises:
         InputError: `instances` is less than 1.
@@ -26,7 +33,11 @@ def replicate(program: Program, instances: int) -> Program:
     if instances == 1:
         return program
     layout = _Layout.of(program, instances)
-    gpus = [_replicated(gpu, layout, program.nchannels) for gpu in program.gpus]
+    cuts = _cuts(program, layout)
+    gpus = [
+        _Copier(layout, gpu, position, cuts, program.nchannels).gpu_of_copies()
+        for position, gpu in enumerate(program.gpus)
+    ]
     return Program(
         program.name,
         program.collective,
@@ -52,102 +63,137 @@ class _Layout:
 
     share: int
     instances: int
-    singles: bool
 
     @classmethod
     def of(cls, program: Program, instances: int) -> _Layout:
         inputs, outputs = chunk_counts(program.collective, program.nchunks, program.ngpus, 0, 0)
-        shared = inputs != outputs or program.collective == "alltoall"
-        share = max(1, program.nchunks // program.ngpus) if shared else program.nchunks
-        whole = cls(share, instances, singles=False)
-        crossing = any(
-            whole.crosses(buffer, offset, step.count)
-            for gpu in program.gpus
-            for tb in gpu.threadblocks
-            for step in tb.steps
-            for buffer, offset in _ends(step)
-        )
-        return cls(share, instances, singles=crossing)
+        by_rank = inputs != outputs or program.collective == "alltoall"
+        whole = max(1, program.nchunks)
+        return cls(max(1, whole // program.ngpus) if by_rank else whole, instances)
 
-    def crosses(self, buffer: str, offset: int, count: int) -> bool:
-        """Return whether a run of chunks spans two shares."""
-        return buffer != "s" and offset % self.share + count > self.share
+    def edges(self, buffer: str, offset: int, count: int) -> Iterator[int]:
+        """Yield how many chunks of a run come before each crossing to another share."""
+        if buffer != "s" and offset >= 0:
+            yield from range(self.share - offset % self.share, count, self.share)
 
     def at(self, buffer: str, offset: int, copy: int, scratch: int) -> int:
         """Return where the part of `copy` of the chunk at `offset` lies."""
-        if offset < 0:
-            return offset
         share = scratch if buffer == "s" else self.share
         block, within = divmod(offset, share)
         return block * share * self.instances + copy * share + within
 
 
-def _ends(step: Step) -> tuple[tuple[str, int], tuple[str, int]]:
-    return (step.src_buffer, step.src_offset), (step.dst_buffer, step.dst_offset)
+def _steps(program: Program) -> Iterator[tuple[_Place, ThreadBlock, Step]]:
+    for g, gpu in enumerate(program.gpus):
+        for b, tb in enumerate(gpu.threadblocks):
+            for s, step in enumerate(tb.steps):
+                yield (g, b, s), tb, step
 
 
-def _replicated(gpu: Gpu, layout: _Layout, nchannels: int) -> Gpu:
-    blocks = [list(_parts(tb, layout)) for tb in gpu.threadblocks]
-    number = {tb.id: i for i, tb in enumerate(gpu.threadblocks)}
-    # The position of a step's last part, where whoever depends on the step is to wait.
-    last = [_last_positions(parts) for parts in blocks]
-    copies = [
-        ThreadBlock(
-            tb.id + copy * len(blocks),
-            tb.send_peer,
-            tb.recv_peer,
-            tb.channel + copy * nchannels,
-            [
-                _placed(step, part, copy, layout, gpu, len(blocks), number, last)
-                for step, part, _ in parts
-            ],
+def _cuts(program: Program, layout: _Layout) -> dict[_Place, _Cuts]:
+    """Return where the run of each step is cut; the steps of one message, and what forwards it, alike.
+
+    Steps whose run stays whole are left out.
+    """
+    edges: dict[_Place, set[int]] = {}
+    sent: dict[tuple[int, int, int], list[_Place]] = defaultdict(list)
+    received: dict[tuple[int, int, int], list[_Place]] = defaultdict(list)
+    counts: dict[_Place, int] = {}
+    for place, tb, step in _steps(program):
+        counts[place] = step.count
+        edges[place] = {
+            edge
+            for buffer, offset in (
+                (step.src_buffer, step.src_offset),
+                (step.dst_buffer, step.dst_offset),
+            )
+            for edge in layout.edges(buffer, offset, step.count)
+        }
+        rank = program.gpus[place[0]].id
+        if step.op in _SENDS:
+            sent[rank, tb.send_peer, tb.channel].append(place)
+        if step.op in _RECEIVES:
+            received[tb.recv_peer, rank, tb.channel].append(place)
+    if not any(edges.values()):
+        return {}
+    _share_edges(edges, [pair for c, ends in sent.items() for pair in zip(ends, received[c])])  # noqa: B905 - a wrong program may lack a partner; verify says so
+    return {place: (0, *sorted(found), counts[place]) for place, found in edges.items() if found}
+
+
+def _share_edges(edges: dict[_Place, set[int]], messages: list[tuple[_Place, _Place]]) -> None:
+    """Give every step of a chain of messages the edges of all of them."""
+    onward = dict(messages)
+    heads = onward.keys() - set(onward.values())
+    for head in heads:
+        chain = [head]
+        while (following := onward.get(chain[-1])) is not None:
+            chain.append(following)
+        together = set().union(*(edges[place] for place in chain))
+        for place in chain:
+            edges[place] = together
+
+
+@dataclass(frozen=True)
+class _Copier:
+    """One GPU and its copies; `position` is the GPU's in the program."""
+
+    layout: _Layout
+    gpu: Gpu
+    position: int
+    cuts: dict[_Place, _Cuts]
+    nchannels: int
+
+    def gpu_of_copies(self) -> Gpu:
+        n, gpu = self.layout.instances, self.gpu
+        last = {tb.id: self.last_pieces(b, tb) for b, tb in enumerate(gpu.threadblocks)}
+        blocks = [
+            ThreadBlock(
+                tb.id + copy * len(gpu.threadblocks),
+                tb.send_peer,
+                tb.recv_peer,
+                tb.channel + copy * self.nchannels,
+                [
+                    self.piece(step, start, end, copy, last)
+                    for s, step in enumerate(tb.steps)
+                    for start, end in self.pieces(b, s, step)
+                ],
+            )
+            for copy in range(n)
+            for b, tb in enumerate(gpu.threadblocks)
+        ]
+        sizes = (gpu.input_chunks * n, gpu.output_chunks * n, gpu.scratch_chunks * n)
+        return Gpu(gpu.id, *sizes, blocks)
+
+    def pieces(self, block: int, position: int, step: Step) -> list[tuple[int, int]]:
+        """Return the (start, end) of each piece of a step's run."""
+        cuts = self.cuts.get((self.position, block, position), (0, step.count))
+        return list(pairwise(cuts))
+
+    def last_pieces(self, block: int, tb: ThreadBlock) -> list[int]:
+        """Return where the last piece of each step stands: what a dependency is to wait for."""
+        ends, total = [], 0
+        for s, step in enumerate(tb.steps):
+            total += len(self.pieces(block, s, step))
+            ends.append(total - 1)
+        return ends
+
+    def piece(
+        self, step: Step, start: int, end: int, copy: int, last: dict[int, list[int]]
+    ) -> Step:
+        waits = step.dep_tb >= 0 and start == 0
+        return Step(
+            step.op,
+            step.src_buffer,
+            self.moved(step.src_buffer, step.src_offset, start, copy),
+            step.dst_buffer,
+            self.moved(step.dst_buffer, step.dst_offset, start, copy),
+            end - start,
+            step.dep_tb + copy * len(self.gpu.threadblocks) if waits else -1,
+            last[step.dep_tb][step.dep_step] if waits else -1,
+            step.has_dep and end == step.count,
         )
-        for copy in range(layout.instances)
-        for tb, parts in zip(gpu.threadblocks, blocks, strict=True)
-    ]
-    n = layout.instances
-    return Gpu(gpu.id, gpu.input_chunks * n, gpu.output_chunks * n, gpu.scratch_chunks * n, copies)
 
-
-def _parts(tb: ThreadBlock, layout: _Layout) -> Iterator[tuple[Step, int, bool]]:
-    """Yield (step, which part of it or -1 for the whole, whether it is the last one)."""
-    for step in tb.steps:
-        if not layout.singles or step.count <= 1:
-            yield step, -1, True
-            continue
-        for part in range(step.count):
-            yield step, part, part == step.count - 1
-
-
-def _last_positions(parts: list[tuple[Step, int, bool]]) -> list[int]:
-    return [position for position, (_, _, last) in enumerate(parts) if last]
-
-
-def _placed(
-    step: Step,
-    part: int,
-    copy: int,
-    layout: _Layout,
-    gpu: Gpu,
-    blocks: int,
-    number: dict[int, int],
-    last: list[list[int]],
-) -> Step:
-    shift = max(part, 0)
-    scratch = max(1, gpu.scratch_chunks)
-
-    def moved(buffer: str, offset: int) -> int:
-        return layout.at(buffer, offset + shift if offset >= 0 else offset, copy, scratch)
-
-    waits = step.dep_tb >= 0 and part <= 0
-    return Step(
-        step.op,
-        step.src_buffer,
-        moved(step.src_buffer, step.src_offset),
-        step.dst_buffer,
-        moved(step.dst_buffer, step.dst_offset),
-        step.count if part < 0 else 1,
-        step.dep_tb + copy * blocks if waits else -1,
-        last[number[step.dep_tb]][step.dep_step] if waits else -1,
-        step.has_dep and (part < 0 or part == step.count - 1),
-    )
+    def moved(self, buffer: str, offset: int, start: int, copy: int) -> int:
+        if offset < 0:
+            return offset
+        return self.layout.at(buffer, offset + start, copy, max(1, self.gpu.scratch_chunks))
