@@ -8,6 +8,7 @@ from pathlib import Path
 from tuccl.cli.arguments import (
     add_collective,
     add_json,
+    add_root,
     add_sizes,
     collectives_of,
     sizes_of,
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="T")
     add_collective(parser, many=True)
     add_sizes(parser)
+    add_root(parser)
     add_executor(parser)
     parser.add_argument(
         "--search", default="mraco", help="mraco (default), random, grid or coordinate"
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
             search=args.search,
             budget=args.budget,
             seed=args.seed,
+            root=args.root,
             out=Path(args.output),
             resume=args.resume,
             dialect=args.dialect,

@@ -99,9 +99,11 @@ def compare(
             f"{executor.ranks}; expected the same machine"
         )
     comparer = _Comparer(stored, executor, tuple(baselines))
-    for collective in dict.fromkeys(e.collective for e in stored.table.entries):
+    roots = dict.fromkeys((e.collective, e.root or 0) for e in stored.table.entries)
+    for collective, root in roots:
+        call = Collective(collective, executor.ranks, root)
         for nbytes in sizes if sizes is not None else tuned_sizes(stored.table, collective):
-            comparer.add(collective, nbytes)
+            comparer.add(call, nbytes)
     return comparer.comparison()
 
 
@@ -110,7 +112,7 @@ class _Comparer:
         self._stored = stored
         self._executor = executor
         self._baselines = tuple(baselines)
-        self._bounds: dict[str, Bound] = {}
+        self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
         self._bound_us: list[float] = []
@@ -131,19 +133,20 @@ class _Comparer:
             regressions=sum(row.regression for row in self._rows),
         )
 
-    def add(self, collective: str, nbytes: int) -> None:
+    def add(self, call: Collective, nbytes: int) -> None:
         """Time one size of one collective: tuned, and every baseline."""
-        call = Collective(collective, self._executor.ranks)
         defaults = {kind: self._baseline(kind, call, nbytes) for kind in self._needed}
         runtime = defaults[_RUNTIME_DEFAULT]
         if runtime is None:
             return
         timing, chosen = self._tuned_timing(call, nbytes, runtime)
         if timing.time_us is None:
-            self._notes.append(f"{collective}: no out-of-place time at {nbytes} bytes, left out")
+            self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
         bound_us = time_bound_us(self._bound(call), nbytes)
-        self._tuned.append(bandwidth_row(collective, call.ranks, nbytes, timing, chosen))
+        self._tuned.append(
+            bandwidth_row(call.name, call.ranks, nbytes, timing, chosen, root=call.root)
+        )
         self._bound_us.append(bound_us)
         for kind in self._baselines:
             if (default := defaults[kind]) is not None and default.timing.time_us is not None:
@@ -154,16 +157,18 @@ class _Comparer:
         return tuple(dict.fromkeys((*self._baselines, _RUNTIME_DEFAULT)))
 
     def _bound(self, call: Collective) -> Bound:
-        if call.name not in self._bounds:
-            self._bounds[call.name] = bound(self._stored.topology, call)
-        return self._bounds[call.name]
+        if call not in self._bounds:
+            self._bounds[call] = bound(self._stored.topology, call)
+        return self._bounds[call]
 
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:
         topology = self._stored.topology
         for known in BASELINES:
             if known == kind:
                 try:
-                    return time_baseline(self._executor, topology, known, call.name, nbytes)
+                    return time_baseline(
+                        self._executor, topology, known, call.name, nbytes, root=call.root
+                    )
                 except Infeasible as error:
                     self._notes.append(f"{kind} has no {call.name}: {error}")
         return None
@@ -173,8 +178,8 @@ class _Comparer:
     ) -> tuple[Timing, str]:
         """What the table's choice takes, chosen and timed for each placement by itself."""
         table = self._stored.table
-        outside = select(table, call.name, nbytes).candidate
-        inside = select(table, call.name, nbytes, in_place=True).candidate
+        outside = select(table, call.name, nbytes, root=call.root).candidate
+        inside = select(table, call.name, nbytes, in_place=True, root=call.root).candidate
         out = self._timed(outside, call, nbytes, runtime)
         within = out if inside == outside else self._timed(inside, call, nbytes, runtime)
         timing = Timing(out.time_us, within.time_us_ip, out.samples_us, out.on, out.wrong)

@@ -83,6 +83,7 @@ def tune(
     search: str = "mraco",
     budget: int = 60,
     seed: int = 0,
+    root: int = 0,
     out: Path,
     resume: bool = False,
     dialect: str = "executor",
@@ -95,7 +96,8 @@ def tune(
     kept in a study beside the table (or in ``storage``, an Optuna URL): an interrupted tune
     goes on with ``resume`` and ends as it would have without the interruption. The table is
     written once, whole, at the end. ``budget`` counts evaluations at full effort per collective
-    and size; ``progress(done, total, what)`` is called after each.
+    and size; ``progress(done, total, what)`` is called after each. ``root`` matters to the
+    collectives that have one.
 
     Raises:
         InputError: an argument cannot be, ``out`` holds something else than a table, or an
@@ -104,7 +106,7 @@ def tune(
     """
     start = time.monotonic()
     ordered = _checked(topology, executor, search, budget, sizes, dialect)
-    calls = [Collective(name, topology.ranks) for name in dict.fromkeys(collectives)]
+    calls = [Collective(name, topology.ranks, root) for name in dict.fromkeys(collectives)]
     check_target(out)
     studies = Studies(out, resume=resume, url=storage)
     tasks = [
