@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import cycle
 
@@ -13,8 +14,9 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, lower, synthesize
 from tuccl.synth.certificate import fault
-from tuccl.topology import PROFILES, join, load_profile
+from tuccl.topology import PROFILES, Topology, join, keep_gpus, load_profile
 
+NAMES = ("allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce")
 PAIRS = [(m.name, name) for m in METHODS.values() for name in sorted(m.collectives)]
 LAYOUTS = (
     *([0] * 2, [0] * 3, [0] * 5, [0] * 8),
@@ -148,24 +150,50 @@ def test_mutants_never_verify(
     assert tried >= 1000
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_profiles(profile: str) -> None:
+def clusters(profile: str, ranks: int) -> Iterator[Topology]:
+    """Yield the ways to have `ranks` GPUs of a known machine on one to four hosts."""
     one = load_profile(profile)
-    for t in (one, join(one, 2)):
-        for name in ("allgather", "allreduce", "alltoall"):
-            collective = Collective(name, t.ranks)
-            made = set()
+    for hosts in (1, 2, 3, 4):
+        if ranks % hosts == 0 and ranks // hosts <= one.ranks:
+            host = keep_gpus(one, range(ranks // hosts))
+            yield join(host, hosts) if hosts > 1 else host
+
+
+def programs_of(profile: str, ranks: int) -> Iterator[Program]:
+    """Yield every program that the methods make for `ranks` GPUs of a known machine."""
+    for t in clusters(profile, ranks):
+        for name in NAMES:
+            collective = Collective(name, ranks, root=ranks - 1)
             for sketch in (candidate_sketches(t, name, 1 << 20)[0], full_mesh(t)):
                 for method in METHODS.values():
-                    if name not in method.collectives or method.name == "greedy":
-                        continue
-                    try:
-                        program = lower(synthesize(collective, sketch, method.name, 1, 1 << 20))
-                    except Infeasible:
-                        continue
-                    made.add(method.name)
-                    assert verify(program).ok
-            assert made
+                    if name in method.collectives:
+                        try:
+                            yield lower(synthesize(collective, sketch, method.name, 1, 1 << 20))
+                        except Infeasible as refusal:
+                            assert "wrong" not in str(refusal)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_programs_for_known_machines_verify(profile: str) -> None:
+    ranks = {4: 6, 8: 12, 16: 9}[load_profile(profile).ranks]
+    made = Counter(p.collective for p in programs_of(profile, ranks) if proved(p))
+    assert set(made) == set(NAMES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", range(2, 17))
+@pytest.mark.parametrize("profile", PROFILES)
+def test_programs_for_known_machines_of_any_size_verify(profile: str, ranks: int) -> None:
+    if next(clusters(profile, ranks), None) is None:
+        pytest.skip(f"{ranks} ranks do not spread evenly over hosts of {profile}")
+    made = Counter(p.collective for p in programs_of(profile, ranks) if proved(p))
+    assert set(made) == set(NAMES)
+
+
+def proved(program: Program) -> bool:
+    report = verify(program, "executor", program.ngpus - 1)
+    assert report.ok, report.errors[0].message
+    return True
 
 
 @pytest.mark.slow
