@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
 def one_line(message: str) -> str:
     r"""Return ``message`` with line ends and control characters made visible.
 
-    >>> one_line("a\\nb")
+    >>> one_line("a\nb")
     'a b'
     """
     flat = " ".join(message.split())

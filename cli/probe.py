@@ -13,6 +13,7 @@ from tuccl.errors import InputError
 from tuccl.topology import (
     PROFILES,
     Topology,
+    check,
     encode_topology,
     join,
     keep_gpus,
@@ -53,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--down", type=float, metavar="GB/s", help="rate of a switch's port to a NIC"
     )
     parser.add_argument("--show", metavar="T", help="print the matrix of the topology in T")
+    parser.add_argument(
+        "--check", metavar="T", help="compare the machine with the topology in T; exit 1 on drift"
+    )
     parser.add_argument("-o", "--output", metavar="T", help="write the topology here")
     add_json(parser)
 
@@ -61,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     """Read, join, write and print."""
     topology, warnings = (topology_of(args.show), ()) if args.show else read_machine(args)
     warn(warnings)
+    if args.check:
+        return report_drift(args, topology)
     if args.output:
         write_text(Path(args.output), encode_topology(topology).decode())
     if args.json:
@@ -70,6 +76,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{args.output}: {describe(topology)}")
     return 0
+
+
+def report_drift(args: argparse.Namespace, topology: Topology) -> int:
+    """Print how the machine differs from the topology it is checked against; 1 where it does."""
+    drift = check(topology_of(args.check), topology)
+    if args.json:
+        print_json({"ok": not drift, "drift": list(drift)})
+    else:
+        print("\n".join(drift) or f"{args.check}: no drift; signature {signature(topology)}")
+    return 1 if drift else 0
 
 
 def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:

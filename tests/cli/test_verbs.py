@@ -52,6 +52,15 @@ def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:
     assert all(f"GPU{rank}" in matrix for rank in range(8))
 
 
+def test_probe_check_tells_drift_by_its_exit_code(tuccl: Tuccl, work: Path) -> None:
+    check = ("--check", work / "topology.json", "--json")
+    same = tuccl("probe", "--profile", "v100x4", "--nodes", 2, *check)
+    other = tuccl("probe", "--profile", "v100x4", "--nodes", 2, "--gpus", "0-2", *check)
+    assert (same.code, json.loads(same.out)["drift"]) == (0, [])
+    assert other.code == 1
+    assert "8 GPUs before, 6 now" in json.loads(other.out)["drift"]
+
+
 def test_bound_names_the_cut(tuccl: Tuccl, work: Path) -> None:
     answer = tuccl("bound", work / "topology.json", "-c", "allgather,allreduce", "--json")
     rows = [json.loads(line) for line in answer.out.splitlines()]
