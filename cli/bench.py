@@ -19,15 +19,14 @@ from tuccl.cli.arguments import (
     topology_of,
 )
 from tuccl.cli.executors import add_executor, executor_of
-from tuccl.cli.output import print_json, say
+from tuccl.cli.output import print_json
 from tuccl.cli.verify import read_bytes
 from tuccl.errors import InputError
-from tuccl.runtime import SimExecutor, Timing, time_baseline
+from tuccl.runtime import BASELINES, SimExecutor, Timing, time_baseline
 from tuccl.synth import replicate
 
 HELP = "time a program, or a baseline's own choice per size, in nccl-tests' columns"
 EXAMPLE = "tuccl bench allgather.xml ndv2x2.json -s 1K:1G:x4 --on sim"
-BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
 
 
 class Timed(NamedTuple):
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"on": args.on, "label": executor.label, "rows": rows})
     else:
-        say(executor.label)
+        print(f"# {executor.label}")
         print(columns_text(rows))
     return 0
 

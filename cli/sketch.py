@@ -9,7 +9,7 @@ from pathlib import Path
 from tuccl.cli.arguments import add_collective, add_json, collectives_of, topology_of
 from tuccl.cli.output import columns, print_json
 from tuccl.errors import InputError
-from tuccl.sketches import Sketch, candidate_sketches, save_sketch
+from tuccl.sketches import Sketch, candidate_sketches, prune_congested, save_sketch
 from tuccl.units import parse_size
 
 HELP = "derive ranked communication sketches, with what was pruned and why"
@@ -21,6 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="T")
     add_collective(parser)
     parser.add_argument("-s", "--size", required=True, metavar="SIZE", help="like 64M")
+    parser.add_argument(
+        "--max-congestion",
+        type=float,
+        metavar="X",
+        help="drop links between hosts that would be over X times slower with all of them busy",
+    )
     parser.add_argument("-o", "--output", metavar="DIR", help="write the sketches into this folder")
     add_json(parser)
 
@@ -32,17 +38,27 @@ def run(args: argparse.Namespace) -> int:
     if rest:
         raise InputError("-c: one collective at a time, as a sketch is made for one")
     sketches = candidate_sketches(topology, collective, parse_size(args.size))
+    if args.max_congestion is not None:
+        sketches = tuple(prune_congested(s, topology, args.max_congestion) for s in sketches)
     files = [save(s, i, Path(args.output)) if args.output else None for i, s in enumerate(sketches)]
     rows = [facts(sketch, file) for sketch, file in zip(sketches, files, strict=True)]
     if args.json:
         print_json({"sketches": rows})
         return 0
-    header = ["sketch", "links", "inter-node", "pruned", "by stage", "file"]
+    header = ["sketch", "links", "inter-node", "congestion", "pruned", "by stage", "file"]
     print(
         columns(
             header,
             [
-                [r["name"], r["links"], r["internode_links"], len(s.pruned), stages(s), r["file"]]
+                [
+                    r["name"],
+                    r["links"],
+                    r["internode_links"],
+                    r["worst_congestion"],
+                    len(s.pruned),
+                    stages(s),
+                    r["file"],
+                ]
                 for r, s in zip(rows, sketches, strict=True)
             ],
         )
@@ -65,6 +81,7 @@ def facts(sketch: Sketch, file: str | None) -> dict[str, object]:
         "file": file,
         "links": len(sketch.links),
         "internode_links": sketch.internode_links,
+        "worst_congestion": max((link.congestion for link in sketch.links), default=0.0),
         "pruned": [
             {"src": p.src, "dst": p.dst, "stage": p.stage, "reason": p.reason}
             for p in sketch.pruned

@@ -15,7 +15,7 @@ from tuccl.cli.arguments import (
     topology_of,
 )
 from tuccl.cli.executors import add_executor, executor_of
-from tuccl.cli.output import print_json, say
+from tuccl.cli.output import print_json
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 
@@ -78,9 +78,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(result)
         return 0
-    say(f"{executor.label}")
     print(
-        f"{args.output}: {result.entries} entries from {result.evaluations} evaluations of a grid of "
-        f"{result.grid_size:,} points in {result.seconds:.1f} s"
+        f"{args.output}: {result.entries} entries, {result.label}; {result.evaluations} "
+        f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s"
     )
     return 0

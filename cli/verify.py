@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl._native import parse_xml
+from tuccl._native import Program, parse_xml
 from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import add_json, add_root, collectives_of
 from tuccl.cli.output import print_json, warn
@@ -55,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def summary(path: str, program: object, dialect: str, max_safe_bytes: int) -> str:
+def summary(path: str, program: Program, dialect: str, max_safe_bytes: int) -> str:
     """Return the line that says what was proved."""
     limit = f", safe up to {format_bytes(max_safe_bytes)}" if max_safe_bytes else ""
-    return f"{path}: ok: {getattr(program, 'collective', '?')} on {getattr(program, 'ngpus', '?')} ranks, {dialect}{limit}"
+    return f"{path}: ok: {program.collective} on {program.ngpus} ranks, {dialect}{limit}"
 
 
 def read_bytes(path: str) -> bytes:

@@ -166,7 +166,7 @@ def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:
 
 
 def _doors(sketch: Sketch, links: list[LogicalLink]) -> tuple[float, int]:
-    """Return the GB/s out of the slowest host, and the most links that leave by one NIC (or GPU)."""
+    """Return the GB/s out of the slowest host, and the most links that leave by one NIC or GPU."""
     ways: dict[tuple[int, str], float] = {}
     starts: Counter[tuple[int, str]] = Counter()
     for link in links:

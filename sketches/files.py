@@ -37,7 +37,8 @@ def decode_sketch(data: bytes, path: str = "<bytes>") -> Sketch:
 def encode_sketch(sketch: Sketch) -> bytes:
     """Return `sketch` as canonical JSON, one link a line.
 
-    >>> b'"format": "tuccl-sketch/1"' in encode_sketch(Sketch(name="x", ranks=1, hosts=(0,), links=()))
+    >>> lonely = Sketch(name="x", ranks=1, hosts=(0,), links=())
+    >>> b'"format": "tuccl-sketch/1"' in encode_sketch(lonely)
     True
     """
     fields = msgspec.to_builtins(sketch, str_keys=True)

@@ -1,4 +1,4 @@
-"""How the size of a collective shapes a sketch: which links it prefers, how it is cut into chunks."""
+"""How the size of a collective shapes a sketch: which links it prefers, how it is cut up."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Sketch(
 
     @cached_property
     def digest(self) -> str:
-        """Return 16 hex digits that name what the sketch allows (not its name nor what was pruned)."""
+        """Return 16 hex digits that name what the sketch allows, not its name nor its history."""
         bare = msgspec.structs.replace(self, name="", pruned=(), notes=())
         return sha256(
             msgspec.json.encode(msgspec.to_builtins(bare, str_keys=True, order="deterministic"))

@@ -63,8 +63,8 @@ def symmetries(sketch: Sketch) -> tuple[tuple[int, int], ...]:
     """Return the rotations found: of hosts, and the smallest one inside every host.
 
     Notes:
-        Costs and the sharing of NICs must agree as well, so that a schedule may be repeated along the rotation. Other
-        automorphisms (a cube's reflections, say) are not looked for.
+        Costs and the sharing of NICs must agree as well, so that a schedule may be repeated along
+        the rotation. Other automorphisms (a cube's reflections, say) are not looked for.
     """
     hosts = sketch.nhosts
     if not sketch.links or sketch.ranks % hosts:

@@ -14,8 +14,8 @@ from functools import lru_cache
 import msgspec
 
 from tuccl.errors import InputError
+from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, direct_load, fabric
 from tuccl.synth.collective import Collective
-from tuccl.synth.fabric import Fabric, Wire, direct_fabric, direct_load, fabric
 from tuccl.synth.maxflow import FlowNetwork
 from tuccl.topology import Topology
 
@@ -127,7 +127,7 @@ def _part(collective: Collective) -> Fraction:
 
 
 def _tightest(whole: Fabric, collective: Collective) -> Cut:
-    """Return the tight cut; a collective that gathers or reduces is the reverse of one that spreads."""
+    """Return the tight cut; gathering and reducing are the reverse of spreading."""
     name, root = collective.name, collective.root
     finders: dict[str, Callable[[], Cut]] = {
         "allgather": lambda: allgather_cut(whole),

@@ -138,7 +138,7 @@ def _alltoall(trace: Trace, sketch: Sketch, nbytes: int) -> None:
 
 
 def _bundles(sketch: Sketch) -> list[_Bundle]:
-    """Return what crosses hosts, far destinations dealt out so that ranks do not all wait for one."""
+    """Return what crosses hosts, dealt out so that ranks do not all wait for one."""
     gateways = Gateways(sketch)
     found = []
     for ahead in range(1, sketch.nhosts):

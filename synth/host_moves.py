@@ -19,7 +19,7 @@ __all__ = ["Gateways", "Move", "Piece", "reversed_sketch", "run_down", "run_up",
 
 
 class Move(NamedTuple):
-    """A part goes from `src` to `dst` in round `time`; rounds of one part count up along its way."""
+    """A part goes from `src` to `dst` in round `time`; rounds count up along its way."""
 
     time: int
     src: int

@@ -8,7 +8,11 @@ from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.certificate import fault
 from tuccl.synth.lower_blocks import Block, Item, blocks_of_ranks
-from tuccl.synth.lower_copies import (
+from tuccl.synth.lower_credit import Move, stuck_moves
+from tuccl.synth.lower_fusion import plan
+from tuccl.synth.lower_limits import Excess, Limits, excess, limits_of
+from tuccl.synth.lower_order import Order, order
+from tuccl.synth.lower_rewrites import (
     aside,
     cut_runs,
     merge_runs,
@@ -16,10 +20,6 @@ from tuccl.synth.lower_copies import (
     spread_chains,
     spread_peers,
 )
-from tuccl.synth.lower_credit import Move, stuck_moves
-from tuccl.synth.lower_fusion import plan
-from tuccl.synth.lower_limits import Excess, Limits, excess, limits_of
-from tuccl.synth.lower_order import Order, order
 from tuccl.synth.lower_steps import gpus
 from tuccl.synth.replicate import replicate
 from tuccl.synth.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from tuccl._native import Gpu, Program, Step, ThreadBlock, chunk_counts
 from tuccl.errors import InputError
@@ -91,9 +91,9 @@ def _steps(program: Program) -> Iterator[tuple[_Place, ThreadBlock, Step]]:
 
 
 def _cuts(program: Program, layout: _Layout) -> dict[_Place, _Cuts]:
-    """Return where the run of each step is cut; the steps of one message, and what forwards it, alike.
+    """Return where the run of each step is cut; steps whose run stays whole are left out.
 
-    Steps whose run stays whole are left out.
+    The two ends of a message, and what forwards it, are cut alike.
     """
     edges: dict[_Place, set[int]] = {}
     sent: dict[tuple[int, int, int], list[_Place]] = defaultdict(list)
@@ -116,7 +116,9 @@ def _cuts(program: Program, layout: _Layout) -> dict[_Place, _Cuts]:
             received[tb.recv_peer, rank, tb.channel].append(place)
     if not any(edges.values()):
         return {}
-    _share_edges(edges, [pair for c, ends in sent.items() for pair in zip(ends, received[c])])  # noqa: B905 - a wrong program may lack a partner; verify says so
+    # A wrong program may lack a partner: that is for verify to say.
+    met = (zip(ends, received[lane], strict=False) for lane, ends in sent.items())
+    _share_edges(edges, list(chain.from_iterable(met)))
     return {place: (0, *sorted(found), counts[place]) for place, found in edges.items() if found}
 
 
@@ -125,11 +127,11 @@ def _share_edges(edges: dict[_Place, set[int]], messages: list[tuple[_Place, _Pl
     onward = dict(messages)
     heads = onward.keys() - set(onward.values())
     for head in heads:
-        chain = [head]
-        while (following := onward.get(chain[-1])) is not None:
-            chain.append(following)
-        together = set().union(*(edges[place] for place in chain))
-        for place in chain:
+        way = [head]
+        while (following := onward.get(way[-1])) is not None:
+            way.append(following)
+        together = set().union(*(edges[place] for place in way))
+        for place in way:
             edges[place] = together
 
 

@@ -30,14 +30,10 @@ class Rate(NamedTuple):
 
 
 # Wire latencies in us, from one end of the link to the other.
-NVLINK_US = 0.3
-NVLINK_US_SOURCE = "TACCL profile of NDv2: alpha 0.3 us"
-NVSWITCH_US = 0.175
-NVSWITCH_US_SOURCE = "half of 0.35 us through the switch (TE-CCL's DGX-2)"
-PCIE_US = 0.44
-PCIE_US_SOURCE = "(2.6 us GPU to GPU over IB, TACCL, less 0.83 us ib_send_lat) / 4 hops"
-CPU_US = 0.15
-CPU_US_SOURCE = "0.15 us assumed"
+NVLINK_US = 0.3  # TACCL's profile of NDv2: alpha 0.3 us
+NVSWITCH_US = 0.175  # half of 0.35 us through the switch (TE-CCL's DGX-2)
+PCIE_US = 0.44  # (2.6 us GPU to GPU over IB, TACCL, less 0.83 us ib_send_lat) / 4 hops
+CPU_US = 0.15  # assumed
 NETWORK_US = 0.415
 NETWORK_US_SOURCE = "half of 0.83 us, ib_send_lat of 32 B over one switch"
 SPINE_US = 0.3

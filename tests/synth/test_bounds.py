@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 
 from tuccl.errors import InputError
+from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, fabric
 from tuccl.synth.bounds import (
     allgather_cut,
     allreduce_cut,
@@ -19,7 +20,6 @@ from tuccl.synth.bounds import (
     time_bound_us,
 )
 from tuccl.synth.collective import Collective
-from tuccl.synth.fabric import Fabric, Wire, direct_fabric, fabric
 from tuccl.synth.maxflow import FlowNetwork
 from tuccl.topology import Link, Node, Topology
 

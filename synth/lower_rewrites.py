@@ -1,4 +1,4 @@
-"""Schedules rewritten before lowering: runs merged or cut, instances, more channels."""
+"""Schedules rewritten before lowering: runs merged or cut, copies shared out, more channels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = [
     "aside",
     "cut_runs",
     "merge_runs",
+    "share_copies",
     "spread_chains",
     "spread_peers",
 ]
 
 MOST_COUNT = 71  # MSCCL_MAX_COUNT is 72, and 72 itself is refused
-_BLOCKWISE = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
 
 
 def merge_runs(schedule: Schedule) -> Schedule:
