@@ -1,5 +1,5 @@
 # make demo: set up and run the main job.   make test: set up and run every test.
-# make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel.
+# make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
 export UV_PYTHON_PREFERENCE := only-system
 export UV_PYTHON_DOWNLOADS := never
 UV := $(shell command -v uv || echo build/uv/bin/uv)
@@ -35,7 +35,15 @@ fuzz:
 	build/fuzz/fuzz_program -max_total_time=60 -max_len=65536 build/fuzz-corpus msccl_ext/fuzz/corpus
 
 wheel: setup
+	rm -rf dist
 	$(UV) build -q --wheel --out-dir dist
+
+# The wheel holds the native library and the data files, and works in an environment of its own.
+wheel-test: wheel
+	rm -rf build/wheel-env && $(UV) venv -q build/wheel-env
+	$(UV) pip install -q --python build/wheel-env/bin/python dist/tuccl-*.whl
+	cd build && wheel-env/bin/tuccl probe --profile ndv2 --nodes 2 -o wheel-env/t.json
+	cd build && wheel-env/bin/tuccl synth wheel-env/t.json -c allgather -s 1M --method greedy --chunks 1 -o wheel-env/p.xml
 
 setup: | $(UV)
 	@sh scripts/system-packages
@@ -52,4 +60,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: demo test check format soak fuzz wheel setup cpp clean
+.PHONY: demo test check format soak fuzz wheel wheel-test setup cpp clean
