@@ -1,5 +1,17 @@
 """The ``tuccl`` command: a verb parses, calls one public function and prints."""
 
-from tuccl.cli.main import main
+from __future__ import annotations
+
+import sys
 
 __all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return its exit code; an interrupt while starting up is none of a verb."""
+    try:
+        from tuccl.cli.verbs import run
+    except KeyboardInterrupt:
+        print("tuccl: interrupted", file=sys.stderr)
+        return 130
+    return run(argv)

@@ -2,6 +2,6 @@
 
 import sys
 
-from tuccl.cli.main import main
+from tuccl.cli import main
 
 sys.exit(main())

@@ -93,12 +93,14 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     warnings: tuple[str, ...] = ()
     if args.source:
         topology, warnings = read_source(args.source)
-        topology = overlay(topology, args.profile) if args.profile else topology
+        if args.profile:
+            topology = overlay(topology, args.profile)
+            warnings = tuple(w for w in warnings if "a profile may tell" not in w)
     elif args.profile:
         topology = load_profile(args.profile)
     else:
         topology, warnings = probe_local()
-    if args.gpus:
+    if args.gpus is not None:
         topology = keep_gpus(topology, parse_gpus(args.gpus))
     if args.nodes != 1 or args.fabric != "single" or args.up or args.down:
         topology = join(topology, args.nodes, args.fabric, up_gbs=args.up, down_gbs=args.down)
@@ -128,7 +130,9 @@ def parse_gpus(text: str) -> list[int]:
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise InputError(f"--gpus {text[:40]!r}: expected indices like 0-3 or 0,2,4")
         chosen += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return list(dict.fromkeys(chosen))
+    if len(chosen) != len(set(chosen)):
+        raise InputError(f"--gpus {text[:40]!r}: lists a GPU twice")
+    return chosen
 
 
 def facts(topology: Topology, warnings: tuple[str, ...]) -> dict[str, object]:

@@ -16,6 +16,7 @@ from tuccl.cli.arguments import (
     topology_of,
 )
 from tuccl.cli.output import columns, print_json, say, write_text
+from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, load_sketch
 from tuccl.synth import METHODS, Collective, Synthesized, bound, synthesize_best, time_bound_us
@@ -44,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
     parser.add_argument(
-        "--time-limit", type=float, metavar="S", help="stop looking for better after S seconds"
+        "--time-limit",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="stop looking for better after S seconds (default 60)",
     )
     parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
     parser.add_argument("-o", "--output", required=True, metavar="F.xml")
@@ -68,18 +73,20 @@ def run(args: argparse.Namespace) -> int:
         if args.sketch
         else candidate_sketches(topology, name, nbytes)
     )
-    ranked = synthesize_best(
-        topology,
-        collective,
-        nbytes,
-        sketches,
-        methods=(args.method,) if args.method else tuple(METHODS),
-        chunks=(args.chunks,) if args.chunks is not None else (1, 2, 4),
-        knobs=knobs_of(args),
-        machine=load_machine(args.machine) if args.machine else machine_of(topology),
-        dialect=args.dialect,
-        time_limit_s=args.time_limit,
-    )
+    with Progress() as progress:
+        ranked = synthesize_best(
+            topology,
+            collective,
+            nbytes,
+            sketches,
+            methods=(args.method,) if args.method else tuple(METHODS),
+            chunks=(args.chunks,) if args.chunks is not None else (1, 2, 4),
+            knobs=knobs_of(args),
+            machine=load_machine(args.machine) if args.machine else machine_of(topology),
+            dialect=args.dialect,
+            time_limit_s=args.time_limit,
+            progress=progress.update,
+        )
     write_text(Path(args.output), to_xml(ranked[0].program, args.dialect))
     facts = facts_of(ranked[0], args.output, topology, collective, nbytes)
     if args.json:

@@ -69,7 +69,7 @@ def read_bytes(path: str) -> bytes:
     """
     file = Path(path)
     if not file.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {'no regular file' if file.exists() else 'no such file'}")
     if file.stat().st_size > _MOST_BYTES:
         raise InputError(f"{path}: larger than {format_bytes(_MOST_BYTES)}; no program is")
     return file.read_bytes()

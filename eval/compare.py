@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -23,11 +24,19 @@ from tuccl.runtime import (
 from tuccl.synth import Bound, Collective, bound, time_bound_us
 from tuccl.tuning import tuned_sizes
 
-__all__ = ["REGRESSION", "Comparison", "ComparisonRow", "compare", "text_report"]
+__all__ = [
+    "REGRESSION",
+    "Comparison",
+    "ComparisonRow",
+    "call_name",
+    "compare",
+    "text_report",
+]
 
 # Slower than a baseline by more than this share is a regression.
 REGRESSION = 0.01
 _RUNTIME_DEFAULT = "nccl"
+_ROOT_WORDS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
 
 
 class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +44,7 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``speedup`` is the baseline's time over the tuned one, ``fraction_of_bound`` the least time
     that any algorithm could take over the tuned time. ``chosen`` is what the table picks;
-    ``on`` says what both were timed on.
+    ``on`` says what both were timed on. ``root`` is -1 for collectives that have none.
     """
 
     collective: str
@@ -52,6 +61,7 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     baseline_us_ip: float | None = None
     tuned_us_ip: float | None = None
     speedup_ip: float | None = None
+    root: int = -1
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +83,25 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     bound_us: tuple[float, ...]
     notes: tuple[str, ...]
     regressions: int
+
+    @property
+    def how(self) -> str:
+        """Whether every number is simulated or measured."""
+        return "simulated" if self.on == "sim" else "measured"
+
+    @property
+    def calls(self) -> tuple[tuple[str, int], ...]:
+        """Each collective with each of its roots (-1: it has none), in the order compared."""
+        return tuple(dict.fromkeys((row.collective, row.root) for row in self.tuned))
+
+
+def call_name(collective: str, root: int) -> str:
+    """Return what to call a collective in a heading.
+
+    >>> call_name("allgather", -1), call_name("broadcast", 3)
+    ('allgather', 'broadcast from rank 3')
+    """
+    return collective if root < 0 else f"{collective} {_ROOT_WORDS[collective]} rank {root}"
 
 
 def compare(
@@ -99,10 +128,10 @@ def compare(
             f"{executor.ranks}; expected the same machine"
         )
     comparer = _Comparer(stored, executor, tuple(baselines))
-    roots = dict.fromkeys((e.collective, e.root or 0) for e in stored.table.entries)
-    for collective, root in roots:
-        call = Collective(collective, executor.ranks, root)
-        for nbytes in sizes if sizes is not None else tuned_sizes(stored.table, collective):
+    table = stored.table
+    for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries):
+        call = Collective(collective, executor.ranks, root or 0)
+        for nbytes in sizes if sizes is not None else tuned_sizes(table, collective, root):
             comparer.add(call, nbytes)
     return comparer.comparison()
 
@@ -163,15 +192,11 @@ class _Comparer:
 
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:
         topology = self._stored.topology
-        for known in BASELINES:
-            if known == kind:
-                try:
-                    return time_baseline(
-                        self._executor, topology, known, call.name, nbytes, root=call.root
-                    )
-                except Infeasible as error:
-                    self._notes.append(f"{kind} has no {call.name}: {error}")
-        return None
+        try:
+            return time_baseline(self._executor, topology, kind, call.name, nbytes, root=call.root)
+        except Infeasible as error:
+            self._notes.append(f"{kind} has no {call.name}: {error}")
+            return None
 
     def _tuned_timing(
         self, call: Collective, nbytes: int, runtime: BaselineTiming
@@ -182,7 +207,7 @@ class _Comparer:
         inside = select(table, call.name, nbytes, in_place=True, root=call.root).candidate
         out = self._timed(outside, call, nbytes, runtime)
         within = out if inside == outside else self._timed(inside, call, nbytes, runtime)
-        timing = Timing(out.time_us, within.time_us_ip, out.samples_us, out.on, out.wrong)
+        timing = replace(out, time_us_ip=within.time_us_ip, samples_us_ip=within.samples_us_ip)
         return timing, _named(outside, runtime)
 
     def _timed(
@@ -233,38 +258,38 @@ def _row(
         baseline_us_ip=base_ip,
         tuned_us_ip=tuned_ip,
         speedup_ip=inside,
+        root=call.root if call.rooted else -1,
     )
 
 
 def text_report(comparison: Comparison) -> str:
     """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""
-    head = [f"{comparison.label}; speed-ups are the baseline's time over the tuned time"]
+    head = f"# {comparison.label}; speed-ups are the baseline's time over the tuned time"
     parts = [
-        f"# {collective}, tuned, {comparison.ranks} ranks\n{_table(comparison, collective)}"
-        for collective in dict.fromkeys(row.collective for row in comparison.tuned)
+        f"# {call_name(*call)}, tuned, {comparison.ranks} ranks\n{_table(comparison, call)}"
+        for call in comparison.calls
     ]
     notes = [f"note: {note}" for note in comparison.notes]
-    return "\n\n".join(["\n".join(head), *parts, "\n".join([*_summary(comparison), *notes])])
+    return "\n\n".join([head, *parts, "\n".join([*_summary(comparison), *notes])])
 
 
-def _table(comparison: Comparison, collective: str) -> str:
+def _table(comparison: Comparison, call: tuple[str, int]) -> str:
     cells: dict[int, dict[str, str]] = {}
     for row in comparison.rows:
-        if row.collective == collective:
+        if (row.collective, row.root) == call:
             mark = "!" if row.regression else ""
             name = f"vs {row.baseline}"
             cells.setdefault(row.size, {})[name] = f"{mark}{row.speedup:.2f}x"
-    tuned = [row for row in comparison.tuned if row.collective == collective]
-    bounds = {
-        row.size: us
+    tuned = [
+        (row, us)
         for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
-        if row.collective == collective
-    }
-    extra = [
-        {**cells.get(r.size, {}), "of bound": f"{100 * bounds[r.size] / (r.time_us or 1):.0f}%"}
-        for r in tuned
+        if (row.collective, row.root) == call
     ]
-    return columns_text(tuned, extra)
+    extra = [
+        {**cells.get(row.size, {}), "of bound": f"{100 * us / (row.time_us or 1):.0f}%"}
+        for row, us in tuned
+    ]
+    return columns_text([row for row, _ in tuned], extra)
 
 
 def _summary(comparison: Comparison) -> list[str]:
@@ -274,12 +299,8 @@ def _summary(comparison: Comparison) -> list[str]:
         if speedups:
             lines.append(
                 f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "
-                f"({_how(comparison)}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
+                f"({comparison.how}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
             )
     slower = comparison.regressions
     lines.append(f"{slower} regressions" if slower else "no regression: never slower by over 1%")
     return lines
-
-
-def _how(comparison: Comparison) -> str:
-    return "simulated" if comparison.on == "sim" else "measured"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.errors import Unavailable
 from tuccl.eval.columns import busbw_gbs
-from tuccl.eval.compare import Comparison, ComparisonRow
+from tuccl.eval.compare import Comparison, ComparisonRow, call_name
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def plots_available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def bandwidth_svg(comparison: Comparison, collective: str) -> str:
+def bandwidth_svg(comparison: Comparison, collective: str, root: int = -1) -> str:
     """Return bus bandwidth in GB/s against size, tuned, baselines and bound, as SVG.
 
     Raises:
@@ -40,35 +40,36 @@ def bandwidth_svg(comparison: Comparison, collective: str) -> str:
     """
     figure, axes = _figure(7.2, 3.6)
     n = comparison.ranks
-    for number, (name, points) in enumerate(_series(comparison, collective)):
+    for number, (name, points) in enumerate(_series(comparison, (collective, root))):
         sizes = [size for size, _ in points]
         rates = [busbw_gbs(collective, n, size, us) for size, us in points]
         axes.plot(sizes, rates, _marker(number), color=_colour(number), label=name, lw=1.6, ms=4)
-    limit = _bound(comparison, collective)
+    limit = _bound(comparison, (collective, root))
     sizes = [size for size, _ in limit]
     rates = [busbw_gbs(collective, n, size, us) for size, us in limit]
     axes.plot(sizes, rates, ":", color=_INK, label="bound (no algorithm is faster)", lw=1.2)
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel(f"bus bandwidth, GB/s ({_how(comparison)})")
+    axes.set_ylabel(f"bus bandwidth, GB/s ({comparison.how})")
     _finish(axes, comparison, sizes)
-    return _svg(figure, f"bandwidth-{collective}")
+    return _svg(figure, f"bandwidth-{_file_name(collective, root)}")
 
 
-def latency_svg(comparison: Comparison, collective: str) -> str | None:
+def latency_svg(comparison: Comparison, collective: str, root: int = -1) -> str | None:
     """Return time in us against size below 1 MB, both logarithmic, as SVG; None: nothing there.
 
     Raises:
         Unavailable: matplotlib is not installed.
     """
-    sizes = sorted({r.size for r in comparison.tuned if r.collective == collective})
+    call = collective, root
+    sizes = sorted({r.size for r in comparison.tuned if (r.collective, r.root) == call})
     small = [size for size in sizes if size < _SMALL_BYTES]
     if not small:
         return None
     figure, axes = _figure(7.2, 3.6)
     from matplotlib.ticker import LogLocator
 
-    for number, (name, points) in enumerate(_series(comparison, collective)):
+    for number, (name, points) in enumerate(_series(comparison, (collective, root))):
         kept = [(size, us) for size, us in points if size < _SMALL_BYTES]
         xs, ys = [size for size, _ in kept], [us for _, us in kept]
         axes.plot(xs, ys, _marker(number), color=_colour(number), label=name, lw=1.6, ms=4)
@@ -76,9 +77,9 @@ def latency_svg(comparison: Comparison, collective: str) -> str | None:
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=99))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_ylabel(f"time, us ({_how(comparison)})")
+    axes.set_ylabel(f"time, us ({comparison.how})")
     _finish(axes, comparison, small)
-    return _svg(figure, f"latency-{collective}")
+    return _svg(figure, f"latency-{_file_name(collective, root)}")
 
 
 def heat_map_svg(comparison: Comparison) -> str:
@@ -87,9 +88,9 @@ def heat_map_svg(comparison: Comparison) -> str:
     Raises:
         Unavailable: matplotlib is not installed.
     """
-    lines = list(dict.fromkeys((r.collective, r.baseline) for r in comparison.rows))
+    lines = list(dict.fromkeys((r.collective, r.root, r.baseline) for r in comparison.rows))
     sizes = sorted({r.size for r in comparison.rows})
-    by_cell = {(r.collective, r.baseline, r.size): r for r in comparison.rows}
+    by_cell = {(r.collective, r.root, r.baseline, r.size): r for r in comparison.rows}
     grid = [[_log2_speedup(by_cell.get((*line, size))) for size in sizes] for line in lines]
     most = max([1.0, *(abs(v) for row in grid for v in row if math.isfinite(v))])
     figure, axes = _figure(max(7.2, 0.62 * len(sizes) + 2.6), 0.42 * len(lines) + 1.3)
@@ -105,42 +106,46 @@ def heat_map_svg(comparison: Comparison) -> str:
                     x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, color=colour
                 )
     axes.set_xticks([x + 0.5 for x in range(len(sizes))], [format_bytes(s) for s in sizes])
-    axes.set_yticks([y + 0.5 for y in range(len(lines))], [f"{c} vs {b}" for c, b in lines])
+    axes.set_yticks(
+        [y + 0.5 for y in range(len(lines))], [f"{call_name(c, r)} vs {b}" for c, r, b in lines]
+    )
     axes.set_xlabel(f"size of the whole array, bytes ({_where(comparison)})")
     axes.tick_params(length=0)
     return _svg(figure, "speedups")
+
+
+def _file_name(collective: str, root: int) -> str:
+    return collective if root < 0 else f"{collective}-{root}"
 
 
 def _log2_speedup(row: ComparisonRow | None) -> float:
     return math.nan if row is None else math.log2(row.speedup)
 
 
-def _series(comparison: Comparison, collective: str) -> list[tuple[str, list[tuple[int, float]]]]:
+def _series(
+    comparison: Comparison, call: tuple[str, int]
+) -> list[tuple[str, list[tuple[int, float]]]]:
     """(name, [(size, us)]) of the tuned table and of every baseline, sizes rising."""
     tuned = [
         (r.size, r.time_us)
         for r in comparison.tuned
-        if r.collective == collective and r.time_us is not None
+        if (r.collective, r.root) == call and r.time_us is not None
     ]
     series = [("tuned table", sorted(tuned))]
     for baseline in comparison.baselines:
         points = [
             (r.size, r.baseline_us)
             for r in comparison.rows
-            if (r.collective, r.baseline) == (collective, baseline)
+            if (r.collective, r.root, r.baseline) == (*call, baseline)
         ]
         if points:
             series.append((baseline, sorted(points)))
     return series
 
 
-def _bound(comparison: Comparison, collective: str) -> list[tuple[int, float]]:
+def _bound(comparison: Comparison, call: tuple[str, int]) -> list[tuple[int, float]]:
     pairs = zip(comparison.tuned, comparison.bound_us, strict=True)
-    return sorted((row.size, us) for row, us in pairs if row.collective == collective)
-
-
-def _how(comparison: Comparison) -> str:
-    return "simulated" if comparison.on == "sim" else "measured"
+    return sorted((row.size, us) for row, us in pairs if (row.collective, row.root) == call)
 
 
 def _where(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tuccl.eval.compare import Comparison, ComparisonRow
+from tuccl.eval.compare import Comparison, ComparisonRow, call_name
 from tuccl.eval.plots import bandwidth_svg, heat_map_svg, latency_svg, plots_available
 from tuccl.units import format_bytes
 
@@ -38,12 +38,11 @@ def html_report(comparison: Comparison) -> str:
     Every figure and table says whether its numbers are simulated or measured, and on what.
     """
     title = f"tuccl: {escape(comparison.topology)}, tuned against default"
-    collectives = dict.fromkeys(row.collective for row in comparison.tuned)
     body = [
         f"<h1>{title}</h1>",
         _provenance(comparison),
         *_overview(comparison),
-        *(part for name in collectives for part in _collective(comparison, name)),
+        *(part for call in comparison.calls for part in _collective(comparison, *call)),
         *_notes(comparison),
     ]
     return (
@@ -57,13 +56,9 @@ def html_report(comparison: Comparison) -> str:
 
 def _provenance(comparison: Comparison) -> str:
     return (
-        f'<p class="label">Every number here is {_how(comparison)}: {escape(comparison.label)}. '
+        f'<p class="label">Every number here is {comparison.how}: {escape(comparison.label)}. '
         "Speed-up is the baseline's time over the tuned time, out of place.</p>"
     )
-
-
-def _how(comparison: Comparison) -> str:
-    return "simulated" if comparison.on == "sim" else "measured"
 
 
 def _overview(comparison: Comparison) -> Iterator[str]:
@@ -85,40 +80,41 @@ def _overview(comparison: Comparison) -> Iterator[str]:
         yield _figure(
             heat_map_svg(comparison),
             "Speed-up by collective, baseline and size; 1.0 is neutral, red is slower "
-            f"({_how(comparison)}).",
+            f"({comparison.how}).",
         )
     else:
         yield f"<p>{escape(_HOW_TO_PLOT)}</p>"
 
 
-def _collective(comparison: Comparison, name: str) -> Iterator[str]:
-    yield f"<h2>{escape(name)}</h2>"
+def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
+    yield f"<h2>{escape(call_name(name, root))}</h2>"
     if plots_available():
-        how = _how(comparison)
-        yield _figure(bandwidth_svg(comparison, name), f"Bus bandwidth against size ({how}).")
-        if (svg := latency_svg(comparison, name)) is not None:
+        how = comparison.how
+        yield _figure(bandwidth_svg(comparison, name, root), f"Bus bandwidth against size ({how}).")
+        if (svg := latency_svg(comparison, name, root)) is not None:
             yield _figure(svg, f"Time below 1 MB ({how}).")
-    baselines = [b for b in comparison.baselines if _rows(comparison, name, b)]
-    head = ["size", f"time us, {_how(comparison)}", "busbw GB/s", "of bound"]
+    by_baseline = {b: _rows(comparison, (name, root), b) for b in comparison.baselines}
+    baselines = [b for b in comparison.baselines if by_baseline[b]]
+    head = ["size", f"time us, {comparison.how}", "busbw GB/s", "of bound"]
     head += [column for b in baselines for column in (f"{b} us", "speed-up")]
     cells = [
         [format_bytes(row.size), f"{row.time_us or 0:.2f}", f"{row.busbw_gbs or 0:.2f}"]
         + [f"{100 * us / (row.time_us or 1):.0f} %"]
-        + [c for b in baselines for c in _pair(_rows(comparison, name, b).get(row.size))]
+        + [c for b in baselines for c in _pair(by_baseline[b].get(row.size))]
         + [escape(row.chosen)]
         for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
-        if row.collective == name
+        if (row.collective, row.root) == (name, root)
     ]
     last = len(head)
     speedups = tuple(range(5, last, 2))
     yield _table([*head, "chosen"], cells, text_columns=(last,), raw_columns=(*speedups, last))
 
 
-def _rows(comparison: Comparison, collective: str, baseline: str) -> dict[int, ComparisonRow]:
+def _rows(comparison: Comparison, call: tuple[str, int], baseline: str) -> dict[int, ComparisonRow]:
     return {
         row.size: row
         for row in comparison.rows
-        if (row.collective, row.baseline) == (collective, baseline)
+        if (row.collective, row.root, row.baseline) == (*call, baseline)
     }
 
 

@@ -15,7 +15,8 @@ class Timing:
     """Time of one collective call in us, out of place and in place.
 
     A placement that the program does not claim has None. ``samples_us`` holds the repeats of
-    the placement that ``us`` names; ``on`` says what ran it ("sim", "mpi", "cuda",
+    the placement that ``us`` names, ``samples_us_ip`` those in place, where the executor keeps
+    them; ``on`` says what ran it ("sim", "mpi", "cuda",
     "nccl-tests"); ``wrong`` counts wrong elements, None where no data moved.
 
     >>> Timing(12.0, None, (12.0,), "sim", None).us
@@ -27,6 +28,7 @@ class Timing:
     samples_us: tuple[float, ...]
     on: str
     wrong: int | None = None
+    samples_us_ip: tuple[float, ...] = ()
 
     @property
     def us(self) -> float:

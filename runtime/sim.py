@@ -71,7 +71,8 @@ class SimExecutor:
         outside = self._run(program, knobs, size, False) if program.out_of_place else None
         inside = self._run(program, knobs, size, True) if program.in_place else None
         timing = Timing(outside, inside, (), "sim")
-        return Timing(outside, inside, (timing.us,) * repeats, "sim")
+        inside_us = () if inside is None else (inside,) * repeats
+        return Timing(outside, inside, (timing.us,) * repeats, "sim", samples_us_ip=inside_us)
 
     def _run(self, program: Program, knobs: Knobs, nbytes: int, in_place: bool) -> float:
         result = simulate(

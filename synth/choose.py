@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
 
@@ -42,11 +42,13 @@ def synthesize_best(
     chunks: Iterable[int] = (1, 2, 4),
     dialect: str = "executor",
     time_limit_s: float | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> tuple[Synthesized, ...]:
     """Return every program that could be made, the fastest in simulation first.
 
     Out of place where the program runs so, else in place. `time_limit_s` ends the search after the
-    program at work; what was found by then is returned.
+    program at work; what was found by then is returned. ``progress(done, total, what)`` is called
+    before each.
 
     Raises:
         InputError: a method has no such name.
@@ -59,7 +61,9 @@ def synthesize_best(
     found: list[Synthesized] = []
     reasons: list[str] = []
     started = time.monotonic()
-    for sketch, method, parts in _points(sketches, methods, chunks):
+    points = tuple(product(sketches, methods, chunks))
+    for number, (sketch, method, parts) in enumerate(points):
+        progress(number, len(points), f"{method} on {sketch.name}")
         if time_limit_s is not None and time.monotonic() - started > time_limit_s and found:
             break
         begun = time.monotonic()
@@ -68,6 +72,7 @@ def synthesize_best(
             program = lower(
                 schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect
             )
+            _check_residency(program, machine)
         except Infeasible as why:
             reasons.append(f"{method} on {sketch.name}: {why}")
             continue
@@ -80,6 +85,15 @@ def synthesize_best(
     return tuple(sorted(found, key=lambda s: (s.time_us, s.method, s.sketch, s.chunks_per_rank)))
 
 
+def _check_residency(program: Program, machine: MachineClass) -> None:
+    """Refuse a program whose thread blocks would wait for ever for each other to start."""
+    if machine.sm_count and program.threadblocks > machine.sm_count:
+        raise Infeasible(
+            f"{program.threadblocks} thread blocks cannot be co-resident on the "
+            f"{machine.sm_count} SMs of class {machine.name!r}; use fewer channels"
+        )
+
+
 def simulated_us(
     program: Program, knobs: Knobs, wires: Network, machine: MachineClass, nbytes: int
 ) -> float:
@@ -88,9 +102,3 @@ def simulated_us(
     return simulate(
         program, knobs, wires, machine, whole, in_place=not program.out_of_place
     ).time_us
-
-
-def _points(
-    sketches: Iterable[Sketch], methods: Iterable[str], chunks: Iterable[int]
-) -> Iterator[tuple[Sketch, str, int]]:
-    return iter(product(tuple(sketches), tuple(methods), tuple(chunks)))

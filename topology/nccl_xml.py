@@ -286,6 +286,8 @@ class _Reader:
             sm = end.whole("sm") if not end.attribute("gcn") else None
             vendor, device = end.pci_attribute("vendor"), end.pci_attribute("device")
             model = gpu_model(vendor, device, sm, end.attribute("gcn")[:100])
+            if end.element is None:
+                self.warnings.add("nothing is said of the GPU's NVLink; a profile may tell", end.at)
             self.nodes.append(Node(ids[rank], "gpu", HOST, rank=rank, model=model))
             self._link(ids[rank], end.parent, "pcie", end.rate, rates.PCIE_US, end.at)
         wires = GpuWires(self.nodes.append, self._link, self.warnings.add, HOST)
@@ -300,7 +302,7 @@ class _Reader:
         for index, end in enumerate(ends):
             port = None if end.element is None else _port_gbs(end.element)
             if port is None:
-                self.warnings.add("the NIC's port speed is unknown; a profile may tell it", end.at)
+                self.warnings.add("the NIC's port speed is unknown; a profile may tell", end.at)
             model = nic_model(end.pci_attribute("vendor"), end.pci_attribute("device"))
             node = Node(f"nic{index}", "nic", HOST, model=model, port_gbs=port)
             self.nodes.append(node)

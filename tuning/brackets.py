@@ -56,23 +56,32 @@ def brackets(most_effort: int, eta: int = 3, *, literal: bool = False) -> tuple[
     """Return one round of brackets, least effort per point first.
 
     >>> [b.cost for b in brackets(27, 3)]
-    [27, 21, 18, 27]
+    [39, 33, 36]
     >>> [(r.points, r.effort) for r in brackets(27, 3)[0].rungs]
-    [(13, 1), (4, 3), (1, 9)]
+    [(9, 1), (3, 3), (1, 9), (1, 27)]
 
     Notes:
         Algorithm 1 as printed (``literal``) starts bracket s with n_s = ceil(eta^(s_max - s))
         points at R_s = floor(R_max eta^-s): most points meet most effort, and the rungs cost
         far more than the (s_max + 1) R_max that the paper guarantees. The reading kept here
-        pairs many points with little effort, as Hyperband does, and gives bracket s as many
-        points as R_max pays for, repeats pooled, but no more than eta^s: each bracket costs at
-        most R_max, a round at most (s_max + 1) R_max. A bracket ends where no point is left;
-        bracket 0 is one point at full effort, the elite's (line 10).
+        pairs many points with little effort, as Hyperband does. Rung i keeps ceil(n_s eta^-i)
+        points (line 9); every bracket begins with two points at least and ends with one at
+        R_max (line 10), repeats pooled. That alone costs R_max + R_s a bracket, s_max R_max
+        and less than another R_max a round; what is left of (s_max + 1) R_max buys further
+        points, up to eta^s, where they are cheapest first. Bracket 0 would be one point at
+        R_max without any halving: it stands only where R_max is below eta and there is no other.
     """
     s_max = highest_bracket(most_effort, eta)
     if literal:
         return tuple(_literal(s, s_max, most_effort, eta) for s in range(s_max + 1))
-    return tuple(_affordable(s, most_effort, eta) for s in range(s_max, -1, -1))
+    if s_max == 0:
+        return (Bracket(0, (Rung(1, most_effort),)),)
+    found = [_halving(s, 2, most_effort, eta) for s in range(s_max, 0, -1)]
+    left = (s_max + 1) * most_effort - sum(bracket.cost for bracket in found)
+    for i, least in enumerate(found):
+        found[i] = _largest(least, least.cost + left, most_effort, eta)
+        left -= found[i].cost - least.cost
+    return tuple(found)
 
 
 def _literal(s: int, s_max: int, most_effort: int, eta: int) -> Bracket:
@@ -80,11 +89,11 @@ def _literal(s: int, s_max: int, most_effort: int, eta: int) -> Bracket:
     return Bracket(s, tuple(Rung(-(-points // eta**i), first * eta**i) for i in range(s + 1)))
 
 
-def _affordable(s: int, most_effort: int, eta: int) -> Bracket:
-    bracket = _halving(s, 1, most_effort, eta)
-    for points in range(2, eta**s + 1):
-        larger = _halving(s, points, most_effort, eta)
-        if larger.cost > most_effort:
+def _largest(bracket: Bracket, affordable: int, most_effort: int, eta: int) -> Bracket:
+    """``bracket`` with as many points as ``affordable`` repeats pay for, but one at the end."""
+    for points in range(bracket.rungs[0].points + 1, eta**bracket.s + 1):
+        larger = _halving(bracket.s, points, most_effort, eta)
+        if larger.cost > affordable:
             break
         bracket = larger
     return bracket
@@ -92,5 +101,5 @@ def _affordable(s: int, most_effort: int, eta: int) -> Bracket:
 
 def _halving(s: int, points: int, most_effort: int, eta: int) -> Bracket:
     first = most_effort // eta**s
-    rungs = (Rung(points // eta**i, first * eta**i) for i in range(s + 1))
-    return Bracket(s, tuple(rung for rung in rungs if rung.points))
+    efforts = [*(first * eta**i for i in range(s)), most_effort]
+    return Bracket(s, tuple(Rung(-(-points // eta**i), r) for i, r in enumerate(efforts)))

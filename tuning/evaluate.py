@@ -49,6 +49,7 @@ class Evaluator:
         self.sketches = sketches
         self.nbytes = nbytes
         self.study = study
+        self._known: dict[tuple[object, ...], tuple[float, ...]] = {}
 
     def program(self, point: Point) -> VerifiedProgram:
         """Return the proven program of ``point``.
@@ -62,6 +63,7 @@ class Evaluator:
             self.nbytes,
             point.protocol,
             point.channels,
+            point.buffer_bytes,
         )
         if made.max_safe_bytes and made.max_safe_bytes < self.nbytes:
             raise Infeasible(f"{made.program.name[:60]}: safe up to {made.max_safe_bytes} bytes")
@@ -73,16 +75,25 @@ class Evaluator:
             made = self.program(point)
         except Infeasible:
             return ()
+        same = (made.checksum, point.protocol, point.channels, point.threads, point.buffer_bytes)
+        if is_noise_free(self.executor) and same in self._known:
+            return self._known[same]
         stored = self.study.recall(point, made.checksum, repeats)
-        if stored is not None:
-            return stored
+        if stored is None:
+            stored = self._timed(point, made, repeats)
+            if stored is None:
+                return ()
+            self.study.store(point, made.checksum, repeats, stored)
+        self._known[same] = stored
+        return stored
+
+    def _timed(self, point: Point, made: VerifiedProgram, repeats: int) -> tuple[float, ...] | None:
+        """Samples in us, none where results are wrong; None where the executor refuses it."""
         try:
             timing = self._time(_one_placement(made.program), point, repeats)
         except InputError:  # the executor cannot run it, with too many thread blocks for one
-            return ()
-        samples_us = () if timing.wrong else timing.samples_us  # wrong results have no time
-        self.study.store(point, made.checksum, repeats, samples_us)
-        return samples_us
+            return None
+        return () if timing.wrong else timing.samples_us  # wrong results have no time
 
     def both_placements(self, point: Point, repeats: int) -> Timing:
         """Return the time of ``point`` out of place and in place."""

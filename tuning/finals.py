@@ -26,6 +26,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.entry import ROOTED
 from tuccl.synth import Collective
+from tuccl.tuning.preference import preference
 from tuccl.tuning.space import Point
 
 __all__ = ["Final", "Finalist", "beats", "entries_of", "tuned_sizes"]
@@ -107,7 +108,7 @@ def _entry(
 def _ranked(final: Final, *, in_place: bool) -> tuple[list[Candidate], list[ProgramFile]]:
     """Candidates that beat the default in one placement, fastest first, then the default."""
     default_us = _samples(final.default.timing, in_place)
-    winners: dict[str, tuple[float, Candidate, ProgramFile]] = {}
+    winners: dict[str, tuple[float, Point, Candidate, ProgramFile]] = {}
     for finalist in final.finalists:
         samples = _samples(finalist.timing, in_place)
         if samples and default_us and beats(samples, default_us):
@@ -117,14 +118,16 @@ def _ranked(final: Final, *, in_place: bool) -> tuple[list[Candidate], list[Prog
                 final.collective.root,
             )
             candidate = _candidate(finalist, file, samples)
-            winners.setdefault(candidate.name, (_middle(samples), candidate, file))
-    best = sorted(winners.values(), key=lambda each: each[0])[:_MOST_CANDIDATES]
+            winners.setdefault(candidate.name, (_middle(samples), finalist.point, candidate, file))
+    least_us = min((us for us, _, _, _ in winners.values()), default=0.0)
+    ranked = sorted(winners.values(), key=lambda each: preference(each[1], each[0], least_us))
+    best = ranked[:_MOST_CANDIDATES]
     last = default_candidate(
-        best[0][1].on if best else _source(final.default.timing),
+        best[0][2].on if best else _source(final.default.timing),
         Statistics.of(default_us) if default_us else None,
         (f"tuned at {final.nbytes} bytes", f"{final.default.chosen} there"),
     )
-    return [*(c for _, c, _ in best), last], [file for _, _, file in best]
+    return [*(c for _, _, c, _ in best), last], [file for _, _, _, file in best]
 
 
 def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:
@@ -155,7 +158,9 @@ def _samples(timing: Timing, in_place: bool) -> tuple[float, ...]:
     time_us = timing.time_us_ip if in_place else timing.time_us
     if time_us is None:
         return ()
-    own = timing.time_us is not None if not in_place else timing.time_us is None
+    own = in_place == (timing.time_us is None)  # whose repeats ``samples_us`` holds
+    if in_place and timing.samples_us_ip:
+        return timing.samples_us_ip
     return timing.samples_us if own and timing.samples_us else (time_us,)
 
 
@@ -163,13 +168,18 @@ def _middle(samples: Sequence[float]) -> float:
     return Statistics.of(tuple(samples)).median_us
 
 
-def tuned_sizes(table: LookupTable, collective: str) -> list[int]:
+def tuned_sizes(table: LookupTable, collective: str, root: int | None = None) -> list[int]:
     """Return the sizes in bytes at which ``table`` was tuned for ``collective``, rising.
+
+    ``root`` matters to the collectives that have one; None: of any root.
 
     An entry's default candidate notes the size; where a table of other making has no such
     note, the geometric middle of the entry's range stands in.
     """
-    return sorted({_tuned_size(e) for e in table.entries if e.collective == collective})
+    roots = (None, root) if root is not None else {e.root for e in table.entries}
+    return sorted(
+        {_tuned_size(e) for e in table.entries if e.collective == collective and e.root in roots}
+    )
 
 
 def _tuned_size(entry: Entry) -> int:

@@ -30,8 +30,8 @@ class MracoSearch(Search):
         ``literal`` takes the brackets as Algorithm 1 prints them (see ``brackets``). Where the
         estimator proposes nothing new four times in a row, one of the best points is varied by
         a step or two instead: on a small grid it repeats itself by design. Before it stops, every
-    other method, sketch and protocol is tried with the best point's knobs, since an estimator
-    that has settled no longer asks for them; where one wins, the search goes on.
+        other method, sketch and protocol is tried with the best point's knobs, since an
+        estimator that has settled no longer asks for them; where one wins, the search goes on.
     """
 
     name = "mraco"
@@ -49,7 +49,6 @@ class MracoSearch(Search):
         """Prepare to search; ``eta`` is the ratio of efforts between rungs."""
         super().__init__(space, seed=seed, full_effort=full_effort, first=first)
         self._brackets = brackets(full_effort, eta, literal=literal)
-        self._literal = literal
         self._convergence = Convergence(space)
 
     def wishes(self) -> Iterator[tuple[Point, int]]:
@@ -81,10 +80,6 @@ class MracoSearch(Search):
                         tpe.learn(point, self.record.us(point))
 
     def _climb(self, bracket: Bracket, tpe: Tpe, rng: random.Random) -> Iterator[tuple[Point, int]]:
-        if bracket.s == 0 and not self._literal and (elite := self._elite()) is not None:
-            yield elite, self.full_effort
-            tpe.learn(elite, self.record.us(elite))
-            return
         alive = self._sample(bracket.rungs[0].points, tpe, rng)
         for rung in bracket.rungs:
             alive.sort(key=lambda p: self.record.us(p.point))
@@ -94,9 +89,8 @@ class MracoSearch(Search):
             for proposal in alive:
                 yield proposal.point, rung.effort
                 tpe.reached(proposal, self.record.us(proposal.point), rung.effort)
-        for proposal in alive:
-            if self._literal:  # line 10: survivors are compared at full effort
-                yield proposal.point, self.full_effort
+        for proposal in alive:  # line 10: survivors are compared at full effort
+            yield proposal.point, self.full_effort
             self._close(proposal, tpe)
 
     def _close(self, proposal: Proposal, tpe: Tpe) -> None:
@@ -104,12 +98,6 @@ class MracoSearch(Search):
             tpe.complete(proposal, self.record.us(proposal.point))
         else:
             tpe.drop(proposal)
-
-    def _elite(self) -> Point | None:
-        """The point most likely to beat the best, if its full measurement is still due."""
-        point = self.record.best()
-        due = point is not None and self.record.effort(point) < self.full_effort
-        return point if due else None
 
     def _sample(self, count: int, tpe: Tpe, rng: random.Random) -> list[Proposal]:
         proposals: list[Proposal] = []

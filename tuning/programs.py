@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, TypeVar
 
@@ -76,6 +76,7 @@ class Programs:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._lowered: dict[int, Program | Infeasible] = {}
         self._verified: dict[tuple[int, str, int], VerifiedProgram | Infeasible] = {}
+        self._safe: dict[tuple[int, str, int, int], int | Infeasible] = {}
 
     def plans(self, sketches: Sequence[Sketch], nbytes: int) -> dict[Plan, Channels]:
         """Return every plan worth a try, with the channels whose chunks divide the array.
@@ -159,9 +160,17 @@ class Programs:
         return _or_raise(self._lowered[made.number])
 
     def program(
-        self, sketch: Sketch, plan: Plan, nbytes: int, protocol: str, channels: int
+        self,
+        sketch: Sketch,
+        plan: Plan,
+        nbytes: int,
+        protocol: str,
+        channels: int,
+        buffer_bytes: int = 0,
     ) -> VerifiedProgram:
         """Return the proven program of ``plan`` with ``protocol`` and ``channels``.
+
+        Up to which size it is safe is proven with ``buffer_bytes``; 0: the protocol's default.
 
         Raises:
             Infeasible: it cannot be made, or is not right; remembered.
@@ -174,7 +183,23 @@ class Programs:
                 self._verified[key] = self._proven(bare.replace(protocol=protocol))
             except Infeasible as error:
                 self._verified[key] = error
-        return _or_raise(self._verified[key])
+        proven = _or_raise(self._verified[key])
+        if not (proven.max_safe_bytes and buffer_bytes):  # safe at every size: with any buffer
+            return proven
+        sized = (*key, buffer_bytes)
+        if sized not in self._safe:
+            self._safe[sized] = self._safe_bytes(proven.program, buffer_bytes)
+        return replace(proven, max_safe_bytes=_or_raise(self._safe[sized]))
+
+    def _safe_bytes(self, program: Program, buffer_bytes: int) -> int | Infeasible:
+        """Largest safe size in bytes; the sizes that the program claims are left aside."""
+        bare = program.replace(min_bytes=0, max_bytes=1)
+        report = verify(bare, self.dialect, self.collective.root, buffer_bytes)
+        if report.ok:
+            return report.max_safe_bytes
+        return Infeasible(
+            f"{program.name[:60]}: unsafe at every size with a buffer of {buffer_bytes} bytes"
+        )
 
     def _proven(self, program: Program) -> VerifiedProgram:
         report = verify(program, self.dialect, self.collective.root)

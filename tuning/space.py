@@ -153,7 +153,7 @@ class Space:
             Dimension("protocol", len(self.protocols), False),
             Dimension("channels", len(CHANNELS), True),
             Dimension("threads", len(THREADS), True),
-            Dimension("buffer", len(BUFFERS) + 1, True),
+            Dimension("buffer", len(BUFFERS), True),
         )
 
     @property
@@ -224,7 +224,8 @@ class Space:
         protocol = wanted if wanted in legal else next(p for p in self.protocols if p in legal)
         channels = _at_most(legal[protocol], CHANNELS[indices["channels"]])
         threads = _at_most(legal_threads(protocol, channels), THREADS[indices["threads"]])
-        buffer_bytes = _at_most(legal_buffers(protocol), self._buffer(protocol, indices["buffer"]))
+        wanted_bytes = _buffer_scale(protocol)[indices["buffer"]]
+        buffer_bytes = _at_most(legal_buffers(protocol), wanted_bytes)
         return Point(plan, protocol, channels, threads, buffer_bytes)
 
     def _near(self, indices: Mapping[str, int]) -> Iterator[Plan]:
@@ -234,10 +235,6 @@ class Space:
         for method in _from(self.methods, indices["method"]):
             for sketch in _from(self.sketches, indices["sketch"]):
                 yield from (Plan(sketch, method, c) for c in chunkings)
-
-    def _buffer(self, protocol: str, index: int) -> int:
-        scale = _buffer_scale(protocol)
-        return scale[min(index, len(scale) - 1)]
 
     def indices(self, point: Point) -> dict[str, int]:
         """Return indices, one per dimension, that stand for ``point``."""
@@ -266,14 +263,18 @@ class Space:
             "protocol": _index(self.protocols, point.protocol),
             "channels": CHANNELS.index(_at_most(CHANNELS, point.channels)),
             "threads": THREADS.index(_at_most(THREADS, point.threads)),
-            "buffer": bisect_right(_buffer_scale(point.protocol), point.buffer_bytes) - 1,
+            "buffer": max(bisect_right(_buffer_scale(point.protocol), point.buffer_bytes) - 1, 0),
         }
         return self.point(known)
 
 
 def _buffer_scale(protocol: str) -> Sequence[int]:
-    """Every buffer size on one rising scale; LL128's own default adds a step."""
-    return sorted({*BUFFERS, *legal_buffers(protocol)})
+    """Rising buffer sizes, as many for every protocol, each legal one once.
+
+    LL128 has a default of its own between two powers of two; 256 B, which holds no line of it,
+    makes room.
+    """
+    return sorted({*BUFFERS, *legal_buffers(protocol)})[-len(BUFFERS) :]
 
 
 def _from(values: Sequence[str], start: int) -> Sequence[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
@@ -110,8 +109,8 @@ class Studies:
         """Open the storage that belongs to the table ``out``.
 
         Raises:
-            InputError: an unfinished study is there and ``resume`` was not asked for, or the
-                storage cannot be opened.
+            InputError: an unfinished study is there and ``resume`` was not asked for, its
+                folder holds what no study wrote, or the storage cannot be opened.
             Unavailable: the URL needs a database driver that is not installed.
         """
         silence_optuna()
@@ -126,13 +125,17 @@ class Studies:
             self._storage = _remote(self._url)
 
     def _start_folder(self) -> None:
+        if self._folder.is_symlink() or (self._folder.exists() and not self._folder.is_dir()):
+            raise InputError(
+                f"{self._folder}: expected a folder of studies, or nothing; move it away"
+            )
         if self._folder.exists() and not self._resume:
             if (self._folder / _UNFINISHED).exists():
                 raise InputError(
                     f"{self._folder}: holds an unfinished study; go on with --resume, "
                     "or remove the folder"
                 )
-            shutil.rmtree(self._folder)
+            _remove(self._folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / _UNFINISHED).touch()
 
@@ -144,7 +147,7 @@ class Studies:
         """
         import optuna
 
-        axes = (space.methods, space.sketches, space.chunkings, space.protocols)
+        axes = (space.methods, space.sketches, space.chunkings, space.dimensions)
         digest = hashlib.sha256(repr((identity, axes)).encode()).hexdigest()[:12]
         name = "-".join(str(part) for part in (*identity[:3], digest))
         with _quiet():
@@ -160,6 +163,26 @@ class Studies:
         """Note that the tune came to its end, so that the next one may start anew."""
         if self._own:
             (self._folder / _UNFINISHED).unlink(missing_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    """Delete the folder of a finished study; one that holds anything else is left alone."""
+    found = sorted(folder.iterdir())
+    for path in found:
+        if not _is_ours(path):
+            raise InputError(
+                f"{folder}: holds {path.name[:60]!r}, which no study wrote; "
+                "expected a folder of studies, or nothing: move it away"
+            )
+    for path in found:
+        path.unlink()
+    folder.rmdir()
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this is the marker, the journal or one of Optuna's locks on it."""
+    named = path.name in (_JOURNAL, _UNFINISHED) or path.name.startswith(f"{_JOURNAL}.lock")
+    return named and (path.is_symlink() or path.is_file())
 
 
 @contextmanager

@@ -7,26 +7,25 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tuccl._native import default_buffer_bytes
 from tuccl.runtime import BaselineTiming, Executor, Timing, time_baseline
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator, full_effort, is_noise_free
-from tuccl.tuning.finals import Final, Finalist
+from tuccl.tuning.finalists import finalists_of
+from tuccl.tuning.finals import Final
 from tuccl.tuning.opening import default_point, opening
 from tuccl.tuning.programs import Programs
 from tuccl.tuning.record import Record
 from tuccl.tuning.search import Search, run
-from tuccl.tuning.space import Point, Space
+from tuccl.tuning.space import Space
 from tuccl.tuning.study import Studies
 
 __all__ = ["NCCL_VERSION", "Outcome", "Task", "tuned_size"]
 
 NCCL_VERSION = "2.19"
-_MOST_FINALISTS = 3
-_SIM_FINALISTS = 5
-_AS_GOOD = 1.001
+_NOISY_FINALISTS = 3  # each timed again, and its stock twin too
+_SIM_FINALISTS = 5  # whose time is known: only twins cost anything
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,9 @@ def tuned_size(
     evaluate = _evaluator(task, by_name, nbytes, space, default.timing)
     effort = full_effort(task.executor)
     noisy = not is_noise_free(task.executor)
-    reserve = min(_MOST_FINALISTS, task.budget // 4) if noisy else 0
-    budget = max(task.budget - reserve, 1)
+    each = 2 if noisy else 1
+    most = min(_NOISY_FINALISTS if noisy else _SIM_FINALISTS, task.budget // (4 * each))
+    budget = max(task.budget - each * most, 1)
     search = task.search(
         space,
         seed=task.seed,
@@ -83,9 +83,10 @@ def tuned_size(
         first=opening(space, nbytes, neighbour, budget // 2),
     )
     record = run(search, evaluate, budget, progress)
-    most = max(reserve, 1) if noisy else _SIM_FINALISTS
-    finalists = tuple(_finalists(evaluate, record, effort, most))
-    again = len(finalists) if noisy else 0  # the simulator's answer is known: nothing is spent
+    finalists = finalists_of(
+        evaluate, record, effort, max(most, 1) if noisy else _SIM_FINALISTS, twins=most
+    )
+    again = len(finalists) if noisy else 0
     final = Final(task.collective, nbytes, task.programs.dialect, default, finalists)
     return Outcome(final, space.legal_points, math.ceil(record.spent / effort) + again, record)
 
@@ -111,41 +112,6 @@ def _evaluator(
         default if is_noise_free(task.executor) else None,
     )
     return Evaluator(task.executor, task.programs, sketches, nbytes, study)
-
-
-def _finalists(evaluate: Evaluator, record: Record, effort: int, most: int) -> list[Finalist]:
-    """The best programs, and the best that runs in place, measured again in both placements."""
-    best = _one_per_program(record, effort)
-    chosen = best[:most]
-    if not any(evaluate.program(p).program.in_place for p in chosen):
-        chosen += [p for p in best[most:] if evaluate.program(p).program.in_place][:1]
-    return [
-        Finalist(p, evaluate.program(p).program, evaluate.both_placements(p, effort))
-        for p in chosen
-    ]
-
-
-def _one_per_program(record: Record, effort: int) -> list[Point]:
-    """The best point of each program, fastest program first.
-
-    Of points as good as equal the one nearest to the stock knobs: stock runtimes cannot change
-    threads and buffers from call to call (docs/msccl.md 10).
-    """
-    groups: dict[tuple[object, ...], list[Point]] = {}
-    for point in record.ranked(effort):
-        groups.setdefault((point.plan, point.protocol, point.channels), []).append(point)
-    return [_nearest_to_stock(points, record) for points in groups.values()]
-
-
-def _nearest_to_stock(points: list[Point], record: Record) -> Point:
-    """Of ``points``, fastest first, the most usual one among those as good as the first."""
-    return min(points, key=lambda p: _preference(p, points[0], record))
-
-
-def _preference(point: Point, best: Point, record: Record) -> tuple[bool, bool, int, float]:
-    slower = record.us(point) > _AS_GOOD * record.us(best)
-    stock = point.buffer_bytes == default_buffer_bytes(point.protocol)
-    return slower, not stock, -point.threads, record.us(point)
 
 
 def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:

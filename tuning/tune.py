@@ -17,6 +17,7 @@ from tuccl.runtime import (
     check_target,
     ranges_from_sizes,
     save_table,
+    select,
 )
 from tuccl.synth import Collective
 from tuccl.synth.lower_limits import limits_of
@@ -145,7 +146,7 @@ def tune(
         evaluations=sum(o.evaluations for o in outcomes),
         grid_size=sum(o.grid_size for o in outcomes),
         seconds=time.monotonic() - start,
-        tuned=tuple(_summary(o, entries) for o in outcomes),
+        tuned=tuple(_summary(o, table) for o in outcomes),
     )
 
 
@@ -206,13 +207,17 @@ def _entries(
     return tuple(entries), files
 
 
-def _summary(outcome: Outcome, entries: Sequence[Entry]) -> Tuned:
-    """What the table says at the tuned size, out of place where that was timed."""
+def _summary(outcome: Outcome, table: LookupTable) -> Tuned:
+    """What ``select`` gives a call of the tuned size, out of place where that was timed."""
     final = outcome.final
-    entry = next(
-        e for e in entries if e.collective == final.collective.name and e.covers(final.nbytes)
+    choice = select(
+        table,
+        final.collective.name,
+        final.nbytes,
+        in_place=final.default.timing.time_us is None,
+        root=final.collective.root,
     )
-    best = None if entry.candidates[0].is_default else entry.candidates[0]
+    best = None if choice.candidate.is_default else choice.candidate
     return Tuned(
         collective=final.collective.name,
         size=final.nbytes,

@@ -11,6 +11,7 @@ from tuccl.runtime import (
     SimExecutor,
     Timing,
     open_table,
+    program_file,
     save_table,
     select,
     time_baseline,
@@ -90,6 +91,71 @@ def test_slower_than_the_default_is_a_regression(table: Path, topology: Topology
     assert all(row.regression and row.speedup < 1 for row in picked)
     assert comparison.regressions == len(picked)
     assert f"{len(picked)} regressions" in text_report(comparison)
+
+
+class SlowedInPlace(Slowed):
+    """Slowed in place only."""
+
+    def time(
+        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+    ) -> Timing:
+        timing = self._inner.time(program, knobs, nbytes, root=root)
+        slowed = super().time(program, knobs, nbytes, root=root)
+        return Timing(timing.time_us, slowed.time_us_ip, timing.samples_us, "sim")
+
+
+def test_slower_in_one_placement_only_is_a_regression_too(table: Path, topology: Topology) -> None:
+    comparison = compare(table, SlowedInPlace(topology, 50.0), ["nccl"])
+    slower = [row for row in comparison.rows if (row.speedup_ip or 1.0) < 0.99]
+    assert slower
+    assert all(row.regression and row.speedup >= 1.0 for row in slower)
+    assert comparison.regressions == len(slower)
+
+
+def test_an_entry_for_one_placement_leaves_the_other_to_the_default(
+    topology: Topology, tmp_path: Path
+) -> None:
+    executor = SimExecutor(topology)
+    tune(executor, topology, ["alltoall"], SIZES, budget=12, out=tmp_path / "table")
+    stored = open_table(tmp_path / "table")
+    whole = compare(tmp_path / "table", executor, ["nccl"])
+    assert {row.collective for row in whole.rows} == {"alltoall"}
+    assert whole.regressions == 0
+    inside = tuple(
+        msgspec.structs.replace(e, placement="in-place")
+        for e in stored.table.entries
+        if e.takes(in_place=True)
+    )
+    files = [
+        program_file(p) for c in stored.table.candidates if (p := stored.program(c)) is not None
+    ]
+    only = tmp_path / "only"
+    save_table(msgspec.structs.replace(stored.table, entries=inside), only, topology, files)
+    for row in compare(only, executor, ["nccl"]).rows:
+        assert row.chosen == f"default ({row.baseline_chosen})"
+        assert row.speedup == 1.0
+
+
+def test_each_root_is_compared_at_its_own_sizes(topology: Topology, tmp_path: Path) -> None:
+    executor = SimExecutor(topology)
+    parts = []
+    for root, size in ((0, SIZES[0]), (2, SIZES[1])):
+        out = tmp_path / f"root{root}"
+        tune(executor, topology, ["broadcast"], [size], budget=6, root=root, out=out)
+        parts.append(open_table(out))
+    entries = tuple(e for part in parts for e in part.table.entries)
+    files = [
+        program_file(p, root=e.root or 0)
+        for part in parts
+        for e in part.table.entries
+        for c in e.candidates
+        if (p := part.program(c)) is not None
+    ]
+    both = tmp_path / "both"
+    save_table(msgspec.structs.replace(parts[0].table, entries=entries), both, topology, files)
+    comparison = compare(both, executor, ["nccl"])
+    assert [(r.root, r.size) for r in comparison.rows] == [(0, SIZES[0]), (2, SIZES[1])]
+    assert comparison.calls == (("broadcast", 0), ("broadcast", 2))
 
 
 def test_the_runtimes_default_is_shown_as_itself(

@@ -1,6 +1,7 @@
 import re
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from tests.eval.conftest import LABEL, comparison
@@ -102,9 +103,25 @@ def test_an_empty_comparison_makes_a_page() -> None:
     assert "no regression" in text_report(empty)
 
 
+def test_calls_with_different_roots_stand_apart() -> None:
+    full = comparison()
+    tuned = [msgspec.structs.replace(r, collective="reduce", root=0) for r in full.tuned[:3]]
+    rows = [msgspec.structs.replace(r, collective="reduce", root=0) for r in full.rows[:6]]
+    tuned += [msgspec.structs.replace(r, root=5, time_us=777.77) for r in tuned]
+    rows += [msgspec.structs.replace(r, root=5, speedup=7.77) for r in rows]
+    both = msgspec.structs.replace(full, tuned=tuple(tuned), rows=tuple(rows))
+    both = msgspec.structs.replace(both, bound_us=tuple(full.bound_us))
+    text = text_report(both)
+    first, last = text.index("# reduce to rank 0"), text.index("# reduce to rank 5")
+    assert "7.77" not in text[first:last]
+    assert text[last:].count("7.77x") >= 6
+    page = html_report(both)
+    assert [h.text for h in tree(page).iter("h2")][1:3] == ["reduce to rank 0", "reduce to rank 5"]
+
+
 def test_the_text_says_where_it_ran_and_marks_regressions() -> None:
     text = text_report(comparison())
-    assert LABEL in text.splitlines()[0]
+    assert text.splitlines()[0].startswith(f"# {LABEL}")
     assert text.count("!0.90x") == 6
     assert "1.50x" in text
     assert "50%" in text  # of the bound

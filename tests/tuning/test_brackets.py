@@ -1,6 +1,6 @@
 import pytest
 
-from tuccl.tuning import brackets, highest_bracket
+from tuccl.tuning import Bracket, brackets, highest_bracket
 
 ROUNDS = [(r, eta) for eta in (2, 3, 4, 10) for r in (1, 2, 3, 16, 20, 27, 64, 81, 243, 1000)]
 
@@ -15,36 +15,51 @@ def test_the_highest_bracket_is_exact_at_and_around_powers(eta: int, s: int) -> 
 def test_the_case_where_floating_point_loses_a_bracket() -> None:
     assert highest_bracket(243, 3) == 5
     assert highest_bracket(1000, 10) == 3
-    assert len(brackets(243, 3)) == 6
+    assert [b.s for b in brackets(243, 3)] == [5, 4, 3, 2, 1]
 
 
 @pytest.mark.parametrize(("most", "eta"), ROUNDS)
 def test_the_papers_guarantees_hold(most: int, eta: int) -> None:
     s_max = highest_bracket(most, eta)
     found = brackets(most, eta)
-    assert [b.s for b in found] == list(range(s_max, -1, -1))
-    # Efficiency: the whole round within (s_max + 1) R_max, and each bracket within its part.
-    assert all(b.cost <= most for b in found)
-    assert sum(b.cost for b in found) <= (s_max + 1) * most
+    assert [b.s for b in found] == (list(range(s_max, 0, -1)) or [0])
+    assert sum(b.cost for b in found) <= (s_max + 1) * most  # efficiency
     for bracket in found:
         first = bracket.rungs[0]
         assert 1 <= first.points <= eta**bracket.s
         assert first.effort * eta**bracket.s <= most  # feasibility: R_s eta^s <= R_max
-        for below, above in zip(bracket.rungs, bracket.rungs[1:], strict=False):
-            assert above.effort == below.effort * eta
-            assert above.points <= below.points
+        assert len(bracket.rungs) == bracket.s + 1
+
+
+@pytest.mark.parametrize(("most", "eta"), ROUNDS)
+def test_every_bracket_halves_and_ends_with_one_point_in_full(most: int, eta: int) -> None:
+    for bracket in brackets(most, eta):
+        assert bracket.rungs[-1].points == 1
+        assert bracket.rungs[-1].effort == most
+        start = bracket.rungs[0].points
+        assert start >= 2 or highest_bracket(most, eta) == 0
+        for i, rung in enumerate(bracket.rungs):  # line 9
+            assert rung.points == -(-start // eta**i)
+        efforts = [rung.effort for rung in bracket.rungs]
+        assert efforts == sorted(set(efforts))
 
 
 @pytest.mark.parametrize(("most", "eta"), ROUNDS)
 def test_no_bracket_could_afford_one_point_more(most: int, eta: int) -> None:
-    for bracket in brackets(most, eta):
+    found = brackets(most, eta)
+    left = (highest_bracket(most, eta) + 1) * most - sum(b.cost for b in found)
+    for bracket in found:
         points = bracket.rungs[0].points + 1
         if points <= eta**bracket.s:
-            effort, below, cost = bracket.rungs[0].effort, 0, 0
-            for i in range(bracket.s + 1):
-                cost += points // eta**i * (effort * eta**i - below)
-                below = effort * eta**i
-            assert cost > most
+            assert cost(bracket, points, eta) - bracket.cost > left
+
+
+def cost(bracket: Bracket, points: int, eta: int) -> int:
+    total, below = 0, 0
+    for i, rung in enumerate(bracket.rungs):
+        total += -(-points // eta**i) * (rung.effort - below)
+        below = rung.effort
+    return total
 
 
 def test_the_printed_brackets_break_the_papers_own_guarantee() -> None:

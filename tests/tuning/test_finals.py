@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,33 @@ def test_two_entries_where_they_do_not(topology: Topology) -> None:
     entries, _ = entries_of(final(topology, sim(8.0, 25.0), sim(12.0, 8.0)), 512, None)
     by_placement = {e.placement: [c.method for c in e.candidates] for e in entries}
     assert by_placement == {"out-of-place": ["allpairs", ""], "in-place": ["ring", ""]}
+
+
+def test_in_place_a_gain_within_the_noise_does_not_count(topology: Topology) -> None:
+    noisy = (20.0, 28.0, 18.0, 26.0, 22.0)
+    default = Timing(10.0, 22.0, (10.0,) * 5, "mpi", 0, noisy)
+    for factor, wins in ((0.97, False), (0.5, True)):
+        samples = tuple(factor * x for x in noisy)
+        timing = Timing(11.0, factor * 22.0, (11.0,) * 5, "mpi", 0, samples)
+        made = final(topology, timing)
+        made = replace(made, default=replace(made.default, timing=default))
+        entries, _ = entries_of(made, 512, None)
+        inside = next(e for e in entries if e.takes(in_place=True))
+        assert inside.candidates[0].is_default is not wins
+        assert inside.default.stats is not None
+        assert inside.default.stats.count == 5
+
+
+def test_of_equals_the_stock_one_stands_first_then_fewer_channels(topology: Topology) -> None:
+    made = final(topology, sim(8.0, 9.0), sim(8.001, 9.001), sim(8.002, 9.002))
+    first, second, third = made.finalists
+    finalists = (
+        replace(first, point=replace(first.point, channels=2, buffer_bytes=1 << 10)),
+        replace(second, point=replace(second.point, buffer_bytes=1 << 23)),
+        third,
+    )
+    [entry], _ = entries_of(replace(made, finalists=finalists), 512, None)
+    assert [c.method for c in entry.candidates] == ["recursive", "ring", "allpairs", ""]
 
 
 @pytest.mark.parametrize("dialect", ["executor", "rccl", "fork"])

@@ -1,7 +1,7 @@
 import math
 
 from tests.tuning.conftest import Surface, small_space
-from tuccl.tuning import Convergence, MracoSearch, Point, RandomSearch, Request, divergence, run
+from tuccl.tuning import Convergence, MracoSearch, Point, RandomSearch, divergence, run
 
 SPACE = small_space()
 SEEDS = range(4)
@@ -77,8 +77,25 @@ def test_the_literal_reading_runs_and_keeps_its_promises() -> None:
     record = run(search, Surface(SPACE, 2, noise=0.1), 30)
     assert record.spent <= 30 * 9
     assert search.best is not None
-    request = search.ask()
-    assert request is None or isinstance(request, Request)
+    assert record.effort(search.best) == 9
+    # As printed: bracket 0 samples most points, all at full effort; the next starts at a third.
+    search = MracoSearch(SPACE, full_effort=9, literal=True)
+    repeats = []
+    for _ in range(1 + 9 + 3):
+        request = search.ask()
+        assert request is not None
+        repeats.append(request.repeats)
+        search.tell(request, [1.0 + len(repeats)] * request.repeats)
+    assert repeats == [9] + [9] * 9 + [3] * 3
+
+
+def test_every_bracket_compares_its_survivor_in_full() -> None:
+    search = MracoSearch(SPACE, full_effort=9)
+    record = run(search, Surface(SPACE, 3, noise=0.3), 40)
+    full = record.ranked(9)
+    assert len(full) > 10
+    assert len(record.ranked()) > len(full)
+    assert search.best == full[0]
 
 
 def test_divergence_is_that_of_kullback_and_leibler() -> None:

@@ -74,6 +74,31 @@ def test_what_cannot_be_made_is_remembered_with_its_reason(
     assert made.channels(mesh, Plan(mesh.name, "ring", 1), SIZE) == {}
 
 
+def test_safety_is_proven_with_the_points_own_buffer(
+    made: Programs, cluster: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
+    proofs: list[int] = []
+
+    class Report:
+        ok = True
+        errors = ()
+
+        def __init__(self, buffer_bytes: int) -> None:
+            self.max_safe_bytes = 100 * (buffer_bytes or 1000)
+
+    def counted(program: object, dialect: str, root: int, buffer_bytes: int = 0) -> Report:
+        proofs.append(buffer_bytes)
+        return Report(buffer_bytes)
+
+    monkeypatch.setattr(programs, "verify", counted)
+    plan = Plan(mesh.name, "allpairs", 1)
+    for buffer_bytes, safe in ((0, 100_000), (512, 51_200), (1024, 102_400), (512, 51_200)):
+        program = made.program(mesh, plan, SIZE, "LL", 1, buffer_bytes)
+        assert program.max_safe_bytes == safe
+    assert proofs == [0, 512, 1024]
+
+
 def test_plans_begin_with_the_default_and_divide_the_array(
     made: Programs, cluster: Topology
 ) -> None:

@@ -46,6 +46,16 @@ def test_any_indices_give_a_legal_point(values: tuple[int, ...]) -> None:
     assert SPACE.point(indices) in SPACE
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_buffer_index_names_another_buffer(protocol: str) -> None:
+    sizes = {d.name: d.size for d in SPACE.dimensions}
+    start = SPACE.indices(next(p for p in SPACE.grid() if p.protocol == protocol))
+    found = [SPACE.point({**start, "buffer": i}).buffer_bytes for i in range(sizes["buffer"])]
+    legal = legal_buffers(protocol)
+    assert sorted(set(found)) == list(legal)
+    assert len(found) - len(legal) == (1 if protocol == "LL128" else 0)  # 512 B holds no line
+
+
 def test_points_of_another_space_are_carried_to_legal_ones() -> None:
     tiny = tiny_space()
     for point in list(SPACE.grid())[::97]:

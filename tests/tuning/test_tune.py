@@ -1,9 +1,11 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.tuning.conftest import Stand
+from tuccl._native import Knobs, default_buffer_bytes, max_threads
 from tuccl.errors import InputError
 from tuccl.runtime import SimExecutor, StoredTable, open_table, select, time_baseline
 from tuccl.topology import Topology
@@ -60,6 +62,81 @@ def test_the_table_is_whole_and_never_slower_than_the_default(
             assert ours <= default_us(executor, topology, collective, nbytes)
     for row in result.tuned:
         assert row.best_us is None or row.best_us < row.default_us
+        chosen = select(stored.table, row.collective, row.size).candidate
+        assert row.best == (None if chosen.is_default else chosen.name)
+
+
+def test_odd_knobs_are_chosen_only_where_stock_ones_are_slower(
+    topology: Topology, tmp_path: Path
+) -> None:
+    executor = Stand(topology)
+    tuned(tmp_path / "table", executor, topology, budget=40)
+    stored = open_table(tmp_path / "table")
+    winners = 0
+    for nbytes in SIZES:
+        candidate = select(stored.table, "allgather", nbytes).candidate
+        program = stored.program(candidate)
+        if program is None or candidate.knobs is None:
+            continue
+        winners += 1
+        k = candidate.knobs.knobs
+        stock = Knobs(k.protocol, k.channels, max_threads(k.protocol)).normalised()
+        stock = Knobs(k.protocol, k.channels, stock.threads, default_buffer_bytes(k.protocol))
+        if (k.threads, k.buffer_bytes) != (stock.threads, stock.buffer_bytes):
+            ours = executor.time(program, k, nbytes).us
+            assert executor.time(program, stock, nbytes).us > 1.0005 * ours
+    assert winners
+
+
+def test_equal_programs_with_equal_knobs_are_timed_once(topology: Topology, tmp_path: Path) -> None:
+    executor = Stand(topology)
+    result = tuned(tmp_path / "table", executor, topology, search="random", budget=60)
+    # A point costs at most one call, the default one and each finalist one more.
+    assert executor.calls <= result.evaluations + len(SIZES) * (1 + 6)
+
+
+def test_a_studys_folder_with_other_things_in_it_is_left_alone(
+    topology: Topology, tmp_path: Path
+) -> None:
+    folder = study_folder(tmp_path / "table")
+    (folder / "notes").mkdir(parents=True)
+    (folder / "journal.log").write_text("")
+    (folder / "notes" / "thesis.tex").write_text("years of work")
+    executor = Stand(topology)
+    with pytest.raises(InputError, match="notes"):
+        tuned(tmp_path / "table", executor, topology)
+    assert (folder / "notes" / "thesis.tex").read_text() == "years of work"
+    assert (folder / "journal.log").exists()
+    assert executor.calls == 0
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_file_or_a_link_in_the_studys_place_is_left_alone(
+    resume: bool, topology: Topology, tmp_path: Path
+) -> None:
+    study_folder(tmp_path / "a").write_text("mine")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "journal.log").write_text("mine")
+    study_folder(tmp_path / "b").symlink_to(tmp_path / "real")
+    for name in ("a", "b"):
+        with pytest.raises(InputError, match="folder of studies"):
+            tuned(tmp_path / name, Stand(topology), topology, resume=resume)
+    assert study_folder(tmp_path / "a").read_text() == "mine"
+    assert (tmp_path / "real" / "journal.log").read_text() == "mine"
+
+
+def test_sizes_are_told_apart_by_root(topology: Topology, tmp_path: Path) -> None:
+    tables = []
+    for root, size in ((0, 1 << 14), (2, 1 << 18)):
+        out = tmp_path / f"table{root}"
+        tune(Stand(topology), topology, ["broadcast"], [size], budget=4, root=root, out=out)
+        tables.append(open_table(out).table)
+    entries = tables[0].entries + tables[1].entries
+    both = msgspec.structs.replace(tables[0], entries=entries)
+    assert tuned_sizes(both, "broadcast", 0) == [1 << 14]
+    assert tuned_sizes(both, "broadcast", 2) == [1 << 18]
+    assert tuned_sizes(both, "broadcast") == [1 << 14, 1 << 18]
+    assert tuned_sizes(both, "broadcast", 1) == []
 
 
 @pytest.mark.parametrize(

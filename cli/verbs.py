@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from tuccl import __version__
@@ -16,17 +17,17 @@ from tuccl.cli import (
     explain,
     export,
     probe,
-    run,
     select,
     sketch,
     synth,
     tune,
     verify,
 )
+from tuccl.cli import run as start
 from tuccl.cli.output import say
 from tuccl.errors import TucclError
 
-__all__ = ["BAD_INPUT", "DONE", "NO", "main"]
+__all__ = ["BAD_INPUT", "DONE", "NO", "run"]
 
 DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -42,7 +43,7 @@ VERBS = {
     "select": select,
     "explain": explain,
     "export": export,
-    "run": run,
+    "run": start,
     "doctor": doctor,
 }
 
@@ -73,8 +74,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: list[str] | None = None) -> int:
+def run(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code (0 done, 1 the answer is no, 2 bad input)."""
+    if sys.stdout is None:  # closed by the caller: results go nowhere, files are still written
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     args = build_parser().parse_args(argv)
     try:
         code: int = args.run(args)
@@ -84,7 +87,8 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
-        say(f"tuccl {args.verb}: interrupted; nothing half-written is left")
+        goes_on = "; --resume goes on" if args.verb == "tune" else ""
+        say(f"tuccl {args.verb}: interrupted; nothing half-written is left{goes_on}")
         return INTERRUPTED
     except TucclError as error:
         say(f"tuccl {args.verb}: {one_line(str(error))}")
