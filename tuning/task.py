@@ -25,7 +25,8 @@ __all__ = ["NCCL_VERSION", "Outcome", "Task", "tuned_size"]
 
 NCCL_VERSION = "2.19"
 _NOISY_FINALISTS = 3  # each timed again, and its stock twin too
-_SIM_FINALISTS = 5  # whose time is known: only twins cost anything
+_SIM_FINALISTS = 5  # their times are known: only twins cost anything
+_SIM_TWINS = 3
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def tuned_size(
     effort = full_effort(task.executor)
     noisy = not is_noise_free(task.executor)
     each = 2 if noisy else 1
-    most = min(_NOISY_FINALISTS if noisy else _SIM_FINALISTS, task.budget // (4 * each))
+    most = min(_NOISY_FINALISTS if noisy else _SIM_TWINS, task.budget // (4 * each))
     budget = max(task.budget - each * most, 1)
     search = task.search(
         space,
