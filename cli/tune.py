@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuccl.cli.arguments import (
@@ -15,9 +16,10 @@ from tuccl.cli.arguments import (
     topology_of,
 )
 from tuccl.cli.executors import add_executor, executor_of
-from tuccl.cli.output import print_json
+from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
+from tuccl.units import format_bytes
 
 HELP = "search sketch, method and knobs together, into a lookup table"
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
@@ -54,17 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune and print what was found."""
-    from tuccl.tuning import tune
+    from tuccl.tuning import even_size, tune
 
     if args.budget < 1:
         raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
     executor = executor_of(args, topology_of(args.topology))
+    sizes = sizes_of(args.size)
+    warn(uneven(sizes, executor.ranks, even_size))
     with Progress() as progress:
         result = tune(
             executor,
             executor.topology,
             collectives_of(args.collective),
-            sizes_of(args.size),
+            sizes,
             search=args.search,
             budget=args.budget,
             seed=args.seed,
@@ -83,3 +87,11 @@ def run(args: argparse.Namespace) -> int:
         f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s"
     )
     return 0
+
+
+def uneven(sizes: list[int], ranks: int, even_size: Callable[[int, int], int]) -> Iterator[str]:
+    """Yield a warning if some sizes are tuned at another one nearby."""
+    moved = [(nbytes, even_size(nbytes, ranks)) for nbytes in sizes]
+    if changed := [f"{format_bytes(a)} at {b}" for a, b in moved if a != b]:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        yield f"tuned at sizes that {ranks} ranks can share: {', '.join(changed[:3])}{more}"

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from tuccl._native import Knobs
+from tuccl.synth.collective import REDUCING, ROOTED
 
 __all__ = [
     "DATATYPE_CLASSES",
@@ -40,8 +41,6 @@ Source = Literal["sim", "mpi", "cuda", "nccl-tests"]
 
 DATATYPE_CLASSES = ("1-byte", "2-byte", "4-byte", "8-byte")
 DEFAULT_NAME = "default"
-ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-_REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
 _PLAIN = frozenset({"sum", "prod", "min", "max"})
 _WORD = re.compile(r"[A-Za-z0-9._+-]{1,120}")
 _PROGRAM = re.compile(r"algorithms/[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,119}\.xml")
@@ -71,7 +70,7 @@ def reduction_class(collective: str, reduction: str = "sum") -> str | None:
     >>> reduction_class("allgather"), reduction_class("allreduce"), reduction_class("reduce", "avg")
     ('none', 'plain', None)
     """
-    if collective not in _REDUCING:
+    if collective not in REDUCING:
         return "none"
     return "plain" if reduction in _PLAIN else None
 
@@ -255,7 +254,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             raise ValueError("candidates: expected the runtime's default exactly once")
         if len({c.name for c in self.candidates}) != len(self.candidates):
             raise ValueError("candidates: two have the same name")
-        if self.reduction_class != ("plain" if self.collective in _REDUCING else "none"):
+        if self.reduction_class != ("plain" if self.collective in REDUCING else "none"):
             raise ValueError(f"reduction class {self.reduction_class!r} of {self.collective}")
         if (self.root is not None) != (self.collective in ROOTED) or (self.root or 0) < 0:
             raise ValueError(f"root of {self.collective}: expected one where it has one, only")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from tuccl.errors import InputError
 from tuccl.runtime.entry import (
-    ROOTED,
     Candidate,
     Entry,
     datatype_class,
@@ -16,14 +15,10 @@ from tuccl.runtime.entry import (
 )
 from tuccl.runtime.lookup import LookupTable
 from tuccl.runtime.spans import spans_of
+from tuccl.synth.collective import COLLECTIVES, ROOTED
 from tuccl.units import format_bytes
 
 __all__ = ["Choice", "Explanation", "explain", "select"]
-
-_COLLECTIVES = (
-    *("allgather", "reduce-scatter", "allreduce", "alltoall"),
-    *("broadcast", "reduce", "gather", "scatter"),
-)
 
 
 @dataclass(frozen=True)
@@ -95,8 +90,8 @@ def select(
 def _check_call(
     table: LookupTable, collective: str, nbytes: int, root: int, element_bytes: int
 ) -> None:
-    if collective not in _COLLECTIVES:
-        known = ", ".join(_COLLECTIVES)
+    if collective not in COLLECTIVES:
+        known = ", ".join(COLLECTIVES)
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
     if not 0 <= root < table.ranks:
         raise InputError(f"root {root}: expected 0 to {table.ranks - 1}")
@@ -108,8 +103,8 @@ def _check_call(
 
 def _bare_default(table: LookupTable) -> Candidate:
     """The default, for calls that no entry answers: nothing was measured for them."""
-    first = next(table.candidates, None)
-    return default_candidate(first.on if first is not None else "sim")
+    default = next((c for c in table.candidates if c.is_default), None)
+    return default_candidate(default.on if default is not None else "sim")
 
 
 def _unanswered(entries: Iterable[Entry], nbytes: int) -> str:

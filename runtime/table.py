@@ -305,6 +305,7 @@ def _read(place: Path, folder: Path) -> StoredTable:
         for candidate in entry.candidates:
             if candidate.program is not None:
                 _check_program(place, table, entry, candidate, programs[candidate.program])
+    _check_proofs(place, table, programs)
     return StoredTable(folder, table, topology, programs)
 
 
@@ -335,6 +336,32 @@ def _check_program(
     if program.protocol != knobs.protocol:
         where = f"{_cut(place)}: candidate {candidate.name}"
         raise InputError(f"{where}: protocol {knobs.protocol}, its program {program.protocol}")
+
+
+def _check_proofs(place: Path, table: LookupTable, programs: Mapping[str, Program]) -> None:
+    """A checksum says who wrote a program, not that it is right: each is proven again."""
+    proofs: dict[tuple[str, int, int], int] = {}
+    for entry in table.entries:
+        for candidate in entry.candidates:
+            if candidate.program is None or candidate.knobs is None:
+                continue
+            key = (candidate.program, entry.root or 0, candidate.knobs.buffer_bytes)
+            if key not in proofs:
+                proofs[key] = _file_proof(place, table.dialect, programs[candidate.program], key)
+            safe = proofs[key]
+            if safe and not 0 < candidate.max_safe_bytes <= safe:
+                raise InputError(
+                    f"{_cut(place)}: candidate {candidate.name}: max_safe_bytes "
+                    f"{candidate.max_safe_bytes}, its program is safe up to {safe} bytes only"
+                )
+
+
+def _file_proof(place: Path, dialect: str, program: Program, key: tuple[str, int, int]) -> int:
+    path, root, buffer_bytes = key
+    try:
+        return _proof(program, dialect, root, buffer_bytes)
+    except InputError as error:
+        raise InputError(f"{_cut(place / path)}: {str(error)[:300]}") from None
 
 
 def _proven(path: Path, sha256: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tuccl._native import chunk_counts
 from tuccl.errors import InputError
 
-__all__ = ["COLLECTIVES", "Collective"]
+__all__ = ["COLLECTIVES", "REDUCING", "ROOTED", "Collective"]
 
 COLLECTIVES = (
     "allgather",
@@ -25,8 +25,8 @@ COLLECTIVES = (
     "gather",
     "scatter",
 )
-_REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
-_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
+ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Collective:
     @property
     def reducing(self) -> bool:
         """Return whether contributions are added up."""
-        return self.name in _REDUCING
+        return self.name in REDUCING
 
     @property
     def rooted(self) -> bool:
         """Return whether one rank is the root."""
-        return self.name in _ROOTED
+        return self.name in ROOTED
 
     def nchunks(self, chunks_per_rank: int) -> int:
         """Return K, the chunks of the whole buffer (``nchunksperloop`` in MSCCL)."""

@@ -9,7 +9,7 @@ from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
-from tuccl.synth.nccl_graph import Chain, chains
+from tuccl.synth.nccl_chains import Chain, chains
 from tuccl.synth.schedule import Schedule
 from tuccl.synth.trace import Trace
 from tuccl.topology import Topology
@@ -46,7 +46,7 @@ def nccl_program(
         t: The topology.
         collective: What is to be computed.
         algorithm: ``ring``, ``tree`` (allreduce only) or ``p2p`` (alltoall, gather, scatter).
-        channels: Number of channels; NCCL's own number is `nccl_graph.nccl_channels`.
+        channels: Number of channels; NCCL's own number is `tuccl.runtime.nccl_choice`'s.
         protocol: The protocol the program is to run with.
         nbytes: Size it is to run at, which sets how finely trees and lines are pipelined (see
             `pipeline_pieces`); 0 for a few pieces at any size.

@@ -13,7 +13,7 @@ from tuccl.tuning.record import Record
 from tuccl.tuning.search import Request, Search, run
 from tuccl.tuning.space import CHUNKINGS, Dimension, Plan, Point, Space
 from tuccl.tuning.study import Studies, Study, study_folder
-from tuccl.tuning.tune import SEARCHES, Tuned, TuneResult, tune
+from tuccl.tuning.tune import SEARCHES, Tuned, TuneResult, even_size, tune
 
 __all__ = [
     "CHANNELS",
@@ -50,6 +50,7 @@ __all__ = [
     "default_point",
     "divergence",
     "entries_of",
+    "even_size",
     "full_effort",
     "highest_bracket",
     "is_noise_free",

@@ -15,6 +15,8 @@ from tuccl.runtime import (
     LookupTable,
     ProgramFile,
     check_target,
+    open_table,
+    program_file,
     ranges_from_sizes,
     save_table,
     select,
@@ -32,9 +34,11 @@ from tuccl.tuning.study import Studies
 from tuccl.tuning.task import NCCL_VERSION, Outcome, Task, tuned_size
 from tuccl.units import format_bytes
 
-__all__ = ["SEARCHES", "Progress", "TuneResult", "Tuned", "tune"]
+__all__ = ["SEARCHES", "Progress", "TuneResult", "Tuned", "even_size", "tune"]
 
 Progress = Callable[[int, int, str], None]
+_ELEMENT_BYTES = 4
+_FEWEST_PARTS, _MOST_PARTS = 4, 64  # of a rank's share: chunks a rank x channels
 SEARCHES: dict[str, type[Search]] = {
     search.name: search for search in (MracoSearch, RandomSearch, GridSearch, CoordinateSearch)
 }
@@ -93,6 +97,9 @@ def tune(
 ) -> TuneResult:
     """Search every collective at every size, write the table to ``out``, and say what it took.
 
+    A size is tuned at the `even_size` near it. A table that ``out`` has of the same machine keeps
+    its entries for other collectives; another machine's is refused.
+
     Sizes go from small to large, each warm-started from the one before. What is measured is
     kept in a study beside the table (or in ``storage``, an Optuna URL): an interrupted tune
     goes on with ``resume`` and ends as it would have without the interruption. The table is
@@ -109,6 +116,7 @@ def tune(
     ordered = _checked(topology, executor, search, budget, sizes, dialect)
     calls = [Collective(name, topology.ranks, root) for name in dict.fromkeys(collectives)]
     check_target(out)
+    kept, kept_files = _kept(out, signature(topology), dialect, calls)
     studies = Studies(out, resume=resume, url=storage)
     tasks = [
         Task(
@@ -125,6 +133,7 @@ def tune(
     ]
     outcomes = _outcomes(tasks, ordered, progress)
     entries, files = _entries(outcomes, ordered)
+    entries, files = (*entries, *kept), [*files, *kept_files]
     table = LookupTable(
         name=topology.name[:120] or "table",
         signature=signature(topology),
@@ -171,7 +180,45 @@ def _checked(
             "expected the same machine"
         )
     limits_of(dialect)
-    return sorted(set(sizes))
+    return sorted({even_size(nbytes, topology.ranks) for nbytes in sizes})
+
+
+def even_size(nbytes: int, ranks: int) -> int:
+    """Return the size near ``nbytes`` that is tuned: one whose chunks ``ranks`` ranks can share.
+
+    The runtimes run a program only where its chunks divide the call; nccl-tests rounds sizes down
+    for the same reason. At most 1/64 is rounded off, except below that many elements.
+
+    >>> even_size(64 << 20, 16) == 64 << 20, even_size(64 << 20, 9)
+    (True, 67108608)
+    """
+    unit = ranks * _ELEMENT_BYTES * _FEWEST_PARTS
+    while unit < ranks * _ELEMENT_BYTES * _MOST_PARTS and 2 * unit * 64 <= nbytes:
+        unit *= 2
+    return max(unit, nbytes // unit * unit)
+
+
+def _kept(
+    out: Path, machine: str, dialect: str, calls: Sequence[Collective]
+) -> tuple[list[Entry], list[ProgramFile]]:
+    """The entries of a table at ``out`` for other collectives than ``calls``, and their programs."""
+    if not out.exists() or not any(out.iterdir()):
+        return [], []
+    stored = open_table(out)
+    if (stored.table.signature, stored.table.dialect) != (machine, dialect):
+        raise InputError(
+            f"{str(out)[-80:]}: holds the {stored.table.dialect} table of machine "
+            f"{stored.table.signature}, not the {dialect} table of {machine}; name another folder"
+        )
+    tuned = {call.name for call in calls}
+    entries = [e for e in stored.table.entries if e.collective not in tuned]
+    programs = [
+        program_file(program, dialect, entry.root or 0)
+        for entry in entries
+        for candidate in entry.candidates
+        if (program := stored.program(candidate)) is not None
+    ]
+    return entries, programs
 
 
 def _outcomes(tasks: Sequence[Task], sizes: Sequence[int], progress: Progress) -> list[Outcome]:

@@ -142,14 +142,18 @@ void bind_machine(nb::module_& m) {
 void bind_result(nb::module_& m) {
   nb::class_<SimResult>(m, "SimResult", "A simulated run; lists are by resource of the network.")
       .def_ro("time_us", &SimResult::time_us, "Simulated time of the call in us, launch included.")
-      .def_ro("events", &SimResult::events, "Steps walked: one per step, slice and thread block.")
+      .def_ro(
+          "events", &SimResult::events,
+          "Steps walked: one per step and pass over the program, in all runs that the answer took.")
       .def_ro("resource_bytes", &SimResult::resource_bytes, "User bytes carried in the whole run.")
       .def_ro("resource_wire_bytes", &SimResult::resource_wire_bytes,
               "The same with the protocol's flags.")
       .def_ro("resource_busy_us", &SimResult::resource_busy_us,
               "Time in us with at least one flow on the resource.")
       .def_ro("extrapolated", &SimResult::extrapolated,
-              "Whether steady state was extrapolated instead of walked.");
+              "Whether steady state was extrapolated instead of walked.")
+      .def_ro("steady", &SimResult::steady,
+              "False where the time was extrapolated from a pace that had not settled.");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ constexpr ProtocolFacts kSimpleFacts{4 << 20, 512, 16, 16, 4};
 constexpr ProtocolFacts kLLFacts{512 << 10, 512, 16, 8, 1};
 constexpr ProtocolFacts kLL128Facts{4800 << 10, 640, 128, 120, 1};
 
+constexpr int kMostChannels = 32;
 constexpr std::int64_t kLeastBuffer = 256;
 constexpr std::int64_t kMostBuffer = 8 << 20;
 
@@ -46,7 +47,7 @@ std::int64_t slice_bytes(Protocol protocol, std::int64_t buffer_bytes) {
 
 Knobs normalised(const Knobs& knobs) {
   Knobs out = knobs;
-  out.threads = std::max(knobs.threads, 32 * knobs.channels);
+  out.threads = std::max(knobs.threads, 32 * std::clamp(knobs.channels, 0, kMostChannels));
   return out;
 }
 
@@ -54,7 +55,7 @@ std::optional<std::string> illegal(const Knobs& raw) {
   const Knobs k = normalised(raw);
   const ProtocolFacts& f = facts(k.protocol);
   const std::string protocol{to_string(k.protocol)};
-  if (k.channels < 1 || k.channels > 32)
+  if (k.channels < 1 || k.channels > kMostChannels)
     return "channels " + std::to_string(k.channels) + ": expected 1 to 32";
   if (k.threads < 32 || k.threads % 32 != 0)
     return "threads " + std::to_string(k.threads) + ": expected a multiple of 32, at least 32";

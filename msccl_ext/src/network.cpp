@@ -1,5 +1,6 @@
 #include "tuccl/network.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tuccl/error.h"
@@ -45,6 +46,11 @@ void Network::check_route(std::size_t index) const {
   if (!(r.latency_us >= 0) || !std::isfinite(r.latency_us))
     throw InputError(pair_name(r) + ": latency_us is " + std::to_string(r.latency_us) +
                      ", expected 0 or more");
+  std::vector<int> ids = r.resources;
+  std::sort(ids.begin(), ids.end());
+  if (const auto twice = std::adjacent_find(ids.begin(), ids.end()); twice != ids.end())
+    throw InputError(pair_name(r) + ": names resource " + std::to_string(*twice) +
+                     " twice, expected each once");
   for (const int id : r.resources)
     if (id < 0 || id >= static_cast<int>(resources_.size()))
       throw InputError(pair_name(r) + ": resource " + std::to_string(id) +

@@ -1,5 +1,6 @@
 #include "tuccl/program.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <tuple>
@@ -93,6 +94,10 @@ Protocol protocol_from(std::string_view t) { return parse<Protocol>(kProtocols, 
 Dialect dialect_from(std::string_view t) { return parse<Dialect>(kDialects, "dialect", t); }
 Collective collective_from(std::string_view t) {
   return parse<Collective>(kCollectives, "collective", t);
+}
+
+bool FileFacts::lacks(std::string_view attribute) const {
+  return std::find(absent.begin(), absent.end(), attribute) != absent.end();
 }
 
 ChunkCounts chunk_counts(Collective collective, int nchunks, int ngpus, int rank, int root) {

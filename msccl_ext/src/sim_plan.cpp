@@ -6,15 +6,15 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "sim_memory.h"
 #include "tuccl/error.h"
 
 namespace tuccl::sim {
 namespace {
 
-constexpr int kMostMerged = 71;    // MSCCL_MAX_COUNT - 1
-constexpr int kMostFused = 16;     // reductions in one primitive (docs/msccl.md 4)
-constexpr int kLeastSliceOf = 64;  // of C: half a transfer's slots over 32 (prims_simple.h)
+constexpr int kMostMerged = 71;     // MSCCL_MAX_COUNT - 1
+constexpr int kMostOffset = 32767;  // int16
+constexpr int kMostFused = 16;      // reductions in one primitive (docs/msccl.md 4)
+constexpr int kLeastSliceOf = 64;   // of C: half a transfer's slots over 32 (prims_simple.h)
 
 double wire_factor(Protocol protocol) {
   const ProtocolFacts& f = facts(protocol);
@@ -35,8 +35,8 @@ bool joins(const Step& before, const Step& s) {
 class Compiler {
  public:
   Compiler(const Program& p, const Knobs& k, const Network& n, const MachineClass& m,
-           std::int64_t chunk, bool in_place)
-      : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)), in_place_(in_place) {
+           std::int64_t chunk)
+      : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)) {
     plan_.network = &n;
     for (const Resource& r : n.resources())
       plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind));
@@ -173,10 +173,14 @@ class Compiler {
 
   void add_step(int block, int position, int sources, const Step& s) {
     const int gpu = plan_.blocks[block].gpu;
-    if (s.count < 0 || (s.op != Op::kNop && s.count == 0))
-      throw InputError(place(gpu, plan_.blocks[block].id, position) + ": count is " +
-                       std::to_string(s.count) + ", expected 1 or more");
-    Transfer t = priced(block, gpu, s, sources);
+    const std::string where = place(gpu, plan_.blocks[block].id, position);
+    if (s.count < (s.op == Op::kNop ? 0 : 1) || s.count > kMostMerged)
+      throw InputError(where + ": count is " + std::to_string(s.count) + ", expected 1 to 71");
+    for (const int offset : {s.src_offset, s.dst_offset})
+      if (offset < -1 || offset > kMostOffset)
+        throw InputError(where + ": offset is " + std::to_string(offset) +
+                         ", expected -1 to 32767");
+    Transfer t = priced(block, s, sources);
     t.step = position;
     t.last_step = position + sources - 1;
     int left = s.count;
@@ -187,13 +191,12 @@ class Compiler {
     } while (left > 0);
   }
 
-  Transfer priced(int block, int gpu, const Step& s, int sources) {
+  Transfer priced(int block, const Step& s, int sources) {
     Transfer t{.receives = receives(s.op), .sends = sends(s.op)};
     if (s.op == Op::kNop) return t;
     t.start_us = t.receives || t.sends ? costs_.transfer_us : machine_.local_us;
     double rate = costs_.rate_gbs(s.op) * 1e3 * speed_;
     if (s.op == Op::kReduce) rate *= 2.0 / (sources + 1);
-    if (s.op == Op::kCopy && same_memory(program_, gpu, s, in_place_)) rate = kUnlimited;
     const Connection* out = t.sends ? &plan_.connections[plan_.blocks[block].out] : nullptr;
     if (out && !out->net && !network_.routes()[out->route].resources.empty())
       t.bundle = bundle(out->route, rate * plan_.wire_factor);
@@ -284,7 +287,6 @@ class Compiler {
   const Network& network_;
   const MachineClass& machine_;
   const ProtocolCosts& costs_;
-  const bool in_place_;
   int merged_ = 1;
   double speed_ = 1;
   bool cut_through_ = false;
@@ -302,8 +304,8 @@ int merged_chunks(std::int64_t slice, std::int64_t chunk) {
 }
 
 Plan compile(const Program& program, const Knobs& knobs, const Network& network,
-             const MachineClass& machine, std::int64_t chunk_bytes, bool in_place) {
-  return Compiler(program, knobs, network, machine, chunk_bytes, in_place).compile();
+             const MachineClass& machine, std::int64_t chunk_bytes) {
+  return Compiler(program, knobs, network, machine, chunk_bytes).compile();
 }
 
 double least_pace(const Plan& plan, double slice) {

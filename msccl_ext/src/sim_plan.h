@@ -85,7 +85,7 @@ int merged_chunks(std::int64_t slice, std::int64_t chunk);
 
 /// Throws InputError for what `simulate` lists, but for deadlocks.
 Plan compile(const Program&, const Knobs&, const Network&, const MachineClass&,
-             std::int64_t chunk_bytes, bool in_place);
+             std::int64_t chunk_bytes);
 
 /// What one pass over `slice` bytes of each chunk takes at least (us): the load
 /// of the busiest resource or thread block.

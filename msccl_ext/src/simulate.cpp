@@ -71,11 +71,13 @@ class Simulation {
         return at_rate(before, last, n);
     }
     if (plan_.steps * passes_.full <= kMostEvents) return whole();
+    steady = false;
     return at_rate(before, last, n);
   }
 
   std::int64_t events = 0;
   bool skipped = false;
+  bool steady = true;
 
  private:
   static double pace_of(const sim::Outcome& before, const sim::Outcome& last, std::int64_t n) {
@@ -113,7 +115,7 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   check(machine);
   const std::int64_t chunk = nbytes / program.nchunks;
   const std::int64_t slice = std::min(chunk, slice_bytes(knobs.protocol, knobs.buffer_bytes));
-  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.in_place);
+  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk);
   Simulation simulation(
       plan, {chunk / slice, static_cast<double>(slice), static_cast<double>(chunk % slice)});
   sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
@@ -122,6 +124,7 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   result.time_us = outcome.time_us + machine.launch_us(options.launch);
   result.events = simulation.events;
   result.extrapolated = simulation.skipped;
+  result.steady = simulation.steady;
   result.resource_bytes = sim::carried_bytes(program, network, chunk);
   for (const std::int64_t bytes : result.resource_bytes)
     result.resource_wire_bytes.push_back(static_cast<double>(bytes) * plan.wire_factor);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kMostMerged = 71;  ///< Most chunks of one transfer (MSCCL_MAX_COUNT - 1).
 constexpr int kShownEdges = 12;
+constexpr std::int64_t kMostPasses = 65536;  ///< MSCCL_MAX_ITER: flags of later passes repeat.
 
 enum class Why { kOrder, kDependency, kMessage, kCredit };
 
@@ -195,15 +196,18 @@ int least_merged(const Flow& flow) {
   return enough;
 }
 
+std::int64_t buffer_of(const Program& p, std::int64_t buffer_bytes) {
+  return buffer_bytes > 0 ? buffer_bytes : facts(p.protocol).default_buffer_bytes;
+}
+
 /// A transfer holds floor(slice / chunk) chunks (docs/simulator.md 2).
 void check_split(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, Findings& out) {
   if (safe(flow, 1)) return;
   const Program& p = flow.program();
-  const std::int64_t buffer =
-      buffer_bytes > 0 ? buffer_bytes : facts(p.protocol).default_buffer_bytes;
+  const std::int64_t buffer = buffer_of(p, buffer_bytes);
   const int merged = least_merged(flow);
   const std::int64_t most = slice_bytes(p.protocol, buffer) / merged * p.nchunks;
-  out.set_max_safe_bytes(most);
+  out.limit_safe_bytes(most);
   if (largest_size(p, dialect) <= most && most > 0) return;
   const TransferGraph graph(flow, 1);
   const std::vector<int> cycle = graph.cycle(graph.order());
@@ -216,19 +220,40 @@ void check_split(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, F
                           : "; no size is safe"));
 }
 
+/// The executor's kernel numbers a published step by pass and position, and the
+/// number of passes wraps: a wait in a later one may meet an old number.
+void check_passes(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, Findings& out) {
+  if (dialect != Dialect::kExecutor) return;
+  int waiting = 0;
+  while (waiting < flow.steps() && flow.waits_for(waiting) < 0) ++waiting;
+  if (waiting == flow.steps()) return;
+  const Program& p = flow.program();
+  const std::int64_t buffer = buffer_of(p, buffer_bytes);
+  const std::int64_t most = slice_bytes(p.protocol, buffer) * kMostPasses * p.nchunks;
+  const bool beyond = p.max_bytes.value_or(0) > most;
+  if (buffer_bytes > 0 || beyond) out.limit_safe_bytes(most);
+  if (beyond)
+    out.error("size-range", flow.place(waiting),
+              "above " + std::to_string(most) + " bytes (a buffer of " + std::to_string(buffer) +
+                  ") a call takes more than 65536 passes, and dependencies count no further: "
+                  "write maxBytes=\"" +
+                  std::to_string(most) + "\" at most");
+}
+
 }  // namespace
 
-std::vector<int> check_deadlock(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes,
-                                Findings& findings) {
+std::optional<std::vector<int>> check_deadlock(const Flow& flow, Dialect dialect,
+                                               std::int64_t buffer_bytes, Findings& findings) {
   const TransferGraph whole(flow, kMostMerged);
   std::vector<int> order = whole.order();
   if (static_cast<int>(order.size()) < whole.size()) {
     const std::vector<int> cycle = whole.cycle(order);
     findings.error("deadlock", flow.place(whole.step_of(cycle.front())),
                    "waits for itself:" + tell(whole, flow, cycle));
-    return {};
+    return std::nullopt;
   }
   check_split(flow, dialect, buffer_bytes, findings);
+  check_passes(flow, dialect, buffer_bytes, findings);
   return order;
 }
 

@@ -1,5 +1,4 @@
 // The <algo> element against a dialect (docs/msccl.md 3).
-#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -8,11 +7,8 @@
 namespace tuccl {
 namespace {
 
-constexpr std::int64_t kForkDefaultMax = std::int64_t{1} << 27;
-
 bool lacks(const Program& p, std::string_view attribute) {
-  return p.file &&
-         std::find(p.file->absent.begin(), p.file->absent.end(), attribute) != p.file->absent.end();
+  return p.file && p.file->lacks(attribute);
 }
 
 void check_attributes(const Program& p, Dialect dialect, Findings& out) {
@@ -69,6 +65,11 @@ void check_collective(const Program& p, Dialect dialect, int root, Findings& out
                     std::string(to_string(dialect)));
   }
   if (!is_rooted(p.collective)) return;
+  if (p.protocol == Protocol::kSimple && !pointwise)
+    out.warning("simple-over-net", {},
+                name +
+                    " under Simple: on a route that crosses a network, kernel and proxy count "
+                    "slots differently; use LL or LL128 there");
   if (root < 0 || root >= p.ngpus)
     out.error(
         "root", {},
@@ -98,7 +99,7 @@ void check_size_range(const Program& p, Dialect dialect, Findings& out) {
     out.error("size-range", {},
               "no size is in [" + std::to_string(least) + ", " + std::to_string(most) +
                   "): the fork's maxBytes is exclusive, and 0 does not mean no limit");
-  else if (fork && lacks(p, "maxBytes") && least >= kForkDefaultMax)
+  else if (fork && lacks(p, "maxBytes") && least >= kForkDefaultMaxBytes)
     out.error("size-range", {},
               "minBytes " + std::to_string(least) +
                   " is above the fork's default maxBytes 134217728: write maxBytes");
@@ -134,7 +135,7 @@ std::int64_t largest_size(const Program& p, Dialect dialect) {
   constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
   if (dialect == Dialect::kFork) {
     if (p.max_bytes) return *p.max_bytes - 1;
-    return lacks(p, "maxBytes") ? kForkDefaultMax - 1 : unlimited;
+    return lacks(p, "maxBytes") ? kForkDefaultMaxBytes - 1 : unlimited;
   }
   return p.max_bytes.value_or(0) == 0 ? unlimited : *p.max_bytes;
 }

@@ -94,7 +94,7 @@ class Accesses {
   void visit(int s) {
     const Step& step = flow_.step(s);
     const bool reads = reads_source(step.op);
-    const bool writes = writes_target(step.op);
+    const bool writes = writes_target(step.op) && !onto_itself(step);
     if (reads && writes && overlaps(s, step)) return;
     for (int j = 0; j < step.count; ++j) {
       if (reads) read({s, j}, step.src_buffer, step.src_offset + j);
@@ -102,13 +102,19 @@ class Accesses {
     }
   }
 
-  /// Handles source and target that share memory: true where the step has been
-  /// dealt with (a copy onto itself touches nothing).
+  /// A copy onto its own memory leaves what it finds, but may put it back over a
+  /// write that came between: against writes it counts, against reads and other
+  /// such copies not. That is what a read does.
+  bool onto_itself(const Step& step) const {
+    return step.op == Op::kCopy && memory_.location(gpu_, step.src_buffer, step.src_offset) ==
+                                       memory_.location(gpu_, step.dst_buffer, step.dst_offset);
+  }
+
+  /// Reports source and target that share memory in part: true where they do.
   bool overlaps(int s, const Step& step) {
     const int apart = memory_.location(gpu_, step.src_buffer, step.src_offset) -
                       memory_.location(gpu_, step.dst_buffer, step.dst_offset);
-    if (apart == 0) return step.op == Op::kCopy;
-    if (apart >= step.count || -apart >= step.count) return false;
+    if (apart == 0 || apart >= step.count || -apart >= step.count) return false;
     out_.error("overlap", flow_.place(s),
                std::string("its source and target overlap by ") +
                    std::to_string(step.count - std::abs(apart)) +
@@ -207,6 +213,7 @@ class GlobalOrder {
 };
 
 void report(const Flow& flow, const Memory& memory, const Conflict& c, Findings& out) {
+  if (out.counted("race")) return;
   const auto& before = flow.step(c.before.step);
   const bool read_first = !writes_target(before.op);
   out.error("race", flow.place(c.after.step),

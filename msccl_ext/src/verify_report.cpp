@@ -1,5 +1,6 @@
 #include "verify_report.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tuccl {
@@ -35,6 +36,19 @@ void Findings::add(std::vector<Finding>& list, std::string_view code, Place plac
   count.last = list.size();
   count.is_error = &list == &report_.errors;
   list.push_back({std::string(code), where + text, place.gpu, place.tb, place.step, line});
+}
+
+bool Findings::counted(std::string_view code) {
+  const auto entry = counts_.find(code);
+  if (entry == counts_.end() || entry->second.seen < kShown) return false;
+  ++entry->second.seen;
+  return true;
+}
+
+void Findings::limit_safe_bytes(std::int64_t bytes) {
+  std::int64_t& most = report_.max_safe_bytes;
+  most = limited_ ? std::min(most, bytes) : bytes;
+  limited_ = true;
 }
 
 VerifyReport Findings::take() {

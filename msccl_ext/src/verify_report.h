@@ -34,8 +34,13 @@ class Findings {
   void warning(std::string_view code, Place place, const std::string& text) {
     add(report_.warnings, code, place, text);
   }
+  /// Counts an error of a code of which enough are listed, and tells whether it
+  /// was one: then its text need not be made.
+  bool counted(std::string_view code);
+
   bool ok() const { return report_.ok(); }
-  void set_max_safe_bytes(std::int64_t bytes) { report_.max_safe_bytes = bytes; }
+  /// The least of what the stages find is `max_safe_bytes`.
+  void limit_safe_bytes(std::int64_t bytes);
   VerifyReport take();
 
  private:
@@ -50,6 +55,7 @@ class Findings {
 
   const Program& program_;
   VerifyReport report_;
+  bool limited_ = false;  ///< Whether a stage limited the size.
   std::map<std::string, Count, std::less<>> counts_;
 };
 

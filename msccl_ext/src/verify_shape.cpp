@@ -10,14 +10,14 @@
 namespace tuccl {
 namespace {
 
-constexpr int kMostNodes = 4096;      ///< MAX_NODES: algo, all gpus, own tbs and steps.
-constexpr int kMostChildren = 1024;   ///< MAX_SUBS, which the runtimes do not check.
-constexpr int kMostCount = 71;        ///< MSCCL_MAX_COUNT - 1.
-constexpr int kMostOffset = 32767;    ///< Offsets are int16.
-constexpr int kMostDepTb = 127;       ///< depid is int8.
-constexpr int kMostPeers = 32;        ///< Thread blocks that send (or receive) on a channel.
-constexpr int kMostFused = 16;        ///< MSCCL_MAX_REDUCE_FUSION.
-constexpr int kResidentBlocks = 132;  ///< Streaming multiprocessors of an H100.
+constexpr int kMostNodes = 4095;     ///< Below MAX_NODES: algo, all gpus, own tbs and steps.
+constexpr int kMostChildren = 1024;  ///< MAX_SUBS, which the runtimes do not check.
+constexpr int kMostCount = 71;       ///< MSCCL_MAX_COUNT - 1.
+constexpr int kMostOffset = 32767;   ///< Offsets are int16.
+constexpr int kMostDepTb = 127;      ///< depid is int8.
+constexpr int kMostPeers = 32;       ///< Thread blocks that send (or receive) on a channel.
+constexpr int kMostFused = 16;       ///< MSCCL_MAX_REDUCE_FUSION.
+constexpr int kResidentBlocks = 80;  ///< Streaming multiprocessors of a V100.
 
 std::string number(std::size_t n) { return std::to_string(n); }
 std::string number(int n) { return std::to_string(n); }
@@ -95,10 +95,10 @@ class Shape {
     else if (blocks > kResidentBlocks)
       out_.warning("co-residency", place,
                    number(blocks) +
-                       " thread blocks must run at once, and an H100 has 132 multiprocessors: "
-                       "fewer that fit hang");
+                       " thread blocks must run at once, or they hang: a V100 has 80 "
+                       "multiprocessors, an A100 108, an H100 132");
     if (nodes > kMostNodes)
-      broken("limit", place, number(nodes) + " XML elements for this rank, expected at most 4096");
+      broken("limit", place, number(nodes) + " XML elements for this rank, expected at most 4095");
     check_buffers(gpu);
     for (tb_ = 0; tb_ < blocks; ++tb_) check_threadblock(gpu, gpu.threadblocks[index(tb_)]);
     check_connections(gpu);

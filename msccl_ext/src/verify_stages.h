@@ -2,6 +2,7 @@
 // The stages of verify(), in the order they run: each may rely on what the
 // ones before it found sound.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tuccl/verify.h"
@@ -38,9 +39,10 @@ bool check_shape(const Program&, Dialect, Findings&);
 bool check_matching(Flow&, Findings&);
 
 /// No cycle with each step as one transfer, and `max_safe_bytes` for the steps
-/// split. Returns the steps in an order they can run in, empty on a deadlock.
-/// verify_deadlock.cpp
-std::vector<int> check_deadlock(const Flow&, Dialect, std::int64_t buffer_bytes, Findings&);
+/// split and the passes counted. Returns the steps in an order they can run in,
+/// nullopt on a deadlock. verify_deadlock.cpp
+std::optional<std::vector<int>> check_deadlock(const Flow&, Dialect, std::int64_t buffer_bytes,
+                                               Findings&);
 
 /// Accesses stay in the buffers the form has. verify_data.cpp
 bool check_bounds(const Flow&, const Memory&, Findings&);

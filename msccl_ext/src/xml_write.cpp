@@ -35,15 +35,22 @@ void check_name(const std::string& name) {
     throw InputError("program name '" + shown(name) + "': expected at most 254 characters");
 }
 
+/// What the fork shall read as (exclusive) maxBytes: a file without one had its default.
+std::int64_t fork_max_bytes(const Program& p) {
+  const bool by_default = p.file && p.file->lacks("maxBytes");
+  return p.max_bytes.value_or(by_default ? kForkDefaultMaxBytes : kNoLimit);
+}
+
 void check_fork(const Program& p) {
   if (p.collective == Collective::kGather || p.collective == Collective::kScatter)
     throw InputError("the fork has no " + std::string(to_string(p.collective)) +
                      ", expected another dialect");
   if (p.in_place && p.out_of_place)
     throw InputError("a fork file is in place or out of place, not both: write one file for each");
-  if (p.max_bytes && p.min_bytes.value_or(0) >= *p.max_bytes)
+  if (p.min_bytes.value_or(0) >= fork_max_bytes(p))
     throw InputError("size range [" + std::to_string(p.min_bytes.value_or(0)) + ", " +
-                     std::to_string(*p.max_bytes) + ") is empty: the fork's maximum is exclusive");
+                     std::to_string(fork_max_bytes(p)) +
+                     ") is empty: the fork's maximum is exclusive");
   if (p.nthreads % 32 != 0)
     throw InputError("nthreads " + std::to_string(p.nthreads) + ": expected a multiple of 32");
 }
@@ -70,7 +77,7 @@ void write_head(std::string& out, const Program& p, Dialect dialect) {
   attribute(out, "inplace", p.in_place);
   if (!fork) attribute(out, "outofplace", p.out_of_place);
   attribute(out, "minBytes", p.min_bytes.value_or(0));
-  attribute(out, "maxBytes", p.max_bytes.value_or(fork ? kNoLimit : 0));
+  attribute(out, "maxBytes", fork ? fork_max_bytes(p) : p.max_bytes.value_or(0));
   if (fork && p.nthreads > 0) attribute(out, "nthreads", p.nthreads);
   out += ">\n";
 }

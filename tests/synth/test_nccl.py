@@ -8,6 +8,7 @@ import pytest
 
 from tuccl._native import Knobs, simulate
 from tuccl.errors import Infeasible, InputError
+from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.synth.bounds import bound
 from tuccl.synth.certificate import fault
 from tuccl.synth.collective import Collective
@@ -19,7 +20,7 @@ from tuccl.synth.nccl import (
     nccl_tree,
     pipeline_pieces,
 )
-from tuccl.synth.nccl_graph import chains, nccl_channels
+from tuccl.synth.nccl_chains import chains
 from tuccl.topology import Topology, join, load_machine, load_profile, network, path
 
 RINGS = ("allgather", "reduce-scatter", "allreduce", "broadcast", "reduce")
@@ -40,7 +41,7 @@ def t(request: pytest.FixtureRequest) -> Topology:
 
 
 def test_every_channel_passes_every_rank_host_by_host(t: Topology) -> None:
-    for hosts in chains(t, nccl_channels(t)):
+    for hosts in chains(t, nccl_graph(t).launch_channels):
         assert sorted(rank for chain in hosts for rank in chain.ranks) == list(range(t.ranks))
         for host, chain in zip(t.hosts, hosts, strict=True):
             assert sorted(chain.ranks) == list(t.gpus_of(host))
@@ -51,7 +52,7 @@ def test_every_channel_passes_every_rank_host_by_host(t: Topology) -> None:
 def test_rings_keep_to_their_rail_and_use_all_nics(name: str) -> None:
     t = machine(name)
     left: set[str] = set()
-    for hosts in chains(t, nccl_channels(t)):
+    for hosts in chains(t, nccl_graph(t).launch_channels):
         for one, following in zip(hosts, hosts[1:] + hosts[:1], strict=True):
             nics = path(t, one.ranks[-1], following.ranks[0]).nics
             assert nics[0].rpartition("/")[2] == nics[-1].rpartition("/")[2]
@@ -62,14 +63,14 @@ def test_rings_keep_to_their_rail_and_use_all_nics(name: str) -> None:
 @pytest.mark.parametrize("name", ["v100x4 x1", "dgx-1v x1"])
 def test_rings_in_a_cube_mesh_take_nvlinks_alone(name: str) -> None:
     t = machine(name)
-    for (chain,) in chains(t, nccl_channels(t)):
+    for (chain,) in chains(t, nccl_graph(t).launch_channels):
         for src, dst in pairwise(chain.ranks + chain.ranks[:1]):
             assert [hop.kind for hop in path(t, src, dst).hops] == ["nvlink"]
 
 
 @pytest.mark.parametrize("name", RINGS)
 def test_ring_programs_verify(t: Topology, name: str) -> None:
-    channels = nccl_channels(t)
+    channels = nccl_graph(t).launch_channels
     collective = Collective(name, t.ranks, root=1)
     program = nccl_program(t, collective, "ring", channels)
     assert program.nchannels == channels
@@ -117,7 +118,7 @@ def test_rings_saturate_an_nvswitch(name: str) -> None:
     """In the ideal machine class NCCL's rings reach the cut bound of one NVSwitch host."""
     t = load_profile("dgx-a100")
     collective = Collective(name, 8)
-    program = nccl_program(t, collective, "ring", nccl_channels(t))
+    program = nccl_program(t, collective, "ring", nccl_graph(t).launch_channels)
     nbytes = program.nchunks << 20
     ideal = load_machine("ideal")
     result = simulate(program, Knobs("Simple", 1, 512), network(t), ideal, nbytes)

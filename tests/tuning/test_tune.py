@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -7,8 +8,8 @@ import pytest
 from tests.tuning.conftest import Stand
 from tuccl._native import Knobs, default_buffer_bytes, max_threads
 from tuccl.errors import InputError
-from tuccl.runtime import SimExecutor, StoredTable, open_table, select, time_baseline
-from tuccl.topology import Topology
+from tuccl.runtime import SimExecutor, StoredTable, load_table, open_table, select, time_baseline
+from tuccl.topology import Topology, keep_gpus, load_profile
 from tuccl.tuning import SEARCHES, TuneResult, study_folder, tune, tuned_sizes
 
 SIZES = [1 << 14, 1 << 18, 1 << 22]
@@ -223,6 +224,7 @@ def test_another_machines_study_is_not_mixed_in(
     topology: Topology, cluster: Topology, tmp_path: Path
 ) -> None:
     tuned(tmp_path / "table", Stand(topology), topology, budget=6)
+    shutil.rmtree(tmp_path / "table")
     fresh = Stand(cluster)
     tuned(tmp_path / "table", fresh, cluster, resume=True, budget=6)
     assert fresh.calls >= len(SIZES) * 6
@@ -254,13 +256,6 @@ def test_programs_with_wrong_results_never_win(topology: Topology, tmp_path: Pat
     tuned(tmp_path / "table", executor, topology, budget=6)
     winners = {c.method for c in open_table(tmp_path / "table").table.candidates}
     assert winners <= {"", "ring", "rings", "msccl-default", "msccl-default-robust"}
-
-
-def test_a_size_that_nothing_divides_gets_the_default(topology: Topology, tmp_path: Path) -> None:
-    executor = Stand(topology)
-    result = tune(executor, topology, ["allgather"], [1001], budget=5, out=tmp_path / "table")
-    assert result.evaluations == 0
-    assert select(open_table(tmp_path / "table").table, "allgather", 1001).candidate.is_default
 
 
 def test_progress_rises_to_its_end(topology: Topology, tmp_path: Path) -> None:
@@ -323,3 +318,29 @@ def test_a_storage_by_url_is_shared(topology: Topology, tmp_path: Path) -> None:
     assert second.calls <= len(SIZES) * (1 + 5)
     assert table_json(tmp_path / "a") == table_json(tmp_path / "b")
     assert not study_folder(tmp_path / "a").exists()
+
+
+def test_sizes_that_ranks_cannot_share_are_tuned_at_one_nearby(tmp_path: Path) -> None:
+    machine = keep_gpus(load_profile("v100x4"), [0, 1, 2])
+    tuned = tune(
+        SimExecutor(machine), machine, ["allgather"], [1 << 20], budget=4, out=tmp_path / "t"
+    ).tuned[0]
+    assert tuned.size % 3 == 0
+    assert (1 << 20) * 63 / 64 <= tuned.size <= 1 << 20
+    assert tuned.evaluations >= 1
+
+
+def test_a_table_keeps_other_collectives_and_other_machines_are_refused(tmp_path: Path) -> None:
+    machine, out = load_profile("v100x4"), tmp_path / "t"
+    executor = SimExecutor(machine)
+    tune(executor, machine, ["allgather", "reduce"], [1 << 16], budget=3, out=out)
+    before = load_table(out)
+    tune(executor, machine, ["reduce"], [1 << 20], budget=3, out=out)
+    after = load_table(out)
+    kept = [e for e in before.entries if e.collective == "allgather"]
+    assert [e for e in after.entries if e.collective == "allgather"] == kept
+    assert {e.min_bytes for e in after.entries if e.collective == "reduce"} == {1 << 19}
+    smaller = keep_gpus(machine, [0, 1])
+    with pytest.raises(InputError, match="of machine"):
+        tune(SimExecutor(smaller), smaller, ["reduce"], [1 << 20], budget=3, out=out)
+    assert load_table(out) == after

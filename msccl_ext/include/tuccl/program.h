@@ -86,7 +86,12 @@ struct FileFacts {
   std::string collective;           ///< As spelled in `coll`.
   std::vector<std::string> absent;  ///< Attributes of <algo> that some dialect demands.
   std::vector<Ignored> ignored;     ///< What no runtime reads.
+
+  bool lacks(std::string_view attribute) const;
 };
+
+/// The `fork`'s (exclusive) maxBytes of a file that has none.
+inline constexpr std::int64_t kForkDefaultMaxBytes = std::int64_t{1} << 27;
 
 /// An MSCCL program: what the XML says, and nothing else.
 ///

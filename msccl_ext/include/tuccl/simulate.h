@@ -10,7 +10,9 @@
 namespace tuccl {
 
 struct SimOptions {
-  bool in_place = false;  ///< User buffers alias as NCCL's in-place calls do.
+  /// Whether the user buffers alias. It costs nothing and saves nothing: the
+  /// executors carry out a copy onto its own memory like any other.
+  bool in_place = false;
   Launch launch = Launch::kProcess;
   bool exact = false;  ///< Walk every slice instead of extrapolating steady state.
 };
@@ -18,11 +20,14 @@ struct SimOptions {
 /// Lists are by resource of the network and hold for the whole run.
 struct SimResult {
   double time_us = 0;
-  std::int64_t events = 0;  ///< Steps walked, one per step, slice and thread block.
+  /// Steps walked, one per step of the program and pass over it, in all runs
+  /// that the answer took (an extrapolated one takes several short ones).
+  std::int64_t events = 0;
   std::vector<std::int64_t> resource_bytes;  ///< User bytes carried.
   std::vector<double> resource_wire_bytes;   ///< With the protocol's flags.
   std::vector<double> resource_busy_us;      ///< Time with at least one flow on it.
   bool extrapolated = false;
+  bool steady = true;  ///< False where extrapolated from a pace that had not settled.
 };
 
 /// Runs `program` on `nbytes` (the whole, big buffer) in virtual time and
@@ -30,7 +35,7 @@ struct SimResult {
 /// is not applied, the program already carries its instances.
 ///
 /// Throws InputError: ranks that do not match, a missing route, illegal knobs,
-/// a size that the chunks do not divide, thread blocks that cannot be
+/// a size that the chunks do not divide, counts above 71, thread blocks that cannot be
 /// co-resident, transfers that do not match, a deadlock.
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes,

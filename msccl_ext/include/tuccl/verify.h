@@ -16,7 +16,7 @@ namespace tuccl {
 ///   its order     matching deadlock size-range race overlap
 ///   its result    uninitialised mixed-chunks counted-twice missing-copy wrong-result
 ///                 clobbered-input
-/// and of warnings: ignored root not-intercepted co-residency.
+/// and of warnings: ignored root not-intercepted co-residency simple-over-net.
 struct Finding {
   std::string code;     ///< Stable, as listed.
   std::string message;  ///< One line, starts with the place ("gpu 3 tb 2 step 5: ...").
@@ -30,7 +30,8 @@ struct VerifyReport {
   std::vector<Finding> errors;
   std::vector<Finding> warnings;
   /// Largest whole-buffer size in bytes for which the program cannot deadlock
-  /// on FIFO credit (docs/msccl.md 6); 0 means every size.
+  /// on FIFO credit and, where a buffer was named, does not outrun the numbers
+  /// of passes (docs/msccl.md 6); 0 means every size.
   std::int64_t max_safe_bytes = 0;
 
   bool ok() const { return errors.empty(); }
@@ -42,6 +43,8 @@ struct VerifyReport {
 /// are listed, the last with the number left out. `root` is the root of a rooted collective and
 /// ignored otherwise; `buffer_bytes` sets the slice size for `max_safe_bytes` (0: the protocol's
 /// default). Never throws on a bad program: it reports.
+///
+/// Throws InputError for `buffer_bytes` that are negative or hold no line in a slot.
 VerifyReport verify(const Program& program, Dialect dialect, int root = 0,
                     std::int64_t buffer_bytes = 0);
 

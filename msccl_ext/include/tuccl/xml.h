@@ -12,7 +12,10 @@ namespace tuccl {
 /// Throws InputError: "PATH:LINE: what, what was expected".
 Program parse_xml(std::string_view text, std::string_view path = "<string>");
 
-/// Writes `program` so that `dialect` loads it without a warning.
+/// Writes `program` in the words of `dialect`, steps numbered by position. A
+/// program that verify() accepts for `dialect` loads there without a warning;
+/// nothing is proven here. `nthreads` is written for the fork only, which alone
+/// reads it, and a fork file that had no maxBytes gets the default it stood for.
 ///
 /// Throws InputError where the dialect has no word for something in it.
 std::string to_xml(const Program& program, Dialect dialect);

@@ -10,14 +10,10 @@ from typing import NamedTuple
 from tuccl.sketches import bind
 from tuccl.topology import Topology, all_paths
 
-__all__ = ["Chain", "chains", "nccl_channels"]
+__all__ = ["Chain", "chains"]
 
 # Extensions of a partial chain tried at one width before a narrower one is allowed.
 _MOST_EXTENSIONS = 20_000
-# Rate in GB/s that NCCL gives a ring on NVLink: one link of 25 GB/s, of which
-# NCCL 2.19 src/graph/topo.h reckons 20.
-_RING_GBS = 25.0
-_MOST_CHANNELS = 32
 # Orders compared for a ring, and times that each ring is laid anew around the others.
 _MOST_ORDERS = 400
 _ROUNDS = 3
@@ -38,28 +34,6 @@ class Chain(NamedTuple):
     def from_head(self) -> tuple[int, ...]:
         """Return the ranks with the head first."""
         return self.ranks if self.ranks[0] == self.head else self.ranks[::-1]
-
-
-def nccl_channels(t: Topology) -> int:
-    """Return how many channels NCCL is taken to open on `t`, a first estimate.
-
-    Notes:
-        Inside one host as many rings as a GPU has 25 GB/s NVLinks, between hosts as many as a host
-        has NICs in use; NCCL doubles either to have more blocks at work, up to 32 channels. That
-        gives 12 on a DGX-1V, 24 on a DGX A100 and 2 on two NDv2, as NCCL reports there.
-    """
-    rings = len(_nics(t, t.hosts[0])) if len(t.hosts) > 1 else _nvlink_rings(t)
-    return min(_MOST_CHANNELS, 2 * max(1, rings))
-
-
-def _nvlink_rings(t: Topology) -> int:
-    first = t.gpus[0].id
-    fast = ("nvlink", "xgmi", "c2c")
-    total = sum(
-        link.bandwidth for link in t.links if first in link.directions()[0] and link.kind in fast
-    )
-    one_way = any(first == link.dst and not link.duplex and link.kind in fast for link in t.links)
-    return round(total / (2 if one_way else 1) / _RING_GBS)
 
 
 def chains(t: Topology, channels: int) -> list[tuple[Chain, ...]]:
