@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuccl._native import Knobs, MachineClass, Program, simulate
-from tuccl.errors import InputError
+from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.executor import Timing
 from tuccl.topology import Topology, machine_of, network
 
@@ -58,12 +58,18 @@ class SimExecutor:
         say. ``root`` is baked into the program; it is not read.
 
         Raises:
+            Infeasible: the GPUs cannot hold all thread blocks at once.
             InputError: the program is for another number of ranks, or the knobs are illegal.
         """
         if program.ngpus != self.ranks:
             raise InputError(
                 f"program {program.name[:40]!r} is for {program.ngpus} ranks, "
                 f"topology {self._topology.name[:40]!r} has {self.ranks}"
+            )
+        if 0 < self._machine.sm_count < program.threadblocks:
+            raise Infeasible(
+                f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident on "
+                f"the {self._machine.sm_count} SMs of class {self._machine.name!r}"
             )
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")

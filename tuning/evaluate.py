@@ -91,7 +91,7 @@ class Evaluator:
         """Samples in us, none where results are wrong; None where the executor refuses it."""
         try:
             timing = self._time(_one_placement(made.program), point, repeats)
-        except InputError:  # the executor cannot run it, with too many thread blocks for one
+        except (Infeasible, InputError):  # the executor cannot run it
             return None
         return () if timing.wrong else timing.samples_us  # wrong results have no time
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "tuccl/error.h"
+
 namespace {
 
 using namespace tuccl;
@@ -145,7 +147,22 @@ void bounds_the_size_by_the_fifo() {
   assert(has(verify(p, Dialect::kExecutor), "size-range"));
   p.max_bytes = safe;
   assert(verify(p, Dialect::kExecutor).ok());
-  assert(verify(p, Dialect::kExecutor, 0, -5).ok());
+  for (const std::int64_t buffer : {std::int64_t{-5}, std::int64_t{127}}) {
+    bool refused = false;
+    try {
+      verify(p, Dialect::kExecutor, 0, buffer);
+    } catch (const InputError&) {
+      refused = true;
+    }
+    assert(refused);
+  }
+}
+
+/// Nothing to order, and yet a result to look at.
+void proves_empty_programs_wrong() {
+  Program p = ring(2);
+  for (Gpu& gpu : p.gpus) gpu.threadblocks = {{0, -1, -1, 0, {}, 0}};
+  assert(has(verify(p, Dialect::kExecutor), "wrong-result"));
 }
 
 void counts_roots() {
@@ -163,5 +180,6 @@ int main() {
   refuses_broken_rings();
   bounds_the_size_by_the_fifo();
   counts_roots();
+  proves_empty_programs_wrong();
   std::puts("ok");
 }

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Finding, Gpu, Program, Step, ThreadBlock, parse_xml, to_xml, verify
+from tuccl._native import Finding, Gpu, InputError, Program, Step, ThreadBlock, parse_xml, to_xml, verify
 
 
 def found(program: Program, dialect: str = "executor") -> list[Finding]:
@@ -97,6 +97,14 @@ def test_the_fork_stops_at_its_default_size(ring: Program) -> None:
     assert [e.code for e in found(parse_xml(far), "fork")] == ["size-range"]
 
 
+def test_a_fork_file_keeps_its_default_size_when_written_again(ring: Program) -> None:
+    bare = to_xml(ring, "fork").replace(' maxBytes="4611686018427387904"', "")
+    assert 'maxBytes="134217728"' in to_xml(parse_xml(bare), "fork")
+    far = parse_xml(bare.replace('minBytes="0"', 'minBytes="134217728"'))
+    with pytest.raises(InputError, match="is empty"):
+        to_xml(far, "fork")
+
+
 def test_threads_are_read_by_the_fork_only(ring: Program) -> None:
     text = to_xml(ring.replace(nthreads=256), "fork")
     assert not verify(parse_xml(text), "fork").warnings
@@ -110,16 +118,22 @@ def test_collectives_that_no_runtime_calls_are_told(handmade: ModuleType) -> Non
     assert "dialect" in {e.code for e in found(program.replace(in_place=False), "fork")}
 
 
-def test_more_than_1024_gpus_or_4096_elements_are_refused(ring: Program) -> None:
+def test_more_than_1024_gpus_or_4095_elements_are_refused(ring: Program) -> None:
     gpus = [Gpu(r, 0, 0, 0, []) for r in range(1025)]
     [error] = found(Program("t", "allreduce", "LL", 1, 1, gpus))
     assert error.code == "limit" and "1024" in error.message
-    steps = [Step("cpy", "i", 0, "o", 0, 1)] * 60
-    blocks = [ring.gpus[0].threadblocks[0]]
-    blocks += [ThreadBlock(t, -1, -1, 0, steps) for t in range(1, 80)]
-    crowd = [Gpu(0, 1, 2, 0, blocks), ring.gpus[1]]
-    [error] = found(Program("t", "allgather", "LL", 1, 2, crowd))
-    assert error.code == "limit" and "4096" in error.message
+    first = ring.gpus[0].threadblocks[0]
+    for elements in (4095, 4096):
+        left = elements - 3 - 1 - len(first.steps)  # <algo>, two <gpu>, the first <tb>
+        blocks = [first]
+        for size in [64] * (left // 65) + [left % 65 - 1]:
+            target = ("o", 0) if len(blocks) == 1 else ("s", len(blocks))
+            steps = [Step("cpy", "i", 0, *target, 1)] * size
+            blocks.append(ThreadBlock(len(blocks), -1, -1, 0, steps))
+        crowd = [Gpu(0, 1, 2, 100, blocks), ring.gpus[1]]
+        errors = found(Program("t", "allgather", "LL", 1, 2, crowd, in_place=False))
+        assert [e.code for e in errors] == (["limit"] if elements == 4096 else [])
+    assert "4095" in errors[0].message
 
 
 def test_findings_of_one_kind_are_counted_not_listed(ring: Program) -> None:

@@ -325,13 +325,32 @@ def _pair() -> Network:
     return Network(2, [Resource("a>b", "network", 12.5)], [Route(0, 1, [0], 2.6, "net")])
 
 
-def test_a_copy_onto_itself_costs_nothing_in_place() -> None:
+def test_a_copy_onto_itself_costs_what_any_copy_does() -> None:
     copy = ThreadBlock(0, -1, -1, 0, [Step("cpy", "i", 0, "o", 0, 1)])
     program = Program("copy", "allreduce", "Simple", 1, 1, [Gpu(0, 1, 1, 0, [copy])])
     machine = MachineClass("x", simple=ProtocolCosts(copy_gbs=10.0))
     alone = Network(1, [], [])
     assert simulate(program, Knobs(), alone, machine, 10_000).time_us == pytest.approx(1.0)
-    assert simulate(program, Knobs(), alone, machine, 10_000, in_place=True).time_us == 0.0
+    assert simulate(program, Knobs(), alone, machine, 10_000, in_place=True).time_us == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("count", "offset"), [(72, 0), (4_000_000, 0), (1, 32768), (1, -2)])
+def test_counts_and_offsets_that_no_runtime_holds_are_refused(count: int, offset: int) -> None:
+    copy = ThreadBlock(0, -1, -1, 0, [Step("cpy", "i", offset, "o", 0, count)])
+    program = Program("copy", "allreduce", "Simple", 1, 1, [Gpu(0, 1, 1, 0, [copy])])
+    with pytest.raises(InputError, match="gpu 0 tb 0 step 0: (count|offset) is"):
+        simulate(program, Knobs(), Network(1, [], []), IDEAL, 1024)
+
+
+def test_a_route_names_a_resource_once() -> None:
+    with pytest.raises(InputError, match="route 0 > 1: names resource 0 twice"):
+        Network(2, [Resource("a", "nvlink", 10.0)], [Route(0, 1, [0, 0], 0.0)])
+
+
+def test_channels_beyond_any_limit_are_told() -> None:
+    for channels in (33, 2**27, 2**31 - 1, -(2**31)):
+        why = Knobs("Simple", channels, 512).illegal()
+        assert why is not None and why.startswith(f"channels {channels}: ")
 
 
 def test_fewer_threads_are_slower_and_launch_is_paid_once() -> None:

@@ -8,7 +8,16 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Gpu, Program, Step, ThreadBlock, VerifyReport, verify
+from tuccl._native import (
+    Gpu,
+    InputError,
+    Knobs,
+    Program,
+    Step,
+    ThreadBlock,
+    VerifyReport,
+    verify,
+)
 
 Mutate = Callable[[Program, random.Random], tuple[Program, str]]
 
@@ -123,10 +132,72 @@ def test_in_place_the_buffers_are_one(handmade: ModuleType) -> None:
     assert all("(in place)" in e.message for e in report.errors)
 
 
-def test_a_copy_onto_itself_is_nothing(handmade: ModuleType) -> None:
-    # The copy of the own chunk races with nothing in place, where it copies nothing.
-    program = handmade.ring_allgather(4)
-    assert verify(program.replace(out_of_place=False)).ok
+def test_a_copy_onto_itself_races_with_writes_only(handmade: ModuleType) -> None:
+    # In place the ring reads the own chunk while the copy puts it back: no harm.
+    assert verify(handmade.ring_allgather(4).replace(out_of_place=False)).ok
+
+    def exchange(copies: int, ordered: bool) -> Program:
+        gpus = []
+        for rank in (0, 1):
+            wires = [SEND, Step("r", "i", -1, "s", 0, 1, has_dep=True)]
+            wait = [Step("nop", dep_tb=0, dep_step=1)] if ordered else []
+            after = 2 if ordered else 0
+            copy = Step("cpy", "i", 0, "o", 0, 1, has_dep=True)
+            add = Step("re", "s", 0, "o", 0, 1, dep_tb=after, dep_step=0 if ordered else 1)
+            blocks = [ThreadBlock(0, 1 - rank, 1 - rank, 0, wires)]
+            blocks.append(ThreadBlock(1, -1, -1, 0, [*wait, add]))
+            blocks += [ThreadBlock(2 + k, -1, -1, 0, [copy]) for k in range(copies)]
+            gpus.append(Gpu(rank, 1, 1, 1, blocks))
+        return Program("t", "allreduce", "LL", 1, 1, gpus, out_of_place=False)
+
+    assert verify(exchange(1, ordered=True)).ok
+    assert codes(verify(exchange(1, ordered=False))) == {"race"}
+    report = verify(exchange(2, ordered=True))  # only one of the two copies is waited for
+    assert [e.tb for e in report.errors if e.code == "race"]
+
+
+def overwriting(collective: str, in_place: bool, writes: bool) -> Program:
+    """Return a right program of two ranks, rank 1 (0 of a scatter) writing into its input."""
+    back = [Step("cpy", "s", 0, "i", 0, 1)] if writes else []
+    if collective == "scatter":
+        root = [Step("s", "i", 1, "o", -1, 1), Step("cpy", "i", 0, "o", 0, 1)]
+        root += [Step("cpy", "i", 0, "i", 1, 1)] if writes else []
+        gpus = [
+            Gpu(0, 2, 1, 0, [ThreadBlock(0, 1, -1, 0, root)]),
+            Gpu(1, 2, 1, 0, [ThreadBlock(0, -1, 0, 0, [Step("r", "i", -1, "o", 0, 1)])]),
+        ]
+        chunks = 2
+    else:
+        chunks = 2 if collective == "gather" else 1
+        take = (
+            [Step("cpy", "i", 0, "o", 0, 1), Step("r", "i", -1, "o", 1, 1)]
+            if collective == "gather"
+            else [Step("rrc", "i", 0, "o", 0, 1)]
+        )
+        ours = [Step("r", "i", -1, "s", 0, 1), SEND, *back]
+        gpus = [
+            Gpu(0, 1, chunks, 0, [ThreadBlock(0, 1, 1, 0, [SEND, *take])]),
+            Gpu(1, 1, chunks, 1, [ThreadBlock(0, 0, 0, 0, ours)]),
+        ]
+    return Program(
+        "t", collective, "LL", 1, chunks, gpus, in_place=in_place, out_of_place=not in_place
+    )
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("collective", ["gather", "reduce", "scatter"])
+def test_the_send_buffer_stays_where_it_is_not_received_into(
+    collective: str, in_place: bool
+) -> None:
+    assert verify(overwriting(collective, in_place, writes=False)).ok
+    report = verify(overwriting(collective, in_place, writes=True))
+    assert codes(report) == {"clobbered-input"}, report.errors
+
+
+def test_a_program_without_steps_is_proved_wrong() -> None:
+    gpus = [Gpu(r, 1, 2, 0, [ThreadBlock(0, -1, -1, 0, [])]) for r in (0, 1)]
+    report = verify(Program("t", "allgather", "LL", 1, 2, gpus))
+    assert codes(report) == {"missing-copy", "wrong-result"}
 
 
 def test_input_and_output_have_the_size_of_the_collective(handmade: ModuleType) -> None:
@@ -259,7 +330,28 @@ def test_a_smaller_buffer_lowers_the_safe_size() -> None:
     program = crossing(6, "Simple")
     slice_bytes = 512 << 10  # half of a buffer of 1 MiB; a transfer must hold 3 of the 12 chunks
     assert verify(program, buffer_bytes=1 << 20).max_safe_bytes == slice_bytes // 3 * 12
-    assert "no size is safe" in verify(program, buffer_bytes=16).errors[0].message
+
+
+@pytest.mark.parametrize("buffer_bytes", [-1, -(2**63), 1, 127, (1 << 40) + 1])
+def test_a_buffer_whose_slots_hold_no_line_is_refused(buffer_bytes: int) -> None:
+    with pytest.raises(InputError, match=f"buffer_bytes {buffer_bytes}: expected 0 .* 128 to"):
+        verify(crossing(1, "Simple"), buffer_bytes=buffer_bytes)
+    assert verify(crossing(1, "Simple"), buffer_bytes=128).ok
+
+
+def test_dependencies_limit_the_number_of_passes(handmade: ModuleType) -> None:
+    free, bound = crossing(1, "LL"), handmade.allpairs_allreduce(2)
+    assert verify(free, buffer_bytes=256).max_safe_bytes == 0
+    assert verify(bound).ok and verify(bound).max_safe_bytes == 0
+    slices = Knobs(bound.protocol, buffer_bytes=256).slice_bytes
+    most = 65536 * slices * bound.nchunks
+    report = verify(bound, buffer_bytes=256)
+    assert report.ok and report.max_safe_bytes == most
+    assert verify(bound.replace(max_bytes=most), buffer_bytes=256).ok
+    beyond = bound.replace(max_bytes=most + 1)
+    assert verify(beyond).ok and verify(beyond, "rccl", buffer_bytes=256).max_safe_bytes == 0
+    [error] = verify(beyond, buffer_bytes=256).errors
+    assert error.code == "size-range" and f'maxBytes="{most}"' in error.message
 
 
 def test_a_deadlock_tells_its_cycle(handmade: ModuleType) -> None:
@@ -287,7 +379,19 @@ def test_a_long_cycle_is_cut(handmade: ModuleType) -> None:
 def test_co_residency_is_a_warning(handmade: ModuleType) -> None:
     program = handmade.ring_allgather(2)
     [ring, own] = program.gpus[0].threadblocks
-    idle = [ThreadBlock(t, -1, -1, 0, []) for t in range(2, 140)]
-    gpus = [Gpu(0, 1, 2, 0, [ring, own, *idle]), program.gpus[1]]
-    report = verify(Program("t", "allgather", "LL", 1, 2, gpus))
-    assert report.ok and [w.code for w in report.warnings] == ["co-residency"]
+    for blocks, wanted in ((80, []), (81, ["co-residency"])):
+        idle = [ThreadBlock(t, -1, -1, 0, []) for t in range(2, blocks)]
+        gpus = [Gpu(0, 1, 2, 0, [ring, own, *idle]), program.gpus[1]]
+        report = verify(Program("t", "allgather", "LL", 1, 2, gpus))
+        assert report.ok and [w.code for w in report.warnings] == wanted
+
+
+def test_simple_over_a_network_is_a_warning(handmade: ModuleType) -> None:
+    def warned(program: Program) -> set[str]:
+        return {w.code for w in verify(program).warnings}
+
+    for make in (handmade.chain_broadcast, handmade.chain_reduce):
+        program = make(3)
+        assert "simple-over-net" in warned(program.replace(protocol="Simple"))
+        assert "simple-over-net" not in warned(program.replace(protocol="LL"))
+    assert "simple-over-net" not in warned(handmade.ring_allreduce(3).replace(protocol="Simple"))
