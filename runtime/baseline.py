@@ -75,7 +75,7 @@ def _nccl(
     """
     channels = min(choice.channels, MOST_CHANNELS)
     pieces = pipeline_pieces(topology, _ALGORITHMS[choice.algorithm], channels, nbytes)
-    key = (call, choice.algorithm, choice.protocol, channels, pieces)
+    key = (call, choice.algorithm, choice.protocol, channels, choice.parts, pieces)
     program, used = _made(
         topology, key, lambda: _nccl_program(topology, call, choice, channels, nbytes)
     )
@@ -91,7 +91,9 @@ def _nccl_program(
     while True:
         try:
             program = nccl_program(
-                topology, call, algorithm, channels, choice.protocol, nbytes=nbytes
+                *(topology, call, algorithm, channels, choice.protocol),
+                nbytes=nbytes,
+                parts=min(choice.parts, channels),
             )
             return program, channels
         except Infeasible:

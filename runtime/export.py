@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
-from tuccl.runtime.export_plan import Rule, fork_threads, plan_export
+from tuccl.runtime.export_plan import Rule, plan_export
+from tuccl.runtime.honoured import fork_threads
 from tuccl.runtime.swap import put_folder
 from tuccl.runtime.table import open_table
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tuccl._native import Program, default_buffer_bytes, verify
-from tuccl.runtime.entry import ROOTED, Candidate, Entry, KnobValues
+from tuccl.runtime.entry import Candidate, Entry, KnobValues
+from tuccl.runtime.honoured import agreed_buffers, threads_lost, why_left_out
 from tuccl.runtime.spans import spans_of
 from tuccl.runtime.table import StoredTable, placements
 from tuccl.units import format_bytes
@@ -18,7 +19,6 @@ from tuccl.units import format_bytes
 __all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
 
 FORK_FILES = 4  # algorithms of one communicator (docs/msccl.md 4)
-FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md 10
 _FORK_TOP = 1 << 40
 
 
@@ -67,14 +67,28 @@ def plan_export(stored: StoredTable, dialect: str) -> Plan:
     entries = list(_exportable(stored, notes))
     proofs = _Proofs(stored, dialect)
     first = [_proven(entry, proofs, None) for entry in entries]
-    buffers = _agreed_buffers(_rules(stored, first), notes)
+    buffers = _agreed_buffers(_kept(_rules(stored, first), dialect, []), notes)
     rules = _rules(stored, [_proven(entry, proofs, buffers) for entry in entries])
-    rules = _merged(rules)
-    if dialect == "fork":
-        rules = _best_of_fork(_one_placement(rules), notes)
+    rules = _kept(rules, dialect, notes)
+    if not rules and _programs(entries) and stored.table.dialect != dialect:
+        notes.append(
+            f"no program of this table, tuned for {stored.table.dialect}, runs in {dialect}: "
+            f"tune with --dialect {dialect}"
+        )
     notes.extend(proofs.notes)
     notes.extend(_thread_notes(rules, dialect))
     return Plan(tuple(sorted(rules, key=_order)), buffers, tuple(notes))
+
+
+def _kept(rules: list[Rule], dialect: str, notes: list[str]) -> list[Rule]:
+    """The rules that become files; in the fork, which knows one placement, only the best."""
+    rules = _joined(rules)
+    return _best_of_fork(rules, notes) if dialect == "fork" else _any_placement(rules)
+
+
+def _programs(entries: list[Entry]) -> bool:
+    """Whether the table would rather run a program than the default anywhere."""
+    return any(not entry.candidates[0].is_default for entry in entries)
 
 
 def _order(rule: Rule) -> tuple[str, int, bool]:
@@ -85,12 +99,8 @@ def _exportable(stored: StoredTable, notes: list[str]) -> Iterator[Entry]:
     """The entries whose key the stock selectors can tell apart."""
     left_out: dict[str, set[str]] = defaultdict(set)
     for entry in stored.table.entries:
-        if entry.collective in ("gather", "scatter"):
-            left_out["no stock runtime hands it to MSCCL"].add(entry.collective)
-        elif entry.collective in ROOTED:
-            left_out["the stock selectors ignore the root"].add(entry.collective)
-        elif entry.datatype_class != "any":
-            left_out["the stock selectors ignore the datatype"].add(entry.collective)
+        if (why := why_left_out(entry)) is not None:
+            left_out[why].add(entry.collective)
         else:
             yield entry
     for why, collectives in sorted(left_out.items()):
@@ -177,11 +187,10 @@ def _agreed_buffers(rules: list[Rule], notes: list[str]) -> dict[str, int]:
     wanted: dict[str, set[int]] = defaultdict(set)
     for rule in rules:
         wanted[rule.knobs.protocol].add(rule.knobs.buffer_bytes)
-    buffers = {protocol: default_buffer_bytes(protocol) for protocol in FIXED_THREADS}
+    buffers = agreed_buffers(rule.knobs for rule in rules)
     for protocol, sizes in sorted(wanted.items()):
-        default = buffers[protocol]
-        buffers[protocol] = sizes.pop() if len(sizes) == 1 else default
-        if sizes:
+        default = default_buffer_bytes(protocol)
+        if len(sizes) > 1:
             tuned = ", ".join(format_bytes(size) for size in sorted(sizes))
             notes.append(
                 f"{protocol} buffers are one for the whole process: {format_bytes(default)} is "
@@ -193,8 +202,8 @@ def _agreed_buffers(rules: list[Rule], notes: list[str]) -> dict[str, int]:
     return buffers
 
 
-def _merged(rules: list[Rule]) -> list[Rule]:
-    """Fewer rules that say the same: neighbours and both placements of one program."""
+def _joined(rules: list[Rule]) -> list[Rule]:
+    """Fewer rules that say the same: neighbouring sizes of one program and placement."""
     merged: list[Rule] = []
     for rule in sorted(rules, key=lambda r: (r.collective, r.in_place, r.min_bytes)):
         last = merged[-1] if merged else None
@@ -202,11 +211,17 @@ def _merged(rules: list[Rule]) -> list[Rule]:
             merged[-1] = replace(last, max_bytes=rule.max_bytes, gain=last.gain + rule.gain)
         else:
             merged.append(rule)
+    return merged
+
+
+def _any_placement(rules: list[Rule]) -> list[Rule]:
+    """Fewer rules that say the same: both placements of one program."""
     both: dict[tuple[object, ...], Rule] = {}
-    for rule in merged:
+    for rule in rules:
         key = (rule.collective, rule.min_bytes, rule.max_bytes, rule.candidate.sha256, rule.knobs)
         twin = both.get(key)
-        both[key] = rule if twin is None else replace(rule, out_of_place=True)
+        gain = rule.gain if twin is None else rule.gain + twin.gain
+        both[key] = replace(rule, out_of_place=twin is not None or rule.out_of_place, gain=gain)
     return list(both.values())
 
 
@@ -215,17 +230,6 @@ def _same(a: Rule, b: Rule) -> bool:
     return (a.collective, a.in_place, a.candidate.sha256, a.knobs) == (
         *(b.collective, b.in_place, b.candidate.sha256, b.knobs),
     )
-
-
-def _one_placement(rules: list[Rule]) -> list[Rule]:
-    """The fork knows in place or out of place, not both (docs/msccl.md 3)."""
-    split = []
-    for rule in rules:
-        if rule.out_of_place:
-            split.append(replace(rule, in_place=False))
-        if rule.in_place:
-            split.append(replace(rule, out_of_place=False))
-    return split
 
 
 def _best_of_fork(rules: list[Rule], notes: list[str]) -> list[Rule]:
@@ -249,24 +253,11 @@ def _with_end(rule: Rule, notes: list[str]) -> Rule:
 
 
 def _thread_notes(rules: list[Rule], dialect: str) -> Iterator[str]:
+    lost = [r.text for r in rules if threads_lost(r.knobs, dialect)]
     if dialect == "fork":
-        lost = [r.text for r in rules if fork_threads(r.knobs) is None]
         if lost:
             yield f"threads not honoured by fork, whose chunks they do not divide: {', '.join(lost)}"
         return
-    lost = [r.text for r in rules if r.knobs.threads != FIXED_THREADS[r.knobs.protocol]]
     if lost:
         fixed = "512 for Simple, 640 for LL and LL128"
         yield f"threads not honoured, {dialect} has {fixed}: {', '.join(lost)}"
-
-
-def fork_threads(knobs: KnobValues) -> int | None:
-    """Return the fork's ``nthreads`` for ``knobs``, or None where it would refuse it.
-
-    Notes:
-        A warp more than move data in Simple, whose slice must be cut into whole trips of 8
-        bytes a thread (microsoft/msccl src/enqueue.cc; docs/msccl.md 10).
-    """
-    if knobs.protocol != "Simple":
-        return knobs.threads
-    return None if knobs.knobs.slice_bytes % (8 * knobs.threads) else knobs.threads + 32

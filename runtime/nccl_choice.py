@@ -9,14 +9,17 @@ from typing import Literal
 from tuccl.errors import InputError
 from tuccl.runtime.nccl_constants import (
     CONSTANTS,
+    MOST_CHANNELS,
     NET_OVERHEAD_US,
     P2P_LL_BYTES,
+    P2P_STEP_BYTES,
     PCI_GBS,
     PROTOCOLS,
     THREAD_THRESHOLD,
     THREADS,
     TREE_CORRECTION,
     Algorithm,
+    Arch,
     Link,
     Protocol,
     TuningConstants,
@@ -24,11 +27,12 @@ from tuccl.runtime.nccl_constants import (
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.topology import Topology
 
-__all__ = ["NcclChoice", "nccl_choice", "nccl_versions"]
+__all__ = ["NcclChoice", "nccl_choice", "nccl_versions", "p2p_parts"]
 
 _GROUPED = frozenset({"alltoall", "gather", "scatter"})
 _SHARED_BY_RANKS = frozenset({"allgather", "reduce-scatter"})
-_P2P_CHANNELS = 2
+# Multiprocessors of a GPU, each with room for one thread block.
+_BLOCKS: dict[Arch, int] = {"volta": 80, "ampere": 108, "hopper": 132}
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,16 @@ class NcclChoice:
     """NCCL's own choice; ``predicted_us`` is what NCCL believes, not a measurement.
 
     ``algorithm`` is "Ring", "Tree" or "SendRecv" (grouped send/recv, where NCCL has no
-    algorithm of its own); ``threads`` are those that move data.
+    algorithm of its own and believes nothing: None); ``threads`` are those that move data,
+    ``parts`` the channels over which the data of one peer is spread in SendRecv.
     """
 
     algorithm: Literal["Ring", "Tree", "SendRecv"]
     protocol: Protocol
     channels: int
     threads: int
-    predicted_us: float
+    predicted_us: float | None
+    parts: int = 1
 
     @property
     def text(self) -> str:
@@ -112,9 +118,9 @@ def _time_us(
 
 
 def _steps(graph: NcclGraph, collective: str) -> tuple[int, int]:
-    """Steps of a ring, and how many of them cross the network."""
+    """Steps of a ring, and how many of them NCCL 2.12 and 2.19 say to cross the network."""
     if collective == "allreduce":
-        return 2 * (graph.ranks - 1), 2 * (graph.nodes - 1)
+        return 2 * (graph.ranks - 1), 2 * graph.nodes if graph.nodes > 1 else 0
     if collective in _SHARED_BY_RANKS:
         return graph.ranks - 1, graph.nodes - 1
     return graph.ranks, graph.nodes if graph.nodes > 1 else 0
@@ -124,7 +130,7 @@ def _ring_gbs(
     constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
 ) -> float:
     """Rate at which the ring works off the whole array."""
-    rate, scale = graph.bandwidth_gbs, min(graph.nodes, 3) - 1
+    rate, scale = _bus_gbs(constants, graph), min(graph.nodes, 3) - 1
     if protocol == "LL":
         shared = graph.nodes > 1 or collective in ("allreduce", "reduce")
         rate = min(_ll_max_gbs(constants, graph), rate / (4 if shared else 3))
@@ -137,13 +143,18 @@ def _ring_gbs(
 
 def _tree_gbs(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
     scale = min(graph.nodes, 3) - 1
-    rate = min(0.92 * graph.bandwidth_gbs, graph.channels * constants.tree_gbs[graph.arch][scale])
+    bus = _bus_gbs(constants, graph)
+    rate = min(0.92 * bus, graph.channels * constants.tree_gbs[graph.arch][scale])
     if protocol == "LL":
         rate = min(rate / 3.8, _ll_max_gbs(constants, graph))
     elif protocol == "LL128":
         ceiling = graph.channels * constants.tree_ll128_gbs[graph.arch][scale]
         rate = min(rate * (7 / 9 if graph.nodes == 1 else 15 / 16), ceiling)
     return rate / 2
+
+
+def _bus_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
+    return min(graph.bandwidth_gbs, constants.bus_gbs.get(graph.arch, math.inf))
 
 
 def _ll_max_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
@@ -184,7 +195,8 @@ def _inside(graph: NcclGraph) -> Link:
 
 
 def _plateau(constants: TuningConstants, graph: NcclGraph, nbytes: int) -> float:
-    if nbytes / (graph.channels * graph.ranks) < 64:
+    least_bytes = 64 * graph.launch_channels if constants.plateau_per_channel else 4096
+    if nbytes < least_bytes * graph.ranks:
         return 1.0
     return next(factor for least, factor in constants.plateau if graph.capability >= least)
 
@@ -208,12 +220,41 @@ def _shrunk(
 
 
 def _grouped(graph: NcclGraph, nbytes: int) -> NcclChoice:
-    """Grouped send/recv: one connection a peer, LL for small messages (src/enqueue.cc)."""
+    """Grouped send/recv, a message's parts spread over channels, LL for small messages."""
     each = nbytes / graph.ranks
     protocol: Protocol = "LL" if each <= P2P_LL_BYTES else "Simple"
-    constants = CONSTANTS["2.19"]
-    link: Link = "net" if graph.nodes > 1 else _inside(graph)
-    latency = constants.base_us["Ring"][protocol] + constants.hw_us[link]["Ring"][protocol]
-    channels = min(_P2P_CHANNELS, graph.launch_channels)
-    predicted = latency + nbytes / (1e3 * graph.bandwidth_gbs)
-    return NcclChoice("SendRecv", protocol, channels, THREADS[protocol], predicted)
+    parts = p2p_parts(graph, each)
+    most = _power_of_two(graph.launch_channels)
+    channels = max(parts, min(most, parts * max(graph.ranks - 1, 1), MOST_CHANNELS))
+    return NcclChoice("SendRecv", protocol, channels, THREADS[protocol], None, parts)
+
+
+def p2p_parts(graph: NcclGraph, nbytes: float) -> int:
+    """Return over how many channels a message of ``nbytes`` to one peer is spread.
+
+    Notes:
+        Two channels for each link's worth of NVLink that a peer is reached by, two between
+        nodes, rounded to a power of two. Of these a message takes at least as many as give
+        every channel one message, in parts of at least 64 KiB, and doubles them, to four
+        messages a channel, while parts are larger than a slot (between nodes) or 32 of them
+        (NCCL 2.19 src/graph/paths.cc, src/enqueue.cc). NCCL lets messages share a block; a
+        program cannot, so that the parts are held to the blocks which fit on a GPU.
+    """
+    most = _power_of_two(graph.launch_channels)
+    fewest = widest = min(most, 2 if graph.nodes > 1 else most)
+    while fewest * graph.ranks > most and fewest > 1:
+        fewest //= 2
+    while widest * graph.ranks > 4 * most and widest > 1:
+        widest //= 2
+    largest = P2P_STEP_BYTES * (1 if graph.nodes > 1 else 32)
+    parts = fewest
+    while 2 * parts <= widest and nbytes / parts > largest:
+        parts *= 2
+    parts = min(parts, math.ceil(nbytes / (P2P_STEP_BYTES // 8)))
+    room = _BLOCKS[graph.arch] // (2 * graph.ranks - 1)  # a part's sends, receives and own copy
+    return 1 << (max(1, min(parts, room)).bit_length() - 1)
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << (count - 1).bit_length()

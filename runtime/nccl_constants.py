@@ -17,6 +17,7 @@ __all__ = [
     "NET_OVERHEAD_US",
     "NVLINK_GBS",
     "P2P_LL_BYTES",
+    "P2P_STEP_BYTES",
     "PCI_GBS",
     "PROTOCOLS",
     "THREADS",
@@ -40,6 +41,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 THREADS: dict[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 THREAD_THRESHOLD: dict[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
 MOST_CHANNELS = 32
+P2P_STEP_BYTES = 512 << 10  # a slot of Simple's buffer, to which src/enqueue.cc cuts messages
 P2P_LL_BYTES = 16384  # NCCL_P2P_LL_THRESHOLD, src/enqueue.cc
 PCI_GBS = 12.0  # PCI_BW, src/graph/topo.h: gen3 x16
 NET_GBS_OF_NOMINAL = 12.0 / 12.5  # a 100 Gb/s adapter counts as 12 GB/s
@@ -70,7 +72,9 @@ class TuningConstants:
     ``ll_max_gbs`` is a whole ring's, the ``tree_`` and ``ring_`` rates are a channel's.
     ``net_overhead`` says whether each step of a ring between nodes costs the CPU's share;
     ``ll_intra_factor`` slows LL within the nodes of a multi-node ring; ``plateau`` lists
-    (least compute capability, factor) of Ring/Simple's latency for large allreduces.
+    (least compute capability, factor) of Ring/Simple's latency for large allreduces between
+    nodes, large from 64 bytes a rank and channel (``plateau_per_channel``) or 4096 a rank on.
+    ``bus_gbs`` bounds what all channels of an architecture give together.
     """
 
     base_us: dict[Algorithm, ByProtocol]
@@ -80,6 +84,8 @@ class TuningConstants:
     tree_gbs: dict[Arch, Scales]
     tree_ll128_gbs: dict[Arch, Scales]
     plateau: tuple[tuple[int, float], ...]
+    plateau_per_channel: bool
+    bus_gbs: dict[Arch, float]
     net_overhead: bool
     ll_intra_factor: float
 
@@ -122,6 +128,8 @@ CONSTANTS: dict[str, TuningConstants] = {
         tree_gbs=_TREE,
         tree_ll128_gbs=_TREE_LL128,
         plateau=((0, 1.9),),
+        plateau_per_channel=False,
+        bus_gbs={"ampere": 235.0},
         net_overhead=False,
         ll_intra_factor=1.8,
     ),
@@ -137,6 +145,8 @@ CONSTANTS: dict[str, TuningConstants] = {
         tree_gbs=_TREE,
         tree_ll128_gbs=_TREE_LL128,
         plateau=((80, 1.4), (0, 1.9)),
+        plateau_per_channel=True,
+        bus_gbs={},
         net_overhead=True,
         ll_intra_factor=1.0,
     ),

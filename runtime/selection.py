@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tuccl.errors import InputError
@@ -13,6 +13,7 @@ from tuccl.runtime.entry import (
     default_candidate,
     reduction_class,
 )
+from tuccl.runtime.honoured import agreed_buffers, lost_knobs, why_left_out
 from tuccl.runtime.lookup import LookupTable
 from tuccl.runtime.spans import spans_of
 from tuccl.synth.collective import COLLECTIVES, ROOTED
@@ -34,8 +35,10 @@ class Choice:
 class Explanation:
     """What the table says about the sizes [min_bytes, max_bytes) of one kind of call.
 
-    ``candidate`` is the name of ``chosen``. ``switches`` says whether the candidate differs from the one below; ``gain`` is the
-    default's median time over the candidate's, None where one of them has no statistics.
+    ``candidate`` is the name of ``chosen``. ``switches`` says whether the candidate differs from
+    the one below; ``gain`` is the default's median time over the candidate's, None where one of
+    them has no statistics. ``not_honoured`` says what a stock runtime of the table's dialect
+    does not do as tuned, empty where it does all; the export may have to leave out more.
     """
 
     collective: str
@@ -49,6 +52,7 @@ class Explanation:
     reason: str
     gain: float | None
     switches: bool
+    not_honoured: str = ""
 
 
 def select(
@@ -167,7 +171,21 @@ def explain(table: LookupTable) -> tuple[Explanation, ...]:
             if entry.takes(in_place):
                 rows.extend(_explained(entry, in_place))
     rows.sort(key=lambda r: (*_kind(r), r.min_bytes))
-    return tuple(_with_switches(rows))
+    return tuple(_with_losses(table, _with_switches(rows)))
+
+
+def _with_losses(table: LookupTable, rows: list[Explanation]) -> Iterator[Explanation]:
+    """Say of each row what its dialect does not honour; buffers are one for all programs."""
+    refused = {e.collective + e.datatype_class: why_left_out(e) for e in table.entries}
+    why = [refused[row.collective + row.datatype_class] for row in rows]
+    knobs = [row.chosen.knobs for row in rows]
+    loaded = [k for k, reason in zip(knobs, why, strict=True) if k is not None and not reason]
+    buffers = agreed_buffers(loaded)
+    for row, mine, reason in zip(rows, knobs, why, strict=True):
+        if mine is not None:
+            lost = (reason,) if reason else lost_knobs(mine, table.dialect, buffers)
+            row = replace(row, not_honoured="; ".join(lost))
+        yield row
 
 
 def _order(entry: Entry) -> tuple[str, int, str, int]:

@@ -29,6 +29,8 @@ NCCL_ALGORITHMS = ("ring", "tree", "p2p")
 _MOST_RANKS_EXECUTOR = 32
 _MOST_CHANNELS = 64
 _FEW_PIECES = 4
+# Pieces of a line, a step each: well below the executor's 64 in a block.
+_MOST_PIECES = 32
 
 
 def nccl_program(
@@ -39,6 +41,7 @@ def nccl_program(
     protocol: str = "Simple",
     *,
     nbytes: int = 0,
+    parts: int = 1,
 ) -> Program:
     """Return NCCL's algorithm as a program, a peer for simulated and measured times.
 
@@ -50,6 +53,7 @@ def nccl_program(
         protocol: The protocol the program is to run with.
         nbytes: Size it is to run at, which sets how finely trees and lines are pipelined (see
             `pipeline_pieces`); 0 for a few pieces at any size.
+        parts: Channels over which ``p2p`` spreads the data of one peer.
 
     Raises:
         Infeasible: NCCL has no such algorithm for the collective, or the program is too large.
@@ -60,7 +64,7 @@ def nccl_program(
         raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {known}")
     pieces = pipeline_pieces(t, algorithm, channels, nbytes)
     if algorithm == "p2p":
-        schedule = nccl_alltoall(t, collective, channels)
+        schedule = nccl_alltoall(t, collective, channels, parts)
     elif algorithm == "tree":
         schedule = nccl_tree(t, collective, channels, pieces)
     else:
@@ -68,12 +72,12 @@ def nccl_program(
     # Long rings only fit the fork's 256 steps, which then claims out of place alone.
     short = algorithm == "p2p" or collective.ranks <= _MOST_RANKS_EXECUTOR
     dialect = "executor" if short else "fork"
-    name = f"nccl-{algorithm}-{channels}"
+    name = f"nccl-{algorithm}-{channels}" + (f"x{parts}" if parts > 1 else "")
     return lower(schedule, protocol=protocol, dialect=dialect, name=name)
 
 
 def pipeline_pieces(t: Topology, algorithm: str, channels: int, nbytes: int) -> int:
-    """Return how many pieces NCCL pipelines a channel's data in, at most one a rank.
+    """Return how many pieces NCCL pipelines a channel's data in: a tree's at most one a rank.
 
     Notes:
         NCCL's shrinking of the 512 KiB chunk of Simple, for a tree as deep as this one
@@ -89,7 +93,8 @@ def pipeline_pieces(t: Topology, algorithm: str, channels: int, nbytes: int) -> 
     for most, least in ((8 * depth, 128 << 10), (4 * depth, 64 << 10), (depth, 32 << 10)):
         while per_channel / chunk < most and chunk > least:
             chunk //= 2
-    return min(t.ranks, max(_FEW_PIECES, round(per_channel / chunk)))
+    most = t.ranks if algorithm == "tree" else max(t.ranks, _MOST_PIECES)
+    return min(most, max(_FEW_PIECES, round(per_channel / chunk)))
 
 
 def _check(t: Topology, collective: Collective, channels: int) -> None:
@@ -115,13 +120,15 @@ def nccl_ring(t: Topology, collective: Collective, channels: int, pieces: int = 
     orders = [
         tuple(rank for chain in hosts for rank in chain.ranks) for hosts in chains(t, channels)
     ]
+    lines = collective.name in ("broadcast", "reduce")
+    fold = -(-pieces // t.ranks) if lines else 1
     moves: dict[str, Iterator[_Move]] = {
         "allgather": _ring_allgather(orders),
         "reduce-scatter": _ring_reduce_scatter(orders),
-        "broadcast": _ring_line(orders, collective.root, reduce=False, pieces=pieces),
-        "reduce": _ring_line(orders, collective.root, reduce=True, pieces=pieces),
+        "broadcast": _ring_line(orders, collective.root, fold, pieces, reduce=False),
+        "reduce": _ring_line(orders, collective.root, fold, pieces, reduce=True),
     }
-    trace = Trace(collective, channels, "nccl-ring")
+    trace = Trace(collective, channels * fold, "nccl-ring")
     if collective.name == "allreduce":
         _play(trace, moves["reduce-scatter"])
         _play(trace, moves["allgather"])
@@ -165,11 +172,14 @@ def _ring_allgather(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
 
 
 def _ring_line(
-    orders: list[tuple[int, ...]], root: int, *, reduce: bool, pieces: int
+    orders: list[tuple[int, ...]], root: int, fold: int, pieces: int, *, reduce: bool
 ) -> Iterator[_Move]:
-    """Yield the hops round each ring that start, or for a reduction end, at the root."""
+    """Yield the hops round each ring that start, or for a reduction end, at the root.
+
+    A channel has `fold` chunks for each rank.
+    """
     ranks = len(orders[0])
-    parts = _parts(ranks, pieces)
+    parts = _parts(ranks * fold, pieces)
     for time in range(ranks - 1 + len(parts) - 1):
         for channel, order in enumerate(orders):
             for number, (start, count) in enumerate(parts):
@@ -177,7 +187,7 @@ def _ring_line(
                     continue
                 place = order.index(root) + time - number + (1 if reduce else 0)
                 src, dst = order[place % ranks], order[(place + 1) % ranks]
-                yield reduce, channel * ranks + start, src, dst, channel, count
+                yield reduce, channel * ranks * fold + start, src, dst, channel, count
 
 
 def nccl_tree(t: Topology, collective: Collective, channels: int, pieces: int = 1) -> Schedule:
@@ -277,8 +287,8 @@ def _parts(chunks: int, pieces: int) -> list[tuple[int, int]]:
     return [(start, end - start) for start, end in pairwise(edges) if end > start]
 
 
-def nccl_alltoall(t: Topology, collective: Collective, channels: int) -> Schedule:
-    """Return grouped sends and receives: one for each pair, spread over the channels.
+def nccl_alltoall(t: Topology, collective: Collective, channels: int, parts: int = 1) -> Schedule:
+    """Return grouped sends and receives: `parts` for each pair, spread over the channels.
 
     Raises:
         Infeasible: NCCL does the collective otherwise than by sends and receives.
@@ -286,13 +296,15 @@ def nccl_alltoall(t: Topology, collective: Collective, channels: int) -> Schedul
 
     Notes:
         As ncclSend and ncclRecv in a group: at distance d rank r sends to r + d and receives
-        from r - d; a distance keeps to one channel.
+        from r - d; the parts of a distance keep to as many neighbouring channels.
     """
     _check(t, collective, channels)
+    if not 1 <= parts <= channels:
+        raise InputError(f"{parts} parts for a peer: expected 1 to {channels}, a channel each")
     if collective.name not in ("alltoall", "gather", "scatter"):
         raise Infeasible(f"NCCL does {collective.name} by ring, not by grouped sends: use 'ring'")
     ranks, root = collective.ranks, collective.root
-    trace = Trace(collective, 1, "nccl-p2p")
+    trace = Trace(collective, parts, "nccl-p2p")
     for distance in range(1, ranks):
         for src in range(ranks):
             dst = (src + distance) % ranks
@@ -302,5 +314,7 @@ def nccl_alltoall(t: Topology, collective: Collective, channels: int) -> Schedul
                 or (collective.name == "gather" and dst == root)
                 or (collective.name == "scatter" and src == root)
             ):
-                trace.send(chunk, src, dst, channel=(distance - 1) % channels)
+                for part in range(parts):
+                    channel = ((distance - 1) * parts + part) % channels
+                    trace.send(chunk * parts + part, src, dst, channel=channel)
     return trace.schedule()

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tuccl._native import Program, to_xml, verify
+from tuccl._native import Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import Infeasible
 from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.sketches import Sketch
@@ -184,7 +184,7 @@ class Programs:
             except Infeasible as error:
                 self._verified[key] = error
         proven = _or_raise(self._verified[key])
-        if not (proven.max_safe_bytes and buffer_bytes):  # safe at every size: with any buffer
+        if buffer_bytes in (0, default_buffer_bytes(protocol)):
             return proven
         sized = (*key, buffer_bytes)
         if sized not in self._safe:

@@ -231,7 +231,8 @@ void check_passes(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, 
   const std::int64_t buffer = buffer_of(p, buffer_bytes);
   const std::int64_t most = slice_bytes(p.protocol, buffer) * kMostPasses * p.nchunks;
   const bool beyond = p.max_bytes.value_or(0) > most;
-  if (buffer_bytes > 0 || beyond) out.limit_safe_bytes(most);
+  const bool usual = buffer == facts(p.protocol).default_buffer_bytes;
+  if (!usual || beyond) out.limit_safe_bytes(most);
   if (beyond)
     out.error("size-range", flow.place(waiting),
               "above " + std::to_string(most) + " bytes (a buffer of " + std::to_string(buffer) +

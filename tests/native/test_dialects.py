@@ -6,7 +6,17 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Finding, Gpu, InputError, Program, Step, ThreadBlock, parse_xml, to_xml, verify
+from tuccl._native import (
+    Finding,
+    Gpu,
+    InputError,
+    Program,
+    Step,
+    ThreadBlock,
+    parse_xml,
+    to_xml,
+    verify,
+)
 
 
 def found(program: Program, dialect: str = "executor") -> list[Finding]:

@@ -331,14 +331,16 @@ def test_a_copy_onto_itself_costs_what_any_copy_does() -> None:
     machine = MachineClass("x", simple=ProtocolCosts(copy_gbs=10.0))
     alone = Network(1, [], [])
     assert simulate(program, Knobs(), alone, machine, 10_000).time_us == pytest.approx(1.0)
-    assert simulate(program, Knobs(), alone, machine, 10_000, in_place=True).time_us == pytest.approx(1.0)
+    assert simulate(
+        program, Knobs(), alone, machine, 10_000, in_place=True
+    ).time_us == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("count", "offset"), [(72, 0), (4_000_000, 0), (1, 32768), (1, -2)])
 def test_counts_and_offsets_that_no_runtime_holds_are_refused(count: int, offset: int) -> None:
     copy = ThreadBlock(0, -1, -1, 0, [Step("cpy", "i", offset, "o", 0, count)])
     program = Program("copy", "allreduce", "Simple", 1, 1, [Gpu(0, 1, 1, 0, [copy])])
-    with pytest.raises(InputError, match="gpu 0 tb 0 step 0: (count|offset) is"):
+    with pytest.raises(InputError, match=r"gpu 0 tb 0 step 0: (count|offset) is"):
         simulate(program, Knobs(), Network(1, [], []), IDEAL, 1024)
 
 

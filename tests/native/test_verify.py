@@ -16,6 +16,7 @@ from tuccl._native import (
     Step,
     ThreadBlock,
     VerifyReport,
+    default_buffer_bytes,
     verify,
 )
 
@@ -343,6 +344,8 @@ def test_dependencies_limit_the_number_of_passes(handmade: ModuleType) -> None:
     free, bound = crossing(1, "LL"), handmade.allpairs_allreduce(2)
     assert verify(free, buffer_bytes=256).max_safe_bytes == 0
     assert verify(bound).ok and verify(bound).max_safe_bytes == 0
+    usual = default_buffer_bytes(bound.protocol)
+    assert verify(bound, buffer_bytes=usual).max_safe_bytes == 0
     slices = Knobs(bound.protocol, buffer_bytes=256).slice_bytes
     most = 65536 * slices * bound.nchunks
     report = verify(bound, buffer_bytes=256)

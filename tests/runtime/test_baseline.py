@@ -88,7 +88,14 @@ def test_too_many_channels_for_a_program_are_said(
     tried = []
 
     def limited(
-        t: Topology, call: Collective, name: str, channels: int, protocol: str, *, nbytes: int
+        t: Topology,
+        call: Collective,
+        name: str,
+        channels: int,
+        protocol: str,
+        *,
+        nbytes: int,
+        parts: int,
     ) -> Program:
         tried.append(channels)
         if channels > 3:

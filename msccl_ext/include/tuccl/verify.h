@@ -30,7 +30,7 @@ struct VerifyReport {
   std::vector<Finding> errors;
   std::vector<Finding> warnings;
   /// Largest whole-buffer size in bytes for which the program cannot deadlock
-  /// on FIFO credit and, where a buffer was named, does not outrun the numbers
+  /// on FIFO credit and, with a buffer other than the default, does not outrun the numbers
   /// of passes (docs/msccl.md 6); 0 means every size.
   std::int64_t max_safe_bytes = 0;
 
