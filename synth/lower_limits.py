@@ -21,7 +21,7 @@ class Limits:
     channels: int
     fuses: bool
     peers_per_channel: int = 32
-    xml_elements: int = 4096
+    xml_elements: int = 4095
     awaited_blocks: int = 128
     offset: int = 32767
 
