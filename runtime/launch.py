@@ -49,12 +49,10 @@ def run_environment(
     values |= _buffer_variables(exported)
     values["TUCCL_TABLE"] = str(table.resolve())
     values["TUCCL_SIGNATURE"] = exported.signature
-    notes = [*exported.notes]
+    notes = [*exported.notes, f"every host of the job must see {folder}"]
     if not exported.files:
         nothing = f"nothing to load: the table gives {dialect} no program"
-        notes.append(f"{nothing}, the command runs with the runtime's own")
-        return values, tuple(notes)
-    notes.append(f"every host of the job must see {folder}")
+        notes = [*exported.notes, f"{nothing} ({folder} is empty): the command runs as without it"]
     if dialect != "fork":
         notes.append("MSCCL runs with one process per GPU only, and one GPU per process")
     return values, tuple(notes)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 
-from tuccl._native import Program, verify
+from tuccl._native import Knobs, Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime import baseline
 from tuccl.runtime.baseline import BASELINES, time_baseline
 from tuccl.runtime.executor import Executor
 from tuccl.runtime.nccl_choice import nccl_choice
+from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.runtime.sim import SimExecutor
 from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS
+from tuccl.synth.bounds import bound
 from tuccl.synth.collective import Collective
 from tuccl.synth.nccl import nccl_program
-from tuccl.topology import Topology
+from tuccl.topology import Topology, join, load_profile
 
 COLLECTIVES = ["allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce"]
 
@@ -106,3 +109,42 @@ def test_too_many_channels_for_a_program_are_said(
     result = time_baseline(SimExecutor(topology), topology, "nccl", "allgather", 1 << 28)
     assert tried == [12, 6, 3]
     assert result.chosen == "Ring/Simple/12ch (as 3ch)"
+
+
+MACHINES = (("v100x4", 1), ("dgx-a100", 1), ("ndv2", 2))
+
+
+@pytest.mark.parametrize(("profile", "hosts"), MACHINES)
+@pytest.mark.parametrize("collective", ["allgather", "allreduce", "broadcast", "alltoall"])
+def test_nccl_comes_near_to_its_own_bound(profile: str, hosts: int, collective: str) -> None:
+    """No straw man: a large call takes at most 1.3 times what the algorithm needs at best.
+
+    A ring sends (n - 1) / n of the array over each link, an allreduce twice that, a line all of
+    it, at the rate that NCCL reckons with; alltoall is held to the cut between hosts, or on one
+    host to what a GPU sends.
+    """
+    node = load_profile(profile)
+    topology = join(node, hosts) if hosts > 1 else node
+    nbytes, ranks = 1 << 30, topology.ranks
+    share = {"allgather": 1, "alltoall": 1, "allreduce": 2}.get(collective, 0) * (1 - 1 / ranks)
+    least = nbytes * (share or 1) / (1e3 * nccl_graph(topology).bandwidth_gbs)
+    cut = bound(topology, Collective(collective, ranks)).time_us(nbytes)
+    if collective == "alltoall" and hosts > 1:
+        least = cut
+    time = time_baseline(SimExecutor(topology), topology, "nccl", collective, nbytes).timing.us
+    assert cut <= time <= 1.3 * least
+
+
+@pytest.mark.parametrize(("profile", "hosts"), [*MACHINES, ("dgx-h100", 1)])
+def test_grouped_sends_are_as_fast_as_any_number_of_parts(profile: str, hosts: int) -> None:
+    node = load_profile(profile)
+    topology = join(node, hosts) if hosts > 1 else node
+    executor, nbytes = SimExecutor(topology), 1 << 30
+    times = []
+    for parts in (1, 2, 4, 8):
+        with contextlib.suppress(Infeasible):
+            call = Collective("alltoall", topology.ranks)
+            program = nccl_program(topology, call, "p2p", 8, parts=parts)
+            times.append(executor.time(program, Knobs("Simple", 1, 512), nbytes).us)
+    chosen = time_baseline(executor, topology, "nccl", "alltoall", nbytes).timing.us
+    assert times and chosen <= 1.05 * min(times)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -14,8 +14,11 @@ import pytest
 from tuccl._native import Knobs, parse_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.export import double_match, export_table
+from tuccl.runtime.launch import run_environment
 from tuccl.runtime.selection import select
 from tuccl.runtime.table import load_table, open_table, program_file, save_table
+from tuccl.synth.collective import REDUCING, Collective
+from tuccl.synth.nccl import nccl_program
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,9 @@ def test_rccl_gets_only_what_it_can_run(stored: Path, tmp_path: Path) -> None:
     exported = export_table(stored, "rccl", tmp_path / "out")
     assert exported.files == () and (tmp_path / "out").is_dir()
     assert any("left out: not rccl" in note for note in exported.notes)
+    assert sum("tune with --dialect rccl" in note for note in exported.notes) == 1
+    _, notes = run_environment(stored, "rccl", tmp_path / "cache")
+    assert any("nothing to load" in note for note in notes)
 
 
 def test_the_fork_keeps_the_four_best(hand: SimpleNamespace, tmp_path: Path) -> None:
@@ -227,3 +233,42 @@ def test_shipped_programs_make_the_whole_way(
             [match] = [f for f in exported.files if fits(f.read_bytes(), call, "executor")]
             program = parse_xml(match.read_bytes(), "x")
             assert program.gpus == parse_xml(file.text, "x").gpus
+
+
+@pytest.mark.parametrize("dialect", ["executor", "fork"])
+def test_several_collectives_in_one_folder_keep_apart(
+    hand: SimpleNamespace, tmp_path: Path, dialect: str
+) -> None:
+    topology = hand.mesh()
+    names = ("allgather", "reduce-scatter", "allreduce")
+    made, entries = [], []
+    for number, name in enumerate(names):
+        program = nccl_program(topology, Collective(name, topology.ranks), "ring", 1)
+        file = program_file(program.replace(in_place=dialect == "executor"), dialect)
+        entry = hand.entry(1 << (10 + number), 1 << 24, hand.candidate(file, 1.0))
+        kind = "plain" if name in REDUCING else "none"
+        entries.append(msgspec.structs.replace(entry, collective=name, reduction_class=kind))
+        made.append(file)
+    table = msgspec.structs.replace(hand.table_of(topology, *entries), dialect=dialect)
+    save_table(table, tmp_path / "t", topology, made)
+    exported = export_table(tmp_path / "t", dialect, tmp_path / "out")
+    texts = [file.read_bytes() for file in exported.files]
+    pick, fitted = random.Random(3), set()
+    for _ in range(2000):
+        name = pick.choice(names)
+        base = random_call(pick, topology.ranks)
+        call = replace(base, collective=name.replace("-", ""))
+        matches = [text for text in texts if fits(text, call, dialect)]
+        assert len(matches) <= 1
+        chosen = select(
+            table,
+            name,
+            call.nbytes,
+            in_place=call.in_place,
+            element_bytes=call.element_bytes,
+        ).candidate
+        assert bool(matches) == (not chosen.is_default), (call, call.nbytes, texts[0][:300], [t[:200] for t in texts])
+        if matches:
+            assert parse_xml(matches[0], "x").collective == name
+            fitted.add(name)
+    assert fitted == set(names)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.runtime.nccl_choice import nccl_choice, nccl_versions
-from tuccl.runtime.nccl_constants import PROTOCOLS, TREE_CORRECTION
-from tuccl.runtime.nccl_graph import nccl_graph
+from tuccl.runtime.nccl_choice import (
+    _plateau,
+    _time_us,
+    nccl_choice,
+    nccl_versions,
+    p2p_parts,
+)
+from tuccl.runtime.nccl_constants import (
+    CONSTANTS,
+    PROTOCOLS,
+    TREE_CORRECTION,
+    TuningConstants,
+)
+from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.topology import join, load_profile
 
 SIZES = [1 << n for n in range(6, 33)]
@@ -26,7 +38,8 @@ def test_low_latency_for_small_and_simple_for_large(
     assert choices[0].protocol == "LL"
     assert choices[-1].protocol == "Simple"
     assert choices[-1].channels == nccl_graph(topology).launch_channels
-    assert all(a.predicted_us <= b.predicted_us * 1.5 for a, b in zip(choices, choices[1:]))  # noqa: B905, RUF007
+    predicted = [c.predicted_us or 0.0 for c in choices]
+    assert all(0 < a <= b * 1.5 for a, b in pairwise(predicted))
 
 
 @pytest.mark.parametrize("version", nccl_versions())
@@ -88,3 +101,68 @@ def test_unknown_versions_and_empty_calls_are_refused(
 ) -> None:
     with pytest.raises(InputError):
         nccl_choice(hand.mesh(), "allreduce", nbytes, version)
+
+
+def test_values_worked_out_by_hand() -> None:
+    """The formulas of NCCL 2.19, step by step, for 64 MiB on 8 GPUs or two times 8."""
+    nbytes = 64 << 20
+    alone = nccl_graph(load_profile("dgx-a100"))  # 12 rings of 20 GB/s = 240 GB/s
+    pair = nccl_graph(join(load_profile("dgx-a100"), 2))  # 8 of 24 GB/s = 192 GB/s, AMD
+    volta = nccl_graph(join(load_profile("ndv2"), 2))  # one ring of 12 GB/s, Intel
+    new, old = CONSTANTS["2.19"], CONSTANTS["2.12"]
+
+    def us(constants: TuningConstants, graph: NcclGraph, name: str, how: str, by: str) -> float:
+        return _time_us(constants, graph, name, how, by, nbytes)  # type: ignore[arg-type]
+
+    def near(value: float) -> object:
+        return pytest.approx(value, rel=1e-9)
+
+    # Ring: 14 steps of 3.4 us; 240 GB/s * 8/14.
+    assert us(new, alone, "allreduce", "Ring", "Simple") == near(
+        8.4 + 14 * 3.4 + nbytes / (1e3 * 240 * 8 / 14)
+    )
+    # NCCL 2.12 lets an A100 have 235 GB/s in all.
+    assert us(old, alone, "allreduce", "Ring", "Simple") == near(
+        8.4 + 14 * 3.4 + nbytes / (1e3 * 235 * 8 / 14)
+    )
+    # LL128: 0.92 of the rate, below 12 * 20; 7 steps of 1.9 us.
+    assert us(new, alone, "allgather", "Ring", "LL128") == near(
+        14 + 7 * 1.9 + nbytes / (1e3 * 0.92 * 240 * 8 / 7)
+    )
+    # LL on one node: min(87.7, 240 / 3) = 80.
+    assert us(new, alone, "allgather", "Ring", "LL") == near(
+        6.6 + 7 * 0.6 + nbytes / (1e3 * 80 * 8 / 7)
+    )
+    # Two nodes: 30 steps, 2 * 2 over the net (14 us), the others the post of AMD's CPU, 2 * 3 us;
+    # the plateau from 64 B * 16 channels * 16 ranks on, 1.4 on an A100.
+    assert us(new, pair, "allreduce", "Ring", "Simple") == near(
+        1.4 * (8.4 + 26 * 6.0 + 4 * 14) + nbytes / (1e3 * 192 * 16 / 30)
+    )
+    # Allgather: 15 steps, one over the net, no plateau.
+    assert us(new, pair, "allgather", "Ring", "Simple") == near(
+        8.4 + 14 * 6.0 + 14 + nbytes / (1e3 * 192 * 16 / 15)
+    )
+    # NCCL 2.12 on V100: net 28 us, no post, plateau 1.9.
+    assert us(old, volta, "allreduce", "Ring", "Simple") == near(
+        1.9 * (8.4 + 26 * 3.4 + 4 * 28) + nbytes / (1e3 * 12 * 16 / 30)
+    )
+    # Tree: 2 * (7 inside + log2(2) between); 0.92 * 12 GB/s / 2, 0.8 of it at 64 B * 2**20.
+    assert us(new, volta, "allreduce", "Tree", "Simple") == near(
+        2 * (7 * 28 + 28) + nbytes / (1e3 * 0.92 * 12 / 2 * 0.8)
+    )
+
+
+@pytest.mark.parametrize("version", nccl_versions())
+def test_the_plateau_starts_where_the_version_says(version: str) -> None:
+    graph = nccl_graph(join(load_profile("dgx-a100"), 2))  # 16 channels in a launch, 16 ranks
+    start = {"2.12": 4096 * 16, "2.19": 64 * 16 * 16}[version]
+    assert _plateau(CONSTANTS[version], graph, start - 1) == 1.0
+    assert _plateau(CONSTANTS[version], graph, start) == {"2.12": 1.9, "2.19": 1.4}[version]
+
+
+def test_parts_of_a_peer_grow_with_its_bytes() -> None:
+    """DGX A100: 32 channels, 4 for each of 8 peers; two nodes: 2 a peer."""
+    alone = nccl_graph(load_profile("dgx-a100"))
+    assert [p2p_parts(alone, n << 10) for n in (16, 64, 128, 256, 1 << 20)] == [1, 1, 2, 4, 4]
+    pair = nccl_graph(join(load_profile("dgx-a100"), 2))
+    assert {p2p_parts(pair, n << 10) for n in (1 << 8, 1 << 20)} <= {1, 2}

@@ -6,12 +6,16 @@ import random
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
+from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.runtime import entry as entry_module
 from tuccl.runtime.selection import explain, select
 from tuccl.runtime.table import load_table
+from tuccl.synth.collective import COLLECTIVES
 
 
 def test_the_choice_fits_the_call_and_nothing_before_it_does(stored: Path) -> None:
@@ -106,3 +110,23 @@ def test_an_empty_table_always_says_default(hand: SimpleNamespace) -> None:
     table = hand.table_of(hand.mesh())
     assert select(table, "allreduce", 1 << 20).candidate.is_default
     assert explain(table) == ()
+
+
+def test_the_collectives_of_entries_are_those_of_programs() -> None:
+    assert get_args(entry_module.Collective) == COLLECTIVES
+
+
+def test_explain_says_what_is_not_honoured(hand: SimpleNamespace) -> None:
+    simple = hand.files()["Simple"]
+    made = [hand.candidate(simple, 1.0, Knobs("Simple", 1, 256, b << 20)) for b in (1, 2)]
+    rows = explain(
+        hand.table_of(
+            hand.mesh(),
+            hand.entry(512, 4096, made[0]),
+            hand.entry(4096, 8192, made[1]),
+            hand.entry(8192, 16384),
+        )
+    )
+    for row in rows:
+        lost = ("256 threads" in row.not_honoured, "buffer" in row.not_honoured)
+        assert lost == ((False, False) if row.candidate == "default" else (True, True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import json
@@ -18,6 +19,7 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.runtime import swap
+from tuccl.runtime import table as table_module
 from tuccl.runtime.lookup import LookupTable
 from tuccl.runtime.table import (
     check_target,
@@ -357,3 +359,34 @@ def test_a_resealed_lie_is_refused_in_one_line(stored: Path) -> None:
         except InputError as error:
             assert "\n" not in str(error) and len(str(error)) < 600
     assert accepted < 100  # notes, names and other words for people may be anything
+
+
+def test_a_sealed_program_that_computes_something_else_is_refused(
+    hand: SimpleNamespace, tmp_path: Path
+) -> None:
+    """Checksums prove who wrote a file; the verifier proves what it does."""
+    topology, good = hand.mesh(), hand.files()["LL"]
+    wrong = good.text.replace(b'type="cpy"', b'type="nop"', 1)
+    assert wrong != good.text
+    bad = dataclasses.replace(good, text=wrong)
+    table = hand.table_of(topology, hand.entry(512, 4096, hand.candidate(bad, 5.0)))
+    save_table(table, tmp_path / "t", topology, [bad])
+    with pytest.raises(InputError, match="algorithms/") as refused:
+        open_table(tmp_path / "t")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_candidate_that_claims_more_than_its_proof_is_refused(
+    hand: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, file = hand.mesh(), hand.files()["LL"]
+    monkeypatch.setattr(table_module, "_proof", lambda *_: 1 << 20)
+    for safe, fits in ((1 << 20, True), ((1 << 20) + 1, False), (0, False)):
+        made = msgspec.structs.replace(hand.candidate(file, 5.0), max_safe_bytes=safe)
+        table = hand.table_of(topology, hand.entry(512, 4096, made))
+        save_table(table, tmp_path / "t", topology, [file])
+        if fits:
+            assert open_table(tmp_path / "t")
+            continue
+        with pytest.raises(InputError, match="max_safe_bytes"):
+            open_table(tmp_path / "t")
