@@ -33,7 +33,11 @@ class Call:
 
     @property
     def multiplier(self) -> int:
-        return self.ranks if self.collective in ("allgather", "reducescatter", "alltoall") else 1
+        return (
+            self.ranks
+            if self.collective in ("allgather", "reducescatter", "reduce_scatter", "alltoall")
+            else 1
+        )
 
     @property
     def nbytes(self) -> int:
@@ -257,7 +261,7 @@ def test_several_collectives_in_one_folder_keep_apart(
     for _ in range(2000):
         name = pick.choice(names)
         base = random_call(pick, topology.ranks)
-        call = replace(base, collective=name.replace("-", ""))
+        call = replace(base, collective=name.replace("-", "_" if dialect == "fork" else ""))
         matches = [text for text in texts if fits(text, call, dialect)]
         assert len(matches) <= 1
         chosen = select(
@@ -267,7 +271,7 @@ def test_several_collectives_in_one_folder_keep_apart(
             in_place=call.in_place,
             element_bytes=call.element_bytes,
         ).candidate
-        assert bool(matches) == (not chosen.is_default), (call, call.nbytes, texts[0][:300], [t[:200] for t in texts])
+        assert bool(matches) == (not chosen.is_default)
         if matches:
             assert parse_xml(matches[0], "x").collective == name
             fitted.add(name)
