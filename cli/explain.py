@@ -27,18 +27,20 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json_lines(rows)
         return 0
-    header = ["collective", "placement", "from", "below", "choice", "why"]
+    header = ["collective", "root", "placement", "from", "below", "choice", "gain", "why"]
     print(
         columns(
             header,
             [
                 [
                     r.collective,
+                    "-" if r.root is None else str(r.root),
                     r.placement,
                     format_bytes(r.min_bytes),
                     format_bytes(r.max_bytes) if r.max_bytes else "no limit",
                     r.candidate,
-                    r.reason,
+                    "-" if r.gain is None else f"{r.gain:.2f}x",
+                    f"{r.reason}; not honoured: {r.not_honoured}" if r.not_honoured else r.reason,
                 ]
                 for r in rows
             ],
