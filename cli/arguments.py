@@ -6,6 +6,7 @@ import argparse
 
 from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.synth import COLLECTIVES
 from tuccl.topology import Topology, load_topology
 from tuccl.units import parse_range, parse_size
 
@@ -21,17 +22,6 @@ __all__ = [
     "sizes_of",
     "topology_of",
 ]
-
-COLLECTIVES = (
-    "allgather",
-    "reduce-scatter",
-    "allreduce",
-    "alltoall",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
