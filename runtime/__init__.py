@@ -9,10 +9,11 @@ from tuccl.runtime.entry import (
     default_candidate,
     reduction_class,
 )
-from tuccl.runtime.executor import Executor, Timing
+from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
+from tuccl.runtime.nccl_call import NcclCall, nccl_call
 from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice, nccl_versions
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.runtime.selection import Choice, Explanation, explain, select
@@ -31,6 +32,7 @@ from tuccl.runtime.table import (
 
 __all__ = [
     "BASELINES",
+    "MSCCL_WALK",
     "BaselineTiming",
     "Candidate",
     "Choice",
@@ -40,6 +42,7 @@ __all__ = [
     "Export",
     "KnobValues",
     "LookupTable",
+    "NcclCall",
     "NcclChoice",
     "NcclGraph",
     "ProgramFile",
@@ -47,12 +50,14 @@ __all__ = [
     "Statistics",
     "StoredTable",
     "Timing",
+    "Walk",
     "check_entries",
     "check_target",
     "default_candidate",
     "explain",
     "export_table",
     "load_table",
+    "nccl_call",
     "nccl_choice",
     "nccl_graph",
     "nccl_versions",

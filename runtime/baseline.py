@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from tuccl._native import Knobs, Program
-from tuccl.errors import Infeasible, InputError
-from tuccl.runtime.executor import Executor, Timing
-from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
-from tuccl.runtime.nccl_constants import MOST_CHANNELS
+from tuccl.errors import InputError
+from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.nccl_call import made_once, nccl_call
+from tuccl.runtime.nccl_choice import nccl_choice
 from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
-from tuccl.synth.nccl import nccl_program, pipeline_pieces
 from tuccl.topology import Topology
 
 __all__ = ["BASELINES", "BaselineTiming", "time_baseline"]
 
 BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
-_ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +28,7 @@ class BaselineTiming:
     chosen: str
     program: Program
     knobs: Knobs
+    walk: Walk = MSCCL_WALK
 
 
 def time_baseline(
@@ -58,48 +55,13 @@ def time_baseline(
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
     if kind == "nccl":
-        choice = nccl_choice(topology, call.name, nbytes, version)
-        program, knobs, chosen = _nccl(topology, call, choice, nbytes)
+        ran = nccl_call(topology, call, nbytes, nccl_choice(topology, call.name, nbytes, version))
+        program, knobs, walk, chosen = ran.program, ran.knobs, ran.walk, ran.chosen
     else:
         program, knobs, chosen = _msccl(topology, call, kind)
-    timing = executor.time(program, knobs, nbytes, root=root)
-    return BaselineTiming(timing, chosen, program, knobs)
-
-
-def _nccl(
-    topology: Topology, call: Collective, choice: NcclChoice, nbytes: int
-) -> tuple[Program, Knobs, str]:
-    """NCCL's choice as a program; fewer channels where a program cannot have as many.
-
-    The knobs say one channel, since NCCL does not keep the paper's thread-channel rule.
-    """
-    channels = min(choice.channels, MOST_CHANNELS)
-    pieces = pipeline_pieces(topology, _ALGORITHMS[choice.algorithm], channels, nbytes)
-    key = (call, choice.algorithm, choice.protocol, channels, choice.parts, pieces)
-    program, used = _made(
-        topology, key, lambda: _nccl_program(topology, call, choice, channels, nbytes)
-    )
-    knobs = Knobs(choice.protocol, 1, choice.threads)
-    reduced = f" (as {used}ch)" if used != choice.channels else ""
-    return program, knobs, f"{choice.text}{reduced}"
-
-
-def _nccl_program(
-    topology: Topology, call: Collective, choice: NcclChoice, channels: int, nbytes: int
-) -> tuple[Program, int]:
-    algorithm = _ALGORITHMS[choice.algorithm]
-    while True:
-        try:
-            program = nccl_program(
-                *(topology, call, algorithm, channels, choice.protocol),
-                nbytes=nbytes,
-                parts=min(choice.parts, channels),
-            )
-            return program, channels
-        except Infeasible:
-            if channels == 1:
-                raise
-            channels //= 2
+        walk = MSCCL_WALK
+    timing = executor.time(program, knobs, nbytes, root=root, walk=walk)
+    return BaselineTiming(timing, chosen, program, knobs, walk)
 
 
 def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Knobs, str]:
@@ -110,20 +72,5 @@ def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Kn
         program = lower(schedule, protocol=MSCCL_DEFAULT_KNOBS.protocol, name=kind)
         return program, program.nchannels
 
-    program, channels = _made(topology, (call, kind), make)
+    program, channels = made_once(topology, (call, kind), make)
     return program, MSCCL_DEFAULT_KNOBS, f"direct/{MSCCL_DEFAULT_KNOBS.protocol}/{channels}ch"
-
-
-_Made = tuple[Program, int]
-_PROGRAMS: dict[int, dict[tuple[object, ...], _Made]] = {}
-
-
-def _made(topology: Topology, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
-    """The program of ``key``, made once while the topology lives."""
-    if id(topology) not in _PROGRAMS:
-        _PROGRAMS[id(topology)] = {}
-        weakref.finalize(topology, _PROGRAMS.pop, id(topology), None)
-    programs = _PROGRAMS[id(topology)]
-    if key not in programs:
-        programs[key] = make()
-    return programs[key]

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tuccl._native import Knobs, Program
 
-__all__ = ["Executor", "Timing"]
+__all__ = ["MSCCL_WALK", "Executor", "Timing", "Walk"]
+
+
+class Walk(NamedTuple):
+    """How a kernel walks a program's chunks, where it is not MSCCL's interpreter.
+
+    Attributes:
+        pass_bytes: Most payload of a chunk in one pass; 0: all that the slots of a transfer hold.
+        transfer_slots: Slots of the FIFO that a transfer takes; 0: the protocol's (4 for Simple).
+        multicast: The program's last ranks are the NVLink switch (NVLS): simulated only.
+
+    Notes:
+        NCCL's rings walk as the interpreter does; its trees, lines and grouped sends take a slot
+        a transfer (NCCL src/include/collectives.h), trees in passes as small as keeps all of
+        their hops busy (src/enqueue.cc).
+    """
+
+    pass_bytes: int = 0
+    transfer_slots: int = 0
+    multicast: bool = False
+
+
+MSCCL_WALK = Walk()
 
 
 @dataclass(frozen=True)
@@ -59,6 +81,13 @@ class Executor(Protocol):
         """Ranks of the machine; a program must have as many."""
 
     def time(
-        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
     ) -> Timing:
         """Return the time of ``program`` on the whole array of ``nbytes`` bytes."""

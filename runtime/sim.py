@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tuccl._native import Knobs, MachineClass, Program, simulate
 from tuccl.errors import Infeasible, InputError
-from tuccl.runtime.executor import Timing
+from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
+from tuccl.synth.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import Topology, machine_of, network
 
 __all__ = ["SimExecutor", "padded"]
@@ -27,6 +28,7 @@ class SimExecutor:
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = network(topology)
+        self._process_gpus = max(len(topology.gpus_of(host)) for host in topology.hosts)
 
     @property
     def name(self) -> str:
@@ -49,7 +51,14 @@ class SimExecutor:
         return self._topology
 
     def time(
-        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
     ) -> Timing:
         """Return the simulated time of ``program`` on the whole array of ``nbytes`` bytes.
 
@@ -61,9 +70,10 @@ class SimExecutor:
             Infeasible: the GPUs cannot hold all thread blocks at once.
             InputError: the program is for another number of ranks, or the knobs are illegal.
         """
-        if program.ngpus != self.ranks:
+        ranks = program.ngpus - (SWITCH_RANKS if walk.multicast else 0)
+        if ranks != self.ranks:
             raise InputError(
-                f"program {program.name[:40]!r} is for {program.ngpus} ranks, "
+                f"program {program.name[:40]!r} is for {ranks} ranks, "
                 f"topology {self._topology.name[:40]!r} has {self.ranks}"
             )
         if 0 < self._machine.sm_count < program.threadblocks:
@@ -74,23 +84,22 @@ class SimExecutor:
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
         size = padded(nbytes, program.nchunks)
-        outside = self._run(program, knobs, size, False) if program.out_of_place else None
-        inside = self._run(program, knobs, size, True) if program.in_place else None
-        timing = Timing(outside, inside, (), "sim")
-        inside_us = () if inside is None else (inside,) * repeats
-        return Timing(outside, inside, (timing.us,) * repeats, "sim", samples_us_ip=inside_us)
-
-    def _run(self, program: Program, knobs: Knobs, nbytes: int, in_place: bool) -> float:
-        result = simulate(
+        us = simulate(
             program,
             knobs,
-            self._network,
+            nvls_network(self._network) if walk.multicast else self._network,
             self._machine,
-            nbytes,
-            in_place=in_place,
+            size,
             launch=self._launch,
-        )
-        return result.time_us
+            process_gpus=self._process_gpus,
+            pass_bytes=walk.pass_bytes,
+            transfer_slots=walk.transfer_slots,
+        ).time_us
+        # A copy onto its own memory is carried out like any other: in place costs the same.
+        outside, inside = us if program.out_of_place else None, us if program.in_place else None
+        samples = (us,) * repeats
+        inside_samples = samples if inside is not None else ()
+        return Timing(outside, inside, samples, "sim", samples_us_ip=inside_samples)
 
 
 def padded(nbytes: int, nchunks: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tuccl._native import Program
+from tuccl._native import Gpu, Program, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
@@ -20,7 +21,6 @@ __all__ = [
     "nccl_program",
     "nccl_ring",
     "nccl_tree",
-    "pipeline_pieces",
 ]
 
 NCCL_ALGORITHMS = ("ring", "tree", "p2p")
@@ -28,9 +28,6 @@ NCCL_ALGORITHMS = ("ring", "tree", "p2p")
 # A ring allreduce takes 2 n - 1 steps, and the executor walks 64 in a block.
 _MOST_RANKS_EXECUTOR = 32
 _MOST_CHANNELS = 64
-_FEW_PIECES = 4
-# Pieces of a line, a step each: well below the executor's 64 in a block.
-_MOST_PIECES = 32
 
 
 def nccl_program(
@@ -40,10 +37,12 @@ def nccl_program(
     channels: int,
     protocol: str = "Simple",
     *,
-    nbytes: int = 0,
     parts: int = 1,
 ) -> Program:
     """Return NCCL's algorithm as a program, a peer for simulated and measured times.
+
+    Trees and lines have one chunk a channel; NCCL's kernels walk it in small passes, which is for
+    the executor (`tuccl.runtime.Walk`).
 
     Args:
         t: The topology.
@@ -51,8 +50,6 @@ def nccl_program(
         algorithm: ``ring``, ``tree`` (allreduce only) or ``p2p`` (alltoall, gather, scatter).
         channels: Number of channels; NCCL's own number is `tuccl.runtime.nccl_choice`'s.
         protocol: The protocol the program is to run with.
-        nbytes: Size it is to run at, which sets how finely trees and lines are pipelined (see
-            `pipeline_pieces`); 0 for a few pieces at any size.
         parts: Channels over which ``p2p`` spreads the data of one peer.
 
     Raises:
@@ -62,39 +59,95 @@ def nccl_program(
     if algorithm not in NCCL_ALGORITHMS:
         known = ", ".join(NCCL_ALGORITHMS)
         raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {known}")
-    pieces = pipeline_pieces(t, algorithm, channels, nbytes)
     if algorithm == "p2p":
         schedule = nccl_alltoall(t, collective, channels, parts)
     elif algorithm == "tree":
-        schedule = nccl_tree(t, collective, channels, pieces)
+        schedule = nccl_tree(t, collective, channels)
     else:
-        schedule = nccl_ring(t, collective, channels, pieces)
+        schedule = nccl_ring(t, collective, channels)
     # Long rings only fit the fork's 256 steps, which then claims out of place alone.
     short = algorithm == "p2p" or collective.ranks <= _MOST_RANKS_EXECUTOR
     dialect = "executor" if short else "fork"
     name = f"nccl-{algorithm}-{channels}" + (f"x{parts}" if parts > 1 else "")
-    return lower(schedule, protocol=protocol, dialect=dialect, name=name)
+    return _coarse(lower(schedule, protocol=protocol, dialect=dialect, name=name))
 
 
-def pipeline_pieces(t: Topology, algorithm: str, channels: int, nbytes: int) -> int:
-    """Return how many pieces NCCL pipelines a channel's data in: a tree's at most one a rank.
+def _coarse(program: Program) -> Program:
+    """Return the program with neighbouring chunks that are only ever moved together made one.
 
-    Notes:
-        NCCL's shrinking of the 512 KiB chunk of Simple, for a tree as deep as this one
-        (NCCL 2.19 src/enqueue.cc); lines do likewise here. At least a few: fewer leave links idle
-        and save next to nothing.
+    A rank's own copies, which lowering spreads over blocks as evenly as can be, get a block a
+    chunk, as NCCL copies channel by channel.
     """
-    if nbytes == 0 or algorithm == "p2p":
-        return min(_FEW_PIECES, t.ranks)
-    per_channel = nbytes / channels
-    hosts = len(t.hosts)
-    depth = t.ranks // hosts - 1 + (hosts.bit_length() if algorithm == "tree" else 0)
-    chunk = 512 << 10
-    for most, least in ((8 * depth, 128 << 10), (4 * depth, 64 << 10), (depth, 32 << 10)):
-        while per_channel / chunk < most and chunk > least:
-            chunk //= 2
-    most = t.ranks if algorithm == "tree" else max(t.ranks, _MOST_PIECES)
-    return min(most, max(_FEW_PIECES, round(per_channel / chunk)))
+    gpus = [(gpu, *_parted(gpu)) for gpu in program.gpus]
+    moves = [s for _, blocks, _ in gpus for tb in blocks for s in tb.steps]
+    places = [max(n, 0) for s in moves for n in (s.src_offset, s.dst_offset, s.count)]
+    copies = [n for _, _, runs in gpus for run in runs for n in run]
+    sizes = [n for g in program.gpus for n in (g.input_chunks, g.output_chunks, g.scratch_chunks)]
+    by = math.gcd(program.nchunks, *sizes, *places, *copies)
+    return Program(
+        program.name,
+        program.collective,
+        program.protocol,
+        program.nchannels,
+        program.nchunks // by,
+        [_coarse_gpu(gpu, blocks, runs, by) for gpu, blocks, runs in gpus],
+        in_place=program.in_place,
+        out_of_place=program.out_of_place,
+        min_bytes=program.min_bytes,
+        max_bytes=program.max_bytes,
+        nthreads=program.nthreads,
+    )
+
+
+_Copy = tuple[int, int, int]  # source and destination offset, count; from input to output
+
+
+def _parted(gpu: Gpu) -> tuple[list[ThreadBlock], list[_Copy]]:
+    """Return the blocks that do more than copy from input to output, and the others' copies."""
+    blocks, copies = [], []
+    for tb in gpu.threadblocks:
+        if all(_is_plain_copy(s) for s in tb.steps):
+            copies += [(s.src_offset, s.dst_offset, s.count) for s in tb.steps]
+        else:
+            blocks.append(tb)
+    runs: list[_Copy] = []
+    for src, dst, count in sorted(copies):
+        last = runs[-1] if runs else (0, 0, 0)
+        if last[2] and (last[0] + last[2], last[1] + last[2]) == (src, dst):
+            runs[-1] = (last[0], last[1], last[2] + count)
+        else:
+            runs.append((src, dst, count))
+    return blocks, runs
+
+
+def _is_plain_copy(s: Step) -> bool:
+    alone = s.dep_tb < 0 and not s.has_dep
+    return s.op == "cpy" and alone and (s.src_buffer, s.dst_buffer) == ("i", "o")
+
+
+def _coarse_gpu(gpu: Gpu, blocks: list[ThreadBlock], copies: list[_Copy], by: int) -> Gpu:
+    ids = {tb.id: number for number, tb in enumerate(blocks)}
+    out = [
+        ThreadBlock(
+            *(ids[tb.id], tb.send_peer, tb.recv_peer, tb.channel),
+            [_coarse_step(s, ids, by) for s in tb.steps],
+        )
+        for tb in blocks
+    ]
+    for src, dst, count in copies:
+        for at in range(0, count, by):
+            step = Step("cpy", "i", (src + at) // by, "o", (dst + at) // by, 1)
+            out.append(ThreadBlock(len(out), -1, -1, 0, [step]))
+    chunks = (gpu.input_chunks // by, gpu.output_chunks // by, gpu.scratch_chunks // by)
+    return Gpu(gpu.id, *chunks, out)
+
+
+def _coarse_step(s: Step, ids: dict[int, int], by: int) -> Step:
+    src, dst = (at // by if at > 0 else at for at in (s.src_offset, s.dst_offset))
+    return Step(
+        *(s.op, s.src_buffer, src, s.dst_buffer, dst, s.count // by),
+        *(ids.get(s.dep_tb, -1), s.dep_step, s.has_dep, s.number),
+    )
 
 
 def _check(t: Topology, collective: Collective, channels: int) -> None:
@@ -107,10 +160,10 @@ def _check(t: Topology, collective: Collective, channels: int) -> None:
         raise InputError(f"{channels} channels: expected 1 to {_MOST_CHANNELS}")
 
 
-def nccl_ring(t: Topology, collective: Collective, channels: int, pieces: int = 1) -> Schedule:
+def nccl_ring(t: Topology, collective: Collective, channels: int) -> Schedule:
     """Return NCCL's ring: each channel sends its part of the data round its own order of ranks.
 
-    A broadcast or reduce pipelines each channel's data in `pieces`.
+    In a broadcast or reduce the ring is a line, from the root or to it.
 
     Raises:
         Infeasible: NCCL runs the collective without rings (alltoall, gather, scatter).
@@ -120,15 +173,13 @@ def nccl_ring(t: Topology, collective: Collective, channels: int, pieces: int = 
     orders = [
         tuple(rank for chain in hosts for rank in chain.ranks) for hosts in chains(t, channels)
     ]
-    lines = collective.name in ("broadcast", "reduce")
-    fold = -(-pieces // t.ranks) if lines else 1
     moves: dict[str, Iterator[_Move]] = {
         "allgather": _ring_allgather(orders),
         "reduce-scatter": _ring_reduce_scatter(orders),
-        "broadcast": _ring_line(orders, collective.root, fold, pieces, reduce=False),
-        "reduce": _ring_line(orders, collective.root, fold, pieces, reduce=True),
+        "broadcast": _ring_line(orders, collective.root, reduce=False),
+        "reduce": _ring_line(orders, collective.root, reduce=True),
     }
-    trace = Trace(collective, channels * fold, "nccl-ring")
+    trace = Trace(collective, channels, "nccl-ring")
     if collective.name == "allreduce":
         _play(trace, moves["reduce-scatter"])
         _play(trace, moves["allgather"])
@@ -171,30 +222,21 @@ def _ring_allgather(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
                 yield False, owner * channels + channel, rank, target, channel, 1
 
 
-def _ring_line(
-    orders: list[tuple[int, ...]], root: int, fold: int, pieces: int, *, reduce: bool
-) -> Iterator[_Move]:
-    """Yield the hops round each ring that start, or for a reduction end, at the root.
-
-    A channel has `fold` chunks for each rank.
-    """
+def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Iterator[_Move]:
+    """Yield the hops round each ring that start, or for a reduction end, at the root."""
     ranks = len(orders[0])
-    parts = _parts(ranks * fold, pieces)
-    for time in range(ranks - 1 + len(parts) - 1):
+    for time in range(ranks - 1):
         for channel, order in enumerate(orders):
-            for number, (start, count) in enumerate(parts):
-                if not 0 <= time - number < ranks - 1:
-                    continue
-                place = order.index(root) + time - number + (1 if reduce else 0)
-                src, dst = order[place % ranks], order[(place + 1) % ranks]
-                yield reduce, channel * ranks * fold + start, src, dst, channel, count
+            place = order.index(root) + time + (1 if reduce else 0)
+            src, dst = order[place % ranks], order[(place + 1) % ranks]
+            yield reduce, channel * ranks, src, dst, channel, ranks
 
 
-def nccl_tree(t: Topology, collective: Collective, channels: int, pieces: int = 1) -> Schedule:
+def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
     """Return NCCL's double binary tree over hosts, a chain of GPUs inside each host.
 
     Even channels use one tree, odd channels its mirror image, in which the leaves of the first
-    are inside. Each channel's data is pipelined in `pieces`.
+    are inside.
 
     Raises:
         Infeasible: the collective is no allreduce.
@@ -213,7 +255,7 @@ def nccl_tree(t: Topology, collective: Collective, channels: int, pieces: int = 
         _tree_hops(hosts, mirrored=channel % 2 == 1)
         for channel, hosts in enumerate(chains(t, channels))
     ]
-    _play(trace, _tree_moves(hops, collective.ranks, pieces))
+    _play(trace, _tree_moves(hops, collective.ranks))
     return trace.schedule()
 
 
@@ -262,29 +304,16 @@ def double_tree_parents(count: int, *, mirrored: bool) -> dict[int, int]:
     return {turn[node]: turn[parent] for node, parent in parents.items()}
 
 
-def _tree_moves(hops: list[list[_Hop]], ranks: int, pieces: int) -> Iterator[_Move]:
-    """Yield by time: sums go up the trees, results come down, piece after piece."""
-    parts = _parts(ranks, pieces)
+def _tree_moves(hops: list[list[_Hop]], ranks: int) -> Iterator[_Move]:
+    """Yield by time: sums go up the trees, results come down."""
     last = max(stage for some in hops for stage, _, _ in some)
     timed: list[tuple[int, _Move]] = []
     for channel, some in enumerate(hops):
         for stage, child, parent in some:
-            for number, (start, count) in enumerate(parts):
-                chunk = channel * ranks + start
-                up = (True, chunk, child, parent, channel, count)
-                down = (False, chunk, parent, child, channel, count)
-                timed += [(stage + number, up), (2 * last + 1 - stage + number, down)]
+            up = (True, channel * ranks, child, parent, channel, ranks)
+            down = (False, channel * ranks, parent, child, channel, ranks)
+            timed += [(stage, up), (2 * last + 1 - stage, down)]
     yield from (move for _, move in sorted(timed, key=lambda entry: entry[0]))
-
-
-def _parts(chunks: int, pieces: int) -> list[tuple[int, int]]:
-    """Return (start, count) of `pieces` stretches of `chunks` chunks, as equal as can be.
-
-    >>> _parts(8, 3)
-    [(0, 2), (2, 3), (5, 3)]
-    """
-    edges = [chunks * n // pieces for n in range(pieces + 1)]
-    return [(start, end - start) for start, end in pairwise(edges) if end > start]
 
 
 def nccl_alltoall(t: Topology, collective: Collective, channels: int, parts: int = 1) -> Schedule:

@@ -9,7 +9,15 @@ from tuccl.topology.files import (
     save_topology,
 )
 from tuccl.topology.graph import FixedRoute, Link, Node, Topology
-from tuccl.topology.machine import MACHINES, load_machine, machine_of
+from tuccl.topology.machine import (
+    MACHINES,
+    Constant,
+    MachineFile,
+    load_machine,
+    machine_class,
+    machine_of,
+    read_machine,
+)
 from tuccl.topology.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.network import network
 from tuccl.topology.nics import bound_nics, nearest_nics
@@ -24,9 +32,11 @@ __all__ = [
     "FABRICS",
     "MACHINES",
     "PROFILES",
+    "Constant",
     "FixedRoute",
     "Hop",
     "Link",
+    "MachineFile",
     "Node",
     "Path",
     "Topology",
@@ -41,6 +51,7 @@ __all__ = [
     "load_machine",
     "load_profile",
     "load_topology",
+    "machine_class",
     "machine_of",
     "matrix",
     "nearest_nics",
@@ -49,6 +60,7 @@ __all__ = [
     "path",
     "path_class",
     "probe_local",
+    "read_machine",
     "read_nccl_xml",
     "relay_path",
     "save_topology",

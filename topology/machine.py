@@ -21,6 +21,7 @@ __all__ = [
     "ProtocolConstants",
     "Protocols",
     "load_machine",
+    "machine_class",
     "machine_of",
     "read_machine",
 ]
@@ -43,12 +44,15 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     sm_count: Constant
     fifo_slots: Constant
-    launch_process_us: Constant
-    launch_mpi_us: Constant
-    launch_graph_us: Constant
+    host_call_us: Constant
+    host_gpu_us: Constant
+    host_channel_us: Constant
+    start_us: Constant
+    start_graph_us: Constant
     nvlink_efficiency: Constant
     pcie_efficiency: Constant
     network_efficiency: Constant
+    nvls_efficiency: Constant
     dependency_us: Constant
     local_us: Constant
     net_message_us: Constant
@@ -123,6 +127,18 @@ def load_machine(name_or_path: str | Path) -> MachineClass:
         InputError: see `read_machine`; or a constant is out of its domain.
     """
     return _build(read_machine(name_or_path), str(name_or_path)[:200])
+
+
+def machine_class(file: MachineFile) -> MachineClass:
+    """Return the class that the constants of ``file`` make.
+
+    >>> machine_class(read_machine("h100")).sm_count
+    132
+
+    Raises:
+        InputError: a constant is out of its domain.
+    """
+    return _build(file, file.name)
 
 
 def machine_of(t: Topology) -> MachineClass:

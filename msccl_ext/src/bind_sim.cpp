@@ -86,20 +86,23 @@ void bind_machine(nb::module_& m) {
       .def(
           "__init__",
           [](MachineClass* self, std::string name, int sm_count, int fifo_slots,
-             double launch_process_us, double launch_mpi_us, double launch_graph_us,
-             double nvlink_efficiency, double pcie_efficiency, double network_efficiency,
+             double host_call_us, double host_gpu_us, double host_channel_us, double start_us,
+             double start_graph_us, double nvlink_efficiency, double pcie_efficiency, double network_efficiency, double nvls_efficiency,
              double dependency_us, double local_us, double net_message_us, double net_latency_us,
              double net_ll_us, double nic_switch_us, const ProtocolCosts& simple,
              const ProtocolCosts& ll, const ProtocolCosts& ll128) {
             MachineClass c{std::move(name),
                            sm_count,
                            fifo_slots,
-                           launch_process_us,
-                           launch_mpi_us,
-                           launch_graph_us,
+                           host_call_us,
+                           host_gpu_us,
+                           host_channel_us,
+                           start_us,
+                           start_graph_us,
                            nvlink_efficiency,
                            pcie_efficiency,
                            network_efficiency,
+                           nvls_efficiency,
                            dependency_us,
                            local_us,
                            net_message_us,
@@ -113,20 +116,24 @@ void bind_machine(nb::module_& m) {
             new (self) MachineClass(std::move(c));
           },
           "name"_a, nb::kw_only(), "sm_count"_a = 0, "fifo_slots"_a = 0,
-          "launch_process_us"_a = 0.0, "launch_mpi_us"_a = 0.0, "launch_graph_us"_a = 0.0,
-          "nvlink_efficiency"_a = 1.0, "pcie_efficiency"_a = 1.0, "network_efficiency"_a = 1.0,
+          "host_call_us"_a = 0.0, "host_gpu_us"_a = 0.0, "host_channel_us"_a = 0.0,
+          "start_us"_a = 0.0, "start_graph_us"_a = 0.0,
+          "nvlink_efficiency"_a = 1.0, "pcie_efficiency"_a = 1.0, "network_efficiency"_a = 1.0, "nvls_efficiency"_a = 1.0,
           "dependency_us"_a = 0.0, "local_us"_a = 0.0, "net_message_us"_a = 0.0,
           "net_latency_us"_a = 0.0, "net_ll_us"_a = 0.0, "nic_switch_us"_a = 0.0,
           "simple"_a = ProtocolCosts{}, "ll"_a = ProtocolCosts{}, "ll128"_a = ProtocolCosts{})
       .def_ro("name", &MachineClass::name)
       .def_ro("sm_count", &MachineClass::sm_count)
       .def_ro("fifo_slots", &MachineClass::fifo_slots)
-      .def_ro("launch_process_us", &MachineClass::launch_process_us)
-      .def_ro("launch_mpi_us", &MachineClass::launch_mpi_us)
-      .def_ro("launch_graph_us", &MachineClass::launch_graph_us)
+      .def_ro("host_call_us", &MachineClass::host_call_us)
+      .def_ro("host_gpu_us", &MachineClass::host_gpu_us)
+      .def_ro("host_channel_us", &MachineClass::host_channel_us)
+      .def_ro("start_us", &MachineClass::start_us)
+      .def_ro("start_graph_us", &MachineClass::start_graph_us)
       .def_ro("nvlink_efficiency", &MachineClass::nvlink_efficiency)
       .def_ro("pcie_efficiency", &MachineClass::pcie_efficiency)
       .def_ro("network_efficiency", &MachineClass::network_efficiency)
+      .def_ro("nvls_efficiency", &MachineClass::nvls_efficiency)
       .def_ro("dependency_us", &MachineClass::dependency_us)
       .def_ro("local_us", &MachineClass::local_us)
       .def_ro("net_message_us", &MachineClass::net_message_us)
@@ -141,7 +148,11 @@ void bind_machine(nb::module_& m) {
 
 void bind_result(nb::module_& m) {
   nb::class_<SimResult>(m, "SimResult", "A simulated run; lists are by resource of the network.")
-      .def_ro("time_us", &SimResult::time_us, "Simulated time of the call in us, launch included.")
+      .def_ro("time_us", &SimResult::time_us, "Simulated time of the call in us: the greater of `host_us` and `gpu_us`, since calls "
+              "follow each other.")
+      .def_ro("host_us", &SimResult::host_us, "The host's time in us for launching the call.")
+      .def_ro("gpu_us", &SimResult::gpu_us,
+              "The kernel's time in us, from the end of the one before it to its own.")
       .def_ro(
           "events", &SimResult::events,
           "Steps walked: one per step and pass over the program, in all runs that the answer took.")
@@ -166,15 +177,19 @@ void bind_sim(nb::module_& m) {
   m.def(
       "simulate",
       [](const Program& program, const Knobs& knobs, const Network& network,
-         const MachineClass& machine, std::int64_t nbytes, bool in_place, std::string_view launch,
-         bool exact) {
-        const SimOptions options{in_place, launch_from(launch), exact};
+         const MachineClass& machine, std::int64_t nbytes, std::string_view launch,
+         int process_gpus, bool exact, std::int64_t pass_bytes, int transfer_slots) {
+        const SimOptions options{
+            launch_from(launch), process_gpus, exact, {pass_bytes, transfer_slots}};
         nb::gil_scoped_release unlocked;
         return simulate(program, knobs, network, machine, nbytes, options);
       },
       "program"_a, "knobs"_a, "network"_a, "machine"_a, "nbytes"_a, nb::kw_only(),
-      "in_place"_a = false, "launch"_a = "process", "exact"_a = false,
-      "Simulated run of `program` on `nbytes` (the whole, big buffer).");
+      "launch"_a = "process", "process_gpus"_a = 0, "exact"_a = false, "pass_bytes"_a = 0,
+      "transfer_slots"_a = 0,
+      "Simulated run of `program` on `nbytes` (the whole, big buffer). `process_gpus` GPUs are "
+      "driven by one process (0: all); `pass_bytes` and `transfer_slots` are those of a kernel "
+      "other than MSCCL's interpreter (0: the protocol's).");
 }
 
 }  // namespace tuccl

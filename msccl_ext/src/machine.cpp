@@ -67,21 +67,20 @@ const ProtocolCosts& MachineClass::costs(Protocol protocol) const {
   return simple;
 }
 
-double MachineClass::launch_us(Launch launch) const {
-  switch (launch) {
-    case Launch::kMpi:
-      return launch_mpi_us;
-    case Launch::kGraph:
-      return launch_graph_us;
-    case Launch::kProcess:
-      break;
-  }
-  return launch_process_us;
+double MachineClass::host_us(Launch launch, int gpus, int channels) const {
+  if (launch == Launch::kGraph) return 0;
+  const int driven = launch == Launch::kProcess ? gpus : 1;
+  return host_call_us + driven * (host_gpu_us + channels * host_channel_us);
+}
+
+double MachineClass::start_us_of(Launch launch) const {
+  return launch == Launch::kGraph ? start_graph_us : start_us;
 }
 
 double MachineClass::efficiency(std::string_view kind) const {
   if (kind == "nvlink" || kind == "xgmi" || kind == "c2c") return nvlink_efficiency;
   if (kind == "pcie") return pcie_efficiency;
+  if (kind == "nvls") return nvls_efficiency;
   return kind == "network" ? network_efficiency : 1.0;
 }
 
@@ -89,9 +88,11 @@ void check(const MachineClass& m) {
   if (m.sm_count < 0) refuse(m, "sm_count", m.sm_count, "0 or more");
   if (m.fifo_slots != 0 && (m.fifo_slots < 4 || m.fifo_slots % 4 != 0))
     refuse(m, "fifo_slots", m.fifo_slots, "a multiple of 4, or 0 for no limit");
-  const std::pair<const char*, double> costs[] = {{"launch_process_us", m.launch_process_us},
-                                                  {"launch_mpi_us", m.launch_mpi_us},
-                                                  {"launch_graph_us", m.launch_graph_us},
+  const std::pair<const char*, double> costs[] = {{"host_call_us", m.host_call_us},
+                                                  {"host_gpu_us", m.host_gpu_us},
+                                                  {"host_channel_us", m.host_channel_us},
+                                                  {"start_us", m.start_us},
+                                                  {"start_graph_us", m.start_graph_us},
                                                   {"dependency_us", m.dependency_us},
                                                   {"local_us", m.local_us},
                                                   {"net_message_us", m.net_message_us},
@@ -102,7 +103,8 @@ void check(const MachineClass& m) {
   const std::pair<const char*, double> efficiencies[] = {
       {"nvlink_efficiency", m.nvlink_efficiency},
       {"pcie_efficiency", m.pcie_efficiency},
-      {"network_efficiency", m.network_efficiency}};
+      {"network_efficiency", m.network_efficiency},
+      {"nvls_efficiency", m.nvls_efficiency}};
   for (const auto& [field, value] : efficiencies)
     if (!(value > 0 && value <= 1)) refuse(m, field, value, "above 0 and at most 1");
   check_protocol(m, "simple.", m.simple);

@@ -35,15 +35,15 @@ bool joins(const Step& before, const Step& s) {
 class Compiler {
  public:
   Compiler(const Program& p, const Knobs& k, const Network& n, const MachineClass& m,
-           std::int64_t chunk)
+           std::int64_t chunk, const Walk& walk)
       : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)) {
     plan_.network = &n;
     for (const Resource& r : n.resources())
       plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind));
-    const std::int64_t slice = slice_bytes(k.protocol, k.buffer_bytes);
+    const std::int64_t slice = pass_bytes(k, walk);
     merged_ = merged_chunks(slice, chunk);
     speed_ = std::min(1.0, normalised(k).threads / costs_.threads_sat);
-    set_protocol(k, slice);
+    set_protocol(k, walk);
   }
 
   Plan compile() {
@@ -56,12 +56,15 @@ class Compiler {
   }
 
  private:
-  void set_protocol(const Knobs& k, std::int64_t slice) {
+  void set_protocol(const Knobs& k, const Walk& walk) {
     const bool simple = k.protocol == Protocol::kSimple;
     const bool ll = k.protocol == Protocol::kLL;
-    plan_.slices = simple ? 2 : 1;
-    plan_.window = machine_.fifo_slots / facts(k.protocol).transfer_slots * plan_.slices;
-    plan_.least_slice = simple ? double(slice) / kLeastSliceOf : 0;
+    const int slots = transfer_slots(k, walk);
+    // A slice is two slots (NCCL_STEPS / 4), or all of a transfer that takes one.
+    plan_.slices = simple && slots > 1 ? 2 : 1;
+    plan_.window = machine_.fifo_slots / slots * plan_.slices;
+    plan_.least_slice =
+        simple ? double(slot_payload_bytes(k.protocol, k.buffer_bytes)) * slots / kLeastSliceOf : 0;
     plan_.wire_factor = wire_factor(k.protocol);
     plan_.slice_us = costs_.slice_us;
     plan_.trip_bytes = normalised(k).threads * trip_bytes_per_thread(k.protocol);
@@ -298,14 +301,24 @@ class Compiler {
 
 }  // namespace
 
+int transfer_slots(const Knobs& knobs, const Walk& walk) {
+  return walk.transfer_slots > 0 ? walk.transfer_slots : facts(knobs.protocol).transfer_slots;
+}
+
+std::int64_t pass_bytes(const Knobs& knobs, const Walk& walk) {
+  const std::int64_t slots = slot_payload_bytes(knobs.protocol, knobs.buffer_bytes) *
+                             transfer_slots(knobs, walk);
+  return walk.pass_bytes > 0 ? std::min(walk.pass_bytes, slots) : slots;
+}
+
 int merged_chunks(std::int64_t slice, std::int64_t chunk) {
   return static_cast<int>(
       std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostMerged));
 }
 
 Plan compile(const Program& program, const Knobs& knobs, const Network& network,
-             const MachineClass& machine, std::int64_t chunk_bytes) {
-  return Compiler(program, knobs, network, machine, chunk_bytes).compile();
+             const MachineClass& machine, std::int64_t chunk_bytes, const Walk& walk) {
+  return Compiler(program, knobs, network, machine, chunk_bytes, walk).compile();
 }
 
 double least_pace(const Plan& plan, double slice) {

@@ -80,12 +80,17 @@ struct Plan {
   double nic_switch_us = 0;
 };
 
+int transfer_slots(const Knobs&, const Walk&);
+
+/// Most payload of a chunk in one pass: C of docs/simulator.md 1.
+std::int64_t pass_bytes(const Knobs&, const Walk&);
+
 /// Payload that one transfer may gather: A of docs/simulator.md 2.
 int merged_chunks(std::int64_t slice, std::int64_t chunk);
 
 /// Throws InputError for what `simulate` lists, but for deadlocks.
 Plan compile(const Program&, const Knobs&, const Network&, const MachineClass&,
-             std::int64_t chunk_bytes);
+             std::int64_t chunk_bytes, const Walk&);
 
 /// What one pass over `slice` bytes of each chunk takes at least (us): the load
 /// of the busiest resource or thread block.

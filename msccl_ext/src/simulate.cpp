@@ -39,6 +39,15 @@ void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t
                      " chunks, the runtime runs no other");
 }
 
+void check_walk(const Walk& walk) {
+  if (walk.pass_bytes < 0 || walk.pass_bytes > kMostBytes)
+    throw InputError("walk: pass_bytes is " + std::to_string(walk.pass_bytes) +
+                     ", expected 0 (the protocol's) or more");
+  if (walk.transfer_slots < 0 || walk.transfer_slots > 8 || 8 % std::max(walk.transfer_slots, 1))
+    throw InputError("walk: transfer_slots is " + std::to_string(walk.transfer_slots) +
+                     ", expected 0 (the protocol's), 1, 2, 4 or 8");
+}
+
 class Simulation {
  public:
   Simulation(const sim::Plan& plan, const sim::Passes& passes)
@@ -113,15 +122,20 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
   check_call(program, knobs, network, nbytes);
   check(machine);
+  check_walk(options.walk);
   const std::int64_t chunk = nbytes / program.nchunks;
-  const std::int64_t slice = std::min(chunk, slice_bytes(knobs.protocol, knobs.buffer_bytes));
-  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk);
+  const std::int64_t most = sim::pass_bytes(knobs, options.walk);
+  const std::int64_t slice = std::min(chunk, most);
+  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.walk);
   Simulation simulation(
       plan, {chunk / slice, static_cast<double>(slice), static_cast<double>(chunk % slice)});
   sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
 
   SimResult result;
-  result.time_us = outcome.time_us + machine.launch_us(options.launch);
+  const int gpus = options.process_gpus > 0 ? options.process_gpus : network.ranks();
+  result.host_us = machine.host_us(options.launch, gpus, program.nchannels);
+  result.gpu_us = machine.start_us_of(options.launch) + outcome.time_us;
+  result.time_us = std::max(result.host_us, result.gpu_us);
   result.events = simulation.events;
   result.extrapolated = simulation.skipped;
   result.steady = simulation.steady;

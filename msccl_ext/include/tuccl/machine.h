@@ -32,8 +32,8 @@ struct ProtocolCosts {
   double rate_gbs(Op) const;
 };
 
-/// Which host term a call pays once: one process driving all GPUs, one process
-/// a GPU, or a captured CUDA graph.
+/// Who launches: one process for all GPUs of a host, one process a GPU, or
+/// nobody, the calls being captured in a CUDA graph.
 enum class Launch : std::uint8_t { kProcess, kMpi, kGraph };
 
 /// The constants of one kind of machine. The defaults cost nothing: the ideal
@@ -42,13 +42,16 @@ struct MachineClass {
   std::string name = "ideal";
   int sm_count = 0;    ///< Thread blocks that can be co-resident on a GPU; 0: no limit.
   int fifo_slots = 0;  ///< Slots of a connection's FIFO (NCCL_STEPS is 8); 0: no limit.
-  double launch_process_us = 0;
-  double launch_mpi_us = 0;
-  double launch_graph_us = 0;
+  double host_call_us = 0;    ///< The host's time for a call: once,
+  double host_gpu_us = 0;     ///< for each GPU that the calling process drives,
+  double host_channel_us = 0; ///< and for each channel on each of these.
+  double start_us = 0;        ///< A GPU's time from one kernel to the next of its stream,
+  double start_graph_us = 0;  ///< and from one to the next of a graph.
   double nvlink_efficiency =
       1;  ///< Of a link's nominal rate, what software reaches: also xgmi, c2c.
   double pcie_efficiency = 1;
   double network_efficiency = 1;
+  double nvls_efficiency = 1;  ///< Of NVLinks under multicast and reduction in the switch.
   double dependency_us = 0;   ///< Waiting for another thread block: flag round trip and barrier.
   double local_us = 0;        ///< Once per `cpy` or `re`: memory's round trip.
   double net_message_us = 0;  ///< A message's time in the sending rank's proxy, one at a time.
@@ -60,7 +63,10 @@ struct MachineClass {
   ProtocolCosts ll128;
 
   const ProtocolCosts& costs(Protocol) const;
-  double launch_us(Launch) const;
+  /// Time of the host for one call, during which the GPUs run the one before.
+  /// @param gpus GPUs of a process that drives all of its host's.
+  double host_us(Launch, int gpus, int channels) const;
+  double start_us_of(Launch) const;
   double efficiency(std::string_view link_kind) const;
 };
 

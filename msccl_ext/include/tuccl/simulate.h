@@ -9,17 +9,25 @@
 
 namespace tuccl {
 
+/// How a kernel walks the data, where it is not MSCCL's interpreter: NCCL's own
+/// trees and lines. A zero is the protocol's own number (docs/simulator.md 1).
+struct Walk {
+  std::int64_t pass_bytes = 0;  ///< Most payload of a chunk in one pass, C.
+  int transfer_slots = 0;       ///< Slots of the FIFO that a transfer takes: 1, 2, 4 or 8.
+};
+
 struct SimOptions {
-  /// Whether the user buffers alias. It costs nothing and saves nothing: the
-  /// executors carry out a copy onto its own memory like any other.
-  bool in_place = false;
   Launch launch = Launch::kProcess;
-  bool exact = false;  ///< Walk every slice instead of extrapolating steady state.
+  int process_gpus = 0;  ///< GPUs that one process drives (Launch::kProcess); 0: all of them.
+  bool exact = false;    ///< Walk every slice instead of extrapolating steady state.
+  Walk walk;
 };
 
 /// Lists are by resource of the network and hold for the whole run.
 struct SimResult {
-  double time_us = 0;
+  double time_us = 0;  ///< The greater of the two below: calls follow each other.
+  double host_us = 0;  ///< The host's time for the call.
+  double gpu_us = 0;   ///< The kernel's, from the end of the one before to its own.
   /// Steps walked, one per step of the program and pass over it, in all runs
   /// that the answer took (an extrapolated one takes several short ones).
   std::int64_t events = 0;

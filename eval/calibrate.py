@@ -1,0 +1,337 @@
+"""Fitting a machine class to measured times."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tuccl._native import Knobs, MachineClass, Network, Program, simulate
+from tuccl.errors import InputError
+from tuccl.runtime import MSCCL_WALK, Walk
+from tuccl.topology import Constant, MachineFile, machine_class
+
+__all__ = [
+    "SMALL_BYTES",
+    "Case",
+    "Fit",
+    "RunErrors",
+    "Trial",
+    "cross_validate",
+    "errors_of",
+    "fit",
+    "predict",
+]
+
+SMALL_BYTES = 64 << 10
+"""Below it times are mostly the host's, and errors are reported apart."""
+
+_NOISE = 0.04  # of a time, by repeated public runs of one machine
+_MOST_STEPS = 25
+_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A measured call: what ran, on how many bytes, and how long it took in us."""
+
+    program: Program
+    knobs: Knobs
+    nbytes: int
+    us: float
+    walk: Walk = MSCCL_WALK
+    chosen: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Measured calls of one table, on one network: what a fit is held to.
+
+    ``multicast`` is the network of the cases that NVLS runs; ``refused`` are the sizes that no
+    program models, each of which counts as wholly wrong.
+    """
+
+    name: str
+    network: Network
+    cases: tuple[Case, ...]
+    multicast: Network | None = None
+    launch: str = "process"
+    process_gpus: int = 1
+    refused: tuple[int, ...] = ()
+
+
+class RunErrors(msgspec.Struct, frozen=True):
+    """Mean absolute errors of a table, as parts of the measured times; None without sizes.
+
+    Attributes:
+        name: The table.
+        small: Below 64 KiB.
+        large: From 64 KiB on.
+        worst: The largest error, at `worst_bytes`, with its sign: below zero is too fast.
+    """
+
+    name: str
+    small: float | None
+    large: float | None
+    worst: float
+    worst_bytes: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A machine class fitted to tables, and how well it holds."""
+
+    machine: MachineFile
+    errors: tuple[RunErrors, ...]
+
+
+@dataclass(frozen=True)
+class _Free:
+    """Constants that are fitted as one factor on all of them, and how far that may go.
+
+    ``spread`` is the standard deviation of the logarithm: how much the value that the class
+    already has is trusted.
+    """
+
+    paths: tuple[str, ...]
+    spread: float
+    most: float = math.inf
+
+
+_COPIES = ("send_gbs", "recv_gbs", "rcs_gbs", "copy_gbs")
+_REDUCTIONS = ("rrs_gbs", "rrc_gbs", "rrcs_gbs", "reduce_gbs")
+
+
+def _free() -> Iterable[_Free]:
+    for name in ("host_gpu_us", "host_channel_us"):
+        yield _Free((name,), 0.7)
+    for name in ("start_us", "start_graph_us", "dependency_us", "local_us"):
+        yield _Free((name,), 0.5)
+    for name in ("net_message_us", "net_latency_us", "net_ll_us", "nic_switch_us"):
+        yield _Free((name,), 0.7)
+    for name in ("nvlink", "pcie", "network", "nvls"):
+        yield _Free((f"{name}_efficiency",), 0.05, most=1.0)
+    for protocol in ("Simple", "LL", "LL128"):
+        yield _Free((f"{protocol}.transfer_us",), 0.5)
+        if protocol == "Simple":
+            yield _Free((f"{protocol}.slice_us",), 0.5)
+        yield _Free((f"{protocol}.hop_us",), 0.5)
+        yield _Free(tuple(f"{protocol}.{rate}" for rate in _COPIES), 0.4)
+        yield _Free(tuple(f"{protocol}.{rate}" for rate in _REDUCTIONS), 0.4)
+
+
+def predict(trial: Trial, machine: MachineClass) -> list[float]:
+    """Return the simulated time in us of each case of ``trial``."""
+    return [
+        simulate(
+            case.program,
+            case.knobs,
+            trial.multicast if case.walk.multicast else trial.network,
+            machine,
+            -(-case.nbytes // case.program.nchunks) * case.program.nchunks,
+            launch=trial.launch,
+            process_gpus=trial.process_gpus,
+            pass_bytes=case.walk.pass_bytes,
+            transfer_slots=case.walk.transfer_slots,
+        ).time_us
+        for case in trial.cases
+    ]
+
+
+def errors_of(trial: Trial, machine: MachineClass) -> RunErrors:
+    """Return how far ``machine``'s times of the table are from the measured ones."""
+    times = zip(predict(trial, machine), trial.cases, strict=True)
+    return _errors(trial.name, [(us / c.us - 1, c.nbytes) for us, c in times], trial.refused)
+
+
+def _errors(name: str, parts: Sequence[tuple[float, int]], refused: Sequence[int]) -> RunErrors:
+    sized = [*parts, *((-1.0, nbytes) for nbytes in refused)]
+    worst, at = max(sized, key=lambda pair: abs(pair[0]))
+    return RunErrors(
+        name,
+        _mean(abs(p) for p, nbytes in sized if nbytes < SMALL_BYTES),
+        _mean(abs(p) for p, nbytes in sized if nbytes >= SMALL_BYTES),
+        worst,
+        at,
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    kept = list(values)
+    return statistics.fmean(kept) if kept else None
+
+
+def fit(
+    trials: Sequence[Trial],
+    machine: MachineFile,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> Fit:
+    """Return ``machine`` with the constants that explain ``trials`` best.
+
+    A constant keeps its value and source where no table tells anything about it. Each is pulled
+    to the value it had by how much that is trusted, so that one table cannot bend what it barely
+    sees; all tables of a class share all constants.
+
+    Raises:
+        InputError: there is nothing to fit to, or scipy is not installed.
+
+    Notes:
+        Maximum a posteriori, with errors of times and constants both taken as relative:
+        ``scipy.optimize.least_squares`` (trust region, soft L1 loss) over logarithms.
+    """
+    if not any(trial.cases for trial in trials):
+        raise InputError("calibrate: no measured sizes to fit to")
+    least_squares = _least_squares()
+    free = [f for f in _free() if all(_value(machine, path) > 0 for path in f.paths)]
+    seen = _seen(trials, machine, free)
+    free = [f for f, told in zip(free, seen, strict=True) if told]
+    calls = 0
+
+    def residuals(logs: Any) -> list[float]:
+        nonlocal calls
+        calls += 1
+        if progress is not None and calls % (len(free) + 1) == 1:
+            progress(f"fit: step {calls // (len(free) + 1) + 1} of at most {_MOST_STEPS}")
+        return _residuals(trials, machine, free, [float(x) - 1 for x in logs])
+
+    tops = [min(math.log(20.0), _headroom(machine, f)) for f in free]
+    answer = least_squares(
+        residuals,
+        # Logarithms plus 1: scipy's steps for derivatives are relative.
+        [1.0] * len(free),
+        bounds=([1 - math.log(20.0)] * len(free), [1 + max(top, 1e-6) for top in tops]),
+        loss="soft_l1",
+        diff_step=0.02,
+        max_nfev=_MOST_STEPS,
+        xtol=1e-4,
+        ftol=1e-4,
+    )
+    names = ", ".join(trial.name for trial in trials)
+    fitted = _scaled(machine, free, [float(x) - 1 for x in answer.x], f"fit of {names}")
+    native = machine_class(fitted)
+    return Fit(fitted, tuple(errors_of(trial, native) for trial in trials))
+
+
+def cross_validate(
+    trials: Sequence[Trial],
+    machine: MachineFile,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[RunErrors, ...]:
+    """Return each table's errors when the class was fitted without it.
+
+    Of a single table every second size is left out, then the others: its errors are those of
+    sizes that the fit did not see.
+
+    Raises:
+        InputError: as `fit`.
+    """
+    if len(trials) == 1:
+        return (_left_out_sizes(trials[0], machine, progress),)
+    out = []
+    for n, trial in enumerate(trials):
+        others = [*trials[:n], *trials[n + 1 :]]
+        out.append(errors_of(trial, machine_class(_told(others, machine, progress))))
+    return tuple(out)
+
+
+def _told(
+    trials: Sequence[Trial], machine: MachineFile, progress: Callable[[str], None] | None
+) -> MachineFile:
+    return fit(trials, machine, progress=progress).machine
+
+
+def _left_out_sizes(
+    trial: Trial, machine: MachineFile, progress: Callable[[str], None] | None
+) -> RunErrors:
+    parts = []
+    for half in (0, 1):
+        seen = dataclasses.replace(trial, cases=trial.cases[half::2])
+        hidden = dataclasses.replace(trial, cases=trial.cases[1 - half :: 2])
+        told = machine_class(_told([seen], machine, progress))
+        times = zip(predict(hidden, told), hidden.cases, strict=True)
+        parts += [(us / case.us - 1, case.nbytes) for us, case in times]
+    return _errors(trial.name, parts, trial.refused)
+
+
+def _least_squares() -> Callable[..., Any]:
+    try:
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise InputError(
+            "calibrate needs scipy, which is not installed: pip install 'tuccl[fit]'"
+        ) from None
+    return least_squares
+
+
+def _headroom(machine: MachineFile, free: _Free) -> float:
+    """Logarithm of the largest factor that keeps the constants in their domain."""
+    return math.log(free.most / max(_value(machine, path) for path in free.paths))
+
+
+def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free]) -> list[bool]:
+    """Whether any case's time depends on each free constant."""
+    base = _times(trials, machine_class(machine))
+    out = []
+    for n, f in enumerate(free):
+        step = -0.1 if _headroom(machine, f) < 0.1 else 0.1
+        logs = [step if k == n else 0.0 for k in range(len(free))]
+        moved = _times(trials, machine_class(_scaled(machine, free, logs, "")))
+        out.append(any(abs(a / b - 1) > 1e-4 for a, b in zip(moved, base, strict=True)))
+    return out
+
+
+def _residuals(
+    trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free], logs: Sequence[float]
+) -> list[float]:
+    times = _times(trials, machine_class(_scaled(machine, free, logs, "")))
+    measured = [case.us for trial in trials for case in trial.cases]
+    off = [math.log(us / truth) / _NOISE for us, truth in zip(times, measured, strict=True)]
+    return off + [x / f.spread for x, f in zip(logs, free, strict=True)]
+
+
+def _times(trials: Sequence[Trial], machine: MachineClass) -> list[float]:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return [us for times in pool.map(lambda t: predict(t, machine), trials) for us in times]
+
+
+def _constant(machine: MachineFile, path: str) -> Constant:
+    protocol, _, name = path.rpartition(".")
+    holder = getattr(machine.protocols, protocol) if protocol else machine.constants
+    found: Constant = getattr(holder, name)
+    return found
+
+
+def _value(machine: MachineFile, path: str) -> float:
+    value = _constant(machine, path).value
+    return value if value is not None else 0.0
+
+
+def _scaled(
+    machine: MachineFile, free: Sequence[_Free], logs: Sequence[float], source: str
+) -> MachineFile:
+    """The class with each free group's constants multiplied by its factor."""
+    changes: dict[str, dict[str, Constant]] = {}
+    for f, log in zip(free, logs, strict=True):
+        for path in f.paths:
+            protocol, _, name = path.rpartition(".")
+            value = min(_value(machine, path) * math.exp(log), f.most)
+            prior = _constant(machine, path).source
+            text = f"{source}, from {_value(machine, path):.4g}: {prior}"
+            changes.setdefault(protocol, {})[name] = Constant(value, text)
+    constants = msgspec.structs.replace(machine.constants, **changes.pop("", {}))
+    protocols = msgspec.structs.replace(
+        machine.protocols,
+        **{
+            name: msgspec.structs.replace(getattr(machine.protocols, name), **fields)
+            for name, fields in changes.items()
+        },
+    )
+    return msgspec.structs.replace(machine, constants=constants, protocols=protocols)

@@ -1,0 +1,164 @@
+"""Measured times of collectives, read from what people have: nccl-tests' output, or a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tuccl.errors import InputError
+
+__all__ = ["Measured", "Measurements", "read_measurements"]
+
+_MOST_BYTES = 16 << 20
+_MOST_ROWS = 10_000
+# Columns of a CSV that hold a time in us, the first found unless one is named.
+_TIME_COLUMNS = ("time_us_oop", "time_us", "time_us_ip", "nccl_time_us")
+# Of nccl-tests' text: size count type redop root, then time algbw busbw #wrong twice.
+_LEAST_WORDS = 8
+_TIME_WORD, _TIME_WORD_IN_PLACE = 5, 9
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One measured size: bytes of the whole array, and us."""
+
+    nbytes: int
+    us: float
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """A table of measured times by size; ``name`` says which, for reports."""
+
+    name: str
+    rows: tuple[Measured, ...]
+
+
+def read_measurements(path: str | Path, column: str | None = None) -> Measurements:
+    """Return the times (us) by size of a table: nccl-tests' text or JSON (``-J``), or a CSV.
+
+    Args:
+        path: The file.
+        column: What to take: ``in-place`` or ``out-of-place`` (as if not said) of nccl-tests'
+            output, or the name of a column of a CSV, which else is the first of time_us_oop,
+            time_us, time_us_ip and nccl_time_us. A CSV has its sizes in size_bytes.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such column or no times.
+    """
+    path = Path(path)
+    text = _text(path)
+    if text.lstrip().startswith("{"):
+        rows = _json_rows(text, path, _in_place(column, path))
+    elif "size_bytes" in text.partition("\n")[0]:
+        rows = _csv_rows(text, path, column)
+    else:
+        rows = _text_rows(text, path, _in_place(column, path))
+    if not rows:
+        raise InputError(
+            f"{path}: no measured sizes; expected nccl-tests' text or JSON output, or a CSV with "
+            "the columns size_bytes and time_us"
+        )
+    name = path.stem if column in (None, "out-of-place") else f"{path.stem} ({column})"
+    return Measurements(name, tuple(rows[:_MOST_ROWS]))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    if len(data) > _MOST_BYTES:
+        raise InputError(f"{path}: over {_MOST_BYTES >> 20} MiB; expected a table of times")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not text; expected a table of times") from None
+
+
+def _in_place(column: str | None, path: Path) -> bool:
+    if column not in (None, "in-place", "out-of-place"):
+        raise InputError(
+            f"{path}: column {column[:40]!r}: nccl-tests' output has in-place and out-of-place"
+        )
+    return column == "in-place"
+
+
+def _csv_rows(text: str, path: Path, column: str | None) -> list[Measured]:
+    reader = csv.DictReader(io.StringIO(text))
+    names = reader.fieldnames or []
+    wanted = [column] if column else list(_TIME_COLUMNS)
+    found = next((name for name in wanted if name in names), None)
+    if found is None:
+        raise InputError(
+            f"{path}: no column {' or '.join(wanted)}; it has {', '.join(map(str, names))[:200]}"
+        )
+    return [
+        row
+        for line, words in enumerate(reader, start=2)
+        if (row := _measured(words["size_bytes"], words[found], f"{path}:{line}")) is not None
+    ]
+
+
+def _text_rows(text: str, path: Path, in_place: bool) -> list[Measured]:
+    rows = []
+    word = _TIME_WORD_IN_PLACE if in_place else _TIME_WORD
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        # Other programs' lines stand between: a row begins with two whole numbers.
+        if len(words) < _LEAST_WORDS or not (words[0].isdecimal() and words[1].isdecimal()):
+            continue
+        if word >= len(words):
+            raise InputError(f"{path}:{number}: no in-place time in this row")
+        row = _measured(words[0], words[word], f"{path}:{number}")
+        if row is not None:
+            rows.append(row)
+    return rows
+
+
+class _Placement(msgspec.Struct, frozen=True):
+    time: float
+
+
+class _Row(msgspec.Struct, frozen=True):
+    size: int
+    out_of_place: _Placement | None = None
+    in_place: _Placement | None = None
+
+
+class _Output(msgspec.Struct, frozen=True):
+    results: tuple[_Row, ...]
+
+
+def _json_rows(text: str, path: Path, in_place: bool) -> list[Measured]:
+    try:
+        output = msgspec.json.decode(text, type=_Output, strict=False)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"{path}: {error}; expected nccl-tests' JSON output") from None
+    times = [(r.size, r.in_place if in_place else r.out_of_place) for r in output.results]
+    return [
+        row
+        for n, (size, placed) in enumerate(times)
+        if placed is not None
+        and (row := _measured(str(size), str(placed.time), f"{path}: $.results[{n}]")) is not None
+    ]
+
+
+def _measured(size: str | None, time: str | None, where: str) -> Measured | None:
+    """One row; None where nothing was measured (N/A, or no time)."""
+    if time is None or time.strip() in ("", "N/A", "-"):
+        return None
+    try:
+        nbytes, us = int(size or ""), float(time)
+    except ValueError:
+        raise InputError(
+            f"{where}: size {str(size)[:20]!r}, time {time[:20]!r}: expected bytes and us"
+        ) from None
+    if nbytes < 0 or not math.isfinite(us) or us < 0:
+        raise InputError(f"{where}: {nbytes} bytes in {us} us: expected neither below zero")
+    return Measured(nbytes, us) if nbytes > 0 and us > 0 else None

@@ -1,0 +1,114 @@
+"""What NCCL runs for a call, as a program that an executor can time."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuccl._native import Knobs, Program
+from tuccl.errors import Infeasible
+from tuccl.runtime.executor import MSCCL_WALK, Walk
+from tuccl.runtime.nccl_choice import NcclChoice
+from tuccl.runtime.nccl_constants import MOST_CHANNELS
+from tuccl.synth.collective import Collective
+from tuccl.synth.nccl import nccl_program
+from tuccl.synth.nccl_nvls import nvls_program
+from tuccl.topology import Topology
+
+__all__ = ["NcclCall", "made_once", "nccl_call"]
+
+_ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
+_RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
+_SLOT_BYTES = 512 << 10  # of Simple's default buffer
+
+
+@dataclass(frozen=True)
+class NcclCall:
+    """A program with the knobs and the walk of NCCL's kernel; ``chosen`` names the choice."""
+
+    program: Program
+    knobs: Knobs
+    walk: Walk
+    chosen: str
+
+
+def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclChoice) -> NcclCall:
+    """Return how NCCL runs ``choice`` on ``nbytes`` bytes; programs are made once per topology.
+
+    Fewer channels where a program cannot have as many; the knobs say one channel, since NCCL does
+    not keep the paper's thread-channel rule.
+
+    Raises:
+        Infeasible: NCCL's algorithm makes no program for the collective.
+    """
+    channels = min(choice.channels, MOST_CHANNELS)
+    key = (call, choice.algorithm, choice.protocol, channels, choice.parts)
+    program, used = made_once(topology, key, lambda: _program(topology, call, choice, channels))
+    reduced = f" (as {used}ch)" if used != choice.channels else ""
+    knobs = Knobs(choice.protocol, 1, choice.threads)
+    return NcclCall(program, knobs, _walk(call, choice, nbytes), f"{choice.text}{reduced}")
+
+
+def _program(
+    topology: Topology, call: Collective, choice: NcclChoice, channels: int
+) -> tuple[Program, int]:
+    if choice.algorithm == "NVLS":
+        return nvls_program(topology.ranks, channels), channels
+    algorithm = _ALGORITHMS[choice.algorithm]
+    while True:
+        try:
+            program = nccl_program(
+                *(topology, call, algorithm, channels, choice.protocol),
+                parts=min(choice.parts, channels),
+            )
+            return program, channels
+        except Infeasible:
+            if channels == 1:
+                raise
+            channels //= 2
+
+
+def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> Walk:
+    """Rings take half a FIFO in two slices; all else a slot, in passes of NCCL's chunk.
+
+    NCCL's sources have lines in passes of a slot; measured broadcasts and reductions on 8 A100
+    are pipelined more finely, as its trees are: an inference from their times.
+    """
+    if choice.algorithm == "Ring" and call.name in _RINGS:
+        return MSCCL_WALK
+    chunk = choice.chunk_bytes
+    if choice.algorithm == "Ring" and choice.protocol == "Simple":
+        chunk = line_chunk_bytes(nbytes / choice.channels, call.ranks - 1)
+    return Walk(chunk, 1, multicast=choice.algorithm == "NVLS")
+
+
+def line_chunk_bytes(nbytes: float, hops: int) -> int:
+    """Return the pass in bytes in which a channel's ``nbytes`` go along ``hops`` hops.
+
+    >>> line_chunk_bytes(1 << 20, 7)
+    65536
+
+    Notes:
+        The halving from 512 KiB that NCCL has for trees (src/enqueue.cc).
+    """
+    chunk = _SLOT_BYTES
+    for most, least in ((8 * hops, 128 << 10), (4 * hops, 64 << 10), (hops, 32 << 10)):
+        while nbytes / chunk < most and chunk > least:
+            chunk //= 2
+    return chunk
+
+
+_Made = tuple[Program, int]
+_PROGRAMS: dict[int, dict[tuple[object, ...], _Made]] = {}
+
+
+def made_once(topology: Topology, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
+    """Return the program of ``key`` and its channels, made once while the topology lives."""
+    if id(topology) not in _PROGRAMS:
+        _PROGRAMS[id(topology)] = {}
+        weakref.finalize(topology, _PROGRAMS.pop, id(topology), None)
+    programs = _PROGRAMS[id(topology)]
+    if key not in programs:
+        programs[key] = make()
+    return programs[key]
