@@ -13,8 +13,10 @@ from tuccl.runtime.executor import Executor, Timing
 from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
-from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice, nccl_versions
+from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
+from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
+from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_versions
 from tuccl.runtime.selection import Choice, Explanation, explain, select
 from tuccl.runtime.sim import SimExecutor
 from tuccl.runtime.table import (
@@ -31,6 +33,7 @@ from tuccl.runtime.table import (
 
 __all__ = [
     "BASELINES",
+    "NCCL_VERSION",
     "BaselineTiming",
     "Candidate",
     "Choice",
@@ -46,6 +49,7 @@ __all__ = [
     "SimExecutor",
     "Statistics",
     "StoredTable",
+    "SwitchPoint",
     "Timing",
     "check_entries",
     "check_target",
@@ -55,6 +59,7 @@ __all__ = [
     "load_table",
     "nccl_choice",
     "nccl_graph",
+    "nccl_group",
     "nccl_versions",
     "open_table",
     "placements",
@@ -67,5 +72,6 @@ __all__ = [
     "save_table",
     "select",
     "shell_block",
+    "switch_points",
     "time_baseline",
 ]

@@ -12,6 +12,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.executor import Executor, Timing
 from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_constants import MOST_CHANNELS
+from tuccl.runtime.nccl_versions import NCCL_VERSION
 from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
@@ -42,12 +43,12 @@ def time_baseline(
     nbytes: int,
     *,
     root: int = 0,
-    version: str = "2.19",
+    version: str = NCCL_VERSION,
 ) -> BaselineTiming:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
 
-    ``nccl`` runs what NCCL ``version`` would choose for the size; ``msccl-default`` is the
-    paper's baseline, ``msccl-default-robust`` the same mesh with all-pairs programs; their
+    ``nccl`` runs what NCCL ``version`` would choose for the size, without NVLS, which has no
+    program; ``msccl-default`` is the paper's baseline, ``msccl-default-robust`` the same mesh with all-pairs programs; their
     knobs are the same for every size. Programs are made once per topology.
 
     Raises:
@@ -58,7 +59,7 @@ def time_baseline(
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
     if kind == "nccl":
-        choice = nccl_choice(topology, call.name, nbytes, version)
+        choice = nccl_choice(topology, call.name, nbytes, version, nvls=False)
         program, knobs, chosen = _nccl(topology, call, choice, nbytes)
     else:
         program, knobs, chosen = _msccl(topology, call, kind)
