@@ -14,8 +14,10 @@ from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.nccl_call import NcclCall, nccl_call
-from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice, nccl_versions
+from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
+from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
+from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_versions
 from tuccl.runtime.selection import Choice, Explanation, explain, select
 from tuccl.runtime.sim import SimExecutor
 from tuccl.runtime.table import (
@@ -33,6 +35,7 @@ from tuccl.runtime.table import (
 __all__ = [
     "BASELINES",
     "MSCCL_WALK",
+    "NCCL_VERSION",
     "BaselineTiming",
     "Candidate",
     "Choice",
@@ -49,6 +52,7 @@ __all__ = [
     "SimExecutor",
     "Statistics",
     "StoredTable",
+    "SwitchPoint",
     "Timing",
     "Walk",
     "check_entries",
@@ -60,6 +64,7 @@ __all__ = [
     "nccl_call",
     "nccl_choice",
     "nccl_graph",
+    "nccl_group",
     "nccl_versions",
     "open_table",
     "placements",
@@ -72,5 +77,6 @@ __all__ = [
     "save_table",
     "select",
     "shell_block",
+    "switch_points",
     "time_baseline",
 ]

@@ -10,6 +10,7 @@ from tuccl.errors import InputError
 from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.nccl_call import made_once, nccl_call
 from tuccl.runtime.nccl_choice import nccl_choice
+from tuccl.runtime.nccl_versions import NCCL_VERSION
 from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
@@ -39,13 +40,13 @@ def time_baseline(
     nbytes: int,
     *,
     root: int = 0,
-    version: str = "2.19",
+    version: str = NCCL_VERSION,
 ) -> BaselineTiming:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
 
-    ``nccl`` runs what NCCL ``version`` would choose for the size; ``msccl-default`` is the
-    paper's baseline, ``msccl-default-robust`` the same mesh with all-pairs programs; their
-    knobs are the same for every size. Programs are made once per topology.
+    ``nccl`` runs what NCCL ``version`` would choose for the size, NVLS only on one host and in the
+    simulator, since no program moves data so; ``msccl-default`` is the paper's baseline,
+    ``msccl-default-robust`` the same mesh with all-pairs programs; their knobs are the same for every size. Programs are made once per topology.
 
     Raises:
         InputError: there is no such default or collective.
@@ -55,7 +56,9 @@ def time_baseline(
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
     if kind == "nccl":
-        ran = nccl_call(topology, call, nbytes, nccl_choice(topology, call.name, nbytes, version))
+        nvls = executor.name == "sim" and len(topology.hosts) == 1
+        choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
+        ran = nccl_call(topology, call, nbytes, choice)
         program, knobs, walk, chosen = ran.program, ran.knobs, ran.walk, ran.chosen
     else:
         program, knobs, chosen = _msccl(topology, call, kind)

@@ -11,6 +11,7 @@ from tuccl.errors import Infeasible
 from tuccl.runtime.executor import MSCCL_WALK, Walk
 from tuccl.runtime.nccl_choice import NcclChoice
 from tuccl.runtime.nccl_constants import MOST_CHANNELS
+from tuccl.runtime.nccl_launch import shrunk_tree_chunk
 from tuccl.synth.collective import Collective
 from tuccl.synth.nccl import nccl_program
 from tuccl.synth.nccl_nvls import nvls_program
@@ -20,7 +21,7 @@ __all__ = ["NcclCall", "made_once", "nccl_call"]
 
 _ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
 _RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
-_SLOT_BYTES = 512 << 10  # of Simple's default buffer
+_MOST_THREADS = 512  # that a program's blocks may have for Simple
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
     key = (call, choice.algorithm, choice.protocol, channels, choice.parts)
     program, used = made_once(topology, key, lambda: _program(topology, call, choice, channels))
     reduced = f" (as {used}ch)" if used != choice.channels else ""
-    knobs = Knobs(choice.protocol, 1, choice.threads)
+    threads = choice.threads if choice.protocol == "LL128" else min(choice.threads, _MOST_THREADS)
+    knobs = Knobs(choice.protocol, 1, threads)
     return NcclCall(program, knobs, _walk(call, choice, nbytes), f"{choice.text}{reduced}")
 
 
@@ -79,24 +81,8 @@ def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> Walk:
         return MSCCL_WALK
     chunk = choice.chunk_bytes
     if choice.algorithm == "Ring" and choice.protocol == "Simple":
-        chunk = line_chunk_bytes(nbytes / choice.channels, call.ranks - 1)
+        chunk = shrunk_tree_chunk(call.ranks - 1, nbytes, choice.channels)
     return Walk(chunk, 1, multicast=choice.algorithm == "NVLS")
-
-
-def line_chunk_bytes(nbytes: float, hops: int) -> int:
-    """Return the pass in bytes in which a channel's ``nbytes`` go along ``hops`` hops.
-
-    >>> line_chunk_bytes(1 << 20, 7)
-    65536
-
-    Notes:
-        The halving from 512 KiB that NCCL has for trees (src/enqueue.cc).
-    """
-    chunk = _SLOT_BYTES
-    for most, least in ((8 * hops, 128 << 10), (4 * hops, 64 << 10), (hops, 32 << 10)):
-        while nbytes / chunk < most and chunk > least:
-            chunk //= 2
-    return chunk
 
 
 _Made = tuple[Program, int]

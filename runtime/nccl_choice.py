@@ -1,55 +1,54 @@
-"""What NCCL itself would run: algorithm, protocol and channels by its own tuning model."""
+"""What NCCL itself would run: algorithm, protocol, channels and chunk by its own tuning model."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from tuccl.errors import InputError
 from tuccl.runtime.nccl_constants import (
-    CONSTANTS,
+    GROUPED,
     MOST_CHANNELS,
-    NET_OVERHEAD_US,
-    P2P_LL_BYTES,
-    P2P_STEP_BYTES,
-    PCI_GBS,
     PROTOCOLS,
-    THREAD_THRESHOLD,
     THREADS,
-    TREE_CORRECTION,
     Algorithm,
-    Arch,
-    Link,
     Protocol,
     TuningConstants,
 )
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
+from tuccl.runtime.nccl_launch import chunk_bytes, launch
+from tuccl.runtime.nccl_model import available, ll128_is_safe, time_us
+from tuccl.runtime.nccl_sends import p2p_channels, p2p_chunk_bytes, p2p_parts, p2p_protocol
+from tuccl.runtime.nccl_tables import CONSTANTS
+from tuccl.runtime.nccl_thresholds import thresholded
+from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Topology
 
-__all__ = ["NcclChoice", "nccl_choice", "nccl_versions", "p2p_parts"]
+__all__ = ["NCCL_CHOICES", "NcclChoice", "nccl_choice"]
 
-_GROUPED = frozenset({"alltoall", "gather", "scatter"})
-_SHARED_BY_RANKS = frozenset({"allgather", "reduce-scatter"})
-# Multiprocessors of a GPU, each with room for one thread block.
-_BLOCKS: dict[Arch, int] = {"volta": 80, "ampere": 108, "hopper": 132}
+NCCL_CHOICES = ("Ring", "Tree", "NVLS", "NVLSTree", "SendRecv")
+_THRESHOLDS = "2.4"
 
 
 @dataclass(frozen=True)
 class NcclChoice:
     """NCCL's own choice; ``predicted_us`` is what NCCL believes, not a measurement.
 
-    ``algorithm`` is "Ring", "Tree" or "SendRecv" (grouped send/recv, where NCCL has no
-    algorithm of its own and believes nothing: None); ``threads`` are those that move data,
-    ``parts`` the channels over which the data of one peer is spread in SendRecv.
+    ``algorithm`` is one of `NCCL_CHOICES`; "SendRecv" is a group of sends and receives, where
+    NCCL has no algorithm of its own. ``threads`` are those that move data, ``chunk_bytes`` the
+    most payload of one call of a primitive, ``parts`` the channels over which the data of one
+    peer is spread in SendRecv, ``version`` the group of versions that choose so.
+    ``predicted_us`` is None where the version predicts nothing: SendRecv, and 2.4 throughout.
     """
 
-    algorithm: Literal["Ring", "Tree", "SendRecv"]
+    algorithm: Literal["Ring", "Tree", "NVLS", "NVLSTree", "SendRecv"]
     protocol: Protocol
     channels: int
     threads: int
+    chunk_bytes: int
     predicted_us: float | None
     parts: int = 1
+    version: str = NCCL_VERSION
 
     @property
     def text(self) -> str:
@@ -57,204 +56,134 @@ class NcclChoice:
         return f"{self.algorithm}/{self.protocol}/{self.channels}ch"
 
 
-def nccl_versions() -> tuple[str, ...]:
-    """Return the versions of NCCL whose constants are known.
-
-    >>> "2.19" in nccl_versions()
-    True
-    """
-    return tuple(CONSTANTS)
-
-
-def nccl_choice(t: Topology, collective: str, nbytes: int, version: str = "2.19") -> NcclChoice:
+def nccl_choice(
+    t: Topology,
+    collective: str,
+    nbytes: int,
+    version: str = NCCL_VERSION,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    channels: int | None = None,
+    nvls: bool = True,
+) -> NcclChoice:
     """Return what NCCL ``version`` runs for a call whose whole array has ``nbytes`` bytes.
 
+    Args:
+        t: The topology.
+        collective: The call.
+        nbytes: Size of the whole array, as nccl-tests counts it.
+        version: Like ``2.19`` or ``2.18.3`` (see `nccl_group`).
+        algorithm: As NCCL_ALGO forces it, one of `NCCL_CHOICES`; None for NCCL's own.
+        protocol: As NCCL_PROTO forces it, even LL128 where NCCL holds it to be unsafe.
+        channels: As NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS together force them.
+        nvls: False as NCCL_NVLS_ENABLE=0.
+
     Raises:
-        InputError: the version's constants are not known, or the size is not positive.
+        InputError: the version's constants are not known, the size is not positive, or what is
+            forced is not to be had with this version on this topology.
 
     Notes:
         ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, getAlgoInfo of
-        src/enqueue.cc, with the constants of `nccl_constants`. NVLS is not modelled.
+        src/enqueue.cc, with the constants of `nccl_tables`. NCCL ignores what it cannot follow;
+        here it is refused, so that no comparison is made with something else than asked for.
+
+    >>> from tuccl.topology import load_profile
+    >>> nccl_choice(load_profile("dgx-a100"), "allreduce", 1 << 30).text
+    'Ring/Simple/24ch'
     """
-    if version not in CONSTANTS:
-        known = ", ".join(CONSTANTS)
-        raise InputError(f"NCCL version {version[:20]!r}: constants are known for {known}")
+    group = nccl_group(version)
     if nbytes < 1:
         raise InputError(f"size {nbytes}: expected at least one byte")
-    graph = nccl_graph(t)
-    if collective in _GROUPED:
-        return _grouped(graph, nbytes)
-    constants = CONSTANTS[version]
-    algorithms: tuple[Algorithm, ...] = ("Tree", "Ring") if collective == "allreduce" else ("Ring",)
-    times = {
-        (algorithm, protocol): _time_us(constants, graph, collective, algorithm, protocol, nbytes)
-        for algorithm in algorithms
-        for protocol in PROTOCOLS
-        if protocol != "LL128" or graph.ll128_is_safe
-    }
-    algorithm, protocol = min(times, key=lambda key: times[key])
-    channels, threads = _shrunk(graph, algorithm, protocol, nbytes)
-    return NcclChoice(algorithm, protocol, channels, threads, times[algorithm, protocol])
+    graph, constants = nccl_graph(t, group), CONSTANTS[group]
+    launched = _launched(graph, channels)
+    _check_protocol(group, protocol)
+    if collective in GROUPED:
+        if algorithm not in (None, "SendRecv"):
+            raise _unavailable(group, collective, str(algorithm))
+        return _grouped(group, constants, graph, nbytes, launched, protocol)
+    if group == _THRESHOLDS:
+        if algorithm not in (None, "Ring") and (algorithm, collective) != ("Tree", "allreduce"):
+            raise _unavailable(group, collective, str(algorithm))
+        return NcclChoice(
+            **thresholded(graph, collective, nbytes, launched, algorithm, protocol)._asdict(),
+            predicted_us=None,
+            version=group,
+        )
+    pairs = _candidates(group, constants, graph, collective, algorithm, protocol, nvls)
+    times = {pair: time_us(constants, graph, collective, *pair, nbytes, launched) for pair in pairs}
+    chosen, by = min(times, key=lambda pair: times[pair])
+    used, threads = launch(constants, graph, collective, chosen, by, nbytes, launched)
+    chunk = chunk_bytes(constants, graph, collective, chosen, by, nbytes, used)
+    return NcclChoice(chosen, by, used, threads, chunk, times[chosen, by], version=group)
 
 
-def _time_us(
+def _launched(graph: NcclGraph, channels: int | None) -> int:
+    if channels is None:
+        return graph.launch_channels
+    if not 1 <= channels <= MOST_CHANNELS:
+        raise InputError(f"{channels} channels: expected 1 to {MOST_CHANNELS}")
+    return channels
+
+
+def _check_protocol(group: str, protocol: str | None) -> None:
+    known = PROTOCOLS if group != _THRESHOLDS else ("LL", "Simple")
+    if protocol is not None and protocol not in known:
+        raise InputError(
+            f"protocol {protocol[:20]!r} of NCCL {group}: expected one of {', '.join(known)}"
+        )
+
+
+def _candidates(
+    group: str,
     constants: TuningConstants,
     graph: NcclGraph,
     collective: str,
-    algorithm: Algorithm,
-    protocol: Protocol,
+    algorithm: str | None,
+    protocol: str | None,
+    nvls: bool,
+) -> list[tuple[Algorithm, Protocol]]:
+    """The pairs that are left to choose from, in NCCL's order: the first of equals wins."""
+    safe = protocol == "LL128" or ll128_is_safe(constants, graph)
+    pairs = [
+        (name, by)
+        for name, by in available(constants, graph, collective)
+        if (safe or by != "LL128")
+        and (nvls or not name.startswith("NVLS"))
+        and algorithm in (None, name)
+        and protocol in (None, by)
+    ]
+    if not pairs:
+        raise _unavailable(group, collective, "/".join(x for x in (algorithm, protocol) if x))
+    return pairs
+
+
+def _unavailable(group: str, collective: str, asked: str) -> InputError:
+    return InputError(
+        f"{asked[:40]} for {collective} by NCCL {group}: not to be had there "
+        f"on this topology (of {', '.join(NCCL_CHOICES)} and {', '.join(PROTOCOLS)})"
+    )
+
+
+def _grouped(
+    group: str,
+    constants: TuningConstants,
+    graph: NcclGraph,
     nbytes: int,
-) -> float:
-    if algorithm == "Tree":
-        latency = _tree_latency_us(constants, graph, protocol)
-        step = min(int(math.log2(max(nbytes, 64) // 64)), 22)
-        rate = _tree_gbs(constants, graph, protocol) * TREE_CORRECTION[protocol][step]
-    else:
-        latency = _ring_latency_us(constants, graph, collective, protocol)
-        rate = _ring_gbs(constants, graph, collective, protocol)
-        if protocol == "Simple" and collective == "allreduce" and graph.nodes > 1:
-            latency *= _plateau(constants, graph, nbytes)
-    return latency + nbytes / (1e3 * rate)
-
-
-def _steps(graph: NcclGraph, collective: str) -> tuple[int, int]:
-    """Steps of a ring, and how many of them NCCL 2.12 and 2.19 say to cross the network."""
-    if collective == "allreduce":
-        return 2 * (graph.ranks - 1), 2 * graph.nodes if graph.nodes > 1 else 0
-    if collective in _SHARED_BY_RANKS:
-        return graph.ranks - 1, graph.nodes - 1
-    return graph.ranks, graph.nodes if graph.nodes > 1 else 0
-
-
-def _ring_gbs(
-    constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
-) -> float:
-    """Rate at which the ring works off the whole array."""
-    rate, scale = _bus_gbs(constants, graph), min(graph.nodes, 3) - 1
-    if protocol == "LL":
-        shared = graph.nodes > 1 or collective in ("allreduce", "reduce")
-        rate = min(_ll_max_gbs(constants, graph), rate / (4 if shared else 3))
-    elif protocol == "LL128":
-        lone = graph.ranks < 2 * graph.nodes
-        ceiling = graph.channels * constants.ring_ll128_gbs[graph.arch][scale]
-        rate = min(rate * (0.7 if lone else 0.92), ceiling)
-    return rate * graph.ranks / max(_steps(graph, collective)[0], 1)
-
-
-def _tree_gbs(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
-    scale = min(graph.nodes, 3) - 1
-    bus = _bus_gbs(constants, graph)
-    rate = min(0.92 * bus, graph.channels * constants.tree_gbs[graph.arch][scale])
-    if protocol == "LL":
-        rate = min(rate / 3.8, _ll_max_gbs(constants, graph))
-    elif protocol == "LL128":
-        ceiling = graph.channels * constants.tree_ll128_gbs[graph.arch][scale]
-        rate = min(rate * (7 / 9 if graph.nodes == 1 else 15 / 16), ceiling)
-    return rate / 2
-
-
-def _bus_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
-    return min(graph.bandwidth_gbs, constants.bus_gbs.get(graph.arch, math.inf))
-
-
-def _ll_max_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
-    """One node: by the GPU; several: by the CPU, whose memory LL crosses."""
-    row = graph.arch
-    if graph.nodes > 1:
-        row = "ampere" if graph.cpu == "amd" else "volta"
-    return constants.ll_max_gbs[row][min(graph.nodes, 3) - 1]
-
-
-def _ring_latency_us(
-    constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
-) -> float:
-    base = constants.base_us["Ring"][protocol]
-    steps, net_steps = _steps(graph, collective)
-    intra = constants.hw_us[_inside(graph)]["Ring"][protocol]
-    if collective in ("broadcast", "reduce"):  # rings of equal channels: pipelined, one latency
-        return base + (constants.hw_us["net"]["Ring"][protocol] if graph.nodes > 1 else intra)
-    if graph.nodes > 1:
-        intra *= constants.ll_intra_factor if protocol == "LL" else 1.0
-        if constants.net_overhead:
-            intra = max(intra, NET_OVERHEAD_US[graph.cpu] * (3 if protocol == "Simple" else 1))
-    return base + (steps - net_steps) * intra + net_steps * constants.hw_us["net"]["Ring"][protocol]
-
-
-def _tree_latency_us(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
-    intra = constants.hw_us[_inside(graph)]["Tree"][protocol]
-    if graph.nodes > 1 and protocol == "LL":
-        intra *= constants.ll_intra_factor
-    depth = int(math.log2(graph.nodes))
-    inside = graph.ranks // graph.nodes - 1
-    hops = inside * intra + depth * constants.hw_us["net"]["Tree"][protocol]
-    return constants.base_us["Tree"][protocol] + 2 * hops
-
-
-def _inside(graph: NcclGraph) -> Link:
-    return "nvlink" if graph.nvlink else "pci"
-
-
-def _plateau(constants: TuningConstants, graph: NcclGraph, nbytes: int) -> float:
-    least_bytes = 64 * graph.launch_channels if constants.plateau_per_channel else 4096
-    if nbytes < least_bytes * graph.ranks:
-        return 1.0
-    return next(factor for least, factor in constants.plateau if graph.capability >= least)
-
-
-def _shrunk(
-    graph: NcclGraph, algorithm: Algorithm, protocol: Protocol, nbytes: int
-) -> tuple[int, int]:
-    """Channels and threads after NCCL gave up those that would have too little to do."""
-    threads = THREADS[protocol]
-    if algorithm == "Ring" and protocol == "Simple" and graph.bandwidth_gbs <= PCI_GBS:
-        threads = 256
-    each = THREAD_THRESHOLD[protocol]
-    if algorithm == "Ring" and protocol == "LL":
-        each *= graph.ranks
-    channels = graph.launch_channels
-    while nbytes < channels * threads * each and channels >= 2:
-        channels -= 1
-    while nbytes < channels * threads * each and threads % 128 == 0:
-        threads //= 2
-    return channels, max(threads, 96)
-
-
-def _grouped(graph: NcclGraph, nbytes: int) -> NcclChoice:
+    launched: int,
+    forced: str | None,
+) -> NcclChoice:
     """Grouped send/recv, a message's parts spread over channels, LL for small messages."""
+    if not constants.p2p:
+        raise InputError(f"NCCL {group} has no send and receive, they came with 2.7")
     each = nbytes / graph.ranks
-    protocol: Protocol = "LL" if each <= P2P_LL_BYTES else "Simple"
-    parts = p2p_parts(graph, each)
-    most = _power_of_two(graph.launch_channels)
-    channels = max(parts, min(most, parts * max(graph.ranks - 1, 1), MOST_CHANNELS))
-    return NcclChoice("SendRecv", protocol, channels, THREADS[protocol], None, parts)
-
-
-def p2p_parts(graph: NcclGraph, nbytes: float) -> int:
-    """Return over how many channels a message of ``nbytes`` to one peer is spread.
-
-    Notes:
-        Two channels for each link's worth of NVLink that a peer is reached by, two between
-        nodes, rounded to a power of two. Of these a message takes at least as many as give
-        every channel one message, in parts of at least 64 KiB, and doubles them, to four
-        messages a channel, while parts are larger than a slot (between nodes) or 32 of them
-        (NCCL 2.19 src/graph/paths.cc, src/enqueue.cc). NCCL lets messages share a block; a
-        program cannot, so that the parts are held to the blocks which fit on a GPU.
-    """
-    most = _power_of_two(graph.launch_channels)
-    fewest = widest = min(most, 2 if graph.nodes > 1 else most)
-    while fewest * graph.ranks > most and fewest > 1:
-        fewest //= 2
-    while widest * graph.ranks > 4 * most and widest > 1:
-        widest //= 2
-    largest = P2P_STEP_BYTES * (1 if graph.nodes > 1 else 32)
-    parts = fewest
-    while 2 * parts <= widest and nbytes / parts > largest:
-        parts *= 2
-    parts = min(parts, math.ceil(nbytes / (P2P_STEP_BYTES // 8)))
-    room = _BLOCKS[graph.arch] // (2 * graph.ranks - 1)  # a part's sends, receives and own copy
-    return 1 << (max(1, min(parts, room)).bit_length() - 1)
-
-
-def _power_of_two(count: int) -> int:
-    """The least power of two that is not less."""
-    return 1 << (count - 1).bit_length()
+    protocol = p2p_protocol(constants, graph, each)
+    if forced not in (None, protocol):
+        raise InputError(
+            f"{forced} for send and receive by NCCL {group}: NCCL_PROTO does not reach them, "
+            f"{protocol} is what it takes for this size"
+        )
+    parts = p2p_parts(constants, graph, each, launched)
+    chunk = p2p_chunk_bytes(constants, graph, protocol, each)
+    used = p2p_channels(graph, launched, parts)
+    return NcclChoice("SendRecv", protocol, used, THREADS[protocol], chunk, None, parts, group)

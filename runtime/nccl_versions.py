@@ -1,0 +1,75 @@
+"""Which of NCCL's constants a version uses."""
+
+from __future__ import annotations
+
+import re
+
+from tuccl.errors import InputError
+
+__all__ = ["NCCL_VERSION", "nccl_group", "nccl_versions"]
+
+NCCL_VERSION = "2.19"  # what a baseline is unless asked otherwise
+
+# The first release of each group, and the name of the group's constants.
+_GROUPS: tuple[tuple[tuple[int, int, int], str], ...] = (
+    ((2, 4, 0), "2.4"),
+    ((2, 5, 0), "2.5"),
+    ((2, 6, 0), "2.6"),
+    ((2, 7, 0), "2.7"),
+    ((2, 8, 0), "2.8"),
+    ((2, 10, 0), "2.10"),
+    ((2, 12, 0), "2.12"),
+    ((2, 14, 0), "2.14"),
+    ((2, 15, 0), "2.15"),
+    ((2, 17, 0), "2.17"),
+    ((2, 18, 0), "2.18.1"),
+    ((2, 18, 3), "2.18"),
+    ((2, 19, 0), "2.19"),
+    ((2, 20, 5), "2.20"),
+    ((2, 22, 0), "2.22"),
+    ((2, 23, 0), "2.23"),
+    ((2, 25, 0), "2.25"),
+)
+_NEWEST = (2, 26)
+_LAST_PATCH = 10**6
+_TEXT = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,5}))?(?:[-+.][\w.+-]{0,40})?", re.ASCII)
+
+
+def nccl_versions() -> tuple[str, ...]:
+    """Return the names of the groups of versions whose constants are known, oldest first.
+
+    >>> "2.19" in nccl_versions()
+    True
+    """
+    return tuple(name for _, name in _GROUPS)
+
+
+def nccl_group(version: str) -> str:
+    """Return the group of a version like ``2.18``, ``2.18.1`` or ``v2.18.1-1``.
+
+    A version without a patch is the last release of its number. ``newest`` is the newest known;
+    a version newer than that is refused, since its constants would be a guess.
+
+    >>> nccl_group("2.18.5"), nccl_group("2.18.1"), nccl_group("2.21"), nccl_group("newest")
+    ('2.18', '2.18.1', '2.20', '2.25')
+
+    Raises:
+        InputError: no version, or one whose constants are not known.
+    """
+    if version == "newest":
+        return _GROUPS[-1][1]
+    match = _TEXT.fullmatch(version)
+    known = f"constants are known for {_GROUPS[0][1]} to {_NEWEST[0]}.{_NEWEST[1]}"
+    if not match:
+        raise InputError(
+            f"NCCL version {version[:20]!r}: expected one like 2.19 or 2.18.3; {known}"
+        )
+    major, minor, patch = match[1], match[2], match[3]
+    number = int(major), int(minor), int(patch) if patch else _LAST_PATCH
+    if number[:2] > _NEWEST:
+        raise InputError(
+            f"NCCL version {version[:20]!r}: {known}; ask for 'newest' to take those of the newest"
+        )
+    if number < _GROUPS[0][0]:
+        raise InputError(f"NCCL version {version[:20]!r}: {known}")
+    return [name for first, name in _GROUPS if first <= number][-1]
