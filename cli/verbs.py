@@ -12,6 +12,7 @@ from tuccl import __version__
 from tuccl.cli import (
     bench,
     bound,
+    calibrate,
     compare,
     doctor,
     explain,
@@ -33,6 +34,7 @@ DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 VERBS = {
     "probe": probe,
+    "calibrate": calibrate,
     "bound": bound,
     "sketch": sketch,
     "synth": synth,

@@ -10,6 +10,7 @@ from tuccl.eval.calibrate import (
     errors_of,
     fit,
     predict,
+    unfitted,
 )
 from tuccl.eval.calibration_runs import CalibrationRun, read_calibration_set, trial_of
 from tuccl.eval.columns import (
@@ -56,4 +57,5 @@ __all__ = [
     "read_measurements",
     "text_report",
     "trial_of",
+    "unfitted",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "errors_of",
     "fit",
     "predict",
+    "unfitted",
 ]
 
 SMALL_BYTES = 64 << 10
@@ -104,6 +105,7 @@ class _Free:
     most: float = math.inf
 
 
+_PROTOCOLS = ("Simple", "LL", "LL128")
 _COPIES = ("send_gbs", "recv_gbs", "rcs_gbs", "copy_gbs")
 _REDUCTIONS = ("rrs_gbs", "rrc_gbs", "rrcs_gbs", "reduce_gbs")
 
@@ -111,13 +113,13 @@ _REDUCTIONS = ("rrs_gbs", "rrc_gbs", "rrcs_gbs", "reduce_gbs")
 def _free() -> Iterable[_Free]:
     for name in ("host_gpu_us", "host_channel_us"):
         yield _Free((name,), 0.7)
-    for name in ("start_us", "start_graph_us", "dependency_us", "local_us"):
+    for name in ("start_us", "start_graph_us", "dependency_us", "local_us", "nvls_us"):
         yield _Free((name,), 0.5)
     for name in ("net_message_us", "net_latency_us", "net_ll_us", "nic_switch_us"):
         yield _Free((name,), 0.7)
-    for name in ("nvlink", "pcie", "network", "nvls"):
-        yield _Free((f"{name}_efficiency",), 0.05, most=1.0)
-    for protocol in ("Simple", "LL", "LL128"):
+    for name in ("nvlink", "pcie", "cpu", "network", "nvls"):
+        yield _Free((f"{name}_efficiency",), 0.04, most=1.0)
+    for protocol in _PROTOCOLS:
         yield _Free((f"{protocol}.transfer_us",), 0.5)
         if protocol == "Simple":
             yield _Free((f"{protocol}.slice_us",), 0.5)
@@ -194,7 +196,7 @@ def fit(
     free = [f for f, told in zip(free, seen, strict=True) if told]
     calls = 0
 
-    def residuals(logs: Any) -> list[float]:
+    def residuals(logs: Sequence[float]) -> list[float]:
         nonlocal calls
         calls += 1
         if progress is not None and calls % (len(free) + 1) == 1:
@@ -214,7 +216,7 @@ def fit(
         ftol=1e-4,
     )
     names = ", ".join(trial.name for trial in trials)
-    fitted = _scaled(machine, free, [float(x) - 1 for x in answer.x], f"fit of {names}")
+    fitted = _rounded(_scaled(machine, free, [float(x) - 1 for x in answer.x], f"fit of {names}"))
     native = machine_class(fitted)
     return Fit(fitted, tuple(errors_of(trial, native) for trial in trials))
 
@@ -302,6 +304,54 @@ def _times(trials: Sequence[Trial], machine: MachineClass) -> list[float]:
         return [us for times in pool.map(lambda t: predict(t, machine), trials) for us in times]
 
 
+_BEFORE = "; before: "
+
+
+def _fitted(constant: Constant, value: float, source: str) -> Constant:
+    """The constant with a fit's value, keeping what it was and why before any fit."""
+    before = constant.source.rpartition(_BEFORE)[2]
+    prior = constant.value if constant.prior is None else constant.prior
+    return Constant(value, f"{source}{_BEFORE}{before}", prior)
+
+
+def unfitted(machine: MachineFile) -> MachineFile:
+    """Return the class with every constant as its sources have it, before any fit."""
+    return _mapped(machine, _sourced)
+
+
+def _sourced(constant: Constant) -> Constant:
+    if constant.prior is None:
+        return constant
+    return Constant(constant.prior, constant.source.rpartition(_BEFORE)[2])
+
+
+def _rounded(machine: MachineFile) -> MachineFile:
+    """The class with its fitted constants to four figures, as a file shows them."""
+
+    def four(constant: Constant) -> Constant:
+        if constant.prior is None or constant.value is None:
+            return constant
+        return msgspec.structs.replace(constant, value=float(f"{constant.value:.4g}"))
+
+    return _mapped(machine, four)
+
+
+def _mapped(machine: MachineFile, change: Callable[[Constant], Constant]) -> MachineFile:
+    holders = [machine.constants, *(getattr(machine.protocols, p) for p in _PROTOCOLS)]
+    changed = [
+        msgspec.structs.replace(
+            holder, **{name: change(getattr(holder, name)) for name in holder.__struct_fields__}
+        )
+        for holder in holders
+    ]
+    protocols = dict(zip(_PROTOCOLS, changed[1:], strict=True))
+    return msgspec.structs.replace(
+        machine,
+        constants=changed[0],
+        protocols=msgspec.structs.replace(machine.protocols, **protocols),
+    )
+
+
 def _constant(machine: MachineFile, path: str) -> Constant:
     protocol, _, name = path.rpartition(".")
     holder = getattr(machine.protocols, protocol) if protocol else machine.constants
@@ -323,9 +373,9 @@ def _scaled(
         for path in f.paths:
             protocol, _, name = path.rpartition(".")
             value = min(_value(machine, path) * math.exp(log), f.most)
-            prior = _constant(machine, path).source
-            text = f"{source}, from {_value(machine, path):.4g}: {prior}"
-            changes.setdefault(protocol, {})[name] = Constant(value, text)
+            changes.setdefault(protocol, {})[name] = _fitted(
+                _constant(machine, path), value, source
+            )
     constants = msgspec.structs.replace(machine.constants, **changes.pop("", {}))
     protocols = msgspec.structs.replace(
         machine.protocols,

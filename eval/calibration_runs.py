@@ -20,6 +20,8 @@ from tuccl.topology import Topology, join, keep_gpus, load_profile, load_topolog
 __all__ = ["CalibrationRun", "read_calibration_set", "trial_of"]
 
 _MOST_BYTES = 1 << 20
+# The largest buffer of the knobs' grid; beyond it passes are long enough not to matter.
+_MOST_BUFFER = 8 << 20
 
 
 class CalibrationRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -164,7 +166,8 @@ def _nccl_case(run: CalibrationRun, topology: Topology) -> _CaseOf:
         ran = nccl_call(topology, collective, row.nbytes, choice)
         knobs = ran.knobs
         if run.buffer_bytes is not None and choice.protocol == "Simple":
-            knobs = Knobs(choice.protocol, 1, knobs.threads, run.buffer_bytes)
+            buffer = min(run.buffer_bytes, _MOST_BUFFER)
+            knobs = Knobs(choice.protocol, 1, knobs.threads, buffer)
         return Case(ran.program, knobs, row.nbytes, row.us, ran.walk, ran.chosen)
 
     return case_of

@@ -20,23 +20,29 @@ __all__ = [
     "MachineFile",
     "ProtocolConstants",
     "Protocols",
+    "class_name_of",
+    "encode_machine",
     "load_machine",
     "machine_class",
     "machine_of",
     "read_machine",
 ]
 
-MACHINES = ("v100", "a100", "h100", "plain", "ideal")
+MACHINES = ("v100", "a100", "h100", "b200", "plain", "ideal")
 
 _FOLDER = Path(__file__).parent / "machines"
 _NO_LIMIT = {"sm_count", "fifo_slots"}
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A number and where it is from; ``value`` None is "no limit" where a limit is meant."""
+    """A number and where it is from; ``value`` None is "no limit" where a limit is meant.
+
+    ``prior`` is what it was before it was fitted to measurements, which ``source`` names.
+    """
 
     value: float | None
     source: str
+    prior: float | None = None
 
 
 class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,10 +57,12 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start_graph_us: Constant
     nvlink_efficiency: Constant
     pcie_efficiency: Constant
+    cpu_efficiency: Constant
     network_efficiency: Constant
     nvls_efficiency: Constant
     dependency_us: Constant
     local_us: Constant
+    nvls_us: Constant
     net_message_us: Constant
     net_latency_us: Constant
     net_ll_us: Constant
@@ -68,6 +76,7 @@ class ProtocolConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     slice_us: Constant
     hop_us: Constant
     threads_sat: Constant
+    trip_latency: Constant
     send_gbs: Constant
     recv_gbs: Constant
     rcs_gbs: Constant
@@ -141,6 +150,35 @@ def machine_class(file: MachineFile) -> MachineClass:
     return _build(file, file.name)
 
 
+def encode_machine(file: MachineFile) -> bytes:
+    """Return the class as a ``tuccl-machine/1`` file, a constant a few lines.
+
+    >>> file = read_machine("v100")
+    >>> msgspec.json.decode(encode_machine(file), type=MachineFile) == file
+    True
+    """
+    holders = [file.constants, *(getattr(file.protocols, p) for p in Protocols.__struct_fields__)]
+    tables = [
+        {
+            name: {
+                key: value
+                for key, value in msgspec.structs.asdict(getattr(holder, name)).items()
+                if key != "prior" or value is not None
+            }
+            for name in holder.__struct_fields__
+        }
+        for holder in holders
+    ]
+    document = {
+        "format": file.format,
+        "name": file.name,
+        "gpu_models": file.gpu_models,
+        "constants": tables[0],
+        "protocols": dict(zip(Protocols.__struct_fields__, tables[1:], strict=True)),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
 def machine_of(t: Topology) -> MachineClass:
     """Return the class of the GPUs in ``t``; where there is none, ``plain`` with a name that says so.
 
@@ -148,14 +186,25 @@ def machine_of(t: Topology) -> MachineClass:
         A class fits a model that begins with one of its ``gpu_models``. GPUs of several classes
         get ``plain``.
     """
-    models = sorted({gpu.model or "unknown GPU" for gpu in t.gpus})
-    names = {_class_for(model) for model in models}
-    found = names.pop() if len(names) == 1 else None
-    if found is not None:
+    found = class_name_of(t)
+    if found != "plain":
         return load_machine(found)
+    models = sorted({gpu.model or "unknown GPU" for gpu in t.gpus})
     plain = read_machine("plain")
     label = f"plain (no class for {', '.join(models)[:60]})"
     return _build(msgspec.structs.replace(plain, name=label), "plain")
+
+
+def class_name_of(t: Topology) -> str:
+    """Return the name of the class that fits the GPUs of ``t``, ``plain`` where none does.
+
+    >>> from tuccl.topology import load_profile
+    >>> class_name_of(load_profile("ndv5"))
+    'h100'
+    """
+    names = {_class_for(gpu.model or "unknown GPU") for gpu in t.gpus}
+    found = names.pop() if len(names) == 1 else None
+    return found or "plain"
 
 
 @cache

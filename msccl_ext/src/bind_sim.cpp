@@ -56,20 +56,23 @@ void bind_protocol_costs(nb::module_& m) {
       .def(
           "__init__",
           [](ProtocolCosts* self, double transfer_us, double slice_us, double hop_us,
-             double threads_sat, double send_gbs, double recv_gbs, double rcs_gbs, double rrs_gbs,
-             double rrc_gbs, double rrcs_gbs, double copy_gbs, double reduce_gbs) {
-            new (self)
-                ProtocolCosts{transfer_us, slice_us, hop_us,  threads_sat, send_gbs, recv_gbs,
-                              rcs_gbs,     rrs_gbs,  rrc_gbs, rrcs_gbs,    copy_gbs, reduce_gbs};
+             double threads_sat, double trip_latency, double send_gbs, double recv_gbs,
+             double rcs_gbs, double rrs_gbs, double rrc_gbs, double rrcs_gbs, double copy_gbs,
+             double reduce_gbs) {
+            new (self) ProtocolCosts{transfer_us, slice_us, hop_us,    threads_sat, trip_latency,
+                                     send_gbs,    recv_gbs, rcs_gbs,   rrs_gbs,     rrc_gbs,
+                                     rrcs_gbs,    copy_gbs, reduce_gbs};
           },
           nb::kw_only(), "transfer_us"_a = 0.0, "slice_us"_a = 0.0, "hop_us"_a = 0.0,
-          "threads_sat"_a = 1.0, "send_gbs"_a = kUnlimited, "recv_gbs"_a = kUnlimited,
-          "rcs_gbs"_a = kUnlimited, "rrs_gbs"_a = kUnlimited, "rrc_gbs"_a = kUnlimited,
-          "rrcs_gbs"_a = kUnlimited, "copy_gbs"_a = kUnlimited, "reduce_gbs"_a = kUnlimited)
+          "threads_sat"_a = 1.0, "trip_latency"_a = 0.0, "send_gbs"_a = kUnlimited,
+          "recv_gbs"_a = kUnlimited, "rcs_gbs"_a = kUnlimited, "rrs_gbs"_a = kUnlimited,
+          "rrc_gbs"_a = kUnlimited, "rrcs_gbs"_a = kUnlimited, "copy_gbs"_a = kUnlimited,
+          "reduce_gbs"_a = kUnlimited)
       .def_ro("transfer_us", &ProtocolCosts::transfer_us)
       .def_ro("slice_us", &ProtocolCosts::slice_us)
       .def_ro("hop_us", &ProtocolCosts::hop_us)
       .def_ro("threads_sat", &ProtocolCosts::threads_sat)
+      .def_ro("trip_latency", &ProtocolCosts::trip_latency)
       .def_ro("send_gbs", &ProtocolCosts::send_gbs)
       .def_ro("recv_gbs", &ProtocolCosts::recv_gbs)
       .def_ro("rcs_gbs", &ProtocolCosts::rcs_gbs)
@@ -87,10 +90,11 @@ void bind_machine(nb::module_& m) {
           "__init__",
           [](MachineClass* self, std::string name, int sm_count, int fifo_slots,
              double host_call_us, double host_gpu_us, double host_channel_us, double start_us,
-             double start_graph_us, double nvlink_efficiency, double pcie_efficiency, double network_efficiency, double nvls_efficiency,
-             double dependency_us, double local_us, double net_message_us, double net_latency_us,
-             double net_ll_us, double nic_switch_us, const ProtocolCosts& simple,
-             const ProtocolCosts& ll, const ProtocolCosts& ll128) {
+             double start_graph_us, double nvlink_efficiency, double pcie_efficiency,
+             double cpu_efficiency, double network_efficiency, double nvls_efficiency,
+             double dependency_us, double local_us, double nvls_us, double net_message_us,
+             double net_latency_us, double net_ll_us, double nic_switch_us,
+             const ProtocolCosts& simple, const ProtocolCosts& ll, const ProtocolCosts& ll128) {
             MachineClass c{std::move(name),
                            sm_count,
                            fifo_slots,
@@ -101,10 +105,12 @@ void bind_machine(nb::module_& m) {
                            start_graph_us,
                            nvlink_efficiency,
                            pcie_efficiency,
+                           cpu_efficiency,
                            network_efficiency,
                            nvls_efficiency,
                            dependency_us,
                            local_us,
+                           nvls_us,
                            net_message_us,
                            net_latency_us,
                            net_ll_us,
@@ -115,11 +121,11 @@ void bind_machine(nb::module_& m) {
             check(c);
             new (self) MachineClass(std::move(c));
           },
-          "name"_a, nb::kw_only(), "sm_count"_a = 0, "fifo_slots"_a = 0,
-          "host_call_us"_a = 0.0, "host_gpu_us"_a = 0.0, "host_channel_us"_a = 0.0,
-          "start_us"_a = 0.0, "start_graph_us"_a = 0.0,
-          "nvlink_efficiency"_a = 1.0, "pcie_efficiency"_a = 1.0, "network_efficiency"_a = 1.0, "nvls_efficiency"_a = 1.0,
-          "dependency_us"_a = 0.0, "local_us"_a = 0.0, "net_message_us"_a = 0.0,
+          "name"_a, nb::kw_only(), "sm_count"_a = 0, "fifo_slots"_a = 0, "host_call_us"_a = 0.0,
+          "host_gpu_us"_a = 0.0, "host_channel_us"_a = 0.0, "start_us"_a = 0.0,
+          "start_graph_us"_a = 0.0, "nvlink_efficiency"_a = 1.0, "pcie_efficiency"_a = 1.0,
+          "cpu_efficiency"_a = 1.0, "network_efficiency"_a = 1.0, "nvls_efficiency"_a = 1.0,
+          "dependency_us"_a = 0.0, "local_us"_a = 0.0, "nvls_us"_a = 0.0, "net_message_us"_a = 0.0,
           "net_latency_us"_a = 0.0, "net_ll_us"_a = 0.0, "nic_switch_us"_a = 0.0,
           "simple"_a = ProtocolCosts{}, "ll"_a = ProtocolCosts{}, "ll128"_a = ProtocolCosts{})
       .def_ro("name", &MachineClass::name)
@@ -132,10 +138,12 @@ void bind_machine(nb::module_& m) {
       .def_ro("start_graph_us", &MachineClass::start_graph_us)
       .def_ro("nvlink_efficiency", &MachineClass::nvlink_efficiency)
       .def_ro("pcie_efficiency", &MachineClass::pcie_efficiency)
+      .def_ro("cpu_efficiency", &MachineClass::cpu_efficiency)
       .def_ro("network_efficiency", &MachineClass::network_efficiency)
       .def_ro("nvls_efficiency", &MachineClass::nvls_efficiency)
       .def_ro("dependency_us", &MachineClass::dependency_us)
       .def_ro("local_us", &MachineClass::local_us)
+      .def_ro("nvls_us", &MachineClass::nvls_us)
       .def_ro("net_message_us", &MachineClass::net_message_us)
       .def_ro("net_latency_us", &MachineClass::net_latency_us)
       .def_ro("net_ll_us", &MachineClass::net_ll_us)
@@ -148,8 +156,10 @@ void bind_machine(nb::module_& m) {
 
 void bind_result(nb::module_& m) {
   nb::class_<SimResult>(m, "SimResult", "A simulated run; lists are by resource of the network.")
-      .def_ro("time_us", &SimResult::time_us, "Simulated time of the call in us: the greater of `host_us` and `gpu_us`, since calls "
-              "follow each other.")
+      .def_ro(
+          "time_us", &SimResult::time_us,
+          "Simulated time of the call in us: the greater of `host_us` and `gpu_us`, since calls "
+          "follow each other.")
       .def_ro("host_us", &SimResult::host_us, "The host's time in us for launching the call.")
       .def_ro("gpu_us", &SimResult::gpu_us,
               "The kernel's time in us, from the end of the one before it to its own.")

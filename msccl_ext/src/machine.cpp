@@ -1,5 +1,6 @@
 #include "tuccl/machine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -21,6 +22,8 @@ void check_protocol(const MachineClass& m, const std::string& prefix, const Prot
   check_cost(m, prefix + "transfer_us", c.transfer_us);
   check_cost(m, prefix + "slice_us", c.slice_us);
   check_cost(m, prefix + "hop_us", c.hop_us);
+  if (!(c.trip_latency >= 0 && c.trip_latency < 1))
+    refuse(m, prefix + "trip_latency", c.trip_latency, "0 or more and below 1");
   const std::pair<const char*, double> rates[] = {
       {"threads_sat", c.threads_sat}, {"send_gbs", c.send_gbs}, {"recv_gbs", c.recv_gbs},
       {"rcs_gbs", c.rcs_gbs},         {"rrs_gbs", c.rrs_gbs},   {"rrc_gbs", c.rrc_gbs},
@@ -55,6 +58,11 @@ double ProtocolCosts::rate_gbs(Op op) const {
   return kUnlimited;
 }
 
+double ProtocolCosts::speed(int threads) const {
+  const double share = std::min(1.0, threads / threads_sat);
+  return share / (trip_latency + (1 - trip_latency) * share);
+}
+
 const ProtocolCosts& MachineClass::costs(Protocol protocol) const {
   switch (protocol) {
     case Protocol::kLL:
@@ -80,6 +88,7 @@ double MachineClass::start_us_of(Launch launch) const {
 double MachineClass::efficiency(std::string_view kind) const {
   if (kind == "nvlink" || kind == "xgmi" || kind == "c2c") return nvlink_efficiency;
   if (kind == "pcie") return pcie_efficiency;
+  if (kind == "cpu") return cpu_efficiency;
   if (kind == "nvls") return nvls_efficiency;
   return kind == "network" ? network_efficiency : 1.0;
 }
@@ -95,6 +104,7 @@ void check(const MachineClass& m) {
                                                   {"start_graph_us", m.start_graph_us},
                                                   {"dependency_us", m.dependency_us},
                                                   {"local_us", m.local_us},
+                                                  {"nvls_us", m.nvls_us},
                                                   {"net_message_us", m.net_message_us},
                                                   {"net_latency_us", m.net_latency_us},
                                                   {"net_ll_us", m.net_ll_us},
@@ -103,6 +113,7 @@ void check(const MachineClass& m) {
   const std::pair<const char*, double> efficiencies[] = {
       {"nvlink_efficiency", m.nvlink_efficiency},
       {"pcie_efficiency", m.pcie_efficiency},
+      {"cpu_efficiency", m.cpu_efficiency},
       {"network_efficiency", m.network_efficiency},
       {"nvls_efficiency", m.nvls_efficiency}};
   for (const auto& [field, value] : efficiencies)

@@ -42,7 +42,7 @@ class Compiler {
       plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind));
     const std::int64_t slice = pass_bytes(k, walk);
     merged_ = merged_chunks(slice, chunk);
-    speed_ = std::min(1.0, normalised(k).threads / costs_.threads_sat);
+    speed_ = costs_.speed(normalised(k).threads);
     set_protocol(k, walk);
   }
 
@@ -194,10 +194,18 @@ class Compiler {
     } while (left > 0);
   }
 
+  /// Whether the switch reduces or multicasts on the connection's way (NVLS).
+  bool multicast(const Connection& c) const {
+    const std::vector<int>& way = network_.routes()[c.route].resources;
+    return !way.empty() && network_.resources()[way.front()].kind == "nvls";
+  }
+
   Transfer priced(int block, const Step& s, int sources) {
     Transfer t{.receives = receives(s.op), .sends = sends(s.op)};
     if (s.op == Op::kNop) return t;
     t.start_us = t.receives || t.sends ? costs_.transfer_us : machine_.local_us;
+    if (t.sends && multicast(plan_.connections[plan_.blocks[block].out]))
+      t.start_us += machine_.nvls_us;
     double rate = costs_.rate_gbs(s.op) * 1e3 * speed_;
     if (s.op == Op::kReduce) rate *= 2.0 / (sources + 1);
     const Connection* out = t.sends ? &plan_.connections[plan_.blocks[block].out] : nullptr;
@@ -306,8 +314,8 @@ int transfer_slots(const Knobs& knobs, const Walk& walk) {
 }
 
 std::int64_t pass_bytes(const Knobs& knobs, const Walk& walk) {
-  const std::int64_t slots = slot_payload_bytes(knobs.protocol, knobs.buffer_bytes) *
-                             transfer_slots(knobs, walk);
+  const std::int64_t slots =
+      slot_payload_bytes(knobs.protocol, knobs.buffer_bytes) * transfer_slots(knobs, walk);
   return walk.pass_bytes > 0 ? std::min(walk.pass_bytes, slots) : slots;
 }
 

@@ -1,0 +1,126 @@
+"""Print how far simulated times are from public measured ones, per table, and left out.
+
+    .venv/bin/python benchmarks/fidelity.py [--cross] [--write] [CLASS…]
+
+For each machine class: the constants are fitted to its tables, starting from what sources say
+(`unfitted`), and the mean absolute errors printed below and from 64 KiB; with --cross also each
+table's errors when the class was fitted without it (a class with one table: from its sources
+alone). Then what NCCL's cost model itself predicts for the same calls; whether the faster of NCCL
+and MSCCL is named right. --write writes the fitted classes to topology/machines.
+The tables are public and not part of this repository: ../shared/data must be at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from tuccl.eval import (
+    RunErrors,
+    Trial,
+    cross_validate,
+    errors_of,
+    fit,
+    predict,
+    read_calibration_set,
+    trial_of,
+    unfitted,
+)
+from tuccl.topology import encode_machine, machine_class, read_machine
+
+HERE = Path(__file__).parent
+MACHINES = HERE.parent / "topology" / "machines"
+CLASSES = {"a100": "ndv4 dgx-a100", "h100": "ndv5", "v100": "dgx-1v v100", "plain": "sm86"}
+
+
+def main() -> None:
+    """Fit, compare and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("classes", nargs="*", default=list(CLASSES))
+    parser.add_argument("--cross", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    if not (HERE.parent.parent / "shared" / "data").is_dir():
+        sys.exit("the measured tables are not here (../shared/data)")
+    trials = by_class()
+    fitted: list[RunErrors] = []
+    left_out: list[RunErrors] = []
+    for name in args.classes:
+        done, unseen = one_class(name, trials[name], cross=args.cross, write=args.write)
+        fitted += done
+        left_out += unseen
+    summary("fitted", fitted, 0.20, 0.10)
+    if left_out:
+        summary("left out", left_out, 0.30, 0.15)
+    if "h100" in args.classes:
+        ranking(trials["h100"])
+
+
+def by_class() -> dict[str, list[Trial]]:
+    """Return the measured tables of each class."""
+    out: dict[str, list[Trial]] = {name: [] for name in CLASSES}
+    for run in read_calibration_set(HERE / "measurements.json"):
+        machine = run.profile or Path(run.topology or "").stem
+        [name] = [c for c, known in CLASSES.items() if machine.startswith(tuple(known.split()))]
+        out[name].append(trial_of(run))
+    return out
+
+
+def one_class(
+    name: str, trials: list[Trial], *, cross: bool, write: bool
+) -> tuple[list[RunErrors], list[RunErrors]]:
+    """Fit one class, print its errors, and return them and those left out."""
+    start = unfitted(read_machine(name))
+    began = time.perf_counter()
+    result = fit(trials, start)
+    print(f"\nclass {name}: fitted to {len(trials)} tables in {time.perf_counter() - began:.0f} s")
+    unseen: list[RunErrors] = []
+    if cross and len(trials) > 1:
+        unseen = list(cross_validate(trials, start))
+    elif cross:
+        unseen = [errors_of(trials[0], machine_class(start))]
+    for n, errors in enumerate(result.errors):
+        more = f"   left out {shown(unseen[n])}" if unseen else ""
+        print(f"  {errors.name:75} {shown(errors)}{more}")
+    if write:
+        (MACHINES / f"{name}.json").write_bytes(encode_machine(result.machine))
+    return list(result.errors), unseen
+
+
+def shown(errors: RunErrors) -> str:
+    """Return a table's errors in a few words."""
+    small = "     -" if errors.small is None else f"{errors.small:6.1%}"
+    large = "     -" if errors.large is None else f"{errors.large:6.1%}"
+    return f"<64K {small}  >=64K {large}  worst {errors.worst:+5.0%} at {errors.worst_bytes}"
+
+
+def summary(what: str, errors: list[RunErrors], small_mark: float, large_mark: float) -> None:
+    """Print the mean over tables against the marks."""
+    small = statistics.fmean(e.small for e in errors if e.small is not None)
+    large = statistics.fmean(e.large for e in errors if e.large is not None)
+    print(
+        f"\n{what}, mean over tables: below 64 KiB {small:.1%} (mark {small_mark:.0%}), "
+        f"from 64 KiB {large:.1%} (mark {large_mark:.0%})"
+    )
+
+
+def ranking(trials: list[Trial]) -> None:
+    """Print how often the faster of NCCL and MSCCL is named right, size by size to 16 MiB."""
+    machine = machine_class(read_machine("h100"))
+    nccl, msccl = (
+        {c.nbytes: (c.us, us) for c, us in zip(t.cases, predict(t, machine), strict=True)}
+        for t in trials
+    )
+    apart = [
+        (nccl[n][0] < msccl[n][0]) == (nccl[n][1] < msccl[n][1])
+        for n in sorted(nccl.keys() & msccl.keys())
+        if n <= 16 << 20 and not 1 / 1.1 <= nccl[n][0] / msccl[n][0] <= 1.1
+    ]
+    print(f"faster of NCCL and MSCCL named right in {sum(apart)} of {len(apart)} pairs (mark 95 %)")
+
+
+if __name__ == "__main__":
+    main()
