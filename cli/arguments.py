@@ -6,6 +6,7 @@ import argparse
 
 from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.runtime import NCCL_VERSION
 from tuccl.synth import COLLECTIVES
 from tuccl.topology import Topology, load_topology
 from tuccl.units import parse_range, parse_size
@@ -15,6 +16,7 @@ __all__ = [
     "add_collective",
     "add_json",
     "add_knobs",
+    "add_nccl_version",
     "add_root",
     "add_sizes",
     "collectives_of",
@@ -55,6 +57,15 @@ def add_knobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--channels", type=int, metavar="N", help="instances of the program")
     parser.add_argument("--threads", type=int, metavar="N", help="threads per block, 32 to 640")
     parser.add_argument("--buffer", metavar="SIZE", help="buffer bytes of a connection")
+
+
+def add_nccl_version(parser: argparse.ArgumentParser, default: str = NCCL_VERSION) -> None:
+    """Add ``--nccl-version``."""
+    parser.add_argument(
+        "--nccl-version",
+        metavar="V",
+        help=f"NCCL whose choice is the baseline: 2.4 to 2.26, newest (default {default})",
+    )
 
 
 def collectives_of(text: str) -> list[str]:

@@ -11,6 +11,7 @@ from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import (
     add_json,
     add_knobs,
+    add_nccl_version,
     add_root,
     add_sizes,
     collectives_of,
@@ -22,7 +23,14 @@ from tuccl.cli.executors import add_executor, executor_of
 from tuccl.cli.output import print_json
 from tuccl.cli.verify import read_bytes
 from tuccl.errors import InputError
-from tuccl.runtime import BASELINES, SimExecutor, Timing, time_baseline
+from tuccl.runtime import (
+    BASELINES,
+    NCCL_VERSION,
+    SimExecutor,
+    Timing,
+    nccl_release,
+    time_baseline,
+)
 from tuccl.synth import replicate
 
 HELP = "time a program, or a baseline's own choice per size, in nccl-tests' columns"
@@ -48,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline", metavar="NAME", help=f"time a default instead: {' '.join(BASELINES)}"
     )
+    add_nccl_version(parser)
     parser.add_argument("-c", "--collective", metavar="COLL", help="the baseline's collective")
     parser.add_argument(
         "--dialect", default="executor", help="the program's: executor (default), rccl or fork"
@@ -63,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     """Time and print."""
     from tuccl.eval import bandwidth_row, columns_text
 
+    nccl = nccl_version_of(args)
     if args.baseline:
         executor, collective, results = bench_baseline(args)
     else:
@@ -72,11 +82,21 @@ def run(args: argparse.Namespace) -> int:
         for t in results
     ]
     if args.json:
-        print_json({"on": args.on, "label": executor.label, "rows": rows})
+        version = {"nccl_version": nccl} if nccl else {}
+        print_json({"on": args.on, "label": executor.label, **version, "rows": rows})
     else:
-        print(f"# {executor.label}")
+        print(f"# {executor.label}" + (f"; NCCL {nccl}'s own choice" if nccl else ""))
         print(columns_text(rows))
     return 0
+
+
+def nccl_version_of(args: argparse.Namespace) -> str | None:
+    """Return the version of NCCL whose choice is timed, or None where none is."""
+    if args.baseline == "nccl":
+        return nccl_release(args.nccl_version or NCCL_VERSION)
+    if args.nccl_version:
+        raise InputError("--nccl-version: only --baseline nccl has one; leave it out")
+    return None
 
 
 def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[Timed]]:
@@ -123,6 +143,7 @@ def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator
         raise InputError("-c: one collective at a time")
     topology = topology_of(args.files[0])
     executor = executor_of(args, topology)
+    version = nccl_version_of(args) or NCCL_VERSION
     return (
         executor,
         collective,
@@ -130,7 +151,11 @@ def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator
             Timed(n, result.timing, result.chosen)
             for n in sizes_of(args.size)
             for result in [
-                time_baseline(executor, topology, args.baseline, collective, n, root=args.root)
+                time_baseline(
+                    *(executor, topology, args.baseline, collective, n),
+                    root=args.root,
+                    version=version,
+                )
             ]
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl.cli.arguments import add_json, sizes_of
+from tuccl.cli.arguments import add_json, add_nccl_version, sizes_of
 from tuccl.cli.executors import add_executor, executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.errors import InputError
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE")
     add_executor(parser)
     parser.add_argument("--baseline", default="both", help="msccl-default, nccl or both (default)")
+    add_nccl_version(parser, "the one the table was tuned against")
     parser.add_argument(
         "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
     )
@@ -43,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
     table = open_table(Path(args.table))
     executor = executor_of(args, table.topology)
     sizes = sizes_of(args.size) if args.size else None
-    comparison = compare(Path(args.table), executor, _BASELINES[args.baseline], sizes)
+    comparison = compare(
+        Path(args.table), executor, _BASELINES[args.baseline], sizes, args.nccl_version
+    )
     if args.report:
         write_text(Path(args.report), html_report(comparison))
     if args.json:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tuccl.cli.arguments import (
     add_collective,
     add_json,
+    add_nccl_version,
     add_root,
     add_sizes,
     collectives_of,
@@ -19,6 +20,7 @@ from tuccl.cli.executors import add_executor, executor_of
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
+from tuccl.runtime import NCCL_VERSION
 from tuccl.units import format_bytes
 
 HELP = "search sketch, method and knobs together, into a lookup table"
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
     )
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    add_nccl_version(parser)
     parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
     parser.add_argument("--resume", action="store_true", help="go on with the study beside TABLE")
     parser.add_argument(
@@ -78,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
             dialect=args.dialect,
             storage=args.storage,
             progress=progress.update,
+            nccl_version=args.nccl_version or NCCL_VERSION,
         )
     if args.json:
         print_json(result)

@@ -12,11 +12,14 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row, columns_text
 from tuccl.runtime import (
     BASELINES,
+    NCCL_VERSION,
     BaselineTiming,
     Candidate,
     Executor,
+    LookupTable,
     StoredTable,
     Timing,
+    nccl_release,
     open_table,
     select,
     time_baseline,
@@ -69,7 +72,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     ``label`` says whether times are simulated or measured, and on what; ``tuned`` holds the
     tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
-    order of ``tuned``; ``notes`` what could not be compared, and why.
+    order of ``tuned``; ``notes`` what could not be compared, and why; ``nccl_version`` is the
+    NCCL whose choice ``nccl`` and the table's own defaults are.
     """
 
     table: str
@@ -83,6 +87,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     bound_us: tuple[float, ...]
     notes: tuple[str, ...]
     regressions: int
+    nccl_version: str = NCCL_VERSION
 
     @property
     def how(self) -> str:
@@ -109,11 +114,13 @@ def compare(
     executor: Executor,
     baselines: Sequence[str] = BASELINES,
     sizes: Sequence[int] | None = None,
+    nccl_version: str | None = None,
 ) -> Comparison:
     """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
 
     Without ``sizes`` each collective is compared at the sizes it was tuned at. Where the table
-    picks the runtime's own default, the tuned time is that of ``nccl``.
+    picks the runtime's own default, the tuned time is that of ``nccl``. Without ``nccl_version``
+    that is the NCCL the table was tuned against.
 
     Raises:
         InputError: the table, a baseline or the executor's machine is not what it should be.
@@ -127,8 +134,9 @@ def compare(
             f"{table_dir}: made for {stored.topology.ranks} ranks, the executor has "
             f"{executor.ranks}; expected the same machine"
         )
-    comparer = _Comparer(stored, executor, tuple(baselines))
     table = stored.table
+    version = nccl_release(nccl_version or _tuned_against(table))
+    comparer = _Comparer(stored, executor, tuple(baselines), version)
     for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries):
         call = Collective(collective, executor.ranks, root or 0)
         for nbytes in sizes if sizes is not None else tuned_sizes(table, collective, root):
@@ -136,11 +144,19 @@ def compare(
     return comparer.comparison()
 
 
+def _tuned_against(table: LookupTable) -> str:
+    name, _, version = table.baseline.partition(" ")
+    return version if name == "nccl" and version else NCCL_VERSION
+
+
 class _Comparer:
-    def __init__(self, stored: StoredTable, executor: Executor, baselines: Sequence[str]) -> None:
+    def __init__(
+        self, stored: StoredTable, executor: Executor, baselines: Sequence[str], version: str
+    ) -> None:
         self._stored = stored
         self._executor = executor
         self._baselines = tuple(baselines)
+        self._version = version
         self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
@@ -160,6 +176,7 @@ class _Comparer:
             bound_us=tuple(self._bound_us),
             notes=tuple(dict.fromkeys(self._notes)),
             regressions=sum(row.regression for row in self._rows),
+            nccl_version=self._version,
         )
 
     def add(self, call: Collective, nbytes: int) -> None:
@@ -193,7 +210,11 @@ class _Comparer:
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:
         topology = self._stored.topology
         try:
-            return time_baseline(self._executor, topology, kind, call.name, nbytes, root=call.root)
+            return time_baseline(
+                *(self._executor, topology, kind, call.name, nbytes),
+                root=call.root,
+                version=self._version,
+            )
         except Infeasible as error:
             self._notes.append(f"{kind} has no {call.name}: {error}")
             return None
@@ -264,7 +285,10 @@ def _row(
 
 def text_report(comparison: Comparison) -> str:
     """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""
-    head = f"# {comparison.label}; speed-ups are the baseline's time over the tuned time"
+    head = (
+        f"# {comparison.label}; speed-ups are the baseline's time over the tuned time; "
+        f"nccl is {comparison.nccl_version}"
+    )
     parts = [
         f"# {call_name(*call)}, tuned, {comparison.ranks} ranks\n{_table(comparison, call)}"
         for call in comparison.calls

@@ -57,7 +57,8 @@ def html_report(comparison: Comparison) -> str:
 def _provenance(comparison: Comparison) -> str:
     return (
         f'<p class="label">Every number here is {comparison.how}: {escape(comparison.label)}. '
-        "Speed-up is the baseline's time over the tuned time, out of place.</p>"
+        "Speed-up is the baseline's time over the tuned time, out of place. "
+        f"NCCL is {escape(comparison.nccl_version)}.</p>"
     )
 
 

@@ -17,7 +17,7 @@ from tuccl.runtime.nccl_call import NcclCall, nccl_call
 from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
-from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_versions
+from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_release, nccl_versions
 from tuccl.runtime.selection import Choice, Explanation, explain, select
 from tuccl.runtime.sim import SimExecutor
 from tuccl.runtime.table import (
@@ -65,6 +65,7 @@ __all__ = [
     "nccl_choice",
     "nccl_graph",
     "nccl_group",
+    "nccl_release",
     "nccl_versions",
     "open_table",
     "placements",

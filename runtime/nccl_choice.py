@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tuccl.errors import InputError
+from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl_constants import (
     GROUPED,
     MOST_CHANNELS,
@@ -175,7 +175,7 @@ def _grouped(
 ) -> NcclChoice:
     """Grouped send/recv, a message's parts spread over channels, LL for small messages."""
     if not constants.p2p:
-        raise InputError(f"NCCL {group} has no send and receive, they came with 2.7")
+        raise Infeasible(f"NCCL {group} has no send and receive, they came with 2.7")
     each = nbytes / graph.ranks
     protocol = p2p_protocol(constants, graph, each)
     if forced not in (None, protocol):

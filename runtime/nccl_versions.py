@@ -6,7 +6,7 @@ import re
 
 from tuccl.errors import InputError
 
-__all__ = ["NCCL_VERSION", "nccl_group", "nccl_versions"]
+__all__ = ["NCCL_VERSION", "nccl_group", "nccl_release", "nccl_versions"]
 
 NCCL_VERSION = "2.19"  # what a baseline is unless asked otherwise
 
@@ -56,8 +56,26 @@ def nccl_group(version: str) -> str:
     Raises:
         InputError: no version, or one whose constants are not known.
     """
+    number = _number(version)
+    return [name for first, name in _GROUPS if first <= number][-1]
+
+
+def nccl_release(version: str) -> str:
+    """Return how records name a version: ``2.18.3`` for ``v2.18.3-1``, ``2.26`` for ``newest``.
+
+    >>> nccl_release("v2.18.3-1"), nccl_release("2.18"), nccl_release("newest")
+    ('2.18.3', '2.18', '2.26')
+
+    Raises:
+        InputError: as `nccl_group`.
+    """
+    *number, patch = _number(version)
+    return ".".join(map(str, number if patch == _LAST_PATCH else (*number, patch)))
+
+
+def _number(version: str) -> tuple[int, int, int]:
     if version == "newest":
-        return _GROUPS[-1][1]
+        return (*_NEWEST, _LAST_PATCH)
     match = _TEXT.fullmatch(version)
     known = f"constants are known for {_GROUPS[0][1]} to {_NEWEST[0]}.{_NEWEST[1]}"
     if not match:
@@ -72,4 +90,4 @@ def nccl_group(version: str) -> str:
         )
     if number < _GROUPS[0][0]:
         raise InputError(f"NCCL version {version[:20]!r}: {known}")
-    return [name for first, name in _GROUPS if first <= number][-1]
+    return number

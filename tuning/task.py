@@ -21,9 +21,8 @@ from tuccl.tuning.search import Search, run
 from tuccl.tuning.space import Space
 from tuccl.tuning.study import Studies
 
-__all__ = ["NCCL_VERSION", "Outcome", "Task", "tuned_size"]
+__all__ = ["Outcome", "Task", "tuned_size"]
 
-NCCL_VERSION = "2.19"
 _NOISY_FINALISTS = 3  # each timed again, and its stock twin too
 _SIM_FINALISTS = 5  # their times are known: only twins cost anything
 _SIM_TWINS = 3
@@ -31,7 +30,10 @@ _SIM_TWINS = 3
 
 @dataclass(frozen=True)
 class Task:
-    """One collective of a tune, whose sizes are searched one after another."""
+    """One collective of a tune, whose sizes are searched one after another.
+
+    ``nccl_version`` is the NCCL whose own choice has to be beaten.
+    """
 
     executor: Executor
     topology: Topology
@@ -41,6 +43,7 @@ class Task:
     budget: int
     seed: int
     run: str
+    nccl_version: str
 
     @property
     def collective(self) -> Collective:
@@ -124,7 +127,7 @@ def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:
         task.collective.name,
         nbytes,
         root=task.collective.root,
-        version=NCCL_VERSION,
+        version=task.nccl_version,
     )
     repeats = full_effort(task.executor)
     if repeats == 1:

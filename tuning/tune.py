@@ -10,11 +10,13 @@ from typing import Literal, cast
 
 from tuccl.errors import InputError
 from tuccl.runtime import (
+    NCCL_VERSION,
     Entry,
     Executor,
     LookupTable,
     ProgramFile,
     check_target,
+    nccl_release,
     open_table,
     program_file,
     ranges_from_sizes,
@@ -31,7 +33,7 @@ from tuccl.tuning.programs import Programs
 from tuccl.tuning.record import Record
 from tuccl.tuning.search import Search
 from tuccl.tuning.study import Studies
-from tuccl.tuning.task import NCCL_VERSION, Outcome, Task, tuned_size
+from tuccl.tuning.task import Outcome, Task, tuned_size
 from tuccl.units import format_bytes
 
 __all__ = ["SEARCHES", "Progress", "TuneResult", "Tuned", "even_size", "tune"]
@@ -77,6 +79,7 @@ class TuneResult:
     grid_size: int
     seconds: float
     tuned: tuple[Tuned, ...]
+    nccl_version: str
 
 
 def tune(
@@ -94,11 +97,13 @@ def tune(
     dialect: str = "executor",
     progress: Progress = lambda done, total, what: None,
     storage: str | None = None,
+    nccl_version: str = NCCL_VERSION,
 ) -> TuneResult:
     """Search every collective at every size, write the table to ``out``, and say what it took.
 
     A size is tuned at the `even_size` near it. A table that ``out`` has of the same machine keeps
-    its entries for other collectives; another machine's is refused.
+    its entries for other collectives; another machine's is refused, and one tuned against another
+    NCCL than ``nccl_version``.
 
     Sizes go from small to large, each warm-started from the one before. What is measured is
     kept in a study beside the table (or in ``storage``, an Optuna URL): an interrupted tune
@@ -116,7 +121,8 @@ def tune(
     ordered = _checked(topology, executor, search, budget, sizes, dialect)
     calls = [Collective(name, topology.ranks, root) for name in dict.fromkeys(collectives)]
     check_target(out)
-    kept, kept_files = _kept(out, signature(topology), dialect, calls)
+    release = nccl_release(nccl_version)
+    kept, kept_files = _kept(out, signature(topology), dialect, f"nccl {release}", calls)
     studies = Studies(out, resume=resume, url=storage)
     tasks = [
         Task(
@@ -128,6 +134,7 @@ def tune(
             budget=budget,
             seed=seed,
             run=f"{search}-{seed}",
+            nccl_version=release,
         )
         for call in calls
     ]
@@ -141,7 +148,7 @@ def tune(
         entries=entries,
         dialect=cast("Literal['executor', 'rccl', 'fork']", dialect),
         tuned_on=executor.label,
-        baseline=f"nccl {NCCL_VERSION}",
+        baseline=f"nccl {release}",
     )
     save_table(table, out, topology, files)
     studies.finish()
@@ -156,6 +163,7 @@ def tune(
         grid_size=sum(o.grid_size for o in outcomes),
         seconds=time.monotonic() - start,
         tuned=tuple(_summary(o, table) for o in outcomes),
+        nccl_version=release,
     )
 
 
@@ -199,7 +207,7 @@ def even_size(nbytes: int, ranks: int) -> int:
 
 
 def _kept(
-    out: Path, machine: str, dialect: str, calls: Sequence[Collective]
+    out: Path, machine: str, dialect: str, baseline: str, calls: Sequence[Collective]
 ) -> tuple[list[Entry], list[ProgramFile]]:
     """The entries of a table at ``out`` for other collectives than ``calls``, and their programs."""
     if not out.exists() or not any(out.iterdir()):
@@ -212,6 +220,11 @@ def _kept(
         )
     tuned = {call.name for call in calls}
     entries = [e for e in stored.table.entries if e.collective not in tuned]
+    if entries and stored.table.baseline not in ("", baseline):
+        raise InputError(
+            f"{str(out)[-80:]}: holds other collectives tuned against "
+            f"{stored.table.baseline[:40]}, not {baseline}; name another folder or that version"
+        )
     programs = [
         program_file(program, dialect, entry.root or 0)
         for entry in entries

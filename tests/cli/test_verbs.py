@@ -131,6 +131,25 @@ def test_bench_times_baselines_and_instances(tuccl: Tuccl, work: Path) -> None:
     assert rows[0]["time_us"] != rows[1]["time_us"]
 
 
+def test_the_baseline_is_the_nccl_that_was_asked_for(
+    tuccl: Tuccl, work: Path, tmp_path: Path
+) -> None:
+    topology = work / "topology.json"
+    bench = ("bench", "--baseline", "nccl", "-c", "allreduce", topology, "-s", "1M")
+    assert "NCCL 2.19's" in tuccl(*bench).out
+    old = json.loads(tuccl(*bench, "--nccl-version", "v2.4.8-1", "--json").out)
+    assert old["nccl_version"] == "2.4.8"
+    newest = json.loads(tuccl(*bench, "--nccl-version", "newest", "--json").out)
+    assert newest["nccl_version"] == "2.26"
+    table = tmp_path / "table"
+    tune = ("tune", topology, "-c", "reduce", "-s", "64K", "--budget", "2", "-o", table)
+    tuned = json.loads(tuccl(*tune, "--nccl-version", "2.12", "--json").out)
+    assert tuned["nccl_version"] == "2.12"
+    assert json.loads(tuccl("compare", table, "--json").out)["nccl_version"] == "2.12"
+    again = tuccl("compare", table, "--nccl-version", "2.18.3")
+    assert "nccl is 2.18.3" in again.out
+
+
 def test_select_and_explain_agree(tuccl: Tuccl, work: Path) -> None:
     chosen = json.loads(
         tuccl("select", work / "table", "-c", "allgather", "-s", "1M", "--json").out

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from tuccl.errors import InputError
+from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl_choice import NCCL_CHOICES, nccl_choice
 from tuccl.runtime.nccl_constants import GROUPED, PROTOCOLS, TuningConstants
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
@@ -315,7 +315,6 @@ def test_forced_channels_are_honoured(hand: SimpleNamespace, version: str, chann
         ("allreduce", "2.19", {"channels": 33}),
         ("alltoall", "2.19", {"algorithm": "Ring"}),
         ("alltoall", "2.19", {"protocol": "LL128"}),
-        ("alltoall", "2.6", {}),
     ],
 )
 def test_what_cannot_be_had_is_refused(
@@ -323,6 +322,13 @@ def test_what_cannot_be_had_is_refused(
 ) -> None:
     with pytest.raises(InputError):
         nccl_choice(hand.mesh(), collective, 1 << 20, version, **forced)  # type: ignore[arg-type]
+
+
+def test_versions_before_send_and_receive_have_no_program_for_alltoall(
+    hand: SimpleNamespace,
+) -> None:
+    with pytest.raises(Infeasible, match=r"2\.7"):
+        nccl_choice(hand.mesh(), "alltoall", 1 << 20, "2.6")
 
 
 # Values worked out by hand.
@@ -525,7 +531,7 @@ def test_small_messages_by_ll_from_212_on_and_larger_ones_from_222_on() -> None:
 def test_switch_points_are_where_the_choice_changes(version: str, collective: str) -> None:
     topology = join(load_profile("dgx-a100"), 2)
     if collective == "alltoall" and not CONSTANTS[version].p2p:
-        with pytest.raises(InputError):
+        with pytest.raises(Infeasible):
             switch_points(topology, collective, version)
         return
     points = switch_points(topology, collective, version)

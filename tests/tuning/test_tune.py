@@ -330,6 +330,16 @@ def test_sizes_that_ranks_cannot_share_are_tuned_at_one_nearby(tmp_path: Path) -
     assert tuned.evaluations >= 1
 
 
+def test_a_table_is_of_one_nccl(topology: Topology, tmp_path: Path) -> None:
+    out, size = tmp_path / "t", [1 << 16]
+    tune(Stand(topology), topology, ["reduce"], size, budget=2, out=out, nccl_version="2.12")
+    assert open_table(out).table.baseline == "nccl 2.12"
+    with pytest.raises(InputError, match=r"nccl 2\.12"):
+        tune(Stand(topology), topology, ["gather"], size, budget=2, out=out)
+    tune(Stand(topology), topology, ["reduce"], size, budget=2, out=out)
+    assert open_table(out).table.baseline == "nccl 2.19"
+
+
 def test_a_table_keeps_other_collectives_and_other_machines_are_refused(tmp_path: Path) -> None:
     machine, out = load_profile("v100x4"), tmp_path / "t"
     executor = SimExecutor(machine)
