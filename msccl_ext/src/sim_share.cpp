@@ -2,63 +2,152 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 namespace tuccl::sim {
 namespace {
 
-/// Shares closer than this count as equal, so that rounding makes no levels.
+/// Demands closer than this count as equal, so that rounding fills no link.
 constexpr double kEqual = 1 + 1e-12;
+
+/// Flows that each bundle can have at a time: as many as thread blocks and
+/// proxies use it, any number where none does.
+std::vector<double> most_flows(const Plan& plan) {
+  std::vector<double> most(plan.bundles.size(), 0.0);
+  std::vector<int> last(plan.bundles.size(), -1);
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b)
+    for (int i = plan.blocks[b].first; i < plan.blocks[b].last; ++i) {
+      const int bundle = plan.transfers[i].bundle;
+      if (bundle < 0 || last[bundle] == static_cast<int>(b)) continue;
+      last[bundle] = static_cast<int>(b);
+      ++most[bundle];
+    }
+  for (const Connection& c : plan.connections)
+    if (c.bundle >= 0) ++most[c.bundle];
+  for (double& m : most)
+    if (m == 0) m = kUnlimited;
+  return most;
+}
 
 }  // namespace
 
 Sharing::Sharing(const Plan& plan) {
-  for (const double capacity : plan.capacity) {
-    Link l;
-    l.capacity = capacity;
-    links_.push_back(std::move(l));
-  }
-  for (const Bundle& b : plan.bundles) {
-    Group g;
-    g.cap = b.cap;
-    std::vector<int> ids = plan.network->routes()[b.route].resources;
+  links_.resize(plan.capacity.size());
+  for (std::size_t i = 0; i < links_.size(); ++i) links_[i].capacity = plan.capacity[i];
+  add_bundles(plan);
+  add_demands(plan);
+  add_pairs();
+  clock_at_.assign(links_.size() + bundles_.size(), -1);
+  follower_at_.assign(bundles_.size(), -1);
+}
+
+void Sharing::add_bundles(const Plan& plan) {
+  bundles_.resize(plan.bundles.size());
+  for (std::size_t i = 0; i < bundles_.size(); ++i) {
+    Bundled& b = bundles_[i];
+    b.cap = plan.bundles[i].cap;
+    std::vector<int> ids = plan.network->routes()[plan.bundles[i].route].resources;
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    g.first = static_cast<int>(route_links_.size());
-    g.count = static_cast<int>(ids.size());
-    route_links_.insert(route_links_.end(), ids.begin(), ids.end());
-    // No flow is faster than its narrowest link: so links that cannot fill up
-    // are known as such, and bind nobody.
-    for (const int id : ids) g.cap = std::min(g.cap, plan.capacity[id]);
-    bundles_.push_back(std::move(g));
+    b.first = static_cast<int>(slots_.size());
+    // No flow is faster than its narrowest link.
+    for (const int id : ids) {
+      slots_.push_back({.link = id});
+      b.cap = std::min(b.cap, plan.capacity[id]);
+    }
+    b.last = static_cast<int>(slots_.size());
   }
-  place_.assign(route_links_.size(), -1);
+}
+
+/// Says by link how much its flows may want: no more than their own limits,
+/// and all those together that another link narrows no more than that link
+/// has. Links that so can never fill up bind nobody and stand last in a route.
+void Sharing::add_demands(const Plan& plan) {
+  const std::vector<double> most = most_flows(plan);
+  std::map<std::pair<int, int>, int> known;  // (link, narrowest one of its flows)
+  std::vector<double> peak;                  // by demand
+  for (std::size_t i = 0; i < bundles_.size(); ++i) {
+    const Bundled& b = bundles_[i];
+    int narrow = kNobody;
+    for (int s = b.first; s < b.last; ++s)
+      if (narrow < 0 || links_[slots_[s].link].capacity < links_[narrow].capacity)
+        narrow = slots_[s].link;
+    for (int s = b.first; s < b.last; ++s) {
+      const int link = slots_[s].link;
+      const auto [at, fresh] = known.try_emplace({link, narrow}, demands_.size());
+      if (fresh) {
+        demands_.push_back({.limit = link == narrow ? kUnlimited : links_[narrow].capacity});
+        peak.push_back(0);
+      }
+      slots_[s].demand = at->second;
+      peak[at->second] += most[i] * b.cap;
+    }
+  }
+  std::vector<double> highest(links_.size(), 0.0);
+  for (const auto& [ends, demand] : known)
+    highest[ends.first] += std::min(peak[demand], demands_[demand].limit);
+  for (Bundled& b : bundles_) {
+    const auto end =
+        std::stable_partition(slots_.begin() + b.first, slots_.begin() + b.last, [&](const Slot& s) {
+          return highest[s.link] > links_[s.link].capacity * kEqual;
+        });
+    b.shared = static_cast<int>(end - slots_.begin());
+  }
+}
+
+void Sharing::add_pairs() {
+  std::vector<std::map<int, int>> beside(links_.size());
+  for (const Bundled& b : bundles_)
+    for (int s = b.first; s < b.shared; ++s)
+      for (int o = b.first; o < b.shared; ++o)
+        if (o != s) beside[slots_[s].link][slots_[o].link] = 0;
+  for (std::size_t l = 0; l < links_.size(); ++l) {
+    links_[l].first = static_cast<int>(beside_.size());
+    for (auto& [other, place] : beside[l]) {
+      place = static_cast<int>(beside_.size());
+      beside_.push_back({.link = other});
+    }
+    links_[l].last = static_cast<int>(beside_.size());
+  }
+  for (Bundled& b : bundles_) {
+    b.pairs = static_cast<int>(pairs_.size());
+    for (int s = b.first; s < b.shared; ++s)
+      for (int o = b.first; o < b.shared; ++o)
+        pairs_.push_back(o == s ? kNobody : beside[slots_[s].link][slots_[o].link]);
+  }
 }
 
 void Sharing::reset() {
-  for (Group& g : bundles_) {
-    g.rate = g.served = g.since = 0;
-    g.end = kUnlimited;
-    g.at = -1;
-    g.settled = 0;
-    g.dirty = g.open = false;
-    g.mark = 0;
-    g.flows.clear();
+  for (Bundled& b : bundles_) {
+    b.served = b.since = 0;
+    b.follows = kNobody;
+    b.settled = 0;
+    b.dirty = b.moves = false;
+    b.open = 0;
+    b.flows.clear();
   }
   for (Link& l : links_) {
-    l.wanted = l.busy = l.busy_since = 0;
-    l.flows = l.open = 0;
-    l.saturated = false;
-    l.mark = 0;
+    l.demand = l.load = l.busy = l.busy_since = 0;
+    l.flows = l.following = 0;
+    l.able = false;
+    l.touched = l.group = 0;
+    l.followers.clear();
     l.active.clear();
   }
-  heap_.clear();
+  for (Demand& d : demands_) d = {.limit = d.limit};
+  for (Beside& b : beside_) b.flows = 0;
+  clocks_.clear();
+  std::fill(clock_at_.begin(), clock_at_.end(), -1);
+  std::fill(follower_at_.begin(), follower_at_.end(), -1);
   dirty_.clear();
   epoch_ = 0;
 }
 
-void Sharing::advance(Group& g, double now) {
-  g.served += g.rate * (now - g.since);
-  g.since = now;
+double Sharing::served_at(const Bundled& b, double now) const {
+  if (!b.moves) return 0;
+  if (b.follows < 0) return b.served + b.cap * (now - b.since);
+  const Link& l = links_[b.follows];
+  return b.served + l.served + l.level * (now - l.since);
 }
 
 void Sharing::mark_dirty(int bundle) {
@@ -68,246 +157,150 @@ void Sharing::mark_dirty(int bundle) {
 }
 
 void Sharing::start(double now, int bundle, double bytes, int owner) {
-  Group& g = bundles_[bundle];
-  if (g.flows.empty()) {
-    g.served = 0;
-    g.since = now;
-    enter(bundle);
-  } else {
-    advance(g, now);
+  Bundled& b = bundles_[bundle];
+  if (b.flows.empty() && b.follows < 0) {
+    b.served = 0;
+    b.since = now;
   }
-  g.flows.push_back({g.served + bytes, owner});
-  std::push_heap(g.flows.begin(), g.flows.end(), std::greater<>());
-  count(now, g, 1);
-  mark_dirty(bundle);
+  b.flows.push_back({served_at(b, now) + bytes, owner});
+  std::push_heap(b.flows.begin(), b.flows.end(), std::greater<>());
+  count(now, b, 1);
+  if (b.first < b.shared) return mark_dirty(bundle);
+  b.moves = true;
+  rekey(bundle);
 }
 
 int Sharing::end_next(double now) {
-  const int bundle = heap_[0];
-  Group& g = bundles_[bundle];
-  const Flow done = g.flows.front();
-  std::pop_heap(g.flows.begin(), g.flows.end(), std::greater<>());
-  g.flows.pop_back();
-  g.served = done.target;
-  g.since = now;
-  count(now, g, -1);
-  mark_dirty(bundle);
-  if (g.flows.empty()) {
-    heap_remove(bundle);
-    leave(bundle);
+  int bundle = clocks_.id() - static_cast<int>(links_.size());
+  const int link = bundle < 0 ? clocks_.id() : kNobody;
+  if (link >= 0) bundle = links_[link].followers.id();
+  Bundled& b = bundles_[bundle];
+  const Flow done = b.flows.front();
+  std::pop_heap(b.flows.begin(), b.flows.end(), std::greater<>());
+  b.flows.pop_back();
+  if (link >= 0) {
+    links_[link].served = done.target - b.served;
+    links_[link].since = now;
   } else {
-    g.end = now + std::max(0.0, g.flows.front().target - g.served) / g.rate;
-    sift_down(0);
+    b.served = done.target;
+    b.since = now;
   }
+  count(now, b, -1);
+  rekey(bundle);
+  if (b.first < b.shared) mark_dirty(bundle);
   return done.owner;
 }
 
-/// Books a flow more or less of `g` on the links of its route.
-void Sharing::count(double now, Group& g, int change) {
-  for (int i = g.first; i < g.first + g.count; ++i) {
-    Link& l = links_[route_links_[i]];
+/// Books a flow more or less of `b` on the links of its route.
+void Sharing::count(double now, const Bundled& b, int change) {
+  for (int s = b.first; s < b.last; ++s) {
+    Link& l = links_[slots_[s].link];
     if (l.flows == 0) l.busy_since = now;
     l.flows += change;
-    if (l.flows == 0) {
-      l.busy += now - l.busy_since;
-      l.wanted = 0;
-    } else {
-      l.wanted += change * g.cap;
-    }
+    if (l.flows == 0) l.busy += now - l.busy_since;
+    if (s >= b.shared) continue;
+    Demand& d = demands_[slots_[s].demand];
+    const double before = d.most();
+    d.flows += change;
+    d.sum = d.flows == 0 ? 0 : d.sum + change * b.cap;
+    l.demand = l.flows == 0 ? 0 : l.demand + d.most() - before;
   }
 }
 
+/// Tells the clock that drives `bundle` when its next flow ends.
+void Sharing::rekey(int bundle) {
+  Bundled& b = bundles_[bundle];
+  const int clock = static_cast<int>(links_.size()) + bundle;
+  if (b.follows >= 0) {
+    SoonestFirst& followers = links_[b.follows].followers;
+    if (b.flows.empty())
+      followers.remove(bundle, follower_at_);
+    else
+      followers.put(bundle, b.flows.front().target - b.served, follower_at_);
+    rekey_link(b.follows);
+  } else if (b.flows.empty()) {
+    clocks_.remove(clock, clock_at_);
+  } else {
+    const double end = b.since + std::max(0.0, b.flows.front().target - b.served) / b.cap;
+    clocks_.put(clock, end, clock_at_);
+  }
+}
+
+void Sharing::rekey_link(int link) {
+  const Link& l = links_[link];
+  if (l.followers.empty())
+    clocks_.remove(link, clock_at_);
+  else
+    clocks_.put(link, l.since + std::max(0.0, l.followers.key() - l.served) / l.level, clock_at_);
+}
+
+/// Lets `link`, or its own limit where that is nobody, drive a bundle that
+/// nothing drives.
+void Sharing::follow(double now, int bundle, int link) {
+  Bundled& b = bundles_[bundle];
+  b.moves = true;
+  b.follows = link;
+  b.since = now;
+  if (link >= 0) {
+    Link& l = links_[link];
+    if (l.following == 0) {
+      l.served = 0;
+      l.least_cap = kUnlimited;
+    }
+    l.least_cap = std::min(l.least_cap, b.cap);
+    b.served -= l.served;
+    add_followers(b, b.settled);
+  }
+}
+
+/// Leaves `bundle` with nothing that drives it, and its own account of bytes.
+void Sharing::unfollow(double now, int bundle) {
+  Bundled& b = bundles_[bundle];
+  b.served = served_at(b, now);
+  b.since = now;
+  b.moves = false;
+  if (b.follows >= 0) {
+    links_[b.follows].followers.remove(bundle, follower_at_);
+    add_followers(b, -b.settled);
+    b.follows = kNobody;
+  } else {
+    clocks_.remove(static_cast<int>(links_.size()) + bundle, clock_at_);
+  }
+}
+
+/// Books `change` flows of `b` as held up by the link that it follows.
+void Sharing::add_followers(const Bundled& b, int change) {
+  links_[b.follows].following += change;
+  int row = b.pairs;
+  const int width = b.shared - b.first;
+  for (int s = b.first; slots_[s].link != b.follows; ++s) row += width;
+  for (int i = row; i < row + width; ++i)
+    if (pairs_[i] >= 0) beside_[pairs_[i]].flows += change;
+}
+
 void Sharing::enter(int bundle) {
-  const Group& g = bundles_[bundle];
-  for (int i = g.first; i < g.first + g.count; ++i) {
-    auto& active = links_[route_links_[i]].active;
-    place_[i] = static_cast<int>(active.size());
-    active.emplace_back(bundle, i);
+  const Bundled& b = bundles_[bundle];
+  for (int s = b.first; s < b.shared; ++s) {
+    auto& active = links_[slots_[s].link].active;
+    slots_[s].place = static_cast<int>(active.size());
+    active.emplace_back(bundle, s);
   }
 }
 
 void Sharing::leave(int bundle) {
-  const Group& g = bundles_[bundle];
-  for (int i = g.first; i < g.first + g.count; ++i) {
-    auto& active = links_[route_links_[i]].active;
-    active[place_[i]] = active.back();
-    place_[active[place_[i]].second] = place_[i];
+  const Bundled& b = bundles_[bundle];
+  for (int s = b.first; s < b.shared; ++s) {
+    auto& active = links_[slots_[s].link].active;
+    active[slots_[s].place] = active.back();
+    slots_[active[slots_[s].place].second].place = slots_[s].place;
     active.pop_back();
-    place_[i] = -1;
+    slots_[s].place = kNobody;
   }
-}
-
-void Sharing::settle(double now) {
-  if (dirty_.empty()) return;
-  ++epoch_;
-  touched_bundles_.clear();
-  touched_links_.clear();
-  for (const int b : dirty_) {
-    Group& g = bundles_[b];
-    g.dirty = false;
-    const int flows = static_cast<int>(g.flows.size());
-    if (flows != g.settled)
-      collect(b);
-    else if (flows > 0)
-      apply(now, b);  // one ended as one began: only the order of ends changed
-    g.settled = flows;
-  }
-  dirty_.clear();
-  if (touched_bundles_.empty()) return;
-  fill();
-  for (const int b : touched_bundles_)
-    if (!bundles_[b].flows.empty()) apply(now, b);
-}
-
-/// Adds to the touched set what a change of `bundle` can reach: through links
-/// that were or may become saturated, since the others bind nobody.
-void Sharing::collect(int bundle) {
-  if (bundles_[bundle].mark == epoch_) return;
-  bundles_[bundle].mark = epoch_;
-  const std::size_t first = touched_bundles_.size();
-  touched_bundles_.push_back(bundle);
-  for (std::size_t i = first; i < touched_bundles_.size(); ++i) {
-    const Group& g = bundles_[touched_bundles_[i]];
-    for (int j = g.first; j < g.first + g.count; ++j) {
-      Link& l = links_[route_links_[j]];
-      if (l.mark == epoch_) continue;
-      const bool can = l.wanted > l.capacity * kEqual;
-      if (!can && !l.saturated) continue;
-      l.mark = epoch_;
-      l.saturated = can;
-      l.left = l.capacity;
-      l.open = l.flows;
-      if (can) touched_links_.push_back(route_links_[j]);
-      for (const auto& [other, index] : l.active) {
-        if (bundles_[other].mark == epoch_) continue;
-        bundles_[other].mark = epoch_;
-        touched_bundles_.push_back(other);
-      }
-    }
-  }
-}
-
-/// Progressive filling of the touched set: raise all rates together, and fix
-/// those that meet their own limit or a full link.
-void Sharing::fill() {
-  std::size_t open = 0;
-  double least_cap = kUnlimited;
-  for (const int b : touched_bundles_) {
-    Group& g = bundles_[b];
-    g.open = !g.flows.empty();
-    if (!g.open) continue;
-    ++open;
-    least_cap = std::min(least_cap, g.cap);
-  }
-  while (open > 0) {
-    double share = kUnlimited;
-    for (const int id : touched_links_) {
-      const Link& l = links_[id];
-      if (l.open > 0) share = std::min(share, l.left / l.open);
-    }
-    const double level = std::max(share, 0.0) * kEqual;
-    if (least_cap <= level) {
-      double next_cap = kUnlimited;
-      for (const int b : touched_bundles_) {
-        Group& g = bundles_[b];
-        if (!g.open) continue;
-        if (g.cap <= level)
-          fix(g, g.cap), --open;
-        else
-          next_cap = std::min(next_cap, g.cap);
-      }
-      least_cap = next_cap;
-      continue;
-    }
-    for (const int id : touched_links_) {
-      Link& l = links_[id];
-      if (l.open == 0 || l.left / l.open > level) continue;
-      for (const auto& [b, index] : l.active)
-        if (bundles_[b].open) fix(bundles_[b], share), --open;
-    }
-  }
-}
-
-void Sharing::fix(Group& g, double rate) {
-  g.open = false;
-  g.filling = rate;
-  const int flows = static_cast<int>(g.flows.size());
-  for (int i = g.first; i < g.first + g.count; ++i) {
-    Link& l = links_[route_links_[i]];
-    if (l.mark != epoch_) continue;
-    l.left = std::max(0.0, l.left - rate * flows);
-    l.open -= flows;
-  }
-}
-
-/// Gives `bundle` its rate from `now` on, and its next end.
-void Sharing::apply(double now, int bundle) {
-  Group& g = bundles_[bundle];
-  if (g.mark == epoch_ && g.filling != g.rate) {
-    advance(g, now);
-    g.rate = g.filling;
-  }
-  const double end = g.since + std::max(0.0, g.flows.front().target - g.served) / g.rate;
-  if (g.at >= 0 && end == g.end) return;
-  g.end = end;
-  rekey(bundle);
 }
 
 double Sharing::busy_us(int resource, double now) const {
   const Link& l = links_[resource];
   return l.busy + (l.flows > 0 ? now - l.busy_since : 0);
-}
-
-bool Sharing::sooner(int a, int b) const {
-  const double x = bundles_[a].end;
-  const double y = bundles_[b].end;
-  return x != y ? x < y : a < b;
-}
-
-void Sharing::rekey(int bundle) {
-  Group& g = bundles_[bundle];
-  if (g.at < 0) {
-    g.at = static_cast<int>(heap_.size());
-    heap_.push_back(bundle);
-  }
-  sift_up(static_cast<std::size_t>(g.at));
-  sift_down(static_cast<std::size_t>(g.at));
-}
-
-void Sharing::heap_remove(int bundle) {
-  const std::size_t i = static_cast<std::size_t>(bundles_[bundle].at);
-  bundles_[bundle].at = -1;
-  bundles_[bundle].end = kUnlimited;
-  const int last = heap_.back();
-  heap_.pop_back();
-  if (last == bundle) return;
-  heap_[i] = last;
-  bundles_[last].at = static_cast<int>(i);
-  rekey(last);
-}
-
-void Sharing::sift_up(std::size_t i) {
-  const int bundle = heap_[i];
-  while (i > 0 && sooner(bundle, heap_[(i - 1) / 2])) {
-    heap_[i] = heap_[(i - 1) / 2];
-    bundles_[heap_[i]].at = static_cast<int>(i);
-    i = (i - 1) / 2;
-  }
-  heap_[i] = bundle;
-  bundles_[bundle].at = static_cast<int>(i);
-}
-
-void Sharing::sift_down(std::size_t i) {
-  const int bundle = heap_[i];
-  for (std::size_t child = 2 * i + 1; child < heap_.size(); child = 2 * i + 1) {
-    if (child + 1 < heap_.size() && sooner(heap_[child + 1], heap_[child])) ++child;
-    if (!sooner(heap_[child], bundle)) break;
-    heap_[i] = heap_[child];
-    bundles_[heap_[i]].at = static_cast<int>(i);
-    i = child;
-  }
-  heap_[i] = bundle;
-  bundles_[bundle].at = static_cast<int>(i);
 }
 
 }  // namespace tuccl::sim

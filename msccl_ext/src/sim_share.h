@@ -4,15 +4,20 @@
 #include <utility>
 #include <vector>
 
+#include "sim_heap.h"
 #include "sim_plan.h"
 
 namespace tuccl::sim {
 
 /// Flows of one bundle have the same route and the same limit, so at any time
-/// they have the same rate: the bundle keeps the bytes that each of its flows
-/// has got since it was last empty (`served`), and a flow ends when that
-/// reaches its target. Rates change only in `settle`, and only for bundles
-/// that share a saturated resource with one that changed.
+/// they have the same rate. A bundle moves either at its own limit or at the
+/// level of the full link that holds it up; all that one link holds up move
+/// alike, so each such link has one clock (`served`: bytes that each of its
+/// followers' flows has got) and an event costs the same however many follow.
+///
+/// Rates change only in `settle`, which looks no further than changes reach:
+/// it fills anew what touches a change, and widens that while rates of others
+/// would have to follow (docs/simulator.md 7).
 class Sharing {
  public:
   explicit Sharing(const Plan& plan);
@@ -23,23 +28,28 @@ class Sharing {
   void start(double now, int bundle, double bytes, int owner);
 
   /// When the next flow ends at the present rates, or infinity.
-  double next_end() const { return heap_.empty() ? kUnlimited : bundles_[heap_[0]].end; }
+  double next_end() const { return clocks_.empty() ? kUnlimited : clocks_.key(); }
 
   /// Ends the flow that ends next and returns its owner.
   int end_next(double now);
 
   /// Makes rates max-min fair again after starts and ends.
-  void settle(double now);
+  void settle(double now) {
+    if (!dirty_.empty()) share_anew(now);
+  }
 
   /// Rate of each flow of `bundle` in bytes per us, as of the last settle.
   double rate(int bundle) const {
-    return bundles_[bundle].flows.empty() ? 0 : bundles_[bundle].rate;
+    const Bundled& b = bundles_[bundle];
+    return b.flows.empty() ? 0 : pace(b);
   }
 
   /// Time until `now` in which `resource` carried at least one flow.
   double busy_us(int resource, double now) const;
 
  private:
+  static constexpr int kNobody = -1;
+
   struct Flow {
     double target;
     int owner;
@@ -47,60 +57,121 @@ class Sharing {
       return target != o.target ? target > o.target : owner > o.owner;
     }
   };
-  struct Group {  // a bundle at work
+  struct Bundled {  // a bundle at work
     double cap = kUnlimited;
-    double rate = 0;
-    double served = 0;
-    double since = 0;  ///< Time at which `served` held.
-    double end = kUnlimited;
-    double filling = 0;  ///< New rate while filling.
-    int at = -1;         ///< Place in the heap.
-    int settled = 0;     ///< Flows at the last settle.
+    double served = 0;  ///< At `since`; where it follows a link: beyond that link's.
+    double since = 0;
+    double filling = 0;      ///< New rate, while filling.
+    int follows = kNobody;   ///< The full link that holds it up.
+    int next = kNobody;      ///< The same, while filling.
+    int settled = 0;         ///< Flows at the last settle.
+    int first = 0;           ///< slots_[first, last): its links, those that may fill up before `shared`.
+    int shared = 0;
+    int last = 0;
+    int pairs = 0;  ///< Where its rows in `pairs_` begin.
     bool dirty = false;
-    bool open = false;
-    int first = 0;  ///< resources: links_[first, first + count).
-    int count = 0;
-    std::uint32_t mark = 0;
+    bool moves = false;  ///< Has a rate, as of the last settle.
+    std::uint32_t open = 0;  ///< Epoch in which it is filled by itself.
+    bool fixed = false;
     std::vector<Flow> flows;
   };
   struct Link {  // a resource at work
     double capacity = 0;
-    double wanted = 0;  ///< Sum of the caps of its flows.
-    double left = 0;    ///< Rate not given away yet, while filling.
+    double demand = 0;  ///< No more than that can its flows want.
+    double load = 0;    ///< What they have got (able links).
+    double level = 0;   ///< Rate of those it holds up.
+    double served = 0;  ///< Bytes of each of their flows, at `since`.
+    double since = 0;
+    double least_cap = kUnlimited;  ///< No follower's limit is lower.
+    double left = 0;                ///< Rate not given away yet, while filling.
+    double share = 0;               ///< New level, while filling.
     double busy = 0;
     double busy_since = 0;
     int flows = 0;
-    int open = 0;  ///< Flows without a rate yet, while filling.
-    bool saturated = false;
-    std::uint32_t mark = 0;
-    std::vector<std::pair<int, int>> active;  ///< (bundle, its index of this link).
+    int following = 0;  ///< Flows that it holds up.
+    int open = 0;       ///< Flows without a rate yet, while filling.
+    int opened = 0;     ///< Flows that are filled anew.
+    int first = 0;      ///< beside_[first, last): links that its flows may also cross.
+    int last = 0;
+    bool able = false;  ///< May be full: demand exceeds capacity.
+    bool full = false;  ///< While filling.
+    bool split = false;  ///< Its followers are filled one by one.
+    bool fixed = false;
+    std::uint32_t touched = 0;  ///< Epochs.
+    std::uint32_t group = 0;    ///< In which its followers are filled as one.
+    SoonestFirst followers;     ///< Keys are their flows' targets, counted as `served` is.
+    std::vector<std::pair<int, int>> active;  ///< (bundle, slot).
+  };
+  struct Slot {  // a link on a bundle's route
+    int link = 0;
+    int demand = kNobody;  ///< Which of `demands_` its flows add to.
+    int place = kNobody;   ///< In the link's `active`.
+  };
+  struct Demand {  // of those on a link that are all narrowed by another one
+    double limit = kUnlimited;
+    double sum = 0;
+    int flows = 0;
+    double most() const { return sum < limit ? sum : limit; }
+  };
+  struct Beside {
+    int link = 0;
+    int flows = 0;  ///< Of the followers, how many cross it.
   };
 
-  void advance(Group& g, double now);
+  void add_bundles(const Plan& plan);
+  void add_demands(const Plan& plan);
+  void add_pairs();
+
+  double pace(const Bundled& b) const {
+    return !b.moves ? 0 : b.follows < 0 ? b.cap : links_[b.follows].level;
+  }
+  double served_at(const Bundled& b, double now) const;
+  void count(double now, const Bundled& b, int change);
   void mark_dirty(int bundle);
-  void count(double now, Group& g, int change);
+  void rekey(int bundle);
+  void rekey_link(int link);
+  void follow(double now, int bundle, int link);
+  void unfollow(double now, int bundle);
+  void add_followers(const Bundled& b, int change);
   void enter(int bundle);
   void leave(int bundle);
-  void collect(int bundle);
+
+  // sim_fill.cpp
+  void share_anew(double now);
+  void wake_links(const Bundled& b);
+  bool shares(const Bundled& b) const;
+  void change_weight(double now, int bundle);
+  void touch(int link);
+  void open_bundle(int bundle);
+  void open_links(const Bundled& b);
+  void open_group(int link);
+  void split_group(int link);
   void fill();
-  void fix(Group& g, double rate);
-  void apply(double now, int bundle);
+  void prepare();
+  bool raise();
+  void fix_at_caps(double level);
+  void fix_at_full(double share);
+  void fix_bundle(Bundled& b, double rate, int holder);
+  void fix_group(int link);
+  void widen();
+  void widen_around(const Link& l);
+  void apply(double now);
 
-  void rekey(int bundle);
-  void heap_remove(int bundle);
-  void sift_up(std::size_t i);
-  void sift_down(std::size_t i);
-  bool sooner(int a, int b) const;
-
-  std::vector<Group> bundles_;
+  std::vector<Bundled> bundles_;
   std::vector<Link> links_;
-  std::vector<int> route_links_;  ///< Resources of each bundle's route, one after another.
-  std::vector<int> place_;        ///< Where the bundle stands in each one's `active`.
-  std::vector<int> heap_;         ///< Bundles with flows, soonest end first.
+  std::vector<Slot> slots_;
+  std::vector<Demand> demands_;
+  std::vector<Beside> beside_;
+  std::vector<int> pairs_;  ///< By bundle, link that holds it up, other link: place in `beside_`.
+  SoonestFirst clocks_;     ///< Links that hold somebody up, then (from links_.size()) bundles.
+  std::vector<int> clock_at_;
+  std::vector<int> follower_at_;
   std::vector<int> dirty_;
-  std::vector<int> touched_bundles_;
-  std::vector<int> touched_links_;
+  std::vector<int> opened_;   ///< Bundles that are filled by themselves.
+  std::vector<int> groups_;   ///< Links whose followers are filled as one.
+  std::vector<int> touched_;  ///< Able links that what is filled crosses.
   std::uint32_t epoch_ = 0;
+  bool again_ = false;  ///< More was opened while filling.
 };
 
 }  // namespace tuccl::sim
