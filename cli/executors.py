@@ -23,7 +23,9 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
         help="machine class of the simulator: a name or a file (default: by GPU model)",
     )
     parser.add_argument(
-        "--launch", default="process", help="host term: process (default), mpi or graph"
+        "--launch",
+        default="mpi",
+        help="who launches: process (one for all GPUs of a host), mpi (one a GPU, default) or graph",
     )
 
 

@@ -15,7 +15,7 @@ class SimExecutor:
     """Runs programs in virtual time on one topology; deterministic, so repeats cost nothing."""
 
     def __init__(
-        self, topology: Topology, machine: MachineClass | None = None, launch: str = "process"
+        self, topology: Topology, machine: MachineClass | None = None, launch: str = "mpi"
     ) -> None:
         """Prepare ``topology`` for many runs; ``machine`` None is the class of its GPUs.
 

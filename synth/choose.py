@@ -97,8 +97,6 @@ def _check_residency(program: Program, machine: MachineClass) -> None:
 def simulated_us(
     program: Program, knobs: Knobs, wires: Network, machine: MachineClass, nbytes: int
 ) -> float:
-    """Return the simulated time in us, with `nbytes` rounded up to whole chunks."""
+    """Return the GPUs' simulated time in us, with `nbytes` rounded up to whole chunks."""
     whole = -(-nbytes // program.nchunks) * program.nchunks
-    return simulate(
-        program, knobs, wires, machine, whole, in_place=not program.out_of_place
-    ).time_us
+    return simulate(program, knobs, wires, machine, whole).gpu_us

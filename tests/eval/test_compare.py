@@ -8,8 +8,10 @@ from tuccl.errors import InputError
 from tuccl.eval import busbw_factor, compare, text_report
 from tuccl.runtime import (
     BASELINES,
+    MSCCL_WALK,
     SimExecutor,
     Timing,
+    Walk,
     open_table,
     program_file,
     save_table,
@@ -36,9 +38,16 @@ class Slowed:
         self.ranks = self._inner.ranks
 
     def time(
-        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
     ) -> Timing:
-        timing = self._inner.time(program, knobs, nbytes, root=root)
+        timing = self._inner.time(program, knobs, nbytes, root=root, walk=walk)
         f = 1.0 if program.name.startswith("nccl") else self._factor
         within = None if timing.time_us_ip is None else timing.time_us_ip * f
         return Timing(timing.us * f, within, (timing.us * f,) * repeats, "sim")
@@ -97,10 +106,17 @@ class SlowedInPlace(Slowed):
     """Slowed in place only."""
 
     def time(
-        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
     ) -> Timing:
-        timing = self._inner.time(program, knobs, nbytes, root=root)
-        slowed = super().time(program, knobs, nbytes, root=root)
+        timing = self._inner.time(program, knobs, nbytes, root=root, walk=walk)
+        slowed = super().time(program, knobs, nbytes, root=root, walk=walk)
         return Timing(timing.time_us, slowed.time_us_ip, timing.samples_us, "sim")
 
 

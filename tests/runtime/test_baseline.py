@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from tuccl._native import Knobs, Program, verify
 from tuccl.errors import Infeasible, InputError
-from tuccl.runtime import baseline
 from tuccl.runtime.baseline import BASELINES, time_baseline
 from tuccl.runtime.executor import Executor
 from tuccl.runtime.nccl_choice import nccl_choice
@@ -51,7 +51,9 @@ def test_what_is_timed_computes_the_collective(
             )
         )
         assert result.program.collective == collective
-        assert result.timing == executor.time(result.program, result.knobs, nbytes)
+        assert result.timing == executor.time(
+            result.program, result.knobs, nbytes, walk=result.walk
+        )
         times.append(result.timing.us)
     assert times == sorted(times) and times[0] > 0
 
@@ -97,15 +99,14 @@ def test_too_many_channels_for_a_program_are_said(
         channels: int,
         protocol: str,
         *,
-        nbytes: int,
         parts: int,
     ) -> Program:
         tried.append(channels)
         if channels > 3:
             raise Infeasible("too many channels")
-        return nccl_program(t, call, name, channels, "Simple", nbytes=nbytes)
+        return nccl_program(t, call, name, channels, "Simple")
 
-    monkeypatch.setattr(baseline, "nccl_program", limited)
+    monkeypatch.setattr(sys.modules["tuccl.runtime.nccl_call"], "nccl_program", limited)
     result = time_baseline(SimExecutor(topology), topology, "nccl", "allgather", 1 << 28)
     assert tried == [12, 6, 3]
     assert result.chosen == "Ring/Simple/12ch (as 3ch)"
@@ -121,7 +122,8 @@ def test_nccl_comes_near_to_its_own_bound(profile: str, hosts: int, collective: 
 
     A ring sends (n - 1) / n of the array over each link, an allreduce twice that, a line all of
     it, at the rate that NCCL reckons with; alltoall is held to the cut between hosts, or on one
-    host to what a GPU sends.
+    host to what a GPU sends. Between hosts its many small messages take up to 1.6 times: of two
+    hosts with one 100 Gb/s adapter each a public table has 7.6 GB/s.
     """
     node = load_profile(profile)
     topology = join(node, hosts) if hosts > 1 else node
@@ -132,7 +134,8 @@ def test_nccl_comes_near_to_its_own_bound(profile: str, hosts: int, collective: 
     if collective == "alltoall" and hosts > 1:
         least = cut
     time = time_baseline(SimExecutor(topology), topology, "nccl", collective, nbytes).timing.us
-    assert cut <= time <= 1.3 * least
+    many = collective == "alltoall" and hosts > 1
+    assert cut <= time <= (1.6 if many else 1.3) * least
 
 
 @pytest.mark.parametrize(("profile", "hosts"), [*MACHINES, ("dgx-h100", 1)])
@@ -140,11 +143,12 @@ def test_grouped_sends_are_as_fast_as_any_number_of_parts(profile: str, hosts: i
     node = load_profile(profile)
     topology = join(node, hosts) if hosts > 1 else node
     executor, nbytes = SimExecutor(topology), 1 << 30
+    chosen = time_baseline(executor, topology, "nccl", "alltoall", nbytes)
     times = []
     for parts in (1, 2, 4, 8):
         with contextlib.suppress(Infeasible):
             call = Collective("alltoall", topology.ranks)
             program = nccl_program(topology, call, "p2p", 8, parts=parts)
-            times.append(executor.time(program, Knobs("Simple", 1, 512), nbytes).us)
-    chosen = time_baseline(executor, topology, "nccl", "alltoall", nbytes).timing.us
-    assert times and chosen <= 1.05 * min(times)
+            knobs = Knobs("Simple", 1, 512)
+            times.append(executor.time(program, knobs, nbytes, walk=chosen.walk).us)
+    assert times and chosen.timing.us <= 1.05 * min(times)

@@ -18,7 +18,6 @@ from tuccl.synth.nccl import (
     nccl_program,
     nccl_ring,
     nccl_tree,
-    pipeline_pieces,
 )
 from tuccl.synth.nccl_chains import chains
 from tuccl.topology import Topology, join, load_machine, load_profile, network, path
@@ -81,7 +80,7 @@ def test_ring_programs_verify(t: Topology, name: str) -> None:
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
 def test_tree_programs_verify(t: Topology, protocol: str) -> None:
     collective = Collective("allreduce", t.ranks)
-    schedule = nccl_tree(t, collective, 4, pieces=3)
+    schedule = nccl_tree(t, collective, 4)
     assert fault(schedule) is None
     assert fault(schedule, in_place=True) is None
     assert nccl_program(t, collective, "tree", 4, protocol).protocol == protocol
@@ -126,11 +125,10 @@ def test_rings_saturate_an_nvswitch(name: str) -> None:
     assert least * (1 - 1e-9) <= result.time_us <= 1.05 * least
 
 
-def test_pieces_grow_with_the_size_up_to_one_a_rank() -> None:
-    t = machine("dgx-a100 x2")
-    counts = [pipeline_pieces(t, "tree", 16, 1 << power) for power in range(10, 31, 4)]
-    assert counts == sorted(counts)
-    assert counts[-1] == t.ranks
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+def test_lines_and_trees_have_a_chunk_a_channel(t: Topology, name: str) -> None:
+    assert nccl_program(t, Collective(name, t.ranks, root=1), "ring", 4).nchunks == 4
+    assert nccl_program(t, Collective("allreduce", t.ranks), "tree", 4).nchunks == 4
 
 
 def test_what_nccl_does_not_do_is_refused() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tuccl._native import Knobs, Program
-from tuccl.runtime import SimExecutor, Timing
+from tuccl.runtime import MSCCL_WALK, SimExecutor, Timing, Walk
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import Plan, Point, Space
@@ -100,12 +100,19 @@ class Stand:
         return self.inner.ranks
 
     def time(
-        self, program: Program, knobs: Knobs, nbytes: int, *, root: int = 0, repeats: int = 1
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
     ) -> Timing:
         self.calls += 1
         if self.break_after is not None and self.calls > self.break_after:
             raise KeyboardInterrupt
-        timing = self.inner.time(program, knobs, nbytes, root=root)
+        timing = self.inner.time(program, knobs, nbytes, root=root, walk=walk)
         if program.name.startswith("nccl"):
             return self._noisy(timing, 1.0, repeats, None)
         wrong = int(any(method in program.name for method in self.wrong_methods))
