@@ -52,9 +52,10 @@ def time_spent(run: TracedRun) -> tuple[TimeSpent, ...]:
     ('thread blocks', 'work')
     """
     trace = run.trace
-    blocks, spent = len(trace.blocks), trace.spent_us
-    busy = [i for i in range(blocks) if any(spent[i])]
-    proxies = [blocks + i for i, c in enumerate(trace.connections) if c.net]
+    gpus, spent = [block.gpu for block in trace.blocks], trace.spent_us
+    # Ranks beyond the topology's stand for a switch.
+    busy = [i for i, gpu in enumerate(gpus) if gpu < run.topology.ranks and any(spent[i])]
+    proxies = [len(gpus) + i for i, c in enumerate(trace.connections) if c.net]
     both = (("thread blocks", busy), ("proxies", proxies))
     return tuple(_sum(run, of, tracks) for of, tracks in both if tracks)
 
