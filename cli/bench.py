@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from tuccl._native import Program, parse_xml
+from tuccl._native import Knobs, Program, parse_xml
 from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import (
     add_json,
@@ -21,13 +22,24 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.executors import add_executor, executor_of
 from tuccl.cli.output import print_json
+from tuccl.cli.recording import (
+    add_recording,
+    check_recording,
+    is_recorded,
+    use_row,
+    use_text,
+    write_trace,
+)
 from tuccl.cli.verify import read_bytes
 from tuccl.errors import InputError
 from tuccl.runtime import (
     BASELINES,
+    MSCCL_WALK,
     NCCL_VERSION,
     SimExecutor,
     Timing,
+    TracedRun,
+    Walk,
     nccl_release,
     time_baseline,
 )
@@ -38,11 +50,14 @@ EXAMPLE = "tuccl bench allgather.xml ndv2x2.json -s 1K:1G:x4 --on sim"
 
 
 class Timed(NamedTuple):
-    """One size's result."""
+    """One size's result, and what ran."""
 
     nbytes: int
     timing: Timing
     chosen: str
+    program: Program
+    knobs: Knobs
+    walk: Walk = MSCCL_WALK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_root(parser)
     add_knobs(parser)
     add_executor(parser)
+    add_recording(parser)
     add_json(parser)
 
 
@@ -73,20 +89,28 @@ def run(args: argparse.Namespace) -> int:
     from tuccl.eval import bandwidth_row, columns_text
 
     nccl = nccl_version_of(args)
+    check_recording(args)
     if args.baseline:
         executor, collective, results = bench_baseline(args)
     else:
         executor, collective, results = bench_program(args)
+    timed = list(results)
     rows = [
         bandwidth_row(collective, executor.ranks, t.nbytes, t.timing, t.chosen, root=args.root)
-        for t in results
+        for t in timed
     ]
+    recorded = [traced_run(args, executor, t) for t in timed] if is_recorded(args) else []
+    if args.trace:
+        write_trace(Path(args.trace), recorded[0])
     if args.json:
         version = {"nccl_version": nccl} if nccl else {}
-        print_json({"on": args.on, "label": executor.label, **version, "rows": rows})
+        use = {"utilisation": [use_row(run) for run in recorded]} if args.utilisation else {}
+        print_json({"on": args.on, "label": executor.label, **version, "rows": rows, **use})
     else:
         print(f"# {executor.label}" + (f"; NCCL {nccl}'s own choice" if nccl else ""))
         print(columns_text(rows))
+        if args.utilisation:
+            print("".join(f"\n{use_text(run)}\n" for run in recorded), end="")
     return 0
 
 
@@ -97,6 +121,13 @@ def nccl_version_of(args: argparse.Namespace) -> str | None:
     if args.nccl_version:
         raise InputError("--nccl-version: only --baseline nccl has one; leave it out")
     return None
+
+
+def traced_run(args: argparse.Namespace, executor: SimExecutor, timed: Timed) -> TracedRun:
+    """Return the run behind ``timed`` again, recorded."""
+    passes = args.trace_passes or 0
+    call = (timed.program, timed.knobs, timed.nbytes)
+    return executor.trace(*call, passes=passes, walk=timed.walk)
 
 
 def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[Timed]]:
@@ -118,7 +149,9 @@ def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[
     knobs = knobs_of(args, program.protocol)
     program = replicate(program, knobs.channels) if knobs.channels > 1 else program
     timings = (
-        Timed(n, executor.time(program, knobs, n, root=args.root), describe(program))
+        Timed(
+            n, executor.time(program, knobs, n, root=args.root), describe(program), program, knobs
+        )
         for n in sizes_of(args.size)
     )
     return executor, program.collective, timings
@@ -148,7 +181,7 @@ def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator
         executor,
         collective,
         (
-            Timed(n, result.timing, result.chosen)
+            Timed(n, result.timing, result.chosen, result.program, result.knobs, result.walk)
             for n in sizes_of(args.size)
             for result in [
                 time_baseline(

@@ -1,4 +1,4 @@
-"""What tuning is worth: comparisons, nccl-tests' columns, the report."""
+"""What tuning is worth, and why a simulated run takes its time."""
 
 from tuccl.eval.calibrate import (
     SMALL_BYTES,
@@ -23,9 +23,13 @@ from tuccl.eval.columns import (
     element_count,
 )
 from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare, text_report
+from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
 from tuccl.eval.plots import plots_available
 from tuccl.eval.report import html_report
+from tuccl.eval.time_spent import TimeSpent, spent_text, time_spent
+from tuccl.eval.trace_events import trace_json
+from tuccl.eval.utilisation import ClassUse, LinkUse, Utilisation, utilisation, utilisation_text
 
 __all__ = [
     "REGRESSION",
@@ -33,29 +37,42 @@ __all__ = [
     "BandwidthRow",
     "CalibrationRun",
     "Case",
+    "ClassUse",
     "Comparison",
     "ComparisonRow",
+    "CriticalPath",
     "Fit",
+    "LinkUse",
     "Measured",
     "Measurements",
+    "PathPart",
     "RunErrors",
+    "TimeSpent",
     "Trial",
+    "Utilisation",
     "algbw_gbs",
     "bandwidth_row",
     "busbw_factor",
     "busbw_gbs",
     "columns_text",
     "compare",
+    "critical_path",
     "cross_validate",
     "element_count",
     "errors_of",
     "fit",
     "html_report",
+    "path_text",
     "plots_available",
     "predict",
     "read_calibration_set",
     "read_measurements",
+    "spent_text",
     "text_report",
+    "time_spent",
+    "trace_json",
     "trial_of",
     "unfitted",
+    "utilisation",
+    "utilisation_text",
 ]

@@ -31,6 +31,7 @@ from tuccl.runtime.table import (
     program_file,
     save_table,
 )
+from tuccl.runtime.traced import TracedRun
 
 __all__ = [
     "BASELINES",
@@ -54,6 +55,7 @@ __all__ = [
     "StoredTable",
     "SwitchPoint",
     "Timing",
+    "TracedRun",
     "Walk",
     "check_entries",
     "check_target",

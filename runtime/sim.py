@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tuccl._native import Knobs, MachineClass, Program, simulate
+from tuccl._native import Knobs, MachineClass, Network, Program, simulate
+from tuccl._native import trace as walk_and_record
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.traced import TracedRun
 from tuccl.synth.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import Topology, machine_of, network
 
@@ -70,6 +72,75 @@ class SimExecutor:
             Infeasible: the GPUs cannot hold all thread blocks at once.
             InputError: the program is for another number of ranks, or the knobs are illegal.
         """
+        self._check(program, walk)
+        if repeats < 1 or nbytes < 1:
+            raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
+        us = simulate(
+            *(program, knobs, self._network_of(walk), self._machine),
+            padded(nbytes, program.nchunks),
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+            pass_bytes=walk.pass_bytes,
+            transfer_slots=walk.transfer_slots,
+        ).time_us
+        # A copy onto its own memory is carried out like any other: in place costs the same.
+        outside, inside = us if program.out_of_place else None, us if program.in_place else None
+        samples = (us,) * repeats
+        inside_samples = samples if inside is not None else ()
+        return Timing(outside, inside, samples, "sim", samples_us_ip=inside_samples)
+
+    def trace(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        passes: int = 0,
+        bins: int = 50,
+        walk: Walk = MSCCL_WALK,
+    ) -> TracedRun:
+        """Return a record of the run of ``program`` that ``time`` reports, with nothing extrapolated.
+
+        Args:
+            program: what runs.
+            knobs: the backend knobs.
+            nbytes: the whole array; rounded up as ``time`` does.
+            passes: how many of the first and of the last passes to record span by span; 0 is as
+                many as a viewer takes with ease. Totals and use over time always hold for all.
+            bins: parts that the run is cut in for the use of links over time.
+            walk: how the kernel walks the chunks.
+
+        Raises:
+            Infeasible: the GPUs cannot hold all thread blocks at once.
+            InputError: ``time`` refuses the call, or the walk or the record would be too long.
+        """
+        self._check(program, walk)
+        size, wires = padded(nbytes, program.nchunks), self._network_of(walk)
+        trace = walk_and_record(
+            *(program, knobs, wires, self._machine, size),
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+            pass_bytes=walk.pass_bytes,
+            transfer_slots=walk.transfer_slots,
+            bins=bins,
+            passes=passes,
+        )
+        return TracedRun(
+            program=program,
+            knobs=knobs,
+            nbytes=size,
+            topology=self._topology,
+            network=wires,
+            walk=walk,
+            launch=self._launch,
+            label=self.label,
+            trace=trace,
+        )
+
+    def _network_of(self, walk: Walk) -> Network:
+        return nvls_network(self._network) if walk.multicast else self._network
+
+    def _check(self, program: Program, walk: Walk) -> None:
         ranks = program.ngpus - (SWITCH_RANKS if walk.multicast else 0)
         if ranks != self.ranks:
             raise InputError(
@@ -81,25 +152,6 @@ class SimExecutor:
                 f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident on "
                 f"the {self._machine.sm_count} SMs of class {self._machine.name!r}"
             )
-        if repeats < 1 or nbytes < 1:
-            raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
-        size = padded(nbytes, program.nchunks)
-        us = simulate(
-            program,
-            knobs,
-            nvls_network(self._network) if walk.multicast else self._network,
-            self._machine,
-            size,
-            launch=self._launch,
-            process_gpus=self._process_gpus,
-            pass_bytes=walk.pass_bytes,
-            transfer_slots=walk.transfer_slots,
-        ).time_us
-        # A copy onto its own memory is carried out like any other: in place costs the same.
-        outside, inside = us if program.out_of_place else None, us if program.in_place else None
-        samples = (us,) * repeats
-        inside_samples = samples if inside is not None else ()
-        return Timing(outside, inside, samples, "sim", samples_us_ip=inside_samples)
 
 
 def padded(nbytes: int, nchunks: int) -> int:

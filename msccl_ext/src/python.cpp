@@ -14,4 +14,5 @@ NB_MODULE(_native, m) {
   tuccl::bind_program(m);
   tuccl::bind_verify(m);
   tuccl::bind_sim(m);
+  tuccl::bind_trace(m);
 }

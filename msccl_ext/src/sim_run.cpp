@@ -20,8 +20,14 @@ void Stamps::grow() {
   head_ = 0;
 }
 
-Run::Run(const Plan& plan)
+Passes passes_of(std::int64_t bytes, std::int64_t most) {
+  const std::int64_t slice = std::min(bytes, most);
+  return {bytes / slice, static_cast<double>(slice), static_cast<double>(bytes % slice)};
+}
+
+Run::Run(const Plan& plan, Recorder* recorder)
     : plan_(plan),
+      recorder_(recorder),
       sharing_(plan),
       blocks_(plan.blocks.size()),
       wires_(plan.connections.size()),
@@ -90,6 +96,7 @@ void Run::events() {
       drain();
     }
     sharing_.settle(now);
+    if (recorder_) recorder_->settled(now, sharing_);
   }
 }
 
@@ -134,6 +141,7 @@ void Run::advance(int block) {
       case Stage::kDepend:
         if (t.waits >= 0) {
           if (!take(edges_[t.waits], s.now)) return;
+          if (recorder_) recorder_->depended(block, s.now);
           s.now += t.wait_us;
         }
         s.stage = Stage::kArrive;
@@ -142,6 +150,7 @@ void Run::advance(int block) {
         if (t.receives) {
           Wire& in = wires_[b.in];
           if (!take(plan_.connections[b.in].cut_through ? in.head : in.whole, s.now)) return;
+          if (recorder_) recorder_->arrived(block, s.now);
         }
         s.stage = Stage::kCredit;
         [[fallthrough]];
@@ -149,13 +158,16 @@ void Run::advance(int block) {
         if (t.sends) {
           Wire& out = wires_[b.out];
           if (plan_.window > 0 && out.sent >= plan_.window && !take(out.credit, s.now)) return;
+          if (recorder_) recorder_->credited(block, s.now);
           ++out.sent;
         }
         if (!move(block, t)) return;
         [[fallthrough]];
       case Stage::kWhole:
-        if (t.receives && plan_.connections[b.in].cut_through && !take(wires_[b.in].whole, s.now))
-          return;
+        if (t.receives && plan_.connections[b.in].cut_through) {
+          if (!take(wires_[b.in].whole, s.now)) return;
+          if (recorder_) recorder_->arrived(block, s.now);
+        }
         finish_slice(block, t);
         break;
       case Stage::kFlow:
@@ -172,6 +184,7 @@ bool Run::move(int block, const Transfer& t) {
   const bool local = !t.receives && !t.sends;
   if (s.slice == 0) s.now += t.start_us;
   if (s.part > 0 && !local) s.now += plan_.slice_us;
+  if (recorder_) recorder_->set_up(block, s.now);
   s.stage = Stage::kWhole;
   if (t.sends) {
     const Connection& c = plan_.connections[plan_.blocks[block].out];
@@ -187,6 +200,7 @@ bool Run::move(int block, const Transfer& t) {
     }
   }
   s.now += s.part * t.us_per_byte;
+  if (recorder_) recorder_->moved(block, s.now, s.part);
   return true;
 }
 
@@ -194,6 +208,7 @@ bool Run::move(int block, const Transfer& t) {
 void Run::finish_slice(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const Block& b = plan_.blocks[block];
+  if (recorder_) recorder_->finished(block);
   if (t.sends) {
     const Connection& c = plan_.connections[b.out];
     if (c.net) {
@@ -256,9 +271,11 @@ void Run::proxy(int connection) {
   Wire& w = wires_[connection];
   if (w.proxy == Wire::Proxy::kReady) {
     if (!take(w.ready, w.proxy_now)) return;
+    if (recorder_) recorder_->filled(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
     w.proxy = Wire::Proxy::kSlot;
   }
   if (plan_.window > 0 && w.posted >= plan_.window && !take(w.slot, w.proxy_now)) return;
+  if (recorder_) recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
   ++w.posted;
   w.proxy = Wire::Proxy::kAsked;
   starts_.push_back({w.proxy_now, static_cast<int>(blocks_.size()) + connection});
@@ -269,7 +286,9 @@ void Run::begin(double now, int owner) {
   const int blocks = static_cast<int>(blocks_.size());
   if (owner >= blocks) return post(now, owner - blocks);
   const BlockState& s = blocks_[owner];
-  sharing_.start(now, plan_.transfers[s.at].bundle, s.part * plan_.wire_factor, owner);
+  const int bundle = plan_.transfers[s.at].bundle;
+  sharing_.start(now, bundle, s.part * plan_.wire_factor, owner);
+  if (recorder_) recorder_->flow(now, bundle, owner, s.part, 0);
 }
 
 /// A proxy hands its message to the adapter, after the rank's other messages.
@@ -282,6 +301,7 @@ void Run::post(double now, int connection) {
     w.proxy = Wire::Proxy::kPosted;
     double& free = proxy_free_[c.src];
     free = std::max(now, free) + plan_.net_message_us;
+    if (recorder_) recorder_->posted(owner, free);
     const double at = free + plan_.net_ready_us;
     if (at > now) {
       starts_.push_back({at, owner});
@@ -289,10 +309,10 @@ void Run::post(double now, int connection) {
       return;
     }
   }
-  if (bytes > 0 && c.bundle >= 0)
-    sharing_.start(now, c.bundle, bytes + switched_bytes(connection), owner);
-  else
-    ended(now, owner);
+  if (bytes == 0 || c.bundle < 0) return ended(now, owner);
+  const double lost = switched_bytes(connection);
+  sharing_.start(now, c.bundle, bytes + lost, owner);
+  if (recorder_) recorder_->flow(now, c.bundle, owner, bytes / plan_.wire_factor, lost);
 }
 
 /// What an adapter could have sent while it turned to this connection.
@@ -310,6 +330,7 @@ double Run::switched_bytes(int connection) {
 }
 
 void Run::ended(double now, int owner) {
+  if (recorder_) recorder_->flow_ended(now, owner);
   const int blocks = static_cast<int>(blocks_.size());
   if (owner < blocks) {
     blocks_[owner].now = now;
@@ -317,6 +338,7 @@ void Run::ended(double now, int owner) {
     awake_.push_back(owner);
     return;
   }
+  if (recorder_) recorder_->delivered(owner);
   const int connection = owner - blocks;
   const Connection& c = plan_.connections[connection];
   Wire& w = wires_[connection];

@@ -6,6 +6,7 @@
 
 #include "sim_plan.h"
 #include "sim_share.h"
+#include "sim_trace.h"
 
 namespace tuccl::sim {
 
@@ -16,6 +17,9 @@ struct Passes {
   double slice = 0;
   double rest = 0;
 };
+
+/// A chunk of `bytes`, at most `most` of them in a pass.
+Passes passes_of(std::int64_t bytes, std::int64_t most);
 
 struct Outcome {
   double time_us = 0;
@@ -55,7 +59,8 @@ class Stamps {
 /// that ran ahead can have missed one.
 class Run {
  public:
-  explicit Run(const Plan& plan);
+  /// Tells `recorder`, where there is one, what happens when.
+  explicit Run(const Plan& plan, Recorder* recorder = nullptr);
 
   /// Throws InputError where thread blocks wait for each other for ever.
   Outcome execute(const Passes& passes);
@@ -111,6 +116,7 @@ class Run {
   std::string waited_for(int block) const;
 
   const Plan& plan_;
+  Recorder* recorder_;
   Sharing sharing_;
   Passes passes_;
   std::int64_t total_ = 0;  ///< Passes.

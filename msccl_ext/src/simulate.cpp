@@ -124,11 +124,8 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   check(machine);
   check_walk(options.walk);
   const std::int64_t chunk = nbytes / program.nchunks;
-  const std::int64_t most = sim::pass_bytes(knobs, options.walk);
-  const std::int64_t slice = std::min(chunk, most);
   const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.walk);
-  Simulation simulation(
-      plan, {chunk / slice, static_cast<double>(slice), static_cast<double>(chunk % slice)});
+  Simulation simulation(plan, sim::passes_of(chunk, sim::pass_bytes(knobs, options.walk)));
   sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
 
   SimResult result;

@@ -150,6 +150,33 @@ def test_the_baseline_is_the_nccl_that_was_asked_for(
     assert "nccl is 2.18.3" in again.out
 
 
+def test_bench_writes_a_trace_of_one_size(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    topology, out = work / "topology.json", tmp_path / "t.json"
+    plain = json.loads(
+        tuccl("bench", work / "program.xml", topology, "-s", "1M", "--trace", out, "--json").out
+    )
+    events = json.loads(out.read_text())["traceEvents"]
+    end = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
+    assert end == pytest.approx(plain["rows"][0]["time_us"], abs=2e-3)
+    baseline = ("bench", "--baseline", "nccl", "-c", "allreduce", topology, "-s", "1M")
+    answer = tuccl(*baseline, "--trace", out, "--trace-passes", 1)
+    assert (answer.code, [p.name for p in tmp_path.iterdir()]) == (0, ["t.json"])
+    assert "simulated" in answer.err and str(out) in answer.err
+
+
+def test_bench_says_how_links_were_used(tuccl: Tuccl, work: Path) -> None:
+    command = ("bench", work / "program.xml", work / "topology.json", "-s", "64K:1M:x16")
+    uses = json.loads(tuccl(*command, "--utilisation", "--json").out)["utilisation"]
+    assert [use["size"] for use in uses] == [65536, 1 << 20]
+    for use in uses:
+        kinds = {c["kind"]: c for c in use["links"]["classes"]}
+        assert kinds.keys() >= {"nvlink", "network"}
+        assert all(len(c["over_time"]) == 50 and 0 <= c["used"] <= 1 for c in kinds.values())
+        assert {s["of"] for s in use["spent"]} == {"thread blocks", "proxies"}
+    text = tuccl(*command, "--utilisation").out
+    assert text.count("busiest links") == 2
+
+
 def test_select_and_explain_agree(tuccl: Tuccl, work: Path) -> None:
     chosen = json.loads(
         tuccl("select", work / "table", "-c", "allgather", "-s", "1M", "--json").out

@@ -1,11 +1,18 @@
-"""A comparison made up by hand."""
+"""A comparison made up by hand, and simulated runs that were recorded."""
 
 from __future__ import annotations
 
-from tuccl.eval import BandwidthRow, Comparison, ComparisonRow, bandwidth_row
-from tuccl.runtime import Timing
+from collections.abc import Callable
 
-__all__ = ["comparison"]
+from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock
+from tuccl.eval import BandwidthRow, Comparison, ComparisonRow, bandwidth_row
+from tuccl.runtime import SimExecutor, Timing, TracedRun
+from tuccl.synth import Collective, lower, msccl_default
+from tuccl.topology import Topology, join, load_profile
+
+__all__ = ["RUNS", "comparison", "ring_on"]
+
+MIB = 1 << 20
 
 LABEL = "simulated on <a> & b x2, class v100"
 
@@ -47,3 +54,36 @@ def comparison(on: str = "sim") -> Comparison:
         notes=("msccl-default has no <gather>",),
         regressions=sum(row.regression for row in rows),
     )
+
+
+def ring_on(
+    hosts: int, protocol: str, nbytes: int, passes: int = 0, cluster: Topology | None = None
+) -> TracedRun:
+    """Return an allreduce on a ring in rank order over hosts of four V100, recorded."""
+    cluster = cluster if cluster is not None else join(load_profile("v100x4"), hosts)
+    ranks = cluster.ranks
+    ops = ["s", *["rrs"] * (ranks - 2), "rrcs", *["rcs"] * (ranks - 2), "r"]
+
+    def gpu(rank: int) -> Gpu:
+        at = [(rank - k) % ranks for k in range(len(ops))]
+        steps = [Step(op, "i", a, "i", a, 1) for op, a in zip(ops, at, strict=True)]
+        block = ThreadBlock(0, (rank + 1) % ranks, (rank - 1) % ranks, 0, steps)
+        return Gpu(rank, ranks, ranks, 0, [block])
+
+    gpus = [gpu(rank) for rank in range(ranks)]
+    program = Program("ring", "allreduce", protocol, 1, ranks, gpus)
+    return SimExecutor(cluster).trace(program, Knobs(protocol), nbytes, passes=passes)
+
+
+def mesh_on_one_host() -> TracedRun:
+    host = load_profile("v100x4")
+    program = lower(msccl_default(host, Collective("allreduce", 4), "faithful"))
+    return SimExecutor(host).trace(program, Knobs(), 4 * MIB)
+
+
+RUNS: dict[str, Callable[[], TracedRun]] = {
+    "over adapters": lambda: ring_on(2, "Simple", 16 * MIB),
+    "cut through": lambda: ring_on(1, "LL", 2 * MIB),
+    "dependencies": mesh_on_one_host,
+    "a part": lambda: ring_on(2, "LL", 16 * MIB, passes=2),
+}
