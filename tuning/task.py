@@ -133,5 +133,7 @@ def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:
     if repeats == 1:
         return default
     root = task.collective.root
-    timing = task.executor.time(default.program, default.knobs, nbytes, root=root, repeats=repeats)
+    timing = task.executor.time(
+        default.program, default.knobs, nbytes, root=root, repeats=repeats, walk=default.walk
+    )
     return replace(default, timing=timing)
