@@ -90,8 +90,11 @@ def _in_place(column: str | None, path: Path) -> bool:
 
 
 def _csv_rows(text: str, path: Path, column: str | None) -> list[Measured]:
-    reader = csv.DictReader(io.StringIO(text))
-    names = reader.fieldnames or []
+    try:
+        lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise InputError(f"{path}: {error}; expected a CSV of times") from None
+    names = list(lines[0]) if lines else []
     wanted = [column] if column else list(_TIME_COLUMNS)
     found = next((name for name in wanted if name in names), None)
     if found is None:
@@ -100,8 +103,8 @@ def _csv_rows(text: str, path: Path, column: str | None) -> list[Measured]:
         )
     return [
         row
-        for line, words in enumerate(reader, start=2)
-        if (row := _measured(words["size_bytes"], words[found], f"{path}:{line}")) is not None
+        for line, words in enumerate(lines, start=2)
+        if (row := _measured(words.get("size_bytes"), words[found], f"{path}:{line}")) is not None
     ]
 
 

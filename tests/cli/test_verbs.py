@@ -177,6 +177,40 @@ def test_bench_says_how_links_were_used(tuccl: Tuccl, work: Path) -> None:
     assert text.count("busiest links") == 2
 
 
+def test_calibrate_writes_a_class_that_bench_uses(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    topology, table = work / "topology.json", tmp_path / "times.csv"
+    table.write_text("size_bytes,time_us\n4096,90\n65536,120\n1048576,260\n4194304,800\n")
+    mine = tmp_path / "mine.json"
+    told = ("-c", "allreduce", "--nccl-version", "2.18")
+    checked = tuccl("calibrate", table, topology, *told, "--check", "--json")
+    answer = tuccl("calibrate", table, topology, *told, "-o", mine, "--json")
+    assert (checked.code, answer.code) == (0, 0)
+    [before], result = json.loads(checked.out)["errors"], json.loads(answer.out)
+    [after], [unseen] = result["errors"], result["left_out"]
+    assert after["large"] < before["large"]
+    assert unseen["large"] >= 0
+    bench = ("bench", "--baseline", "nccl", "-c", "allreduce", topology, "-s", "1M", "--json")
+    [default] = json.loads(tuccl(*bench).out)["rows"]
+    [fitted] = json.loads(tuccl(*bench, "--machine", mine).out)["rows"]
+    assert abs(fitted["time_us"] - 260) < abs(default["time_us"] - 260)
+
+
+def test_calibrate_says_what_is_missing(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    topology, table = work / "topology.json", tmp_path / "times.csv"
+    table.write_text("size_bytes,time_us\n4096,90\n")
+    for args, why in (
+        ((table, topology, "-c", "allreduce"), "-o CLASS"),
+        ((table, topology, "-o", tmp_path / "x"), "which collective"),
+        ((table, topology, "-c", "allreduce,allgather", "-o", "x"), "one collective"),
+        ((table, topology, "-c", "allreduce", "--launch", "x", "-o", "x"), "--launch x"),
+        ((table, "-c", "allreduce", "-o", "x"), "tuccl-calibration/1"),
+        ((table, topology, "-c", "allreduce", "--algorithm", "Star", "-o", "x"), "Star"),
+    ):
+        answer = tuccl("calibrate", *args)
+        assert (answer.code, answer.err.count("\n")) == (2, 1)
+        assert why in answer.err
+
+
 def test_select_and_explain_agree(tuccl: Tuccl, work: Path) -> None:
     chosen = json.loads(
         tuccl("select", work / "table", "-c", "allgather", "-s", "1M", "--json").out
