@@ -26,14 +26,22 @@ from tuccl.eval import (
     fit,
     predict,
     read_calibration_set,
+    switch_trial,
     trial_of,
     unfitted,
 )
-from tuccl.topology import encode_machine, machine_class, read_machine
+from tuccl.runtime import NCCL_VERSION
+from tuccl.topology import encode_machine, join, load_profile, machine_class, read_machine
 
 HERE = Path(__file__).parent
 MACHINES = HERE.parent / "topology" / "machines"
 CLASSES = {"a100": "ndv4 dgx-a100", "h100": "ndv5", "v100": "dgx-1v v100", "plain": "sm86"}
+# Where NCCL's own cost model says that protocols are as fast as each other.
+SWITCHES = {
+    "a100": (("ndv4", 1), ("dgx-a100", 2)),
+    "h100": (("ndv5", 1), ("ndv5", 2)),
+    "v100": (("dgx-1v", 1), ("ndv2", 2)),
+}
 
 
 def main() -> None:
@@ -66,6 +74,11 @@ def by_class() -> dict[str, list[Trial]]:
         machine = run.profile or Path(run.topology or "").stem
         [name] = [c for c, known in CLASSES.items() if machine.startswith(tuple(known.split()))]
         out[name].append(trial_of(run))
+    for name, machines in SWITCHES.items():
+        for profile, hosts in machines:
+            host = load_profile(profile)
+            cluster = join(host, hosts, "rail") if hosts > 1 else host
+            out[name].append(switch_trial(cluster, NCCL_VERSION))
     return out
 
 
@@ -78,7 +91,7 @@ def one_class(
     result = fit(trials, start)
     print(f"\nclass {name}: fitted to {len(trials)} tables in {time.perf_counter() - began:.0f} s")
     unseen: list[RunErrors] = []
-    if cross and len(trials) > 1:
+    if cross and sum(1 for trial in trials if trial.cases) > 1:
         unseen = list(cross_validate(trials, start))
     elif cross:
         unseen = [errors_of(trials[0], machine_class(start))]
@@ -113,6 +126,7 @@ def ranking(trials: list[Trial]) -> None:
     nccl, msccl = (
         {c.nbytes: (c.us, us) for c, us in zip(t.cases, predict(t, machine), strict=True)}
         for t in trials
+        if t.cases
     )
     apart = [
         (nccl[n][0] < msccl[n][0]) == (nccl[n][1] < msccl[n][1])

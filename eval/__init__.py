@@ -12,7 +12,12 @@ from tuccl.eval.calibrate import (
     predict,
     unfitted,
 )
-from tuccl.eval.calibration_runs import CalibrationRun, read_calibration_set, trial_of
+from tuccl.eval.calibration_runs import (
+    CalibrationRun,
+    read_calibration_set,
+    switch_trial,
+    trial_of,
+)
 from tuccl.eval.columns import (
     BandwidthRow,
     algbw_gbs,
@@ -68,6 +73,7 @@ __all__ = [
     "read_calibration_set",
     "read_measurements",
     "spent_text",
+    "switch_trial",
     "text_report",
     "time_spent",
     "trace_json",

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tuccl._native import Knobs, MachineClass, Network, Program, simulate
+from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.errors import InputError
 from tuccl.runtime import MSCCL_WALK, Walk
 from tuccl.topology import Constant, MachineFile, machine_class
@@ -34,6 +34,7 @@ SMALL_BYTES = 64 << 10
 """Below it times are mostly the host's, and errors are reported apart."""
 
 _NOISE = 0.04  # of a time, by repeated public runs of one machine
+_TIE = 0.3  # of the ratio of two times that are held to be equal
 _MOST_STEPS = 25
 _THREADS = 2
 
@@ -55,7 +56,8 @@ class Trial:
     """Measured calls of one table, on one network: what a fit is held to.
 
     ``multicast`` is the network of the cases that NVLS runs; ``refused`` are the sizes that no
-    program models, each of which counts as wholly wrong.
+    program models, each of which counts as wholly wrong; ``ties`` are pairs of cases that take
+    about as long as each other, though nobody says how long.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Trial:
     launch: str = "process"
     process_gpus: int = 1
     refused: tuple[int, ...] = ()
+    ties: tuple[tuple[Case, Case], ...] = ()
 
 
 class RunErrors(msgspec.Struct, frozen=True):
@@ -132,20 +135,21 @@ def _free() -> Iterable[_Free]:
 
 def predict(trial: Trial, machine: MachineClass) -> list[float]:
     """Return the simulated time in us of each case of ``trial``."""
-    return [
-        simulate(
-            case.program,
-            case.knobs,
-            trial.multicast if case.walk.multicast and trial.multicast else trial.network,
-            machine,
-            -(-case.nbytes // case.program.nchunks) * case.program.nchunks,
-            launch=trial.launch,
-            process_gpus=trial.process_gpus,
-            pass_bytes=case.walk.pass_bytes,
-            transfer_slots=case.walk.transfer_slots,
-        ).time_us
-        for case in trial.cases
-    ]
+    return [_run(trial, case, machine).time_us for case in trial.cases]
+
+
+def _run(trial: Trial, case: Case, machine: MachineClass) -> SimResult:
+    return simulate(
+        case.program,
+        case.knobs,
+        trial.multicast if case.walk.multicast and trial.multicast else trial.network,
+        machine,
+        -(-case.nbytes // case.program.nchunks) * case.program.nchunks,
+        launch=trial.launch,
+        process_gpus=trial.process_gpus,
+        pass_bytes=case.walk.pass_bytes,
+        transfer_slots=case.walk.transfer_slots,
+    )
 
 
 def errors_of(trial: Trial, machine: MachineClass) -> RunErrors:
@@ -220,7 +224,7 @@ def fit(
     names = ", ".join(trial.name for trial in trials)
     fitted = _rounded(_scaled(machine, free, [float(x) - 1 for x in answer.x], f"fit of {names}"))
     native = machine_class(fitted)
-    return Fit(fitted, tuple(errors_of(trial, native) for trial in trials))
+    return Fit(fitted, tuple(errors_of(trial, native) for trial in trials if trial.cases))
 
 
 def cross_validate(
@@ -237,11 +241,13 @@ def cross_validate(
     Raises:
         InputError: as `fit`.
     """
-    if len(trials) == 1:
-        return (_left_out_sizes(trials[0], machine, progress),)
+    measured = [trial for trial in trials if trial.cases]
+    tied = [trial for trial in trials if not trial.cases]
+    if len(measured) == 1:
+        return (_left_out_sizes(measured[0], tied, machine, progress),)
     out = []
-    for n, trial in enumerate(trials):
-        others = [*trials[:n], *trials[n + 1 :]]
+    for n, trial in enumerate(measured):
+        others = [*measured[:n], *measured[n + 1 :], *tied]
         out.append(errors_of(trial, machine_class(_told(others, machine, progress))))
     return tuple(out)
 
@@ -253,13 +259,16 @@ def _told(
 
 
 def _left_out_sizes(
-    trial: Trial, machine: MachineFile, progress: Callable[[str], None] | None
+    trial: Trial,
+    tied: Sequence[Trial],
+    machine: MachineFile,
+    progress: Callable[[str], None] | None,
 ) -> RunErrors:
     parts = []
     for half in (0, 1):
         seen = dataclasses.replace(trial, cases=trial.cases[half::2])
         hidden = dataclasses.replace(trial, cases=trial.cases[1 - half :: 2])
-        told = machine_class(_told([seen], machine, progress))
+        told = machine_class(_told([seen, *tied], machine, progress))
         times = zip(predict(hidden, told), hidden.cases, strict=True)
         parts += [(us / case.us - 1, case.nbytes) for us, case in times]
     return _errors(trial.name, parts, trial.refused)
@@ -297,14 +306,27 @@ def _residuals(
     trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free], logs: Sequence[float]
 ) -> list[float]:
     times = _times(trials, machine_class(_scaled(machine, free, logs, "")))
-    measured = [case.us for trial in trials for case in trial.cases]
-    off = [math.log(us / truth) / _NOISE for us, truth in zip(times, measured, strict=True)]
-    return off + [x / f.spread for x, f in zip(logs, free, strict=True)]
+    return _off(trials, times) + [x / f.spread for x, f in zip(logs, free, strict=True)]
+
+
+def _off(trials: Sequence[Trial], times: Sequence[float]) -> list[float]:
+    """How far each time is from the measured one, and each tie from being one, in deviations."""
+    truths = [case.us for trial in trials for case in trial.cases]
+    off = [math.log(us / truth) / _NOISE for us, truth in zip(times, truths, strict=False)]
+    tied = times[len(truths) :]
+    return off + [math.log(a / b) / _TIE for a, b in zip(tied[::2], tied[1::2], strict=True)]
 
 
 def _times(trials: Sequence[Trial], machine: MachineClass) -> list[float]:
+    """Times of all trials' cases, then of both sides of all their ties."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        return [us for times in pool.map(lambda t: predict(t, machine), trials) for us in times]
+        measured = list(pool.map(lambda t: predict(t, machine), trials))
+        tied = list(pool.map(lambda t: _tied(t, machine), trials))
+    return [us for times in (*measured, *tied) for us in times]
+
+
+def _tied(trial: Trial, machine: MachineClass) -> list[float]:
+    return [_run(trial, case, machine).gpu_us for pair in trial.ties for case in pair]
 
 
 _BEFORE = "; before: "

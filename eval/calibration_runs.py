@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,7 @@ from tuccl.synth import Collective
 from tuccl.synth.nccl_nvls import nvls_network
 from tuccl.topology import Topology, join, keep_gpus, load_profile, load_topology, network
 
-__all__ = ["CalibrationRun", "read_calibration_set", "trial_of"]
+__all__ = ["CalibrationRun", "read_calibration_set", "switch_trial", "trial_of"]
 
 _MOST_BYTES = 1 << 20
 # The largest buffer of the knobs' grid; beyond it passes are long enough not to matter.
@@ -194,3 +195,37 @@ def _program_for(programs: list[Program], nbytes: int) -> Program:
         if least <= nbytes <= most:
             return program
     raise Infeasible(f"{nbytes} bytes: none of the programs is for this size")
+
+
+def switch_trial(topology: Topology, version: str) -> Trial:
+    """Return what NCCL's own cost model tells of a machine: where its protocols are as fast.
+
+    NVIDIA set its constants on machines of each kind; at the size from which NCCL's rings take
+    another protocol, both take about as long. That says nothing of the times themselves.
+
+    Raises:
+        InputError: the version's constants are not known.
+    """
+    ties = []
+    for name in _SWITCHING:
+        collective = Collective(name, topology.ranks)
+
+        def protocol(nbytes: int, name: str = name) -> str:
+            choice = nccl_choice(topology, name, nbytes, version, algorithm="Ring")
+            return choice.protocol
+
+        def case(nbytes: int, by: str, name: str = name, call: Collective = collective) -> Case:
+            choice = nccl_choice(topology, name, nbytes, version, algorithm="Ring", protocol=by)
+            ran = nccl_call(topology, call, nbytes, choice)
+            return Case(ran.program, ran.knobs, nbytes, 1.0, ran.walk, ran.chosen)
+
+        for before, after in pairwise(_SWITCH_SIZES):
+            if protocol(before) != protocol(after):
+                middle = int((before * after) ** 0.5)
+                ties.append((case(middle, protocol(before)), case(middle, protocol(after))))
+    label = f"NCCL {version}'s switches on {topology.name}"
+    return Trial(label, network(topology), (), launch="graph", ties=tuple(ties))
+
+
+_SWITCHING = ("allreduce", "allgather")
+_SWITCH_SIZES = tuple(int(1024 * 2 ** (step / 2)) for step in range(41))
