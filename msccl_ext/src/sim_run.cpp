@@ -25,7 +25,8 @@ Passes passes_of(std::int64_t bytes, std::int64_t most) {
   return {bytes / slice, static_cast<double>(slice), static_cast<double>(bytes % slice)};
 }
 
-Run::Run(const Plan& plan, Recorder* recorder)
+template <bool kRecorded>
+Run<kRecorded>::Run(const Plan& plan, Recorder* recorder)
     : plan_(plan),
       recorder_(recorder),
       sharing_(plan),
@@ -33,7 +34,8 @@ Run::Run(const Plan& plan, Recorder* recorder)
       wires_(plan.connections.size()),
       edges_(plan.edge_waiter.size()) {}
 
-void Run::reset(const Passes& passes) {
+template <bool kRecorded>
+void Run<kRecorded>::reset(const Passes& passes) {
   passes_ = passes;
   total_ = passes.full + (passes.rest > 0 ? 1 : 0);
   sharing_.reset();
@@ -50,7 +52,8 @@ void Run::reset(const Passes& passes) {
   }
 }
 
-Outcome Run::execute(const Passes& passes) {
+template <bool kRecorded>
+Outcome Run<kRecorded>::execute(const Passes& passes) {
   reset(passes);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = plan_.blocks[b];
@@ -76,7 +79,8 @@ Outcome Run::execute(const Passes& passes) {
   return out;
 }
 
-void Run::events() {
+template <bool kRecorded>
+void Run<kRecorded>::events() {
   while (true) {
     const double now =
         std::min(starts_.empty() ? kUnlimited : starts_.front().time, sharing_.next_end());
@@ -96,13 +100,14 @@ void Run::events() {
       drain();
     }
     sharing_.settle(now);
-    if (recorder_) recorder_->settled(now, sharing_);
+    if constexpr (kRecorded) recorder_->settled(now, sharing_);
   }
 }
 
 /// Lets everyone run who got what he waited for. Owners from blocks_.size()
 /// on are the proxies of connections.
-void Run::drain() {
+template <bool kRecorded>
+void Run<kRecorded>::drain() {
   while (!awake_.empty()) {
     const int owner = awake_.back();
     awake_.pop_back();
@@ -114,7 +119,8 @@ void Run::drain() {
   }
 }
 
-bool Run::take(Stamps& stamps, double& now) {
+template <bool kRecorded>
+bool Run<kRecorded>::take(Stamps& stamps, double& now) {
   if (stamps.empty()) {
     stamps.blocked = true;
     return false;
@@ -124,7 +130,8 @@ bool Run::take(Stamps& stamps, double& now) {
   return true;
 }
 
-void Run::push(Stamps& stamps, double time, int reader) {
+template <bool kRecorded>
+void Run<kRecorded>::push(Stamps& stamps, double time, int reader) {
   stamps.push(time);
   if (!stamps.blocked) return;
   stamps.blocked = false;
@@ -132,7 +139,8 @@ void Run::push(Stamps& stamps, double time, int reader) {
 }
 
 /// Walks `block` on until it waits for a stamp or for a flow to end.
-void Run::advance(int block) {
+template <bool kRecorded>
+void Run<kRecorded>::advance(int block) {
   BlockState& s = blocks_[block];
   const Block& b = plan_.blocks[block];
   while (s.stage != Stage::kDone) {
@@ -141,7 +149,7 @@ void Run::advance(int block) {
       case Stage::kDepend:
         if (t.waits >= 0) {
           if (!take(edges_[t.waits], s.now)) return;
-          if (recorder_) recorder_->depended(block, s.now);
+          if constexpr (kRecorded) recorder_->depended(block, s.now);
           s.now += t.wait_us;
         }
         s.stage = Stage::kArrive;
@@ -150,7 +158,7 @@ void Run::advance(int block) {
         if (t.receives) {
           Wire& in = wires_[b.in];
           if (!take(plan_.connections[b.in].cut_through ? in.head : in.whole, s.now)) return;
-          if (recorder_) recorder_->arrived(block, s.now);
+          if constexpr (kRecorded) recorder_->arrived(block, s.now);
         }
         s.stage = Stage::kCredit;
         [[fallthrough]];
@@ -158,7 +166,7 @@ void Run::advance(int block) {
         if (t.sends) {
           Wire& out = wires_[b.out];
           if (plan_.window > 0 && out.sent >= plan_.window && !take(out.credit, s.now)) return;
-          if (recorder_) recorder_->credited(block, s.now);
+          if constexpr (kRecorded) recorder_->credited(block, s.now);
           ++out.sent;
         }
         if (!move(block, t)) return;
@@ -166,7 +174,7 @@ void Run::advance(int block) {
       case Stage::kWhole:
         if (t.receives && plan_.connections[b.in].cut_through) {
           if (!take(wires_[b.in].whole, s.now)) return;
-          if (recorder_) recorder_->arrived(block, s.now);
+          if constexpr (kRecorded) recorder_->arrived(block, s.now);
         }
         finish_slice(block, t);
         break;
@@ -179,12 +187,13 @@ void Run::advance(int block) {
 
 /// Spends the block's own time on the present slice; false where a flow
 /// carries it and `ended` goes on.
-bool Run::move(int block, const Transfer& t) {
+template <bool kRecorded>
+bool Run<kRecorded>::move(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const bool local = !t.receives && !t.sends;
   if (s.slice == 0) s.now += t.start_us;
   if (s.part > 0 && !local) s.now += plan_.slice_us;
-  if (recorder_) recorder_->set_up(block, s.now);
+  if constexpr (kRecorded) recorder_->set_up(block, s.now);
   s.stage = Stage::kWhole;
   if (t.sends) {
     const Connection& c = plan_.connections[plan_.blocks[block].out];
@@ -200,15 +209,16 @@ bool Run::move(int block, const Transfer& t) {
     }
   }
   s.now += s.part * t.us_per_byte;
-  if (recorder_) recorder_->moved(block, s.now, s.part);
+  if constexpr (kRecorded) recorder_->moved(block, s.now, s.part);
   return true;
 }
 
 /// Hands the slice on and its slot back, and steps to the next slice.
-void Run::finish_slice(int block, const Transfer& t) {
+template <bool kRecorded>
+void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const Block& b = plan_.blocks[block];
-  if (recorder_) recorder_->finished(block);
+  if constexpr (kRecorded) recorder_->finished(block);
   if (t.sends) {
     const Connection& c = plan_.connections[b.out];
     if (c.net) {
@@ -231,14 +241,16 @@ void Run::finish_slice(int block, const Transfer& t) {
     finish_transfer(block, t);
 }
 
-bool Run::next_slice(BlockState& s, const Transfer& t) {
+template <bool kRecorded>
+bool Run<kRecorded>::next_slice(BlockState& s, const Transfer& t) {
   if ((!t.receives && !t.sends) || ++s.slice == plan_.slices) return false;
   s.part = s.left;
   s.left = 0;
   return true;
 }
 
-void Run::finish_transfer(int block, const Transfer& t) {
+template <bool kRecorded>
+void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const Block& b = plan_.blocks[block];
   for (int i = t.told_first; i < t.told_first + t.told_count; ++i)
@@ -256,7 +268,8 @@ void Run::finish_transfer(int block, const Transfer& t) {
 
 /// Cuts the present transfer in slices (prims_simple.h: two halves, unless one
 /// holds it).
-void Run::begin_slice(BlockState& s, const Transfer& t) {
+template <bool kRecorded>
+void Run<kRecorded>::begin_slice(BlockState& s, const Transfer& t) {
   const double payload = t.chunks * (s.pass < passes_.full ? passes_.slice : passes_.rest);
   const bool whole = plan_.slices == 1 || (!t.receives && !t.sends);
   s.part = whole ? payload : std::min(payload, std::max(payload / 2, plan_.least_slice));
@@ -267,32 +280,37 @@ void Run::begin_slice(BlockState& s, const Transfer& t) {
 
 /// Walks the proxy of a network connection on: slices in order, each needs a
 /// slot at the receiver.
-void Run::proxy(int connection) {
+template <bool kRecorded>
+void Run<kRecorded>::proxy(int connection) {
   Wire& w = wires_[connection];
   if (w.proxy == Wire::Proxy::kReady) {
     if (!take(w.ready, w.proxy_now)) return;
-    if (recorder_) recorder_->filled(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
+    if constexpr (kRecorded)
+      recorder_->filled(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
     w.proxy = Wire::Proxy::kSlot;
   }
   if (plan_.window > 0 && w.posted >= plan_.window && !take(w.slot, w.proxy_now)) return;
-  if (recorder_) recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
+  if constexpr (kRecorded)
+    recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
   ++w.posted;
   w.proxy = Wire::Proxy::kAsked;
   starts_.push_back({w.proxy_now, static_cast<int>(blocks_.size()) + connection});
   std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
 }
 
-void Run::begin(double now, int owner) {
+template <bool kRecorded>
+void Run<kRecorded>::begin(double now, int owner) {
   const int blocks = static_cast<int>(blocks_.size());
   if (owner >= blocks) return post(now, owner - blocks);
   const BlockState& s = blocks_[owner];
   const int bundle = plan_.transfers[s.at].bundle;
   sharing_.start(now, bundle, s.part * plan_.wire_factor, owner);
-  if (recorder_) recorder_->flow(now, bundle, owner, s.part, 0);
+  if constexpr (kRecorded) recorder_->flow(now, bundle, owner, s.part, 0);
 }
 
 /// A proxy hands its message to the adapter, after the rank's other messages.
-void Run::post(double now, int connection) {
+template <bool kRecorded>
+void Run<kRecorded>::post(double now, int connection) {
   const Connection& c = plan_.connections[connection];
   Wire& w = wires_[connection];
   const int owner = static_cast<int>(blocks_.size()) + connection;
@@ -301,7 +319,7 @@ void Run::post(double now, int connection) {
     w.proxy = Wire::Proxy::kPosted;
     double& free = proxy_free_[c.src];
     free = std::max(now, free) + plan_.net_message_us;
-    if (recorder_) recorder_->posted(owner, free);
+    if constexpr (kRecorded) recorder_->posted(owner, free);
     const double at = free + plan_.net_ready_us;
     if (at > now) {
       starts_.push_back({at, owner});
@@ -312,11 +330,12 @@ void Run::post(double now, int connection) {
   if (bytes == 0 || c.bundle < 0) return ended(now, owner);
   const double lost = switched_bytes(connection);
   sharing_.start(now, c.bundle, bytes + lost, owner);
-  if (recorder_) recorder_->flow(now, c.bundle, owner, bytes / plan_.wire_factor, lost);
+  if constexpr (kRecorded) recorder_->flow(now, c.bundle, owner, bytes / plan_.wire_factor, lost);
 }
 
 /// What an adapter could have sent while it turned to this connection.
-double Run::switched_bytes(int connection) {
+template <bool kRecorded>
+double Run<kRecorded>::switched_bytes(int connection) {
   const Connection& c = plan_.connections[connection];
   if (plan_.nic_switch_us == 0) return 0;
   double bytes = 0;
@@ -329,8 +348,9 @@ double Run::switched_bytes(int connection) {
   return bytes;
 }
 
-void Run::ended(double now, int owner) {
-  if (recorder_) recorder_->flow_ended(now, owner);
+template <bool kRecorded>
+void Run<kRecorded>::ended(double now, int owner) {
+  if constexpr (kRecorded) recorder_->flow_ended(now, owner);
   const int blocks = static_cast<int>(blocks_.size());
   if (owner < blocks) {
     blocks_[owner].now = now;
@@ -338,7 +358,7 @@ void Run::ended(double now, int owner) {
     awake_.push_back(owner);
     return;
   }
-  if (recorder_) recorder_->delivered(owner);
+  if constexpr (kRecorded) recorder_->delivered(owner);
   const int connection = owner - blocks;
   const Connection& c = plan_.connections[connection];
   Wire& w = wires_[connection];
@@ -350,7 +370,8 @@ void Run::ended(double now, int owner) {
   awake_.push_back(owner);
 }
 
-void Run::refuse_deadlock() const {
+template <bool kRecorded>
+void Run<kRecorded>::refuse_deadlock() const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i].stage == Stage::kDone) continue;
     const Block& b = plan_.blocks[i];
@@ -361,7 +382,8 @@ void Run::refuse_deadlock() const {
   throw InputError("deadlock");
 }
 
-std::string Run::waited_for(int block) const {
+template <bool kRecorded>
+std::string Run<kRecorded>::waited_for(int block) const {
   const Block& b = plan_.blocks[block];
   switch (blocks_[block].stage) {
     case Stage::kDepend: {
@@ -374,5 +396,8 @@ std::string Run::waited_for(int block) const {
       return "data from rank " + std::to_string(plan_.connections[b.in].src);
   }
 }
+
+template class Run<false>;
+template class Run<true>;
 
 }  // namespace tuccl::sim

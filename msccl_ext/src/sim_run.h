@@ -57,9 +57,11 @@ class Stamps {
 /// stamped already: only flows, which share resources, are events. All stamps
 /// pushed while an event at time T is handled are at T or later, so no reader
 /// that ran ahead can have missed one.
+///
+/// Where it is `kRecorded`, a recorder is told what happens when; else that costs nothing.
+template <bool kRecorded>
 class Run {
  public:
-  /// Tells `recorder`, where there is one, what happens when.
   explicit Run(const Plan& plan, Recorder* recorder = nullptr);
 
   /// Throws InputError where thread blocks wait for each other for ever.
@@ -129,5 +131,8 @@ class Run {
   std::vector<int> nic_last_;       ///< By resource: connection that used it last.
   double finished_ = 0;
 };
+
+extern template class Run<false>;
+extern template class Run<true>;
 
 }  // namespace tuccl::sim

@@ -113,7 +113,7 @@ class Simulation {
 
   const sim::Plan& plan_;
   const sim::Passes passes_;
-  sim::Run run_;
+  sim::Run<false> run_;
 };
 
 }  // namespace

@@ -80,9 +80,9 @@ SimTrace trace(const Program& program, const Knobs& knobs, const Network& networ
     whole.exact = true;
     out.result = simulate(program, knobs, network, machine, nbytes, whole);
   }
-  out.end_us = sim::Run(plan).execute(passes).time_us;
+  out.end_us = sim::Run<false>(plan).execute(passes).time_us;
   sim::Recorder recorder(plan, kept, out.end_us, options.bins);
-  sim::Run(plan, &recorder).execute(passes);
+  sim::Run<true>(plan, &recorder).execute(passes);
   out.start_us = out.result.gpu_us - out.end_us;
   out.first_passes = kept.first;
   out.last_passes = kept.last;
