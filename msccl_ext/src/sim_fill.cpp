@@ -10,30 +10,39 @@ namespace {
 /// Shares closer than this count as equal, so that rounding makes no levels.
 constexpr double kEqual = 1 + 1e-12;
 
-/// A level that moves by less does not move: rounding shall not spread.
+/// A rate that moves by less does not move: rounding shall not spread.
 constexpr double kStill = 1e-13;
+
+/// So few followers are sooner filled one by one.
+constexpr std::size_t kFew = 4;
 
 }  // namespace
 
-/// What is opened gets a new rate; the rest keeps the rate that it has. At the
-/// end nobody who is left out would have another rate, so that the whole is
-/// max-min fair.
+/// Opened items get a new rate, the rest keeps the rate that it has. At the
+/// end nobody who is left out would have another one: so the whole is max-min
+/// fair.
 void Sharing::share_anew(double now) {
   ++epoch_;
-  opened_.clear();
-  groups_.clear();
-  touched_.clear();
+  items_.clear();
+  ways_.clear();
+  tanks_.clear();
   for (const int b : dirty_) wake_links(bundles_[b]);
   for (const int b : dirty_) change_weight(now, b);
+  if (!all_at_caps(now)) {
+    open_changed();
+    fill();
+    apply(now);
+  }
   dirty_.clear();
-  if (touched_.empty()) return;
-  fill();
-  apply(now);
+  for (const Tank& t : tanks_) {
+    Link& l = links_[t.link];
+    if (l.following == 0 && l.demand <= l.capacity * kEqual) l.able = false;
+  }
 }
 
 /// Keeps account of the links on the way of `b` that may be full from now on.
 void Sharing::wake_links(const Bundled& b) {
-  for (int s = b.first; s < b.shared; ++s) {
+  for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
     if (l.able || l.demand <= l.capacity * kEqual) continue;
     l.able = true;
@@ -43,13 +52,7 @@ void Sharing::wake_links(const Bundled& b) {
   }
 }
 
-bool Sharing::shares(const Bundled& b) const {
-  for (int s = b.first; s < b.shared; ++s)
-    if (links_[slots_[s].link].able) return true;
-  return false;
-}
-
-/// Books the flows that `bundle` has won or lost, and opens what they reach.
+/// Books the flows that `bundle` has won or lost.
 void Sharing::change_weight(double now, int bundle) {
   Bundled& b = bundles_[bundle];
   b.dirty = false;
@@ -59,32 +62,69 @@ void Sharing::change_weight(double now, int bundle) {
     if (flows > 0) rekey(bundle);
     return;
   }
-  const double rate = pace(b);
-  if (b.follows >= 0) add_followers(b, change);
-  if (b.settled == 0) enter(bundle);
-  b.settled = flows;
-  for (int s = b.first; s < b.shared; ++s) {
+  const double more = pace(b) * change;
+  for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
     if (!l.able) continue;
-    l.load += rate * change;
+    l.load += more;
     touch(slots_[s].link);
-    if (l.following > 0) open_group(slots_[s].link);
   }
-  if (flows == 0) {
+  if (b.follows >= 0) add_followers(b, change);
+  if (flows > 0) {
+    weigh(bundle, flows);
+    if (b.moves) rekey(bundle);
+  } else {
+    b.settled = 0;
     unfollow(now, bundle);
     leave(bundle);
-  } else if (b.follows < 0 && shares(b)) {
-    open_bundle(bundle);
-  } else {
-    if (!b.moves) follow(now, bundle, kNobody);
-    rekey(bundle);
   }
 }
 
-void Sharing::touch(int link) {
-  if (links_[link].touched == epoch_) return;
-  links_[link].touched = epoch_;
-  touched_.push_back(link);
+/// Lets all that changed run at their own limits, if no link on their ways is
+/// full then or holds anybody up.
+bool Sharing::all_at_caps(double now) {
+  for (Tank& t : tanks_) {
+    if (links_[t.link].following > 0) return false;
+    t.left = links_[t.link].capacity * kEqual - links_[t.link].load;
+  }
+  for (const int id : dirty_) {
+    const Bundled& b = bundles_[id];
+    if (b.settled == 0 || b.moves) continue;
+    for (int s = b.first; s < b.last; ++s)
+      if (links_[slots_[s].link].able) tanks_[links_[slots_[s].link].tank].left -= b.cap * b.settled;
+  }
+  for (const Tank& t : tanks_)
+    if (t.left < 0) return false;
+  for (const int id : dirty_) {
+    const Bundled& b = bundles_[id];
+    if (b.settled == 0 || b.moves) continue;
+    for (int s = b.first; s < b.last; ++s)
+      if (links_[slots_[s].link].able) links_[slots_[s].link].load += b.cap * b.settled;
+    follow(now, id, kNobody);
+    rekey(id);
+  }
+  return true;
+}
+
+/// Opens what the changes reach.
+void Sharing::open_changed() {
+  for (const int id : dirty_) {
+    const Bundled& b = bundles_[id];
+    if (b.settled > 0 && b.follows < 0) open_bundle(id);
+  }
+  const std::size_t changed = tanks_.size();
+  for (std::size_t i = 0; i < changed; ++i)
+    if (links_[tanks_[i].link].following > 0) open_group(tanks_[i].link);
+}
+
+int Sharing::touch(int link) {
+  Link& l = links_[link];
+  if (l.touched != epoch_) {
+    l.touched = epoch_;
+    l.tank = static_cast<int>(tanks_.size());
+    tanks_.push_back({.link = link});
+  }
+  return l.tank;
 }
 
 void Sharing::open_bundle(int bundle) {
@@ -92,101 +132,85 @@ void Sharing::open_bundle(int bundle) {
   if (b.open == epoch_) return;
   b.open = epoch_;
   again_ = true;
-  opened_.push_back(bundle);
-  open_links(b);
+  Item item{.cap = b.cap, .before = pace(b), .first = static_cast<int>(ways_.size()), .id = bundle};
+  for (int s = b.first; s < b.last; ++s)
+    if (links_[slots_[s].link].able) ways_.push_back({touch(slots_[s].link), b.settled});
+  item.last = static_cast<int>(ways_.size());
+  items_.push_back(item);
 }
 
-void Sharing::open_links(const Bundled& b) {
-  for (int s = b.first; s < b.shared; ++s) {
-    if (!links_[slots_[s].link].able) continue;
-    touch(slots_[s].link);
-    if (links_[slots_[s].link].following > 0) open_group(slots_[s].link);
-  }
-}
-
+/// Fills the followers of `link` as one, or a few of them one by one.
 void Sharing::open_group(int link) {
   Link& l = links_[link];
   if (l.group == epoch_) return;
   l.group = epoch_;
-  l.split = false;
   again_ = true;
-  groups_.push_back(link);
-  touch(link);
-  for (int i = l.first; i < l.last; ++i)
-    if (beside_[i].flows > 0 && links_[beside_[i].link].able) touch(beside_[i].link);
+  if (l.followers.size() <= kFew) {
+    for (std::size_t i = 0; i < l.followers.size(); ++i) open_bundle(l.followers[i]);
+    return;
+  }
+  Item item{.cap = l.least_cap, .before = l.level, .first = static_cast<int>(ways_.size()),
+            .id = link, .group = true};
+  ways_.push_back({touch(link), l.following});
+  for (const int i : l.beside)
+    if (links_[beside_[i].link].able)
+      ways_.push_back({touch(beside_[i].link), beside_[i].flows});
+  item.last = static_cast<int>(ways_.size());
+  items_.push_back(item);
 }
 
-/// From here on the followers of `link` are filled one by one.
-void Sharing::split_group(int link) {
-  Link& l = links_[link];
-  l.split = true;
-  for (std::size_t i = 0; i < l.followers.size(); ++i) {
-    Bundled& b = bundles_[l.followers[i]];
-    b.open = epoch_;
-    b.fixed = false;
-    opened_.push_back(l.followers[i]);
-    open_links(b);
-  }
+/// From here on the bundles of `group` are filled one by one.
+void Sharing::split(Item& group) {
+  group.gone = true;
+  const SoonestFirst& followers = links_[group.id].followers;
+  for (std::size_t i = 0; i < followers.size(); ++i) open_bundle(followers[i]);
 }
 
 void Sharing::fill() {
   do {
-    again_ = false;
     prepare();
-    while (raise() && !again_) {
+    while (raise()) {
     }
-    if (!again_) widen();
+    again_ = false;
+    widen();
   } while (again_);
 }
 
 /// Takes back what the opened ones have.
 void Sharing::prepare() {
-  for (const int id : touched_) {
-    Link& l = links_[id];
-    l.left = l.capacity - l.load;
-    l.open = 0;
-    l.full = false;
+  for (Tank& t : tanks_) {
+    t.left = links_[t.link].capacity - links_[t.link].load;
+    t.open = 0;
+    t.full = false;
   }
-  for (const int id : opened_) {
-    Bundled& b = bundles_[id];
-    b.fixed = false;
-    for (int s = b.first; s < b.shared; ++s) {
-      Link& l = links_[slots_[s].link];
-      l.left += pace(b) * b.settled;
-      l.open += b.settled;
+  for (Item& item : items_) {
+    if (item.gone) continue;
+    item.fixed = false;
+    for (int w = item.first; w < item.last; ++w) {
+      Tank& t = tanks_[ways_[w].tank];
+      t.left += item.before * ways_[w].flows;
+      t.open += ways_[w].flows;
     }
   }
-  for (const int id : groups_) {
-    Link& l = links_[id];
-    if (l.split) continue;
-    l.fixed = false;
-    l.left += l.level * l.following;
-    l.open += l.following;
-    for (int i = l.first; i < l.last; ++i) {
-      links_[beside_[i].link].left += l.level * beside_[i].flows;
-      links_[beside_[i].link].open += beside_[i].flows;
-    }
-  }
-  for (const int id : touched_) {
-    Link& l = links_[id];
-    l.opened = l.open;
-    if (l.opened == l.flows) l.left = l.capacity;
+  for (Tank& t : tanks_) {
+    t.opened = t.open;
+    if (t.opened == links_[t.link].flows) t.left = links_[t.link].capacity;
   }
 }
 
 /// Raises all open rates until some meet their own limit or a full link, and
 /// fixes those; false where all are fixed.
 bool Sharing::raise() {
-  double share = kUnlimited;
-  for (const int id : touched_)
-    if (links_[id].open > 0) share = std::min(share, links_[id].left / links_[id].open);
   double cap = kUnlimited;
-  for (const int id : opened_)
-    if (!bundles_[id].fixed) cap = std::min(cap, bundles_[id].cap);
-  for (const int id : groups_)
-    if (!links_[id].split && !links_[id].fixed) cap = std::min(cap, links_[id].least_cap);
+  for (const Item& item : items_)
+    if (!item.gone && !item.fixed) cap = std::min(cap, item.cap);
   if (cap == kUnlimited) return false;
-  share = std::max(share, 0.0);
+  double share = kUnlimited;
+  for (Tank& t : tanks_) {
+    if (t.open == 0) continue;
+    t.share = std::max(0.0, t.left / t.open);
+    share = std::min(share, t.share);
+  }
   if (cap <= share * kEqual)
     fix_at_caps(share * kEqual);
   else
@@ -195,94 +219,79 @@ bool Sharing::raise() {
 }
 
 void Sharing::fix_at_caps(double level) {
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    Link& l = links_[groups_[i]];
-    if (l.split || l.fixed || l.least_cap > level) continue;
-    l.least_cap = kUnlimited;  // who set it may have gone
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    if (item.gone || item.fixed || item.cap > level) continue;
+    if (!item.group) {
+      fix(item, item.cap, kNobody);
+      continue;
+    }
+    Link& l = links_[item.id];
+    item.cap = kUnlimited;  // who set the least limit may have gone
     for (std::size_t f = 0; f < l.followers.size(); ++f)
-      l.least_cap = std::min(l.least_cap, bundles_[l.followers[f]].cap);
-    if (l.following == 0)
-      l.fixed = true;
-    else if (l.least_cap <= level)
-      split_group(groups_[i]);
+      item.cap = std::min(item.cap, bundles_[l.followers[f]].cap);
+    l.least_cap = item.cap;
+    if (item.cap <= level) {
+      split(items_[i]);
+    }
   }
-  for (const int id : opened_)
-    if (!bundles_[id].fixed && bundles_[id].cap <= level)
-      fix_bundle(bundles_[id], bundles_[id].cap, kNobody);
 }
 
 void Sharing::fix_at_full(double share) {
-  for (const int id : touched_) {
-    Link& l = links_[id];
-    if (l.open == 0 || l.left / l.open > share * kEqual) continue;
-    l.full = true;
-    l.share = share;
+  for (Tank& t : tanks_) {
+    if (t.open == 0 || t.share > share * kEqual) continue;
+    t.full = true;
+    t.share = share;
   }
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    Link& l = links_[groups_[g]];
-    if (l.split || l.fixed) continue;
-    if (l.full) {
-      fix_group(groups_[g]);
-      continue;
-    }
-    for (int i = l.first; i < l.last && !l.split; ++i)
-      if (beside_[i].flows > 0 && links_[beside_[i].link].touched == epoch_ &&
-          links_[beside_[i].link].full)
-        split_group(groups_[g]);
-  }
-  for (std::size_t i = 0; i < opened_.size(); ++i) {
-    Bundled& b = bundles_[opened_[i]];
-    for (int s = b.first; s < b.shared && !b.fixed; ++s) {
-      const Link& l = links_[slots_[s].link];
-      if (l.able && l.touched == epoch_ && l.full) fix_bundle(b, share, slots_[s].link);
-    }
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    if (item.gone || item.fixed) continue;
+    const int holder = full_link(item);
+    if (holder < 0) continue;
+    if (!item.group || holder == item.id)
+      fix(item, share, holder);
+    else
+      split(items_[i]);
   }
 }
 
-void Sharing::fix_bundle(Bundled& b, double rate, int holder) {
-  b.fixed = true;
-  b.filling = rate;
-  b.next = holder;
-  for (int s = b.first; s < b.shared; ++s) {
-    Link& l = links_[slots_[s].link];
-    l.left = std::max(0.0, l.left - rate * b.settled);
-    l.open -= b.settled;
-  }
+/// The first full link on the way of `item`, -1: none. That of a group is its own first.
+int Sharing::full_link(const Item& item) const {
+  for (int w = item.first; w < item.last; ++w)
+    if (tanks_[ways_[w].tank].full) return tanks_[ways_[w].tank].link;
+  return kNobody;
 }
 
-void Sharing::fix_group(int link) {
-  Link& l = links_[link];
-  l.fixed = true;
-  if (std::abs(l.share - l.level) <= l.level * kStill) l.share = l.level;
-  l.left = std::max(0.0, l.left - l.share * l.following);
-  l.open -= l.following;
-  for (int i = l.first; i < l.last; ++i) {
-    Link& o = links_[beside_[i].link];
-    o.left = std::max(0.0, o.left - l.share * beside_[i].flows);
-    o.open -= beside_[i].flows;
+void Sharing::fix(Item& item, double rate, int holder) {
+  item.fixed = true;
+  item.filling = std::abs(rate - item.before) <= rate * kStill ? item.before : rate;
+  item.holder = holder;
+  for (int w = item.first; w < item.last; ++w) {
+    Tank& t = tanks_[ways_[w].tank];
+    t.left = std::max(0.0, t.left - rate * ways_[w].flows);
+    t.open -= ways_[w].flows;
   }
 }
 
 /// Opens those whose rates would follow the new ones: who is held up by a link
 /// that others left or took up, and who is faster on a full link.
 void Sharing::widen() {
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const Link& l = links_[groups_[g]];
-    if (l.split || l.share == l.level) continue;
-    for (int i = l.first; i < l.last; ++i)
-      if (beside_[i].flows > 0 && links_[beside_[i].link].following > 0)
-        open_group(beside_[i].link);
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].gone || items_[i].filling == items_[i].before) continue;
+    for (int w = items_[i].first; w < items_[i].last; ++w) {
+      const int link = tanks_[ways_[w].tank].link;
+      if (links_[link].following > 0) open_group(link);
+    }
   }
-  for (std::size_t i = 0; i < touched_.size(); ++i) {
-    const Link& l = links_[touched_[i]];
-    if (l.full && l.flows > l.opened) widen_around(l);
-  }
+  for (std::size_t i = 0; i < tanks_.size(); ++i)
+    if (tanks_[i].full && links_[tanks_[i].link].flows > tanks_[i].opened) widen_around(tanks_[i]);
 }
 
-void Sharing::widen_around(const Link& l) {
-  for (const auto& [bundle, slot] : l.active) {
+void Sharing::widen_around(const Tank& tank) {
+  const double level = tank.share * kEqual;
+  for (const auto& [bundle, slot] : links_[tank.link].active) {
     const Bundled& b = bundles_[bundle];
-    if (b.open == epoch_ || pace(b) <= l.share * kEqual) continue;
+    if (b.open == epoch_ || pace(b) <= level) continue;
     if (b.follows < 0)
       open_bundle(bundle);
     else
@@ -292,35 +301,35 @@ void Sharing::widen_around(const Link& l) {
 
 /// Makes the new rates hold from `now` on.
 void Sharing::apply(double now) {
-  for (const int id : opened_) {
-    Bundled& b = bundles_[id];
-    const double more = (b.filling - pace(b)) * b.settled;
-    for (int s = b.first; s < b.shared; ++s) links_[slots_[s].link].load += more;
-    if (b.moves && b.next != b.follows) unfollow(now, id);
-  }
-  for (const int id : groups_) {
-    Link& l = links_[id];
-    if (l.split || l.following == 0) continue;
-    l.load += (l.share - l.level) * l.following;
-    for (int i = l.first; i < l.last; ++i)
-      links_[beside_[i].link].load += (l.share - l.level) * beside_[i].flows;
-  }
-  for (const int id : touched_) {
-    Link& l = links_[id];
-    if (!l.full) continue;
+  apply_loads(now);
+  for (const Tank& t : tanks_) {
+    Link& l = links_[t.link];
+    if (t.opened == l.flows) l.load = l.capacity - t.left;
+    if (!t.full) continue;
     l.served += l.level * (now - l.since);
     l.since = now;
-    l.level = l.share;
+    l.level = t.share;
   }
-  for (const int id : opened_) {
-    if (!bundles_[id].moves) follow(now, id, bundles_[id].next);
-    rekey(id);
+  for (const Item& item : items_) {
+    if (item.group) continue;
+    if (!bundles_[item.id].moves) follow(now, item.id, item.holder);
+    if (item.holder < 0) rekey(item.id);
+    else key_follower(item.id);
   }
-  for (const int id : touched_) {
-    Link& l = links_[id];
-    if (l.opened == l.flows) l.load = l.capacity - l.left;
-    rekey_link(id);
-    if (l.following == 0 && l.demand <= l.capacity * kEqual) l.able = false;
+  for (const Tank& t : tanks_)
+    if (t.full) rekey_link(t.link);
+}
+
+/// Books the new rates, and takes bundles off the links that hold them up no more.
+void Sharing::apply_loads(double now) {
+  for (const Item& item : items_) {
+    if (item.gone) continue;
+    if (item.filling != item.before)
+      for (int w = item.first; w < item.last; ++w)
+        links_[tanks_[ways_[w].tank].link].load +=
+            (item.filling - item.before) * ways_[w].flows;
+    if (item.group || !bundles_[item.id].moves || bundles_[item.id].follows == item.holder) continue;
+    unfollow(now, item.id);
   }
 }
 

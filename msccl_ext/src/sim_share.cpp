@@ -35,34 +35,55 @@ Sharing::Sharing(const Plan& plan) {
   links_.resize(plan.capacity.size());
   for (std::size_t i = 0; i < links_.size(); ++i) links_[i].capacity = plan.capacity[i];
   add_bundles(plan);
-  add_demands(plan);
+  keep_able(add_demands(plan));
   add_pairs();
   clock_at_.assign(links_.size() + bundles_.size(), -1);
   follower_at_.assign(bundles_.size(), -1);
 }
 
 void Sharing::add_bundles(const Plan& plan) {
+  std::vector<std::vector<int>> crossing(links_.size());
   bundles_.resize(plan.bundles.size());
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
     Bundled& b = bundles_[i];
     b.cap = plan.bundles[i].cap;
     std::vector<int> ids = plan.network->routes()[plan.bundles[i].route].resources;
     std::sort(ids.begin(), ids.end());
-    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     b.first = static_cast<int>(slots_.size());
     // No flow is faster than its narrowest link.
     for (const int id : ids) {
       slots_.push_back({.link = id});
+      crossing[id].push_back(static_cast<int>(i));
       b.cap = std::min(b.cap, plan.capacity[id]);
     }
     b.last = static_cast<int>(slots_.size());
   }
+  add_spans(crossing);
 }
 
-/// Says by link how much its flows may want: no more than their own limits,
+void Sharing::add_spans(const std::vector<std::vector<int>>& crossing) {
+  std::map<std::vector<int>, int> known;
+  for (const std::vector<int>& bundles : crossing) {
+    const auto [at, fresh] = known.try_emplace(bundles, static_cast<int>(spans_.size()));
+    if (fresh) spans_.emplace_back();
+    link_span_.push_back(at->second);
+  }
+  for (Bundled& b : bundles_) {
+    b.first_span = static_cast<int>(bundle_spans_.size());
+    for (int s = b.first; s < b.last; ++s) {
+      const int span = link_span_[slots_[s].link];
+      if (std::find(bundle_spans_.begin() + b.first_span, bundle_spans_.end(), span) ==
+          bundle_spans_.end())
+        bundle_spans_.push_back(span);
+    }
+    b.last_span = static_cast<int>(bundle_spans_.size());
+  }
+}
+
+/// Says how much the flows on a link may want: no more than their own limits,
 /// and all those together that another link narrows no more than that link
-/// has. Links that so can never fill up bind nobody and stand last in a route.
-void Sharing::add_demands(const Plan& plan) {
+/// has. Returns the highest demand that each link can ever see.
+std::vector<double> Sharing::add_demands(const Plan& plan) {
   const std::vector<double> most = most_flows(plan);
   std::map<std::pair<int, int>, int> known;  // (link, narrowest one of its flows)
   std::vector<double> peak;                  // by demand
@@ -74,7 +95,8 @@ void Sharing::add_demands(const Plan& plan) {
         narrow = slots_[s].link;
     for (int s = b.first; s < b.last; ++s) {
       const int link = slots_[s].link;
-      const auto [at, fresh] = known.try_emplace({link, narrow}, demands_.size());
+      const auto [at, fresh] =
+          known.try_emplace({link, narrow}, static_cast<int>(demands_.size()));
       if (fresh) {
         demands_.push_back({.limit = link == narrow ? kUnlimited : links_[narrow].capacity});
         peak.push_back(0);
@@ -86,34 +108,34 @@ void Sharing::add_demands(const Plan& plan) {
   std::vector<double> highest(links_.size(), 0.0);
   for (const auto& [ends, demand] : known)
     highest[ends.first] += std::min(peak[demand], demands_[demand].limit);
+  return highest;
+}
+
+/// Takes links that can never fill up out of the routes: they bind nobody.
+void Sharing::keep_able(const std::vector<double>& highest) {
+  std::vector<Slot> kept;
   for (Bundled& b : bundles_) {
-    const auto end =
-        std::stable_partition(slots_.begin() + b.first, slots_.begin() + b.last, [&](const Slot& s) {
-          return highest[s.link] > links_[s.link].capacity * kEqual;
-        });
-    b.shared = static_cast<int>(end - slots_.begin());
+    const int first = static_cast<int>(kept.size());
+    for (int s = b.first; s < b.last; ++s)
+      if (highest[slots_[s].link] > links_[slots_[s].link].capacity * kEqual)
+        kept.push_back(slots_[s]);
+    b.first = first;
+    b.last = static_cast<int>(kept.size());
   }
+  slots_ = std::move(kept);
 }
 
 void Sharing::add_pairs() {
-  std::vector<std::map<int, int>> beside(links_.size());
-  for (const Bundled& b : bundles_)
-    for (int s = b.first; s < b.shared; ++s)
-      for (int o = b.first; o < b.shared; ++o)
-        if (o != s) beside[slots_[s].link][slots_[o].link] = 0;
-  for (std::size_t l = 0; l < links_.size(); ++l) {
-    links_[l].first = static_cast<int>(beside_.size());
-    for (auto& [other, place] : beside[l]) {
-      place = static_cast<int>(beside_.size());
-      beside_.push_back({.link = other});
-    }
-    links_[l].last = static_cast<int>(beside_.size());
-  }
+  std::map<std::pair<int, int>, int> known;
   for (Bundled& b : bundles_) {
     b.pairs = static_cast<int>(pairs_.size());
-    for (int s = b.first; s < b.shared; ++s)
-      for (int o = b.first; o < b.shared; ++o)
-        pairs_.push_back(o == s ? kNobody : beside[slots_[s].link][slots_[o].link]);
+    for (int s = b.first; s < b.last; ++s)
+      for (int o = b.first; o < b.last; ++o) {
+        const auto [at, fresh] = known.try_emplace({slots_[s].link, slots_[o].link},
+                                                   static_cast<int>(beside_.size()));
+        if (fresh) beside_.push_back({.link = slots_[o].link});
+        pairs_.push_back(at->second);
+      }
   }
 }
 
@@ -127,15 +149,17 @@ void Sharing::reset() {
     b.flows.clear();
   }
   for (Link& l : links_) {
-    l.demand = l.load = l.busy = l.busy_since = 0;
+    l.demand = l.load = 0;
     l.flows = l.following = 0;
     l.able = false;
     l.touched = l.group = 0;
     l.followers.clear();
     l.active.clear();
+    l.beside.clear();
   }
+  for (Span& s : spans_) s = {};
   for (Demand& d : demands_) d = {.limit = d.limit};
-  for (Beside& b : beside_) b.flows = 0;
+  for (Beside& b : beside_) b = {.link = b.link};
   clocks_.clear();
   std::fill(clock_at_.begin(), clock_at_.end(), -1);
   std::fill(follower_at_.begin(), follower_at_.end(), -1);
@@ -163,10 +187,10 @@ void Sharing::start(double now, int bundle, double bytes, int owner) {
     b.since = now;
   }
   b.flows.push_back({served_at(b, now) + bytes, owner});
-  std::push_heap(b.flows.begin(), b.flows.end(), std::greater<>());
-  count(now, b, 1);
-  if (b.first < b.shared) return mark_dirty(bundle);
+  if (b.flows.size() > 1) std::push_heap(b.flows.begin(), b.flows.end(), std::greater<>());
+  if (count(now, b, 1) || b.dirty) return mark_dirty(bundle);
   b.moves = true;
+  weigh(bundle, b.settled + 1);
   rekey(bundle);
 }
 
@@ -176,7 +200,7 @@ int Sharing::end_next(double now) {
   if (link >= 0) bundle = links_[link].followers.id();
   Bundled& b = bundles_[bundle];
   const Flow done = b.flows.front();
-  std::pop_heap(b.flows.begin(), b.flows.end(), std::greater<>());
+  if (b.flows.size() > 1) std::pop_heap(b.flows.begin(), b.flows.end(), std::greater<>());
   b.flows.pop_back();
   if (link >= 0) {
     links_[link].served = done.target - b.served;
@@ -185,26 +209,36 @@ int Sharing::end_next(double now) {
     b.served = done.target;
     b.since = now;
   }
-  count(now, b, -1);
+  const bool shared = count(now, b, -1) || b.dirty;
   rekey(bundle);
-  if (b.first < b.shared) mark_dirty(bundle);
+  if (shared)
+    mark_dirty(bundle);
+  else
+    weigh(bundle, b.settled - 1);
   return done.owner;
 }
 
-/// Books a flow more or less of `b` on the links of its route.
-void Sharing::count(double now, const Bundled& b, int change) {
+/// Books a flow more or less of `b` on the links of its route. Returns whether
+/// one of those may be full, so that rates of others may change.
+bool Sharing::count(double now, const Bundled& b, int change) {
+  for (int i = b.first_span; i < b.last_span; ++i) {
+    Span& span = spans_[bundle_spans_[i]];
+    if (span.flows == 0) span.since = now;
+    span.flows += change;
+    if (span.flows == 0) span.busy += now - span.since;
+  }
+  bool shared = false;
   for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
-    if (l.flows == 0) l.busy_since = now;
-    l.flows += change;
-    if (l.flows == 0) l.busy += now - l.busy_since;
-    if (s >= b.shared) continue;
     Demand& d = demands_[slots_[s].demand];
+    l.flows += change;
     const double before = d.most();
     d.flows += change;
     d.sum = d.flows == 0 ? 0 : d.sum + change * b.cap;
     l.demand = l.flows == 0 ? 0 : l.demand + d.most() - before;
+    shared |= l.able || l.demand > l.capacity * kEqual;
   }
+  return shared;
 }
 
 /// Tells the clock that drives `bundle` when its next flow ends.
@@ -212,11 +246,10 @@ void Sharing::rekey(int bundle) {
   Bundled& b = bundles_[bundle];
   const int clock = static_cast<int>(links_.size()) + bundle;
   if (b.follows >= 0) {
-    SoonestFirst& followers = links_[b.follows].followers;
     if (b.flows.empty())
-      followers.remove(bundle, follower_at_);
+      links_[b.follows].followers.remove(bundle, follower_at_);
     else
-      followers.put(bundle, b.flows.front().target - b.served, follower_at_);
+      key_follower(bundle);
     rekey_link(b.follows);
   } else if (b.flows.empty()) {
     clocks_.remove(clock, clock_at_);
@@ -224,6 +257,11 @@ void Sharing::rekey(int bundle) {
     const double end = b.since + std::max(0.0, b.flows.front().target - b.served) / b.cap;
     clocks_.put(clock, end, clock_at_);
   }
+}
+
+void Sharing::key_follower(int bundle) {
+  const Bundled& b = bundles_[bundle];
+  links_[b.follows].followers.put(bundle, b.flows.front().target - b.served, follower_at_);
 }
 
 void Sharing::rekey_link(int link) {
@@ -262,6 +300,7 @@ void Sharing::unfollow(double now, int bundle) {
   if (b.follows >= 0) {
     links_[b.follows].followers.remove(bundle, follower_at_);
     add_followers(b, -b.settled);
+    if (links_[b.follows].followers.empty()) clocks_.remove(b.follows, clock_at_);
     b.follows = kNobody;
   } else {
     clocks_.remove(static_cast<int>(links_.size()) + bundle, clock_at_);
@@ -270,17 +309,43 @@ void Sharing::unfollow(double now, int bundle) {
 
 /// Books `change` flows of `b` as held up by the link that it follows.
 void Sharing::add_followers(const Bundled& b, int change) {
+  if (change == 0) return;
   links_[b.follows].following += change;
+  const int width = b.last - b.first;
   int row = b.pairs;
-  const int width = b.shared - b.first;
   for (int s = b.first; slots_[s].link != b.follows; ++s) row += width;
-  for (int i = row; i < row + width; ++i)
-    if (pairs_[i] >= 0) beside_[pairs_[i]].flows += change;
+  for (int i = row; i < row + width; ++i) add_beside(b.follows, pairs_[i], change);
+}
+
+void Sharing::add_beside(int holder, int pair, int change) {
+  Beside& o = beside_[pair];
+  if (o.link == holder) return;
+  std::vector<int>& list = links_[holder].beside;
+  if (o.flows == 0) {
+    o.place = static_cast<int>(list.size());
+    list.push_back(pair);
+  }
+  o.flows += change;
+  if (o.flows > 0) return;
+  list[o.place] = list.back();
+  beside_[list.back()].place = o.place;
+  list.pop_back();
+}
+
+/// Books `bundle` as at work with so many flows.
+void Sharing::weigh(int bundle, int flows) {
+  Bundled& b = bundles_[bundle];
+  if (b.settled == 0) enter(bundle);
+  b.settled = flows;
+  if (flows == 0) {
+    leave(bundle);
+    b.moves = false;
+  }
 }
 
 void Sharing::enter(int bundle) {
   const Bundled& b = bundles_[bundle];
-  for (int s = b.first; s < b.shared; ++s) {
+  for (int s = b.first; s < b.last; ++s) {
     auto& active = links_[slots_[s].link].active;
     slots_[s].place = static_cast<int>(active.size());
     active.emplace_back(bundle, s);
@@ -289,7 +354,7 @@ void Sharing::enter(int bundle) {
 
 void Sharing::leave(int bundle) {
   const Bundled& b = bundles_[bundle];
-  for (int s = b.first; s < b.shared; ++s) {
+  for (int s = b.first; s < b.last; ++s) {
     auto& active = links_[slots_[s].link].active;
     active[slots_[s].place] = active.back();
     slots_[active[slots_[s].place].second].place = slots_[s].place;
@@ -299,8 +364,8 @@ void Sharing::leave(int bundle) {
 }
 
 double Sharing::busy_us(int resource, double now) const {
-  const Link& l = links_[resource];
-  return l.busy + (l.flows > 0 ? now - l.busy_since : 0);
+  const Span& s = spans_[link_span_[resource]];
+  return s.busy + (s.flows > 0 ? now - s.since : 0);
 }
 
 }  // namespace tuccl::sim

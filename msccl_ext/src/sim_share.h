@@ -61,46 +61,64 @@ class Sharing {
     double cap = kUnlimited;
     double served = 0;  ///< At `since`; where it follows a link: beyond that link's.
     double since = 0;
-    double filling = 0;      ///< New rate, while filling.
-    int follows = kNobody;   ///< The full link that holds it up.
-    int next = kNobody;      ///< The same, while filling.
-    int settled = 0;         ///< Flows at the last settle.
-    int first = 0;           ///< slots_[first, last): its links, those that may fill up before `shared`.
-    int shared = 0;
+    int follows = kNobody;  ///< The full link that holds it up.
+    int settled = 0;        ///< Flows at the last settle.
+    int first = 0;          ///< slots_[first, last): the links on its way that may fill up.
     int last = 0;
-    int pairs = 0;  ///< Where its rows in `pairs_` begin.
+    int pairs = 0;       ///< Where its rows in `pairs_` begin.
+    int first_span = 0;  ///< bundle_spans_[first_span, last_span).
+    int last_span = 0;
+    std::uint32_t open = 0;  ///< Epoch in which it is filled by itself.
     bool dirty = false;
     bool moves = false;  ///< Has a rate, as of the last settle.
-    std::uint32_t open = 0;  ///< Epoch in which it is filled by itself.
-    bool fixed = false;
     std::vector<Flow> flows;
   };
-  struct Link {  // a resource at work
+  struct alignas(64) Link {  // a resource at work
     double capacity = 0;
     double demand = 0;  ///< No more than that can its flows want.
     double load = 0;    ///< What they have got (able links).
     double level = 0;   ///< Rate of those it holds up.
-    double served = 0;  ///< Bytes of each of their flows, at `since`.
+    double served = 0;  ///< Bytes of each flow it holds up, at `since`.
     double since = 0;
-    double least_cap = kUnlimited;  ///< No follower's limit is lower.
-    double left = 0;                ///< Rate not given away yet, while filling.
-    double share = 0;               ///< New level, while filling.
-    double busy = 0;
-    double busy_since = 0;
-    int flows = 0;
+    int flows = 0;      ///< All.
     int following = 0;  ///< Flows that it holds up.
-    int open = 0;       ///< Flows without a rate yet, while filling.
-    int opened = 0;     ///< Flows that are filled anew.
-    int first = 0;      ///< beside_[first, last): links that its flows may also cross.
-    int last = 0;
+    int tank = 0;       ///< Its place in `tanks_`, while filling.
     bool able = false;  ///< May be full: demand exceeds capacity.
-    bool full = false;  ///< While filling.
-    bool split = false;  ///< Its followers are filled one by one.
-    bool fixed = false;
-    std::uint32_t touched = 0;  ///< Epochs.
-    std::uint32_t group = 0;    ///< In which its followers are filled as one.
-    SoonestFirst followers;     ///< Keys are their flows' targets, counted as `served` is.
+    std::uint32_t touched = 0;      ///< Epoch in which it has a tank.
+    std::uint32_t group = 0;        ///< Epoch in which its followers are filled.
+    double least_cap = kUnlimited;  ///< No follower's limit is lower.
+    SoonestFirst followers;         ///< Keys are their flows' targets, counted as `served` is.
     std::vector<std::pair<int, int>> active;  ///< (bundle, slot).
+    std::vector<int> beside;  ///< Of `beside_`: links that flows it holds up cross too.
+  };
+  struct Tank {  // an able link, while filling
+    double left = 0;   ///< Rate not given away yet.
+    double share = 0;  ///< Of what is left, by flow; its level where it is full.
+    int open = 0;      ///< Flows without a rate yet.
+    int opened = 0;    ///< Flows that are filled.
+    int link = 0;
+    bool full = false;
+  };
+  struct Item {  // a bundle, or the followers of a link, while filling
+    double cap = 0;
+    double before = 0;  ///< Rates.
+    double filling = 0;
+    int first = 0;  ///< ways_[first, last).
+    int last = 0;
+    int id = 0;
+    int holder = kNobody;
+    bool group = false;
+    bool gone = false;  ///< Its bundles are filled one by one.
+    bool fixed = false;
+  };
+  struct Way {
+    int tank = 0;
+    int flows = 0;
+  };
+  struct Span {  // links with the same bundles, for the account of time
+    double busy = 0;
+    double since = 0;
+    int flows = 0;
   };
   struct Slot {  // a link on a bundle's route
     int link = 0;
@@ -115,50 +133,60 @@ class Sharing {
   };
   struct Beside {
     int link = 0;
-    int flows = 0;  ///< Of the followers, how many cross it.
+    int flows = 0;         ///< Of those held up, how many cross it.
+    int place = kNobody;   ///< In the holder's list.
   };
 
   void add_bundles(const Plan& plan);
-  void add_demands(const Plan& plan);
+  void add_spans(const std::vector<std::vector<int>>& crossing);
+  std::vector<double> add_demands(const Plan& plan);
+  void keep_able(const std::vector<double>& highest);
   void add_pairs();
 
   double pace(const Bundled& b) const {
     return !b.moves ? 0 : b.follows < 0 ? b.cap : links_[b.follows].level;
   }
   double served_at(const Bundled& b, double now) const;
-  void count(double now, const Bundled& b, int change);
+  bool count(double now, const Bundled& b, int change);
   void mark_dirty(int bundle);
   void rekey(int bundle);
+  void key_follower(int bundle);
   void rekey_link(int link);
   void follow(double now, int bundle, int link);
   void unfollow(double now, int bundle);
   void add_followers(const Bundled& b, int change);
+  void add_beside(int holder, int pair, int change);
+  void weigh(int bundle, int flows);
   void enter(int bundle);
   void leave(int bundle);
 
   // sim_fill.cpp
   void share_anew(double now);
   void wake_links(const Bundled& b);
-  bool shares(const Bundled& b) const;
   void change_weight(double now, int bundle);
-  void touch(int link);
+  bool all_at_caps(double now);
+  void open_changed();
+  int touch(int link);
   void open_bundle(int bundle);
-  void open_links(const Bundled& b);
   void open_group(int link);
-  void split_group(int link);
+  void split(Item& group);
   void fill();
   void prepare();
   bool raise();
   void fix_at_caps(double level);
   void fix_at_full(double share);
-  void fix_bundle(Bundled& b, double rate, int holder);
-  void fix_group(int link);
+  void fix(Item& item, double rate, int holder);
+  int full_link(const Item& item) const;
   void widen();
-  void widen_around(const Link& l);
+  void widen_around(const Tank& tank);
   void apply(double now);
+  void apply_loads(double now);
 
   std::vector<Bundled> bundles_;
   std::vector<Link> links_;
+  std::vector<Span> spans_;
+  std::vector<int> bundle_spans_;
+  std::vector<int> link_span_;
   std::vector<Slot> slots_;
   std::vector<Demand> demands_;
   std::vector<Beside> beside_;
@@ -167,9 +195,9 @@ class Sharing {
   std::vector<int> clock_at_;
   std::vector<int> follower_at_;
   std::vector<int> dirty_;
-  std::vector<int> opened_;   ///< Bundles that are filled by themselves.
-  std::vector<int> groups_;   ///< Links whose followers are filled as one.
-  std::vector<int> touched_;  ///< Able links that what is filled crosses.
+  std::vector<Item> items_;
+  std::vector<Way> ways_;
+  std::vector<Tank> tanks_;
   std::uint32_t epoch_ = 0;
   bool again_ = false;  ///< More was opened while filling.
 };
