@@ -68,7 +68,6 @@ class Compiler {
     plan_.wire_factor = wire_factor(k.protocol);
     plan_.slice_us = costs_.slice_us;
     plan_.trip_bytes = normalised(k).threads * trip_bytes_per_thread(k.protocol);
-    plan_.trip_us_per_byte = 1 / (costs_.send_gbs * 1e3 * speed_);
     plan_.net_message_us = machine_.net_message_us;
     plan_.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
     plan_.nic_switch_us = machine_.nic_switch_us;
@@ -211,8 +210,7 @@ class Compiler {
     const Connection* out = t.sends ? &plan_.connections[plan_.blocks[block].out] : nullptr;
     if (out && !out->net && !network_.routes()[out->route].resources.empty())
       t.bundle = bundle(out->route, rate * plan_.wire_factor);
-    else
-      t.us_per_byte = 1 / rate;
+    t.us_per_byte = 1 / rate;
     return t;
   }
 

@@ -21,7 +21,7 @@ struct Transfer {
   bool sends = false;
   double start_us = 0;     ///< Fixed cost before the payload moves.
   double wait_us = 0;      ///< Cost of the dependency, paid after the wait.
-  double us_per_byte = 0;  ///< Of payload, where no flow carries it.
+  double us_per_byte = 0;  ///< Of payload, at the block's own rate.
 };
 
 struct Block {
@@ -74,7 +74,6 @@ struct Plan {
   double wire_factor = 1;  ///< Wire bytes per payload byte.
   double slice_us = 0;
   double trip_bytes = 0;  ///< Payload of one trip of the block: what a reader sees first.
-  double trip_us_per_byte = 0;
   double net_message_us = 0;
   double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
   double nic_switch_us = 0;
