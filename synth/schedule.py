@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from tuccl.synth.collective import Collective
 
-__all__ = ["Address", "BufferName", "Schedule", "Transfer"]
+__all__ = ["Address", "BufferName", "Proof", "Schedule", "Transfer"]
 
 BufferName = Literal["i", "o", "s"]
 
@@ -52,6 +52,32 @@ class Transfer:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """What a solver proved of a schedule, by the costs of the sketch it was made for.
+
+    Attributes:
+        minimized: What was minimized.
+        time_us: Its value, in us.
+        bound_us: No schedule that keeps the sketch's rules and symmetries takes less, in us.
+        status: ``optimal``, ``feasible`` (time was up first) or ``interrupted``.
+    """
+
+    minimized: str
+    time_us: float
+    bound_us: float
+    status: str
+
+    @property
+    def gap(self) -> float:
+        """Return by what part of its time the schedule could be faster at most, 0 to 1.
+
+        >>> Proof("time", 80.0, 60.0, "feasible").gap
+        0.25
+        """
+        return 1 - self.bound_us / self.time_us if self.time_us else 0.0
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Transfers that compute `collective` when run one after another in their order.
 
@@ -66,6 +92,7 @@ class Schedule:
         scratch: Chunks of scratch of each rank.
         method: Name of the method that made it.
         chunks_per_rank: Chunks of each rank's part of the whole buffer.
+        proof: What is proved of its time, where a solver made it.
     """
 
     collective: Collective
@@ -74,6 +101,7 @@ class Schedule:
     scratch: tuple[int, ...]
     method: str
     chunks_per_rank: int
+    proof: Proof | None = None
 
     @property
     def channels(self) -> int:

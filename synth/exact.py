@@ -1,0 +1,245 @@
+"""The sketch-guided exact method: TACCL's routing, ordering and contiguity on CP-SAT.
+
+A first plan is made greedily; models for one of each set of like sends then improve on it and
+bound it from below, until it is proved, time is up, or the user interrupts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tuccl.errors import Infeasible
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.collective import Collective
+from tuccl.synth.exact_batches import BatchModel, grouped_hops
+from tuccl.synth.exact_costs import Costs, sketch_costs
+from tuccl.synth.exact_incumbent import first_hops
+from tuccl.synth.exact_items import items_of
+from tuccl.synth.exact_models import SendModel
+from tuccl.synth.exact_plan import Hop, Message, Question, makespan, retimed, turned
+from tuccl.synth.exact_solver import Budget, Outcome, cp_sat, run_model
+from tuccl.synth.exact_symmetry import group_of
+from tuccl.synth.schedule import Proof, Schedule
+from tuccl.synth.trace import Trace
+
+__all__ = ["Solution", "exact", "solve"]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A timed plan of messages over the links of a sketch, and what is proved of it."""
+
+    messages: tuple[Message, ...]
+    proof: Proof
+
+
+def exact(
+    collective: Collective,
+    sketch: Sketch,
+    chunks_per_rank: int = 1,
+    nbytes: int = 1 << 20,
+    budget: Budget | None = None,
+) -> Schedule:
+    """Return the best schedule found for `nbytes` on `sketch`, with its time by the sketch in us.
+
+    Args:
+        collective: What is to be computed.
+        sketch: Links, NICs that they share, relay rules, switches, symmetry.
+        chunks_per_rank: Parts that each rank's share is cut into.
+        nbytes: Size that the schedule is made for, as nccl-tests counts it.
+        budget: Seconds, seed, threads, and whom to tell; the default is 20 s.
+
+    Raises:
+        Infeasible: the sketch does not allow the collective; names chunk, rank and rule.
+        InputError: OR-Tools is not installed.
+
+    Notes:
+        TACCL (NSDI 2023), sections 4 and 5.
+    """
+    chunk_bytes = max(1, -(-nbytes // collective.nchunks(chunks_per_rank)))
+    costs = sketch_costs(sketch, chunk_bytes)
+    solution = solve(collective, sketch, costs, chunks_per_rank, budget or Budget())
+    return schedule_of(solution, collective, sketch, chunks_per_rank)
+
+
+def schedule_of(
+    solution: Solution, collective: Collective, sketch: Sketch, chunks_per_rank: int
+) -> Schedule:
+    """Return the schedule of a plan, its transfers in the order in which messages start."""
+    trace = Trace(collective, chunks_per_rank, "taccl")
+    for message in solution.messages:
+        link = sketch.links[message.wire]
+        if not message.reduce:
+            trace.send_each(message.chunks, link.src, link.dst)
+            continue
+        for chunk in message.chunks:
+            trace.reduce(chunk, link.src, link.dst)
+    return replace(trace.schedule(), proof=solution.proof)
+
+
+def solve(
+    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int, budget: Budget
+) -> Solution:
+    """Return the best plan found under `costs`, which are those of `sketch`'s links in order.
+
+    A reduction is a spreading on reversed links, run backwards in time; an allreduce is both, each
+    chunk being spread as soon as it is summed.
+
+    Raises:
+        Infeasible: the sketch does not allow the collective; names chunk, rank and rule.
+        InputError: OR-Tools is not installed.
+    """
+    cp_sat()
+
+    def part(gathers: bool, budget: Budget) -> Solution:
+        return _spread(collective, sketch, costs, chunks_per_rank, budget, gathers)
+
+    if collective.name != "allreduce":
+        return part(collective.reducing, budget)
+    up = part(True, replace(budget, seconds=budget.left / 2))
+    down = part(False, budget)
+    return _joined(up, down, costs)
+
+
+def _joined(up: Solution, down: Solution, costs: Costs) -> Solution:
+    """Return an allreduce: `up`, and `down` behind it as early as its chunks are ready."""
+    summed = makespan(up.messages)
+    behind = (m._replace(start=m.start + summed, end=m.end + summed) for m in down.messages)
+    messages = retimed([*up.messages, *behind], costs)
+    bound = max(up.proof.bound_us, down.proof.bound_us)
+    time_us = makespan(messages) / 1e3
+    status = "optimal" if time_us <= bound else "feasible"
+    interrupted = "interrupted" in (up.proof.status, down.proof.status)
+    proof = Proof(
+        "time of reduce-scatter and allgather, each chunk spread once summed",
+        time_us,
+        bound,
+        "interrupted" if interrupted else status,
+    )
+    return Solution(tuple(messages), proof)
+
+
+def _spread(
+    collective: Collective,
+    sketch: Sketch,
+    costs: Costs,
+    chunks_per_rank: int,
+    budget: Budget,
+    gathers: bool,
+) -> Solution:
+    planned = costs.turned() if gathers else costs
+    items = items_of(collective, sketch, planned, chunks_per_rank)
+    group = group_of(collective, sketch, planned, items, chunks_per_rank)
+    own_first = sketch.own_chunks_first and not gathers
+    search = _Search(Question(planned, items, group, own_first), budget)
+    hops = search.run()
+    messages = retimed(search.question.messages(hops), planned)
+    if makespan(messages) > search.best_time:
+        messages = search.question.messages(hops)
+    time_us, bound_us = makespan(messages) / 1e3, search.bound / 1e3
+    status = "optimal" if time_us <= bound_us else "feasible"
+    proof = Proof(
+        f"time of {len(messages)} messages, alike under {len(group)} symmetries",
+        time_us,
+        min(bound_us, time_us),
+        "interrupted" if budget.interrupted and status != "optimal" else status,
+    )
+    return Solution(tuple(turned(messages) if gathers else messages), proof)
+
+
+class _Search:
+    """The stages: each takes the best hops so far and leaves better ones, or a better bound."""
+
+    def __init__(self, question: Question, budget: Budget) -> None:
+        self.question, self.budget = question, budget
+        self.bound = 0
+        self.hops: list[Hop] = []
+        self.best_time = 0
+
+    def run(self) -> list[Hop]:
+        """Return the best hops found, and leave the bound in `bound`."""
+        self.hops = first_hops(self.question)
+        self.best_time = max(hop.end for hop in self.hops)
+        self._tell("first plan")
+        self._relaxed_bound()
+        for stage in (self._route_and_order, self._polish, self._batch):
+            if self.open:
+                stage()
+        return self.hops
+
+    @property
+    def open(self) -> bool:
+        """Return whether there is anything left to find and time for it."""
+        return self.best_time > self.bound and self.budget.left > 0.01
+
+    def _tell(self, what: str) -> None:
+        best, bound = self.best_time / 1e3, self.bound / 1e3
+        self.budget.report(f"{what}: {best:.2f} us, bound {bound:.2f} us")
+
+    def _keep(self, hops: Sequence[Hop] | None, what: str) -> None:
+        time = max((hop.end for hop in hops or ()), default=self.best_time)
+        if hops and time < self.best_time:
+            self.hops, self.best_time = list(hops), time
+            self._tell(what)
+
+    def _run(self, model: SendModel | BatchModel, share: float, what: str) -> Outcome:
+        outcome = run_model(model.model, self.budget, share, what)
+        if outcome.infeasible:
+            raise Infeasible(f"{what}: the sketch's symmetry and own_chunks_first cannot both hold")
+        return outcome
+
+    def _relaxed_bound(self) -> None:
+        """Bound every plan: wires carry what they must, in no order, messages of any length."""
+        model = SendModel(
+            self.question, self.best_time, exclusive=False, shortest_messages=True
+        )
+        outcome = self._run(model, 0.2, "bound")
+        self.bound = max(self.bound, outcome.bound)
+
+    def _route_and_order(self) -> None:
+        """Take the routes that load wires least (TACCL 5.1) and order them best (5.2)."""
+        model = SendModel(self.question, self.best_time, exclusive=False)
+        model.hint(self.hops)
+        outcome = self._run(model, 0.25, "routing")
+        if outcome.value is None or not self.budget.left:
+            return
+        routes = _routes(self.question, model.hops(outcome))
+        most = 4 * self.best_time
+        ordered = SendModel(self.question, most, routes=routes)
+        outcome = self._run(ordered, 0.25, "ordering")
+        if outcome.value is not None:
+            self._keep(ordered.hops(outcome), "ordering")
+
+    def _polish(self) -> None:
+        """Choose routes and order together, starting from the best plan."""
+        model = SendModel(self.question, self.best_time)
+        model.hint(self.hops)
+        share = 0.6 if self.question.batches else 1.0
+        outcome = self._run(model, share, "routing with ordering")
+        if not self.question.batches:
+            self.bound = max(self.bound, outcome.bound)
+        if outcome.value is not None:
+            self._keep(model.hops(outcome), "routing with ordering")
+
+    def _batch(self) -> None:
+        """Merge neighbours on wires between hosts into messages (TACCL 5.3)."""
+        if not self.question.batches:
+            return
+        given = self.hops
+        size = 2
+        while size < 2 * len(given):
+            self._keep(grouped_hops(self.question, given, size), f"messages of {size}")
+            size *= 2
+        model = BatchModel(self.question, given, max(hop.end for hop in given))
+        model.hint(self.hops)
+        outcome = self._run(model, 1.0, "contiguity")
+        if outcome.value is not None:
+            self._keep(model.hops(outcome), "contiguity")
+
+
+def _routes(question: Question, hops: Sequence[Hop]) -> list[list[int]]:
+    routes: list[list[int]] = [[] for _ in question.leaders]
+    for hop in hops:
+        routes[hop.item].append(hop.wire)
+    return routes

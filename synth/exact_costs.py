@@ -1,0 +1,170 @@
+"""What the links of a sketch cost and share, in whole nanoseconds, as the exact method counts it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from tuccl.errors import InputError
+from tuccl.sketches.sketch import LogicalLink, Sketch
+
+__all__ = ["Costs", "Wire", "sketch_costs", "taccl_costs"]
+
+_Port = tuple[str, object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A link of the sketch; times in ns.
+
+    A message of k chunks takes ``alpha + k * beta``; one of a single chunk is all there is unless
+    the wire is a `batch` one. Nothing else is on the wire meanwhile.
+
+    Attributes:
+        src: Sending rank.
+        dst: Receiving rank.
+        inter: Whether it joins two hosts.
+        alpha: Latency of a message.
+        beta: Time of a chunk.
+        batch: Whether several chunks may travel as one message (TACCL's contiguity).
+        ports: What it shares with other wires: switch ports, NIC directions.
+        whole: Whether a message holds its ports for its whole time, or only for its last
+            ``k * beta``, while bytes flow.
+    """
+
+    src: int
+    dst: int
+    inter: bool
+    alpha: int
+    beta: int
+    batch: bool
+    ports: tuple[_Port, ...]
+    whole: bool
+
+    def takes(self, chunks: int = 1) -> int:
+        """Return the ns of one message of so many chunks."""
+        return self.alpha + chunks * self.beta
+
+    def holds(self, chunks: int = 1) -> int:
+        """Return for how many ns, its last ones, a message holds the wire's ports."""
+        return self.takes(chunks) if self.whole else chunks * self.beta
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The wires of a sketch for chunks of one size, in the order of the sketch's links.
+
+    `backwards` costs are those of a gathering planned as a spreading in reversed time.
+    """
+
+    ranks: int
+    hosts: tuple[int, ...]
+    wires: tuple[Wire, ...]
+    backwards: bool = False
+
+    def turned(self) -> Costs:
+        """Return the costs with every wire turned round."""
+        wires = tuple(replace(wire, src=wire.dst, dst=wire.src) for wire in self.wires)
+        return replace(self, wires=wires, backwards=not self.backwards)
+
+
+def sketch_costs(sketch: Sketch, chunk_bytes: int) -> Costs:
+    """Return the costs of `sketch` in ns for chunks of `chunk_bytes`, by its own alpha and beta.
+
+    A NIC direction carries the bytes of one message at a time, whichever link it is on; a switch
+    port carries one message at a time. Where the sketch names no NICs, what shares a link unseen
+    is taken to be as slow as when all are busy.
+
+    >>> link = LogicalLink(src=0, dst=1, inter=False, alpha_us=1.0, beta_us_per_mb=10.0)
+    >>> back = LogicalLink(src=1, dst=0, inter=False, alpha_us=1.0, beta_us_per_mb=10.0)
+    >>> pair = Sketch(name="pair", ranks=2, hosts=(0, 0), links=(link, back))
+    >>> sketch_costs(pair, 1_000_000).wires[0].takes()
+    11000
+    """
+    wires = []
+    for link in sketch.links:
+        crowd = 1.0 if link.nics or _switches(sketch, link) else 1.0 + link.congestion
+        wires.append(
+            Wire(
+                src=link.src,
+                dst=link.dst,
+                inter=link.inter,
+                alpha=round(link.alpha_us * 1e3),
+                beta=max(1, round(link.beta_us_per_mb * chunk_bytes * crowd / 1e3)),
+                batch=link.inter,
+                ports=(*_nic_ports(link), *_switch_ports(sketch, link)),
+                whole=not link.nics,
+            )
+        )
+    return Costs(sketch.ranks, sketch.hosts, tuple(wires))
+
+
+def taccl_costs(sketch: Sketch, chunk_bytes: int, us_per_unit: float, rounded: bool = False) -> Costs:
+    """Return the costs in ns that TACCL itself gives `sketch`, read on one of its profiles.
+
+    Args:
+        sketch: Made by `taccl_to_sketch` with a profile.
+        chunk_bytes: The chunk of the profile (`SHIPPED_UNITS`).
+        us_per_unit: Its time unit in us; TACCL cuts most times to whole units.
+        rounded: As TACCL's routing counts: a chunk between hosts takes ``int(alpha + beta)``
+            each. Else as its scheduling does: ``alpha + k * beta`` for k chunks in one message.
+
+    Raises:
+        InputError: `us_per_unit` or `chunk_bytes` is not above 0.
+
+    Notes:
+        microsoft/taccl 426bd1e: inside a node a chunk takes ``int(alpha + beta)`` (generic.py,
+        _div_beta_add_alpha); between nodes beta is multiplied by the links out of a node per NIC
+        and cut (cli/common.py); one chunk at a time for each switch port and, from three nodes
+        on, for each direction of a GPU's links to other nodes (topologies/topology.py).
+    """
+    if not us_per_unit > 0 or chunk_bytes < 1:
+        raise InputError(f"{chunk_bytes} bytes, unit {us_per_unit} us: expected both above 0")
+    unit = us_per_unit * 1e3
+
+    def cut(us: float) -> int:
+        return round(int(us / us_per_unit + 1e-6) * unit)
+
+    share = _links_a_nic(sketch)
+    wires = []
+    for link in sketch.links:
+        beta_us = link.beta_us_per_mb * chunk_bytes / 1e6
+        alpha, beta = 0, cut(link.alpha_us + beta_us)
+        ports = _switch_ports(sketch, link)
+        if link.inter:
+            alpha, beta = round(link.alpha_us * 1e3), cut(beta_us * share)
+            if rounded:
+                alpha, beta = 0, cut((alpha + beta) / 1e3)
+            ports = _gpu_ports(link) if sketch.nhosts > 2 else ()
+        batch = link.inter and not rounded
+        wires.append(Wire(link.src, link.dst, link.inter, alpha, beta, batch, ports, whole=True))
+    return Costs(sketch.ranks, sketch.hosts, tuple(wires))
+
+
+def _links_a_nic(sketch: Sketch) -> float:
+    """Return the links from one host to another for each NIC of a host."""
+    between = Counter(
+        (sketch.hosts[link.src], sketch.hosts[link.dst]) for link in sketch.links if link.inter
+    )
+    nics = {nic for rank, nic in sketch.bindings.items() if sketch.hosts[rank] == 0}
+    return max(between.values(), default=1) / max(1, len(nics))
+
+
+def _switches(sketch: Sketch, link: LogicalLink) -> list[int]:
+    if link.inter:
+        return []
+    return [n for n, ranks in enumerate(sketch.switches) if {link.src, link.dst} <= set(ranks)][:1]
+
+
+def _switch_ports(sketch: Sketch, link: LogicalLink) -> tuple[_Port, ...]:
+    """Return the ports of the link's switch; parallel planes are one switch of their joint rate."""
+    found = _switches(sketch, link)
+    return (("switch out", 0, link.src), ("switch in", 0, link.dst)) if found else ()
+
+
+def _nic_ports(link: LogicalLink) -> tuple[_Port, ...]:
+    return tuple((f"nic {way}", 0, nic) for way, nic in zip(("out", "in"), link.nics, strict=False))
+
+
+def _gpu_ports(link: LogicalLink) -> tuple[_Port, ...]:
+    return ("remote out", 0, link.src), ("remote in", 0, link.dst)

@@ -1,0 +1,148 @@
+"""The symmetries of a sketch as permutations, so that only one of a set of like sends is solved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuccl.sketches.sketch import Sketch
+from tuccl.sketches.symmetry import rotate
+from tuccl.synth.collective import Collective
+from tuccl.synth.exact_costs import Costs
+from tuccl.synth.exact_items import Item
+
+__all__ = ["Group", "group_of"]
+
+_MOST_ELEMENTS = 1024
+_Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Permutations of ranks under which items, wires and rules stay alike; the first is identity.
+
+    No rank, wire or port is kept in place by any but the identity, so each orbit of sends meets
+    each wire and port at most once, and one member may be solved for all.
+
+    Attributes:
+        ranks: For each element, where it takes each rank.
+        wires: For each element, where it takes each wire.
+        chunks: For each element, where it takes each chunk.
+    """
+
+    ranks: tuple[_Ranks, ...]
+    wires: tuple[tuple[int, ...], ...]
+    chunks: tuple[dict[int, int], ...]
+
+    def __len__(self) -> int:
+        """Return how many elements there are."""
+        return len(self.ranks)
+
+    def leaders(self, items: Sequence[Item]) -> list[Item]:
+        """Return one item of each orbit, the one with the least chunk."""
+        return [i for i in items if all(i.chunk <= to[i.chunk] for to in self.chunks)]
+
+    def wire_orbit(self, wire: int) -> int:
+        """Return the least wire that `wire` is alike to."""
+        return min(to[wire] for to in self.wires)
+
+
+def group_of(
+    collective: Collective, sketch: Sketch, costs: Costs, items: Sequence[Item], parts: int
+) -> Group:
+    """Return the group that the sketch's symmetries span, as far as they can all hold.
+
+    A symmetry is left out if it moves a root, changes a cost or a rule, or would have two like
+    sends meet on a wire or a port.
+    """
+    kept: list[_Ranks] = []
+    best = _group(collective, costs, items, parts, [])
+    assert best is not None, "the identity is a symmetry"
+    for offset, size in sketch.symmetry if not collective.rooted else ():
+        move = tuple(rotate(rank, offset, size) for rank in range(sketch.ranks))
+        found = _group(collective, costs, items, parts, [*kept, move])
+        if found is not None:
+            kept.append(move)
+            best = found
+    return best
+
+
+def _group(
+    collective: Collective, costs: Costs, items: Sequence[Item], parts: int, moves: list[_Ranks]
+) -> Group | None:
+    """Return the group spanned by `moves`, None where one of its elements is no free symmetry."""
+    elements = _spanned(costs.ranks, moves)
+    if elements is None:
+        return None
+    wires, chunks = [], []
+    for element in elements:
+        moved = _moved_wires(costs, element)
+        if moved is None:
+            return None
+        wires.append(moved)
+        chunks.append({i.chunk: _moved_chunk(collective, i.chunk, element, parts) for i in items})
+    group = Group(tuple(elements), tuple(wires), tuple(chunks))
+    return group if _alike(costs, items, group) and _free(costs, group) else None
+
+
+def _spanned(ranks: int, moves: list[_Ranks]) -> list[_Ranks] | None:
+    identity = tuple(range(ranks))
+    found = {identity: None}
+    ahead = [identity]
+    for element in ahead:
+        for move in moves:
+            after = tuple(move[rank] for rank in element)
+            if after not in found:
+                found[after] = None
+                ahead.append(after)
+                if len(ahead) > _MOST_ELEMENTS:
+                    return None
+    return ahead
+
+
+def _moved_wires(costs: Costs, element: _Ranks) -> tuple[int, ...] | None:
+    by_ends = {(wire.src, wire.dst): number for number, wire in enumerate(costs.wires)}
+    moved = []
+    for wire in costs.wires:
+        number = by_ends.get((element[wire.src], element[wire.dst]))
+        if number is None:
+            return None
+        image = costs.wires[number]
+        if (image.alpha, image.beta, image.inter) != (wire.alpha, wire.beta, wire.inter):
+            return None
+        moved.append(number)
+    return tuple(moved)
+
+
+def _moved_chunk(collective: Collective, chunk: int, element: _Ranks, parts: int) -> int:
+    owner, part = divmod(chunk, parts)
+    if collective.name == "alltoall":
+        src, dst = divmod(owner, collective.ranks)
+        return (element[src] * collective.ranks + element[dst]) * parts + part
+    return element[owner] * parts + part
+
+
+def _alike(costs: Costs, items: Sequence[Item], group: Group) -> bool:
+    """Return whether every element takes the wires of an item to those of its image."""
+    wires = {item.chunk: frozenset(item.wires) for item in items}
+    return all(
+        frozenset(moved[wire] for wire in own) == wires.get(chunks[chunk])
+        for moved, chunks in zip(group.wires, group.chunks, strict=True)
+        for chunk, own in wires.items()
+    )
+
+
+def _free(costs: Costs, group: Group) -> bool:
+    """Return whether ports are taken to ports, and no port or rank to itself."""
+    for element, moved in zip(group.ranks[1:], group.wires[1:], strict=True):
+        if any(rank == image for rank, image in enumerate(element)):
+            return False
+        image: dict[object, object] = {}
+        for number, wire in enumerate(costs.wires):
+            other = costs.wires[moved[number]]
+            if len(wire.ports) != len(other.ports):
+                return False
+            for port, its in zip(wire.ports, other.ports, strict=True):
+                if image.setdefault(port, its) != its or port == its:
+                    return False
+    return True
