@@ -129,8 +129,8 @@ def _spread(
     gathers: bool,
 ) -> Solution:
     planned = costs.turned() if gathers else costs
-    items = items_of(collective, sketch, planned, chunks_per_rank)
-    group = group_of(collective, sketch, planned, items, chunks_per_rank)
+    group = group_of(collective, sketch, planned, chunks_per_rank)
+    items = items_of(collective, sketch, planned, chunks_per_rank, group)
     own_first = sketch.own_chunks_first and not gathers
     search = _Search(Question(planned, items, group, own_first), budget)
     hops = search.run()

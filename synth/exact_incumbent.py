@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from tuccl.synth.exact_costs import Wire
 from tuccl.synth.exact_items import Item
 from tuccl.synth.exact_plan import Hop, Question
 
@@ -52,6 +53,7 @@ class _Spreading:
         self.blocked = _own_chunks(question) if question.own_first else {}
         self.out: list[dict[int, list[int]]] = [self._out(item) for item in question.leaders]
         self.heap: list[tuple[int, int, int]] = []
+        self.entered: set[tuple[int, int]] = set()
 
     def _out(self, item: Item) -> dict[int, list[int]]:
         out: dict[int, list[int]] = {}
@@ -66,13 +68,15 @@ class _Spreading:
         late: list[tuple[int, int]] = []
         while self.heap or late:
             if not self.heap:
-                self.blocked, late = {}, self._push_all(late)
+                self.blocked, self.entered, late = {}, set(), self._push_all(late)
             arrival, item, number = heapq.heappop(self.heap)
             wire = self.question.costs.wires[number]
             if wire.dst in self.have[item]:
                 continue
             key = self.question.group.wire_orbit(number)
-            if self.blocked.get(key) and not self._own(item, number):
+            if self._again(item, wire) or (
+                self.blocked.get(key) and not self._own(item, number)
+            ):
                 late.append((item, number))
                 continue
             start = self.calendar.start(number, self.have[item][wire.src])
@@ -81,11 +85,17 @@ class _Spreading:
                 continue
             hops.append(Hop(item, number, start, self.calendar.book(number, start)))
             self.have[item][wire.dst] = arrival
+            if wire.inter:
+                self.entered.add((item, self.question.costs.hosts[wire.dst]))
             if item in self.blocked.get(key, ()):
                 self.blocked[key].remove(item)
                 late = self._push_all(late)
             self._offer(item, wire.dst)
         return sorted(hops, key=lambda hop: (hop.start, hop.end, hop.wire))
+
+    def _again(self, item: int, wire: Wire) -> bool:
+        """Return whether the item has entered the wire's host before: inside it is quicker."""
+        return wire.inter and (item, self.question.costs.hosts[wire.dst]) in self.entered
 
     def _own(self, item: int, number: int) -> bool:
         return self.question.leaders[item].origin == self.question.costs.wires[number].src

@@ -10,8 +10,9 @@ from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.collective import Collective
 from tuccl.synth.exact_costs import Costs
+from tuccl.synth.exact_symmetry import Group
 
-__all__ = ["Item", "items_of"]
+__all__ = ["Item", "distances", "items_of"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Item:
 
 
 def items_of(
-    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int
+    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int, group: Group
 ) -> tuple[Item, ...]:
-    """Return every chunk that has to move, with the wires the sketch's rules leave it.
+    """Return one of each set of like chunks that move, with the wires the sketch's rules leave it.
 
     A chunk leaves its host by the senders that may carry it and does not come back; other hosts
     forward it only where the sketch has no link from its host to theirs. A chunk with one target
@@ -44,15 +45,18 @@ def items_of(
         Infeasible: a chunk cannot reach a rank; names the sketch, chunk, rank and rule.
     """
     rules = _Rules(collective, sketch, costs, chunks_per_rank)
-    return tuple(rules.item(*journey) for journey in _journeys(collective, costs, chunks_per_rank))
+    journeys = _journeys(collective, chunks_per_rank, group)
+    return tuple(rules.item(*journey) for journey in journeys)
 
 
 def _journeys(
-    collective: Collective, costs: Costs, chunks_per_rank: int
+    collective: Collective, chunks_per_rank: int, group: Group
 ) -> Iterator[tuple[int, int, frozenset[int]]]:
     """Yield (chunk, origin, targets) of all that moves; a reduction is a spreading backwards."""
     ranks = range(collective.ranks)
     for chunk in collective.chunk_ids(chunks_per_rank):
+        if any(moved[chunk] < chunk for moved in group.chunks):
+            continue
         if collective.name in ("allgather", "allreduce", "reduce-scatter"):
             origin, targets = chunk // chunks_per_rank, frozenset(ranks)
         elif collective.name in ("broadcast", "reduce"):
@@ -66,6 +70,26 @@ def _journeys(
 
 def _starts(collective: Collective, chunk: int, rank: int, chunks_per_rank: int) -> bool:
     return collective.input_offset(chunk, rank, chunks_per_rank) is not None
+
+
+def distances(
+    costs: Costs, numbers: Iterable[int], starts: Iterable[int], back: bool = False
+) -> dict[int, int]:
+    """Return the least ns by the wires `numbers` from `starts` to each rank (`back`: to them)."""
+    out: dict[int, list[tuple[int, int]]] = {}
+    for number in numbers:
+        wire = costs.wires[number]
+        ends = (wire.dst, wire.src) if back else (wire.src, wire.dst)
+        out.setdefault(ends[0], []).append((ends[1], wire.takes()))
+    found: dict[int, int] = {}
+    waiting = [(0, start) for start in starts]
+    while waiting:
+        spent, rank = heapq.heappop(waiting)
+        if rank not in found:
+            found[rank] = spent
+            for other, time in out.get(rank, ()):
+                heapq.heappush(waiting, (spent + time, other))
+    return found
 
 
 class _Rules:
@@ -85,7 +109,7 @@ class _Rules:
 
     def item(self, chunk: int, origin: int, targets: frozenset[int]) -> Item:
         open_wires = self._open(chunk, origin, targets)
-        near = self._distances(open_wires, [origin])
+        near = distances(self.costs, open_wires, [origin])
         for target in sorted(targets):
             if target not in near:
                 raise Infeasible(self._reason(chunk, origin, target, open_wires, near))
@@ -128,25 +152,8 @@ class _Rules:
         owner = chunk // self.chunks_per_rank
         return near[self.sketch.ranks_of(self.hosts[owner]).index(owner) % len(near)]
 
-    def _distances(self, numbers: Iterable[int], starts: list[int], back: bool = False) -> dict[int, int]:
-        """Return the least ns from `starts` to every rank (with `back`: from there to them)."""
-        out: dict[int, list[tuple[int, int]]] = {}
-        for number in numbers:
-            wire = self.costs.wires[number]
-            ends = (wire.dst, wire.src) if back else (wire.src, wire.dst)
-            out.setdefault(ends[0], []).append((ends[1], wire.takes()))
-        found: dict[int, int] = {}
-        waiting = [(0, start) for start in starts]
-        while waiting:
-            spent, rank = heapq.heappop(waiting)
-            if rank not in found:
-                found[rank] = spent
-                for other, time in out.get(rank, ()):
-                    heapq.heappush(waiting, (spent + time, other))
-        return found
-
     def _short(self, numbers: list[int], near: dict[int, int], target: int) -> list[int]:
-        left = self._distances(numbers, [target], back=True)
+        left = distances(self.costs, numbers, [target], back=True)
         most = near[target] + self.slack
 
         def fits(number: int) -> bool:

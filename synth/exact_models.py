@@ -11,13 +11,59 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tuccl.synth.exact_items import distances
 from tuccl.synth.exact_plan import Hop, Question
 from tuccl.synth.exact_solver import Outcome, cp_sat
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["SendModel"]
+__all__ = ["Margins", "SendModel"]
+
+
+class Margins:
+    """How long before and after a send an item needs at least, in ns."""
+
+    def __init__(self, question: Question) -> None:
+        """Measure the wires of every leader."""
+        self.question = question
+        costs = question.costs
+        self.near = [distances(costs, i.wires, [i.origin]) for i in question.leaders]
+        self.left = [
+            distances(costs, i.wires, i.targets, back=True) if len(i.targets) == 1 else {}
+            for i in question.leaders
+        ]
+        self._tails: dict[tuple[int, int], int] = {}
+
+    def least(self, sends: Iterable[tuple[int, int]]) -> int:
+        """Return the least ns before the first plus the least after the last of some sends."""
+        known = list(sends)
+        wires = self.question.costs.wires
+        heads = (self.near[number].get(wires[wire].src, 0) for number, wire in known)
+        return min(heads, default=0) + min((self._tail(*send) for send in known), default=0)
+
+    def _tail(self, number: int, wire: int) -> int:
+        """Return the time from a send's arrival until the item has reached all behind it."""
+        dst = self.question.costs.wires[wire].dst
+        if self.left[number]:
+            return self.left[number].get(dst, 0)
+        if (number, wire) not in self._tails:
+            self._tails[number, wire] = self._spreads(number, wire)
+        return self._tails[number, wire]
+
+    def _spreads(self, number: int, wire: int) -> int:
+        """Return the time to reach a host's farthest rank, where `wire` is the one way into it."""
+        costs, item = self.question.costs, self.question.leaders[number]
+        host = costs.hosts[costs.wires[wire].dst]
+        ways = [
+            n
+            for n in item.wires
+            if costs.wires[n].inter and costs.hosts[costs.wires[n].dst] == host
+        ]
+        if ways != [wire]:
+            return 0
+        reach = distances(costs, item.wires, [costs.wires[wire].dst])
+        return max(reach[t] for t in item.targets if costs.hosts[t] == host)
 
 
 class SendModel:
@@ -50,6 +96,7 @@ class SendModel:
         self.at: dict[tuple[int, int], cp_model.IntVar] = {}
         for number, item in enumerate(question.leaders):
             self._item(number, sorted(routes[number]) if routes is not None else item.wires)
+            self._crossings(number)
         self._loads()
         if exclusive:
             self._exclude()
@@ -104,30 +151,60 @@ class SendModel:
                 meeting[key].append((number, wire))
         return meeting
 
+    def _crossings(self, number: int) -> None:
+        """Say what follows from the rest, but is hard to see: an item enters each host it must."""
+        item, wires = self.question.leaders[number], self.question.costs.wires
+        hosts = self.question.costs.hosts
+        entries: dict[int, list[cp_model.IntVar]] = defaultdict(list)
+        for wire in item.wires:
+            if wires[wire].inter and (number, wire) in self.sent:
+                entries[hosts[wires[wire].dst]].append(self.sent[number, wire])
+        for host in {hosts[target] for target in item.targets} - {hosts[item.origin]}:
+            self.model.add_at_least_one(entries[host])
+
     def _loads(self) -> None:
+        """Give the sends that share a wire or a port the time they take together."""
         wires = self.question.costs.wires
+        margins = Margins(self.question)
         for key, sends in self._meeting().items():
             if len(sends) < 2:
                 continue
-            terms, head = [], self.most
+            load: list[cp_model.LinearExprT] = []
+            alphas: dict[int, list[cp_model.IntVar]] = defaultdict(list)
             for number, wire in sends:
-                held = wires[wire].holds() if key[0] == "port" else wires[wire].takes()
+                whole = wires[wire].takes() if key[0] == "wire" else wires[wire].holds()
                 cheap = self.optimistic and wires[wire].batch
-                terms.append((wires[wire].beta if cheap else held) * self.sent[number, wire])
-                head = min(head, wires[wire].alpha if cheap else wires[wire].takes() - held)
-            self.model.add(self.time >= head + sum(terms)) if self._sure(sends) else self.model.add(
-                self.time >= sum(terms)
-            )
+                load.append((wires[wire].beta if cheap else whole) * self.sent[number, wire])
+                if cheap and whole > wires[wire].beta:
+                    alphas[self.question.group.wire_orbit(wire)].append(self.sent[number, wire])
+            for wire, literals in alphas.items():
+                used = self.model.new_bool_var("")
+                for literal in literals:
+                    self.model.add_implication(literal, used)
+                load.append(wires[wire].alpha * used)
+            margin = margins.least(sends) if self._sure(sends) else 0
+            self.model.add(self.time >= margin + sum(load))
 
     def _sure(self, sends: list[tuple[int, int]]) -> bool:
-        """Return whether a send over one of these cannot be avoided."""
+        """Return whether an item has no way but over one of these sends."""
+        hosts = self.question.costs.hosts
         wires, leaders = self.question.costs.wires, self.question.leaders
         used = set(sends)
         for number in {number for number, _ in sends}:
             for target in leaders[number].targets:
-                if all((number, wire) in used for wire in self._into(number, target)):
+                into = self._into(number, target)
+                if all((number, wire) in used for wire in into):
                     return True
-        return all(wires[wire].alpha == 0 for _, wire in sends)
+                if hosts[target] == hosts[leaders[number].origin]:
+                    continue
+                entries = [
+                    wire
+                    for wire in leaders[number].wires
+                    if wires[wire].inter and hosts[wires[wire].dst] == hosts[target]
+                ]
+                if all((number, wire) in used for wire in entries):
+                    return True
+        return False
 
     def _exclude(self) -> None:
         wires, model = self.question.costs.wires, self.model

@@ -44,14 +44,9 @@ class Question:
     """What is to be solved: one item of each orbit, and what its sends meet."""
 
     costs: Costs
-    items: tuple[Item, ...]
+    leaders: tuple[Item, ...]
     group: Group
     own_first: bool = False
-
-    @cached_property
-    def leaders(self) -> list[Item]:
-        """Return one item of each set of like items."""
-        return self.group.leaders(self.items)
 
     @cached_property
     def uses(self) -> list[tuple[_Resource, ...]]:

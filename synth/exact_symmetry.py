@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.sketches.symmetry import rotate
 from tuccl.synth.collective import Collective
 from tuccl.synth.exact_costs import Costs
-from tuccl.synth.exact_items import Item
 
 __all__ = ["Group", "group_of"]
 
@@ -38,17 +36,13 @@ class Group:
         """Return how many elements there are."""
         return len(self.ranks)
 
-    def leaders(self, items: Sequence[Item]) -> list[Item]:
-        """Return one item of each orbit, the one with the least chunk."""
-        return [i for i in items if all(i.chunk <= to[i.chunk] for to in self.chunks)]
-
     def wire_orbit(self, wire: int) -> int:
         """Return the least wire that `wire` is alike to."""
         return min(to[wire] for to in self.wires)
 
 
 def group_of(
-    collective: Collective, sketch: Sketch, costs: Costs, items: Sequence[Item], parts: int
+    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int
 ) -> Group:
     """Return the group that the sketch's symmetries span, as far as they can all hold.
 
@@ -56,11 +50,11 @@ def group_of(
     sends meet on a wire or a port.
     """
     kept: list[_Ranks] = []
-    best = _group(collective, costs, items, parts, [])
+    best = _group(collective, sketch, costs, chunks_per_rank, [])
     assert best is not None, "the identity is a symmetry"
     for offset, size in sketch.symmetry if not collective.rooted else ():
         move = tuple(rotate(rank, offset, size) for rank in range(sketch.ranks))
-        found = _group(collective, costs, items, parts, [*kept, move])
+        found = _group(collective, sketch, costs, chunks_per_rank, [*kept, move])
         if found is not None:
             kept.append(move)
             best = found
@@ -68,7 +62,7 @@ def group_of(
 
 
 def _group(
-    collective: Collective, costs: Costs, items: Sequence[Item], parts: int, moves: list[_Ranks]
+    collective: Collective, sketch: Sketch, costs: Costs, parts: int, moves: list[_Ranks]
 ) -> Group | None:
     """Return the group spanned by `moves`, None where one of its elements is no free symmetry."""
     elements = _spanned(costs.ranks, moves)
@@ -77,12 +71,17 @@ def _group(
     wires, chunks = [], []
     for element in elements:
         moved = _moved_wires(costs, element)
-        if moved is None:
+        if moved is None or not _keeps_rules(sketch, element):
             return None
         wires.append(moved)
-        chunks.append({i.chunk: _moved_chunk(collective, i.chunk, element, parts) for i in items})
+        chunks.append(
+            {
+                chunk: _moved_chunk(collective, chunk, element, parts)
+                for chunk in collective.chunk_ids(parts)
+            }
+        )
     group = Group(tuple(elements), tuple(wires), tuple(chunks))
-    return group if _alike(costs, items, group) and _free(costs, group) else None
+    return group if _free(costs, group) else None
 
 
 def _spanned(ranks: int, moves: list[_Ranks]) -> list[_Ranks] | None:
@@ -122,14 +121,15 @@ def _moved_chunk(collective: Collective, chunk: int, element: _Ranks, parts: int
     return element[owner] * parts + part
 
 
-def _alike(costs: Costs, items: Sequence[Item], group: Group) -> bool:
-    """Return whether every element takes the wires of an item to those of its image."""
-    wires = {item.chunk: frozenset(item.wires) for item in items}
-    return all(
-        frozenset(moved[wire] for wire in own) == wires.get(chunks[chunk])
-        for moved, chunks in zip(group.wires, group.chunks, strict=True)
-        for chunk, own in wires.items()
-    )
+def _keeps_rules(sketch: Sketch, element: _Ranks) -> bool:
+    """Return whether hosts go to hosts as a whole, and relays with what they carry to relays."""
+    hosts: dict[int, int] = {}
+    for rank, image in enumerate(element):
+        if hosts.setdefault(sketch.hosts[rank], sketch.hosts[image]) != sketch.hosts[image]:
+            return False
+    relays = {sender: set(carried) for sender, carried in sketch.relays.items()}
+    moved = {element[sender]: {element[r] for r in carried} for sender, carried in relays.items()}
+    return moved == relays
 
 
 def _free(costs: Costs, group: Group) -> bool:
