@@ -19,7 +19,15 @@ from tuccl.cli.output import columns, print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, load_sketch
-from tuccl.synth import METHODS, Collective, Synthesized, bound, synthesize_best, time_bound_us
+from tuccl.synth import (
+    EXACT_METHODS,
+    METHODS,
+    Collective,
+    Synthesized,
+    bound,
+    synthesize_best,
+    time_bound_us,
+)
 from tuccl.topology import Topology, load_machine, machine_of
 from tuccl.units import parse_size
 
@@ -38,10 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sketch", metavar="F", help="a sketch of ours or of TACCL's (default: derived)"
     )
     parser.add_argument(
-        "--method", metavar="NAME", help=f"one of {' '.join(METHODS)} (default: the fastest)"
+        "--method",
+        metavar="NAME",
+        help=f"one of {' '.join(METHODS)} (default: the fastest), or {' '.join(EXACT_METHODS)}: "
+        "a solver's, for a sketch's own costs (docs/synthesis.md)",
     )
     parser.add_argument(
-        "--chunks", type=int, metavar="N", help="chunks a rank (default: the fastest of 1, 2, 4)"
+        "--chunks",
+        type=int,
+        metavar="N",
+        help="chunks a rank (default: the fastest of 1, 2, 4; the sketch's own for a solver)",
     )
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
     parser.add_argument(
@@ -80,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             nbytes,
             sketches,
             methods=(args.method,) if args.method else tuple(METHODS),
-            chunks=(args.chunks,) if args.chunks is not None else (1, 2, 4),
+            chunks=chunks_of(args, sketches[0].chunks_per_rank),
             knobs=knobs_of(args),
             machine=load_machine(args.machine) if args.machine else machine_of(topology),
             dialect=args.dialect,
@@ -99,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
             [[r.method, r.sketch, r.chunks_per_rank, r.time_us] for r in ranked[:10]],
         )
     )
+    if ranked[0].proof is not None:
+        print(proof_line(ranked[0]))
     print(
         f"{args.output}: {facts['algbw_gbs']:.2f} GB/s simulated, "
         f"{facts['fraction_of_bound']:.0%} of the bound of {facts['algbw_bound_gbs']:.2f} GB/s"
@@ -106,12 +122,44 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def chunks_of(args: argparse.Namespace, sketched: int) -> tuple[int, ...]:
+    """Return the chunks a rank to try; a solver takes those that the sketch names."""
+    if args.chunks is not None:
+        return (args.chunks,)
+    return (sketched,) if args.method in EXACT_METHODS else (1, 2, 4)
+
+
+def proof_line(best: Synthesized) -> str:
+    """Return in a line what the solver proved."""
+    proof = best.proof
+    assert proof is not None, "only a solver proves"
+    again = "" if proof.reproducible else "; ended by the clock, so another run may differ"
+    return (
+        f"{best.method}: {proof.time_us:.2f} us by the sketch's costs, bound {proof.bound_us:.2f} "
+        f"us, gap {proof.gap:.1%}: {proof.status} ({proof.minimized}{again})"
+    )
+
+
 def facts_of(
     best: Synthesized, file: str, topology: Topology, collective: Collective, nbytes: int
 ) -> dict[str, object]:
     """Return what ``--json`` says of the program."""
     limit = bound(topology, collective)
+    proof = best.proof
+    proved = (
+        {
+            "minimized": proof.minimized,
+            "time_us": proof.time_us,
+            "bound_us": proof.bound_us,
+            "gap": proof.gap,
+            "status": proof.status,
+            "reproducible": proof.reproducible,
+        }
+        if proof
+        else None
+    )
     return {
+        "proof": proved,
         "file": file,
         "method": best.method,
         "sketch": best.sketch,

@@ -11,8 +11,10 @@ from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth.collective import Collective
+from tuccl.synth.exact_solver import Budget
 from tuccl.synth.lower import lower
-from tuccl.synth.methods import METHODS, synthesize
+from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize
+from tuccl.synth.schedule import Proof
 from tuccl.topology import Topology, network
 
 __all__ = ["Synthesized", "synthesize_best"]
@@ -20,7 +22,10 @@ __all__ = ["Synthesized", "synthesize_best"]
 
 @dataclass(frozen=True, slots=True)
 class Synthesized:
-    """A program, what it was made from, and its simulated time in us at the size asked for."""
+    """A program, what it was made from, and its simulated time in us at the size asked for.
+
+    `proof` is what an exact method proved, by the costs of the sketch.
+    """
 
     program: Program
     method: str
@@ -28,6 +33,7 @@ class Synthesized:
     chunks_per_rank: int
     time_us: float
     seconds: float
+    proof: Proof | None = None
 
 
 def synthesize_best(
@@ -47,8 +53,9 @@ def synthesize_best(
     """Return every program that could be made, the fastest in simulation first.
 
     Out of place where the program runs so, else in place. `time_limit_s` ends the search after the
-    program at work; what was found by then is returned. ``progress(done, total, what)`` is called
-    before each.
+    program at work; what was found by then is returned. An exact method gets an equal part of the
+    time left for each of its programs, and an interrupt while one is at work ends the search as
+    `time_limit_s` does. ``progress(done, total, what)`` is called before each.
 
     Raises:
         InputError: a method has no such name.
@@ -56,8 +63,9 @@ def synthesize_best(
     """
     wires = network(topology)
     methods = tuple(methods)
-    if unknown := [m for m in methods if m not in METHODS]:
-        raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(METHODS)}")
+    able = (*METHODS, *EXACT_METHODS)
+    if unknown := [m for m in methods if m not in able]:
+        raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(able)}")
     found: list[Synthesized] = []
     reasons: list[str] = []
     started = time.monotonic()
@@ -67,8 +75,14 @@ def synthesize_best(
         if time_limit_s is not None and time.monotonic() - started > time_limit_s and found:
             break
         begun = time.monotonic()
+        left = (time_limit_s or 20.0) - (begun - started)
+
+        def tell(line: str, at: int = number, name: str = f"{method} on {sketch.name}") -> None:
+            progress(at, len(points), f"{name}: {line}")
+
+        budget = Budget(seconds=left / (len(points) - number), report=tell)
         try:
-            schedule = synthesize(collective, sketch, method, parts, nbytes)
+            schedule = synthesize(collective, sketch, method, parts, nbytes, budget)
             program = lower(
                 schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect
             )
@@ -77,9 +91,12 @@ def synthesize_best(
             reasons.append(f"{method} on {sketch.name}: {why}")
             continue
         time_us = simulated_us(program, knobs, wires, machine, nbytes)
+        seconds = time.monotonic() - begun
         found.append(
-            Synthesized(program, method, sketch.name, parts, time_us, time.monotonic() - begun)
+            Synthesized(program, method, sketch.name, parts, time_us, seconds, schedule.proof)
         )
+        if budget.interrupted:
+            break
     if not found:
         raise Infeasible(reasons[0] if reasons else f"no method serves {collective.name}")
     return tuple(sorted(found, key=lambda s: (s.time_us, s.method, s.sketch, s.chunks_per_rank)))

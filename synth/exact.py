@@ -6,7 +6,8 @@ bound it from below, until it is proved, time is up, or the user interrupts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuccl.errors import Infeasible
@@ -16,7 +17,7 @@ from tuccl.synth.exact_batches import BatchModel, grouped_hops
 from tuccl.synth.exact_costs import Costs, sketch_costs
 from tuccl.synth.exact_incumbent import first_hops
 from tuccl.synth.exact_items import items_of
-from tuccl.synth.exact_models import SendModel
+from tuccl.synth.exact_models import Margins, SendModel
 from tuccl.synth.exact_plan import Hop, Message, Question, makespan, retimed, turned
 from tuccl.synth.exact_solver import Budget, Outcome, cp_sat, run_model
 from tuccl.synth.exact_symmetry import group_of
@@ -97,7 +98,9 @@ def solve(
 
     if collective.name != "allreduce":
         return part(collective.reducing, budget)
-    up = part(True, replace(budget, seconds=budget.left / 2))
+    half = replace(budget, seconds=budget.left / 2, started=time.monotonic())
+    up = part(True, half)
+    budget.interrupted |= half.interrupted
     down = part(False, budget)
     return _joined(up, down, costs)
 
@@ -116,6 +119,7 @@ def _joined(up: Solution, down: Solution, costs: Costs) -> Solution:
         time_us,
         bound,
         "interrupted" if interrupted else status,
+        up.proof.reproducible and down.proof.reproducible,
     )
     return Solution(tuple(messages), proof)
 
@@ -144,6 +148,7 @@ def _spread(
         time_us,
         min(bound_us, time_us),
         "interrupted" if budget.interrupted and status != "optimal" else status,
+        not (budget.interrupted or budget.clocked),
     )
     return Solution(tuple(turned(messages) if gathers else messages), proof)
 
@@ -153,7 +158,7 @@ class _Search:
 
     def __init__(self, question: Question, budget: Budget) -> None:
         self.question, self.budget = question, budget
-        self.bound = 0
+        self.bound = self.single_bound = 0
         self.hops: list[Hop] = []
         self.best_time = 0
 
@@ -178,9 +183,9 @@ class _Search:
         self.budget.report(f"{what}: {best:.2f} us, bound {bound:.2f} us")
 
     def _keep(self, hops: Sequence[Hop] | None, what: str) -> None:
-        time = max((hop.end for hop in hops or ()), default=self.best_time)
-        if hops and time < self.best_time:
-            self.hops, self.best_time = list(hops), time
+        ends = max((hop.end for hop in hops or ()), default=self.best_time)
+        if hops and ends < self.best_time:
+            self.hops, self.best_time = list(hops), ends
             self._tell(what)
 
     def _run(self, model: SendModel | BatchModel, share: float, what: str) -> Outcome:
@@ -191,9 +196,8 @@ class _Search:
 
     def _relaxed_bound(self) -> None:
         """Bound every plan: wires carry what they must, in no order, messages of any length."""
-        model = SendModel(
-            self.question, self.best_time, exclusive=False, shortest_messages=True
-        )
+        self.bound = max(Margins(self.question).reach())
+        model = SendModel(self.question, self.best_time, exclusive=False, shortest_messages=True)
         outcome = self._run(model, 0.2, "bound")
         self.bound = max(self.bound, outcome.bound)
 
@@ -202,6 +206,7 @@ class _Search:
         model = SendModel(self.question, self.best_time, exclusive=False)
         model.hint(self.hops)
         outcome = self._run(model, 0.25, "routing")
+        self.single_bound = outcome.bound
         if outcome.value is None or not self.budget.left:
             return
         routes = _routes(self.question, model.hops(outcome))
@@ -212,7 +217,9 @@ class _Search:
             self._keep(ordered.hops(outcome), "ordering")
 
     def _polish(self) -> None:
-        """Choose routes and order together, starting from the best plan."""
+        """Choose routes and order together, starting from the best plan; chunks go one by one."""
+        if self.best_time <= self.single_bound:
+            return
         model = SendModel(self.question, self.best_time)
         model.hint(self.hops)
         share = 0.6 if self.question.batches else 1.0

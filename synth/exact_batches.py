@@ -64,7 +64,9 @@ def _listed(question: Question, units: list[list[Hop]]) -> list[Hop] | None:
         wire = wires[unit[0].wire]
         takes, lead = wire.takes(len(unit)), wire.takes(len(unit)) - wire.holds(len(unit))
         uses = question.uses[unit[0].wire]
-        start = max(ready[number], *(free.get(k, 0) - (lead if k[0] == "port" else 0) for k in uses))
+        start = max(
+            ready[number], *(free.get(k, 0) - (lead if k[0] == "port" else 0) for k in uses)
+        )
         if start > tried:
             heapq.heappush(heap, (start, planned, number))
             continue
@@ -116,7 +118,8 @@ class BatchModel:
         self.model.minimize(self.time)
 
     def _moment(self) -> cp_model.IntVar:
-        return self.model.new_int_var(0, self.most, "")
+        moment: cp_model.IntVar = self.model.new_int_var(0, self.most, "")
+        return moment
 
     def _arrival(self, hop: Hop) -> cp_model.IntVar:
         return self.at[hop.item, self.question.costs.wires[hop.wire].dst]

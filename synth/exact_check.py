@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.collective import Collective
@@ -75,7 +76,7 @@ def _overlaps(messages: Sequence[Message], costs: Costs) -> Iterator[str]:
             spans[port].append((m.start, m.start + held) if m.reduce else (m.end - held, m.end))
     for what, own in spans.items():
         own.sort()
-        for (_, end), (start, _) in zip(own, own[1:], strict=False):
+        for (_, end), (start, _) in pairwise(own):
             if start < end:
                 yield f"{what}: in use until {end} and again from {start} ns"
 

@@ -99,7 +99,9 @@ def sketch_costs(sketch: Sketch, chunk_bytes: int) -> Costs:
     return Costs(sketch.ranks, sketch.hosts, tuple(wires))
 
 
-def taccl_costs(sketch: Sketch, chunk_bytes: int, us_per_unit: float, rounded: bool = False) -> Costs:
+def taccl_costs(
+    sketch: Sketch, chunk_bytes: int, us_per_unit: float, rounded: bool = False
+) -> Costs:
     """Return the costs in ns that TACCL itself gives `sketch`, read on one of its profiles.
 
     Args:

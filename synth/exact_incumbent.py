@@ -74,9 +74,7 @@ class _Spreading:
             if wire.dst in self.have[item]:
                 continue
             key = self.question.group.wire_orbit(number)
-            if self._again(item, wire) or (
-                self.blocked.get(key) and not self._own(item, number)
-            ):
+            if self._again(item, wire) or (self.blocked.get(key) and not self._own(item, number)):
                 late.append((item, number))
                 continue
             start = self.calendar.start(number, self.have[item][wire.src])
@@ -159,8 +157,11 @@ def timed_ways(question: Question, ways: Sequence[Sequence[int]]) -> list[Hop]:
     """Return hops along the ways, earliest first; of equals those with most before them."""
     wires, calendar = question.costs.wires, _Calendar(question)
     left = [sum(wires[number].takes() for number in way) for way in ways]
-    heap = [(0, question.own_first and not _leaves(question, i, way), -left[i], i, 0)
-            for i, way in enumerate(ways) if way]
+    heap = [
+        (0, question.own_first and not _leaves(question, i, way), -left[i], i, 0)
+        for i, way in enumerate(ways)
+        if way
+    ]
     heapq.heapify(heap)
     ready = [0] * len(ways)
     hops = []

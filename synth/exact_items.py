@@ -103,9 +103,7 @@ class _Rules:
         self.hosts = sketch.hosts
         self.slack = max((w.takes() for w in costs.wires if not w.inter), default=0)
         self.numbers = range(len(costs.wires))
-        self.between = {
-            (self.hosts[w.src], self.hosts[w.dst]) for w in costs.wires if w.inter
-        }
+        self.between = {(self.hosts[w.src], self.hosts[w.dst]) for w in costs.wires if w.inter}
 
     def item(self, chunk: int, origin: int, targets: frozenset[int]) -> Item:
         open_wires = self._open(chunk, origin, targets)

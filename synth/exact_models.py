@@ -35,6 +35,11 @@ class Margins:
         ]
         self._tails: dict[tuple[int, int], int] = {}
 
+    def reach(self) -> list[int]:
+        """Return for each leader the time to its farthest target, with nothing in its way."""
+        leaders = self.question.leaders
+        return [max(near[t] for t in i.targets) for near, i in zip(self.near, leaders, strict=True)]
+
     def least(self, sends: Iterable[tuple[int, int]]) -> int:
         """Return the least ns before the first plus the least after the last of some sends."""
         known = list(sends)
@@ -114,9 +119,7 @@ class SendModel:
             self.at[number, rank] = model.new_int_var(0, self.most, "")
             for wire in arriving:
                 fixed = self.fixed
-                self.sent[number, wire] = (
-                    model.new_constant(1) if fixed else model.new_bool_var("")
-                )
+                self.sent[number, wire] = model.new_constant(1) if fixed else model.new_bool_var("")
         for rank, arriving in into.items():
             self._arrivals(number, rank, arriving, rank in item.targets)
 

@@ -108,7 +108,11 @@ def window(wire: Wire, message: Message) -> tuple[int, int]:
     A copy holds them at its end; a reduction, a copy in reversed time, at its start.
     """
     held = wire.holds(len(message.chunks))
-    return (message.start, message.start + held) if message.reduce else (message.end - held, message.end)
+    return (
+        (message.start, message.start + held)
+        if message.reduce
+        else (message.end - held, message.end)
+    )
 
 
 def retimed(messages: Sequence[Message], costs: Costs) -> list[Message]:

@@ -41,9 +41,7 @@ class Group:
         return min(to[wire] for to in self.wires)
 
 
-def group_of(
-    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int
-) -> Group:
+def group_of(collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int) -> Group:
     """Return the group that the sketch's symmetries span, as far as they can all hold.
 
     A symmetry is left out if it moves a root, changes a cost or a rule, or would have two like

@@ -9,13 +9,14 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.allpairs import ALLPAIRS_COLLECTIVES, allpairs
 from tuccl.synth.collective import COLLECTIVES, Collective
+from tuccl.synth.exact_solver import Budget
 from tuccl.synth.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
 from tuccl.synth.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
 from tuccl.synth.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.schedule import Schedule
 
-__all__ = ["METHODS", "Method", "synthesize"]
+__all__ = ["EXACT_METHODS", "METHODS", "Method", "synthesize"]
 
 Build = Callable[[Collective, Sketch, int, int], Schedule]
 
@@ -55,24 +56,35 @@ METHODS: dict[str, Method] = {
 }
 
 
+EXACT_METHODS = ("taccl",)
+"""Methods that run a solver for seconds; they do all collectives, but no search tries them unasked."""
+
+
 def synthesize(
-    collective: Collective, sketch: Sketch, method: str, chunks_per_rank: int, nbytes: int
+    collective: Collective,
+    sketch: Sketch,
+    method: str,
+    chunks_per_rank: int,
+    nbytes: int,
+    budget: Budget | None = None,
 ) -> Schedule:
     """Return the schedule of `method` for `collective` on the links of `sketch`.
 
     Args:
         collective: What to compute.
         sketch: The links that may be used.
-        method: A name in `METHODS`.
+        method: A name in `METHODS` or `EXACT_METHODS`.
         chunks_per_rank: Parts that each rank's part of the whole buffer is cut into.
         nbytes: Bytes of the whole buffer, which decide between variants of a method.
+        budget: What an exact method may spend; by default 20 s. The others take no time.
 
     Raises:
         Infeasible: the method cannot do it under this sketch; the message names the rule.
-        InputError: an argument is out of range.
+        InputError: an argument is out of range, or an exact method lacks its solver.
     """
-    if method not in METHODS:
-        raise InputError(f"unknown method {method[:40]!r}, expected one of: {', '.join(METHODS)}")
+    if method not in METHODS and method not in EXACT_METHODS:
+        able = ", ".join((*METHODS, *EXACT_METHODS))
+        raise InputError(f"unknown method {method[:40]!r}, expected one of: {able}")
     if collective.ranks != sketch.ranks:
         raise InputError(
             f"{collective.name} over {collective.ranks} ranks on sketch {sketch.name[:60]} of "
@@ -82,6 +94,10 @@ def synthesize(
         raise InputError(
             f"{chunks_per_rank} chunks per rank, {nbytes} bytes: expected at least 1 of each"
         )
+    if method in EXACT_METHODS:
+        from tuccl.synth.exact import exact
+
+        return exact(collective, sketch, chunks_per_rank, nbytes, budget)
     if collective.name not in METHODS[method].collectives:
         able = ", ".join(m.name for m in METHODS.values() if collective.name in m.collectives)
         raise Infeasible(f"{method} does not do {collective.name}; these methods do: {able}")

@@ -59,13 +59,16 @@ class Proof:
         minimized: What was minimized.
         time_us: Its value, in us.
         bound_us: No schedule that keeps the sketch's rules and symmetries takes less, in us.
-        status: ``optimal``, ``feasible`` (time was up first) or ``interrupted``.
+        status: ``optimal``, ``feasible`` (not proved) or ``interrupted``.
+        reproducible: Whether the same call gives the same schedule again: no part of the search
+            was ended by the clock or by the user.
     """
 
     minimized: str
     time_us: float
     bound_us: float
     status: str
+    reproducible: bool = True
 
     @property
     def gap(self) -> float:
