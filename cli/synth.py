@@ -133,7 +133,8 @@ def proof_line(best: Synthesized) -> str:
     """Return in a line what the solver proved."""
     proof = best.proof
     assert proof is not None, "only a solver proves"
-    again = "" if proof.reproducible else "; ended by the clock, so another run may differ"
+    by_clock = not proof.reproducible and proof.status != "interrupted"
+    again = "; ended by the clock, so another run may differ" if by_clock else ""
     return (
         f"{best.method}: {proof.time_us:.2f} us by the sketch's costs, bound {proof.bound_us:.2f} "
         f"us, gap {proof.gap:.1%}: {proof.status} ({proof.minimized}{again})"

@@ -198,7 +198,7 @@ class _Search:
         """Bound every plan: wires carry what they must, in no order, messages of any length."""
         self.bound = max(Margins(self.question).reach())
         model = SendModel(self.question, self.best_time, exclusive=False, shortest_messages=True)
-        outcome = self._run(model, 0.2, "bound")
+        outcome = self._run(model, 0.3, "bound")
         self.bound = max(self.bound, outcome.bound)
 
     def _route_and_order(self) -> None:

@@ -17,7 +17,7 @@ __all__ = ["Budget", "Outcome", "cp_sat", "run_model"]
 
 # CP-SAT's deterministic time runs at 0.06 to 0.5 of the clock on these models (two workers): where
 # it ends a stage, it does so on slower machines too, and the answer is the same.
-_DETERMINISTIC_PER_SECOND = 0.1
+_DETERMINISTIC_PER_SECOND = 0.4
 _PATIENCE_S = 0.05
 
 
