@@ -161,14 +161,16 @@ class _Search:
         self.bound = self.single_bound = 0
         self.hops: list[Hop] = []
         self.best_time = 0
+        self.routes: list[list[list[int]]] = []
+        self.ordered: list[list[Hop]] = []
 
     def run(self) -> list[Hop]:
         """Return the best hops found, and leave the bound in `bound`."""
-        self.hops = first_hops(self.question)
-        self.best_time = max(hop.end for hop in self.hops)
-        self._tell("first plan")
-        self._relaxed_bound()
-        for stage in (self._route_and_order, self._polish, self._batch):
+        self._keep(first_hops(self.question), "first plan")
+        stages = [self._relax, self._order, self._polish]
+        if self.question.batches:
+            stages = [self._relax, self._route, self._order, self._polish, self._batch]
+        for stage in stages:
             if self.open:
                 stage()
         return self.hops
@@ -178,15 +180,12 @@ class _Search:
         """Return whether there is anything left to find and time for it."""
         return self.best_time > self.bound and self.budget.left > 0.01
 
-    def _tell(self, what: str) -> None:
-        best, bound = self.best_time / 1e3, self.bound / 1e3
-        self.budget.report(f"{what}: {best:.2f} us, bound {bound:.2f} us")
-
-    def _keep(self, hops: Sequence[Hop] | None, what: str) -> None:
-        ends = max((hop.end for hop in hops or ()), default=self.best_time)
-        if hops and ends < self.best_time:
-            self.hops, self.best_time = list(hops), ends
-            self._tell(what)
+    def _keep(self, hops: Sequence[Hop], what: str) -> None:
+        """Take a plan if it is the best so far."""
+        if not self.hops or _end(hops) < self.best_time:
+            self.hops, self.best_time = list(hops), _end(hops)
+            best, bound = self.best_time / 1e3, self.bound / 1e3
+            self.budget.report(f"{what}: {best:.2f} us, bound {bound:.2f} us")
 
     def _run(self, model: SendModel | BatchModel, share: float, what: str) -> Outcome:
         outcome = run_model(model.model, self.budget, share, what)
@@ -194,27 +193,38 @@ class _Search:
             raise Infeasible(f"{what}: the sketch's symmetry and own_chunks_first cannot both hold")
         return outcome
 
-    def _relaxed_bound(self) -> None:
-        """Bound every plan: wires carry what they must, in no order, messages of any length."""
+    def _relax(self) -> None:
+        """Bound every plan: wires carry what they must, in no order, messages of any length.
+
+        Without batch wires these are the routes that load wires least (TACCL 5.1).
+        """
         self.bound = max(Margins(self.question).reach())
         model = SendModel(self.question, self.best_time, exclusive=False, shortest_messages=True)
-        outcome = self._run(model, 0.3, "bound")
+        if not self.question.batches:
+            model.hint(self.hops)
+        outcome = self._run(model, 0.3 if self.question.batches else 0.5, "bound")
         self.bound = max(self.bound, outcome.bound)
+        self.single_bound = self.bound
+        if outcome.value is not None:
+            self.routes.append(_routes(self.question, model.hops(outcome)))
 
-    def _route_and_order(self) -> None:
-        """Take the routes that load wires least (TACCL 5.1) and order them best (5.2)."""
+    def _route(self) -> None:
+        """Take the routes that load wires least where every chunk is a message of its own."""
         model = SendModel(self.question, self.best_time, exclusive=False)
         model.hint(self.hops)
         outcome = self._run(model, 0.25, "routing")
-        self.single_bound = outcome.bound
-        if outcome.value is None or not self.budget.left:
-            return
-        routes = _routes(self.question, model.hops(outcome))
-        most = 4 * self.best_time
-        ordered = SendModel(self.question, most, routes=routes)
-        outcome = self._run(ordered, 0.25, "ordering")
+        self.single_bound = max(self.single_bound, outcome.bound)
         if outcome.value is not None:
-            self._keep(ordered.hops(outcome), "ordering")
+            self.routes.append(_routes(self.question, model.hops(outcome)))
+
+    def _order(self) -> None:
+        """Order the sends on the routes found, best (TACCL 5.2)."""
+        for routes in reversed(self.routes):
+            model = SendModel(self.question, 8 * self.best_time, routes=routes)
+            outcome = self._run(model, 0.25, "ordering")
+            if outcome.value is not None:
+                self.ordered.append(model.hops(outcome))
+                self._keep(self.ordered[-1], "ordering")
 
     def _polish(self) -> None:
         """Choose routes and order together, starting from the best plan; chunks go one by one."""
@@ -231,18 +241,27 @@ class _Search:
 
     def _batch(self) -> None:
         """Merge neighbours on wires between hosts into messages (TACCL 5.3)."""
-        if not self.question.batches:
-            return
-        given = self.hops
-        size = 2
-        while size < 2 * len(given):
-            self._keep(grouped_hops(self.question, given, size), f"messages of {size}")
-            size *= 2
-        model = BatchModel(self.question, given, max(hop.end for hop in given))
-        model.hint(self.hops)
-        outcome = self._run(model, 1.0, "contiguity")
+        plans = {tuple(self.hops): None, **{tuple(hops): None for hops in self.ordered}}
+        for left, given in zip(range(len(plans), 0, -1), plans, strict=True):
+            if self.open:
+                self._merge(given, 1 / left)
+
+    def _merge(self, given: Sequence[Hop], share: float) -> None:
+        best = list(given)
+        for power in range(1, len(given).bit_length() + 1):
+            grouped = grouped_hops(self.question, given, 1 << power)
+            if grouped is not None and _end(grouped) < _end(best):
+                best = grouped
+        self._keep(best, "messages")
+        model = BatchModel(self.question, given, _end(best))
+        model.hint(best)
+        outcome = self._run(model, share, "contiguity")
         if outcome.value is not None:
             self._keep(model.hops(outcome), "contiguity")
+
+
+def _end(hops: Sequence[Hop]) -> int:
+    return max(hop.end for hop in hops)
 
 
 def _routes(question: Question, hops: Sequence[Hop]) -> list[list[int]]:
