@@ -166,13 +166,17 @@ class _Search:
 
     def run(self) -> list[Hop]:
         """Return the best hops found, and leave the bound in `bound`."""
+        self.bound = max(Margins(self.question).reach())
         self._keep(first_hops(self.question), "first plan")
         stages = [self._relax, self._order, self._polish]
         if self.question.batches:
             stages = [self._relax, self._route, self._order, self._polish, self._batch]
-        for stage in stages:
-            if self.open:
-                stage()
+        try:
+            for stage in stages:
+                if self.open:
+                    stage()
+        except KeyboardInterrupt:  # while a model was being built; runs see to it themselves
+            self.budget.interrupted = True
         return self.hops
 
     @property
@@ -198,7 +202,6 @@ class _Search:
 
         Without batch wires these are the routes that load wires least (TACCL 5.1).
         """
-        self.bound = max(Margins(self.question).reach())
         model = SendModel(self.question, self.best_time, exclusive=False, shortest_messages=True)
         if not self.question.batches:
             model.hint(self.hops)

@@ -313,3 +313,27 @@ def test_an_interrupted_tune_leaves_no_table_and_resumes(
     resumed = tuccl(*tune, "--budget", 8, "--resume", "-o", out)
     assert resumed.code == 0, resumed.err
     assert tuccl("explain", out).code == 0
+
+
+def test_synth_by_the_solver_says_what_is_proved(
+    tuccl: Callable[..., Any], work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "exact.xml"
+    order = (
+        "synth", work / "topology.json", "-c", "allgather", "-s", "1M", "--method", "taccl",
+        "--time-limit", 4, "-o", out,
+    )  # fmt: skip
+    answer = tuccl(*order)
+    assert answer.code == 0
+    assert "bound" in answer.out and "gap" in answer.out
+    assert tuccl("verify", out).code == 0
+    facts = json.loads(tuccl(*order, "--json").out)
+    proof = facts["proof"]
+    assert 0 < proof["bound_us"] <= proof["time_us"]
+    assert proof["gap"] == pytest.approx(1 - proof["bound_us"] / proof["time_us"])
+    for name in ("ortools", "ortools.sat", "ortools.sat.python"):
+        monkeypatch.setitem(sys.modules, name, None)
+    refused = tuccl(*order)
+    assert refused.code == 2
+    assert "pip install tuccl[solver]" in refused.err
+    assert refused.err.count("\n") == 1
