@@ -24,6 +24,9 @@ from tuccl.synth.exact_symmetry import group_of
 from tuccl.synth.schedule import Proof, Schedule
 from tuccl.synth.trace import Trace
 
+# Possible sends beyond which building a model alone takes longer than users wait.
+_MOST_SENDS = 60_000
+
 __all__ = ["Solution", "exact", "solve"]
 
 
@@ -171,6 +174,9 @@ class _Search:
         stages = [self._relax, self._order, self._polish]
         if self.question.batches:
             stages = [self._relax, self._route, self._order, self._polish, self._batch]
+        if sum(len(item.wires) for item in self.question.leaders) > _MOST_SENDS:
+            self.budget.report(f"more than {_MOST_SENDS} possible sends: only merged, not solved")
+            stages = [self._group]
         try:
             for stage in stages:
                 if self.open:
@@ -249,12 +255,22 @@ class _Search:
             if self.open:
                 self._merge(given, 1 / left)
 
-    def _merge(self, given: Sequence[Hop], share: float) -> None:
+    def _group(self) -> None:
+        """Merge neighbours in equal numbers: all that is done where models would be too large."""
+        if self.question.batches:
+            self._keep(self._grouped(self.hops), "messages")
+
+    def _grouped(self, given: Sequence[Hop]) -> list[Hop]:
+        """Return the best of messages of 1, 2, 4, ... chunks."""
         best = list(given)
         for power in range(1, len(given).bit_length() + 1):
             grouped = grouped_hops(self.question, given, 1 << power)
             if grouped is not None and _end(grouped) < _end(best):
                 best = grouped
+        return best
+
+    def _merge(self, given: Sequence[Hop], share: float) -> None:
+        best = self._grouped(given)
         self._keep(best, "messages")
         model = BatchModel(self.question, given, _end(best))
         model.hint(best)

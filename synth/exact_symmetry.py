@@ -48,38 +48,39 @@ def group_of(collective: Collective, sketch: Sketch, costs: Costs, chunks_per_ra
     sends meet on a wire or a port.
     """
     kept: list[_Ranks] = []
-    best = _group(collective, sketch, costs, chunks_per_rank, [])
+    best = _elements(sketch, costs, [])
     assert best is not None, "the identity is a symmetry"
     for offset, size in sketch.symmetry if not collective.rooted else ():
         move = tuple(rotate(rank, offset, size) for rank in range(sketch.ranks))
-        found = _group(collective, sketch, costs, chunks_per_rank, [*kept, move])
+        found = _elements(sketch, costs, [*kept, move])
         if found is not None:
             kept.append(move)
             best = found
-    return best
+    numbers = collective.chunk_ids(chunks_per_rank)
+    return Group(
+        tuple(best),
+        tuple(best.values()),
+        tuple(
+            {chunk: _moved_chunk(collective, chunk, element, chunks_per_rank) for chunk in numbers}
+            for element in best
+        ),
+    )
 
 
-def _group(
-    collective: Collective, sketch: Sketch, costs: Costs, parts: int, moves: list[_Ranks]
-) -> Group | None:
-    """Return the group spanned by `moves`, None where one of its elements is no free symmetry."""
+def _elements(
+    sketch: Sketch, costs: Costs, moves: list[_Ranks]
+) -> dict[_Ranks, tuple[int, ...]] | None:
+    """Return what `moves` span and where each of it takes the wires; None if one cannot hold."""
     elements = _spanned(costs.ranks, moves)
-    if elements is None:
-        return None
-    wires, chunks = [], []
-    for element in elements:
-        moved = _moved_wires(costs, element)
-        if moved is None or not _keeps_rules(sketch, element):
+    found: dict[_Ranks, tuple[int, ...]] = {}
+    for element in elements or ():
+        wires = _moved_wires(costs, element)
+        if wires is None or not _keeps_rules(sketch, element):
             return None
-        wires.append(moved)
-        chunks.append(
-            {
-                chunk: _moved_chunk(collective, chunk, element, parts)
-                for chunk in collective.chunk_ids(parts)
-            }
-        )
-    group = Group(tuple(elements), tuple(wires), tuple(chunks))
-    return group if _free(costs, group) else None
+        if found and not _moves_all(costs, element, wires):
+            return None
+        found[element] = wires
+    return found or None
 
 
 def _spanned(ranks: int, moves: list[_Ranks]) -> list[_Ranks] | None:
@@ -130,17 +131,16 @@ def _keeps_rules(sketch: Sketch, element: _Ranks) -> bool:
     return moved == relays
 
 
-def _free(costs: Costs, group: Group) -> bool:
+def _moves_all(costs: Costs, element: _Ranks, moved: tuple[int, ...]) -> bool:
     """Return whether ports are taken to ports, and no port or rank to itself."""
-    for element, moved in zip(group.ranks[1:], group.wires[1:], strict=True):
-        if any(rank == image for rank, image in enumerate(element)):
+    if any(rank == image for rank, image in enumerate(element)):
+        return False
+    images: dict[object, object] = {}
+    for wire, number in zip(costs.wires, moved, strict=True):
+        other = costs.wires[number]
+        if len(wire.ports) != len(other.ports):
             return False
-        image: dict[object, object] = {}
-        for number, wire in enumerate(costs.wires):
-            other = costs.wires[moved[number]]
-            if len(wire.ports) != len(other.ports):
+        for port, its in zip(wire.ports, other.ports, strict=True):
+            if images.setdefault(port, its) != its or port == its:
                 return False
-            for port, its in zip(wire.ports, other.ports, strict=True):
-                if image.setdefault(port, its) != its or port == its:
-                    return False
     return True
