@@ -7,10 +7,9 @@ bound it from below, until it is proved, time is up, or the user interrupts.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.collective import Collective
 from tuccl.synth.exact_batches import BatchModel, grouped_hops
@@ -32,10 +31,17 @@ __all__ = ["Solution", "exact", "solve"]
 
 @dataclass(frozen=True)
 class Solution:
-    """A timed plan of messages over the links of a sketch, and what is proved of it."""
+    """A timed plan of messages over the links of a sketch, and what is proved of it.
+
+    Attributes:
+        messages: By start.
+        proof: Of its time.
+        least_us: In less no chunk can be done, alone on its links, in us.
+    """
 
     messages: tuple[Message, ...]
     proof: Proof
+    least_us: float = 0.0
 
 
 def exact(
@@ -109,18 +115,23 @@ def solve(
 
 
 def _joined(up: Solution, down: Solution, costs: Costs) -> Solution:
-    """Return an allreduce: `up`, and `down` behind it as early as its chunks are ready."""
+    """Return an allreduce: `up`, and `down` behind it as early as its chunks are ready.
+
+    Notes:
+        No chunk is spread before it is summed, and none summed in the time it takes to spread: so
+        either half's bound, and the least time of a chunk in the other, make a bound of both.
+    """
     summed = makespan(up.messages)
     behind = (m._replace(start=m.start + summed, end=m.end + summed) for m in down.messages)
     messages = retimed([*up.messages, *behind], costs)
-    bound = max(up.proof.bound_us, down.proof.bound_us)
+    bound = max(up.proof.bound_us + down.least_us, up.least_us + down.proof.bound_us)
     time_us = makespan(messages) / 1e3
     status = "optimal" if time_us <= bound else "feasible"
     interrupted = "interrupted" in (up.proof.status, down.proof.status)
     proof = Proof(
         "time of reduce-scatter and allgather, each chunk spread once summed",
         time_us,
-        bound,
+        min(bound, time_us),
         "interrupted" if interrupted else status,
         up.proof.reproducible and down.proof.reproducible,
     )
@@ -153,7 +164,8 @@ def _spread(
         "interrupted" if budget.interrupted and status != "optimal" else status,
         not (budget.interrupted or budget.clocked),
     )
-    return Solution(tuple(turned(messages) if gathers else messages), proof)
+    least_us = min(Margins(search.question).reach()) / 1e3
+    return Solution(tuple(turned(messages) if gathers else messages), proof, least_us)
 
 
 class _Search:
@@ -169,21 +181,25 @@ class _Search:
 
     def run(self) -> list[Hop]:
         """Return the best hops found, and leave the bound in `bound`."""
-        self.bound = max(Margins(self.question).reach())
-        self._keep(first_hops(self.question), "first plan")
-        stages = [self._relax, self._order, self._polish]
-        if self.question.batches:
-            stages = [self._relax, self._route, self._order, self._polish, self._batch]
-        if sum(len(item.wires) for item in self.question.leaders) > _MOST_SENDS:
-            self.budget.report(f"more than {_MOST_SENDS} possible sends: only merged, not solved")
-            stages = [self._group]
         try:
-            for stage in stages:
+            self.bound = max(Margins(self.question).reach())
+            self._keep(first_hops(self.question), "first plan")
+            for stage in self._stages():
                 if self.open:
                     stage()
-        except KeyboardInterrupt:  # while a model was being built; runs see to it themselves
+        except KeyboardInterrupt:  # outside a run of the solver; runs see to it themselves
+            if not self.hops:
+                raise
             self.budget.interrupted = True
         return self.hops
+
+    def _stages(self) -> list[Callable[[], None]]:
+        if sum(len(item.wires) for item in self.question.leaders) > _MOST_SENDS:
+            self.budget.report(f"more than {_MOST_SENDS} possible sends: only merged, not solved")
+            return [self._group]
+        if self.question.batches:
+            return [self._relax, self._route, self._order, self._polish, self._batch]
+        return [self._relax, self._order, self._polish]
 
     @property
     def open(self) -> bool:
@@ -198,10 +214,7 @@ class _Search:
             self.budget.report(f"{what}: {best:.2f} us, bound {bound:.2f} us")
 
     def _run(self, model: SendModel | BatchModel, share: float, what: str) -> Outcome:
-        outcome = run_model(model.model, self.budget, share, what)
-        if outcome.infeasible:
-            raise Infeasible(f"{what}: the sketch's symmetry and own_chunks_first cannot both hold")
-        return outcome
+        return run_model(model.model, self.budget, share, what)
 
     def _relax(self) -> None:
         """Bound every plan: wires carry what they must, in no order, messages of any length.
@@ -214,7 +227,7 @@ class _Search:
         outcome = self._run(model, 0.3 if self.question.batches else 0.5, "bound")
         self.bound = max(self.bound, outcome.bound)
         self.single_bound = self.bound
-        if outcome.value is not None:
+        if outcome.values:
             self.routes.append(_routes(self.question, model.hops(outcome)))
 
     def _route(self) -> None:
@@ -223,15 +236,17 @@ class _Search:
         model.hint(self.hops)
         outcome = self._run(model, 0.25, "routing")
         self.single_bound = max(self.single_bound, outcome.bound)
-        if outcome.value is not None:
+        if outcome.values:
             self.routes.append(_routes(self.question, model.hops(outcome)))
 
     def _order(self) -> None:
         """Order the sends on the routes found, best (TACCL 5.2)."""
         for routes in reversed(self.routes):
+            if not self.open:
+                return
             model = SendModel(self.question, 8 * self.best_time, routes=routes)
             outcome = self._run(model, 0.25, "ordering")
-            if outcome.value is not None:
+            if outcome.values:
                 self.ordered.append(model.hops(outcome))
                 self._keep(self.ordered[-1], "ordering")
 
@@ -245,7 +260,7 @@ class _Search:
         outcome = self._run(model, share, "routing with ordering")
         if not self.question.batches:
             self.bound = max(self.bound, outcome.bound)
-        if outcome.value is not None:
+        if outcome.values:
             self._keep(model.hops(outcome), "routing with ordering")
 
     def _batch(self) -> None:
@@ -275,7 +290,7 @@ class _Search:
         model = BatchModel(self.question, given, _end(best))
         model.hint(best)
         outcome = self._run(model, share, "contiguity")
-        if outcome.value is not None:
+        if outcome.values:
             self._keep(model.hops(outcome), "contiguity")
 
 

@@ -25,9 +25,12 @@ def grouped_hops(question: Question, hops: Sequence[Hop], size: int) -> list[Hop
     None where two messages would wait for each other.
     """
     units: list[list[Hop]] = [[hop] for hop in hops if not question.costs.wires[hop.wire].batch]
+    waits: list[set[int]] = [set() for _ in units]
     for row in _rows(question, hops):
-        units += [row[start : start + size] for start in range(0, len(row), size)]
-    return _listed(question, units)
+        for start in range(0, len(row), size):
+            waits.append({len(units) - 1} if start else set())
+            units.append(row[start : start + size])
+    return _listed(question, units, waits)
 
 
 def _rows(question: Question, hops: Sequence[Hop]) -> list[list[Hop]]:
@@ -39,16 +42,18 @@ def _rows(question: Question, hops: Sequence[Hop]) -> list[list[Hop]]:
     return list(rows.values())
 
 
-def _listed(question: Question, units: list[list[Hop]]) -> list[Hop] | None:
-    """Return the units at the earliest times, in the order of their first planned starts."""
+def _listed(question: Question, units: list[list[Hop]], waits: list[set[int]]) -> list[Hop] | None:
+    """Return the units at the earliest times, by their planned starts and after what they wait for.
+
+    None where they wait for each other.
+    """
     wires = question.costs.wires
     brings = {
         (hop.item, wires[hop.wire].dst): number for number, u in enumerate(units) for hop in u
     }
-    waits: list[set[int]] = []
-    for unit in units:
+    for unit, before in zip(units, waits, strict=True):
         needs = ((hop.item, wires[hop.wire].src) for hop in unit)
-        waits.append({brings[need] for need in needs if need in brings})
+        before.update(brings[need] for need in needs if need in brings)
     followers: dict[int, list[int]] = defaultdict(list)
     for number, before in enumerate(waits):
         for other in before:
@@ -194,7 +199,6 @@ class BatchModel:
     def hops(self, outcome: Outcome) -> list[Hop]:
         """Return the hops of a solution; those of one message share start and end."""
         value, wires = outcome.value, self.question.costs.wires
-        assert value is not None, "only a solution has hops"
         found = []
         for hop in self.hops_given:
             end = value(self._arrival(hop))

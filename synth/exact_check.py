@@ -43,13 +43,14 @@ def plan_fault(
 
     Checked: every message takes what its link charges; a link carries one message at a time, and
     a switch port or NIC direction is held by one; a sender has what it sends; chunks leave their
-    host by the relays named for their owner; every rank ends with what the collective asks for,
+    host by the relays named for their owner, a relay's own first where the sketch says so; every rank ends with what the collective asks for,
     each contribution to a sum counted once.
     """
     checks = (
         _wrong_times(messages, costs),
         _overlaps(messages, costs),
         _relay_faults(messages, collective, sketch, chunks_per_rank),
+        _late_own(messages, collective, sketch, chunks_per_rank),
         _wrong_ends(messages, collective, sketch, chunks_per_rank),
     )
     return next((fault for check in checks for fault in check), None)
@@ -95,9 +96,31 @@ def _relay_faults(
         if m.reduce or collective.rooted:
             continue
         for chunk in m.chunks:
-            owner = chunk // parts // (collective.ranks if collective.name == "alltoall" else 1)
+            owner = _owner(chunk, collective, parts)
             if sketch.hosts[owner] == sketch.hosts[link.src] and owner not in carried:
                 yield f"{m}: rank {link.src} is no relay for chunks of rank {owner}"
+
+
+def _owner(chunk: int, collective: Collective, parts: int) -> int:
+    return chunk // parts // (collective.ranks if collective.name == "alltoall" else 1)
+
+
+def _late_own(
+    messages: Sequence[Message], collective: Collective, sketch: Sketch, parts: int
+) -> Iterator[str]:
+    """Yield relays' own chunks that leave by a link after chunks carried for others."""
+    carried: set[int] = set()
+    if not sketch.own_chunks_first or collective.rooted:
+        return
+    for m in sorted(messages, key=lambda m: m.start):
+        link = sketch.links[m.wire]
+        if m.reduce or not link.inter:
+            continue
+        own = [_owner(chunk, collective, parts) == link.src for chunk in m.chunks]
+        if any(own) and m.wire in carried:
+            yield f"{m}: rank {link.src} sends a chunk of its own after those it carries"
+        if not all(own):
+            carried.add(m.wire)
 
 
 def _wrong_ends(

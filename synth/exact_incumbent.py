@@ -68,7 +68,10 @@ class _Spreading:
         late: list[tuple[int, int]] = []
         while self.heap or late:
             if not self.heap:
-                self.blocked, self.entered, late = {}, set(), self._push_all(late)
+                # What waits may have no other way. Own chunks still to go get theirs first.
+                if not self.entered:
+                    self.blocked = {}
+                self.entered, late = set(), self._push_all(late)
             arrival, item, number = heapq.heappop(self.heap)
             wire = self.question.costs.wires[number]
             if wire.dst in self.have[item]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import multiprocessing
+import os
+import signal
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +24,11 @@ __all__ = ["Budget", "Outcome", "cp_sat", "run_model"]
 # it ends a stage, it does so on slower machines too, and the answer is the same.
 _DETERMINISTIC_PER_SECOND = 0.4
 _PATIENCE_S = 0.05
+# How long CP-SAT may take to heed its own limit before it is ended.
+_GRACE_S = 0.5
+# Less than that is not worth a process.
+_LEAST_S = 0.02
+_ROUNDING = 1e-6  # of a bound that is a whole number of ns
 
 
 def cp_sat() -> Any:  # noqa: ANN401 - a module
@@ -68,80 +78,116 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        value: Returns the value of a variable in the best solution; None where none was found.
+        values: The variables of the best solution by their index; empty where none was found.
         bound: No solution of the model is better.
-        optimal: Whether that solution is proved to be best.
-        infeasible: Whether there is provably none.
     """
 
-    value: Callable[[Any], int] | None
+    values: Sequence[int]
     bound: int
-    optimal: bool
-    infeasible: bool
+
+    def value(self, variable: cp_model.IntVar) -> int:
+        """Return the value of a variable in the best solution."""
+        return self.values[variable.index]
 
 
-def run_model(
-    model: cp_model.CpModel, budget: Budget, share: float, what: str, unit: float = 1e3
-) -> Outcome:
+def run_model(model: cp_model.CpModel, budget: Budget, share: float, what: str) -> Outcome:
     """Return the best solution of `model` found in `share` of the seconds left.
 
-    The solver runs in a thread of its own, so that an interrupt is seen at once: it ends the
-    search and is remembered in `budget`.
+    The solver runs in a forked process that sends each better solution: neither an interrupt nor
+    an end of time, nor a fault of its own (version 9.15 may abort where it is stopped while it
+    loads a model), can take away what was found.
     """
-    solver = cp_sat().CpSolver()
     seconds = max(0.0, budget.left) * share
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.max_deterministic_time = seconds * _DETERMINISTIC_PER_SECOND
-    solver.parameters.num_workers = budget.workers
-    solver.parameters.interleave_search = True
-    solver.parameters.random_seed = budget.seed
-    solver.parameters.catch_sigint_signal = False
-    status: list[Any] = []
-
-    def tell(bound: float) -> None:
-        budget.report(f"{what}: bound {bound / unit:.2f} us")
-
-    solver.best_bound_callback = tell
-    runner = threading.Thread(
-        target=lambda: status.append(solver.solve(model, _listener(budget, what, unit))),
-        daemon=True,
-    )
     began = time.monotonic()
-    runner.start()
-    _wait(runner, solver, budget, seconds)
-    names = cp_sat()
-    [end] = status or [names.UNKNOWN]
-    found = end in (names.OPTIMAL, names.FEASIBLE)
-    if end not in (names.OPTIMAL, names.INFEASIBLE) and time.monotonic() - began >= 0.98 * seconds:
-        budget.clocked = True
-    return Outcome(
-        value=solver.value if found else None,
-        bound=int(solver.best_objective_bound) if end != names.UNKNOWN or found else 0,
-        optimal=end == names.OPTIMAL,
-        infeasible=end == names.INFEASIBLE,
-    )
-
-
-def _wait(
-    runner: threading.Thread, solver: cp_model.CpSolver, budget: Budget, seconds: float
-) -> None:
-    """Wait for the end of the run, and see that the clock and the user are heeded."""
-    ends = time.monotonic() + seconds + 0.5
-    while runner.is_alive():
+    if seconds < _LEAST_S:
+        return Outcome((), 0)
+    run = _Run(model, budget, seconds, what)
+    while run.going:
         try:
-            runner.join(_PATIENCE_S)
+            run.advance()
         except KeyboardInterrupt:
             budget.interrupted = True
-        if budget.interrupted or time.monotonic() > ends:
-            solver.stop_search()
+    if not run.proved and time.monotonic() - began >= 0.98 * seconds:
+        budget.clocked = True
+    return Outcome(run.values, run.bound)
 
 
-def _listener(budget: Budget, what: str, unit: float) -> cp_model.CpSolverSolutionCallback:
-    module = cp_sat()
+class _Run:
+    """A forked process that solves, and what it has sent so far."""
 
-    class Listener(module.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
-        def on_solution_callback(self) -> None:
-            best, bound = self.objective_value / unit, self.best_objective_bound / unit
-            budget.report(f"{what}: {best:.2f} us, bound {bound:.2f} us")
+    def __init__(self, model: cp_model.CpModel, budget: Budget, seconds: float, what: str) -> None:
+        self.model, self.budget, self.seconds, self.what = model, budget, seconds, what
+        self.ends = time.monotonic() + seconds + _GRACE_S
+        self.values: Sequence[int] = ()
+        self.bound = 0
+        self.proved = False
+        self.going = True
+        self.process: Any = None
+        self.receiver: Any = None
 
-    return Listener()
+    def advance(self) -> None:
+        """Start the process, take in what it sends, or end it when it is time."""
+        if self.process is None:
+            self._start()
+        try:
+            if self.receiver.poll(_PATIENCE_S):
+                self._take(*self.receiver.recv())
+        except (EOFError, OSError):
+            self.going = False
+        if self.budget.interrupted or time.monotonic() > self.ends:
+            self.going = False
+        if not self.going:
+            self.process.kill()
+            self.process.join()
+            self.receiver.close()
+
+    def _start(self) -> None:
+        """Fork with interrupts held back, so that they reach this process and find it whole."""
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            fork = multiprocessing.get_context("fork")
+            self.receiver, sender = fork.Pipe(duplex=False)
+            self.process = fork.Process(target=self._solve, args=(sender,), daemon=True)
+            with warnings.catch_warnings():
+                # Python warns of forking beside threads; the child runs nothing of theirs.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.process.start()
+            sender.close()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+    def _take(self, values: Sequence[int], bound: float, proved: bool) -> None:
+        self.values = values or self.values
+        if math.isfinite(bound):
+            self.bound = max(self.bound, math.floor(bound + _ROUNDING))
+        self.proved = self.proved or proved
+        best = f"{values[0] / 1e3:.2f} us, " if values else ""  # the makespan is variable 0
+        self.budget.report(f"{self.what}: {best}bound {self.bound / 1e3:.2f} us")
+
+    def _solve(self, sender: Any) -> None:  # noqa: ANN401 - a connection
+        """Solve and send: the child's whole life."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its stack traces are of no use to users
+        module = cp_sat()
+        lock = threading.Lock()
+
+        def send(values: Sequence[int], bound: float, proved: bool) -> None:
+            with lock:
+                sender.send((values, bound, proved))
+
+        class Listener(module.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
+            def on_solution_callback(self) -> None:
+                send(list(self.response_proto.solution), self.best_objective_bound, False)
+
+        solver = module.CpSolver()
+        solver.parameters.max_time_in_seconds = self.seconds
+        solver.parameters.max_deterministic_time = self.seconds * _DETERMINISTIC_PER_SECOND
+        solver.parameters.num_workers = self.budget.workers
+        solver.parameters.interleave_search = True
+        solver.parameters.random_seed = self.budget.seed
+        solver.best_bound_callback = lambda bound: send((), bound, False)
+        end = solver.solve(self.model, Listener())
+        found = end in (module.OPTIMAL, module.FEASIBLE)
+        values = list(solver.response_proto.solution) if found else ()
+        bound = solver.best_objective_bound if found else 0.0
+        send(values, bound, end in (module.OPTIMAL, module.INFEASIBLE))
