@@ -162,7 +162,7 @@ class _Run:
             self.bound = max(self.bound, math.floor(bound + _ROUNDING))
         self.proved = self.proved or proved
         best = f"{values[0] / 1e3:.2f} us, " if values else ""  # the makespan is variable 0
-        self.budget.report(f"{self.what}: {best}bound {self.bound / 1e3:.2f} us")
+        self.budget.report(f"{self.what}: {best}bound of this stage {self.bound / 1e3:.2f} us")
 
     def _solve(self, sender: Any) -> None:  # noqa: ANN401 - a connection
         """Solve and send: the child's whole life."""
