@@ -11,14 +11,14 @@ from tuccl.sketches.congestion import with_congestion
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import Path, all_paths, path
+from tuccl.topology.paths import Path, all_paths
 from tuccl.topology.signature import signature
 
 __all__ = ["full_mesh", "host_numbers", "link_over", "nvlink_pairs", "unmarked_mesh"]
 
 
 def full_mesh(t: Topology) -> Sketch:
-    """Return the sketch in which each rank may send to every other, by the topology's own paths.
+    """Return the sketch in which each rank may send wherever the topology's own paths lead.
 
     Notes:
         What TuCCL calls the default sketch (II.C): all-to-all connectivity between hosts, and
@@ -37,8 +37,8 @@ def unmarked_mesh(t: Topology) -> Sketch:
         ranks=t.ranks,
         hosts=hosts,
         links=tuple(
-            link_over(paths[src, dst], src, dst, hosts[src] != hosts[dst])
-            for src, dst in itertools.permutations(range(t.ranks), 2)
+            link_over(way, src, dst, hosts[src] != hosts[dst])
+            for (src, dst), way in sorted(paths.items())
         ),
         switches=_switches(t),
         signature=signature(t),
@@ -53,11 +53,13 @@ def host_numbers(t: Topology) -> tuple[int, ...]:
 
 def nvlink_pairs(t: Topology) -> frozenset[tuple[int, int]]:
     """Return the ordered pairs of ranks of one host whose path is NVLink, xGMI or C2C alone."""
+    paths = all_paths(t)
     return frozenset(
         (src, dst)
         for host in t.hosts
         for src, dst in itertools.permutations(t.gpus_of(host), 2)
-        if all(hop.kind in ("nvlink", "xgmi", "c2c") for hop in path(t, src, dst).hops)
+        if (src, dst) in paths
+        and all(hop.kind in ("nvlink", "xgmi", "c2c") for hop in paths[src, dst].hops)
     )
 
 

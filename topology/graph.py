@@ -319,11 +319,10 @@ def _check_reach(t: Topology, kinds: dict[str, str], ahead: dict[str, set[str]])
             for following in ahead.get(ways.popleft(), ()):
                 if following not in found:
                     found.add(following)
-                    if kinds[following] != "gpu":
-                        ways.append(following)
+                    ways.append(following)
         lost = next((other.id for other in t.gpus if other.id not in found), None)
         if lost is not None:
             raise InputError(
-                f"$.links: GPU {shown(lost)} cannot be reached from GPU {shown(gpu.id)}: neither a "
-                "direct link nor a way through relays; add the missing link"
+                f"$.links: GPU {shown(lost)} cannot be reached from GPU {shown(gpu.id)}, not even "
+                "through other GPUs; add the missing link"
             )

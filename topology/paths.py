@@ -75,7 +75,7 @@ def path(t: Topology, src_rank: int, dst_rank: int) -> Path:
     50.0
 
     Raises:
-        InputError: a rank is not in the topology, or both are the same.
+        InputError: a rank is not in the topology, both are the same, or only other GPUs join them.
     """
     for rank in (src_rank, dst_rank):
         if not 0 <= rank < t.ranks:
@@ -86,7 +86,10 @@ def path(t: Topology, src_rank: int, dst_rank: int) -> Path:
 
 
 def all_paths(t: Topology) -> dict[tuple[int, int], Path]:
-    """Return the way of every ordered pair of ranks, cached per topology; do not change it."""
+    """Return the way of every ordered pair of ranks, cached per topology; do not change it.
+
+    Pairs that only other GPUs join, as in a torus, have none.
+    """
     return _routing(t).all
 
 
@@ -126,28 +129,36 @@ class _Routing:
         self._ahead = ahead
         self._widths: dict[str, dict[str, float]] = {}
         self._parents: dict[tuple[str, float], dict[str, str]] = {}
-        self._paths: dict[tuple[int, int], Path] = {}
+        self._paths: dict[tuple[int, int], Path | None] = {}
 
     @cached_property
     def all(self) -> dict[tuple[int, int], Path]:
-        count = len(self._ids)
-        return {(a, b): self.path(a, b) for a, b in itertools.permutations(range(count), 2)}
+        pairs = itertools.permutations(range(len(self._ids)), 2)
+        ways = ((pair, self._known(*pair)) for pair in pairs)
+        return {pair: way for pair, way in ways if way is not None}
 
     def path(self, src_rank: int, dst_rank: int) -> Path:
-        if (found := self._paths.get((src_rank, dst_rank))) is None:
-            found = self._find(self._ids[src_rank], self._ids[dst_rank])
-            self._paths[src_rank, dst_rank] = found
+        found = self._known(src_rank, dst_rank)
+        if found is None:
+            src, dst = self._ids[src_rank], self._ids[dst_rank]
+            raise InputError(
+                f"no way from {src[:60]!r} to {dst[:60]!r}: neither a direct link nor relays join "
+                "them, and GPUs pass on only what a program has them send"
+            )
         return found
 
-    def _find(self, src: str, dst: str) -> Path:
+    def _known(self, src_rank: int, dst_rank: int) -> Path | None:
+        pair = src_rank, dst_rank
+        if pair not in self._paths:
+            self._paths[pair] = self._find(self._ids[src_rank], self._ids[dst_rank])
+        return self._paths[pair]
+
+    def _find(self, src: str, dst: str) -> Path | None:
         if (via := self._fixed.get((src, dst))) is not None:
             return self._along((src, *via, dst))
         if (src, dst) in self._hops:
             return self._along((src, dst))
-        found = self.between(src, dst)
-        if found is None:  # Topology makes sure that every pair is joined
-            raise InputError(f"no way from {src[:60]!r} to {dst[:60]!r}")
-        return found
+        return self.between(src, dst)
 
     def between(self, src: str, dst: str) -> Path | None:
         if src not in self._widths:

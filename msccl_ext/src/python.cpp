@@ -15,4 +15,5 @@ NB_MODULE(_native, m) {
   tuccl::bind_verify(m);
   tuccl::bind_sim(m);
   tuccl::bind_trace(m);
+  tuccl::bind_packing(m);
 }

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.topology import FixedRoute, Link, Node, Topology
+from tuccl.topology import FixedRoute, Link, Node, Topology, all_paths, path
 
 A, B = Node("a", "gpu", "n0", rank=0), Node("b", "gpu", "n0", rank=1)
 R = Node("r", "pcie", "n0")
@@ -75,11 +75,15 @@ def test_contradictions_are_refused_with_the_place(
     assert "\n" not in str(error.value)
 
 
-def test_gpus_do_not_make_others_reachable() -> None:
+def test_gpus_join_others_only_for_programs() -> None:
     c = Node("c", "gpu", "n0", rank=2)
     bc = Link("b", "c", "nvlink", 25.0, 0.3, True)
-    with pytest.raises(InputError, match="GPU 'c' cannot be reached from GPU 'a'"):
-        Topology("chain", (A, B, c), (AB, bc))
+    chain = Topology("chain", (A, B, c), (AB, bc))
+    assert sorted(all_paths(chain)) == [(0, 1), (1, 0), (1, 2), (2, 1)]
+    with pytest.raises(InputError, match="no way from 'a' to 'c'"):
+        path(chain, 0, 2)
+    with pytest.raises(InputError, match="'c' cannot be reached from GPU 'a'"):
+        Topology("parts", (A, B, c), (AB,))
 
 
 def test_a_changed_copy_is_checked_too() -> None:

@@ -1,0 +1,71 @@
+// Python view of flows, edge splitting and tree packing.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+
+#include "bindings.h"
+#include "tuccl/packing.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tuccl {
+namespace {
+
+using Triple = std::tuple<int, int, std::int64_t>;
+
+std::vector<Arc> arcs_from(const std::vector<Triple>& triples) {
+  std::vector<Arc> arcs;
+  arcs.reserve(triples.size());
+  for (const auto& [tail, head, capacity] : triples) arcs.push_back({tail, head, capacity});
+  return arcs;
+}
+
+}  // namespace
+
+void bind_packing(nb::module_& m) {
+  nb::class_<Tree>(m, "Tree", "Equal trees that span all ranks from one root.")
+      .def_ro("root", &Tree::root)
+      .def_ro("weight", &Tree::weight, "How many trees.")
+      .def_ro("parent", &Tree::parent, "By rank; -1 at the root.")
+      .def_ro("order", &Tree::order, "Ranks, each after its parent.");
+  m.def(
+      "shortfall",
+      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
+        const std::vector<Arc> network = arcs_from(arcs);
+        nb::gil_scoped_release unlocked;
+        Shortfall found = shortfall(vertices, network, feeds);
+        return std::pair(found.units, std::move(found.side));
+      },
+      "vertices"_a, "arcs"_a, "feeds"_a,
+      "Units of `feeds` (one number a rank, ranks are the first vertices) that some rank cannot "
+      "get over `arcs` (tail, head, capacity), and the side of the cut that stops them.");
+  m.def(
+      "split_relays",
+      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
+        const std::vector<Arc> network = arcs_from(arcs);
+        std::vector<Triple> pairs;
+        {
+          nb::gil_scoped_release unlocked;
+          for (const Arc& arc : split_relays(vertices, network, feeds))
+            pairs.emplace_back(arc.tail, arc.head, arc.capacity);
+        }
+        return pairs;
+      },
+      "vertices"_a, "arcs"_a, "feeds"_a,
+      "Arcs between ranks alone over which every rank still gets all units.");
+  m.def(
+      "pack_trees",
+      [](const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
+        const std::vector<Arc> network = arcs_from(arcs);
+        nb::gil_scoped_release unlocked;
+        return pack_trees(network, feeds);
+      },
+      "arcs"_a, "feeds"_a,
+      "Trees over `arcs` between ranks, shallow where possible: `feeds[r]` in all from rank r.");
+}
+
+}  // namespace tuccl
