@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from tuccl.topology import Node, Path, Topology, all_paths
 
-__all__ = ["Fabric", "Wire", "direct_fabric", "direct_load", "fabric"]
+__all__ = ["Fabric", "Wire", "direct_fabric", "direct_load", "exact_rate", "fabric", "max_min_shares"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def fabric(t: Topology) -> Fabric:
         if node.id in turns:
             split.add(node, turns[node.id])
     wires = [
-        Wire(split.exits[src, dst], split.entries[src, dst], _exact(hop.bandwidth), hop.latency)
+        Wire(split.exits[src, dst], split.entries[src, dst], exact_rate(hop.bandwidth), hop.latency)
         for (src, dst), hop in sorted(hops.items())
     ]
     endless = sum((wire.rate for wire in wires), Fraction(1))
@@ -193,7 +193,7 @@ class _Split:
         return vertex
 
 
-def _exact(bandwidth: float) -> Fraction:
+def exact_rate(bandwidth: float) -> Fraction:
     """Return a rate as the decimal that people wrote."""
     return Fraction(str(bandwidth))
 
@@ -206,7 +206,7 @@ def direct_fabric(t: Topology) -> Fabric:
         fabric can be done with the topology's fixed routes: the attainable side of a certificate.
     """
     paths = all_paths(t)
-    shares = _max_min_shares(
+    shares = max_min_shares(
         [[(h.src, h.dst) for h in p.hops] for p in paths.values()], _rates(paths)
     )
     wires = (
@@ -230,11 +230,11 @@ def direct_load(t: Topology) -> Fraction:
 
 def _rates(paths: dict[tuple[int, int], Path]) -> dict[tuple[str, str], Fraction]:
     return {
-        (hop.src, hop.dst): _exact(hop.bandwidth) for path in paths.values() for hop in path.hops
+        (hop.src, hop.dst): exact_rate(hop.bandwidth) for path in paths.values() for hop in path.hops
     }
 
 
-def _max_min_shares(
+def max_min_shares(
     routes: Sequence[Sequence[tuple[str, str]]], rates: dict[tuple[str, str], Fraction]
 ) -> list[Fraction]:
     """Return the max-min fair rate of each route (progressive filling)."""
