@@ -66,6 +66,29 @@ void bind_packing(nb::module_& m) {
       },
       "arcs"_a, "feeds"_a,
       "Trees over `arcs` between ranks, shallow where possible: `feeds[r]` in all from rank r.");
+  m.def(
+      "reroute",
+      [](int ranks, const std::vector<std::pair<int, int>>& pairs,
+         std::vector<std::vector<int>> wires, std::vector<double> rates,
+         const std::vector<std::tuple<int, bool, bool>>& errands, int rounds, double target) {
+        Ways ways{ranks, {}, {}, std::move(wires), std::move(rates)};
+        for (const auto& [tail, head] : pairs) {
+          ways.tails.push_back(tail);
+          ways.heads.push_back(head);
+        }
+        std::vector<Errand> all;
+        for (const auto& [root, up, down] : errands) all.push_back({root, up, down});
+        std::vector<std::tuple<int, std::vector<int>, std::vector<int>>> found;
+        {
+          nb::gil_scoped_release unlocked;
+          for (Journey& journey : reroute(ways, all, rounds, target))
+            found.emplace_back(journey.root, std::move(journey.up), std::move(journey.down));
+        }
+        return found;
+      },
+      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, "rounds"_a, "target"_a,
+      "(root, parents up, parents down) for each errand (root or -1, up, down), such that the "
+      "busiest wire has little to carry; stops early where it needs no more than `target`.");
 }
 
 }  // namespace tuccl

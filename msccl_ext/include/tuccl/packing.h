@@ -40,4 +40,31 @@ std::vector<Arc> split_relays(int vertices, const std::vector<Arc>& arcs,
 /// InputError where some rank cannot get all units.
 std::vector<Tree> pack_trees(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds);
 
+/// Pairs of ranks that messages may take, and the wires that each pair shares.
+struct Ways {
+  int ranks = 0;
+  std::vector<int> tails, heads;        ///< By pair.
+  std::vector<std::vector<int>> wires;  ///< By pair.
+  std::vector<double> rates;            ///< By wire.
+};
+
+/// A chunk that goes up a tree to its root, down one from there, or both; root -1: wherever is best.
+struct Errand {
+  int root = -1;
+  bool up = false;
+  bool down = false;
+};
+
+/// What an errand was given: its root and, for each way it goes, the parent of each rank.
+struct Journey {
+  int root = 0;
+  std::vector<int> up, down;  ///< -1 at the root; empty where it does not go that way.
+};
+
+/// Trees for all errands over the fixed ways, chosen one by one and then rerouted in turn until the
+/// busiest wire gets no less, in `rounds` rounds at most or until it needs no more than `target`.
+/// Throws InputError where the pairs do not join all ranks.
+std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands, int rounds,
+                             double target);
+
 }  // namespace tuccl
