@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--chunks",
         type=int,
         metavar="N",
-        help="chunks a rank (default: the fastest of 1, 2, 4; the sketch's own for a solver)",
+        help="chunks a rank (default: what the method finds worth a try; the sketch's own for a solver)",
     )
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
     parser.add_argument(
@@ -109,8 +109,11 @@ def run(args: argparse.Namespace) -> int:
     say("simulated times; the best of each sketch and method:")
     print(
         columns(
-            ["method", "sketch", "chunks", "time us"],
-            [[r.method, r.sketch, r.chunks_per_rank, r.time_us] for r in ranked[:10]],
+            ["method", "sketch", "chunks", "time us", "wires allow"],
+            [
+                [r.method, r.sketch, r.chunks_per_rank, r.time_us, f"{r.bound_share:.1%}"]
+                for r in ranked[:10]
+            ],
         )
     )
     if ranked[0].proof is not None:
@@ -122,11 +125,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def chunks_of(args: argparse.Namespace, sketched: int) -> tuple[int, ...]:
-    """Return the chunks a rank to try; a solver takes those that the sketch names."""
+def chunks_of(args: argparse.Namespace, sketched: int) -> tuple[int, ...] | None:
+    """Return the chunks a rank to try, None for the method's own; a solver takes the sketch's."""
     if args.chunks is not None:
         return (args.chunks,)
-    return (sketched,) if args.method in EXACT_METHODS else (1, 2, 4)
+    return (sketched,) if args.method in EXACT_METHODS else None
 
 
 def proof_line(best: Synthesized) -> str:
@@ -175,4 +178,5 @@ def facts_of(
         "threadblocks": best.program.threadblocks,
         "max_steps": best.program.max_steps,
         "chunks": best.program.nchunks,
+        "wires_allow": best.bound_share,
     }

@@ -10,10 +10,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 from tuccl.topology import Node, Path, Topology, all_paths
 
-__all__ = ["Fabric", "Wire", "direct_fabric", "direct_load", "exact_rate", "fabric", "max_min_shares"]
+__all__ = [
+    "Fabric",
+    "Wire",
+    "direct_fabric",
+    "direct_load",
+    "exact_rate",
+    "fabric",
+    "max_min_shares",
+]
 
 
 @dataclass(frozen=True)
@@ -230,15 +239,18 @@ def direct_load(t: Topology) -> Fraction:
 
 def _rates(paths: dict[tuple[int, int], Path]) -> dict[tuple[str, str], Fraction]:
     return {
-        (hop.src, hop.dst): exact_rate(hop.bandwidth) for path in paths.values() for hop in path.hops
+        (hop.src, hop.dst): exact_rate(hop.bandwidth)
+        for path in paths.values()
+        for hop in path.hops
     }
 
 
-def max_min_shares(
-    routes: Sequence[Sequence[tuple[str, str]]], rates: dict[tuple[str, str], Fraction]
-) -> list[Fraction]:
+_Hop = TypeVar("_Hop", int, tuple[str, str])
+
+
+def max_min_shares(routes: Sequence[Sequence[_Hop]], rates: dict[_Hop, Fraction]) -> list[Fraction]:
     """Return the max-min fair rate of each route (progressive filling)."""
-    users: dict[tuple[str, str], list[int]] = defaultdict(list)
+    users: dict[_Hop, list[int]] = defaultdict(list)
     for number, route in enumerate(routes):
         for hop in route:
             users[hop].append(number)

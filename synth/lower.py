@@ -162,7 +162,8 @@ class _Shape:
     def blocks(self, form: Schedule, precedence: Order, paired: bool) -> list[list[Block]]:
         """Return the thread blocks with as much fused as credit allows."""
         banned: frozenset[int] = frozenset()
-        for _ in range(_MOST_ROUNDS if self.limits.fuses else 0):
+        fuses = self.limits.fuses and not form.apart
+        for _ in range(_MOST_ROUNDS if fuses else 0):
             fused = plan(form, precedence, banned)
             blocks = blocks_of_ranks(form, precedence, fused, paired=paired)
             stuck = _stuck_receives(blocks)

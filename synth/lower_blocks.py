@@ -85,12 +85,11 @@ class _Builder:
         """Open a block for each connection, shared where the plan or `paired` says so."""
         lanes = {(t.channel, t.src, t.dst): None for t in self.schedule.transfers if not t.local}
         partner = dict(self.plan.partner)
-        if self.paired:
-            taken = set(partner.values())
-            for channel, src, dst in lanes:
-                back = (channel, dst, src)
-                if (channel, src, dst) not in partner and back not in taken and back in lanes:
-                    partner[channel, src, dst] = back
+        taken = set(partner.values())
+        for lane in lanes if self.paired else lanes.keys() & self.schedule.turns:
+            back = (lane[0], lane[2], lane[1])
+            if lane not in partner and back not in taken and back in lanes:
+                partner[lane] = back
         for lane in lanes:
             rank = lane[2]
             self.by_recv[lane] = len(self.blocks[rank])

@@ -10,15 +10,19 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.allpairs import ALLPAIRS_COLLECTIVES, allpairs
 from tuccl.synth.collective import COLLECTIVES, Collective
 from tuccl.synth.exact_solver import Budget
+from tuccl.synth.greedy import greedy
 from tuccl.synth.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
 from tuccl.synth.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
+from tuccl.synth.packing import PACKING_COLLECTIVES, packing, packing_chunks
 from tuccl.synth.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.schedule import Schedule
+from tuccl.topology import Topology
 
 __all__ = ["EXACT_METHODS", "METHODS", "Method", "synthesize"]
 
 Build = Callable[[Collective, Sketch, int, int], Schedule]
+WiredBuild = Callable[[Collective, Sketch, int, int, Topology | None], Schedule]
 
 
 @dataclass(frozen=True)
@@ -28,30 +32,40 @@ class Method:
     Attributes:
         name: What users call it.
         collectives: What it can do.
-        build: Takes the collective, the sketch, chunks per rank and the size in bytes.
+        build: Takes the collective, the sketch, chunks per rank, the size in bytes, and the
+            topology where the caller has one.
+        chunkings: The chunks per rank worth a try, given the collective, the sketch, the topology
+            and the most; None where any will do.
     """
 
     name: str
     collectives: frozenset[str]
-    build: Build
+    build: WiredBuild
+    chunkings: Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None = None
 
 
-def _greedy(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
-    from tuccl.synth.greedy import greedy
+def _wireless(build: Build) -> WiredBuild:
+    """Return `build` for callers that have a topology, which it does not look at."""
 
-    return greedy(collective, sketch, chunks_per_rank, nbytes)
+    def built(
+        collective: Collective, sketch: Sketch, parts: int, nbytes: int, topology: Topology | None
+    ) -> Schedule:
+        return build(collective, sketch, parts, nbytes)
+
+    return built
 
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("ring", RING_COLLECTIVES, ring),
-        Method("rings", RING_COLLECTIVES, rings),
-        Method("recursive", RECURSIVE_COLLECTIVES, recursive),
-        Method("allpairs", ALLPAIRS_COLLECTIVES, allpairs),
-        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2),
-        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, hierarchical3),
-        Method("greedy", frozenset(COLLECTIVES), _greedy),
+        Method("ring", RING_COLLECTIVES, _wireless(ring)),
+        Method("rings", RING_COLLECTIVES, _wireless(rings)),
+        Method("recursive", RECURSIVE_COLLECTIVES, _wireless(recursive)),
+        Method("allpairs", ALLPAIRS_COLLECTIVES, _wireless(allpairs)),
+        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
+        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
+        Method("greedy", frozenset(COLLECTIVES), _wireless(greedy)),
+        Method("packing", PACKING_COLLECTIVES, packing, packing_chunks),
     )
 }
 
@@ -66,6 +80,7 @@ def synthesize(
     method: str,
     chunks_per_rank: int,
     nbytes: int,
+    topology: Topology | None = None,
     budget: Budget | None = None,
 ) -> Schedule:
     """Return the schedule of `method` for `collective` on the links of `sketch`.
@@ -76,6 +91,7 @@ def synthesize(
         method: A name in `METHODS` or `EXACT_METHODS`.
         chunks_per_rank: Parts that each rank's part of the whole buffer is cut into.
         nbytes: Bytes of the whole buffer, which decide between variants of a method.
+        topology: The machine of the sketch, for methods that look at wires.
         budget: What an exact method may spend; by default 20 s. The others take no time.
 
     Raises:
@@ -101,4 +117,9 @@ def synthesize(
     if collective.name not in METHODS[method].collectives:
         able = ", ".join(m.name for m in METHODS.values() if collective.name in m.collectives)
         raise Infeasible(f"{method} does not do {collective.name}; these methods do: {able}")
-    return METHODS[method].build(collective, sketch, chunks_per_rank, nbytes)
+    if topology is not None and topology.ranks != sketch.ranks:
+        raise InputError(
+            f"sketch {sketch.name[:60]} of {sketch.ranks} ranks on a topology of {topology.ranks}: "
+            "expected the same number"
+        )
+    return METHODS[method].build(collective, sketch, chunks_per_rank, nbytes, topology)

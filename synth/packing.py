@@ -6,22 +6,27 @@ the busiest wire has the least to carry that cuts allow (docs/synthesis.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from tuccl._native import Tree, pack_trees
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bound_graph import Fabric, Wire, fabric
 from tuccl.synth.collective import Collective
-from tuccl.synth.pair_units import Demand, least_counts
+from tuccl.synth.forest import ENOUGH, Forest, Growth, Machine, chunked_share, grown
 from tuccl.synth.pair_wires import PairWires, pair_wires
 from tuccl.synth.schedule import Schedule
 from tuccl.synth.trace import Trace
-from tuccl.topology import Topology
+from tuccl.topology import Topology, all_paths
 
-__all__ = ["PACKING_COLLECTIVES", "packing"]
+__all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
+
+PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
+# Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
+_MOST_BLOCKS = 32
 
 
 def packing(
@@ -46,35 +51,43 @@ def packing(
     Notes:
         Edmonds 1973; Bang-Jensen, Frank and Jackson 1995; Zhao et al., arXiv 2402.06787.
     """
-    if any(set(sketch.relays.get(rank, ())) != set(sketch.relays) for rank in sketch.relays):
+    machine = machine_of_sketch(sketch, topology)
+    forest = grown(machine, collective, chunks_per_rank)
+    trace = Trace(collective, chunks_per_rank, "packing")
+    feeds = forest.feeds(collective.ranks)
+    firsts = [sum(feeds[:rank]) for rank in range(collective.ranks)]
+    for move in sorted(_moves(forest.up, firsts), key=lambda move: (-move.depth, *move)):
+        trace.reduce(move.first, move.child, move.parent, 0, move.weight)
+    blocks = _blocks(machine, forest)
+    for move in sorted(_moves(forest.down, firsts)):
+        trace.send(move.first, move.parent, move.child, blocks.down, move.weight)
+    return trace.schedule(apart=True, turns=blocks.turns)
+
+
+def machine_of_sketch(sketch: Sketch, topology: Topology | None) -> Machine:
+    """Return the wires that the pairs of `sketch` may use.
+
+    Raises:
+        Infeasible: the sketch has relay rules.
+    """
+    if any(
+        set(carried) != set(_host_mates(sketch, rank)) for rank, carried in sketch.relays.items()
+    ):
         raise Infeasible(
             f"packing: sketch {sketch.name[:60]} rules which rank carries whose chunks; packing "
             "decides that itself: use a sketch without relay rules"
         )
     wires = pair_wires(sketch, topology)
-    whole = fabric(topology) if topology is not None else _bare_fabric(wires)
-    trace = Trace(collective, chunks_per_rank, "packing")
-    _PLANS[collective.name](trace, _Machine(wires, whole))
-    return trace.schedule()
+    whole = topology is not None and len(sketch.links) == _most_links(topology)
+    return Machine(wires, fabric(topology) if whole and topology else _bare_fabric(wires))
 
 
-class _Machine(NamedTuple):
-    """What can carry chunks: pairs with their wires, and the machine with its relays."""
-
-    wires: PairWires
-    fabric: Fabric
-
-    def down(self, feeds: Sequence[int]) -> list[Tree]:
-        """Return trees by which `feeds[r]` chunks of each rank r get to all."""
-        return _packed(Demand(self.wires, self.fabric, tuple(feeds)))
-
-    def up(self, feeds: Sequence[int]) -> list[Tree]:
-        """Return trees by which the sums of `feeds[r]` chunks get to each rank r."""
-        return _packed(Demand(self.wires.reverse, self.fabric.reverse, tuple(feeds)))
+def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
+    return sketch.ranks_of(sketch.hosts[rank])
 
 
-def _packed(demand: Demand) -> list[Tree]:
-    return pack_trees(demand.arcs(least_counts(demand)), list(demand.feeds))
+def _most_links(topology: Topology) -> int:
+    return len(all_paths(topology))
 
 
 def _bare_fabric(wires: PairWires) -> Fabric:
@@ -95,75 +108,75 @@ class _Move(NamedTuple):
     parent: int
     child: int
     first: int
-    count: int
+    weight: int
 
 
-def _moves(trees: Sequence[Tree], firsts: Sequence[int]) -> Iterator[_Move]:
+def _moves(trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[_Move]:
     """Yield the arcs of all trees; `firsts[r]` is the first chunk whose root is rank r."""
     following = list(firsts)
     for turn, tree in enumerate(trees):
-        depth = {tree.root: 0}
-        for child in tree.order[1:]:
-            parent = tree.parent[child]
-            depth[child] = depth[parent] + 1
-            yield _Move(depth[child], turn, parent, child, following[tree.root], tree.weight)
+        first = following[tree.root]
+        depth = tree.depths()
+        for child, parent in tree.arcs:
+            yield _Move(depth[child], turn, parent, child, first, tree.weight)
         following[tree.root] += tree.weight
 
 
-def _spread(trace: Trace, trees: Sequence[Tree], firsts: Sequence[int], channel: int = 0) -> None:
-    """Trace the chunks' ways down, the shallow arcs of all trees first."""
-    for move in sorted(_moves(trees, firsts)):
-        trace.send(move.first, move.parent, move.child, channel, move.count)
+@dataclass(frozen=True)
+class _Blocks:
+    """Which thread blocks a forest gets.
+
+    Attributes:
+        down: Channel of the results; 0, that of the sums, where they share thread blocks.
+        turns: Connections that share the thread block of the way back.
+    """
+
+    down: int
+    turns: frozenset[tuple[int, int, int]]
 
 
-def _gather(trace: Trace, trees: Sequence[Tree], firsts: Sequence[int], channel: int = 0) -> None:
-    """Trace the sums' ways up, the deep arcs of all trees first."""
-    for move in sorted(_moves(trees, firsts), key=lambda move: (-move.depth, *move)):
-        trace.reduce(move.first, move.child, move.parent, channel, move.count)
+def _blocks(machine: Machine, forest: Forest) -> _Blocks:
+    """Return thread blocks for each way of each connection, if need be fewer for idle ones.
+
+    A block that serves two connections holds up both, so those with the most idle wires share
+    first; only if that is not enough, results go by the blocks of the sums.
+    """
+    up = {(0, child, parent) for tree in forest.up for child, parent in tree.arcs}
+    down = {(1, parent, child) for tree in forest.down for child, parent in tree.arcs}
+    blocks = Counter(rank for _, *ends in up | down for rank in ends)
+    busy = machine.busyness(forest)
+    turns: set[tuple[int, int, int]] = set()
+
+    def idlest(lane: tuple[int, int, int]) -> tuple[float, int, tuple[int, int, int]]:
+        # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
+        return round(busy[lane[1:]], 2), lane[1] ^ lane[2], lane
+
+    for lane in sorted(up | down, key=idlest):
+        channel, src, dst = lane
+        back = (channel, dst, src)
+        if src < dst and back in up | down and max(blocks[src], blocks[dst]) > _MOST_BLOCKS:
+            turns |= {lane, back}
+            blocks.subtract((src, dst))
+    if max(blocks.values()) > _MOST_BLOCKS:
+        return _Blocks(0, frozenset())
+    return _Blocks(1 if up else 0, frozenset(turns))
 
 
-def _firsts(feeds: Sequence[int]) -> list[int]:
-    return [sum(feeds[:rank]) for rank in range(len(feeds))]
+def packing_chunks(
+    collective: Collective, sketch: Sketch, topology: Topology | None, most: int = 8
+) -> tuple[int, ...]:
+    """Return the fewest chunks per rank (up to `most`) that come within 1 % of the bound.
 
+    Where none does, those that come closest.
 
-def _even(trace: Trace) -> list[int]:
-    return [trace.chunks_per_rank] * trace.collective.ranks
-
-
-def _rooted(trace: Trace) -> list[int]:
-    feeds = [0] * trace.collective.ranks
-    feeds[trace.collective.root] = trace.collective.nchunks(trace.chunks_per_rank)
-    return feeds
-
-
-def _down(feeds_of: Callable[[Trace], list[int]]) -> Callable[[Trace, _Machine], None]:
-    def plan(trace: Trace, machine: _Machine) -> None:
-        feeds = feeds_of(trace)
-        _spread(trace, machine.down(feeds), _firsts(feeds))
-
-    return plan
-
-
-def _up(feeds_of: Callable[[Trace], list[int]]) -> Callable[[Trace, _Machine], None]:
-    def plan(trace: Trace, machine: _Machine) -> None:
-        feeds = feeds_of(trace)
-        _gather(trace, machine.up(feeds), _firsts(feeds))
-
-    return plan
-
-
-def _allreduce(trace: Trace, machine: _Machine) -> None:
-    feeds = _even(trace)
-    firsts = _firsts(feeds)
-    _gather(trace, machine.up(feeds), firsts)
-    _spread(trace, machine.down(feeds), firsts, channel=1)
-
-
-_PLANS: dict[str, Callable[[Trace, _Machine], None]] = {
-    "allgather": _down(_even),
-    "reduce-scatter": _up(_even),
-    "broadcast": _down(_rooted),
-    "reduce": _up(_rooted),
-    "allreduce": _allreduce,
-}
-PACKING_COLLECTIVES = frozenset(_PLANS)
+    Raises:
+        Infeasible: the links do not join all ranks, or the sketch has relay rules.
+    """
+    machine = machine_of_sketch(sketch, topology)
+    found: list[tuple[Fraction, int]] = []
+    for chunks in range(1, most + 1):
+        share = chunked_share(machine, collective, chunks)
+        found.append((-share, chunks))
+        if share >= ENOUGH:
+            break
+    return (min(found)[1],)

@@ -51,8 +51,9 @@ class Demand:
 
     @cached_property
     def spans(self) -> list[Fraction]:
-        """Return the times, from the least that the ranks' own wires allow, at which a wire's
-        whole chunks become one more.
+        """Return the times at which some wire's whole chunks become one more, rising.
+
+        They start where the ranks' own wires suffice.
 
         Raises:
             Infeasible: no wire leads to some rank.

@@ -11,7 +11,7 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.synth.bound_graph import exact_rate
 from tuccl.topology import Topology, all_paths
 
-__all__ = ["PairWires", "pair_wires"]
+__all__ = ["Pair", "PairWires", "pair_wires"]
 
 Pair = tuple[int, int]
 

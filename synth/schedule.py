@@ -96,6 +96,11 @@ class Schedule:
         method: Name of the method that made it.
         chunks_per_rank: Chunks of each rank's part of the whole buffer.
         proof: What is proved of its time, where a solver made it.
+        apart: Receives and sends are to have thread blocks of their own: one that does both for
+            two busy connections has them wait for each other. Else what is received is passed on
+            by the same step where that can be.
+        turns: Where `apart`, the (channel, src, dst) that all the same share the thread block of the
+            way back, the two taking turns.
     """
 
     collective: Collective
@@ -105,6 +110,8 @@ class Schedule:
     method: str
     chunks_per_rank: int
     proof: Proof | None = None
+    apart: bool = False
+    turns: frozenset[tuple[int, int, int]] = frozenset()
 
     @property
     def channels(self) -> int:

@@ -141,8 +141,13 @@ class Trace:
         """Add `count` parked values at `source` to those at `into`, both on `rank`."""
         self._transfers.append(Transfer(rank, rank, source, into, count, reduce=True))
 
-    def schedule(self) -> Schedule:
-        """Return the schedule, with the local copies that the postcondition still lacks."""
+    def schedule(
+        self, *, apart: bool = False, turns: frozenset[tuple[int, int, int]] = frozenset()
+    ) -> Schedule:
+        """Return the schedule, with the local copies that the postcondition still lacks.
+
+        `apart` and `turns` are the schedule's: which thread blocks it wants.
+        """
         copies = list(self._missing_copies())
         return Schedule(
             collective=self.collective,
@@ -151,6 +156,8 @@ class Trace:
             scratch=tuple(self._scratch),
             method=self.method,
             chunks_per_rank=self.chunks_per_rank,
+            apart=apart,
+            turns=turns,
         )
 
     def _known(self, chunk: int, rank: int) -> Address:

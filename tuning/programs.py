@@ -30,6 +30,7 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 }
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
 _COSTLY = frozenset({"greedy"})
+_SIZELESS = frozenset({"packing"})
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _T = TypeVar("_T")
@@ -132,6 +133,8 @@ class Programs:
     def _schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> _Numbered:
         """The schedule of ``plan`` on ``sketch``; raises Infeasible where there is none."""
         size = _size_class(nbytes) if plan.method in _COSTLY else nbytes
+        if plan.method in _SIZELESS:
+            size = 1
         key = (_sketch_key(sketch), plan.method, plan.chunks_per_rank, size)
         if key not in self._schedules:
             self._schedules[key] = self._made(sketch, plan, size)
@@ -144,7 +147,12 @@ class Programs:
                 schedule = msccl_default(self.topology, self.collective, form)
             else:
                 schedule = synthesize(
-                    self.collective, sketch, plan.method, plan.chunks_per_rank, nbytes
+                    self.collective,
+                    sketch,
+                    plan.method,
+                    plan.chunks_per_rank,
+                    nbytes,
+                    self.topology,
                 )
         except Infeasible as error:
             return error

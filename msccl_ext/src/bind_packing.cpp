@@ -70,7 +70,8 @@ void bind_packing(nb::module_& m) {
       "reroute",
       [](int ranks, const std::vector<std::pair<int, int>>& pairs,
          std::vector<std::vector<int>> wires, std::vector<double> rates,
-         const std::vector<std::tuple<int, bool, bool>>& errands, int rounds, double target) {
+         const std::vector<std::tuple<int, bool, bool>>& errands, int rounds, double target,
+         int deepest_up, int deepest_down) {
         Ways ways{ranks, {}, {}, std::move(wires), std::move(rates)};
         for (const auto& [tail, head] : pairs) {
           ways.tails.push_back(tail);
@@ -81,12 +82,13 @@ void bind_packing(nb::module_& m) {
         std::vector<std::tuple<int, std::vector<int>, std::vector<int>>> found;
         {
           nb::gil_scoped_release unlocked;
-          for (Journey& journey : reroute(ways, all, rounds, target))
+          for (Journey& journey : reroute(ways, all, {rounds, target, deepest_up, deepest_down}))
             found.emplace_back(journey.root, std::move(journey.up), std::move(journey.down));
         }
         return found;
       },
-      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, "rounds"_a, "target"_a,
+      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, nb::kw_only(),
+      "rounds"_a, "target"_a, "deepest_up"_a, "deepest_down"_a,
       "(root, parents up, parents down) for each errand (root or -1, up, down), such that the "
       "busiest wire has little to carry; stops early where it needs no more than `target`.");
 }

@@ -1,5 +1,6 @@
 // Trees over fixed ways by rerouting: every chunk in turn takes the trees that crowd wires least.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -56,11 +57,13 @@ class Router {
       pair_of_[at(ways.tails[p], ways.heads[p])] = static_cast<int>(p);
   }
 
-  std::vector<Journey> run(int rounds, double target) {
+  std::vector<Journey> run(const Effort& effort) {
+    deepest_ = {effort.deepest_down, effort.deepest_up};
     for (std::size_t e = 0; e < errands_.size(); ++e) choose(e, kFirstPower);
     std::vector<Journey> best = journeys_;
     double least = span();
-    for (int round = 0; round < rounds && least > target * (1 + 1e-9); ++round) {
+    const int rounds = effort.rounds;
+    for (int round = 0; round < rounds && least > effort.target * (1 + 1e-9); ++round) {
       const double part = rounds > 1 ? static_cast<double>(round) / (rounds - 1) : 1.0;
       const double power = kFirstPower * std::pow(kLastPower / kFirstPower, part);
       for (std::size_t e = 0; e < errands_.size(); ++e) {
@@ -146,8 +149,9 @@ class Router {
       found.parent[next] = nearest[next];
       depth[next] = depth[nearest[next]] + 1;
       for (int child = 0; child < n; ++child) {
+        if (depth[child] >= 0 || depth[next] == deepest_[up]) continue;
         const double cost = arc(next, child, up) + depth[next] * kDepthCost * cheapest_;
-        if (depth[child] >= 0 || !(cost < price[child])) continue;
+        if (!(cost < price[child])) continue;
         price[child] = cost;
         nearest[child] = next;
       }
@@ -155,6 +159,7 @@ class Router {
     rehang(found, root, up);
     for (int child = 0; child < n; ++child)
       if (child != root) found.cost += arc(found.parent[child], child, up);
+    found.cost += height(found, root) * kDepthCost * cheapest_;
     return found;
   }
 
@@ -168,11 +173,29 @@ class Router {
           const double now = arc(found.parent[child], child, up);
           if (parent == child || !(arc(parent, child, up) < now * (1 - 1e-9))) continue;
           if (below(found, parent, child)) continue;
+          if (depth(found, parent) + 1 + height(found, child) > deepest_[up]) continue;
           found.parent[child] = parent;
           moved = true;
         }
       }
     }
+  }
+
+  static int depth(const Found& found, int rank) {
+    int arcs = 0;
+    while ((rank = found.parent[rank]) >= 0) ++arcs;
+    return arcs;
+  }
+
+  /// The most arcs from `top` down to a rank under it.
+  static int height(const Found& found, int top) {
+    int most = 0;
+    for (int rank = 0; rank < static_cast<int>(found.parent.size()); ++rank) {
+      int arcs = 0, at = rank;
+      for (; at >= 0 && at != top; at = found.parent[at]) ++arcs;
+      if (at == top) most = std::max(most, arcs);
+    }
+    return most;
   }
 
   /// Whether `rank` is in the part of the tree under `top`.
@@ -198,6 +221,7 @@ class Router {
   std::vector<int> pair_of_;  ///< By tail and head; -1 where they are no pair.
   std::vector<double> cost_;  ///< By tail and head.
   double cheapest_ = 0;       ///< The least of `cost_`.
+  std::array<int, 2> deepest_{};  ///< Most arcs from a root, by whether trees lead up.
   std::vector<double> loads_;
   std::vector<Journey> journeys_;
 };
@@ -205,10 +229,10 @@ class Router {
 }  // namespace
 }  // namespace packing
 
-std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands, int rounds,
-                             double target) {
+std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands,
+                             const Effort& effort) {
   packing::check(ways, errands);
-  return packing::Router(ways, errands).run(rounds, target);
+  return packing::Router(ways, errands).run(effort);
 }
 
 }  // namespace tuccl

@@ -61,10 +61,17 @@ struct Journey {
   std::vector<int> up, down;  ///< -1 at the root; empty where it does not go that way.
 };
 
-/// Trees for all errands over the fixed ways, chosen one by one and then rerouted in turn until the
-/// busiest wire gets no less, in `rounds` rounds at most or until it needs no more than `target`.
-/// Throws InputError where the pairs do not join all ranks.
-std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands, int rounds,
-                             double target);
+/// How long to look for better trees, and which.
+struct Effort {
+  int rounds = 0;       ///< At most.
+  double target = 0;    ///< Enough where the busiest wire needs no more than this.
+  int deepest_up = 0;   ///< Most arcs from a rank to its root.
+  int deepest_down = 0;
+};
+
+/// Trees for all errands over the fixed ways, chosen one by one and then rerouted in turn.
+/// Throws InputError where the pairs do not join all ranks by trees so shallow.
+std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands,
+                             const Effort& effort);
 
 }  // namespace tuccl
