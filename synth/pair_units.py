@@ -59,7 +59,7 @@ class Demand:
             Infeasible: no wire leads to some rank.
         """
         least = self._least()
-        rates = {wire.rate for wire in self.fabric.wires if wire.rate < _endless(self.fabric)}
+        rates = set(self.wires.rates)
         most = 2 * least + max(1 / rate for rate in rates)
         found = {
             count / rate
@@ -79,12 +79,6 @@ class Demand:
         return max(
             (self.total - fed) / rate for fed, rate in zip(self.feeds, into, strict=True) if rate
         )
-
-
-def _endless(fabric: Fabric) -> Fraction:
-    """Return the rate that wires inside a split relay have: more than all others together."""
-    inner = [w.rate for w in fabric.wires if not w.latency and min(w.tail, w.head) >= fabric.ranks]
-    return max(inner, default=Fraction(1 << 60))
 
 
 def least_span(demand: Demand) -> int:

@@ -1,0 +1,170 @@
+"""Prints what `packing` makes of the fabrics on which published synthesizers are compared.
+
+    .venv/bin/python benchmarks/packing.py [--scale] [--fuzz N]
+
+`emitted` is the algbw that the busiest wire of the lowered, verified program allows, from the bytes
+that the simulator counts on each wire, as a part of the cut bound. `at 8 GiB` is the simulated
+algbw on a machine without overheads. Peers' figures are constants, as measured by others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from tuccl._native import Knobs, Program, simulate, verify
+from tuccl.errors import Infeasible
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, Schedule, bound, lower, synthesize
+from tuccl.synth.hops import hop_bound, longest_chain
+from tuccl.synth.packing import packing_chunks
+from tuccl.synth.wire_load import bound_share
+from tuccl.topology import Topology, load_machine, network
+from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, host_line, random_fabric
+
+_NAMES = ("allgather", "reduce-scatter", "allreduce")
+# ForestColl 3c13aee: part of the bound and deepest tree of the allgather that its public writer can
+# emit, thread blocks of its allgather and allreduce; run by the authors of this table's notes on a
+# 2-core machine. TACOS v1.3.0: best allgather of up to 50 restarts and 1 to 32 chunks.
+_PEERS = {
+    "dgx1": "ForestColl 0.778, chain 4, 11/21 blocks; TACOS 0.980; SCCL 1.000, chain 3 in 18.7 s",
+    "2x-ndv2": "ForestColl 1.000, chain 5, 50/99 blocks; TACOS 0.990",
+    "a100": "ForestColl 1.000, chain 7, 12/23 blocks; TACOS 1.000",
+    "2x-a100": "ForestColl 0.989, chain 8, 25/49 blocks, 1.5 s; TACOS 0.874",
+    "4x-a100": "ForestColl 1.000, chain 18, 47/93 blocks, 19.3 s; TACOS 0.880",
+    "torus-4x4": "ForestColl 0.938, chain 7, 25/49 blocks; TACOS 0.999",
+    "torus-8x8": "ForestColl 0.984, chain 16, 90 blocks (allreduce fails), 23.3 s; TACOS 0.983",
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program, its schedule, and what making it took."""
+
+    schedule: Schedule
+    program: Program
+    seconds: float
+
+
+def made(t: Topology, collective: Collective) -> Made:
+    """Return the verified program; the sketch and the choice of chunks count as well."""
+    begun = time.perf_counter()
+    mesh = full_mesh(t)
+    [chunks] = packing_chunks(collective, mesh, t)
+    schedule = synthesize(collective, mesh, "packing", chunks, 1 << 30, t)
+    program = lower(schedule)
+    report = verify(program, "executor", collective.root)
+    if not report.ok:
+        sys.exit(f"{t.name} {collective.name}: {report.errors[0].message}")
+    return Made(schedule, program, time.perf_counter() - begun)
+
+
+def line(fabric: str, t: Topology, collective: Collective) -> str:
+    """Return one line of the table."""
+    found = made(t, collective)
+    program = found.program
+    nbytes = -(-(8 << 30) // program.nchunks) * program.nchunks
+    wires = network(t)
+    run = simulate(
+        program,
+        Knobs("Simple", 1, 512),
+        wires,
+        load_machine("ideal"),
+        nbytes,
+        in_place=not program.out_of_place,
+    )
+    passes = zip(run.resource_bytes, wires.resources, strict=True)
+    busiest_us = max(carried / wire.bandwidth_gbs / 1e3 for carried, wire in passes)
+    limit = bound(t, collective).algbw_gbs
+    blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
+    return (
+        f"{fabric:<11}{collective.name:<15}{limit:>9.2f}{nbytes / busiest_us / 1e3 / limit:>9.4f}"
+        f"{nbytes / run.time_us / 1e3 / limit:>10.3f}"
+        f"{longest_chain(found.schedule):>6} ({hop_bound(t, collective)})"
+        f"{blocks:>8}{program.max_steps:>7}{found.schedule.chunks_per_rank:>8}{found.seconds:>9.2f}"
+    )
+
+
+_HEAD = (
+    f"{'fabric':<11}{'collective':<15}{'bound':>9}{'emitted':>9}{'at 8 GiB':>10}{'chain':>6} (D)"
+    f"{'blocks':>8}{'steps':>7}{'chunks':>8}{'seconds':>9}"
+)
+
+
+def fabrics() -> None:
+    """Print the reference fabrics, and one where choosing roots wins."""
+    print("bounds in GB/s; at 8 GiB: simulated; chain: messages in a row, D the fewest possible")
+    print(_HEAD)
+    for name, build in REFERENCE_FABRICS.items():
+        t = build()
+        for collective in _NAMES:
+            print(line(name, t, Collective(collective, t.ranks)), flush=True)
+        print(f"{'':<11}peers: {_PEERS[name]}")
+    t = host_line()
+    for collective in _NAMES:
+        print(line("host line", t, Collective(collective, t.ranks)), flush=True)
+    halves = bound(t, Collective("allgather", t.ranks)).algbw_gbs / 2
+    print(f"{'':<11}reduce-scatter and allgather, with equal roots, allow {halves:.2f} GB/s")
+
+
+def scale() -> None:
+    """Print larger pods."""
+    print(_HEAD)
+    for hosts in (8, 32, 128):
+        t = a100_pod(hosts)
+        print(line(f"{hosts}x-a100", t, Collective("allgather", t.ranks)), flush=True)
+
+
+def fuzz(count: int) -> None:
+    """Print what becomes of random fabrics."""
+    outcomes: Counter[str] = Counter()
+    shares: list[float] = []
+    slowest = 0.0
+    for seed in range(count):
+        rng = random.Random(seed)
+        t = random_fabric(rng)
+        name = rng.choice([*_NAMES, "broadcast", "reduce"])
+        collective = Collective(name, t.ranks, rng.randrange(t.ranks))
+        begun = time.perf_counter()
+        try:
+            mesh = full_mesh(t)
+            [chunks] = packing_chunks(collective, mesh, t)
+            program = lower(synthesize(collective, mesh, "packing", chunks, 1 << 30, t))
+        except Infeasible as why:
+            outcomes[f"refused: {str(why)[:60]}"] += 1
+            continue
+        finally:
+            slowest = max(slowest, time.perf_counter() - begun)
+        outcomes["verified" if verify(program, "executor", collective.root).ok else "wrong"] += 1
+        shares.append(bound_share(program, t, collective))
+    print(f"{count} random fabrics, slowest {slowest:.2f} s")
+    for what, times in outcomes.most_common():
+        print(f"{times:>7} {what}")
+    tenth, *_ = statistics.quantiles(shares, n=10)
+    print(
+        f"part of the bound: median {statistics.median(shares):.4f}, tenth {tenth:.4f}, "
+        f"least {min(shares):.4f}"
+    )
+
+
+def main() -> None:
+    """Print the tables asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", action="store_true", help="larger pods instead")
+    parser.add_argument("--fuzz", type=int, metavar="N", help="N random fabrics instead")
+    args = parser.parse_args()
+    if args.fuzz:
+        fuzz(args.fuzz)
+    elif args.scale:
+        scale()
+    else:
+        fabrics()
+
+
+if __name__ == "__main__":
+    main()
