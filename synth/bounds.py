@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
+from tuccl._native import shortfall
 from tuccl.errors import InputError
 from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, direct_load, fabric
 from tuccl.synth.collective import Collective
@@ -174,20 +175,21 @@ def allgather_cut(whole: Fabric, backwards: bool = False) -> Cut:
 
     Notes:
         ForestColl, arXiv 2402.06787: a rate x is possible iff every GPU can receive N units when
-        each GPU is fed one and wires carry rate/x; the minimum cut of a GPU that cannot raises
-        1/x. Feasibility is monotone, so one pass over the GPUs ends at the exact fraction.
+        each GPU is fed one and wires carry rate/x; the minimum cut of the GPU that lacks most
+        raises 1/x (Newton's method on cuts), until none lacks anything: the exact fraction.
     """
-    ranks, source = whole.ranks, len(whole.names)
-    network = FlowNetwork(source + 1, [*whole.arcs, *((source, gpu) for gpu in range(ranks))])
-    side = min(
-        (frozenset(range(source)) - {gpu} for gpu in range(ranks)),
-        key=lambda one: _whole_rate(whole, one),
-    )
+    ranks, vertices = whole.ranks, len(whole.names)
+    entering = _entering(whole)
+    narrowest = min(range(ranks), key=lambda gpu: entering[gpu])
+    side = frozenset(range(vertices)) - {narrowest}
     ratio = _raised(whole, side, ranks - 1)
-    for sink in range(ranks):
-        while network.flow(source, sink, _scaled(whole, ratio, ranks)) < ranks * ratio.denominator:
-            side = network.source_side(source) - {source}
-            ratio = _raised(whole, side, sum(vertex < ranks for vertex in side))
+    while True:
+        arcs = _scaled_arcs(whole, ratio)
+        lack, inner = shortfall(vertices, arcs, [ratio.denominator] * ranks)
+        if not lack:
+            break
+        side = frozenset(inner)
+        ratio = _raised(whole, side, sum(vertex < ranks for vertex in side))
     inside = sum(vertex < ranks for vertex in side)
     return _described(whole, side, Fraction(inside), f"{inside} of {ranks} shards", backwards)
 
@@ -345,6 +347,26 @@ def _raised(whole: Fabric, side: frozenset[int], load: int) -> Fraction:
     if rate == 0:
         raise InputError(f"no wire leaves {_place(whole, side)[:80]}: the other GPUs are cut off")
     return Fraction(load, rate)
+
+
+def _entering(whole: Fabric) -> list[int]:
+    """Return the rate of the wires into each vertex, times the fabric's denominator."""
+    rates = [0] * len(whole.names)
+    for (_, head), rate in zip(whole.arcs, whole.whole_rates, strict=True):
+        rates[head] += rate
+    return rates
+
+
+def _scaled_arcs(whole: Fabric, ratio: Fraction) -> list[tuple[int, int, int]]:
+    """Return the wires with `ratio` times their rates, in the unit that makes all whole.
+
+    No rank takes in more than it is fed in all, so wires are no wider than that.
+    """
+    most = ratio.denominator * whole.ranks
+    return [
+        (tail, head, min(ratio.numerator * rate, most))
+        for (tail, head), rate in zip(whole.arcs, whole.whole_rates, strict=True)
+    ]
 
 
 def _scaled(whole: Fabric, ratio: Fraction, ends: int) -> list[int]:

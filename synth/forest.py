@@ -6,64 +6,27 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from functools import cached_property
 
 from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.bound_graph import Fabric
-from tuccl.synth.bounds import allgather_cut, allreduce_cut, broadcast_cut
+from tuccl.synth.bounds import Cut, allgather_cut, allreduce_cut, broadcast_cut
 from tuccl.synth.collective import Collective
+from tuccl.synth.composed import composed
+from tuccl.synth.growth import Growth
 from tuccl.synth.pair_units import Demand, least_counts, least_span
 from tuccl.synth.pair_wires import Pair, PairWires
 
-__all__ = ["ENOUGH", "Forest", "Growth", "Machine", "chunked_share", "grown", "least_time"]
+__all__ = ["ENOUGH", "Forest", "Machine", "chunked_share", "grown", "least_time"]
 
 # A forest this close to the bound is not looked at again.
 ENOUGH = Fraction(99, 100)
 # Work of rerouting (chunks x roots x pairs, rounds included) that is worth a try.
 _MOST_WORK = 60_000_000
 _MOST_ROUNDS = 60
-
-
-class Growth(NamedTuple):
-    """`weight` chunks that take the same tree from (or to) `root`.
-
-    Attributes:
-        root: Rank.
-        weight: Chunks.
-        parent: For each rank the next towards the root; -1 at the root.
-    """
-
-    root: int
-    weight: int
-    parent: tuple[int, ...]
-
-    @property
-    def arcs(self) -> list[Pair]:
-        """Return (rank, its parent) of every rank but the root.
-
-        >>> Growth(1, 1, (1, -1, 0)).arcs
-        [(0, 1), (2, 0)]
-        """
-        return [(rank, parent) for rank, parent in enumerate(self.parent) if parent >= 0]
-
-    def depths(self) -> list[int]:
-        """Return how far each rank is from the root.
-
-        >>> Growth(1, 1, (1, -1, 0)).depths()
-        [1, 0, 2]
-        """
-        below: dict[int, list[int]] = {}
-        for rank, parent in enumerate(self.parent):
-            below.setdefault(parent, []).append(rank)
-        depth = [0] * len(self.parent)
-        waiting = deque([self.root])
-        while waiting:
-            rank = waiting.popleft()
-            for child in below.get(rank, ()):
-                depth[child] = depth[rank] + 1
-                waiting.append(child)
-        return depth
+# Ranks up to which the trees of all ranks are packed at once.
+_MOST_PACKED = 64
 
 
 @dataclass(frozen=True)
@@ -110,7 +73,7 @@ class Machine:
         Raises:
             Infeasible: some rank cannot be reached.
         """
-        return _packed(Demand(self.wires, self.fabric, tuple(feeds)))
+        return _grown_down(self.wires, self.fabric, feeds)
 
     def up(self, feeds: Sequence[int]) -> tuple[Growth, ...]:
         """Return trees by which the sums of `feeds[r]` chunks get to each rank r.
@@ -118,7 +81,7 @@ class Machine:
         Raises:
             Infeasible: some rank cannot be reached.
         """
-        return _packed(Demand(self.wires.reverse, self.fabric.reverse, tuple(feeds)))
+        return _grown_down(self.wires.reverse, self.fabric.reverse, feeds)
 
     def forest(self, up: tuple[Growth, ...], down: tuple[Growth, ...]) -> Forest:
         """Return the trees with the time that the busiest wire takes."""
@@ -142,6 +105,24 @@ class Machine:
                     counts[self.wires.number[pair]] += tree.weight
         return self.wires.loads(counts)
 
+    def cut(self, collective: Collective) -> Fraction:
+        """Return the time per part that the tightest cut takes (`bounds.Cut.ratio`).
+
+        Raises:
+            Infeasible: the links do not join all ranks.
+        """
+        key = collective.name, collective.root
+        if key not in self._cuts:
+            try:
+                self._cuts[key] = _cut(self.fabric, collective).ratio
+            except (InputError, ZeroDivisionError):
+                raise Infeasible("packing: the links do not join all ranks both ways") from None
+        return self._cuts[key]
+
+    @cached_property
+    def _cuts(self) -> dict[tuple[str, int], Fraction]:
+        return {}
+
     def radius(self, root: int, *, up: bool) -> int:
         """Return the messages from (or to) `root` that the farthest rank needs."""
         ahead: dict[int, list[int]] = {}
@@ -158,9 +139,27 @@ class Machine:
         return max(depth.values())
 
 
-def _packed(demand: Demand) -> tuple[Growth, ...]:
-    trees = pack_trees(demand.arcs(least_counts(demand)), list(demand.feeds))
-    return tuple(Growth(tree.root, tree.weight, tuple(tree.parent)) for tree in trees)
+def _cut(whole: Fabric, collective: Collective) -> Cut:
+    if collective.name == "allreduce":
+        return allreduce_cut(whole)
+    if collective.name in ("reduce", "reduce-scatter"):
+        whole = whole.reverse
+    return broadcast_cut(whole, collective.root) if collective.rooted else allgather_cut(whole)
+
+
+def _grown_down(wires: PairWires, fabric: Fabric, feeds: Sequence[int]) -> tuple[Growth, ...]:
+    """Return trees that give each rank's `feeds` to all: composed for many equal hosts, or packed.
+
+    Raises:
+        Infeasible: some rank cannot be reached.
+    """
+    if wires.ranks > _MOST_PACKED and len(set(feeds)) == 1:
+        trees = composed(wires, feeds[0])
+        if trees is not None:
+            return trees
+    demand = Demand(wires, fabric, tuple(feeds))
+    found = pack_trees(demand.arcs(least_counts(demand)), list(demand.feeds))
+    return tuple(Growth(tree.root, tree.weight, tuple(tree.parent)) for tree in found)
 
 
 def grown(machine: Machine, collective: Collective, chunks_per_rank: int) -> Forest:
@@ -198,17 +197,10 @@ def least_time(machine: Machine, collective: Collective, chunks_per_rank: int) -
     Raises:
         Infeasible: the links do not join all ranks.
     """
-    whole, total = machine.fabric, collective.nchunks(chunks_per_rank)
-    try:
-        if collective.name == "allreduce":
-            return allreduce_cut(whole).ratio * total
-        if collective.name in ("reduce", "reduce-scatter"):
-            whole = whole.reverse
-        if collective.rooted:
-            return broadcast_cut(whole, collective.root).ratio * total
-        return allgather_cut(whole).ratio * chunks_per_rank
-    except (InputError, ZeroDivisionError):
-        raise Infeasible("packing: the links do not join all ranks both ways") from None
+    parts = chunks_per_rank
+    if collective.rooted or collective.name == "allreduce":
+        parts = collective.nchunks(chunks_per_rank)
+    return machine.cut(collective) * parts
 
 
 def chunked_share(machine: Machine, collective: Collective, chunks_per_rank: int) -> Fraction:

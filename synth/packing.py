@@ -10,14 +10,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.bound_graph import Fabric, Wire, fabric
+from tuccl.synth.bound_graph import fabric
 from tuccl.synth.collective import Collective
-from tuccl.synth.forest import ENOUGH, Forest, Growth, Machine, chunked_share, grown
-from tuccl.synth.pair_wires import PairWires, pair_wires
+from tuccl.synth.composed import bare_fabric
+from tuccl.synth.forest import ENOUGH, Forest, Machine, chunked_share, grown
+from tuccl.synth.growth import Growth
+from tuccl.synth.pair_wires import pair_wires
 from tuccl.synth.schedule import Schedule
 from tuccl.synth.trace import Trace
 from tuccl.topology import Topology, all_paths
@@ -64,6 +67,7 @@ def packing(
     return trace.schedule(apart=True, turns=blocks.turns)
 
 
+@lru_cache(maxsize=8)
 def machine_of_sketch(sketch: Sketch, topology: Topology | None) -> Machine:
     """Return the wires that the pairs of `sketch` may use.
 
@@ -79,7 +83,7 @@ def machine_of_sketch(sketch: Sketch, topology: Topology | None) -> Machine:
         )
     wires = pair_wires(sketch, topology)
     whole = topology is not None and len(sketch.links) == _most_links(topology)
-    return Machine(wires, fabric(topology) if whole and topology else _bare_fabric(wires))
+    return Machine(wires, fabric(topology) if whole and topology else bare_fabric(wires))
 
 
 def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
@@ -88,16 +92,6 @@ def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
 
 def _most_links(topology: Topology) -> int:
     return len(all_paths(topology))
-
-
-def _bare_fabric(wires: PairWires) -> Fabric:
-    """Return the pairs as wires of their own; what pairs share is left out."""
-    own = (
-        Wire(src, dst, min(wires.rates[wire] for wire in way), 0.0)
-        for (src, dst), way in zip(wires.pairs, wires.ways, strict=True)
-    )
-    names = tuple(f"rank {rank}" for rank in range(wires.ranks))
-    return Fabric(names, tuple(str(host) for host in wires.hosts), tuple(own))
 
 
 class _Move(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from tuccl._native import shortfall, split_relays
+from tuccl._native import split_relays, suffices
 from tuccl.errors import Infeasible
 from tuccl.synth.bound_graph import Fabric, max_min_shares
 from tuccl.synth.pair_wires import PairWires
@@ -42,7 +42,7 @@ class Demand:
     def served(self, counts: Sequence[int]) -> bool:
         """Return whether every rank can get every chunk if each pair carries so many."""
         arcs = self.arcs(counts)
-        return shortfall(self.wires.ranks, arcs, list(self.feeds))[0] == 0
+        return suffices(self.wires.ranks, arcs, list(self.feeds))
 
     def arcs(self, counts: Sequence[int]) -> list[tuple[int, int, int]]:
         """Return (src, dst, chunks) of the pairs that carry any."""
@@ -91,7 +91,7 @@ def least_span(demand: Demand) -> int:
     vertices = len(fabric.names)
 
     def allows(span: Fraction) -> bool:
-        return shortfall(vertices, _whole(fabric, span), feeds)[0] == 0
+        return suffices(vertices, _whole(fabric, span), feeds)
 
     low, high = 0, len(demand.spans) - 1
     while not allows(demand.spans[high]):

@@ -11,6 +11,9 @@ namespace tuccl {
 namespace packing {
 namespace {
 
+/// Ranks up to which every arc is asked a flow at once; above, luck is tried first.
+constexpr std::size_t kMostCareful = 64;
+
 /// Equal trees in the making.
 struct Batch {
   Tree tree;
@@ -31,8 +34,12 @@ struct Batch {
 /// none is left with the detours.
 class Packer {
  public:
-  Packer(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds)
-      : arcs_(arcs), ranks_(static_cast<int>(feeds.size())), network_(ranks_ + 1) {
+  /// A `careless` one asks no flows: fast, but it may not get to the end.
+  Packer(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds, bool careless)
+      : arcs_(arcs),
+        ranks_(static_cast<int>(feeds.size())),
+        careless_(careless),
+        network_(ranks_ + 1) {
     leaving_.resize(ranks_);
     for (std::size_t a = 0; a < arcs_.size(); ++a) {
       network_.add_arc(arcs_[a].tail, arcs_[a].head, arcs_[a].capacity);
@@ -44,12 +51,13 @@ class Packer {
       if (feeds[root] > 0) open(fresh(root, feeds[root]));
   }
 
+  /// The trees; none where it did not get to the end.
   std::vector<Tree> run() {
     for (int level = 0; level < ranks_ && pending_ > 0; ++level)
       while (grow_all(level)) {
       }
-    if (pending_ > 0) throw InputError("the capacities do not let every rank get all units");
     std::vector<Tree> trees;
+    if (pending_ > 0) return trees;
     for (Batch& batch : batches_) trees.push_back(std::move(batch.tree));
     std::stable_sort(trees.begin(), trees.end(),
                      [](const Tree& a, const Tree& b) { return a.root < b.root; });
@@ -70,9 +78,13 @@ class Packer {
   void open(Batch batch) {
     batch.vertex = network_.add_vertex();
     batch.source_arc = network_.add_arc(ranks_, batch.vertex, 0);
-    for (const int rank : batch.tree.order) network_.add_arc(batch.vertex, rank, kEndless);
+    for (const int rank : batch.tree.order) reach(batch, rank);
     batches_.push_back(std::move(batch));
     set_pending(batches_.back(), !batches_.back().whole());
+  }
+
+  void reach(const Batch& batch, int rank) {
+    if (!careless_) network_.add_arc(batch.vertex, rank, kEndless);
   }
 
   /// Counts a batch among those whose needs are kept, or no longer.
@@ -109,7 +121,7 @@ class Packer {
     const auto [tail, head, _] = arcs_[arc];
     arcs_[arc].capacity -= batch.tree.weight;
     network_.set(arc, arcs_[arc].capacity);
-    network_.add_arc(batch.vertex, head, kEndless);
+    reach(batch, head);
     batch.tree.parent[head] = tail;
     batch.tree.order.push_back(head);
     batch.depth[head] = batch.depth[tail] + 1;
@@ -144,6 +156,7 @@ class Packer {
   /// How many of the trees of a batch that is not pending may take `arc`.
   std::int64_t room(const Batch& batch, int arc) {
     const std::int64_t most = std::min(batch.tree.weight, arcs_[arc].capacity);
+    if (careless_) return most;
     const int opened = source_arc_[arcs_[arc].tail];
     network_.set(opened, kEndless);
     const std::int64_t flow = network_.flow(ranks_, arcs_[arc].head, pending_ + most);
@@ -153,6 +166,7 @@ class Packer {
 
   std::vector<Arc> arcs_;
   int ranks_;
+  bool careless_;
   FlowNetwork network_;  ///< Ranks, then the source, then a vertex for each batch.
   std::vector<std::vector<int>> leaving_;
   std::vector<int> source_arc_;
@@ -164,9 +178,15 @@ class Packer {
 }  // namespace packing
 
 std::vector<Tree> pack_trees(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds) {
-  if (shortfall(static_cast<int>(feeds.size()), arcs, feeds).units > 0)
+  if (!suffices(static_cast<int>(feeds.size()), arcs, feeds))
     throw InputError("the capacities do not let every rank get all units");
-  return packing::Packer(arcs, feeds).run();
+  if (feeds.size() > packing::kMostCareful) {
+    auto trees = packing::Packer(arcs, feeds, true).run();
+    if (!trees.empty()) return trees;
+  }
+  auto trees = packing::Packer(arcs, feeds, false).run();
+  if (trees.empty()) throw InputError("no unit is fed");
+  return trees;
 }
 
 }  // namespace tuccl

@@ -44,6 +44,14 @@ void bind_packing(nb::module_& m) {
       "Units of `feeds` (one number a rank, ranks are the first vertices) that some rank cannot "
       "get over `arcs` (tail, head, capacity), and the side of the cut that stops them.");
   m.def(
+      "suffices",
+      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
+        const std::vector<Arc> network = arcs_from(arcs);
+        nb::gil_scoped_release unlocked;
+        return suffices(vertices, network, feeds);
+      },
+      "vertices"_a, "arcs"_a, "feeds"_a, "Whether every rank gets all units of `feeds`.");
+  m.def(
       "split_relays",
       [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
         const std::vector<Arc> network = arcs_from(arcs);
@@ -87,8 +95,8 @@ void bind_packing(nb::module_& m) {
         }
         return found;
       },
-      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, nb::kw_only(),
-      "rounds"_a, "target"_a, "deepest_up"_a, "deepest_down"_a,
+      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, nb::kw_only(), "rounds"_a,
+      "target"_a, "deepest_up"_a, "deepest_down"_a,
       "(root, parents up, parents down) for each errand (root or -1, up, down), such that the "
       "busiest wire has little to carry; stops early where it needs no more than `target`.");
 }

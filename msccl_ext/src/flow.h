@@ -5,7 +5,7 @@
 
 namespace tuccl::packing {
 
-constexpr std::int64_t kEndless = std::int64_t{1} << 50;
+constexpr std::int64_t kEndless = std::int64_t{1} << 61;
 
 /// A directed network whose capacities may be set anew between questions (Dinic 1970).
 class FlowNetwork {

@@ -218,9 +218,9 @@ class Router {
 
   const Ways& ways_;
   const std::vector<Errand>& errands_;
-  std::vector<int> pair_of_;  ///< By tail and head; -1 where they are no pair.
-  std::vector<double> cost_;  ///< By tail and head.
-  double cheapest_ = 0;       ///< The least of `cost_`.
+  std::vector<int> pair_of_;      ///< By tail and head; -1 where they are no pair.
+  std::vector<double> cost_;      ///< By tail and head.
+  double cheapest_ = 0;           ///< The least of `cost_`.
   std::array<int, 2> deepest_{};  ///< Most arcs from a root, by whether trees lead up.
   std::vector<double> loads_;
   std::vector<Journey> journeys_;

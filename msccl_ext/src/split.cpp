@@ -28,9 +28,11 @@ void check(int vertices, const std::vector<Arc>& arcs, const std::vector<std::in
       throw InputError("arc " + std::to_string(arc.tail) + " > " + std::to_string(arc.head) +
                        " of capacity " + std::to_string(arc.capacity) +
                        ": expected two vertices and 0 or more units");
+  const std::int64_t most = kEndless / 2 / static_cast<std::int64_t>(feeds.size());
   for (const std::int64_t units : feeds)
-    if (units < 0 || units > (std::int64_t{1} << 31))
-      throw InputError("feed of " + std::to_string(units) + " units: expected 0 or more");
+    if (units < 0 || units > most)
+      throw InputError("feed of " + std::to_string(units) + " units: expected 0 to " +
+                       std::to_string(most));
 }
 
 /// Splits the relays off a network, one after another.
@@ -111,10 +113,14 @@ class Splitter {
 }  // namespace
 }  // namespace packing
 
-Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
-                    const std::vector<std::int64_t>& feeds) {
-  packing::check(vertices, arcs, feeds);
-  packing::FlowNetwork network(vertices + 1);
+namespace packing {
+namespace {
+
+/// The worst rank's shortfall, or the first one's.
+Shortfall lacking(int vertices, const std::vector<Arc>& arcs,
+                  const std::vector<std::int64_t>& feeds, bool first) {
+  check(vertices, arcs, feeds);
+  FlowNetwork network(vertices + 1);
   for (const Arc& arc : arcs) network.add_arc(arc.tail, arc.head, arc.capacity);
   for (std::size_t rank = 0; rank < feeds.size(); ++rank)
     network.add_arc(vertices, static_cast<int>(rank), feeds[rank]);
@@ -126,14 +132,27 @@ Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
     worst.units = lack;
     worst.side = network.source_side(vertices);
     worst.side.pop_back();  // the source itself has the largest number
+    if (first) break;
   }
   return worst;
+}
+
+}  // namespace
+}  // namespace packing
+
+Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
+                    const std::vector<std::int64_t>& feeds) {
+  return packing::lacking(vertices, arcs, feeds, false);
+}
+
+bool suffices(int vertices, const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds) {
+  return packing::lacking(vertices, arcs, feeds, true).units == 0;
 }
 
 std::vector<Arc> split_relays(int vertices, const std::vector<Arc>& arcs,
                               const std::vector<std::int64_t>& feeds) {
   packing::check(vertices, arcs, feeds);
-  if (shortfall(vertices, arcs, feeds).units > 0)
+  if (!suffices(vertices, arcs, feeds))
     throw InputError("the capacities do not let every rank get all units");
   return packing::Splitter(vertices, arcs, feeds).run();
 }

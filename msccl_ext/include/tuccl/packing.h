@@ -31,6 +31,9 @@ struct Tree {
 Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
                     const std::vector<std::int64_t>& feeds);
 
+/// Whether every rank gets all units: `shortfall` is 0, found out sooner where it is not.
+bool suffices(int vertices, const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds);
+
 /// The arcs between ranks that stand for the ways through relays (vertices from `feeds.size()` on),
 /// such that every rank still gets all units. Capacity that no rank needs may be lost.
 std::vector<Arc> split_relays(int vertices, const std::vector<Arc>& arcs,
@@ -48,7 +51,8 @@ struct Ways {
   std::vector<double> rates;            ///< By wire.
 };
 
-/// A chunk that goes up a tree to its root, down one from there, or both; root -1: wherever is best.
+/// A chunk that goes up a tree to its root, down one from there, or both; root -1: wherever is
+/// best.
 struct Errand {
   int root = -1;
   bool up = false;
@@ -63,9 +67,9 @@ struct Journey {
 
 /// How long to look for better trees, and which.
 struct Effort {
-  int rounds = 0;       ///< At most.
-  double target = 0;    ///< Enough where the busiest wire needs no more than this.
-  int deepest_up = 0;   ///< Most arcs from a rank to its root.
+  int rounds = 0;      ///< At most.
+  double target = 0;   ///< Enough where the busiest wire needs no more than this.
+  int deepest_up = 0;  ///< Most arcs from a rank to its root.
   int deepest_down = 0;
 };
 
