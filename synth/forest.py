@@ -23,7 +23,7 @@ __all__ = ["ENOUGH", "Forest", "Machine", "chunked_share", "grown", "least_time"
 # A forest this close to the bound is not looked at again.
 ENOUGH = Fraction(99, 100)
 # Work of rerouting (chunks x roots x pairs, rounds included) that is worth a try.
-_MOST_WORK = 60_000_000
+_MOST_WORK = 20_000_000
 _MOST_ROUNDS = 60
 # Ranks up to which the trees of all ranks are packed at once.
 _MOST_PACKED = 64
@@ -219,7 +219,7 @@ def chunked_share(machine: Machine, collective: Collective, chunks_per_rank: int
         halves.append(Demand(machine.wires.reverse, machine.fabric.reverse, feeds))
     if collective.name not in ("reduce", "reduce-scatter"):
         halves.append(Demand(machine.wires, machine.fabric, feeds))
-    return min(Fraction(1), least / sum(half.spans[least_span(half)] for half in halves))
+    return min(Fraction(1), least / sum(least_span(half) for half in halves))
 
 
 def _rerouted(

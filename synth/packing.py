@@ -30,6 +30,7 @@ __all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
 PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
 # Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
 _MOST_BLOCKS = 32
+_CHUNKS_OF_CHOSEN_ROOTS = 48
 
 
 def packing(
@@ -161,7 +162,8 @@ def packing_chunks(
 ) -> tuple[int, ...]:
     """Return the fewest chunks per rank (up to `most`) that come within 1 % of the bound.
 
-    Where none does, those that come closest.
+    Where none does, those that come closest; for an allreduce, whose roots are then chosen chunk by
+    chunk, many.
 
     Raises:
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
@@ -172,5 +174,7 @@ def packing_chunks(
         share = chunked_share(machine, collective, chunks)
         found.append((-share, chunks))
         if share >= ENOUGH:
-            break
+            return (chunks,)
+    if collective.name == "allreduce":
+        return (max(1, min(most, _CHUNKS_OF_CHOSEN_ROOTS // collective.ranks)),)
     return (min(found)[1],)

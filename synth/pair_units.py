@@ -18,6 +18,10 @@ __all__ = ["Demand", "least_counts", "least_span"]
 # exactly; above, only pairs inside hosts and between equal places of hosts are used.
 _MOST_EVEN = 1200
 _MOST_SPLIT = 400
+# How much longer than cuts allow even shares may take: tried in turn.
+_LONGER = tuple(1 + Fraction(percent, 100) for percent in (0, 1, 2, 4, 7, 10, 15, 25, 50, 100, 300))
+# No time is sought that is more often the one that the ranks' own wires allow.
+_MOST_TIMES_LONGER = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -49,26 +53,25 @@ class Demand:
         carried = zip(self.wires.pairs, counts, strict=True)
         return [(src, dst, count) for (src, dst), count in carried if count]
 
-    @cached_property
-    def spans(self) -> list[Fraction]:
-        """Return the times at which some wire's whole chunks become one more, rising.
+    def following(self, span: Fraction) -> Fraction:
+        """Return the first time after `span` at which some wire has carried one more chunk."""
+        return min((int(span * rate) + 1) / rate for rate in self.rates)
 
-        They start where the ranks' own wires suffice.
+    def between(self, low: Fraction, high: Fraction) -> int:
+        """Return how many such times (at most) lie after `low` and not after `high`."""
+        return sum(int(high * rate) - int(low * rate) for rate in self.rates)
+
+    @cached_property
+    def rates(self) -> tuple[Fraction, ...]:
+        """Return the different rates of the wires."""
+        return tuple(sorted(set(self.wires.rates)))
+
+    def fastest(self) -> Fraction:
+        """Return a time that the wires into the ranks do not allow to beat.
 
         Raises:
             Infeasible: no wire leads to some rank.
         """
-        least = self._least()
-        rates = set(self.wires.rates)
-        most = 2 * least + max(1 / rate for rate in rates)
-        found = {
-            count / rate
-            for rate in rates
-            for count in range(int(least * rate), int(most * rate) + 2)
-        }
-        return sorted(span for span in found if span >= least)
-
-    def _least(self) -> Fraction:
         into = [Fraction(0)] * self.wires.ranks
         for wire in self.fabric.wires:
             if wire.head < self.wires.ranks:
@@ -81,8 +84,8 @@ class Demand:
         )
 
 
-def least_span(demand: Demand) -> int:
-    """Return the place in `demand.spans` of the least time that cuts of whole chunks allow.
+def least_span(demand: Demand) -> Fraction:
+    """Return the least time that cuts of whole chunks allow.
 
     Raises:
         Infeasible: some rank cannot be reached.
@@ -93,16 +96,23 @@ def least_span(demand: Demand) -> int:
     def allows(span: Fraction) -> bool:
         return suffices(vertices, _whole(fabric, span), feeds)
 
-    low, high = 0, len(demand.spans) - 1
-    while not allows(demand.spans[high]):
-        if demand.spans[high] > 1_000_000 * (demand.spans[0] + 1):
+    low = high = demand.fastest()
+    while not allows(high):
+        if high > _MOST_TIMES_LONGER * demand.fastest():
             raise Infeasible("packing: the links do not join all ranks both ways")
-        demand.spans.append(demand.spans[high] * 2)
-        low, high = high, high + 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if allows(demand.spans[middle]) else (middle + 1, high)
-    return low
+        low, high = high, 2 * high
+    if low == high:
+        return low
+    while demand.following(low) < high and demand.between(low, high) > len(demand.rates):
+        # Any time between will do; a float's denominator does not grow.
+        middle = Fraction(float(low + high) / 2)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if allows(middle) else (middle, high)
+    span = low
+    while not allows(span):
+        span = demand.following(span)
+    return span
 
 
 def _whole(fabric: Fabric, span: Fraction) -> list[tuple[int, int, int]]:
@@ -122,22 +132,14 @@ def least_counts(demand: Demand) -> list[int]:
     first = least_span(demand)
     fills = list(_fills(demand.wires))
     best: list[int] | None = None
-    for place in _galloping(first, len(demand.spans)):
-        best = _first_served(demand, fills, demand.spans[place])
+    for longer in _LONGER:
+        span = demand.following(first * longer) if longer > 1 else first
+        best = _first_served(demand, fills, span)
         if best is not None:
             break
-    if best is None or demand.wires.span(demand.wires.loads(best)) > demand.spans[first]:
-        return _better(demand, best, _split(demand, demand.spans[first]))
+    if best is None or demand.wires.span(demand.wires.loads(best)) > first:
+        return _better(demand, best, _split(demand, first))
     return best
-
-
-def _galloping(first: int, end: int) -> Iterator[int]:
-    """Yield `first` and the next few places, then wider and wider apart, the last at last."""
-    place, step = first, 1
-    while place < end - 1:
-        yield place
-        place, step = place + max(1, step // 4), step + 1
-    yield end - 1
 
 
 def _first_served(
