@@ -29,8 +29,8 @@ from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, host_line, ran
 
 _NAMES = ("allgather", "reduce-scatter", "allreduce")
 # ForestColl 3c13aee: part of the bound and deepest tree of the allgather that its public writer can
-# emit, thread blocks of its allgather and allreduce; run by the authors of this table's notes on a
-# 2-core machine. TACOS v1.3.0: best allgather of up to 50 restarts and 1 to 32 chunks.
+# emit, thread blocks of its allgather and allreduce, and seconds on 2 cores. TACOS v1.3.0: best
+# allgather of up to 50 restarts and 1 to 32 chunks. SCCL: msccl-tools 030a750.
 _PEERS = {
     "dgx1": "ForestColl 0.778, chain 4, 11/21 blocks; TACOS 0.980; SCCL 1.000, chain 3 in 18.7 s",
     "2x-ndv2": "ForestColl 1.000, chain 5, 50/99 blocks; TACOS 0.990",
@@ -115,7 +115,7 @@ def fabrics() -> None:
 def scale() -> None:
     """Print larger pods."""
     print(_HEAD)
-    for hosts in (8, 32, 128):
+    for hosts in (8, 32):
         t = a100_pod(hosts)
         print(line(f"{hosts}x-a100", t, Collective("allgather", t.ranks)), flush=True)
 
