@@ -39,10 +39,10 @@ def test_knobs_never_force_a_new_synthesis(
     calls: list[str] = []
 
     def counted(
-        collective: Collective, sketch: Sketch, method: str, chunks: int, nbytes: int
+        collective: Collective, sketch: Sketch, method: str, chunks: int, nbytes: int, t: Topology
     ) -> Schedule:
         calls.append(method)
-        return synthesize(collective, sketch, method, chunks, nbytes)
+        return synthesize(collective, sketch, method, chunks, nbytes, t)
 
     monkeypatch.setattr(programs, "synthesize", counted)
     plan = Plan(mesh.name, "allpairs", 1)
