@@ -76,7 +76,6 @@ def line(fabric: str, t: Topology, collective: Collective) -> str:
         wires,
         load_machine("ideal"),
         nbytes,
-        in_place=not program.out_of_place,
     )
     passes = zip(run.resource_bytes, wires.resources, strict=True)
     busiest_us = max(carried / wire.bandwidth_gbs / 1e3 for carried, wire in passes)
