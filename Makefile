@@ -1,4 +1,5 @@
 # make demo: set up and run the main job.   make test: set up and run every test.
+# make mpi: Open MPI and MPICH, and what joins tuccl to them.
 # make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
 export UV_PYTHON_PREFERENCE := only-system
 export UV_PYTHON_DOWNLOADS := never
@@ -7,12 +8,14 @@ RUN := $(UV) run --no-sync
 PYTHON_FOLDERS := topology sketches synth runtime tuning eval cli tests benchmarks msccl_ext/python
 CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h')
 SANITIZED := build/cpp
+THREADED := build/tsan
 
 demo: setup
 	sh examples/demo.sh build/demo
 
-test: setup cpp
+test: setup cpp mpi
 	ctest --test-dir $(SANITIZED) --output-on-failure --timeout 300
+	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R exec_run
 	$(RUN) pytest -n 2
 
 check: setup
@@ -44,14 +47,23 @@ wheel-test: wheel
 	$(UV) pip install -q --python build/wheel-env/bin/python dist/tuccl-*.whl
 	cd build && wheel-env/bin/tuccl probe --profile ndv2 --nodes 2 -o wheel-env/t.json
 	cd build && wheel-env/bin/tuccl synth wheel-env/t.json -c allgather -s 1M --method greedy --chunks 1 -o wheel-env/p.xml
+	cd build && wheel-env/bin/tuccl bench wheel-env/p.xml wheel-env/t.json -s 1M --on loopback --check
+	test -x build/wheel-env/lib/python3.*/site-packages/tuccl/worker/tuccl-worker
 
 setup: | $(UV)
 	@sh scripts/system-packages
 	$(UV) sync -q --all-extras $(if $(wildcard build/editable/live),,--reinstall-package tuccl)
 
+# Both MPIs for the tests, from Debian or, without its packages, from PyPI into .venv.
+mpi: setup
+	@sh scripts/mpi-packages $(UV)
+	$(RUN) python -c "from tuccl.runtime import find_mpis, glue_library; print(*map(glue_library, find_mpis()))"
+
 cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
+	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
+	cmake --build $(THREADED) -j 2 --target exec_run_test
 
 build/uv/bin/uv:
 	@sh scripts/system-packages
@@ -60,4 +72,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: demo test check format soak fuzz wheel wheel-test setup cpp clean
+.PHONY: demo test mpi check format soak fuzz wheel wheel-test setup cpp clean

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from tuccl._native import Knobs, Program, parse_xml
@@ -20,8 +22,8 @@ from tuccl.cli.arguments import (
     sizes_of,
     topology_of,
 )
-from tuccl.cli.executors import add_executor, executor_of
-from tuccl.cli.output import print_json
+from tuccl.cli.executors import add_executor, add_real, real_executor_of
+from tuccl.cli.output import print_json, say
 from tuccl.cli.recording import (
     add_recording,
     check_recording,
@@ -36,6 +38,7 @@ from tuccl.runtime import (
     BASELINES,
     MSCCL_WALK,
     NCCL_VERSION,
+    Executor,
     SimExecutor,
     Timing,
     TracedRun,
@@ -47,6 +50,8 @@ from tuccl.synth import replicate
 
 HELP = "time a program, or a baseline's own choice per size, in nccl-tests' columns"
 EXAMPLE = "tuccl bench allgather.xml ndv2x2.json -s 1K:1G:x4 --on sim"
+
+_ROUNDS = 5  # of measured runs; to the simulator they are one
 
 
 class Timed(NamedTuple):
@@ -80,23 +85,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_root(parser)
     add_knobs(parser)
     add_executor(parser)
+    add_real(parser)
     add_recording(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Time and print."""
+    """Time and print; 1 where a checked result was wrong."""
+    nccl_version_of(args)
+    check_recording(args)
+    with ExitStack() as stack:
+        if args.baseline:
+            executor, collective, results = bench_baseline(args, stack)
+        else:
+            executor, collective, results = bench_program(args, stack)
+        timed = list(results)
+    print_results(args, executor, collective, timed)
+    wrong = [t for t in timed if t.timing.wrong]
+    for t in wrong:
+        say(f"{t.nbytes} bytes: {t.timing.wrong} wrong elements; {t.timing.first_wrong}")
+    return 1 if wrong else 0
+
+
+def print_results(
+    args: argparse.Namespace, executor: Executor, collective: str, timed: list[Timed]
+) -> None:
+    """Print one row a size, in columns or as JSON, and what else was asked for."""
     from tuccl.eval import bandwidth_row, columns_text
 
     nccl = nccl_version_of(args)
-    check_recording(args)
-    if args.baseline:
-        executor, collective, results = bench_baseline(args)
-    else:
-        executor, collective, results = bench_program(args)
-    timed = list(results)
     rows = [
-        bandwidth_row(collective, executor.ranks, t.nbytes, t.timing, t.chosen, root=args.root)
+        bandwidth_row(
+            *(collective, executor.ranks, t.nbytes, t.timing, t.chosen),
+            root=args.root,
+            datatype=args.datatype,
+            op=args.op,
+        )
         for t in timed
     ]
     recorded = [traced_run(args, executor, t) for t in timed] if is_recorded(args) else []
@@ -108,10 +132,17 @@ def run(args: argparse.Namespace) -> int:
         print_json({"on": args.on, "label": executor.label, **version, "rows": rows, **use})
     else:
         print(f"# {executor.label}" + (f"; NCCL {nccl}'s own choice" if nccl else ""))
-        print(columns_text(rows))
+        print(columns_text(rows, [certainty(t.timing) for t in timed]))
         if args.utilisation:
             print("".join(f"\n{use_text(run)}\n" for run in recorded), end="")
-    return 0
+
+
+def certainty(timing: Timing) -> dict[str, str]:
+    """Return how many timed runs a measured time comes from, and how far its rounds lie apart."""
+    if timing.runs == 0:
+        return {}
+    spread = (max(timing.samples_us) - min(timing.samples_us)) / median(timing.samples_us)
+    return {"runs": str(timing.runs), "spread": f"{spread:.0%}"}
 
 
 def nccl_version_of(args: argparse.Namespace) -> str | None:
@@ -123,14 +154,22 @@ def nccl_version_of(args: argparse.Namespace) -> str | None:
     return None
 
 
-def traced_run(args: argparse.Namespace, executor: SimExecutor, timed: Timed) -> TracedRun:
-    """Return the run behind ``timed`` again, recorded."""
+def traced_run(args: argparse.Namespace, executor: Executor, timed: Timed) -> TracedRun:
+    """Return the run behind ``timed`` again, recorded.
+
+    Raises:
+        InputError: it was not simulated.
+    """
+    if not isinstance(executor, SimExecutor):
+        raise InputError(f"--on {args.on[:40]}: records nothing, expected sim")
     passes = args.trace_passes or 0
     call = (timed.program, timed.knobs, timed.nbytes)
     return executor.trace(*call, passes=passes, walk=timed.walk)
 
 
-def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[Timed]]:
+def bench_program(
+    args: argparse.Namespace, stack: ExitStack
+) -> tuple[Executor, str, Iterator[Timed]]:
     """Return the executor, the collective and the timings of a program file."""
     if len(args.files) != 2:
         raise InputError(
@@ -141,7 +180,7 @@ def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[
         raise InputError(
             f"{args.files[0]}: computes {program.collective}, not {args.collective[:40]}"
         )
-    executor = executor_of(args, topology_of(args.files[1]))
+    executor = real_executor_of(args, topology_of(args.files[1]), stack)
     report = verify_program(program, args.dialect, root=args.root)
     if not report.ok:
         first = report.errors[0]
@@ -150,7 +189,11 @@ def bench_program(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[
     program = replicate(program, knobs.channels) if knobs.channels > 1 else program
     timings = (
         Timed(
-            n, executor.time(program, knobs, n, root=args.root), describe(program), program, knobs
+            n,
+            executor.time(program, knobs, n, root=args.root, repeats=_ROUNDS),
+            describe(program),
+            program,
+            knobs,
         )
         for n in sizes_of(args.size)
     )
@@ -162,7 +205,9 @@ def describe(program: Program) -> str:
     return f"{program.protocol}/{program.nchannels}ch"
 
 
-def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator[Timed]]:
+def bench_baseline(
+    args: argparse.Namespace, stack: ExitStack
+) -> tuple[Executor, str, Iterator[Timed]]:
     """Return the executor, the collective and the timings of a baseline."""
     if args.baseline not in BASELINES:
         raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(BASELINES)}")
@@ -175,7 +220,7 @@ def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator
     if rest:
         raise InputError("-c: one collective at a time")
     topology = topology_of(args.files[0])
-    executor = executor_of(args, topology)
+    executor = real_executor_of(args, topology, stack)
     version = nccl_version_of(args) or NCCL_VERSION
     return (
         executor,
@@ -187,6 +232,7 @@ def bench_baseline(args: argparse.Namespace) -> tuple[SimExecutor, str, Iterator
                 time_baseline(
                     *(executor, topology, args.baseline, collective, n),
                     root=args.root,
+                    repeats=_ROUNDS,
                     version=version,
                 )
             ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from tuccl import __version__
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json
+from tuccl.runtime import find_mpis
 
 HELP = "what is installed, what is missing and how to get it"
 EXAMPLE = "tuccl doctor --json"
@@ -80,6 +81,12 @@ def machine() -> list[Check]:
             ", ".join(gpus) or None,
             "probing this machine",
             "describe one: probe --from or --profile",
+        ),
+        Check(
+            "MPI",
+            ", ".join(f"{m.family} {m.version} ({m.mpiexec})" for m in find_mpis()) or None,
+            "bench --on mpi",
+            "apt-get install openmpi-bin libopenmpi-dev, or mpich libmpich-dev",
         ),
         Check(
             "launchers",

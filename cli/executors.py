@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 
 from tuccl.errors import InputError
-from tuccl.runtime import SimExecutor
+from tuccl.runtime import (
+    Executor,
+    LoopbackExecutor,
+    MpiExecutor,
+    SimExecutor,
+    Workload,
+    find_mpi,
+)
 from tuccl.topology import Topology, load_machine
 
-__all__ = ["add_executor", "executor_of"]
+__all__ = ["add_executor", "add_real", "executor_of", "real_executor_of"]
 
 _EXECUTORS = ("sim",)
+_REAL = ("mpi", "loopback")
 _LAUNCHES = ("process", "mpi", "graph")
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--on``, ``--machine`` and ``--launch``."""
-    parser.add_argument("--on", default="sim", metavar="EXECUTOR", help="sim: simulated (default)")
+    parser.add_argument(
+        "--on",
+        default="sim",
+        metavar="EXECUTOR",
+        help="sim: simulated (default); bench: mpi, loopback",
+    )
     parser.add_argument(
         "--machine",
         metavar="CLASS",
@@ -29,15 +43,59 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def executor_of(args: argparse.Namespace, topology: Topology) -> SimExecutor:
-    """Return the executor the arguments ask for.
+def executor_of(
+    args: argparse.Namespace, topology: Topology, others: tuple[str, ...] = ()
+) -> SimExecutor:
+    """Return the simulator as the arguments ask for it; ``others`` could be had instead.
 
     Raises:
         InputError: there is no such executor or launch.
     """
     if args.on not in _EXECUTORS:
-        raise InputError(f"--on {args.on[:40]}: expected one of {', '.join(_EXECUTORS)}")
+        raise InputError(
+            f"--on {args.on[:40]}: expected one of {', '.join([*_EXECUTORS, *others])}"
+        )
     if args.launch not in _LAUNCHES:
         raise InputError(f"--launch {args.launch[:40]}: expected one of {', '.join(_LAUNCHES)}")
     machine = load_machine(args.machine) if args.machine else None
     return SimExecutor(topology, machine=machine, launch=args.launch)
+
+
+def add_real(parser: argparse.ArgumentParser) -> None:
+    """Add what shapes runs on real data: ``--mpi``, ``--check``, ``--datatype``, ``--op``."""
+    parser.add_argument(
+        "--mpi",
+        metavar="MPI",
+        help="with --on mpi: openmpi, mpich or the path of an mpiexec (default: the first found)",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="with --on mpi, loopback: compare every element with what is right",
+    )
+    parser.add_argument(
+        "--datatype", default="float", help="elements, by nccl-tests' names (default float)"
+    )
+    parser.add_argument("--op", default="sum", help="sum (default), prod, min, max or avg")
+
+
+def real_executor_of(args: argparse.Namespace, topology: Topology, stack: ExitStack) -> Executor:
+    """Return the executor the arguments ask for, real or simulated; ``stack`` ends its processes.
+
+    Raises:
+        InputError: there is no such executor, or it does not take one of the options.
+        Unavailable: there is no such MPI.
+    """
+    if args.on not in _REAL:
+        usual = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
+        given = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
+        if given and args.on in _EXECUTORS:
+            raise InputError(f"{', '.join(given)}: --on {args.on} moves no data; use --on mpi")
+        return executor_of(args, topology, _REAL)
+    workload = Workload(args.datatype, args.op, args.check)
+    if args.on == "mpi":
+        mpi = MpiExecutor(topology.ranks, find_mpi(args.mpi), workload=workload)
+        return stack.enter_context(mpi)
+    if args.mpi:
+        raise InputError("--mpi: --on loopback uses none; use --on mpi")
+    return LoopbackExecutor(topology.ranks, workload)

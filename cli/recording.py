@@ -51,8 +51,10 @@ def check_recording(args: argparse.Namespace) -> None:
     """Refuse what cannot be traced before anything runs.
 
     Raises:
-        InputError: there is more than one size, or a number of passes without a trace.
+        InputError: it is not simulated, there is more than one size, or a number of passes without a trace.
     """
+    if is_recorded(args) and args.on != "sim":
+        raise InputError(f"--trace, --utilisation: only --on sim records, not --on {args.on[:40]}")
     if args.trace and (sizes := len(sizes_of(args.size))) != 1:
         raise InputError(f"--trace: -s {args.size[:40]} is {sizes} sizes, expected one, like 64M")
     if args.trace_passes is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from tuccl._native import element_bytes
 from tuccl.errors import InputError
 from tuccl.runtime import Timing
 
@@ -19,7 +20,6 @@ __all__ = [
     "element_count",
 ]
 
-_ELEMENT_BYTES = 4  # float, as nccl-tests measures unless told otherwise
 _REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _COUNTED_PER_RANK = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
@@ -48,6 +48,7 @@ class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True):
     wrong: int | None
     on: str
     chosen: str = ""
+    datatype: str = "float"
 
 
 def algbw_gbs(nbytes: int, time_us: float) -> float:
@@ -85,13 +86,13 @@ def busbw_gbs(collective: str, ranks: int, nbytes: int, time_us: float) -> float
     return algbw_gbs(nbytes, time_us) * busbw_factor(collective, ranks)
 
 
-def element_count(collective: str, ranks: int, nbytes: int) -> int:
-    """Return the count that the API is called with, in floats, for a whole array of ``nbytes``.
+def element_count(collective: str, ranks: int, nbytes: int, datatype: str = "float") -> int:
+    """Return the count of elements that the API is called with for a whole array of ``nbytes``.
 
     >>> element_count("allreduce", 8, 128), element_count("reduce-scatter", 8, 128)
     (32, 4)
     """
-    elements = nbytes // _ELEMENT_BYTES
+    elements = nbytes // element_bytes(datatype)
     return elements // ranks if collective in _COUNTED_PER_RANK else elements
 
 
@@ -103,6 +104,8 @@ def bandwidth_row(
     chosen: str = "",
     *,
     root: int = 0,
+    datatype: str = "float",
+    op: str = "sum",
 ) -> BandwidthRow:
     """Return the row of one timing of ``collective`` on the whole array of ``nbytes`` bytes.
 
@@ -123,8 +126,8 @@ def bandwidth_row(
         collective=collective,
         ranks=ranks,
         size=nbytes,
-        count=element_count(collective, ranks, nbytes),
-        redop="sum" if collective in _REDUCING else "none",
+        count=element_count(collective, ranks, nbytes, datatype),
+        redop=op if collective in _REDUCING else "none",
         root=root if collective in _ROOTED else -1,
         time_us=timing.time_us,
         algbw_gbs=algbw,
@@ -135,6 +138,7 @@ def bandwidth_row(
         wrong=timing.wrong,
         on=timing.on,
         chosen=chosen,
+        datatype=datatype,
     )
 
 
@@ -168,7 +172,7 @@ def _aligned(name: str, text: str, widths: Mapping[str, int]) -> str:
 
 def _line(row: BandwidthRow) -> str:
     wrong = "N/A" if row.wrong is None else str(row.wrong)
-    head = f"{row.size:12d}  {row.count:12d}  {'float':>8}  {row.redop:>6}  {row.root:>6}"
+    head = f"{row.size:12d}  {row.count:12d}  {row.datatype:>8}  {row.redop:>6}  {row.root:>6}"
     outside = _cells(row.time_us, row.algbw_gbs, row.busbw_gbs, wrong)
     inside = _cells(row.time_us_ip, row.algbw_gbs_ip, row.busbw_gbs_ip, wrong)
     return f"{head}{outside}{inside}"

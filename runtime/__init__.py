@@ -13,6 +13,11 @@ from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
+from tuccl.runtime.loopback import LoopbackExecutor
+from tuccl.runtime.measured import Effort, Workload
+from tuccl.runtime.mpi import MpiExecutor
+from tuccl.runtime.mpi_find import Mpi, find_mpi, find_mpis, glue_library
+from tuccl.runtime.mpi_launch import Launch, usual_launch
 from tuccl.runtime.nccl_call import NcclCall, nccl_call
 from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
@@ -40,12 +45,17 @@ __all__ = [
     "BaselineTiming",
     "Candidate",
     "Choice",
+    "Effort",
     "Entry",
     "Executor",
     "Explanation",
     "Export",
     "KnobValues",
+    "Launch",
     "LookupTable",
+    "LoopbackExecutor",
+    "Mpi",
+    "MpiExecutor",
     "NcclCall",
     "NcclChoice",
     "NcclGraph",
@@ -57,11 +67,15 @@ __all__ = [
     "Timing",
     "TracedRun",
     "Walk",
+    "Workload",
     "check_entries",
     "check_target",
     "default_candidate",
     "explain",
     "export_table",
+    "find_mpi",
+    "find_mpis",
+    "glue_library",
     "load_table",
     "nccl_call",
     "nccl_choice",
@@ -82,4 +96,5 @@ __all__ = [
     "shell_block",
     "switch_points",
     "time_baseline",
+    "usual_launch",
 ]

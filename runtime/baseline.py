@@ -40,6 +40,7 @@ def time_baseline(
     nbytes: int,
     *,
     root: int = 0,
+    repeats: int = 1,
     version: str = NCCL_VERSION,
 ) -> BaselineTiming:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
@@ -63,7 +64,7 @@ def time_baseline(
     else:
         program, knobs, chosen = _msccl(topology, call, kind)
         walk = MSCCL_WALK
-    timing = executor.time(program, knobs, nbytes, root=root, walk=walk)
+    timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, walk=walk)
     return BaselineTiming(timing, chosen, program, knobs, walk)
 
 

@@ -39,7 +39,9 @@ class Timing:
     A placement that the program does not claim has None. ``samples_us`` holds the repeats of
     the placement that ``us`` names, ``samples_us_ip`` those in place, where the executor keeps
     them; ``on`` says what ran it ("sim", "mpi", "cuda",
-    "nccl-tests"); ``wrong`` counts wrong elements, None where no data moved.
+    "loopback", "nccl-tests"); ``wrong`` counts wrong elements, None where none were compared;
+    ``first_wrong`` is the
+    first of them; ``runs`` is the number of timed runs behind ``us``, 0 where none was measured.
 
     >>> Timing(12.0, None, (12.0,), "sim", None).us
     12.0
@@ -51,6 +53,8 @@ class Timing:
     on: str
     wrong: int | None = None
     samples_us_ip: tuple[float, ...] = ()
+    runs: int = 0
+    first_wrong: str = ""
 
     @property
     def us(self) -> float:

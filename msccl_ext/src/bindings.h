@@ -6,6 +6,7 @@ namespace tuccl {
 void bind_program(nanobind::module_& m);
 void bind_verify(nanobind::module_& m);
 void bind_sim(nanobind::module_& m);
+void bind_exec(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
 

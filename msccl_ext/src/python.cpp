@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "tuccl/error.h"
+#include "tuccl/execute.h"
 
 namespace nb = nanobind;
 
@@ -11,9 +12,11 @@ NB_MODULE(_native, m) {
   m.doc() = "The native floor: programs, their verifier and the machines that run them.";
   auto root = nb::exception<tuccl::Error>(m, "TucclError");
   nb::exception<tuccl::InputError>(m, "InputError", root.ptr());
+  nb::exception<tuccl::Stuck>(m, "Stuck", root.ptr());
   tuccl::bind_program(m);
   tuccl::bind_verify(m);
   tuccl::bind_sim(m);
+  tuccl::bind_exec(m);
   tuccl::bind_trace(m);
   tuccl::bind_packing(m);
 }

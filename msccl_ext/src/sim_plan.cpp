@@ -7,14 +7,12 @@
 #include <unordered_map>
 
 #include "tuccl/error.h"
+#include "walk.h"
 
 namespace tuccl::sim {
 namespace {
 
-constexpr int kMostMerged = 71;     // MSCCL_MAX_COUNT - 1
-constexpr int kMostOffset = 32767;  // int16
-constexpr int kMostFused = 16;      // reductions in one primitive (docs/msccl.md 4)
-constexpr int kLeastSliceOf = 64;   // of C: half a transfer's slots over 32 (prims_simple.h)
+constexpr int kLeastSliceOf = 64;  // of C: half a transfer's slots over 32 (prims_simple.h)
 
 double wire_factor(Protocol protocol) {
   const ProtocolFacts& f = facts(protocol);
@@ -23,14 +21,6 @@ double wire_factor(Protocol protocol) {
 
 /// Payload that each thread moves in one trip of the loop (docs/simulator.md 1).
 double trip_bytes_per_thread(Protocol protocol) { return protocol == Protocol::kLL128 ? 60 : 8; }
-
-/// Whether a `re` goes on accumulating into what the one before it did, so
-/// that the parser makes one primitive of both (docs/msccl.md 5).
-bool joins(const Step& before, const Step& s) {
-  return s.op == Op::kReduce && before.op == Op::kReduce && !before.has_dep && s.dep_tb < 0 &&
-         s.dst_buffer == before.dst_buffer && s.dst_offset == before.dst_offset &&
-         s.src_buffer == before.src_buffer;
-}
 
 class Compiler {
  public:
@@ -164,10 +154,7 @@ class Compiler {
   void add_steps(int block, const ThreadBlock& tb) {
     const int n = static_cast<int>(tb.steps.size());
     for (int i = 0; i < n;) {
-      int sources = 1;
-      while (i + sources < n && sources < kMostFused &&
-             joins(tb.steps[i + sources - 1], tb.steps[i + sources]))
-        ++sources;
+      const int sources = fused_steps(tb, i);
       add_step(block, i, sources, tb.steps[i]);
       i += sources;
     }
@@ -307,21 +294,6 @@ class Compiler {
 
 }  // namespace
 
-int transfer_slots(const Knobs& knobs, const Walk& walk) {
-  return walk.transfer_slots > 0 ? walk.transfer_slots : facts(knobs.protocol).transfer_slots;
-}
-
-std::int64_t pass_bytes(const Knobs& knobs, const Walk& walk) {
-  const std::int64_t slots =
-      slot_payload_bytes(knobs.protocol, knobs.buffer_bytes) * transfer_slots(knobs, walk);
-  return walk.pass_bytes > 0 ? std::min(walk.pass_bytes, slots) : slots;
-}
-
-int merged_chunks(std::int64_t slice, std::int64_t chunk) {
-  return static_cast<int>(
-      std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostMerged));
-}
-
 Plan compile(const Program& program, const Knobs& knobs, const Network& network,
              const MachineClass& machine, std::int64_t chunk_bytes, const Walk& walk) {
   return Compiler(program, knobs, network, machine, chunk_bytes, walk).compile();
@@ -361,11 +333,6 @@ std::vector<std::int64_t> carried_bytes(const Program& program, const Network& n
       for (const int id : route.resources) out[id] += chunks * chunk_bytes;
     }
   return out;
-}
-
-std::string place(int gpu, int tb, int step) {
-  return "gpu " + std::to_string(gpu) + " tb " + std::to_string(tb) + " step " +
-         std::to_string(step);
 }
 
 }  // namespace tuccl::sim

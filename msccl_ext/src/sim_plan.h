@@ -79,14 +79,6 @@ struct Plan {
   double nic_switch_us = 0;
 };
 
-int transfer_slots(const Knobs&, const Walk&);
-
-/// Most payload of a chunk in one pass: C of docs/simulator.md 1.
-std::int64_t pass_bytes(const Knobs&, const Walk&);
-
-/// Payload that one transfer may gather: A of docs/simulator.md 2.
-int merged_chunks(std::int64_t slice, std::int64_t chunk);
-
 /// Throws InputError for what `simulate` lists, but for deadlocks.
 Plan compile(const Program&, const Knobs&, const Network&, const MachineClass&,
              std::int64_t chunk_bytes, const Walk&);
@@ -97,8 +89,5 @@ double least_pace(const Plan&, double slice);
 
 /// User bytes that each resource carries in the whole run.
 std::vector<std::int64_t> carried_bytes(const Program&, const Network&, std::int64_t chunk_bytes);
-
-/// "gpu 3 tb 2 step 5"
-std::string place(int gpu, int tb, int step);
 
 }  // namespace tuccl::sim

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tuccl/error.h"
+#include "walk.h"
 
 namespace tuccl::sim {
 namespace {

@@ -7,6 +7,7 @@
 #include "sim_plan.h"
 #include "sim_run.h"
 #include "tuccl/error.h"
+#include "walk.h"
 
 namespace tuccl {
 namespace {
@@ -125,7 +126,7 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   check_walk(options.walk);
   const std::int64_t chunk = nbytes / program.nchunks;
   const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.walk);
-  Simulation simulation(plan, sim::passes_of(chunk, sim::pass_bytes(knobs, options.walk)));
+  Simulation simulation(plan, sim::passes_of(chunk, pass_bytes(knobs, options.walk)));
   sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
 
   SimResult result;

@@ -6,6 +6,7 @@
 #include "sim_run.h"
 #include "sim_trace.h"
 #include "tuccl/error.h"
+#include "walk.h"
 
 namespace tuccl {
 namespace {
@@ -68,7 +69,7 @@ SimTrace trace(const Program& program, const Knobs& knobs, const Network& networ
   const std::int64_t chunk = nbytes / program.nchunks;
   const Walk& walk = options.sim.walk;
   const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, walk);
-  const sim::Passes passes = sim::passes_of(chunk, sim::pass_bytes(knobs, walk));
+  const sim::Passes passes = sim::passes_of(chunk, pass_bytes(knobs, walk));
   out.passes = passes.full + (passes.rest > 0 ? 1 : 0);
   if (plan.steps * out.passes > kMostSteps)
     throw InputError("a walk of " + std::to_string(plan.steps * out.passes) +

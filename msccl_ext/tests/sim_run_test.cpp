@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "sim_check.h"
-#include "sim_plan.h"
+#include "walk.h"
 
 namespace tuccl {
 namespace {
@@ -116,9 +116,9 @@ void a_send_beyond_the_credit_deadlocks() {
 }
 
 void small_chunks_merge() {
-  CHECK(sim::merged_chunks(1024, 100) == 10);
-  CHECK(sim::merged_chunks(1024, 4096) == 1);
-  CHECK(sim::merged_chunks(1 << 21, 1) == 71);
+  CHECK(merged_chunks(1024, 100) == 10);
+  CHECK(merged_chunks(1024, 4096) == 1);
+  CHECK(merged_chunks(1 << 21, 1) == 71);
 }
 
 }  // namespace

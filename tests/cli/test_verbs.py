@@ -111,6 +111,27 @@ def test_bench_prints_nccl_tests_columns(tuccl: Tuccl, work: Path) -> None:
     assert times == sorted(times)
 
 
+def test_bench_runs_on_real_data_and_checks_it(tuccl: Tuccl, work: Path) -> None:
+    command = [
+        "bench",
+        work / "program.xml",
+        work / "topology.json",
+        "-s",
+        "1K",
+        "--on",
+        "loopback",
+    ]
+    answer = tuccl(*command, "--check", "--datatype", "half", "--json")
+    assert answer.code == 0
+    told = json.loads(answer.out)
+    [row] = told["rows"]
+    assert told["on"] == row["on"] == "loopback" and told["label"].startswith("measured")
+    assert row["wrong"] == 0 and row["time_us"] > 0 and row["datatype"] == "half"
+    assert row["count"] == 1024 // 2 // 8
+    header = tuccl(*command).out.splitlines()[2].split()
+    assert header[-3:] == ["runs", "spread", "chosen"]
+
+
 def test_bench_times_baselines_and_instances(tuccl: Tuccl, work: Path) -> None:
     topology = work / "topology.json"
     for name in ("nccl", "msccl-default", "msccl-default-robust"):

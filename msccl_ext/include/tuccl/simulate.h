@@ -9,13 +9,6 @@
 
 namespace tuccl {
 
-/// How a kernel walks the data, where it is not MSCCL's interpreter: NCCL's own
-/// trees and lines. A zero is the protocol's own number (docs/simulator.md 1).
-struct Walk {
-  std::int64_t pass_bytes = 0;  ///< Most payload of a chunk in one pass, C.
-  int transfer_slots = 0;       ///< Slots of the FIFO that a transfer takes: 1, 2, 4 or 8.
-};
-
 struct SimOptions {
   Launch launch = Launch::kProcess;
   int process_gpus = 0;  ///< GPUs that one process drives (Launch::kProcess); 0: all of them.

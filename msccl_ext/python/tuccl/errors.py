@@ -1,8 +1,8 @@
 """The errors tuccl raises on purpose; each message is one line: what, where, what was expected."""
 
-from tuccl._native import InputError, TucclError
+from tuccl._native import InputError, Stuck, TucclError
 
-__all__ = ["Infeasible", "InputError", "TucclError", "Unavailable"]
+__all__ = ["Infeasible", "InputError", "Stuck", "TucclError", "Unavailable"]
 
 
 class Infeasible(TucclError):

@@ -1,0 +1,116 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tuccl/carrier.h"
+#include "tuccl/error.h"
+#include "tuccl/knobs.h"
+#include "tuccl/program.h"
+
+namespace tuccl {
+
+/// Types of elements, by nccl-tests' names.
+enum class Element : std::uint8_t {
+  kInt8,
+  kUint8,
+  kInt32,
+  kUint32,
+  kInt64,
+  kUint64,
+  kHalf,
+  kFloat,
+  kDouble,
+  kBfloat16,
+};
+enum class Reduction : std::uint8_t { kSum, kProd, kMin, kMax, kAvg };
+
+std::string_view to_string(Element);    ///< "int8" ... "half" "float" "double" "bfloat16"
+std::string_view to_string(Reduction);  ///< "sum" "prod" "min" "max" "avg"
+/// Each throws InputError that names the value and lists the legal ones.
+Element element_from(std::string_view);
+Reduction reduction_from(std::string_view);
+std::int64_t element_bytes(Element);
+
+/// One order to run a program (docs/mpi.md). A size that the chunks do not divide in whole
+/// elements is rounded up to one that they do, as the simulator does.
+struct Call {
+  Program program = {};
+  Knobs knobs = {};
+  Walk walk = {};
+  std::int64_t nbytes = 0;  ///< The whole, big buffer.
+  Element element = Element::kFloat;
+  Reduction reduction = Reduction::kSum;
+  int root = 0;
+  bool in_place = false;
+  int checked = 0;  ///< Runs whose result is compared, element by element, each with other data.
+  int warmup = 0;   ///< Runs that are not timed.
+  int timed = 0;    ///< Runs that are.
+  std::uint64_t seed = 1;     ///< Of the data and the delays.
+  std::int64_t delay_us = 0;  ///< Most that each transfer of a checked run is held back.
+  int threads = 1;            ///< CPU threads that share a large reduction.
+};
+
+/// What one rank saw of a call.
+struct RankResult {
+  std::vector<double> times_us;  ///< One a timed run.
+  std::int64_t wrong = 0;        ///< Elements, over all checked runs.
+  std::string first_wrong;       ///< Where and what, empty if none.
+  std::int64_t bytes_sent = 0;   ///< In one run.
+};
+
+/// A run that cannot end: the message names the ranks, their steps and whom they wait for.
+struct Stuck : Error {
+  using Error::Error;
+};
+
+/// What others may see of a rank at work, and their means to stop it. All members may be used
+/// from any thread.
+class Watch {
+ public:
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+  void advance() { progress_.fetch_add(1, std::memory_order_relaxed); }
+  /// After a step of thread block `tb`.
+  void advance(int tb, int step) {
+    last_.store(std::int64_t{tb} << 32 | step, std::memory_order_relaxed);
+    advance();
+  }
+  /// "tb 1 step 4", done last; empty before the first.
+  std::string last() const;
+  /// Grows as long as the rank gets on.
+  std::int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  void set_place(std::string text);
+  /// "tb 1 step 4 (r) waits for data from rank 3"; empty while the rank gets on.
+  std::string place() const;
+
+ private:
+  std::atomic<bool> stopped_ = false;
+  std::atomic<std::int64_t> progress_ = 0;
+  std::atomic<std::int64_t> last_ = -1;
+  mutable std::mutex mutex_;
+  std::string place_;
+};
+
+/// Thrown out of `run_call` when its watch says stop.
+struct Stopped : Error {
+  Stopped() : Error("stopped") {}
+};
+
+/// Throws InputError where `call` cannot be run at all: ranks, chunks, offsets or counts out of
+/// range, transfers that do not match, a dependency nobody publishes, illegal knobs.
+void check(const Call& call);
+
+/// Runs `call` on the rank of `carrier`; every rank must do so. Throws what `check` throws, and
+/// Stopped.
+RankResult run_call(const Call& call, Carrier& carrier, Watch& watch);
+
+/// Results by rank of `call` run by threads of this process as ranks. Throws Stuck if no rank gets
+/// on for `patience_s`, Stopped if `interrupted`, which is asked now and then, says so.
+std::vector<RankResult> run_in_threads(const Call& call, double patience_s,
+                                       bool (*interrupted)() = nullptr);
+
+}  // namespace tuccl

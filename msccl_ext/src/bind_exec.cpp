@@ -1,0 +1,87 @@
+// Python view of real runs: threads of this process as ranks, and what worker processes are told.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "exec_text.h"
+#include "tuccl/execute.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tuccl {
+namespace {
+
+bool interrupted() {
+  nb::gil_scoped_acquire locked;
+  return PyErr_CheckSignals() != 0;
+}
+
+std::vector<RankResult> run(const Call& call, double patience_s) {
+  try {
+    nb::gil_scoped_release unlocked;
+    return run_in_threads(call, patience_s, interrupted);
+  } catch (const Stopped&) {
+    if (PyErr_Occurred()) throw nb::python_error();
+    throw;
+  }
+}
+
+void bind_call(nb::module_& m) {
+  nb::class_<Call>(m, "Call", "One order to run a program on real data (docs/mpi.md).")
+      .def(
+          "__init__",
+          [](Call* self, const Program& program, const Knobs& knobs, std::int64_t nbytes,
+             std::string_view datatype, std::string_view op, int root, bool in_place, int checked,
+             int warmup, int timed, std::uint64_t seed, std::int64_t delay_us, int threads,
+             std::int64_t pass_bytes, int transfer_slots) {
+            new (self) Call{.program = program,
+                            .knobs = knobs,
+                            .walk = {pass_bytes, transfer_slots},
+                            .nbytes = nbytes,
+                            .element = element_from(datatype),
+                            .reduction = reduction_from(op),
+                            .root = root,
+                            .in_place = in_place,
+                            .checked = checked,
+                            .warmup = warmup,
+                            .timed = timed,
+                            .seed = seed,
+                            .delay_us = delay_us,
+                            .threads = threads};
+          },
+          "program"_a, "knobs"_a, "nbytes"_a, nb::kw_only(), "datatype"_a = "float", "op"_a = "sum",
+          "root"_a = 0, "in_place"_a = false, "checked"_a = 0, "warmup"_a = 0, "timed"_a = 0,
+          "seed"_a = 1, "delay_us"_a = 0, "threads"_a = 1, "pass_bytes"_a = 0,
+          "transfer_slots"_a = 0)
+      .def_prop_ro("text", &write_call, "What worker processes are told.")
+      .def(
+          "check", [](const Call& call) { check(call); },
+          "Raise InputError where the call cannot be run at all.");
+}
+
+void bind_result(nb::module_& m) {
+  nb::class_<RankResult>(m, "RankResult", "What one rank saw of a call.")
+      .def_ro("times_us", &RankResult::times_us, "Time in us of each timed run.")
+      .def_ro("wrong", &RankResult::wrong, "Wrong elements, over all checked runs.")
+      .def_ro("first_wrong", &RankResult::first_wrong, "Where and what; empty if none.")
+      .def_ro("bytes_sent", &RankResult::bytes_sent, "User bytes sent in one run.");
+}
+
+}  // namespace
+
+void bind_exec(nb::module_& m) {
+  bind_call(m);
+  bind_result(m);
+  m.def("run_in_threads", &run, "call"_a, "patience_s"_a = 10.0,
+        "Results by rank of `call`, run by threads of this process as ranks.");
+  m.def("read_result", &read_result, "text"_a, "What a worker process answers.");
+  m.def(
+      "element_bytes",
+      [](std::string_view datatype) { return element_bytes(element_from(datatype)); }, "datatype"_a,
+      "Bytes of an element of `datatype`.");
+}
+
+}  // namespace tuccl

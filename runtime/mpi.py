@@ -1,0 +1,143 @@
+"""Real data between real processes: MSCCL programs over MPI point-to-point (docs/mpi.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from tuccl._native import Call, Knobs, Program, RankResult
+from tuccl.errors import InputError
+from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.measured import Effort, Workload, measure
+from tuccl.runtime.mpi_find import Mpi, find_mpi, glue_library, worker_program
+from tuccl.runtime.mpi_launch import Launch, usual_launch
+from tuccl.runtime.mpi_workers import Workers
+
+__all__ = ["MpiExecutor"]
+
+
+class MpiExecutor:
+    """Runs programs on worker processes that live from the first call to ``close``.
+
+    After a call that got stuck the next one starts a new set.
+    """
+
+    def __init__(
+        self,
+        ranks: int,
+        mpi: Mpi | None = None,
+        *,
+        launch: Launch | None = None,
+        place: str = "",
+        workload: Workload | None = None,
+        effort: Effort | None = None,
+        patience_s: float = 10.0,
+        limit_s: float | None = None,
+    ) -> None:
+        """Prepare ``ranks`` ranks; nothing is started yet.
+
+        Args:
+            ranks: Ranks a program must have.
+            mpi: The MPI; None is the first found.
+            launch: How the ranks are started; None is all on this machine.
+            place: What the ranks run on, for the label; "" is this machine.
+            workload: Elements, reduction, whether results are compared.
+            effort: How many runs make a time.
+            patience_s: A call in which no rank gets on for so long is stopped.
+            limit_s: A call that takes longer is stopped; None for none.
+
+        Raises:
+            Unavailable: there is no MPI.
+        """
+        self._ranks = ranks
+        self._mpi = mpi if mpi is not None else find_mpi()
+        self._launch = launch if launch is not None else usual_launch(self._mpi)
+        self._place = place or f"one machine with {os.cpu_count()} cores"
+        self._workload = workload
+        self._effort = effort
+        self._patience_s = patience_s
+        self._limit_s = limit_s
+        self._workers: Workers | None = None
+
+    def __enter__(self) -> Self:
+        """Return itself; ``close`` comes at the end."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the workers."""
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """The executor's name in tables."""
+        return "mpi"
+
+    @property
+    def label(self) -> str:
+        """That it measures, by which MPI, and on what."""
+        mpi = f"{self._mpi.family} {self._mpi.version}"
+        return f"measured between {self._ranks} processes by {mpi} on {self._place}"
+
+    @property
+    def ranks(self) -> int:
+        """Ranks a program must have."""
+        return self._ranks
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers by rank; empty while none run."""
+        return self._workers.pids if self._workers is not None and self._workers.alive else []
+
+    def time(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
+    ) -> Timing:
+        """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
+
+        Raises:
+            InputError: the program is for another number of ranks, or cannot be run.
+            Stuck: a rank died or hangs, or the ranks wait for each other; says where.
+            Unavailable: the ranks cannot be started.
+        """
+        if program.ngpus != self._ranks:
+            raise InputError(
+                f"program {program.name[:40]!r} is for {program.ngpus} ranks, "
+                f"there are {self._ranks}"
+            )
+        return measure(
+            self.run,
+            *(program, knobs, nbytes),
+            on=self.name,
+            root=root,
+            repeats=repeats,
+            walk=walk,
+            workload=self._workload,
+            effort=self._effort,
+        )
+
+    def run(self, call: Call) -> Sequence[RankResult]:
+        """Return each rank's result of one call, as it is; raises what ``time`` does."""
+        call.check()
+        if self._workers is None or not self._workers.alive:
+            worker = [str(worker_program()), str(glue_library(self._mpi))]
+            self._workers = Workers(self._launch, worker, self._ranks)
+        return self._workers.run(call, self._patience_s, self._limit_s)
+
+    def close(self) -> None:
+        """End the workers, if any run."""
+        if self._workers is not None:
+            self._workers.close()
+        self._workers = None
