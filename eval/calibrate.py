@@ -128,6 +128,8 @@ def _free() -> Iterable[_Free]:
         yield _Free((f"{protocol}.transfer_us",), 0.5)
         if protocol == "Simple":
             yield _Free((f"{protocol}.slice_us",), 0.5)
+        else:
+            yield _Free((f"{protocol}.link_efficiency",), 0.2, most=1.0)
         yield _Free((f"{protocol}.hop_us",), 0.5)
         yield _Free(tuple(f"{protocol}.{rate}" for rate in _COPIES), 0.4)
         yield _Free(tuple(f"{protocol}.{rate}" for rate in _REDUCTIONS), 0.4)

@@ -77,6 +77,7 @@ class ProtocolConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     hop_us: Constant
     threads_sat: Constant
     trip_latency: Constant
+    link_efficiency: Constant
     send_gbs: Constant
     recv_gbs: Constant
     rcs_gbs: Constant

@@ -56,23 +56,24 @@ void bind_protocol_costs(nb::module_& m) {
       .def(
           "__init__",
           [](ProtocolCosts* self, double transfer_us, double slice_us, double hop_us,
-             double threads_sat, double trip_latency, double send_gbs, double recv_gbs,
-             double rcs_gbs, double rrs_gbs, double rrc_gbs, double rrcs_gbs, double copy_gbs,
-             double reduce_gbs) {
-            new (self) ProtocolCosts{transfer_us, slice_us, hop_us,    threads_sat, trip_latency,
-                                     send_gbs,    recv_gbs, rcs_gbs,   rrs_gbs,     rrc_gbs,
-                                     rrcs_gbs,    copy_gbs, reduce_gbs};
+             double threads_sat, double trip_latency, double link_efficiency, double send_gbs,
+             double recv_gbs, double rcs_gbs, double rrs_gbs, double rrc_gbs, double rrcs_gbs,
+             double copy_gbs, double reduce_gbs) {
+            new (self) ProtocolCosts{transfer_us,     slice_us, hop_us,   threads_sat, trip_latency,
+                                     link_efficiency, send_gbs, recv_gbs, rcs_gbs,     rrs_gbs,
+                                     rrc_gbs,         rrcs_gbs, copy_gbs, reduce_gbs};
           },
           nb::kw_only(), "transfer_us"_a = 0.0, "slice_us"_a = 0.0, "hop_us"_a = 0.0,
-          "threads_sat"_a = 1.0, "trip_latency"_a = 0.0, "send_gbs"_a = kUnlimited,
-          "recv_gbs"_a = kUnlimited, "rcs_gbs"_a = kUnlimited, "rrs_gbs"_a = kUnlimited,
-          "rrc_gbs"_a = kUnlimited, "rrcs_gbs"_a = kUnlimited, "copy_gbs"_a = kUnlimited,
-          "reduce_gbs"_a = kUnlimited)
+          "threads_sat"_a = 1.0, "trip_latency"_a = 0.0, "link_efficiency"_a = 1.0,
+          "send_gbs"_a = kUnlimited, "recv_gbs"_a = kUnlimited, "rcs_gbs"_a = kUnlimited,
+          "rrs_gbs"_a = kUnlimited, "rrc_gbs"_a = kUnlimited, "rrcs_gbs"_a = kUnlimited,
+          "copy_gbs"_a = kUnlimited, "reduce_gbs"_a = kUnlimited)
       .def_ro("transfer_us", &ProtocolCosts::transfer_us)
       .def_ro("slice_us", &ProtocolCosts::slice_us)
       .def_ro("hop_us", &ProtocolCosts::hop_us)
       .def_ro("threads_sat", &ProtocolCosts::threads_sat)
       .def_ro("trip_latency", &ProtocolCosts::trip_latency)
+      .def_ro("link_efficiency", &ProtocolCosts::link_efficiency)
       .def_ro("send_gbs", &ProtocolCosts::send_gbs)
       .def_ro("recv_gbs", &ProtocolCosts::recv_gbs)
       .def_ro("rcs_gbs", &ProtocolCosts::rcs_gbs)

@@ -24,6 +24,8 @@ void check_protocol(const MachineClass& m, const std::string& prefix, const Prot
   check_cost(m, prefix + "hop_us", c.hop_us);
   if (!(c.trip_latency >= 0 && c.trip_latency < 1))
     refuse(m, prefix + "trip_latency", c.trip_latency, "0 or more and below 1");
+  if (!(c.link_efficiency > 0 && c.link_efficiency <= 1))
+    refuse(m, prefix + "link_efficiency", c.link_efficiency, "above 0 and at most 1");
   const std::pair<const char*, double> rates[] = {
       {"threads_sat", c.threads_sat}, {"send_gbs", c.send_gbs}, {"recv_gbs", c.recv_gbs},
       {"rcs_gbs", c.rcs_gbs},         {"rrs_gbs", c.rrs_gbs},   {"rrc_gbs", c.rrc_gbs},
@@ -85,8 +87,12 @@ double MachineClass::start_us_of(Launch launch) const {
   return launch == Launch::kGraph ? start_graph_us : start_us;
 }
 
+bool MachineClass::joins_gpus(std::string_view kind) {
+  return kind == "nvlink" || kind == "xgmi" || kind == "c2c";
+}
+
 double MachineClass::efficiency(std::string_view kind) const {
-  if (kind == "nvlink" || kind == "xgmi" || kind == "c2c") return nvlink_efficiency;
+  if (joins_gpus(kind)) return nvlink_efficiency;
   if (kind == "pcie") return pcie_efficiency;
   if (kind == "cpu") return cpu_efficiency;
   if (kind == "nvls") return nvls_efficiency;

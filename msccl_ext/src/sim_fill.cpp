@@ -91,7 +91,8 @@ bool Sharing::all_at_caps(double now) {
     const Bundled& b = bundles_[id];
     if (b.settled == 0 || b.moves) continue;
     for (int s = b.first; s < b.last; ++s)
-      if (links_[slots_[s].link].able) tanks_[links_[slots_[s].link].tank].left -= b.cap * b.settled;
+      if (links_[slots_[s].link].able)
+        tanks_[links_[slots_[s].link].tank].left -= b.cap * b.settled;
   }
   for (const Tank& t : tanks_)
     if (t.left < 0) return false;
@@ -149,12 +150,14 @@ void Sharing::open_group(int link) {
     for (std::size_t i = 0; i < l.followers.size(); ++i) open_bundle(l.followers[i]);
     return;
   }
-  Item item{.cap = l.least_cap, .before = l.level, .first = static_cast<int>(ways_.size()),
-            .id = link, .group = true};
+  Item item{.cap = l.least_cap,
+            .before = l.level,
+            .first = static_cast<int>(ways_.size()),
+            .id = link,
+            .group = true};
   ways_.push_back({touch(link), l.following});
   for (const int i : l.beside)
-    if (links_[beside_[i].link].able)
-      ways_.push_back({touch(beside_[i].link), beside_[i].flows});
+    if (links_[beside_[i].link].able) ways_.push_back({touch(beside_[i].link), beside_[i].flows});
   item.last = static_cast<int>(ways_.size());
   items_.push_back(item);
 }
@@ -313,8 +316,10 @@ void Sharing::apply(double now) {
   for (const Item& item : items_) {
     if (item.group) continue;
     if (!bundles_[item.id].moves) follow(now, item.id, item.holder);
-    if (item.holder < 0) rekey(item.id);
-    else key_follower(item.id);
+    if (item.holder < 0)
+      rekey(item.id);
+    else
+      key_follower(item.id);
   }
   for (const Tank& t : tanks_)
     if (t.full) rekey_link(t.link);
@@ -326,9 +331,9 @@ void Sharing::apply_loads(double now) {
     if (item.gone) continue;
     if (item.filling != item.before)
       for (int w = item.first; w < item.last; ++w)
-        links_[tanks_[ways_[w].tank].link].load +=
-            (item.filling - item.before) * ways_[w].flows;
-    if (item.group || !bundles_[item.id].moves || bundles_[item.id].follows == item.holder) continue;
+        links_[tanks_[ways_[w].tank].link].load += (item.filling - item.before) * ways_[w].flows;
+    if (item.group || !bundles_[item.id].moves || bundles_[item.id].follows == item.holder)
+      continue;
     unfollow(now, item.id);
   }
 }

@@ -12,6 +12,7 @@
 namespace tuccl::sim {
 namespace {
 
+constexpr int kWarp = 32;
 constexpr int kLeastSliceOf = 64;  // of C: half a transfer's slots over 32 (prims_simple.h)
 
 double wire_factor(Protocol protocol) {
@@ -29,7 +30,8 @@ class Compiler {
       : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)) {
     plan_.network = &n;
     for (const Resource& r : n.resources())
-      plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind));
+      plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind) *
+                               (m.joins_gpus(r.kind) ? costs_.link_efficiency : 1));
     const std::int64_t slice = pass_bytes(k, walk);
     merged_ = merged_chunks(slice, chunk);
     speed_ = costs_.speed(normalised(k).threads);
@@ -57,7 +59,8 @@ class Compiler {
         simple ? double(slot_payload_bytes(k.protocol, k.buffer_bytes)) * slots / kLeastSliceOf : 0;
     plan_.wire_factor = wire_factor(k.protocol);
     plan_.slice_us = costs_.slice_us;
-    plan_.trip_bytes = normalised(k).threads * trip_bytes_per_thread(k.protocol);
+    plan_.line_bytes = kWarp * trip_bytes_per_thread(k.protocol);
+    plan_.line_slower = speed_ / costs_.speed(kWarp);
     plan_.net_message_us = machine_.net_message_us;
     plan_.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
     plan_.nic_switch_us = machine_.nic_switch_us;

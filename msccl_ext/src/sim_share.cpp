@@ -95,8 +95,7 @@ std::vector<double> Sharing::add_demands(const Plan& plan) {
         narrow = slots_[s].link;
     for (int s = b.first; s < b.last; ++s) {
       const int link = slots_[s].link;
-      const auto [at, fresh] =
-          known.try_emplace({link, narrow}, static_cast<int>(demands_.size()));
+      const auto [at, fresh] = known.try_emplace({link, narrow}, static_cast<int>(demands_.size()));
       if (fresh) {
         demands_.push_back({.limit = link == narrow ? kUnlimited : links_[narrow].capacity});
         peak.push_back(0);
@@ -131,8 +130,8 @@ void Sharing::add_pairs() {
     b.pairs = static_cast<int>(pairs_.size());
     for (int s = b.first; s < b.last; ++s)
       for (int o = b.first; o < b.last; ++o) {
-        const auto [at, fresh] = known.try_emplace({slots_[s].link, slots_[o].link},
-                                                   static_cast<int>(beside_.size()));
+        const auto [at, fresh] =
+            known.try_emplace({slots_[s].link, slots_[o].link}, static_cast<int>(beside_.size()));
         if (fresh) beside_.push_back({.link = slots_[o].link});
         pairs_.push_back(at->second);
       }

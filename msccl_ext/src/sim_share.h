@@ -80,10 +80,10 @@ class Sharing {
     double level = 0;   ///< Rate of those it holds up.
     double served = 0;  ///< Bytes of each flow it holds up, at `since`.
     double since = 0;
-    int flows = 0;      ///< All.
-    int following = 0;  ///< Flows that it holds up.
-    int tank = 0;       ///< Its place in `tanks_`, while filling.
-    bool able = false;  ///< May be full: demand exceeds capacity.
+    int flows = 0;                  ///< All.
+    int following = 0;              ///< Flows that it holds up.
+    int tank = 0;                   ///< Its place in `tanks_`, while filling.
+    bool able = false;              ///< May be full: demand exceeds capacity.
     std::uint32_t touched = 0;      ///< Epoch in which it has a tank.
     std::uint32_t group = 0;        ///< Epoch in which its followers are filled.
     double least_cap = kUnlimited;  ///< No follower's limit is lower.
@@ -91,7 +91,7 @@ class Sharing {
     std::vector<std::pair<int, int>> active;  ///< (bundle, slot).
     std::vector<int> beside;  ///< Of `beside_`: links that flows it holds up cross too.
   };
-  struct Tank {  // an able link, while filling
+  struct Tank {        // an able link, while filling
     double left = 0;   ///< Rate not given away yet.
     double share = 0;  ///< Of what is left, by flow; its level where it is full.
     int open = 0;      ///< Flows without a rate yet.
@@ -133,8 +133,8 @@ class Sharing {
   };
   struct Beside {
     int link = 0;
-    int flows = 0;         ///< Of those held up, how many cross it.
-    int place = kNobody;   ///< In the holder's list.
+    int flows = 0;        ///< Of those held up, how many cross it.
+    int place = kNobody;  ///< In the holder's list.
   };
 
   void add_bundles(const Plan& plan);

@@ -19,7 +19,8 @@ struct ProtocolCosts {
   double slice_us = 0;  ///< Per slice that carries data: barriers, fence, counter store (t_sync).
   double hop_us = 0;    ///< From the last store until the peer's poll sees it, beyond the links.
   double threads_sat = 1;
-  double trip_latency = 0;  ///< Part of a full block's trip that a block of any size takes.
+  double trip_latency = 0;     ///< Part of a full block's trip that a block of any size takes.
+  double link_efficiency = 1;  ///< Of what GPU links give, the part that its stores reach.
   double send_gbs = kUnlimited;
   double recv_gbs = kUnlimited;
   double rcs_gbs = kUnlimited;
@@ -72,6 +73,7 @@ struct MachineClass {
   double host_us(Launch, int gpus, int channels) const;
   double start_us_of(Launch) const;
   double efficiency(std::string_view link_kind) const;
+  static bool joins_gpus(std::string_view link_kind);  ///< NVLink and its like.
 };
 
 /// Throws InputError that names the first constant out of its domain: costs
