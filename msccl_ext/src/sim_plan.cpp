@@ -59,8 +59,7 @@ class Compiler {
         simple ? double(slot_payload_bytes(k.protocol, k.buffer_bytes)) * slots / kLeastSliceOf : 0;
     plan_.wire_factor = wire_factor(k.protocol);
     plan_.slice_us = costs_.slice_us;
-    plan_.line_bytes = kWarp * trip_bytes_per_thread(k.protocol);
-    plan_.line_slower = speed_ / costs_.speed(kWarp);
+    plan_.line_bytes = kWarp * trip_bytes_per_thread(k.protocol) * speed_ / costs_.speed(kWarp);
     plan_.net_message_us = machine_.net_message_us;
     plan_.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
     plan_.nic_switch_us = machine_.nic_switch_us;

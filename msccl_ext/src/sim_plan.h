@@ -73,8 +73,8 @@ struct Plan {
   double least_slice = 0;  ///< Bytes; a payload up to it is one slice.
   double wire_factor = 1;  ///< Wire bytes per payload byte.
   double slice_us = 0;
-  double line_bytes = 0;   ///< Payload of one trip of a warp: what a reader sees first.
-  double line_slower = 1;  ///< A warp's time for a byte, as a multiple of the block's.
+  double line_bytes = 0;  ///< What the block moves while a warp makes its first trip: then a
+                          ///< reader sees its first line.
   double net_message_us = 0;
   double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
   double nic_switch_us = 0;

@@ -199,7 +199,7 @@ bool Run<kRecorded>::move(int block, const Transfer& t) {
   if (t.sends) {
     const Connection& c = plan_.connections[plan_.blocks[block].out];
     if (c.cut_through) {
-      const double line = std::min(s.part, plan_.line_bytes) * t.us_per_byte * plan_.line_slower;
+      const double line = std::min(s.part, plan_.line_bytes) * t.us_per_byte;
       push(wires_[plan_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
     }
     if (t.bundle >= 0 && s.part > 0) {
