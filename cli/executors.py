@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 
+from tuccl.cli.emulate import add_scale, ended_by_signals, introduce
 from tuccl.errors import InputError
 from tuccl.runtime import (
+    Emulation,
     Executor,
     LoopbackExecutor,
     MpiExecutor,
@@ -20,6 +22,7 @@ __all__ = ["add_executor", "add_real", "executor_of", "real_executor_of"]
 
 _EXECUTORS = ("sim",)
 _REAL = ("mpi", "loopback")
+_EMULATED_PATIENCE_S = 60.0  # a slice may take seconds on a slow wire
 _LAUNCHES = ("process", "mpi", "graph")
 
 
@@ -62,7 +65,7 @@ def executor_of(
 
 
 def add_real(parser: argparse.ArgumentParser) -> None:
-    """Add what shapes runs on real data: ``--mpi``, ``--check``, ``--datatype``, ``--op``."""
+    """Add what shapes runs on real data: ``--mpi``, ``--check``, ``--emulate`` and their like."""
     parser.add_argument(
         "--mpi",
         metavar="MPI",
@@ -77,6 +80,12 @@ def add_real(parser: argparse.ArgumentParser) -> None:
         "--datatype", default="float", help="elements, by nccl-tests' names (default float)"
     )
     parser.add_argument("--op", default="sum", help="sum (default), prod, min, max or avg")
+    parser.add_argument(
+        "--emulate",
+        action="store_true",
+        help="with --on mpi: on network namespaces, one a host, with the links' rates (needs root)",
+    )
+    add_scale(parser)
 
 
 def real_executor_of(args: argparse.Namespace, topology: Topology, stack: ExitStack) -> Executor:
@@ -86,6 +95,10 @@ def real_executor_of(args: argparse.Namespace, topology: Topology, stack: ExitSt
         InputError: there is no such executor, or it does not take one of the options.
         Unavailable: there is no such MPI.
     """
+    if (args.emulate or args.scale is not None) and args.on != "mpi":
+        raise InputError(f"--emulate, --scale: --on {args.on[:40]} uses no network; use --on mpi")
+    if args.scale is not None and not args.emulate:
+        raise InputError("--scale: sets the rates of --emulate; add it")
     if args.on not in _REAL:
         usual = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
         given = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
@@ -93,9 +106,33 @@ def real_executor_of(args: argparse.Namespace, topology: Topology, stack: ExitSt
             raise InputError(f"{', '.join(given)}: --on {args.on} moves no data; use --on mpi")
         return executor_of(args, topology, _REAL)
     workload = Workload(args.datatype, args.op, args.check)
+    if args.on == "mpi" and args.emulate:
+        return stack.enter_context(emulated_executor(args, topology, workload, stack))
     if args.on == "mpi":
         mpi = MpiExecutor(topology.ranks, find_mpi(args.mpi), workload=workload)
         return stack.enter_context(mpi)
     if args.mpi:
         raise InputError("--mpi: --on loopback uses none; use --on mpi")
     return LoopbackExecutor(topology.ranks, workload)
+
+
+def emulated_executor(
+    args: argparse.Namespace, topology: Topology, workload: Workload, stack: ExitStack
+) -> MpiExecutor:
+    """Return an executor on an emulated cluster; ``stack`` takes the cluster down.
+
+    Raises:
+        InputError: the topology cannot be emulated.
+        Unavailable: there is no such MPI, or this process may not make namespaces.
+    """
+    mpi = find_mpi(args.mpi)
+    stack.enter_context(ended_by_signals())
+    emulation = stack.enter_context(Emulation(topology, args.scale))
+    introduce(emulation)
+    return MpiExecutor(
+        *(topology.ranks, mpi),
+        launch=emulation.launch(mpi),
+        place=emulation.label,
+        workload=workload,
+        patience_s=_EMULATED_PATIENCE_S,
+    )

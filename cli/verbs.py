@@ -15,6 +15,7 @@ from tuccl.cli import (
     calibrate,
     compare,
     doctor,
+    emulate,
     explain,
     export,
     probe,
@@ -46,6 +47,7 @@ VERBS = {
     "explain": explain,
     "export": export,
     "run": start,
+    "emulate": emulate,
     "doctor": doctor,
 }
 

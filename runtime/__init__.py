@@ -1,6 +1,12 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
 from tuccl.runtime.baseline import BASELINES, BaselineTiming, time_baseline
+from tuccl.runtime.emulate import (
+    Emulation,
+    RunningEmulation,
+    running_emulations,
+    set_rate,
+)
 from tuccl.runtime.entry import (
     Candidate,
     Entry,
@@ -46,6 +52,7 @@ __all__ = [
     "Candidate",
     "Choice",
     "Effort",
+    "Emulation",
     "Entry",
     "Executor",
     "Explanation",
@@ -60,6 +67,7 @@ __all__ = [
     "NcclChoice",
     "NcclGraph",
     "ProgramFile",
+    "RunningEmulation",
     "SimExecutor",
     "Statistics",
     "StoredTable",
@@ -91,8 +99,10 @@ __all__ = [
     "reduction_class",
     "run",
     "run_environment",
+    "running_emulations",
     "save_table",
     "select",
+    "set_rate",
     "shell_block",
     "switch_points",
     "time_baseline",

@@ -1,0 +1,128 @@
+"""``tuccl emulate``: runs a command on a cluster of network namespaces."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from tuccl.cli.arguments import add_json, topology_of
+from tuccl.cli.output import columns, print_json, say
+from tuccl.errors import InputError
+from tuccl.runtime import Emulation, running_emulations, set_rate
+from tuccl.runtime import run as run_command
+
+HELP = "run a command on an emulated cluster: a network namespace a host, with the links' rates"
+EXAMPLE = "tuccl emulate --scale 0.01 t.json -- mpirun -np 4 ./program"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_scale(parser)
+    parser.add_argument(
+        "--set-rate",
+        nargs=3,
+        metavar=("SRC", "DST", "MBPS"),
+        help="instead: change one direction of a wire of a running emulation, in Mb/s",
+    )
+    parser.add_argument("--run", dest="emulation", metavar="ID", help="with --set-rate: which one")
+    parser.add_argument("--list", action="store_true", help="instead: list what runs, wire by wire")
+    add_json(parser)
+    parser.add_argument("topology", nargs="?", metavar="T", help="topology file")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- CMD", help="what to run on the first host"
+    )
+
+
+def add_scale(parser: argparse.ArgumentParser) -> None:
+    """Add ``--scale``."""
+    parser.add_argument(
+        "--scale",
+        type=float,
+        metavar="F",
+        help="emulated over nominal link rates (default: the fastest NIC at 1 Gb/s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the cluster, run the command, take the cluster down; the command's exit code."""
+    if args.list:
+        return print_running(as_json=args.json)
+    if args.set_rate:
+        src, dst, rate = args.set_rate
+        found = set_rate(src, dst, bits_of(rate), args.emulation)
+        say(f"emulation {found}: {src} to {dst} at {rate} Mb/s")
+        return 0
+    command = command_of(args)
+    with ended_by_signals(), Emulation(topology_of(args.topology), args.scale) as emulation:
+        introduce(emulation)
+        return run_command([*emulation.prefix(), *command], emulation.environment)
+
+
+def command_of(args: argparse.Namespace) -> list[str]:
+    """Return the command after ``--``.
+
+    Raises:
+        InputError: there is no topology or no command, or an option stands behind the topology.
+    """
+    if args.topology is None:
+        raise InputError("expected a topology and a command: emulate [OPTIONS] T -- CMD")
+    words: list[str] = args.command
+    if words[:1] == ["--"]:
+        words = words[1:]
+    elif words[:1] and words[0].startswith("-"):
+        raise InputError(f"{words[0][:40]}: options stand before the topology: emulate [OPTIONS] T")
+    if not words:
+        raise InputError("nothing to run; expected -- CMD after the topology")
+    return words
+
+
+def bits_of(mbps: str) -> float:
+    """Return a rate in bit/s given in Mb/s.
+
+    Raises:
+        InputError: it is no number.
+    """
+    try:
+        return float(mbps) * 1e6
+    except ValueError:
+        raise InputError(f"rate {mbps[:40]!r}: expected a number of Mb/s") from None
+
+
+def introduce(emulation: Emulation) -> None:
+    """Say what was cleared and what was built."""
+    for name in emulation.cleared:
+        say(f"cleared what emulation {name} left")
+    say(f"emulation {emulation.id}: {emulation.label}")
+
+
+def print_running(*, as_json: bool) -> int:
+    """Print the running emulations and the rates of their wires."""
+    running = running_emulations()
+    if as_json:
+        print_json({"emulations": running})
+        return 0
+    for found in running:
+        print(f"# {found.id}: {found.plan.name}, scale {found.plan.scale:.3g}")
+        rows = [[p.src, p.dst, p.rate_bps / 1e6, p.nominal_bps / 1e6] for p in found.plan.ports]
+        print(columns(["from", "to", "Mb/s", "nominal"], rows))
+    return 0
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let termination and a lost terminal unwind as an interrupt does, so that all is taken down."""
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,339 @@
+"""Emulated clusters: a network namespace a host, with the topology's rates (docs/emulate.md)."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.runtime.emulate_launch import (
+    RSH,
+    emulated_launch,
+    enter,
+    host_list,
+    hosts_file,
+    launch_environment,
+    places_file,
+)
+from tuccl.runtime.emulate_plan import FABRIC, EmulatedHost, Plan, Port, plan
+from tuccl.runtime.emulate_runs import HOSTS_FOLDER, RunFolder, clear_leftovers, run_folder, running
+from tuccl.runtime.mpi_find import Mpi
+from tuccl.runtime.mpi_launch import Launch
+from tuccl.runtime.netns import (
+    Queue,
+    add_space,
+    batch,
+    check_privilege,
+    queues,
+    set_controls,
+)
+from tuccl.topology import Topology
+
+__all__ = ["Emulation", "RunningEmulation", "running_emulations", "set_rate"]
+
+MOST_BURST = 1 << 16
+_BURST_S = 0.5e-3  # a bucket holds what the link carries in that time, within the bounds
+_LEAST_BURST, _USUAL_BURST = 12_000, 48_000
+_QUEUE_S = 20e-3
+_LEAST_QUEUE = 256_000
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TABLE = 100  # a routing table for each NIC
+
+
+class RunningEmulation(msgspec.Struct, frozen=True):
+    """What an emulation tells of itself in its folder, for other processes."""
+
+    id: str
+    plan: Plan
+    spaces: dict[str, str]
+
+
+class Emulation:
+    """A cluster of network namespaces that lives from the ``with`` statement to its end.
+
+    Whatever ends the owner, the next emulation on the machine clears what is left.
+    """
+
+    def __init__(self, t: Topology, scale: float | None = None) -> None:
+        """Work out the cluster; nothing is made yet.
+
+        Args:
+            t: at least two hosts joined by NICs and switches.
+            scale: emulated over nominal rates; None makes the fastest NIC 1 Gb/s.
+
+        Raises:
+            InputError: the topology cannot be emulated, or not at that scale.
+        """
+        self._plan = plan(t, scale)
+        self._folder: RunFolder | None = None
+        self._spaces: dict[str, str] = {}
+        self.cleared: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        """Clear what dead emulations left, then build the cluster and check its queues.
+
+        Raises:
+            Unavailable: this process may not.
+            TucclError: the kernel refused a step.
+        """
+        check_privilege()
+        self.cleared = tuple(clear_leftovers())
+        self._folder = RunFolder()
+        try:
+            self._build(self._folder)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the cluster down."""
+        self.close()
+
+    @property
+    def id(self) -> str:
+        """The emulation's name: the owner's process id and a random number."""
+        return self._owned.name
+
+    @property
+    def plan(self) -> Plan:
+        """What it consists of, with the rates as they are now."""
+        return self._plan
+
+    @property
+    def label(self) -> str:
+        """What it is and at what rates, for reports."""
+        fastest = self._plan.fastest_bps / 1e6
+        return (
+            f"{len(self._plan.hosts)} emulated hosts of {self._plan.name[:60]}, rates scaled by "
+            f"{self._plan.scale:.3g} (the fastest NIC {fastest:g} Mb/s), latencies not emulated"
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which launchers and libraries find the hosts."""
+        return launch_environment(self._plan, self._owned.path)
+
+    def prefix(self, host: int = 0) -> tuple[str, ...]:
+        """Return what stands before a command so that it runs on that host."""
+        chosen = self._plan.hosts[host]
+        return enter(self._spaces[chosen.space], chosen)
+
+    def launch(self, mpi: Mpi) -> Launch:
+        """Return how ``mpi`` starts a rank for each GPU, on its host."""
+        return emulated_launch(mpi, self._plan, self._spaces, self.environment)
+
+    def queues(self) -> dict[tuple[str, str], Queue]:
+        """Return the token bucket of each direction of each wire, as the kernel has it now.
+
+        Raises:
+            TucclError: they cannot be read, or one is missing.
+        """
+        found = {space: queues(self._spaces[space]) for space in self._spaces}
+        missing = [p for p in self._plan.ports if p.device not in found[p.space]]
+        if missing:
+            raise TucclError(f"{missing[0].src[:60]} to {missing[0].dst[:60]}: has no queue")
+        return {(p.src, p.dst): found[p.space][p.device] for p in self._plan.ports}
+
+    def set_rate(self, src: str, dst: str, rate_bps: float) -> None:
+        """Change the rate of the wire from ``src`` to ``dst``, that direction only, in bit/s.
+
+        Raises:
+            InputError: there is no such wire, or no such rate.
+            TucclError: the kernel refused.
+        """
+        self._plan = _changed(self._plan, src, dst, rate_bps, self._spaces)
+        self._tell()
+
+    def close(self) -> None:
+        """Take everything down, and end what still runs there; may be called again.
+
+        Raises:
+            TucclError: something could not be removed; the next call of anyone tries again.
+        """
+        if self._folder is None:
+            return
+        # Signals wait until it is done, so that none cuts it in half.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            self._folder.clear()
+            self._folder = None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @property
+    def _owned(self) -> RunFolder:
+        if self._folder is None:
+            raise TucclError("the emulated cluster is not up; use it in a with statement")
+        return self._folder
+
+    def _build(self, folder: RunFolder) -> None:
+        endings = [FABRIC, *(host.space for host in self._plan.hosts)]
+        self._spaces = {ending: folder.space(ending) for ending in endings}
+        for space in self._spaces.values():
+            add_space(space)
+        _wire(self._plan, self._spaces)
+        for host in self._plan.hosts:
+            _address(self._plan, host, self._spaces[host.space])
+        _shape(self._plan.ports, self._spaces)
+        self._check_queues()
+        self._write_files(folder)
+        self._tell()
+
+    def _check_queues(self) -> None:
+        wanted = {(p.src, p.dst): p.rate_bps for p in self._plan.ports}
+        for (src, dst), queue in self.queues().items():
+            if queue.burst > MOST_BURST:
+                raise Unavailable(
+                    f"{src[:60]} to {dst[:60]}: the kernel made a bucket of {queue.burst} bytes; "
+                    f"at most {MOST_BURST} keep small messages honest"
+                )
+            if abs(queue.rate_bps - wanted[src, dst]) > 0.01 * wanted[src, dst]:
+                raise Unavailable(
+                    f"{src[:60]} to {dst[:60]}: the kernel made {queue.rate_bps:g} bit/s of "
+                    f"{wanted[src, dst]:g}"
+                )
+
+    def _write_files(self, folder: RunFolder) -> None:
+        folder.write("rsh", RSH.encode(), 0o700)
+        folder.write("places", places_file(self._plan, self._spaces).encode())
+        folder.write("openmpi-hosts", host_list(self._plan, "{} slots={}\n").encode())
+        folder.write("mpich-hosts", host_list(self._plan, "{}:{}\n").encode())
+        for host in self._plan.hosts:
+            own = HOSTS_FOLDER / self._spaces[host.space]
+            own.mkdir(parents=True)
+            (own / "hosts").write_text(hosts_file(self._plan))
+
+    def _tell(self) -> None:
+        told = RunningEmulation(self._owned.name, self._plan, self._spaces)
+        self._owned.write("state.json", msgspec.json.encode(told))
+
+
+def running_emulations() -> list[RunningEmulation]:
+    """Return the emulations that run on this machine and are up."""
+    files = [folder / "state.json" for folder in running()]
+    return [_read(file.read_bytes()) for file in files if file.exists()]
+
+
+def set_rate(src: str, dst: str, rate_bps: float, emulation: str | None = None) -> str:
+    """Change the rate of a wire of a running emulation in bit/s; return the emulation's id.
+
+    Args:
+        src: id of a NIC or switch.
+        dst: id of the node at the wire's other end.
+        rate_bps: of that direction alone.
+        emulation: its id; None where only one runs.
+
+    Raises:
+        InputError: there is no such emulation, wire or rate.
+        TucclError: the kernel refused.
+    """
+    check_privilege()
+    file = run_folder(emulation) / "state.json"
+    if not file.exists():
+        raise InputError(f"emulation {emulation or ''} is not up yet")
+    told = _read(file.read_bytes())
+    _changed(told.plan, src, dst, rate_bps, told.spaces)
+    return told.id
+
+
+def _read(data: bytes) -> RunningEmulation:
+    return msgspec.json.decode(data, type=RunningEmulation)
+
+
+def _changed(
+    before: Plan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]
+) -> Plan:
+    """Return the plan with the new rate, which the kernel has by then."""
+    port = next((p for p in before.ports if (p.src, p.dst) == (src, dst)), None)
+    if port is None:
+        wires = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])
+        raise InputError(f"no wire from {src[:60]!r} to {dst[:60]!r}; there are {wires[:200]}, ...")
+    if not 1e6 <= rate_bps <= 1e11:
+        raise InputError(f"rate {rate_bps / 1e6:g} Mb/s: expected 1 to 100,000")
+    new = msgspec.structs.replace(port, rate_bps=round(rate_bps))
+    _shape((new,), spaces)
+    ports = tuple(new if p is port else p for p in before.ports)
+    return msgspec.structs.replace(before, ports=ports)
+
+
+def _wire(plan: Plan, spaces: dict[str, str]) -> None:
+    """Make the bridges, the wires between namespaces, and the fixed ways through the bridges.
+
+    Bridges learn nothing and flood nothing: so a fabric may have several ways, and loops.
+    """
+    bridge = {switch: f"s{number}" for number, switch in enumerate(plan.switches)}
+    by_space: dict[str, list[str]] = defaultdict(list)
+    for name in bridge.values():
+        lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0"]
+        by_space[FABRIC] += [*lines, f"link set {name} addrgenmode none up"]
+    for one, other in zip(plan.ports[::2], plan.ports[1::2], strict=True):
+        peer = f"peer name {other.device} netns {spaces[other.space]}"
+        by_space[one.space].append(f"link add {one.device} type veth {peer}")
+    for space, lines in by_space.items():
+        batch("ip", spaces[space], lines)
+    inner = [port for port in plan.ports if port.space == FABRIC]
+    batch("ip", spaces[FABRIC], [f"link set {p.device} addrgenmode none" for p in inner])
+    batch("ip", spaces[FABRIC], [f"link set {p.device} master {bridge[p.src]} up" for p in inner])
+    quiet = "learning off flood off mcast_flood off bcast_flood off"
+    device = {(p.src, p.dst): p.device for p in inner}
+    nics = plan.nics
+    batch(
+        "bridge",
+        spaces[FABRIC],
+        [
+            *(f"link set dev {p.device} {quiet}" for p in inner),
+            *(
+                f"fdb replace {nics[nic].mac} dev {device[switch, ahead]} master static"
+                for switch, nic, ahead in plan.forwarding
+            ),
+        ],
+    )
+
+
+def _address(plan: Plan, host: EmulatedHost, space: str) -> None:
+    """Give a host's NICs their addresses, fixed neighbours, and a table each.
+
+    What is sent from a NIC's address leaves by that NIC, whichever NIC it is for.
+    """
+    nics = plan.nics
+    lines = []
+    for nic in host.nics:
+        lines += [
+            f"link set {nic.device} address {nic.mac} addrgenmode none",
+            f"addr add {nic.address}/24 dev {nic.device}",
+            f"link set {nic.device} up",
+        ]
+        lines += [
+            f"neigh replace {nics[peer].address} lladdr {nics[peer].mac} dev {nic.device} "
+            f"nud permanent"
+            for own, peer in plan.reaches
+            if own == nic.id
+        ]
+    for number, nic in enumerate(host.nics, _TABLE):
+        lines.append(f"route add 10.77.0.0/16 dev {nic.device} table {number}")
+        lines.append(f"rule add from {nic.address} table {number}")
+    set_controls(space, {"net/ipv4/conf/all/rp_filter": "0"})
+    batch("ip", space, lines)
+
+
+def _shape(ports: tuple[Port, ...], spaces: dict[str, str]) -> None:
+    """Put a token bucket on each port, or another rate into the one it has."""
+    by_space: dict[str, list[str]] = defaultdict(list)
+    for port in ports:
+        second = port.rate_bps / 8
+        burst = round(min(max(second * _BURST_S, _LEAST_BURST), _USUAL_BURST))
+        limit = round(max(second * _QUEUE_S, _LEAST_QUEUE))
+        tbf = f"tbf rate {port.rate_bps}bit burst {burst}b limit {limit}b"
+        by_space[port.space].append(f"qdisc replace dev {port.device} root {tbf}")
+    for space, lines in by_space.items():
+        batch("tc", spaces[space], lines)

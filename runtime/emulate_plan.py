@@ -1,0 +1,302 @@
+"""What an emulated cluster consists of: hosts, NICs, switches and wires, worked out from a topology.
+
+Nothing here touches the machine. Every name that reaches the kernel is made of numbers; names of the
+topology only ever stand in text files, and only after `safe_names`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.topology import Hop, Topology, all_paths, bound_nics
+from tuccl.topology.paths import merged_hops
+
+__all__ = ["EmulatedHost", "EmulatedNic", "Plan", "Port", "RouteLatency", "plan"]
+
+FABRIC = "fabric"
+USUAL_FASTEST_BPS = 1e9
+
+_MOST_HOSTS = 64
+_MOST_NICS = 128
+_LOWEST_BPS = 1e6
+_FASTEST_BPS = 4e9  # what two cores carry in all (docs/emulate.md 3)
+
+
+class EmulatedNic(msgspec.Struct, frozen=True):
+    """A NIC of the topology as a device ``railN`` of its host's namespace."""
+
+    id: str
+    device: str
+    address: str
+    mac: str
+
+
+class EmulatedHost(msgspec.Struct, frozen=True):
+    """A host of the topology: its namespace's ending, host name, ranks and NICs."""
+
+    host: str
+    space: str
+    name: str
+    ranks: tuple[int, ...]
+    nics: tuple[EmulatedNic, ...]
+
+
+class Port(msgspec.Struct, frozen=True):
+    """The sending side of one direction of a wire: a device whose queue holds the rate in bit/s."""
+
+    src: str
+    dst: str
+    space: str
+    device: str
+    rate_bps: int
+    nominal_bps: float
+
+
+class RouteLatency(msgspec.Struct, frozen=True):
+    """What the topology says of the way between two ranks in us; the kernel adds none of it."""
+
+    src: int
+    dst: int
+    latency_us: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """An emulated cluster.
+
+    Attributes:
+        name: the topology's.
+        scale: emulated rate over nominal rate.
+        hosts: in the order of their first rank.
+        switches: ids; switch ``i`` is the bridge ``si`` in the fabric's namespace.
+        ports: two a wire, next to each other, one a direction.
+        forwarding: (switch, NIC, next node) for every NIC a switch can reach.
+        reaches: (NIC, NIC) pairs on different hosts that the network joins.
+        nic_of: the NIC that each rank uses, by rank; empty where ranks must use them all.
+        latencies: of every pair of ranks on different hosts.
+    """
+
+    name: str
+    scale: float
+    hosts: tuple[EmulatedHost, ...]
+    switches: tuple[str, ...]
+    ports: tuple[Port, ...]
+    forwarding: tuple[tuple[str, str, str], ...]
+    reaches: tuple[tuple[str, str], ...]
+    nic_of: dict[int, str]
+    latencies: tuple[RouteLatency, ...]
+
+    @property
+    def nics(self) -> dict[str, EmulatedNic]:
+        """Return the NICs by id."""
+        return {nic.id: nic for host in self.hosts for nic in host.nics}
+
+    @property
+    def fastest_bps(self) -> int:
+        """Return the rate of the fastest NIC in bit/s, as emulated."""
+        nics = self.nics
+        return max(port.rate_bps for port in self.ports if port.src in nics)
+
+
+def plan(t: Topology, scale: float | None = None) -> Plan:
+    """Return the emulated cluster for ``t``, with all rates multiplied by ``scale``.
+
+    Args:
+        t: at least two hosts, joined by NICs and links of kind ``network``.
+        scale: None makes the fastest NIC 1 Gb/s, and slower clusters as they are.
+
+    >>> from tuccl.topology import join, load_profile
+    >>> emulated = plan(join(load_profile("ndv2"), 2))
+    >>> emulated.scale, [nic.address for nic in emulated.hosts[1].nics]
+    (0.01, ['10.77.0.2'])
+
+    Raises:
+        InputError: the hosts are too few or too many, their network is not made of NICs and
+            switches, or a rate is out of what can be emulated.
+    """
+    hops = {
+        ends: hop for ends, hop in merged_hops(t.links).items() if hop.kind == "network"
+    }
+    _check_network(t, hops)
+    rates = {ends: _bps(t, hop) for ends, hop in hops.items()}
+    nics = _nics(t, hops)
+    factor = _scale(max(rate for (src, _), rate in rates.items() if src in nics), scale)
+    switches = tuple(n.id for n in t.nodes if n.kind == "switch" and any(n.id in e for e in hops))
+    forwarding = tuple(step for nic in nics for step in _towards(nic, hops, set(switches)))
+    reaches = _reaches(nics, hops, forwarding)
+    hosts = _hosts(t, nics, reaches)
+    bound = bound_nics(t)
+    crossing = [pair for pair in all_paths(t) if t.host_of(pair[0]) != t.host_of(pair[1])]
+    own = all((bound.get(a), bound.get(b)) in set(reaches) for a, b in crossing)
+    return Plan(
+        t.name,
+        factor,
+        hosts,
+        switches,
+        _ports(hosts, switches, rates, factor),
+        forwarding,
+        reaches,
+        bound if own else {},
+        tuple(RouteLatency(*pair, all_paths(t)[pair].latency) for pair in crossing),
+    )
+
+
+def safe_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return a host name for each of ``names``: letters, digits and hyphens, all different.
+
+    >>> safe_names(["n0", "a b", "a_b", ";rm -rf /"])
+    ('n0', 'a-b', 'a-b-2', 'rm-rf')
+    """
+    taken: list[str] = []
+    for number, name in enumerate(names):
+        clean = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "host"
+        taken.append(f"{clean}-{number}" if clean in taken else clean)
+    return tuple(taken)
+
+
+def _check_network(t: Topology, hops: dict[tuple[str, str], Hop]) -> None:
+    if not 2 <= len(t.hosts) <= _MOST_HOSTS:
+        raise InputError(
+            f"topology {t.name[:60]!r} has {len(t.hosts)} hosts; 2 to {_MOST_HOSTS} are emulated"
+        )
+    for (src, dst), hop in hops.items():
+        for end in (src, dst):
+            if t.node(end).kind not in ("nic", "switch"):
+                raise InputError(
+                    f"network link {src[:60]!r} to {dst[:60]!r}: {end[:60]!r} is a "
+                    f"{t.node(end).kind}; only NICs and switches are emulated"
+                )
+        if (dst, src) not in hops:
+            raise InputError(
+                f"network link {src[:60]!r} to {dst[:60]!r} has no way back; expected both ways"
+            )
+        if hop.bandwidth <= 0:
+            raise InputError(f"network link {src[:60]!r} to {dst[:60]!r} has no bandwidth")
+
+
+def _bps(t: Topology, hop: Hop) -> float:
+    ports = [t.node(end).port_gbs for end in (hop.src, hop.dst)]
+    return 8e9 * min([hop.bandwidth, *(gbs for gbs in ports if gbs is not None)])
+
+
+def _nics(t: Topology, hops: dict[tuple[str, str], Hop]) -> dict[str, str]:
+    """Return the host of each NIC that has a network link, in the order of hosts and file."""
+    wires: dict[str, list[str]] = defaultdict(list)
+    for src, dst in hops:
+        wires[src].append(dst)
+    found = {nic: host for host in t.hosts for nic in t.nics_of(host) if nic in wires}
+    for host in t.hosts:
+        if host not in found.values():
+            raise InputError(f"host {host[:60]!r} has no NIC with a network link")
+    for nic in found:
+        if len(wires[nic]) > 1:
+            raise InputError(
+                f"NIC {nic[:60]!r} has links to {len(wires[nic])} nodes; one is emulated a NIC"
+            )
+    if len(found) > _MOST_NICS:
+        raise InputError(f"{len(found)} NICs; at most {_MOST_NICS} are emulated")
+    return found
+
+
+def _scale(fastest_bps: float, scale: float | None) -> float:
+    factor = min(1.0, USUAL_FASTEST_BPS / fastest_bps) if scale is None else scale
+    if not _LOWEST_BPS <= fastest_bps * factor <= _FASTEST_BPS:
+        raise InputError(
+            f"scale {factor:g}: the fastest NIC would run at {fastest_bps * factor / 1e6:g} Mb/s; "
+            f"{_LOWEST_BPS / 1e6:g} to {_FASTEST_BPS / 1e6:g} can be emulated"
+        )
+    return factor
+
+
+def _towards(
+    nic: str, hops: dict[tuple[str, str], Hop], switches: set[str]
+) -> list[tuple[str, str, str]]:
+    """Return (switch, NIC, next node) of the shortest way to ``nic`` from every switch.
+
+    Ties go to the widest next hop, then to the smallest id, as `tuccl.topology.path` has it.
+    """
+    behind: dict[str, list[str]] = defaultdict(list)
+    for src, dst in hops:
+        behind[dst].append(src)
+    steps, seen, level = [], {nic}, [nic]
+    while level:
+        ways: dict[str, list[str]] = defaultdict(list)
+        for node in level:
+            for switch in behind[node]:
+                if switch in switches and switch not in seen:
+                    ways[switch].append(node)
+        for switch, nexts in ways.items():
+            best = min(nexts, key=lambda node: (-hops[switch, node].bandwidth, node))
+            steps.append((switch, nic, best))
+        level = sorted(ways)
+        seen |= set(level)
+    return steps
+
+
+def _reaches(
+    nics: dict[str, str],
+    hops: dict[tuple[str, str], Hop],
+    forwarding: tuple[tuple[str, str, str], ...],
+) -> tuple[tuple[str, str], ...]:
+    neighbour = {src: dst for src, dst in hops if src in nics}
+    known = {(switch, nic) for switch, nic, _ in forwarding}
+    return tuple(
+        (src, dst)
+        for src in nics
+        for dst in nics
+        if nics[src] != nics[dst] and (neighbour[src] == dst or (neighbour[src], dst) in known)
+    )
+
+
+def _hosts(
+    t: Topology, nics: dict[str, str], reaches: tuple[tuple[str, str], ...]
+) -> tuple[EmulatedHost, ...]:
+    """Number NICs so that those of one rail reach each other: a rail is a subnet."""
+    network_of: dict[str, str] = {}
+    peers: dict[str, list[str]] = defaultdict(list)
+    for src, dst in reaches:
+        peers[src].append(dst)
+    for nic in nics:  # NICs that reach each other are of one network, named by its first NIC
+        network_of.setdefault(nic, nic)
+        for peer in peers[nic]:
+            network_of.setdefault(peer, network_of[nic])
+    rails: dict[tuple[str, int], int] = {}
+    hosts = []
+    for number, (host, name) in enumerate(zip(t.hosts, safe_names(t.hosts), strict=True)):
+        places: dict[str, int] = defaultdict(int)
+        own = []
+        for nic in (n for n, at in nics.items() if at == host):
+            key = network_of[nic], places[network_of[nic]]
+            places[network_of[nic]] += 1
+            rail = rails.setdefault(key, len(rails))
+            mac = f"02:74:63:00:{rail:02x}:{number:02x}"
+            own.append(EmulatedNic(nic, f"rail{rail}", f"10.77.{rail}.{number + 1}", mac))
+        hosts.append(EmulatedHost(host, f"h{number}", name, t.gpus_of(host), tuple(own)))
+    return tuple(hosts)
+
+
+def _ports(
+    hosts: tuple[EmulatedHost, ...],
+    switches: tuple[str, ...],
+    rates: dict[tuple[str, str], float],
+    factor: float,
+) -> tuple[Port, ...]:
+    devices = {nic.id: (host.space, nic.device) for host in hosts for nic in host.nics}
+    wires = [(src, dst) for src, dst in rates if (dst, src) not in rates or src < dst]
+    ports = []
+    for number, wire in enumerate(wires):
+        for side, (src, dst) in enumerate((wire, wire[::-1])):
+            space, device = devices.get(src, (FABRIC, f"p{number}-{side}"))
+            nominal = rates[src, dst]
+            rate = max(1, round(nominal * factor))
+            if rate < _LOWEST_BPS:
+                raise InputError(
+                    f"link {src[:60]!r} to {dst[:60]!r} would run at {rate / 1e6:g} Mb/s; "
+                    f"at least {_LOWEST_BPS / 1e6:g} can be emulated: choose a larger scale"
+                )
+            ports.append(Port(src, dst, space, device, rate, nominal))
+    return tuple(ports)
