@@ -7,6 +7,8 @@ that is a fixed script that enters the host's namespace; it looks the host up in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from tuccl.runtime.emulate_plan import EmulatedHost, Plan
@@ -83,6 +85,7 @@ def launch_environment(plan: Plan, folder: Path) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": first.device,
         "NCCL_SOCKET_IFNAME": rails,
         "UCX_NET_DEVICES": rails,
+        "UCX_TLS": "tcp,self",  # its shared memory would join hosts, which share a kernel
     }
 
 
@@ -127,13 +130,20 @@ def emulated_launch(
     first = plan.hosts[0]
     variables = [f"{name}={value}" for name, value in environment.items()]
     launcher = (*enter(spaces[first.space], first), "env", *variables, *usual_launch(mpi).launcher)
-    host_of = {rank: host for host in plan.hosts for rank in host.ranks}
-    option = "--host" if mpi.family == "openmpi" else "-host"
-    prefixes = tuple(
-        (option, host_of[rank].nics[0].address, *_own_nic(plan, rank))
-        for rank in sorted(host_of)
+    at = [host.nics[0].address for _, host in _by_rank(plan)]
+    own = [_own_nic(plan, rank) for rank, _ in _by_rank(plan)]
+    if mpi.family == "openmpi":
+        each = zip(at, own, strict=True)
+        return Launch(launcher, tuple(("--host", address, *nic) for address, nic in each))
+    runs = [(address, len(list(same))) for address, same in groupby(at)]
+    hosts = ",".join(f"{address}:{ranks}" for address, ranks in runs)
+    return Launch((*launcher, "-hosts", hosts), tuple(own))
+
+
+def _by_rank(plan: Plan) -> list[tuple[int, EmulatedHost]]:
+    return sorted(
+        ((rank, host) for host in plan.hosts for rank in host.ranks), key=itemgetter(0)
     )
-    return Launch(launcher, prefixes)
 
 
 def _own_nic(plan: Plan, rank: int) -> tuple[str, ...]:
