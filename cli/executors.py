@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from tuccl.cli.emulate import add_scale, ended_by_signals, introduce
 from tuccl.errors import InputError
 from tuccl.runtime import (
+    EmulatedExecutor,
     Emulation,
     Executor,
     LoopbackExecutor,
@@ -22,7 +23,6 @@ __all__ = ["add_executor", "add_real", "executor_of", "real_executor_of"]
 
 _EXECUTORS = ("sim",)
 _REAL = ("mpi", "loopback")
-_EMULATED_PATIENCE_S = 60.0  # a slice may take seconds on a slow wire
 _LAUNCHES = ("process", "mpi", "graph")
 
 
@@ -107,7 +107,7 @@ def real_executor_of(args: argparse.Namespace, topology: Topology, stack: ExitSt
         return executor_of(args, topology, _REAL)
     workload = Workload(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
-        return stack.enter_context(emulated_executor(args, topology, workload, stack))
+        return emulated_executor(args, topology, workload, stack)
     if args.on == "mpi":
         mpi = MpiExecutor(topology.ranks, find_mpi(args.mpi), workload=workload)
         return stack.enter_context(mpi)
@@ -118,8 +118,8 @@ def real_executor_of(args: argparse.Namespace, topology: Topology, stack: ExitSt
 
 def emulated_executor(
     args: argparse.Namespace, topology: Topology, workload: Workload, stack: ExitStack
-) -> MpiExecutor:
-    """Return an executor on an emulated cluster; ``stack`` takes the cluster down.
+) -> EmulatedExecutor:
+    """Return an executor on an emulated cluster; ``stack`` ends it and takes the cluster down.
 
     Raises:
         InputError: the topology cannot be emulated.
@@ -129,10 +129,4 @@ def emulated_executor(
     stack.enter_context(ended_by_signals())
     emulation = stack.enter_context(Emulation(topology, args.scale))
     introduce(emulation)
-    return MpiExecutor(
-        *(topology.ranks, mpi),
-        launch=emulation.launch(mpi),
-        place=emulation.label,
-        workload=workload,
-        patience_s=_EMULATED_PATIENCE_S,
-    )
+    return stack.enter_context(EmulatedExecutor(emulation, mpi, workload=workload))

@@ -7,6 +7,7 @@ from tuccl.runtime.emulate import (
     running_emulations,
     set_rate,
 )
+from tuccl.runtime.emulate_mpi import EmulatedExecutor
 from tuccl.runtime.entry import (
     Candidate,
     Entry,
@@ -52,6 +53,7 @@ __all__ = [
     "Candidate",
     "Choice",
     "Effort",
+    "EmulatedExecutor",
     "Emulation",
     "Entry",
     "Executor",

@@ -36,10 +36,17 @@ from tuccl.topology import Topology
 __all__ = ["Emulation", "RunningEmulation", "running_emulations", "set_rate"]
 
 MOST_BURST = 1 << 16
-_BURST_S = 0.5e-3  # a bucket holds what the link carries in that time, within the bounds
-_LEAST_BURST, _USUAL_BURST = 12_000, 48_000
+_BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
+_LEAST_BURST, _USUAL_BURST = 20_000, 64_000
+_MTU = 9000
+_LARGEST_PACKET = 18_000  # as handed to a queue: below any bucket, so that none is cut up there
 _QUEUE_S = 20e-3
 _LEAST_QUEUE = 256_000
+_CONTROLS = {
+    "net/ipv4/conf/all/rp_filter": "0",
+    # A link keeps its rate between iterations: it is the network that is emulated, not TCP.
+    "net/ipv4/tcp_slow_start_after_idle": "0",
+}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TABLE = 100  # a routing table for each NIC
 
@@ -115,7 +122,8 @@ class Emulation:
         fastest = self._plan.fastest_bps / 1e6
         return (
             f"{len(self._plan.hosts)} emulated hosts of {self._plan.name[:60]}, rates scaled by "
-            f"{self._plan.scale:.3g} (the fastest NIC {fastest:g} Mb/s), latencies not emulated"
+            f"{self._plan.scale:.3g} (the fastest NIC {fastest:g} Mb/s), each rank on "
+            f"{'its own NIC' if self._plan.nic_of else 'all NICs'}, latencies not emulated"
         )
 
     @property
@@ -143,6 +151,15 @@ class Emulation:
         if missing:
             raise TucclError(f"{missing[0].src[:60]} to {missing[0].dst[:60]}: has no queue")
         return {(p.src, p.dst): found[p.space][p.device] for p in self._plan.ports}
+
+    def sent_bytes(self) -> int:
+        """Return the bytes that all hosts have sent into the network so far, headers included.
+
+        Raises:
+            TucclError: the queues cannot be read.
+        """
+        own = [self._spaces[host.space] for host in self._plan.hosts]
+        return sum(queue.sent for space in own for queue in queues(space).values())
 
     def set_rate(self, src: str, dst: str, rate_bps: float) -> None:
         """Change the rate of the wire from ``src`` to ``dst``, that direction only, in bit/s.
@@ -275,14 +292,14 @@ def _wire(plan: Plan, spaces: dict[str, str]) -> None:
     by_space: dict[str, list[str]] = defaultdict(list)
     for name in bridge.values():
         lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0"]
-        by_space[FABRIC] += [*lines, f"link set {name} addrgenmode none up"]
+        by_space[FABRIC] += [*lines, f"link set {name} addrgenmode none mtu {_MTU} up"]
     for one, other in zip(plan.ports[::2], plan.ports[1::2], strict=True):
         peer = f"peer name {other.device} netns {spaces[other.space]}"
         by_space[one.space].append(f"link add {one.device} type veth {peer}")
     for space, lines in by_space.items():
         batch("ip", spaces[space], lines)
     inner = [port for port in plan.ports if port.space == FABRIC]
-    batch("ip", spaces[FABRIC], [f"link set {p.device} addrgenmode none" for p in inner])
+    batch("ip", spaces[FABRIC], [f"link set {p.device} addrgenmode none mtu {_MTU}" for p in inner])
     batch("ip", spaces[FABRIC], [f"link set {p.device} master {bridge[p.src]} up" for p in inner])
     quiet = "learning off flood off mcast_flood off bcast_flood off"
     device = {(p.src, p.dst): p.device for p in inner}
@@ -309,7 +326,8 @@ def _address(plan: Plan, host: EmulatedHost, space: str) -> None:
     lines = []
     for nic in host.nics:
         lines += [
-            f"link set {nic.device} address {nic.mac} addrgenmode none",
+            f"link set {nic.device} address {nic.mac} addrgenmode none mtu {_MTU}",
+            f"link set {nic.device} gso_max_size {_LARGEST_PACKET}",
             f"addr add {nic.address}/24 dev {nic.device}",
             f"link set {nic.device} up",
         ]
@@ -319,11 +337,25 @@ def _address(plan: Plan, host: EmulatedHost, space: str) -> None:
             for own, peer in plan.reaches
             if own == nic.id
         ]
+    for rail, device in _other_rails(plan, host).items():
+        lines.append(f"route add 10.77.{rail}.0/24 dev {device}")
     for number, nic in enumerate(host.nics, _TABLE):
         lines.append(f"route add 10.77.0.0/16 dev {nic.device} table {number}")
         lines.append(f"rule add from {nic.address} table {number}")
-    set_controls(space, {"net/ipv4/conf/all/rp_filter": "0"})
+    set_controls(space, _CONTROLS)
     batch("ip", space, lines)
+
+
+def _other_rails(plan: Plan, host: EmulatedHost) -> dict[str, str]:
+    """Return the device by which a host reaches each rail that it has no NIC of."""
+    nics = plan.nics
+    own = {nic.device for nic in host.nics}
+    found: dict[str, str] = {}
+    for nic in host.nics:
+        for src, dst in plan.reaches:
+            if src == nic.id and nics[dst].device not in own:
+                found.setdefault(nics[dst].device.removeprefix("rail"), nic.device)
+    return found
 
 
 def _shape(ports: tuple[Port, ...], spaces: dict[str, str]) -> None:

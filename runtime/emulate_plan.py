@@ -256,14 +256,7 @@ def _hosts(
     t: Topology, nics: dict[str, str], reaches: tuple[tuple[str, str], ...]
 ) -> tuple[EmulatedHost, ...]:
     """Number NICs so that those of one rail reach each other: a rail is a subnet."""
-    network_of: dict[str, str] = {}
-    peers: dict[str, list[str]] = defaultdict(list)
-    for src, dst in reaches:
-        peers[src].append(dst)
-    for nic in nics:  # NICs that reach each other are of one network, named by its first NIC
-        network_of.setdefault(nic, nic)
-        for peer in peers[nic]:
-            network_of.setdefault(peer, network_of[nic])
+    network_of = _networks(nics, reaches)
     rails: dict[tuple[str, int], int] = {}
     hosts = []
     for number, (host, name) in enumerate(zip(t.hosts, safe_names(t.hosts), strict=True)):
@@ -277,6 +270,22 @@ def _hosts(
             own.append(EmulatedNic(nic, f"rail{rail}", f"10.77.{rail}.{number + 1}", mac))
         hosts.append(EmulatedHost(host, f"h{number}", name, t.gpus_of(host), tuple(own)))
     return tuple(hosts)
+
+
+def _networks(nics: dict[str, str], reaches: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return a name for each NIC's network, the same for NICs that others join."""
+    peers: dict[str, list[str]] = defaultdict(list)
+    for src, dst in reaches:
+        peers[src].append(dst)
+    network_of: dict[str, str] = {}
+    for first in nics:
+        ahead = [first]
+        while ahead:
+            nic = ahead.pop()
+            if nic not in network_of:
+                network_of[nic] = first
+                ahead += peers[nic]
+    return network_of
 
 
 def _ports(
