@@ -267,9 +267,7 @@ def _read(data: bytes) -> RunningEmulation:
     return msgspec.json.decode(data, type=RunningEmulation)
 
 
-def _changed(
-    before: Plan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]
-) -> Plan:
+def _changed(before: Plan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]) -> Plan:
     """Return the plan with the new rate, which the kernel has by then."""
     port = next((p for p in before.ports if (p.src, p.dst) == (src, dst)), None)
     if port is None:

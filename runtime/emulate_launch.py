@@ -141,9 +141,7 @@ def emulated_launch(
 
 
 def _by_rank(plan: Plan) -> list[tuple[int, EmulatedHost]]:
-    return sorted(
-        ((rank, host) for host in plan.hosts for rank in host.ranks), key=itemgetter(0)
-    )
+    return sorted(((rank, host) for host in plan.hosts for rank in host.ranks), key=itemgetter(0))
 
 
 def _own_nic(plan: Plan, rank: int) -> tuple[str, ...]:

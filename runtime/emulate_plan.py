@@ -118,9 +118,7 @@ def plan(t: Topology, scale: float | None = None) -> Plan:
         InputError: the hosts are too few or too many, their network is not made of NICs and
             switches, or a rate is out of what can be emulated.
     """
-    hops = {
-        ends: hop for ends, hop in merged_hops(t.links).items() if hop.kind == "network"
-    }
+    hops = {ends: hop for ends, hop in merged_hops(t.links).items() if hop.kind == "network"}
     _check_network(t, hops)
     rates = {ends: _bps(t, hop) for ends, hop in hops.items()}
     nics = _nics(t, hops)

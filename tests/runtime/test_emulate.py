@@ -1,0 +1,307 @@
+"""Emulated clusters: right rates, small buckets, and nothing of them survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tuccl._native import Knobs, to_xml
+from tuccl.cli import main
+from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.runtime import emulate, netns
+from tuccl.runtime.emulate import Emulation, running_emulations, set_rate
+from tuccl.runtime.emulate_mpi import EmulatedExecutor
+from tuccl.runtime.emulate_runs import ROOT
+from tuccl.runtime.measured import Effort, Workload
+from tuccl.runtime.mpi_find import Mpi, find_mpi
+from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
+
+MBPS = 1e6
+PORT = 5001  # and those that follow
+# Receives for a second, after a moment to fill the pipe, and prints the rate in Mb/s.
+RECEIVER = """
+import socket, sys, time
+listener = socket.create_server(("", int(sys.argv[1])))
+print("ready", flush=True)
+line, _ = listener.accept()
+line.recv(1 << 16)
+begin = time.monotonic()
+while time.monotonic() < begin + 0.3: line.recv(1 << 16)
+begin, nbytes = time.monotonic(), 0
+while time.monotonic() < begin + 1.0: nbytes += len(line.recv(1 << 16))
+print(nbytes * 8 / (time.monotonic() - begin) / 1e6)
+"""
+SENDER = """
+import socket, sys
+line = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+try:
+    while True: line.sendall(bytes(1 << 16))
+except OSError: pass
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def privilege() -> None:
+    try:
+        netns.check_privilege()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+def pair(nodes: int = 2, up_gbs: float | None = None) -> Topology:
+    """Return hosts of two GPUs and a NIC of 12.5 GB/s: 200 Mb/s at a scale of 0.002."""
+    host = keep_gpus(load_profile("ndv2"), [0, 1])
+    return join(host, nodes, fabric="clos" if up_gbs else "single", up_gbs=up_gbs)
+
+
+def python(emulation: Emulation, host: int, script: str, *words: str) -> subprocess.Popen[str]:
+    command = [*emulation.prefix(host), sys.executable, "-c", script, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def received_mbps(emulation: Emulation, flows: list[tuple[int, int]]) -> list[float]:
+    """Return what each flow from host to host gets while all run."""
+    ports = [str(PORT + number) for number in range(len(flows))]
+    ways = list(zip(flows, ports, strict=True))
+    receivers = [python(emulation, dst, RECEIVER, port) for (_, dst), port in ways]
+    for receiver in receivers:
+        assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
+    address = [host.nics[0].address for host in emulation.plan.hosts]
+    senders = [python(emulation, src, SENDER, address[dst], port) for (src, dst), port in ways]
+    told = [receiver.communicate(timeout=20)[0] for receiver in receivers]
+    for sender in senders:
+        sender.communicate(timeout=20)
+    return [float(text) for text in told]
+
+
+def names() -> set[str]:
+    """Return what of emulations lies about: namespaces and folders."""
+    etc = Path("/etc/netns")
+    folders = [p.name for p in etc.iterdir()] if etc.is_dir() else []
+    return {*netns.spaces(), *folders, *(p.name for p in ROOT.iterdir())}
+
+
+def left_of(name: str) -> set[str]:
+    return {found for found in names() if name in found}
+
+
+def test_a_wire_carries_its_rate_and_another_when_that_is_changed() -> None:
+    with Emulation(pair(), 0.002) as emulation:
+        before = emulation.sent_bytes()
+        assert received_mbps(emulation, [(0, 1)])[0] == pytest.approx(200, rel=0.1)
+        assert emulation.sent_bytes() - before > 1.3 * 200e6 / 8 * 0.8
+        emulation.set_rate("n0/nic0", "leaf0", 50 * MBPS)
+        assert received_mbps(emulation, [(0, 1)])[0] == pytest.approx(50, rel=0.1)
+        assert emulation.queues()["n0/nic0", "leaf0"].rate_bps == 50 * MBPS
+        assert emulation.queues()["leaf0", "n0/nic0"].rate_bps == 200 * MBPS
+        with pytest.raises(InputError, match="no wire"):
+            emulation.set_rate("n0/nic0", "n1/nic0", 50 * MBPS)
+        with pytest.raises(InputError, match="expected 1 to"):
+            emulation.set_rate("n0/nic0", "leaf0", 0)
+
+
+def test_an_uplink_is_shared() -> None:
+    """What two hosts send into a third is together what its switch's uplink carries."""
+    with Emulation(pair(3, up_gbs=6.25), 0.002) as emulation:
+        assert sum(received_mbps(emulation, [(0, 2), (1, 2)])) == pytest.approx(100, rel=0.15)
+
+
+def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Emulation(pair()) as emulation:
+        assert emulation.plan.fastest_bps == 1e9
+        assert all(0 < queue.burst <= 1 << 16 for queue in emulation.queues().values())
+        assert len(emulation.queues()) == 4
+    monkeypatch.setattr(emulate, "_USUAL_BURST", 200_000)
+    refused = Emulation(pair(), 0.04)
+    with pytest.raises(Unavailable, match="bucket of"):
+        refused.__enter__()
+    with pytest.raises(TucclError, match="not up"):
+        _ = refused.id
+    assert not [name for name in names() if name.startswith(f"tuccl-{os.getpid()}-")]
+
+
+def test_two_emulations_do_not_meet() -> None:
+    with Emulation(pair(), 0.002) as one, Emulation(pair(), 0.002) as other:
+        assert {one.id, other.id} <= {found.id for found in running_emulations()}
+        receiver = python(one, 1, RECEIVER, str(PORT))
+        assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
+        address = one.plan.hosts[1].nics[0].address
+        assert address == other.plan.hosts[1].nics[0].address
+        stranger = python(other, 0, SENDER, address, str(PORT))
+        assert stranger.wait(20) != 0  # refused: nobody listens on its own host
+        sender = python(one, 0, SENDER, address, str(PORT))
+        assert float(receiver.communicate(timeout=20)[0]) > 100
+        sender.communicate(timeout=20)
+        stranger.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_whatever_ends_the_owner_the_next_call_finds_nothing(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """The command's own process, which runs in a namespace, ends too."""
+    save_topology(pair(), tmp_path / "t.json")
+    inside = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    command = ["emulate", str(tmp_path / "t.json"), "--", sys.executable, "-c", inside]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tuccl.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as owner:
+        assert owner.stdout is not None
+        inner = int(owner.stdout.readline())
+        mark = f"{owner.pid}-"
+        assert [name for name in names() if f"tuccl-{mark}" in name]
+        if number == signal.SIGINT:  # as a terminal does
+            os.killpg(owner.pid, number)
+        else:
+            owner.send_signal(number)
+        owner.wait(20)
+        if number == signal.SIGKILL:
+            with Emulation(pair()) as following:
+                assert following.id in {found.id for found in running_emulations()}
+    assert not [name for name in names() if name.startswith((mark, f"tuccl-{mark}"))]
+    until = time.monotonic() + 10
+    while Path(f"/proc/{inner}").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{inner}").exists()
+
+
+def test_what_is_not_a_leftover_is_let_be() -> None:
+    """Neither a living owner's cluster nor anyone else's namespace is cleared."""
+    foreign = f"tuccl-{os.getpid()}-mine"
+    netns.add_space(foreign)
+    try:
+        with Emulation(pair()) as living, Emulation(pair()) as second:
+            assert living.id not in second.cleared
+            assert len([n for n in netns.spaces() if living.id in n]) == 3
+            name = living.id
+        assert foreign in netns.spaces() and not left_of(name)
+    finally:
+        netns.delete_space(foreign)
+    assert foreign not in netns.spaces()
+
+
+def test_a_step_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TucclError("no such qdisc")
+
+    monkeypatch.setattr(emulate, "_shape", fail)
+    before = {name for name in names() if f"{os.getpid()}-" in name}
+    with pytest.raises(TucclError, match="qdisc"):
+        Emulation(pair()).__enter__()
+    assert {name for name in names() if f"{os.getpid()}-" in name} == before
+
+
+def test_the_verb_runs_a_command_that_reaches_the_other_hosts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    save_topology(pair(), tmp_path / "t.json")
+    script = "cat /proc/sys/kernel/hostname; $TUCCL_RSH n1 cat /proc/sys/kernel/hostname; exit 7"
+    assert main(["emulate", str(tmp_path / "t.json"), "--", "sh", "-c", script]) == 7
+    out, err = capfd.readouterr()
+    assert out.split() == ["n0", "n1"] and "the fastest NIC 1000 Mb/s" in err
+
+
+def test_rates_of_a_running_emulation_are_listed_and_changed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Emulation(pair(), 0.002) as emulation:
+        change = ["--set-rate", "leaf0", "n1/nic0", "60", "--run", emulation.id]
+        assert main(["emulate", *change]) == 0
+        assert emulation.queues()["leaf0", "n1/nic0"].rate_bps == 60 * MBPS
+        capsys.readouterr()
+        assert main(["emulate", "--list", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["emulations"]
+        assert emulation.id in {found["id"] for found in told}
+        assert main(["emulate", "--set-rate", "leaf0", "n1/nic0", "fast"]) == 2
+        with pytest.raises(InputError, match="running are"):
+            set_rate("leaf0", "n1/nic0", 60 * MBPS, "1-00000000")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["emulate"], "expected a topology"),
+        (["emulate", "T"], "nothing to run"),
+        (["emulate", "T", "--scale", "1", "--", "true"], "options stand before"),
+        (["emulate", "--scale", "1", "T", "--", "true"], "can be emulated"),
+        (["bench", "x.xml", "T", "-s", "1M", "--emulate"], "use --on mpi"),
+        (["bench", "x.xml", "T", "-s", "1M", "--on", "mpi", "--scale", "1"], "add it"),
+    ],
+)
+def test_bad_calls_take_one_line(
+    tmp_path: Path,
+    handmade: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    save_topology(pair(), tmp_path / "T")
+    (tmp_path / "x.xml").write_text(to_xml(handmade.ring_allreduce(4), "executor"))
+    places = {"T": str(tmp_path / "T"), "x.xml": str(tmp_path / "x.xml")}
+    assert main([places.get(word, word) for word in arguments]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
+@pytest.fixture(scope="module", params=["openmpi", "mpich"])
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    try:
+        return find_mpi(request.param)
+    except Unavailable as missing:
+        pytest.skip(f"{missing}; `make mpi` does it")
+
+
+def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType) -> None:
+    """A ring of 4 ranks sends 1.5 arrays over each NIC, so it cannot be faster than its rate."""
+    nbytes = 1 << 20
+    effort = Effort(warmup=1, runs=3, seconds=1)
+    with (
+        Emulation(pair(), 0.002) as emulation,
+        EmulatedExecutor(emulation, mpi, workload=Workload(check=True), effort=effort) as executor,
+    ):
+        timing = executor.time(handmade.ring_allreduce(4), Knobs(), nbytes)
+        inside = [Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in executor.pids]
+        assert "2 emulated hosts" in executor.label and "0.002" in executor.label
+    assert timing.wrong == 0 and len(set(inside)) == 2 and inside[0] == inside[1]
+    least_us = 1.5 * nbytes / (200e6 / 8) * 1e6
+    assert 0.9 * least_us < timing.us < 20 * least_us
+
+
+def test_bytes_that_take_other_ways_are_no_measurement(
+    mpi: Mpi, handmade: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with an MPI whose shared memory joins the hosts, which are one kernel: no wire moves."""
+    monkeypatch.setattr(Emulation, "sent_bytes", lambda _: 0)
+    with (
+        Emulation(pair(), 0.002) as emulation,
+        EmulatedExecutor(emulation, mpi, effort=Effort(1, 1, 0.1)) as executor,
+        pytest.raises(TucclError, match="by other means"),
+    ):
+        executor.time(handmade.ring_allgather(4), Knobs(), 1 << 16)
+
+
+def test_without_privilege_one_line_offers_the_simulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_topology(pair(), tmp_path / "t.json")
+    call = ["emulate", str(tmp_path / "t.json"), "--", "true"]
+    monkeypatch.setattr(netns, "_capabilities", lambda: 0)
+    assert main(call) == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(netns, "_tool", lambda name: None if name == "tc" else name)
+    assert main(call) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all("--on sim" in line for line in lines)
+    assert "CAP_NET_ADMIN" in lines[0] and "iproute2" in lines[1]
