@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +21,14 @@ from tuccl.runtime.emulate_launch import (
     places_file,
 )
 from tuccl.runtime.emulate_plan import FABRIC, EmulatedHost, Plan, Port, plan
-from tuccl.runtime.emulate_runs import HOSTS_FOLDER, RunFolder, clear_leftovers, run_folder, running
+from tuccl.runtime.emulate_runs import (
+    HOSTS_FOLDER,
+    RunFolder,
+    clear_leftovers,
+    run_folder,
+    running,
+    write_file,
+)
 from tuccl.runtime.mpi_find import Mpi
 from tuccl.runtime.mpi_launch import Launch
 from tuccl.runtime.netns import (
@@ -47,6 +55,7 @@ _CONTROLS = {
     # A link keeps its rate between iterations: it is the network that is emulated, not TCP.
     "net/ipv4/tcp_slow_start_after_idle": "0",
 }
+_STATE = "state.json"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TABLE = 100  # a routing table for each NIC
 
@@ -113,13 +122,14 @@ class Emulation:
 
     @property
     def plan(self) -> Plan:
-        """What it consists of, with the rates as they are now."""
-        return self._plan
+        """What it consists of, with the rates that it has now if it is up."""
+        file = self._folder.path / _STATE if self._folder is not None else None
+        return _read(file).plan if file is not None and file.exists() else self._plan
 
     @property
     def label(self) -> str:
         """What it is and at what rates, for reports."""
-        fastest = self._plan.fastest_bps / 1e6
+        fastest = self.plan.fastest_bps / 1e6
         return (
             f"{len(self._plan.hosts)} emulated hosts of {self._plan.name[:60]}, rates scaled by "
             f"{self._plan.scale:.3g} (the fastest NIC {fastest:g} Mb/s), each rank on "
@@ -168,8 +178,7 @@ class Emulation:
             InputError: there is no such wire, or no such rate.
             TucclError: the kernel refused.
         """
-        self._plan = _changed(self._plan, src, dst, rate_bps, self._spaces)
-        self._tell()
+        set_rate(src, dst, rate_bps, self.id)
 
     def close(self) -> None:
         """Take everything down, and end what still runs there; may be called again.
@@ -204,7 +213,8 @@ class Emulation:
         _shape(self._plan.ports, self._spaces)
         self._check_queues()
         self._write_files(folder)
-        self._tell()
+        told = RunningEmulation(folder.name, self._plan, self._spaces)
+        folder.write(_STATE, msgspec.json.encode(told))
 
     def _check_queues(self) -> None:
         wanted = {(p.src, p.dst): p.rate_bps for p in self._plan.ports}
@@ -230,15 +240,11 @@ class Emulation:
             own.mkdir(parents=True)
             (own / "hosts").write_text(hosts_file(self._plan))
 
-    def _tell(self) -> None:
-        told = RunningEmulation(self._owned.name, self._plan, self._spaces)
-        self._owned.write("state.json", msgspec.json.encode(told))
-
 
 def running_emulations() -> list[RunningEmulation]:
     """Return the emulations that run on this machine and are up."""
-    files = [folder / "state.json" for folder in running()]
-    return [_read(file.read_bytes()) for file in files if file.exists()]
+    files = [folder / _STATE for folder in running()]
+    return [_read(file) for file in files if file.exists()]
 
 
 def set_rate(src: str, dst: str, rate_bps: float, emulation: str | None = None) -> str:
@@ -255,16 +261,17 @@ def set_rate(src: str, dst: str, rate_bps: float, emulation: str | None = None) 
         TucclError: the kernel refused.
     """
     check_privilege()
-    file = run_folder(emulation) / "state.json"
+    file = run_folder(emulation) / _STATE
     if not file.exists():
         raise InputError(f"emulation {emulation or ''} is not up yet")
-    told = _read(file.read_bytes())
-    _changed(told.plan, src, dst, rate_bps, told.spaces)
+    told = _read(file)
+    changed = _changed(told.plan, src, dst, rate_bps, told.spaces)
+    write_file(file, msgspec.json.encode(msgspec.structs.replace(told, plan=changed)))
     return told.id
 
 
-def _read(data: bytes) -> RunningEmulation:
-    return msgspec.json.decode(data, type=RunningEmulation)
+def _read(file: Path) -> RunningEmulation:
+    return msgspec.json.decode(file.read_bytes(), type=RunningEmulation)
 
 
 def _changed(before: Plan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]) -> Plan:

@@ -22,7 +22,7 @@ from pathlib import Path
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime.netns import delete_space, spaces
 
-__all__ = ["RunFolder", "clear_leftovers", "running"]
+__all__ = ["RunFolder", "clear_leftovers", "run_folder", "running", "write_file"]
 
 ROOT = Path("/run/tuccl/emulate")
 HOSTS_FOLDER = Path("/etc/netns")  # ip netns exec shows /etc/netns/NAME/hosts as /etc/hosts
@@ -55,10 +55,7 @@ class RunFolder:
 
     def write(self, name: str, content: bytes, mode: int = 0o600) -> Path:
         """Write the file ``name`` into the folder, whole or not at all; return its path."""
-        temporary = self.path / f".{name}"
-        temporary.write_bytes(content)
-        temporary.chmod(mode)
-        return temporary.rename(self.path / name)
+        return write_file(self.path / name, content, mode)
 
     def clear(self) -> None:
         """Take down all namespaces of this emulation, then the folder; may be called again.
@@ -71,6 +68,14 @@ class RunFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def write_file(path: Path, content: bytes, mode: int = 0o600) -> Path:
+    """Write ``path``, whole or not at all; return it."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_bytes(content)
+    temporary.chmod(mode)
+    return temporary.rename(path)
 
 
 def running() -> list[Path]:

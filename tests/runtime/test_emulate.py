@@ -223,7 +223,10 @@ def test_rates_of_a_running_emulation_are_listed_and_changed(
         capsys.readouterr()
         assert main(["emulate", "--list", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)["emulations"]
-        assert emulation.id in {found["id"] for found in told}
+        [own] = [found for found in told if found["id"] == emulation.id]
+        ports = {(port["src"], port["dst"]): port["rate_bps"] for port in own["plan"]["ports"]}
+        assert ports["leaf0", "n1/nic0"] == 60 * MBPS and ports["leaf0", "n0/nic0"] == 200 * MBPS
+        assert {(p.src, p.dst): p.rate_bps for p in emulation.plan.ports} == ports
         assert main(["emulate", "--set-rate", "leaf0", "n1/nic0", "fast"]) == 2
         with pytest.raises(InputError, match="running are"):
             set_rate("leaf0", "n1/nic0", 60 * MBPS, "1-00000000")

@@ -59,10 +59,11 @@ def test_what_is_said_to_be_reached_is_reached(t: Topology) -> None:
     reaches = set(emulated.reaches)
     for here in emulated.hosts:
         for there in emulated.hosts:
-            for src in here.nics:
-                for dst in there.nics:
+            for one in here.nics:
+                for other in there.nics:
                     if here != there:
-                        assert ((src.id, dst.id) in reaches) == arrives(emulated, src.id, dst.id)
+                        ends = one.id, other.id
+                        assert (ends in reaches) == arrives(emulated, *ends)
     for src, dst in reaches:
         assert (dst, src) in reaches
 
