@@ -13,7 +13,9 @@ from pathlib import Path
 from tuccl import __version__
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json
+from tuccl.errors import Unavailable
 from tuccl.runtime import find_mpis
+from tuccl.runtime.netns import check_privilege
 
 HELP = "what is installed, what is missing and how to get it"
 EXAMPLE = "tuccl doctor --json"
@@ -70,6 +72,15 @@ def version_of(package: str) -> str | None:
         return None
 
 
+def emulation() -> str | None:
+    """Return that clusters can be emulated, or None."""
+    try:
+        check_privilege()
+    except Unavailable:
+        return None
+    return "root, ip, tc, bridge"
+
+
 def machine() -> list[Check]:
     """Return the checks of this machine: devices, launchers, and the runtime's settings."""
     gpus = sorted(str(p) for p in Path("/dev").glob("nvidia[0-9]*"))
@@ -87,6 +98,12 @@ def machine() -> list[Check]:
             ", ".join(f"{m.family} {m.version} ({m.mpiexec})" for m in find_mpis()) or None,
             "bench --on mpi",
             "apt-get install openmpi-bin libopenmpi-dev, or mpich libmpich-dev",
+        ),
+        Check(
+            "emulation",
+            emulation(),
+            "emulate, bench --emulate",
+            "run as root, with iproute2 (apt-get install iproute2)",
         ),
         Check(
             "launchers",

@@ -7,6 +7,7 @@ from tuccl.runtime.emulate import (
     running_emulations,
     set_rate,
 )
+from tuccl.runtime.emulate_flows import received_mbps
 from tuccl.runtime.emulate_mpi import EmulatedExecutor
 from tuccl.runtime.entry import (
     Candidate,
@@ -98,6 +99,7 @@ __all__ = [
     "program_candidate",
     "program_file",
     "ranges_from_sizes",
+    "received_mbps",
     "reduction_class",
     "run",
     "run_environment",

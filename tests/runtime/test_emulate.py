@@ -18,6 +18,7 @@ from tuccl.cli import main
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime import emulate, netns
 from tuccl.runtime.emulate import Emulation, running_emulations, set_rate
+from tuccl.runtime.emulate_flows import python, received_mbps
 from tuccl.runtime.emulate_mpi import EmulatedExecutor
 from tuccl.runtime.emulate_runs import ROOT
 from tuccl.runtime.measured import Effort, Workload
@@ -25,26 +26,15 @@ from tuccl.runtime.mpi_find import Mpi, find_mpi
 from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
 
 MBPS = 1e6
-PORT = 5001  # and those that follow
-# Receives for a second, after a moment to fill the pipe, and prints the rate in Mb/s.
-RECEIVER = """
-import socket, sys, time
-listener = socket.create_server(("", int(sys.argv[1])))
+LISTENER = """
+import socket
+listener = socket.create_server(("", 5002))
 print("ready", flush=True)
-line, _ = listener.accept()
-line.recv(1 << 16)
-begin = time.monotonic()
-while time.monotonic() < begin + 0.3: line.recv(1 << 16)
-begin, nbytes = time.monotonic(), 0
-while time.monotonic() < begin + 1.0: nbytes += len(line.recv(1 << 16))
-print(nbytes * 8 / (time.monotonic() - begin) / 1e6)
+print(len(listener.accept()[0].recv(10)))
 """
-SENDER = """
+CALLER = """
 import socket, sys
-line = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
-try:
-    while True: line.sendall(bytes(1 << 16))
-except OSError: pass
+socket.create_connection((sys.argv[1], 5002), 5).sendall(b"hello")
 """
 
 
@@ -60,26 +50,6 @@ def pair(nodes: int = 2, up_gbs: float | None = None) -> Topology:
     """Return hosts of two GPUs and a NIC of 12.5 GB/s: 200 Mb/s at a scale of 0.002."""
     host = keep_gpus(load_profile("ndv2"), [0, 1])
     return join(host, nodes, fabric="clos" if up_gbs else "single", up_gbs=up_gbs)
-
-
-def python(emulation: Emulation, host: int, script: str, *words: str) -> subprocess.Popen[str]:
-    command = [*emulation.prefix(host), sys.executable, "-c", script, *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def received_mbps(emulation: Emulation, flows: list[tuple[int, int]]) -> list[float]:
-    """Return what each flow from host to host gets while all run."""
-    ports = [str(PORT + number) for number in range(len(flows))]
-    ways = list(zip(flows, ports, strict=True))
-    receivers = [python(emulation, dst, RECEIVER, port) for (_, dst), port in ways]
-    for receiver in receivers:
-        assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
-    address = [host.nics[0].address for host in emulation.plan.hosts]
-    senders = [python(emulation, src, SENDER, address[dst], port) for (src, dst), port in ways]
-    told = [receiver.communicate(timeout=20)[0] for receiver in receivers]
-    for sender in senders:
-        sender.communicate(timeout=20)
-    return [float(text) for text in told]
 
 
 def names() -> set[str]:
@@ -131,16 +101,15 @@ def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.Monke
 def test_two_emulations_do_not_meet() -> None:
     with Emulation(pair(), 0.002) as one, Emulation(pair(), 0.002) as other:
         assert {one.id, other.id} <= {found.id for found in running_emulations()}
-        receiver = python(one, 1, RECEIVER, str(PORT))
-        assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
         address = one.plan.hosts[1].nics[0].address
         assert address == other.plan.hosts[1].nics[0].address
-        stranger = python(other, 0, SENDER, address, str(PORT))
-        assert stranger.wait(20) != 0  # refused: nobody listens on its own host
-        sender = python(one, 0, SENDER, address, str(PORT))
-        assert float(receiver.communicate(timeout=20)[0]) > 100
-        sender.communicate(timeout=20)
-        stranger.communicate()
+        with python(one, 1, LISTENER) as listener:
+            assert listener.stdout is not None and listener.stdout.readline() == "ready\n"
+            with python(other, 0, CALLER, address) as stranger:
+                assert stranger.wait(20) != 0  # refused: nobody listens on its own host
+            with python(one, 0, CALLER, address) as caller:
+                assert caller.wait(20) == 0
+            assert listener.stdout.readline() == "5\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
