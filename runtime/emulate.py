@@ -139,7 +139,7 @@ class Emulation:
     @property
     def environment(self) -> dict[str, str]:
         """The variables by which launchers and libraries find the hosts."""
-        return launch_environment(self._plan, self._owned.path)
+        return launch_environment(self._plan, self._owned.path, self._owned.memory)
 
     def prefix(self, host: int = 0) -> tuple[str, ...]:
         """Return what stands before a command so that it runs on that host."""

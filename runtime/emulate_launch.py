@@ -72,15 +72,21 @@ def host_list(plan: Plan, form: str) -> str:
     return "".join(form.format(host.nics[0].address, len(host.ranks)) for host in plan.hosts)
 
 
-def launch_environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return the variables by which launchers and libraries find the hosts and their devices."""
+def launch_environment(plan: Plan, folder: Path, memory: Path) -> dict[str, str]:
+    """Return the variables by which launchers and libraries find the hosts and their devices.
+
+    Args:
+        plan: the cluster.
+        folder: where the remote shell and the host files lie, with a folder ``tmp``.
+        memory: a folder for shared memory.
+    """
     rails = ",".join(sorted({nic.device for host in plan.hosts for nic in host.nics}))
     first = plan.hosts[0].nics[0]
     return {
         "TUCCL_RSH": str(folder / "rsh"),
         "TUCCL_HOSTS": ",".join(host.name for host in plan.hosts),
         "MASTER_ADDR": first.address,
-        **_open_mpi(rails, first.device, folder),
+        **_open_mpi(rails, first.device, folder, memory),
         **_mpich(first.device, folder),
         "GLOO_SOCKET_IFNAME": first.device,
         "NCCL_SOCKET_IFNAME": rails,
@@ -89,10 +95,13 @@ def launch_environment(plan: Plan, folder: Path) -> dict[str, str]:
     }
 
 
-def _open_mpi(rails: str, first: str, folder: Path) -> dict[str, str]:
+def _open_mpi(rails: str, first: str, folder: Path, memory: Path) -> dict[str, str]:
     own = {
         "btl": "self,vader,tcp",
         "btl_tcp_if_include": rails,
+        "btl_vader_backing_directory": str(memory),
+        "btl_sm_backing_directory": str(memory),  # what 5.0 calls it
+        "orte_tmpdir_base": str(folder / "tmp"),
         "pml": "ob1",  # not UCX or libfabric, which would look for other devices
         "plm_rsh_agent": str(folder / "rsh"),
         "plm_rsh_no_tree_spawn": "1",
@@ -106,6 +115,7 @@ def _open_mpi(rails: str, first: str, folder: Path) -> dict[str, str]:
         **{f"OMPI_MCA_{name}": value for name, value in own.items()},
         **prrte,
         "PRTE_MCA_prte_if_include": first,
+        "PRTE_MCA_prte_tmpdir_base": str(folder / "tmp"),
         "PRTE_MCA_prte_default_hostfile": str(folder / "openmpi-hosts"),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

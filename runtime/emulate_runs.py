@@ -27,13 +27,18 @@ __all__ = ["RunFolder", "clear_leftovers", "run_folder", "running", "write_file"
 ROOT = Path("/run/tuccl/emulate")
 HOSTS_FOLDER = Path("/etc/netns")  # ip netns exec shows /etc/netns/NAME/hosts as /etc/hosts
 
+SHARED_MEMORY = Path("/dev/shm")
+
 _NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}")
 _UNBORN = ".new-"
 _BIRTH_S = 60.0
 
 
 class RunFolder:
-    """The folder of one emulation that this process owns: its lock, and what it keeps there."""
+    """The folder of one emulation that this process owns: its lock, and what it keeps there.
+
+    Its folder ``tmp``, and ``memory``, which lies in memory, are for what MPI leaves when killed.
+    """
 
     def __init__(self) -> None:
         """Make it, locked.
@@ -48,6 +53,9 @@ class RunFolder:
         self._lock = os.open(unborn / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = unborn.rename(ROOT / self.name)
+        (self.path / "tmp").mkdir()
+        self.memory = SHARED_MEMORY / f"{_prefix(self.name)}shm"
+        self.memory.mkdir(mode=0o700)
 
     def space(self, ending: str) -> str:
         """Return the name of the namespace that ends in ``ending``."""
@@ -124,8 +132,9 @@ def _clear(name: str) -> None:
     for space in spaces():
         if space.startswith(_prefix(name)):
             delete_space(space)
-    for folder in HOSTS_FOLDER.glob(f"{_prefix(name)}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    for parent in (HOSTS_FOLDER, SHARED_MEMORY):
+        for folder in parent.glob(f"{_prefix(name)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(ROOT / name, ignore_errors=True)
 
 

@@ -54,9 +54,8 @@ def pair(nodes: int = 2, up_gbs: float | None = None) -> Topology:
 
 def names() -> set[str]:
     """Return what of emulations lies about: namespaces and folders."""
-    etc = Path("/etc/netns")
-    folders = [p.name for p in etc.iterdir()] if etc.is_dir() else []
-    return {*netns.spaces(), *folders, *(p.name for p in ROOT.iterdir())}
+    places = (ROOT, Path("/etc/netns"), Path("/dev/shm"))
+    return {*netns.spaces(), *(p.name for place in places for p in place.glob("*"))}
 
 
 def left_of(name: str) -> set[str]:
