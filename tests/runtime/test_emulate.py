@@ -16,7 +16,7 @@ import pytest
 from tuccl._native import Knobs, to_xml
 from tuccl.cli import main
 from tuccl.errors import InputError, TucclError, Unavailable
-from tuccl.runtime import emulate, netns
+from tuccl.runtime import emulate, emulate_build, netns
 from tuccl.runtime.emulate import Emulation, running_emulations, set_rate
 from tuccl.runtime.emulate_flows import python, received_mbps
 from tuccl.runtime.emulate_mpi import EmulatedExecutor
@@ -94,7 +94,7 @@ def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.Monke
         assert emulation.plan.fastest_bps == 1e9
         assert all(0 < queue.burst <= 1 << 16 for queue in emulation.queues().values())
         assert len(emulation.queues()) == 4
-    monkeypatch.setattr(emulate, "_USUAL_BURST", 200_000)
+    monkeypatch.setattr(emulate_build, "_USUAL_BURST", 200_000)
     refused = Emulation(pair(), 0.04)
     with pytest.raises(Unavailable, match="bucket of"):
         refused.__enter__()
@@ -169,7 +169,7 @@ def test_a_step_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(*_: object) -> None:
         raise TucclError("no such qdisc")
 
-    monkeypatch.setattr(emulate, "_shape", fail)
+    monkeypatch.setattr(emulate, "shape", fail)
     before = {name for name in names() if f"{os.getpid()}-" in name}
     with pytest.raises(TucclError, match="qdisc"):
         Emulation(pair()).__enter__()
