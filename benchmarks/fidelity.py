@@ -98,7 +98,7 @@ def one_class(
     for n, errors in enumerate(result.errors):
         more = f"   left out {shown(unseen[n])}" if unseen else ""
         print(f"  {errors.name:75} {shown(errors)}{more}")
-    if write:
+    if write and name != "plain":
         (MACHINES / f"{name}.json").write_bytes(encode_machine(result.machine))
     return list(result.errors), unseen
 
