@@ -49,7 +49,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         latency_us: No call takes less, however small.
         bottleneck: The tight cut in words.
         certified: The algbw is attainable (large sizes, no executor cost), so the bound is tight.
-        cut_latency_us: The least latency of a wire across the tight cut.
+        cut_latency_us: The least latency of a way between GPUs across the tight cut.
     """
 
     algbw_gbs: float
@@ -77,7 +77,7 @@ class Cut:
         rate: Rate of the wires across, in GB/s.
         side: Vertices that the wires leave; empty where the cut is a partition into many parts.
         words: Description for people.
-        latency: Least latency in us across.
+        latency: Least latency in us of a way across.
     """
 
     load: Fraction
@@ -429,7 +429,20 @@ def _described(
     place = _place(whole, inside if leaves else outside)
     over = _wire_names(whole, wires, backwards)
     words = f"{what} must {verb} {place} over {_gbs(rate)} ({over})"
-    return Cut(load, rate, side, words, min(wire.latency for wire in wires))
+    return Cut(load, rate, side, words, _least_latency(whole, wires, inside, outside))
+
+
+def _least_latency(
+    whole: Fabric, wires: tuple[Wire, ...], inside: frozenset[int], outside: frozenset[int]
+) -> float:
+    """Return the least latency in us of a way from a GPU inside to one outside by one of `wires`.
+
+    Notes:
+        Bytes that help arrive at a wire no sooner than a GPU inside can have sent them, and leave it
+        early enough to reach a GPU outside: in time T a wire is of use for T less its way's latency.
+    """
+    reached, reaching = whole.nearest(inside), whole.reverse.nearest(outside)
+    return min(reached[w.tail] + w.latency + reaching[w.head] for w in wires)
 
 
 def _place(whole: Fabric, vertices: frozenset[int]) -> str:

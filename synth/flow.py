@@ -7,10 +7,10 @@ way pass chunks on (docs/packing.md).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import permutations
 from typing import NamedTuple
 
 from tuccl._native import route_parcels
@@ -21,16 +21,18 @@ from tuccl.synth.bounds import alltoall_cut
 from tuccl.synth.collective import Collective
 from tuccl.synth.forest import ENOUGH
 from tuccl.synth.packing import machine_of_sketch
-from tuccl.synth.pair_wires import PairWires
+from tuccl.synth.pair_units import near
+from tuccl.synth.pair_wires import Pair, PairWires
 from tuccl.synth.schedule import Schedule
+from tuccl.synth.timetable import Leg, Timetable
 from tuccl.synth.trace import Trace
 from tuccl.topology import Topology
 
 __all__ = ["FLOW_COLLECTIVES", "flow", "flow_chunks"]
 
 FLOW_COLLECTIVES = frozenset({"alltoall"})
-import os
-APART = bool(int(os.environ.get("APART","0")))
+# Thread blocks that a GPU should need at most.
+_MOST_BLOCKS = 32
 _MOST_ROUNDS = 60
 # Ways chosen over all rounds of one question, which bounds the time spent on it.
 _MOST_CHOSEN = 400_000
@@ -43,13 +45,13 @@ def flow(
     nbytes: int = 1,
     topology: Topology | None = None,
 ) -> Schedule:
-    """Return the all-to-all with little load on the busiest wire; it is the same at every size.
+    """Return the all-to-all with little load on the busiest wire, whatever the size.
 
     Args:
         collective: An all-to-all.
         sketch: The pairs that may be used.
         chunks_per_rank: Parts of what a rank has for another: the more, the closer to the bound.
-        nbytes: Not looked at.
+        nbytes: Size that the order of messages is made for, as nccl-tests counts it.
         topology: The wires; without it those that the sketch tells of.
 
     Raises:
@@ -60,11 +62,16 @@ def flow(
         one by one under prices that rise with what a wire has to carry.
     """
     machine = machine_of_sketch(sketch, topology, "flow")
-    routes = _routes(machine.wires, machine.fabric, chunks_per_rank)
+    wires = machine.wires
+    runs = list(_runs(wires, _routes(wires, machine.fabric, chunks_per_rank), chunks_per_rank))
     trace = Trace(collective, chunks_per_rank, "flow")
-    for move in sorted(_moves(machine.wires, routes, chunks_per_rank)):
-        trace.send(move.chunk, move.src, move.dst, count=move.count)
-    return trace.schedule(apart=APART)
+    timetable = Timetable(wires, sketch, nbytes / trace.collective.nchunks(chunks_per_rank))
+    legs, runs_of = _legs(runs)
+    for number in timetable.order(legs):
+        run = runs_of[number]
+        src, dst = wires.pairs[legs[number].pair]
+        trace.send(run.first, src, dst, count=run.chunks)
+    return trace.schedule(apart=True)
 
 
 def flow_chunks(
@@ -111,60 +118,95 @@ def _least_span(fabric: Fabric) -> Fraction:
 
 @lru_cache(maxsize=16)
 def _routes(wires: PairWires, fabric: Fabric, parts: int) -> tuple[tuple[int, ...], ...]:
-    """Return the pairs that each chunk takes in turn: `parts` for each ordered pair of ranks.
+    """Return the pairs that each chunk takes in turn: `parts` for each of `_ends`.
+
+    Where that takes more thread blocks than a GPU should need, and pairs inside hosts and between
+    equal places of hosts do nearly as well, those alone are used.
+    """
+    target = _enough(wires, fabric, parts)
+    routes = _routed(wires, range(len(wires.pairs)), parts, target)
+    if _blocks(wires, routes) <= _MOST_BLOCKS:
+        return routes
+    few = [place for place, pair in enumerate(wires.pairs) if near(wires.hosts, *pair)]
+    try:
+        frugal = _routed(wires, few, parts, target)
+    except Infeasible:
+        return routes
+    return frugal if ENOUGH * _span(wires, frugal) <= _span(wires, routes) else routes
+
+
+def _enough(wires: PairWires, fabric: Fabric, parts: int) -> Fraction:
+    """Return a time that no whole chunks can beat.
 
     Notes:
-        No whole number of chunks on a wire of rate b takes less than ceil(b T) / b where the bound
-        is T: ways are good enough once they meet that.
+        A wire of rate b that is busy for the bound T in full carries b T chunks; where that is not
+        whole, one more, or another wire as many.
     """
-    parcels = [pair for _ in range(parts) for pair in permutations(range(wires.ranks), 2)]
     least = _least_span(fabric) * parts
-    target = min(math.ceil(rate * least) / rate for rate in set(wires.rates))
-    rounds = max(4, min(_MOST_ROUNDS, _MOST_CHOSEN // len(parcels)))
+    return min(math.ceil(rate * least) / rate for rate in set(wires.rates))
+
+
+def _blocks(wires: PairWires, routes: Sequence[Sequence[int]]) -> int:
+    """Return the thread blocks of the rank with most connections, one for each way of each."""
+    used = {pair for route in routes for pair in route}
+    return max(Counter(rank for pair in used for rank in wires.pairs[pair]).values())
+
+
+def _routed(
+    wires: PairWires, allowed: Sequence[int], parts: int, target: Fraction
+) -> tuple[tuple[int, ...], ...]:
+    """Return the pairs, out of `allowed`, that each chunk takes in turn.
+
+    Raises:
+        Infeasible: they do not join all ranks.
+    """
+    parcels = _ends(wires.ranks) * parts
     try:
         found = route_parcels(
             wires.ranks,
-            list(wires.pairs),
-            [list(way) for way in wires.ways],
+            [wires.pairs[place] for place in allowed],
+            [list(wires.ways[place]) for place in allowed],
             [float(rate) for rate in wires.rates],
             parcels,
-            rounds=rounds,
+            rounds=max(4, min(_MOST_ROUNDS, _MOST_CHOSEN // len(parcels))),
             target=float(target),
         )
     except InputError as why:
         raise Infeasible(f"flow: {why}") from why
-    return tuple(tuple(route) for route in found)
+    return tuple(tuple(allowed[place] for place in route) for route in found)
 
 
-class _Move(NamedTuple):
-    """A run of chunks over one pair of its way, `left` pairs from the end of the longest."""
-
-    turn: int
-    distance: int
-    src: int
-    dst: int
-    chunk: int
-    count: int
+def _ends(ranks: int) -> list[Pair]:
+    """Return all ordered pairs of ranks, by distance: so equal fabrics fill evenly."""
+    everyone = range(ranks)
+    return [(src, (src + distance) % ranks) for distance in range(1, ranks) for src in everyone]
 
 
-def _moves(
-    wires: PairWires, routes: Sequence[tuple[int, ...]], parts: int
-) -> Iterator[_Move]:
-    """Yield the sends of all routes, those with a long way before them first in each turn."""
-    ends = list(permutations(range(wires.ranks), 2))
-    longest = max(map(len, routes))
+class _Run(NamedTuple):
+    """Chunks in a row that take the same way."""
+
+    first: int
+    chunks: int
+    way: tuple[int, ...]
+
+
+def _runs(wires: PairWires, routes: Sequence[tuple[int, ...]], parts: int) -> Iterator[_Run]:
+    """Yield what each rank has for each other, by the ways that it takes."""
+    ends = _ends(wires.ranks)
     for place, (src, dst) in enumerate(ends):
-        first = (src * wires.ranks + dst) * parts
-        ways = sorted(routes[place :: len(ends)])
-        for way in dict.fromkeys(ways):
-            count = ways.count(way)
-            for turn, pair in enumerate(way):
-                # A chunk with far to go leaves first; it arrives in time for each rank's turn.
-                yield _Move(
-                    turn + longest - len(way),
-                    (dst - src) % wires.ranks,
-                    *wires.pairs[pair],
-                    first,
-                    count,
-                )
-            first += count
+        chunk = (src * wires.ranks + dst) * parts
+        for way, count in sorted(Counter(routes[place :: len(ends)]).items()):
+            yield _Run(chunk, count, way)
+            chunk += count
+
+
+def _legs(runs: Sequence[_Run]) -> tuple[list[Leg], list[_Run]]:
+    """Return the legs of all runs, and the run of each."""
+    legs: list[Leg] = []
+    runs_of: list[_Run] = []
+    for run in runs:
+        for turn, pair in enumerate(run.way):
+            after = (len(legs) - 1,) if turn else ()
+            legs.append(Leg(pair, after, len(run.way) - 1 - turn))
+            runs_of.append(run)
+    return legs, runs_of

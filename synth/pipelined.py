@@ -23,8 +23,8 @@ __all__ = ["PIPELINED_COLLECTIVES", "pipelined", "pipelined_chunks"]
 
 PIPELINED_COLLECTIVES = PACKING_COLLECTIVES
 # Messages beyond which a program takes long to make, and has too many steps besides.
-_MOST_MESSAGES = 12_000
-_PIECES = (1, 2, 4, 8)
+_MOST_MESSAGES = 17_000
+_PIECES = (2, 4, 8)
 
 
 def pipelined(
@@ -65,9 +65,9 @@ def pipelined(
 
 
 def pipelined_chunks(
-    collective: Collective, sketch: Sketch, topology: Topology | None, most: int = 32
+    collective: Collective, sketch: Sketch, topology: Topology | None, most: int = 8
 ) -> tuple[int, ...]:
-    """Return the chunks per rank worth a try: one, and packing's, whole and cut in pieces.
+    """Return the chunks per rank (up to `most`) worth a try: few, and packing's cut in pieces.
 
     Raises:
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
@@ -75,8 +75,9 @@ def pipelined_chunks(
     packed = _packed(collective, sketch, topology)
     ways = 2 if collective.name == "allreduce" else 1
     messages = collective.ranks * (collective.ranks - 1) * ways
-    tried = sorted({1, *(packed * pieces for pieces in _PIECES)})
-    return tuple(n for n in tried if n == 1 or n * messages <= _MOST_MESSAGES)
+    enough = min(most, max(1, _MOST_MESSAGES // messages))
+    tried = {1, 2, packed, *(packed * pieces for pieces in _PIECES)}
+    return tuple(n for n in sorted(tried) if n <= enough)
 
 
 def _packed(collective: Collective, sketch: Sketch, topology: Topology | None) -> int:
@@ -129,5 +130,5 @@ def _legs(moves: Sequence[_Move], number: dict[tuple[int, int], int]) -> list[Le
     for place in reversed(range(len(moves))):
         for before_it in after[place]:
             left[before_it] = max(left[before_it], left[place] + 1)
-    ends = ((move.src, move.dst) for move in moves)
-    return [Leg(number[pair], *rest) for pair, *rest in zip(ends, after, left, strict=True)]
+    pairs = [number[move.src, move.dst] for move in moves]
+    return [Leg(*leg) for leg in zip(pairs, after, left, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,11 +29,11 @@ class Leg(NamedTuple):
 
 
 class Timetable:
-    """Wires that serve chunks of one size first come, first served.
+    """Wires that serve chunks of one size one at a time.
 
     A chunk keeps each wire on its way busy while its bytes pass, and arrives whole: ranks pass on
     nothing sooner. Where several wait, the pair that has sent least goes first, and of a pair's
-    chunks the one that came first.
+    chunks the one with the longest chain of messages behind it.
     """
 
     def __init__(self, wires: PairWires, sketch: Sketch, chunk_bytes: float) -> None:
@@ -70,7 +71,11 @@ class _Run:
                 self._followers[before].append(number)
         self._free = [0.0] * len(wires.rates)
         self._sent = [0] * len(wires.pairs)
-        self._waiting: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
+        self._distance = [(dst - src) % wires.ranks for src, dst in wires.pairs]
+        self._due = [math.inf] * len(wires.pairs)
+        # Of each pair (ready, leg) that come and (-left, ready, leg) that are there.
+        self._coming: dict[int, list[tuple[float, int]]] = defaultdict(list)
+        self._waiting: dict[int, list[tuple[int, float, int]]] = defaultdict(list)
         self._events: list[tuple[float, int, int, int]] = []
         self._started: list[int] = []
 
@@ -85,24 +90,33 @@ class _Run:
 
     def _await(self, number: int) -> None:
         """Have a leg wait for its pair from when it is ready."""
-        leg, ready = self._legs[number], self._ready[number]
-        heapq.heappush(self._waiting[leg.pair], (ready, -leg.left, number))
-        self._look(ready, leg.pair)
+        pair, ready = self._legs[number].pair, self._ready[number]
+        heapq.heappush(self._coming[pair], (ready, number))
+        self._look(ready, pair)
 
     def _look(self, when: float, pair: int) -> None:
-        src, dst = self._wires.pairs[pair]
-        distance = (dst - src) % self._wires.ranks
-        heapq.heappush(self._events, (when, self._sent[pair], distance, pair))
+        """Serve a pair at `when` or as soon as its wires are free, unless that is due before."""
+        when = max(when, *(self._free[wire] for wire in self._wires.ways[pair]))
+        if when < self._due[pair]:
+            self._due[pair] = when
+            heapq.heappush(self._events, (when, self._sent[pair], self._distance[pair], pair))
 
     def _serve(self, now: float, pair: int) -> None:
-        waiting = self._waiting[pair]
-        if not waiting or waiting[0][0] > now:
-            return
-        free = max((self._free[wire] for wire in self._wires.ways[pair]), default=0.0)
-        if free > now:
-            self._look(free, pair)
-            return
-        _, _, number = heapq.heappop(waiting)
+        if self._due[pair] != now:
+            return  # it was due sooner, and has been served
+        self._due[pair] = math.inf
+        waiting, coming = self._waiting[pair], self._coming[pair]
+        while coming and coming[0][0] <= now:
+            ready, number = heapq.heappop(coming)
+            heapq.heappush(waiting, (-self._legs[number].left, ready, number))
+        if waiting and max(self._free[wire] for wire in self._wires.ways[pair]) <= now:
+            self._start(now, pair, heapq.heappop(waiting)[-1])
+        if waiting:
+            self._look(now, pair)
+        elif coming:
+            self._look(coming[0][0], pair)
+
+    def _start(self, now: float, pair: int, number: int) -> None:
         self._started.append(number)
         self._sent[pair] += 1
         for wire in self._wires.ways[pair]:
@@ -112,5 +126,3 @@ class _Run:
             self._lacking[follower] -= 1
             if not self._lacking[follower]:
                 self._await(follower)
-        if waiting:
-            self._look(max(now, waiting[0][0]), pair)

@@ -99,12 +99,17 @@ class Router {
   }
 
   std::vector<std::vector<int>> run(int rounds, double target) {
-    scale_ = *std::max_element(ways_.rates.begin(), ways_.rates.end());
-    scale_ = 1 / scale_;
+    scale_ = 1 / *std::max_element(ways_.rates.begin(), ways_.rates.end());
+    std::vector<std::vector<int>> best = shortest();
+    double least = span();
+    if (least <= target * (1 + 1e-9)) return best;
+    std::fill(loads_.begin(), loads_.end(), 0.0);
     rescale(kFirstPower, 1.0);
     for (std::size_t n = 0; n < parcels_.size(); ++n) choose(n);
-    std::vector<std::vector<int>> best = routes_;
-    double least = span();
+    if (span() < least) {
+      least = span();
+      best = routes_;
+    }
     for (int round = 0; round < rounds && least > target * (1 + 1e-9); ++round) {
       const double part = rounds > 1 ? static_cast<double>(round) / (rounds - 1) : 1.0;
       scale_ = span();
@@ -128,6 +133,15 @@ class Router {
     return most;
   }
 
+  /// The ways that are best for each parcel alone.
+  std::vector<std::vector<int>> shortest() {
+    crowding_ = false;
+    rescale(kFirstPower, 1.0);
+    for (std::size_t n = 0; n < parcels_.size(); ++n) choose(n);
+    crowding_ = true;
+    return routes_;
+  }
+
   void choose(std::size_t number) {
     const Parcel& parcel = parcels_[number];
     const Reach found = reach(graph_, price_, parcel.src, parcel.dst);
@@ -147,7 +161,7 @@ class Router {
       for (const int wire : ways_.wires[pair]) {
         loads_[wire] += chunks;
         const double after = (loads_[wire] + 1) / ways_.rates[wire];
-        if (after > 2 * scale_)
+        if (crowding_ && after > 2 * scale_)
           rescale(power_, after / scale_);
         else
           reprice(wire);
@@ -163,7 +177,8 @@ class Router {
 
   void reprice(int wire) {
     const double rate = ways_.rates[wire];
-    wire_price_[wire] = (std::pow((loads_[wire] + 1) / rate / scale_, power_) + kIdleCost) / rate;
+    const double share = (loads_[wire] + 1) / rate / scale_;
+    wire_price_[wire] = ((crowding_ ? std::pow(share, power_) : 0.0) + kIdleCost) / rate;
     for (const int pair : users_[wire]) {  // summed anew: differences would not cancel out
       price_[pair] = 0;
       for (const int other : ways_.wires[pair]) price_[pair] += wire_price_[other];
@@ -177,6 +192,7 @@ class Router {
   std::vector<double> loads_, wire_price_;
   std::vector<double> price_;  ///< By pair.
   double scale_ = 1, power_ = kFirstPower;
+  bool crowding_ = true;  ///< Whether loads count.
   std::vector<std::vector<int>> routes_;
 };
 
