@@ -13,14 +13,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from msgspec.structs import replace
-
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import METHODS, Collective, bound, synthesize, synthesize_best
 from tuccl.synth.hops import hop_bound, longest_chain
-from tuccl.topology import Link, Topology, load_machine
-from tuccl.topology.reference import REFERENCE_FABRICS
+from tuccl.topology import Topology, load_machine
+from tuccl.topology.reference import REFERENCE_FABRICS, with_compared_latencies
 
 _SIZES = (1 << 10, 1 << 20)
 # TACOS v1.3.0, allgather of 1 MiB, best of up to 50 restarts and 1 to 32 chunks: time over the
@@ -34,21 +32,6 @@ _TACOS = {
     "torus-4x4": 1.34,
     "torus-8x8": 2.49,
 }
-
-
-def timed_link(link: Link, torus: bool) -> Link:
-    """Return the link with the latency that is compared at, halves where a way has two like it."""
-    if link.kind == "nvlink":
-        switched = link.src.endswith("nvswitch") or link.dst.endswith("nvswitch")
-        return replace(link, latency=0.5 if torus else 0.35 if switched else 0.7)
-    return replace(link, latency=0.3 if link.kind == "network" else 0.35)
-
-
-def timed(name: str) -> Topology:
-    """Return a reference fabric with the latencies that are compared at."""
-    t = REFERENCE_FABRICS[name]()
-    links = tuple(timed_link(link, name.startswith("torus")) for link in t.links)
-    return replace(t, links=links)
 
 
 def line(name: str, t: Topology, collective: Collective, nbytes: int) -> str:
@@ -93,7 +76,7 @@ def main() -> None:
         f"{'ratio':>7}{'TACOS':>7}{'hops':>6} (D){'blocks':>7}{'steps':>6}{'seconds':>8}"
     )
     for name in [args.only] if args.only else REFERENCE_FABRICS:
-        t = timed(name)
+        t = with_compared_latencies(REFERENCE_FABRICS[name]())
         for nbytes in _SIZES:
             print(line(name, t, Collective(args.collective, t.ranks), nbytes), flush=True)
 
