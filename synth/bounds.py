@@ -37,7 +37,7 @@ __all__ = [
 _MOST_CERTIFIED = 128
 # Above this many GPUs no prices of wires are sought for an all-to-all's bound.
 _MOST_PRICED = 64
-_PRICED_SOURCES = 4000  # GPUs from which cheapest ways are found, over all rounds
+_PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds
 _DEAREST = 1 << 20  # price of the dearest wire
 
 

@@ -213,7 +213,8 @@ class Market {
     for (int round = 0; round < rounds; ++round) {
       const double part = rounds > 1 ? static_cast<double>(round) / (rounds - 1) : 0.0;
       const double rise = kFirstRise * std::pow(kLastRise / kFirstRise, part);
-      for (int rank = 0; rank < ranks_; ++rank) raise(rank, rise);
+      const double widest = std::exchange(widest_, 0.0);
+      for (int rank = 0; rank < ranks_; ++rank) raise(rank, rise, widest);
       normalize();
       if (const double now = worth(); now > most) {
         most = now;
@@ -236,7 +237,8 @@ class Market {
     return sum / paid;
   }
 
-  void raise(int source, double rise) {
+  /// Raises prices by what a rank's chunks fill, against the most that any rank's did a round ago.
+  void raise(int source, double rise, double widest) {
     const Reach found = reach(graph_, price_, source, -1);
     std::vector<double> below(graph_.size(), 0.0), fill(arcs_.size(), 0.0);
     double fullest = 0;
@@ -248,8 +250,10 @@ class Market {
       fill[arc] = below[*at] / static_cast<double>(arcs_[arc].capacity);
       fullest = std::max(fullest, fill[arc]);
     }
-    for (std::size_t a = 0; a < arcs_.size() && fullest > 0; ++a)
-      price_[a] *= 1 + rise * fill[a] / fullest;
+    widest_ = std::max(widest_, fullest);
+    const double whole = std::max(widest, fullest);
+    for (std::size_t a = 0; a < arcs_.size() && whole > 0; ++a)
+      price_[a] *= 1 + rise * fill[a] / whole;
   }
 
   void normalize() {
@@ -261,6 +265,7 @@ class Market {
   int ranks_;
   Graph graph_;
   std::vector<double> price_;
+  double widest_ = 0;  ///< The most time that one rank's chunks took of an arc in this round.
 };
 
 }  // namespace
