@@ -37,7 +37,8 @@ __all__ = [
 _MOST_CERTIFIED = 128
 # Above this many GPUs no prices of wires are sought for an all-to-all's bound.
 _MOST_PRICED = 64
-_PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds
+_PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds,
+_PRICED_WIRES = 4_000_000  # and wires looked at on the way
 _DEAREST = 1 << 20  # price of the dearest wire
 
 
@@ -311,25 +312,20 @@ def _priced(whole: Fabric) -> Cut | None:
     if whole.ranks > _MOST_PRICED:
         return None
     arcs = [(*ends, rate) for ends, rate in zip(whole.arcs, whole.whole_rates, strict=True)]
-    rounds = max(20, _PRICED_SOURCES // whole.ranks)
-    found = scarcity(len(whole.names), arcs, whole.ranks, rounds)
+    rounds = min(_PRICED_SOURCES // whole.ranks, _PRICED_WIRES // (whole.ranks * len(arcs)))
+    found = scarcity(len(whole.names), arcs, whole.ranks, max(20, rounds))
     dearest = max(found)
     prices = [round(price / dearest * _DEAREST) for price in found]
     paid = sum((p * w.rate for p, w in zip(prices, whole.wires, strict=True)), Fraction(0))
-    ways = sum(sum(_cheapest(whole, prices, rank)) for rank in range(whole.ranks))
+    priced = (Wire(w.tail, w.head, w.rate, p) for w, p in zip(whole.wires, prices, strict=True))
+    graph = Fabric(whole.names, whole.hosts, tuple(priced))
+    ways = sum(int(cost) for rank in range(whole.ranks) for cost in graph.latencies(rank))
     words = (
         f"{whole.ranks * (whole.ranks - 1)} of {whole.ranks**2} blocks must take "
         f"{float(Fraction(ways) / max(prices)):.6g} of the dearest wires' room, and all wires have "
         f"{_gbs(paid / max(prices))} of it"
     )
     return Cut(Fraction(ways), paid, frozenset(), words, 0.0)
-
-
-def _cheapest(whole: Fabric, prices: list[int], source: int) -> list[int]:
-    """Return the price of the cheapest way from rank `source` to each rank."""
-    priced = (Wire(w.tail, w.head, w.rate, p) for w, p in zip(whole.wires, prices, strict=True))
-    graph = Fabric(whole.names, whole.hosts, tuple(priced))
-    return [int(cost) for cost in graph.latencies(source)]
 
 
 def _groups(whole: Fabric) -> Iterable[frozenset[int]]:
