@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -86,9 +86,14 @@ class Fabric:
         >>> Fabric(("a", "b", "c"), ("h", "h", "h"), wires).latencies(0)
         [0.0, 2.0, 5.0]
         """
+        return self.nearest([source])[: self.ranks]
+
+    def nearest(self, sources: Iterable[int]) -> list[float]:
+        """Return the least latency in us from any of the vertices `sources` to each vertex."""
         least = [math.inf] * len(self.names)
-        least[source] = 0.0
-        waiting = [(0.0, source)]
+        waiting = [(0.0, source) for source in sources]
+        for _, source in waiting:
+            least[source] = 0.0
         while waiting:
             latency, vertex = heapq.heappop(waiting)
             if latency > least[vertex]:
@@ -98,7 +103,7 @@ class Fabric:
                 if total < least[wire.head]:
                     least[wire.head] = total
                     heapq.heappush(waiting, (total, wire.head))
-        return least[: self.ranks]
+        return least
 
     @cached_property
     def _leaving(self) -> dict[int, list[Wire]]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from tuccl._native import shortfall
+from tuccl._native import scarcity, shortfall
 from tuccl.errors import InputError
 from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, direct_load, fabric
 from tuccl.synth.collective import Collective
@@ -35,6 +35,11 @@ __all__ = [
 # Above this many GPUs the attainable side of a certificate is not computed: it needs a flow over
 # all pairs for every rank. The bound itself is exact at any size.
 _MOST_CERTIFIED = 128
+# Above this many GPUs no prices of wires are sought for an all-to-all's bound.
+_MOST_PRICED = 64
+_PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds,
+_PRICED_WIRES = 4_000_000  # and wires looked at on the way
+_DEAREST = 1 << 20  # price of the dearest wire
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +50,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         latency_us: No call takes less, however small.
         bottleneck: The tight cut in words.
         certified: The algbw is attainable (large sizes, no executor cost), so the bound is tight.
-        cut_latency_us: The least latency of a wire across the tight cut.
+        cut_latency_us: The least latency of a way between GPUs across the tight cut.
     """
 
     algbw_gbs: float
@@ -73,7 +78,7 @@ class Cut:
         rate: Rate of the wires across, in GB/s.
         side: Vertices that the wires leave; empty where the cut is a partition into many parts.
         words: Description for people.
-        latency: Least latency in us across.
+        latency: Least latency in us of a way across.
     """
 
     load: Fraction
@@ -268,11 +273,11 @@ def _partition(whole: Fabric, parts: list[frozenset[int]], what: str) -> Cut:
 
 
 def alltoall_cut(whole: Fabric) -> Cut:
-    """Return the tightest of a family of cuts; parts are what one rank sends to another.
+    """Return the tightest of a family of cuts and of prices; parts are what one rank has for another.
 
     Notes:
         A bound only: tried are single GPUs, hosts, halves of the hosts, aligned blocks of ranks and
-        the allgather's tight cut, each in both directions.
+        the allgather's tight cut, each in both directions, and prices of wires (`_priced`).
     """
     isolation = _Isolation(whole)
     everyone = frozenset(range(whole.ranks))
@@ -287,7 +292,40 @@ def alltoall_cut(whole: Fabric) -> Cut:
         raise InputError("an all-to-all bound needs at least two ranks")
     inside = sum(vertex < whole.ranks for vertex in best[1])
     load = Fraction(inside * (whole.ranks - inside))
-    return _described(whole, best[1], load, f"{load} of {whole.ranks**2} blocks", False)
+    cut = _described(whole, best[1], load, f"{load} of {whole.ranks**2} blocks", False)
+    priced = _priced(whole)
+    return cut if priced is None or priced.ratio <= cut.ratio else priced
+
+
+def _priced(whole: Fabric) -> Cut | None:
+    """Return what prices of wires prove of an all-to-all; None where looking would take long.
+
+    Notes:
+        Give wire e of rate b_e any price l_e >= 0, and let d(s, t) be the price of the cheapest way
+        from s to t. Bytes from s to t pay at least d(s, t) each, and in time T no wire is paid for
+        more than b_e T bytes: with one part for each pair, sum d(s, t) <= T sum b_e l_e. The best
+        prices prove the maximum concurrent flow (linear programming duality; Shahrokhi and Matula
+        1990); a cut is the case of price 1 across and 0 elsewhere. Prices are sought by rising
+        where flows crowd (Garg and Koenemann 1998), rounded to whole numbers, and what they prove
+        is then computed exactly.
+    """
+    if whole.ranks > _MOST_PRICED:
+        return None
+    arcs = [(*ends, rate) for ends, rate in zip(whole.arcs, whole.whole_rates, strict=True)]
+    rounds = min(_PRICED_SOURCES // whole.ranks, _PRICED_WIRES // (whole.ranks * len(arcs)))
+    found = scarcity(len(whole.names), arcs, whole.ranks, max(20, rounds))
+    dearest = max(found)
+    prices = [round(price / dearest * _DEAREST) for price in found]
+    paid = sum((p * w.rate for p, w in zip(prices, whole.wires, strict=True)), Fraction(0))
+    priced = (Wire(w.tail, w.head, w.rate, p) for w, p in zip(whole.wires, prices, strict=True))
+    graph = Fabric(whole.names, whole.hosts, tuple(priced))
+    ways = sum(int(cost) for rank in range(whole.ranks) for cost in graph.latencies(rank))
+    words = (
+        f"{whole.ranks * (whole.ranks - 1)} of {whole.ranks**2} blocks must take "
+        f"{float(Fraction(ways) / max(prices)):.6g} of the dearest wires' room, and all wires have "
+        f"{_gbs(paid / max(prices))} of it"
+    )
+    return Cut(Fraction(ways), paid, frozenset(), words, 0.0)
 
 
 def _groups(whole: Fabric) -> Iterable[frozenset[int]]:
@@ -387,7 +425,20 @@ def _described(
     place = _place(whole, inside if leaves else outside)
     over = _wire_names(whole, wires, backwards)
     words = f"{what} must {verb} {place} over {_gbs(rate)} ({over})"
-    return Cut(load, rate, side, words, min(wire.latency for wire in wires))
+    return Cut(load, rate, side, words, _least_latency(whole, wires, inside, outside))
+
+
+def _least_latency(
+    whole: Fabric, wires: tuple[Wire, ...], inside: frozenset[int], outside: frozenset[int]
+) -> float:
+    """Return the least latency in us of a way from a GPU inside to one outside by one of `wires`.
+
+    Notes:
+        Bytes that help arrive at a wire no sooner than a GPU inside can have sent them, and leave it
+        early enough to reach a GPU outside: in time T a wire is of use for T less its way's latency.
+    """
+    reached, reaching = whole.nearest(inside), whole.reverse.nearest(outside)
+    return min(reached[w.tail] + w.latency + reaching[w.head] for w in wires)
 
 
 def _place(whole: Fabric, vertices: frozenset[int]) -> str:

@@ -10,10 +10,12 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.allpairs import ALLPAIRS_COLLECTIVES, allpairs
 from tuccl.synth.collective import COLLECTIVES, Collective
 from tuccl.synth.exact_solver import Budget
+from tuccl.synth.flow import FLOW_COLLECTIVES, flow, flow_chunks
 from tuccl.synth.greedy import greedy
 from tuccl.synth.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
 from tuccl.synth.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
 from tuccl.synth.packing import PACKING_COLLECTIVES, packing, packing_chunks
+from tuccl.synth.pipelined import PIPELINED_COLLECTIVES, pipelined, pipelined_chunks
 from tuccl.synth.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.schedule import Schedule
@@ -66,6 +68,8 @@ METHODS: dict[str, Method] = {
         Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
         Method("greedy", frozenset(COLLECTIVES), _wireless(greedy)),
         Method("packing", PACKING_COLLECTIVES, packing, packing_chunks),
+        Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
+        Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
     )
 }
 

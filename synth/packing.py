@@ -69,7 +69,9 @@ def packing(
 
 
 @lru_cache(maxsize=8)
-def machine_of_sketch(sketch: Sketch, topology: Topology | None) -> Machine:
+def machine_of_sketch(
+    sketch: Sketch, topology: Topology | None, method: str = "packing"
+) -> Machine:
     """Return the wires that the pairs of `sketch` may use.
 
     Raises:
@@ -79,7 +81,7 @@ def machine_of_sketch(sketch: Sketch, topology: Topology | None) -> Machine:
         set(carried) != set(_host_mates(sketch, rank)) for rank, carried in sketch.relays.items()
     ):
         raise Infeasible(
-            f"packing: sketch {sketch.name[:60]} rules which rank carries whose chunks; packing "
+            f"{method}: sketch {sketch.name[:60]} rules which rank carries whose chunks; {method} "
             "decides that itself: use a sketch without relay rules"
         )
     wires = pair_wires(sketch, topology)

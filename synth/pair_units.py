@@ -12,7 +12,7 @@ from tuccl.errors import Infeasible
 from tuccl.synth.bound_graph import Fabric, max_min_shares
 from tuccl.synth.pair_wires import PairWires
 
-__all__ = ["Demand", "least_counts", "least_span"]
+__all__ = ["Demand", "least_counts", "least_span", "near"]
 
 # Pairs up to which all of them share the wires evenly, and up to which relays are split off
 # exactly; above, only pairs inside hosts and between equal places of hosts are used.
@@ -184,13 +184,13 @@ def _split(demand: Demand, span: Fraction) -> list[int] | None:
 
 def _fills(wires: PairWires) -> Iterator[Callable[[list[int]], list[int]]]:
     """Yield ways to share out the wires: among near pairs, then among all."""
-    near = [place for place, pair in enumerate(wires.pairs) if _near(wires.hosts, *pair)]
-    yield _Filling(wires, near).counts
-    if len(near) < len(wires.pairs) <= _MOST_EVEN:
+    few = [place for place, pair in enumerate(wires.pairs) if near(wires.hosts, *pair)]
+    yield _Filling(wires, few).counts
+    if len(few) < len(wires.pairs) <= _MOST_EVEN:
         yield _Filling(wires, list(range(len(wires.pairs)))).counts
 
 
-def _near(hosts: tuple[int, ...], src: int, dst: int) -> bool:
+def near(hosts: tuple[int, ...], src: int, dst: int) -> bool:
     """Return whether two ranks share a host or have the same place on theirs."""
     if hosts[src] == hosts[dst]:
         return True

@@ -6,6 +6,8 @@ import itertools
 import random
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from tuccl.errors import InputError
 from tuccl.topology.graph import Link, LinkKind, Node, Topology
 
@@ -17,6 +19,7 @@ __all__ = [
     "ndv2_pair",
     "random_fabric",
     "torus",
+    "with_compared_latencies",
 ]
 
 # NVLinks of a DGX-1V's hybrid cube mesh: links of each pair of GPUs, 25 GB/s each (NVIDIA DGX-1
@@ -145,6 +148,28 @@ REFERENCE_FABRICS: Mapping[str, Callable[[], Topology]] = {
     "torus-4x4": lambda: torus(4, 4),
     "torus-8x8": lambda: torus(8, 8),
 }
+
+
+def with_compared_latencies(t: Topology) -> Topology:
+    """Return a reference fabric with the latencies at which small sizes are compared.
+
+    0.7 us between GPUs of a host, be it by an NVLink, an NVSwitch or PCIe, 1.3 us by NICs (TE-CCL's
+    NDv2), 0.5 us a torus link (TACOS).
+
+    >>> from tuccl.topology import path
+    >>> round(path(with_compared_latencies(a100_pod(2)), 0, 8).latency, 3)
+    1.3
+    """
+    return replace(t, links=tuple(_with_compared_latency(t, link) for link in t.links))
+
+
+def _with_compared_latency(t: Topology, link: Link) -> Link:
+    kinds = {node.id: node.kind for node in t.nodes if node.id in (link.src, link.dst)}
+    if link.kind == "network":
+        return replace(link, latency=0.3)
+    if link.kind == "pcie" or "nvswitch" in kinds.values():
+        return replace(link, latency=0.35)
+    return replace(link, latency=0.5 if t.name.startswith("torus") else 0.7)
 
 
 def random_fabric(rng: random.Random) -> Topology:

@@ -24,6 +24,16 @@ std::vector<Arc> arcs_from(const std::vector<Triple>& triples) {
   return arcs;
 }
 
+Ways ways_from(int ranks, const std::vector<std::pair<int, int>>& pairs,
+               std::vector<std::vector<int>> wires, std::vector<double> rates) {
+  Ways ways{ranks, {}, {}, std::move(wires), std::move(rates)};
+  for (const auto& [tail, head] : pairs) {
+    ways.tails.push_back(tail);
+    ways.heads.push_back(head);
+  }
+  return ways;
+}
+
 }  // namespace
 
 void bind_packing(nb::module_& m) {
@@ -80,11 +90,7 @@ void bind_packing(nb::module_& m) {
          std::vector<std::vector<int>> wires, std::vector<double> rates,
          const std::vector<std::tuple<int, bool, bool>>& errands, int rounds, double target,
          int deepest_up, int deepest_down) {
-        Ways ways{ranks, {}, {}, std::move(wires), std::move(rates)};
-        for (const auto& [tail, head] : pairs) {
-          ways.tails.push_back(tail);
-          ways.heads.push_back(head);
-        }
+        const Ways ways = ways_from(ranks, pairs, std::move(wires), std::move(rates));
         std::vector<Errand> all;
         for (const auto& [root, up, down] : errands) all.push_back({root, up, down});
         std::vector<std::tuple<int, std::vector<int>, std::vector<int>>> found;
@@ -99,6 +105,32 @@ void bind_packing(nb::module_& m) {
       "target"_a, "deepest_up"_a, "deepest_down"_a,
       "(root, parents up, parents down) for each errand (root or -1, up, down), such that the "
       "busiest wire has little to carry; stops early where it needs no more than `target`.");
+  m.def(
+      "route_parcels",
+      [](int ranks, const std::vector<std::pair<int, int>>& pairs,
+         std::vector<std::vector<int>> wires, std::vector<double> rates,
+         const std::vector<std::pair<int, int>>& parcels, int rounds, double target) {
+        const Ways ways = ways_from(ranks, pairs, std::move(wires), std::move(rates));
+        std::vector<Parcel> all;
+        all.reserve(parcels.size());
+        for (const auto& [src, dst] : parcels) all.push_back({src, dst});
+        nb::gil_scoped_release unlocked;
+        return route_parcels(ways, all, rounds, target);
+      },
+      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "parcels"_a, nb::kw_only(), "rounds"_a,
+      "target"_a,
+      "The numbers of the pairs that each parcel (src, dst) takes in turn, such that the busiest "
+      "wire has little to carry; stops early where it needs no more than `target`.");
+  m.def(
+      "scarcity",
+      [](int vertices, const std::vector<Triple>& arcs, int ranks, int rounds) {
+        const std::vector<Arc> network = arcs_from(arcs);
+        nb::gil_scoped_release unlocked;
+        return scarcity(vertices, network, ranks, rounds);
+      },
+      "vertices"_a, "arcs"_a, "ranks"_a, "rounds"_a,
+      "A price for each of `arcs` (tail, head, capacity): high where chunks from every rank to "
+      "every other crowd.");
 }
 
 }  // namespace tuccl

@@ -171,9 +171,11 @@ def test_cuts_equal_brute_force(seed: int) -> None:
     assert broadcast_cut(whole, root).rate == min(leaving(whole, side) for side in rooted)
     most = max((ranks - inside[side]) / leaving(whole, side) for side in rooted)
     assert scatter_cut(whole, root).ratio == most
-    # Not all cuts are tried for all-to-all, so it may be less tight but never tighter.
+    # Not all cuts are tried for all-to-all, so one may be less tight but never tighter; prices that
+    # prove more than cuts have no side, and are held against routings in test_flow.py.
     most = max(inside[s] * (ranks - inside[s]) / leaving(whole, s) for s in sides)
-    assert alltoall_cut(whole).ratio <= most
+    crowded = alltoall_cut(whole)
+    assert crowded.ratio <= most or not crowded.side
 
 
 @pytest.mark.parametrize("seed", range(20))

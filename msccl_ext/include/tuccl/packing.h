@@ -78,4 +78,20 @@ struct Effort {
 std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands,
                              const Effort& effort);
 
+/// A chunk that is to get from one rank to another.
+struct Parcel {
+  int src = 0;
+  int dst = 0;
+};
+
+/// The pairs that each parcel takes in turn, such that the busiest wire has little to carry; stops
+/// early where it needs no more than `target`. Throws InputError where no pairs lead there.
+std::vector<std::vector<int>> route_parcels(const Ways& ways, const std::vector<Parcel>& parcels,
+                                            int rounds, double target);
+
+/// A price for each arc by which all ways between ranks (the first vertices) together are dear
+/// for what the capacities cost: where every rank has a chunk for every other, the sum of the
+/// cheapest ways over the price of all capacities is a time that no routing can beat.
+std::vector<double> scarcity(int vertices, const std::vector<Arc>& arcs, int ranks, int rounds);
+
 }  // namespace tuccl

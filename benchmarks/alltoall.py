@@ -1,0 +1,111 @@
+"""Prints what `flow` makes of all-to-all on the fabrics of published synthesizers.
+
+    .venv/bin/python benchmarks/alltoall.py [--only FABRIC] [--fuzz N]
+
+`emitted` is the algbw that the busiest wire of the verified program allows, as a part of the bound;
+`at 8 GiB` the simulated algbw on a machine without overheads, likewise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+
+from tuccl._native import Knobs, simulate, verify
+from tuccl.errors import Infeasible
+from tuccl.sketches import full_mesh
+from tuccl.synth import METHODS, Collective, bound, lower, synthesize
+from tuccl.synth.wire_load import bound_share
+from tuccl.topology import Topology, load_machine, network
+from tuccl.topology.reference import REFERENCE_FABRICS, host_line, random_fabric
+
+# Others than `flow`, with the chunks that they are tried with.
+_OTHERS = (("allpairs", 1), ("hierarchical2", 1), ("greedy", 1), ("greedy", 4))
+_MOST_GREEDY = 1100  # pairs of ranks times chunks; above, greedy takes minutes
+
+
+def line(name: str, t: Topology, method: str, chunks: int | None) -> str:
+    """Return one line of the table.
+
+    Raises:
+        Infeasible: the method does not serve the fabric.
+    """
+    collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
+    begun = time.perf_counter()
+    if chunks is None:
+        choose = METHODS[method].chunkings
+        assert choose is not None, "flow knows how many chunks it wants"
+        [chunks] = choose(collective, mesh, t, 8)
+    program = lower(synthesize(collective, mesh, method, chunks, 1 << 30, t))
+    seconds = time.perf_counter() - begun
+    report = verify(program, "executor", 0)
+    if not report.ok:
+        sys.exit(f"{t.name}: {report.errors[0].message}")
+    nbytes = -(-(8 << 30) // program.nchunks) * program.nchunks
+    run = simulate(program, Knobs("Simple", 1, 512), network(t), load_machine("ideal"), nbytes)
+    limit = bound(t, collective).algbw_gbs
+    blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
+    return (
+        f"{name:<11}{method:<15}{limit:>9.3f}{bound_share(program, t, collective):>9.4f}"
+        f"{nbytes / run.time_us / 1e3 / limit:>10.3f}{blocks:>8}{program.max_steps:>7}"
+        f"{chunks:>8}{seconds:>9.2f}"
+    )
+
+
+def fabrics(names: list[str]) -> None:
+    """Print the reference fabrics, and hosts cabled in a line."""
+    print("bounds in GB/s; at 8 GiB: simulated")
+    print(
+        f"{'fabric':<11}{'method':<15}{'bound':>9}{'emitted':>9}{'at 8 GiB':>10}{'blocks':>8}"
+        f"{'steps':>7}{'chunks':>8}{'seconds':>9}"
+    )
+    for name in names:
+        t = host_line() if name == "host line" else REFERENCE_FABRICS[name]()
+        print(line(name, t, "flow", None), flush=True)
+        for method, chunks in _OTHERS:
+            if method == "greedy" and t.ranks**2 * chunks > _MOST_GREEDY:
+                continue
+            try:
+                print(line("", t, method, chunks), flush=True)
+            except Infeasible as why:
+                print(f"{'':<11}{method:<15} refused: {str(why)[:70]}")
+
+
+def fuzz(count: int) -> None:
+    """Print the parts of the bound that random fabrics get."""
+    shares = []
+    for seed in range(count):
+        t = random_fabric(random.Random(seed))
+        collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
+        choose = METHODS["flow"].chunkings
+        assert choose is not None, "flow knows how many chunks it wants"
+        try:
+            [chunks] = choose(collective, mesh, t, 8)
+            program = lower(synthesize(collective, mesh, "flow", chunks, 1 << 30, t))
+        except Infeasible:
+            continue
+        shares.append(bound_share(program, t, collective))
+    tenth, *_ = statistics.quantiles(shares, n=10)
+    print(
+        f"{len(shares)} of {count} random fabrics served; part of the bound: "
+        f"median {statistics.median(shares):.4f}, tenth {tenth:.4f}, least {min(shares):.4f}"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=REFERENCE_FABRICS, help="one fabric instead of all")
+    parser.add_argument("--fuzz", type=int, metavar="N", help="N random fabrics instead")
+    args = parser.parse_args()
+    if args.fuzz:
+        fuzz(args.fuzz)
+    else:
+        fabrics([args.only] if args.only else [*REFERENCE_FABRICS, "host line"])
+
+
+if __name__ == "__main__":
+    main()

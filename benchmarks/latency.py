@@ -1,0 +1,85 @@
+"""Prints how near the bound small and middle sizes come on the fabrics of published synthesizers.
+
+    .venv/bin/python benchmarks/latency.py [-c COLLECTIVE] [--only FABRIC]
+
+Times are simulated on a machine without overheads: links alone take time, 0.7 us an NVLink (also
+through an NVSwitch, or by PCIe), 1.3 us the way over two NICs, 0.5 us a torus link. `ratio` is over the bound
+max(alpha diameter, least alpha across the tight cut + bytes over its rate). `hops` are messages in a
+row, and the fewest possible. Peers' figures are constants, as measured by others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from tuccl._native import Knobs, verify
+from tuccl.sketches import full_mesh
+from tuccl.synth import METHODS, Collective, bound, synthesize, synthesize_best
+from tuccl.synth.hops import hop_bound, longest_chain
+from tuccl.topology import Topology, load_machine
+from tuccl.topology.reference import REFERENCE_FABRICS, with_compared_latencies
+
+_SIZES = (1 << 10, 1 << 20)
+# TACOS v1.3.0, allgather of 1 MiB, best of up to 50 restarts and 1 to 32 chunks: time over the
+# bound (2x NDv2 and the pods unwound to links between GPUs, since it knows no switches).
+_TACOS = {
+    "dgx1": 1.46,
+    "2x-ndv2": 1.33,
+    "a100": 1.00,
+    "2x-a100": 1.65,
+    "4x-a100": 2.00,
+    "torus-4x4": 1.34,
+    "torus-8x8": 2.49,
+}
+
+
+def line(name: str, t: Topology, collective: Collective, nbytes: int) -> str:
+    """Return one line of the table: the best method at one size."""
+    begun = time.perf_counter()
+    mesh = full_mesh(t)
+    # Greedy restarts take minutes on the largest fabric, and pipelined trees are faster there.
+    methods = [m for m in METHODS if m != "greedy" or t.ranks <= 32]
+    best = synthesize_best(
+        t,
+        collective,
+        nbytes,
+        [mesh],
+        machine=load_machine("ideal"),
+        knobs=Knobs("Simple", 1, 512),
+        methods=methods,
+        time_limit_s=120.0,
+    )[0]
+    seconds = time.perf_counter() - begun
+    assert verify(best.program, "executor", collective.root).ok
+    schedule = synthesize(collective, mesh, best.method, best.chunks_per_rank, nbytes, t)
+    limit = bound(t, collective).time_us(nbytes)
+    peer = f"{_TACOS[name]:.2f}" if collective.name == "allgather" and nbytes == 1 << 20 else ""
+    blocks = max(len(gpu.threadblocks) for gpu in best.program.gpus)
+    return (
+        f"{name:<11}{nbytes:>9}  {best.method:<14}{best.chunks_per_rank:>6}{best.time_us:>10.3f}"
+        f"{limit:>10.3f}{best.time_us / limit:>7.3f}{peer:>7}"
+        f"{longest_chain(schedule):>6} ({hop_bound(t, collective)}){blocks:>7}"
+        f"{best.program.max_steps:>6}{seconds:>8.1f}"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-c", "--collective", default="allgather")
+    parser.add_argument("--only", choices=REFERENCE_FABRICS, help="one fabric instead of seven")
+    args = parser.parse_args()
+    print("simulated us on a machine where links alone take time")
+    print(
+        f"{'fabric':<11}{'bytes':>9}  {'best method':<14}{'chunks':>6}{'us':>10}{'bound':>10}"
+        f"{'ratio':>7}{'TACOS':>7}{'hops':>6} (D){'blocks':>7}{'steps':>6}{'seconds':>8}"
+    )
+    for name in [args.only] if args.only else REFERENCE_FABRICS:
+        t = with_compared_latencies(REFERENCE_FABRICS[name]())
+        for nbytes in _SIZES:
+            print(line(name, t, Collective(args.collective, t.ranks), nbytes), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""All-to-all by concurrent flow: near the bound on the known fabrics, and no bound is beaten."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from fractions import Fraction
+from itertools import permutations
+
+import pytest
+
+from tuccl._native import Knobs, Program, route_parcels, scarcity, verify
+from tuccl.errors import Infeasible, InputError
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, bound, lower, synthesize, synthesize_best
+from tuccl.synth.bound_graph import fabric
+from tuccl.synth.bounds import alltoall_cut
+from tuccl.synth.flow import flow_chunks
+from tuccl.synth.wire_load import bound_share
+from tuccl.topology import Link, Node, Topology, load_machine
+from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, random_fabric, torus
+
+NAMES = [name for name in REFERENCE_FABRICS if name != "torus-8x8"]
+
+
+def made(t: Topology) -> Program:
+    collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
+    [chunks] = flow_chunks(collective, mesh, t)
+    program = lower(synthesize(collective, mesh, "flow", chunks, 1 << 30, t))
+    assert verify(program, "executor", 0).ok
+    return program
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_known_fabrics_come_within_one_percent_of_the_bound(name: str) -> None:
+    t = REFERENCE_FABRICS[name]()
+    program = made(t)
+    assert bound_share(program, t, Collective("alltoall", t.ranks)) >= 0.99
+    assert max(len(gpu.threadblocks) for gpu in program.gpus) <= 32
+    assert program.max_steps <= 64
+
+
+def test_random_fabrics_give_verified_programs_below_the_bound() -> None:
+    shares = []
+    for seed in range(40):
+        t = random_fabric(random.Random(seed))
+        try:
+            shares.append(bound_share(made(t), t, Collective("alltoall", t.ranks)))
+        except Infeasible as refusal:
+            assert "\n" not in str(refusal)
+    assert len(shares) >= 30
+    assert max(shares) <= 1 + 1e-9
+    assert statistics.median(shares) >= 0.95
+
+
+def test_flow_beats_direct_ways_where_ranks_must_pass_on() -> None:
+    t = cube_mesh()
+    ranked = synthesize_best(
+        t,
+        Collective("alltoall", 8),
+        1 << 30,
+        [full_mesh(t)],
+        machine=load_machine("ideal"),
+        knobs=Knobs("Simple", 1, 512),
+    )
+    assert ranked[0].method == "flow"
+
+
+def ring(ranks: int) -> Topology:
+    """Return ranks joined in a circle by one-way wires."""
+    nodes = tuple(Node(f"g{n}", "gpu", "n0", n) for n in range(ranks))
+    links = (Link(f"g{n}", f"g{(n + 1) % ranks}", "nvlink", 10.0, 0.5) for n in range(ranks))
+    return Topology(f"ring of {ranks}", nodes, tuple(links))
+
+
+@pytest.mark.parametrize("ranks", [3, 5, 6])
+def test_bound_of_a_one_way_ring_is_its_only_routing(ranks: int) -> None:
+    """Every block of distance d takes d wires, so each wire carries 1 + 2 + ... + (n - 1)."""
+    only = Fraction(ranks * (ranks - 1) // 2, 10)
+    assert alltoall_cut(fabric(ring(ranks))).ratio == only
+
+
+def test_prices_prove_more_than_the_cuts_that_are_tried() -> None:
+    """A 3 x 3 torus has wires for its 9 x 12 block-hops: 3 a wire, which no tried cut shows."""
+    cut = alltoall_cut(fabric(torus(3, 3)))
+    assert cut.ratio == Fraction(9 * 12, 36 * 50)
+    assert "dearest" in cut.words
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bound_is_no_less_than_any_routing_allows(seed: int) -> None:
+    """Ways by prices alone are one routing: what its busiest wire takes cannot beat the bound."""
+    t = random_fabric(random.Random(seed))
+    whole = fabric(t)
+    parcels = list(permutations(range(t.ranks), 2))
+    wires = whole.wires
+    routes = route_parcels(
+        len(whole.names),
+        [(w.tail, w.head) for w in wires],
+        [[n] for n in range(len(wires))],
+        [float(w.rate) for w in wires],
+        parcels,
+        rounds=10,
+        target=0.0,
+    )
+    loads = [0] * len(wires)
+    for (src, dst), route in zip(parcels, routes, strict=True):
+        at = src
+        for number in route:
+            assert wires[number].tail == at
+            at = wires[number].head
+            loads[number] += 1
+        assert at == dst
+    took = max(load / wire.rate for load, wire in zip(loads, wires, strict=True))
+    limit = bound(t, Collective("alltoall", t.ranks))
+    assert 1 / float(took) * t.ranks <= limit.algbw_gbs * (1 + 1e-9)
+
+
+def test_native_arguments_are_checked() -> None:
+    with pytest.raises(InputError, match="expected two ranks"):
+        route_parcels(2, [(0, 5)], [[0]], [1.0], [], rounds=1, target=0.0)
+    with pytest.raises(InputError, match="no wire 7"):
+        route_parcels(2, [(0, 1)], [[7]], [1.0], [], rounds=1, target=0.0)
+    with pytest.raises(InputError, match="positive rates"):
+        route_parcels(2, [(0, 1)], [[0]], [0.0], [], rounds=1, target=0.0)
+    with pytest.raises(InputError, match="no pairs lead"):
+        route_parcels(2, [(0, 1)], [[0]], [1.0], [(1, 0)], rounds=1, target=0.0)
+    with pytest.raises(InputError, match="expected at least 2"):
+        scarcity(1, [], 1, 1)
+    with pytest.raises(InputError, match="an arc from"):
+        scarcity(2, [(0, 1, 0)], 2, 1)

@@ -1,0 +1,82 @@
+"""Pipelined trees: near the bound at middle sizes; timetables keep order and share wires."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from tuccl._native import Knobs, simulate, verify
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, bound, lower, synthesize
+from tuccl.synth.hops import hop_bound, longest_chain
+from tuccl.synth.pair_wires import PairWires, pair_wires
+from tuccl.synth.pipelined import PIPELINED_COLLECTIVES, pipelined_chunks
+from tuccl.synth.timetable import Leg, Timetable
+from tuccl.synth.wire_load import busiest_us_per_mb
+from tuccl.topology import load_machine, network
+from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, with_compared_latencies
+
+MIB = 1 << 20
+
+
+def simulated_us(name: str, chunks: int) -> tuple[float, float]:
+    """Return the simulated time of 1 MiB of allgather on links alone, and the bound."""
+    t = with_compared_latencies(REFERENCE_FABRICS[name]())
+    collective = Collective("allgather", t.ranks)
+    program = lower(synthesize(collective, full_mesh(t), "pipelined", chunks, MIB, t))
+    assert verify(program, "executor", 0).ok
+    nbytes = -(-MIB // program.nchunks) * program.nchunks
+    knobs = Knobs("Simple", 1, 512)
+    run = simulate(program, knobs, network(t), load_machine("ideal"), nbytes)
+    return run.gpu_us, bound(t, collective).time_us(MIB)
+
+
+@pytest.mark.parametrize("name", [n for n in REFERENCE_FABRICS if n != "torus-8x8"])
+def test_middle_sizes_come_near_the_latency_and_bandwidth_bound(name: str) -> None:
+    t = REFERENCE_FABRICS[name]()
+    tried = pipelined_chunks(Collective("allgather", t.ranks), full_mesh(t), t)
+    best, limit = min(simulated_us(name, chunks) for chunks in tried[-2:])
+    assert limit <= best <= 1.35 * limit
+
+
+@pytest.mark.parametrize("name", sorted(PIPELINED_COLLECTIVES))
+def test_pieces_carry_what_packing_carries_in_no_longer_chains(name: str) -> None:
+    t = cube_mesh()
+    collective, mesh = Collective(name, t.ranks, 3), full_mesh(t)
+    packed = synthesize(collective, mesh, "packing", 6, MIB, t)
+    pieces = synthesize(collective, mesh, "pipelined", 12, MIB, t)
+    assert hop_bound(t, collective) <= longest_chain(pieces) <= longest_chain(packed)
+    carried = busiest_us_per_mb(lower(packed), t)
+    assert busiest_us_per_mb(lower(pieces), t) == pytest.approx(carried)
+
+
+def test_same_arguments_same_schedule() -> None:
+    t = cube_mesh()
+    collective, mesh = Collective("allgather", 8), full_mesh(t)
+    one, other = (synthesize(collective, mesh, "pipelined", 6, MIB, t) for _ in range(2))
+    assert one == other
+
+
+def two_ranks() -> PairWires:
+    return PairWires((0, 0), ((0, 1), (1, 0)), ((0,), (1,)), (Fraction(50), Fraction(50)))
+
+
+def test_legs_start_after_what_they_carry_and_long_chains_first() -> None:
+    mesh = full_mesh(REFERENCE_FABRICS["a100"]())
+    legs = [Leg(0, (), 0), Leg(0, (), 1), Leg(1, (1,), 0)]
+    order = Timetable(two_ranks(), mesh, 1e6).order(legs)
+    assert sorted(order) == [0, 1, 2]
+    assert order.index(1) < order.index(0)
+    assert order.index(1) < order.index(2)
+
+
+def test_pairs_that_share_a_wire_take_turns() -> None:
+    t = REFERENCE_FABRICS["2x-a100"]()
+    mesh = full_mesh(t)
+    wires = pair_wires(mesh, t)
+    near, far = wires.number[0, 8], wires.number[0, 9]
+    legs = [Leg(near, (), 0)] * 3 + [Leg(far, (), 0)] * 3
+    order = Timetable(wires, mesh, 1e6).order(legs)
+    pairs = [legs[number].pair for number in order]
+    assert pairs in ([near, far] * 3, [far, near] * 3)
