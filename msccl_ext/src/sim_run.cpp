@@ -166,40 +166,32 @@ void Run<kRecorded>::drain() {
 /// than others ask, so that a run can still be shortened.
 template <bool kRecorded>
 void Run<kRecorded>::pull(int block, const Stamps& edge) {
-  while (edge.empty() && blocks_[block].stage != Stage::kDone) {
-    const Transfer& t = plan_.transfers[blocks_[block].at];
-    move(block, t);
-    finish_slice(block, t);
-  }
+  while (edge.empty() && blocks_[block].stage != Stage::kDone) walk_transfer(block);
 }
 
-/// Ends the free blocks: of their whole passes all but one are a product.
+template <bool kRecorded>
+void Run<kRecorded>::walk_transfer(int free_block) {
+  const Transfer& t = plan_.transfers[blocks_[free_block].at];
+  move(free_block, t);
+  finish_slice(free_block, t);
+}
+
+/// Ends the free blocks: of their whole passes most are a product.
 template <bool kRecorded>
 void Run<kRecorded>::finish_free() {
-  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+  for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
     BlockState& s = blocks_[b];
     if (!free_[b] || s.stage == Stage::kDone) continue;
-    const Block& block = plan_.blocks[b];
-    const auto walk = [&](std::int64_t pass) {
-      while (s.stage != Stage::kDone && s.pass < pass) {
-        move(static_cast<int>(b), plan_.transfers[s.at]);
-        finish_slice(static_cast<int>(b), plan_.transfers[s.at]);
-      }
-    };
-    if (s.at != block.first) walk(s.pass + 1);
-    XX = s.now;
-    walk(s.pass + 1);
-    s.now += (s.now - before) * static_cast<double>(passes_.full - s.pass);
-    s.pass = passes_.full;
-    if (s.pass == total_) {
-      s.stage = Stage::kDone;
-      finished_ = std::max(finished_, s.now);
-      continue;
+    while (s.at != plan_.blocks[b].first) walk_transfer(b);
+    if (!kRecorded && s.pass + 2 < passes_.full) {
+      const double before = s.now;
+      do walk_transfer(b);
+      while (s.at != plan_.blocks[b].first);
+      s.now += (s.now - before) * static_cast<double>(passes_.full - 1 - s.pass);
+      s.pass = passes_.full - 1;
     }
-    begin_slice(s, plan_.transfers[s.at]);
+    while (s.stage != Stage::kDone) walk_transfer(b);
   }
-  walk(total_);
-}
 }
 
 template <bool kRecorded>

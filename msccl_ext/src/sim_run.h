@@ -127,6 +127,7 @@ class Run {
   void finish_transfer(int block, const Transfer& t);
   void begin_slice(BlockState& s, const Transfer& t);
   void pull(int block, const Stamps& edge);
+  void walk_transfer(int free_block);
   void finish_free();
   bool take(Stamps& stamps, double& now);
   void push(Stamps& stamps, double time, int reader);
