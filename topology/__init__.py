@@ -21,7 +21,7 @@ from tuccl.topology.machine import (
     read_machine,
 )
 from tuccl.topology.nccl_xml import decode_nccl_xml, read_nccl_xml
-from tuccl.topology.network import network
+from tuccl.topology.network import joined_network, network, used_pairs
 from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
 from tuccl.topology.probe import probe_local
@@ -51,6 +51,7 @@ __all__ = [
     "encode_machine",
     "encode_topology",
     "join",
+    "joined_network",
     "keep_gpus",
     "load_machine",
     "load_profile",
@@ -69,4 +70,5 @@ __all__ = [
     "relay_path",
     "save_topology",
     "signature",
+    "used_pairs",
 ]

@@ -132,12 +132,23 @@ void Sharing::open_bundle(int bundle) {
   Bundled& b = bundles_[bundle];
   if (b.open == epoch_) return;
   b.open = epoch_;
-  again_ = true;
-  Item item{.cap = b.cap, .before = pace(b), .first = static_cast<int>(ways_.size()), .id = bundle};
+  open_item({.cap = b.cap, .before = pace(b), .id = bundle});
   for (int s = b.first; s < b.last; ++s)
-    if (links_[slots_[s].link].able) ways_.push_back({touch(slots_[s].link), b.settled});
-  item.last = static_cast<int>(ways_.size());
+    if (links_[slots_[s].link].able) add_way(slots_[s].link, b.settled);
+}
+
+void Sharing::open_item(Item item) {
+  again_ = true;
+  item.first = item.last = static_cast<int>(ways_.size());
+  unfixed_.push_back(static_cast<int>(items_.size()));
   items_.push_back(item);
+}
+
+/// Books that the last item has so many flows over `link`.
+void Sharing::add_way(int link, int flows) {
+  const int tank = touch(link);
+  ways_.push_back({tank, flows, static_cast<int>(items_.size()) - 1, tanks_[tank].ways});
+  tanks_[tank].ways = items_.back().last++;
 }
 
 /// Fills the followers of `link` as one, or a few of them one by one.
@@ -145,27 +156,21 @@ void Sharing::open_group(int link) {
   Link& l = links_[link];
   if (l.group == epoch_) return;
   l.group = epoch_;
-  again_ = true;
   if (l.followers.size() <= kFew) {
     for (std::size_t i = 0; i < l.followers.size(); ++i) open_bundle(l.followers[i]);
     return;
   }
-  Item item{.cap = l.least_cap,
-            .before = l.level,
-            .first = static_cast<int>(ways_.size()),
-            .id = link,
-            .group = true};
-  ways_.push_back({touch(link), l.following});
-  for (const int i : l.beside)
-    if (links_[beside_[i].link].able) ways_.push_back({touch(beside_[i].link), beside_[i].flows});
-  item.last = static_cast<int>(ways_.size());
-  items_.push_back(item);
+  open_item({.cap = l.least_cap, .before = l.level, .id = link, .group = true});
+  add_way(link, l.following);
+  for (int i = l.first; i < l.last; ++i)
+    if (beside_[i].flows > 0 && links_[beside_[i].link].able)
+      add_way(beside_[i].link, beside_[i].flows);
 }
 
-/// From here on the bundles of `group` are filled one by one.
-void Sharing::split(Item& group) {
-  group.gone = true;
-  const SoonestFirst& followers = links_[group.id].followers;
+/// From here on the bundles of a group are filled one by one.
+void Sharing::split(int group) {
+  items_[group].gone = true;
+  const SoonestFirst& followers = links_[items_[group].id].followers;
   for (std::size_t i = 0; i < followers.size(); ++i) open_bundle(followers[i]);
 }
 
@@ -186,9 +191,12 @@ void Sharing::prepare() {
     t.open = 0;
     t.full = false;
   }
-  for (Item& item : items_) {
+  unfixed_.clear();
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
     if (item.gone) continue;
     item.fixed = false;
+    unfixed_.push_back(static_cast<int>(i));
     for (int w = item.first; w < item.last; ++w) {
       Tank& t = tanks_[ways_[w].tank];
       t.left += item.before * ways_[w].flows;
@@ -198,6 +206,7 @@ void Sharing::prepare() {
   for (Tank& t : tanks_) {
     t.opened = t.open;
     if (t.opened == links_[t.link].flows) t.left = links_[t.link].capacity;
+    t.share = t.open > 0 ? std::max(0.0, t.left / t.open) : kUnlimited;
   }
 }
 
@@ -205,15 +214,19 @@ void Sharing::prepare() {
 /// fixes those; false where all are fixed.
 bool Sharing::raise() {
   double cap = kUnlimited;
-  for (const Item& item : items_)
-    if (!item.gone && !item.fixed) cap = std::min(cap, item.cap);
-  if (cap == kUnlimited) return false;
-  double share = kUnlimited;
-  for (Tank& t : tanks_) {
-    if (t.open == 0) continue;
-    t.share = std::max(0.0, t.left / t.open);
-    share = std::min(share, t.share);
+  for (std::size_t i = 0; i < unfixed_.size();) {
+    const Item& item = items_[unfixed_[i]];
+    if (item.fixed || item.gone) {
+      unfixed_[i] = unfixed_.back();
+      unfixed_.pop_back();
+    } else {
+      cap = std::min(cap, item.cap);
+      ++i;
+    }
   }
+  if (unfixed_.empty()) return false;
+  double share = kUnlimited;
+  for (const Tank& t : tanks_) share = std::min(share, t.share);
   if (cap <= share * kEqual)
     fix_at_caps(share * kEqual);
   else
@@ -222,47 +235,47 @@ bool Sharing::raise() {
 }
 
 void Sharing::fix_at_caps(double level) {
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    Item& item = items_[i];
-    if (item.gone || item.fixed || item.cap > level) continue;
+  for (std::size_t i = 0; i < unfixed_.size(); ++i) {
+    Item& item = items_[unfixed_[i]];
+    if (item.cap > level) continue;
     if (!item.group) {
       fix(item, item.cap, kNobody);
       continue;
     }
     Link& l = links_[item.id];
-    item.cap = kUnlimited;  // who set the least limit may have gone
+    l.least_cap = kUnlimited;  // who set it may have gone
     for (std::size_t f = 0; f < l.followers.size(); ++f)
-      item.cap = std::min(item.cap, bundles_[l.followers[f]].cap);
-    l.least_cap = item.cap;
-    if (item.cap <= level) {
-      split(items_[i]);
-    }
+      l.least_cap = std::min(l.least_cap, bundles_[l.followers[f]].cap);
+    item.cap = l.least_cap;
+    if (item.cap <= level) split(unfixed_[i]);
   }
 }
 
 void Sharing::fix_at_full(double share) {
-  for (Tank& t : tanks_) {
-    if (t.open == 0 || t.share > share * kEqual) continue;
-    t.full = true;
-    t.share = share;
-  }
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    Item& item = items_[i];
-    if (item.gone || item.fixed) continue;
-    const int holder = full_link(item);
-    if (holder < 0) continue;
-    if (!item.group || holder == item.id)
-      fix(item, share, holder);
-    else
-      split(items_[i]);
-  }
+  const double level = share * kEqual;
+  for (std::size_t t = 0; t < tanks_.size(); ++t)
+    if (tanks_[t].share <= level) {
+      tanks_[t].full = true;
+      tanks_[t].level = share;
+    }
+  for (std::size_t t = 0; t < tanks_.size(); ++t)
+    if (tanks_[t].full && tanks_[t].open > 0) fix_over(static_cast<int>(t), share);
 }
 
-/// The first full link on the way of `item`, -1: none. That of a group is its own first.
-int Sharing::full_link(const Item& item) const {
-  for (int w = item.first; w < item.last; ++w)
-    if (tanks_[ways_[w].tank].full) return tanks_[ways_[w].tank].link;
-  return kNobody;
+/// Fixes who goes over a full link; groups of others that do are split first.
+void Sharing::fix_over(int tank, double share) {
+  for (int w = tanks_[tank].ways; w >= 0; w = ways_[w].next) {
+    const int i = ways_[w].item;
+    if (items_[i].gone || items_[i].fixed || !items_[i].group) continue;
+    const Tank& own = tanks_[ways_[items_[i].first].tank];
+    if (own.full)
+      fix(items_[i], share, own.link);
+    else
+      split(i);
+  }
+  for (int w = tanks_[tank].ways; w >= 0; w = ways_[w].next)
+    if (Item& item = items_[ways_[w].item]; !item.gone && !item.fixed)
+      fix(item, share, tanks_[tank].link);
 }
 
 void Sharing::fix(Item& item, double rate, int holder) {
@@ -273,6 +286,7 @@ void Sharing::fix(Item& item, double rate, int holder) {
     Tank& t = tanks_[ways_[w].tank];
     t.left = std::max(0.0, t.left - rate * ways_[w].flows);
     t.open -= ways_[w].flows;
+    t.share = t.open > 0 ? t.left / t.open : kUnlimited;
   }
 }
 
@@ -291,7 +305,7 @@ void Sharing::widen() {
 }
 
 void Sharing::widen_around(const Tank& tank) {
-  const double level = tank.share * kEqual;
+  const double level = tank.level * kEqual;
   for (const auto& [bundle, slot] : links_[tank.link].active) {
     const Bundled& b = bundles_[bundle];
     if (b.open == epoch_ || pace(b) <= level) continue;
@@ -311,7 +325,7 @@ void Sharing::apply(double now) {
     if (!t.full) continue;
     l.served += l.level * (now - l.since);
     l.since = now;
-    l.level = t.share;
+    l.level = t.level;
   }
   for (const Item& item : items_) {
     if (item.group) continue;

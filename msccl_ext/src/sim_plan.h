@@ -67,7 +67,7 @@ struct Plan {
   std::vector<double> capacity;  ///< By resource: wire bytes per us.
   std::vector<int> told;         ///< Edges, see Transfer.
   std::vector<int> edge_waiter;  ///< Block that waits on the edge.
-  std::int64_t steps = 0;        ///< Of all thread blocks: events per iteration.
+  std::int64_t steps = 0;        ///< Of all thread blocks.
   int slices = 1;          ///< Slices a transfer is cut in (an empty one still takes its slots).
   int window = 0;          ///< Slices in flight on a connection; 0: no limit.
   double least_slice = 0;  ///< Bytes; a payload up to it is one slice.

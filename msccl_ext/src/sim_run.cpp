@@ -14,10 +14,13 @@ constexpr double kSameMoment = 1 + 1e-12;
 
 }  // namespace
 
-void Stamps::grow() {
-  std::vector<double> wider(ring_.size() * 2);
-  for (std::size_t i = 0; i < size_; ++i) wider[i] = ring_[(head_ + i) & (ring_.size() - 1)];
-  ring_ = std::move(wider);
+void Stamps::grow(Store& store) {
+  const std::size_t wider = store.size();
+  store.resize(wider + (room_ == 0 ? 4 : 2 * room_));
+  for (std::uint32_t i = 0; i < size_; ++i)
+    store[wider + i] = store[base_ + ((head_ + i) & (room_ - 1))];
+  base_ = wider;
+  room_ = room_ == 0 ? 4 : 2 * room_;
   head_ = 0;
 }
 
@@ -33,7 +36,22 @@ Run<kRecorded>::Run(const Plan& plan, Recorder* recorder)
       sharing_(plan),
       blocks_(plan.blocks.size()),
       wires_(plan.connections.size()),
-      edges_(plan.edge_waiter.size()) {}
+      edges_(plan.edge_waiter.size()),
+      free_(plan.blocks.size(), true),
+      free_teller_(plan.edge_waiter.size(), -1) {
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
+    const Block& block = plan.blocks[b];
+    for (int i = block.first; i < block.last; ++i) {
+      const Transfer& t = plan.transfers[i];
+      if (t.receives || t.sends || t.waits >= 0) free_[b] = false;
+    }
+    for (int i = block.first; free_[b] && i < block.last; ++i) {
+      const Transfer& t = plan.transfers[i];
+      for (int e = t.told_first; e < t.told_first + t.told_count; ++e)
+        free_teller_[plan.told[e]] = static_cast<int>(b);
+    }
+  }
+}
 
 template <bool kRecorded>
 void Run<kRecorded>::reset(const Passes& passes) {
@@ -41,6 +59,7 @@ void Run<kRecorded>::reset(const Passes& passes) {
   total_ = passes.full + (passes.rest > 0 ? 1 : 0);
   sharing_.reset();
   starts_.clear();
+  foremost_ = events_ = 0;
   finished_ = 0;
   proxy_free_.assign(static_cast<std::size_t>(plan_.network->ranks()), 0.0);
   nic_last_.assign(plan_.network->resources().size(), -1);
@@ -55,6 +74,12 @@ void Run<kRecorded>::reset(const Passes& passes) {
 
 template <bool kRecorded>
 Outcome Run<kRecorded>::execute(const Passes& passes) {
+  begin(passes);
+  return end();
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::begin(const Passes& passes) {
   reset(passes);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = plan_.blocks[b];
@@ -64,14 +89,31 @@ Outcome Run<kRecorded>::execute(const Passes& passes) {
       blocks_[b].stage = Stage::kDone;
     } else {
       begin_slice(blocks_[b], plan_.transfers[block.first]);
-      awake_.push_back(static_cast<int>(b));
+      if (!free_[b]) awake_.push_back(static_cast<int>(b));
     }
   }
   std::reverse(awake_.begin(), awake_.end());
   for (std::size_t c = 0; c < wires_.size(); ++c)
     if (plan_.connections[c].net) wires_[c].ready.blocked = true;
   drain();
-  events();
+}
+
+template <bool kRecorded>
+bool Run<kRecorded>::walk_to(std::int64_t pass) {
+  events(pass);
+  return foremost_ >= pass;
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::shorten(std::int64_t full) {
+  passes_.full = full;
+  total_ = full + (passes_.rest > 0 ? 1 : 0);
+}
+
+template <bool kRecorded>
+Outcome Run<kRecorded>::end() {
+  events(total_ + 1);
+  finish_free();
   for (const BlockState& s : blocks_)
     if (s.stage != Stage::kDone) refuse_deadlock();
   Outcome out{finished_, {}};
@@ -81,8 +123,8 @@ Outcome Run<kRecorded>::execute(const Passes& passes) {
 }
 
 template <bool kRecorded>
-void Run<kRecorded>::events() {
-  while (true) {
+void Run<kRecorded>::events(std::int64_t pass) {
+  while (foremost_ < pass) {
     const double now =
         std::min(starts_.empty() ? kUnlimited : starts_.front().time, sharing_.next_end());
     if (now == kUnlimited) return;
@@ -94,7 +136,7 @@ void Run<kRecorded>::events() {
         const int owner = starts_.front().owner;
         std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
         starts_.pop_back();
-        begin(now, owner);
+        open(now, owner);
       } else {
         break;
       }
@@ -120,20 +162,52 @@ void Run<kRecorded>::drain() {
   }
 }
 
+/// Walks a free block on until it has stamped `edge`: it runs no further ahead
+/// than others ask, so that a run can still be shortened.
+template <bool kRecorded>
+void Run<kRecorded>::pull(int block, const Stamps& edge) {
+  while (edge.empty() && blocks_[block].stage != Stage::kDone) walk_transfer(block);
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::walk_transfer(int free_block) {
+  const Transfer& t = plan_.transfers[blocks_[free_block].at];
+  move(free_block, t);
+  finish_slice(free_block, t);
+}
+
+/// Ends the free blocks: of their whole passes most are a product.
+template <bool kRecorded>
+void Run<kRecorded>::finish_free() {
+  for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
+    BlockState& s = blocks_[b];
+    if (!free_[b] || s.stage == Stage::kDone) continue;
+    while (s.at != plan_.blocks[b].first) walk_transfer(b);
+    if (!kRecorded && s.pass + 2 < passes_.full) {
+      const double before = s.now;
+      do walk_transfer(b);
+      while (s.at != plan_.blocks[b].first);
+      s.now += (s.now - before) * static_cast<double>(passes_.full - 1 - s.pass);
+      s.pass = passes_.full - 1;
+    }
+    while (s.stage != Stage::kDone) walk_transfer(b);
+  }
+}
+
 template <bool kRecorded>
 bool Run<kRecorded>::take(Stamps& stamps, double& now) {
   if (stamps.empty()) {
     stamps.blocked = true;
     return false;
   }
-  now = std::max(now, stamps.front());
+  now = std::max(now, stamps.front(store_));
   stamps.pop();
   return true;
 }
 
 template <bool kRecorded>
 void Run<kRecorded>::push(Stamps& stamps, double time, int reader) {
-  stamps.push(time);
+  stamps.push(store_, time);
   if (!stamps.blocked) return;
   stamps.blocked = false;
   awake_.push_back(reader);
@@ -149,6 +223,7 @@ void Run<kRecorded>::advance(int block) {
     switch (s.stage) {
       case Stage::kDepend:
         if (t.waits >= 0) {
+          if (free_teller_[t.waits] >= 0) pull(free_teller_[t.waits], edges_[t.waits]);
           if (!take(edges_[t.waits], s.now)) return;
           if constexpr (kRecorded) recorder_->depended(block, s.now);
           s.now += t.wait_us;
@@ -220,10 +295,11 @@ void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const Block& b = plan_.blocks[block];
   if constexpr (kRecorded) recorder_->finished(block);
+  ++events_;
   if (t.sends) {
     const Connection& c = plan_.connections[b.out];
     if (c.net) {
-      wires_[b.out].bytes.push(s.part * plan_.wire_factor);
+      wires_[b.out].bytes.push(store_, s.part * plan_.wire_factor);
       push(wires_[b.out].ready, s.now, static_cast<int>(blocks_.size()) + b.out);
     } else {
       push(wires_[b.out].whole, s.now + c.arrive_us, c.receiver);
@@ -263,6 +339,7 @@ void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
       finished_ = std::max(finished_, s.now);
       return;
     }
+    if (!free_[block]) foremost_ = std::max(foremost_, s.pass);
   }
   begin_slice(s, plan_.transfers[s.at]);
 }
@@ -300,7 +377,7 @@ void Run<kRecorded>::proxy(int connection) {
 }
 
 template <bool kRecorded>
-void Run<kRecorded>::begin(double now, int owner) {
+void Run<kRecorded>::open(double now, int owner) {
   const int blocks = static_cast<int>(blocks_.size());
   if (owner >= blocks) return post(now, owner - blocks);
   const BlockState& s = blocks_[owner];
@@ -315,7 +392,7 @@ void Run<kRecorded>::post(double now, int connection) {
   const Connection& c = plan_.connections[connection];
   Wire& w = wires_[connection];
   const int owner = static_cast<int>(blocks_.size()) + connection;
-  const double bytes = w.bytes.front();
+  const double bytes = w.bytes.front(store_);
   if (w.proxy == Wire::Proxy::kAsked && bytes > 0) {
     w.proxy = Wire::Proxy::kPosted;
     double& free = proxy_free_[c.src];

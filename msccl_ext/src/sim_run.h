@@ -26,31 +26,35 @@ struct Outcome {
   std::vector<double> busy_us;  ///< By resource.
 };
 
-/// Moments at which something came about for one reader, in order of time.
+/// Moments at which something came about for one reader, in order of time. They
+/// lie in a ring within a store that many share, so that a run is soon copied.
 class Stamps {
  public:
+  using Store = std::vector<double>;
+
   void reset() {
     head_ = size_ = 0;
     blocked = false;
   }
   bool empty() const { return size_ == 0; }
-  double front() const { return ring_[head_]; }
+  double front(const Store& store) const { return store[base_ + head_]; }
   void pop() {
-    head_ = (head_ + 1) & (ring_.size() - 1);
+    head_ = (head_ + 1) & (room_ - 1);
     --size_;
   }
-  void push(double time) {
-    if (size_ == ring_.size()) grow();
-    ring_[(head_ + size_++) & (ring_.size() - 1)] = time;
+  void push(Store& store, double time) {
+    if (size_ == room_) grow(store);
+    store[base_ + ((head_ + size_++) & (room_ - 1))] = time;
   }
 
   bool blocked = false;  ///< The reader waits for the next stamp.
 
  private:
-  void grow();
-  std::vector<double> ring_ = std::vector<double>(4);
-  std::size_t head_ = 0;
-  std::size_t size_ = 0;
+  void grow(Store& store);
+  std::size_t base_ = 0;
+  std::uint32_t room_ = 0;
+  std::uint32_t head_ = 0;
+  std::uint32_t size_ = 0;
 };
 
 /// A thread block runs ahead on its own clock as long as what it needs is
@@ -66,6 +70,21 @@ class Run {
 
   /// Throws InputError where thread blocks wait for each other for ever.
   Outcome execute(const Passes& passes);
+
+  /// The same in parts: begins, walks until some thread block begins `pass` (or
+  /// all are done: false), and ends.
+  void begin(const Passes& passes);
+  bool walk_to(std::int64_t pass);
+  Outcome end();
+
+  /// Pass that the foremost thread block is in.
+  std::int64_t foremost() const { return foremost_; }
+
+  /// Lets the run end with `full` whole passes, which none has finished yet.
+  void shorten(std::int64_t full);
+
+  /// Slices walked since `begin`: one for each slice of a transfer and pass.
+  std::int64_t events() const { return events_; }
 
  private:
   enum class Stage : std::uint8_t { kDepend, kArrive, kCredit, kFlow, kWhole, kDone };
@@ -99,7 +118,7 @@ class Run {
   };
 
   void reset(const Passes& passes);
-  void events();
+  void events(std::int64_t pass);
   void drain();
   void advance(int block);
   bool move(int block, const Transfer& t);
@@ -107,10 +126,13 @@ class Run {
   bool next_slice(BlockState& s, const Transfer& t);
   void finish_transfer(int block, const Transfer& t);
   void begin_slice(BlockState& s, const Transfer& t);
+  void pull(int block, const Stamps& edge);
+  void walk_transfer(int free_block);
+  void finish_free();
   bool take(Stamps& stamps, double& now);
   void push(Stamps& stamps, double time, int reader);
   void proxy(int connection);
-  void begin(double now, int owner);
+  void open(double now, int owner);
   void post(double now, int connection);
   void ended(double now, int owner);
   double switched_bytes(int connection);
@@ -125,10 +147,15 @@ class Run {
   std::vector<BlockState> blocks_;
   std::vector<Wire> wires_;
   std::vector<Stamps> edges_;
-  std::vector<Start> starts_;  ///< Heap.
+  std::vector<bool> free_;        ///< Blocks that nothing can hold up.
+  std::vector<int> free_teller_;  ///< By edge: the free block that stamps it, -1: none.
+  std::vector<Start> starts_;     ///< Heap.
   std::vector<int> awake_;
   std::vector<double> proxy_free_;  ///< By rank.
   std::vector<int> nic_last_;       ///< By resource: connection that used it last.
+  Stamps::Store store_;
+  std::int64_t foremost_ = 0;
+  std::int64_t events_ = 0;
   double finished_ = 0;
 };
 

@@ -35,7 +35,8 @@ Sharing::Sharing(const Plan& plan) {
   links_.resize(plan.capacity.size());
   for (std::size_t i = 0; i < links_.size(); ++i) links_[i].capacity = plan.capacity[i];
   add_bundles(plan);
-  keep_able(add_demands(plan));
+  add_demands(plan);
+  join_alike();
   add_pairs();
   clock_at_.assign(links_.size() + bundles_.size(), -1);
   follower_at_.assign(bundles_.size(), -1);
@@ -59,6 +60,39 @@ void Sharing::add_bundles(const Plan& plan) {
     b.last = static_cast<int>(slots_.size());
   }
   add_spans(crossing);
+  drop_outdone(crossing);
+}
+
+/// Takes links out of the routes all whose flows another, no wider link
+/// carries too: they fill up only when that one does, and bind nobody.
+void Sharing::drop_outdone(const std::vector<std::vector<int>>& crossing) {
+  std::vector<bool> kept(links_.size(), true);
+  for (std::size_t l = 0; l < links_.size(); ++l) {
+    if (crossing[l].empty()) continue;
+    const Bundled& b = bundles_[crossing[l][0]];
+    for (int s = b.first; s < b.last && kept[l]; ++s) {
+      const std::size_t o = static_cast<std::size_t>(slots_[s].link);
+      if (o == l || links_[o].capacity > links_[l].capacity) continue;
+      const bool twin = links_[o].capacity == links_[l].capacity && crossing[o] == crossing[l];
+      if (twin ? o < l
+               : std::includes(crossing[o].begin(), crossing[o].end(), crossing[l].begin(),
+                               crossing[l].end()))
+        kept[l] = false;
+    }
+  }
+  keep_slots(kept);
+}
+
+void Sharing::keep_slots(const std::vector<bool>& links) {
+  std::vector<Slot> kept;
+  for (Bundled& b : bundles_) {
+    const int first = static_cast<int>(kept.size());
+    for (int s = b.first; s < b.last; ++s)
+      if (links[slots_[s].link]) kept.push_back(slots_[s]);
+    b.first = first;
+    b.last = static_cast<int>(kept.size());
+  }
+  slots_ = std::move(kept);
 }
 
 void Sharing::add_spans(const std::vector<std::vector<int>>& crossing) {
@@ -68,22 +102,23 @@ void Sharing::add_spans(const std::vector<std::vector<int>>& crossing) {
     if (fresh) spans_.emplace_back();
     link_span_.push_back(at->second);
   }
-  for (Bundled& b : bundles_) {
-    b.first_span = static_cast<int>(bundle_spans_.size());
+  for (const Bundled& b : bundles_) {
+    Route route{.first_span = static_cast<int>(bundle_spans_.size())};
     for (int s = b.first; s < b.last; ++s) {
       const int span = link_span_[slots_[s].link];
-      if (std::find(bundle_spans_.begin() + b.first_span, bundle_spans_.end(), span) ==
+      if (std::find(bundle_spans_.begin() + route.first_span, bundle_spans_.end(), span) ==
           bundle_spans_.end())
         bundle_spans_.push_back(span);
     }
-    b.last_span = static_cast<int>(bundle_spans_.size());
+    route.last_span = static_cast<int>(bundle_spans_.size());
+    routes_.push_back(route);
   }
 }
 
 /// Says how much the flows on a link may want: no more than their own limits,
 /// and all those together that another link narrows no more than that link
-/// has. Returns the highest demand that each link can ever see.
-std::vector<double> Sharing::add_demands(const Plan& plan) {
+/// has. Links that so can never fill up are taken out of the routes.
+void Sharing::add_demands(const Plan& plan) {
   const std::vector<double> most = most_flows(plan);
   std::map<std::pair<int, int>, int> known;  // (link, narrowest one of its flows)
   std::vector<double> peak;                  // by demand
@@ -107,34 +142,48 @@ std::vector<double> Sharing::add_demands(const Plan& plan) {
   std::vector<double> highest(links_.size(), 0.0);
   for (const auto& [ends, demand] : known)
     highest[ends.first] += std::min(peak[demand], demands_[demand].limit);
-  return highest;
+  std::vector<bool> able(links_.size());
+  for (std::size_t l = 0; l < links_.size(); ++l)
+    able[l] = highest[l] > links_[l].capacity * kEqual;
+  keep_slots(able);
 }
 
-/// Takes links that can never fill up out of the routes: they bind nobody.
-void Sharing::keep_able(const std::vector<double>& highest) {
-  std::vector<Slot> kept;
-  for (Bundled& b : bundles_) {
-    const int first = static_cast<int>(kept.size());
-    for (int s = b.first; s < b.last; ++s)
-      if (highest[slots_[s].link] > links_[slots_[s].link].capacity * kEqual)
-        kept.push_back(slots_[s]);
-    b.first = first;
-    b.last = static_cast<int>(kept.size());
+/// Makes one of all bundles with the same limit that can only be held up by
+/// the same links.
+void Sharing::join_alike() {
+  std::map<std::pair<double, std::vector<int>>, int> known;
+  std::vector<Bundled> joined;
+  for (std::size_t i = 0; i < bundles_.size(); ++i) {
+    Bundled& b = bundles_[i];
+    std::vector<int> links;
+    for (int s = b.first; s < b.last; ++s) links.push_back(slots_[s].link);
+    int& at = routes_[i].bundled;
+    at = static_cast<int>(joined.size());
+    if (!links.empty()) at = known.try_emplace({b.cap, std::move(links)}, at).first->second;
+    if (at == static_cast<int>(joined.size())) joined.push_back(std::move(b));
   }
-  slots_ = std::move(kept);
+  bundles_ = std::move(joined);
 }
 
 void Sharing::add_pairs() {
-  std::map<std::pair<int, int>, int> known;
+  std::vector<std::map<int, int>> beside(links_.size());
+  for (const Bundled& b : bundles_)
+    for (int s = b.first; s < b.last; ++s)
+      for (int o = b.first; o < b.last; ++o)
+        if (o != s) beside[slots_[s].link][slots_[o].link] = 0;
+  for (std::size_t l = 0; l < links_.size(); ++l) {
+    links_[l].first = static_cast<int>(beside_.size());
+    for (auto& [other, place] : beside[l]) {
+      place = static_cast<int>(beside_.size());
+      beside_.push_back({.link = other});
+    }
+    links_[l].last = static_cast<int>(beside_.size());
+  }
   for (Bundled& b : bundles_) {
     b.pairs = static_cast<int>(pairs_.size());
     for (int s = b.first; s < b.last; ++s)
-      for (int o = b.first; o < b.last; ++o) {
-        const auto [at, fresh] =
-            known.try_emplace({slots_[s].link, slots_[o].link}, static_cast<int>(beside_.size()));
-        if (fresh) beside_.push_back({.link = slots_[o].link});
-        pairs_.push_back(at->second);
-      }
+      for (int o = b.first; o < b.last; ++o)
+        if (o != s) pairs_.push_back(beside[slots_[s].link][slots_[o].link]);
   }
 }
 
@@ -154,11 +203,10 @@ void Sharing::reset() {
     l.touched = l.group = 0;
     l.followers.clear();
     l.active.clear();
-    l.beside.clear();
   }
   for (Span& s : spans_) s = {};
   for (Demand& d : demands_) d = {.limit = d.limit};
-  for (Beside& b : beside_) b = {.link = b.link};
+  for (Beside& b : beside_) b.flows = 0;
   clocks_.clear();
   std::fill(clock_at_.begin(), clock_at_.end(), -1);
   std::fill(follower_at_.begin(), follower_at_.end(), -1);
@@ -179,15 +227,17 @@ void Sharing::mark_dirty(int bundle) {
   dirty_.push_back(bundle);
 }
 
-void Sharing::start(double now, int bundle, double bytes, int owner) {
+void Sharing::start(double now, int id, double bytes, int owner) {
+  const int bundle = routes_[id].bundled;
   Bundled& b = bundles_[bundle];
   if (b.flows.empty() && b.follows < 0) {
     b.served = 0;
     b.since = now;
   }
-  b.flows.push_back({served_at(b, now) + bytes, owner});
+  b.flows.push_back({served_at(b, now) + bytes, owner, id});
   if (b.flows.size() > 1) std::push_heap(b.flows.begin(), b.flows.end(), std::greater<>());
-  if (count(now, b, 1) || b.dirty) return mark_dirty(bundle);
+  count_time(now, routes_[id], 1);
+  if (count(b, 1) || b.dirty) return mark_dirty(bundle);
   b.moves = true;
   weigh(bundle, b.settled + 1);
   rekey(bundle);
@@ -208,7 +258,8 @@ int Sharing::end_next(double now) {
     b.served = done.target;
     b.since = now;
   }
-  const bool shared = count(now, b, -1) || b.dirty;
+  count_time(now, routes_[done.bundle], -1);
+  const bool shared = count(b, -1) || b.dirty;
   rekey(bundle);
   if (shared)
     mark_dirty(bundle);
@@ -217,15 +268,18 @@ int Sharing::end_next(double now) {
   return done.owner;
 }
 
-/// Books a flow more or less of `b` on the links of its route. Returns whether
-/// one of those may be full, so that rates of others may change.
-bool Sharing::count(double now, const Bundled& b, int change) {
-  for (int i = b.first_span; i < b.last_span; ++i) {
+void Sharing::count_time(double now, const Route& route, int change) {
+  for (int i = route.first_span; i < route.last_span; ++i) {
     Span& span = spans_[bundle_spans_[i]];
     if (span.flows == 0) span.since = now;
     span.flows += change;
     if (span.flows == 0) span.busy += now - span.since;
   }
+}
+
+/// Books a flow more or less of `b` on its links. Returns whether one of those
+/// may be full, so that rates of others may change.
+bool Sharing::count(const Bundled& b, int change) {
   bool shared = false;
   for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
@@ -310,25 +364,10 @@ void Sharing::unfollow(double now, int bundle) {
 void Sharing::add_followers(const Bundled& b, int change) {
   if (change == 0) return;
   links_[b.follows].following += change;
-  const int width = b.last - b.first;
+  const int width = b.last - b.first - 1;
   int row = b.pairs;
   for (int s = b.first; slots_[s].link != b.follows; ++s) row += width;
-  for (int i = row; i < row + width; ++i) add_beside(b.follows, pairs_[i], change);
-}
-
-void Sharing::add_beside(int holder, int pair, int change) {
-  Beside& o = beside_[pair];
-  if (o.link == holder) return;
-  std::vector<int>& list = links_[holder].beside;
-  if (o.flows == 0) {
-    o.place = static_cast<int>(list.size());
-    list.push_back(pair);
-  }
-  o.flows += change;
-  if (o.flows > 0) return;
-  list[o.place] = list.back();
-  beside_[list.back()].place = o.place;
-  list.pop_back();
+  for (int i = row; i < row + width; ++i) beside_[pairs_[i]].flows += change;
 }
 
 /// Books `bundle` as at work with so many flows.

@@ -40,7 +40,7 @@ class Sharing {
 
   /// Rate of each flow of `bundle` in bytes per us, as of the last settle.
   double rate(int bundle) const {
-    const Bundled& b = bundles_[bundle];
+    const Bundled& b = bundles_[routes_[bundle].bundled];
     return b.flows.empty() ? 0 : pace(b);
   }
 
@@ -53,11 +53,17 @@ class Sharing {
   struct Flow {
     double target;
     int owner;
+    int bundle;
     bool operator>(const Flow& o) const {
       return target != o.target ? target > o.target : owner > o.owner;
     }
   };
-  struct Bundled {  // a bundle at work
+  struct Route {         // of a bundle
+    int first_span = 0;  ///< bundle_spans_[first_span, last_span).
+    int last_span = 0;
+    int bundled = 0;  ///< Those that cross the same links, as far as these can fill up.
+  };
+  struct Bundled {  // bundles at work that share alike
     double cap = kUnlimited;
     double served = 0;  ///< At `since`; where it follows a link: beyond that link's.
     double since = 0;
@@ -65,9 +71,7 @@ class Sharing {
     int settled = 0;        ///< Flows at the last settle.
     int first = 0;          ///< slots_[first, last): the links on its way that may fill up.
     int last = 0;
-    int pairs = 0;       ///< Where its rows in `pairs_` begin.
-    int first_span = 0;  ///< bundle_spans_[first_span, last_span).
-    int last_span = 0;
+    int pairs = 0;           ///< Where its rows in `pairs_` begin.
     std::uint32_t open = 0;  ///< Epoch in which it is filled by itself.
     bool dirty = false;
     bool moves = false;  ///< Has a rate, as of the last settle.
@@ -89,14 +93,17 @@ class Sharing {
     double least_cap = kUnlimited;  ///< No follower's limit is lower.
     SoonestFirst followers;         ///< Keys are their flows' targets, counted as `served` is.
     std::vector<std::pair<int, int>> active;  ///< (bundle, slot).
-    std::vector<int> beside;  ///< Of `beside_`: links that flows it holds up cross too.
+    int first = 0;  ///< beside_[first, last): links that share bundles with it.
+    int last = 0;
   };
   struct Tank {        // an able link, while filling
     double left = 0;   ///< Rate not given away yet.
-    double share = 0;  ///< Of what is left, by flow; its level where it is full.
+    double share = 0;  ///< Of what is left, by open flow.
+    double level = 0;  ///< Where it is full.
     int open = 0;      ///< Flows without a rate yet.
     int opened = 0;    ///< Flows that are filled.
     int link = 0;
+    int ways = kNobody;  ///< First of those that lead over it.
     bool full = false;
   };
   struct Item {  // a bundle, or the followers of a link, while filling
@@ -111,9 +118,11 @@ class Sharing {
     bool gone = false;  ///< Its bundles are filled one by one.
     bool fixed = false;
   };
-  struct Way {
+  struct Way {  // of an item over a tank
     int tank = 0;
     int flows = 0;
+    int item = 0;
+    int next = kNobody;  ///< Another one over the same tank.
   };
   struct Span {  // links with the same bundles, for the account of time
     double busy = 0;
@@ -133,21 +142,23 @@ class Sharing {
   };
   struct Beside {
     int link = 0;
-    int flows = 0;        ///< Of those held up, how many cross it.
-    int place = kNobody;  ///< In the holder's list.
+    int flows = 0;  ///< Of those that the other link holds up, how many cross it.
   };
 
   void add_bundles(const Plan& plan);
   void add_spans(const std::vector<std::vector<int>>& crossing);
-  std::vector<double> add_demands(const Plan& plan);
-  void keep_able(const std::vector<double>& highest);
+  void drop_outdone(const std::vector<std::vector<int>>& crossing);
+  void add_demands(const Plan& plan);
+  void keep_slots(const std::vector<bool>& links);
+  void join_alike();
   void add_pairs();
 
   double pace(const Bundled& b) const {
     return !b.moves ? 0 : b.follows < 0 ? b.cap : links_[b.follows].level;
   }
   double served_at(const Bundled& b, double now) const;
-  bool count(double now, const Bundled& b, int change);
+  void count_time(double now, const Route& route, int change);
+  bool count(const Bundled& b, int change);
   void mark_dirty(int bundle);
   void rekey(int bundle);
   void key_follower(int bundle);
@@ -155,7 +166,6 @@ class Sharing {
   void follow(double now, int bundle, int link);
   void unfollow(double now, int bundle);
   void add_followers(const Bundled& b, int change);
-  void add_beside(int holder, int pair, int change);
   void weigh(int bundle, int flows);
   void enter(int bundle);
   void leave(int bundle);
@@ -169,19 +179,22 @@ class Sharing {
   int touch(int link);
   void open_bundle(int bundle);
   void open_group(int link);
-  void split(Item& group);
+  void open_item(Item item);
+  void add_way(int link, int flows);
+  void split(int group);
   void fill();
   void prepare();
   bool raise();
   void fix_at_caps(double level);
   void fix_at_full(double share);
   void fix(Item& item, double rate, int holder);
-  int full_link(const Item& item) const;
+  void fix_over(int tank, double share);
   void widen();
   void widen_around(const Tank& tank);
   void apply(double now);
   void apply_loads(double now);
 
+  std::vector<Route> routes_;
   std::vector<Bundled> bundles_;
   std::vector<Link> links_;
   std::vector<Span> spans_;
@@ -198,6 +211,7 @@ class Sharing {
   std::vector<Item> items_;
   std::vector<Way> ways_;
   std::vector<Tank> tanks_;
+  std::vector<int> unfixed_;  ///< Items.
   std::uint32_t epoch_ = 0;
   bool again_ = false;  ///< More was opened while filling.
 };

@@ -14,12 +14,17 @@ namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
-/// Paces (us a pass) that differ by less are equal.
-constexpr double kSteady = 1e-4;
-constexpr std::int64_t kFirstPasses = 3;
-/// Events spent on looking for steady state, and on a whole walk where there
-/// is none: some programs' thread blocks never fall into step.
-constexpr std::int64_t kSearchEvents = 400'000;
+/// How far the whole time may be off, as a part of it, because paces (us a pass)
+/// differ.
+constexpr double kTolerance = 2.5e-4;
+/// Paces that differ by less are that of the busiest part, which nothing beats.
+constexpr double kAtBound = 1e-4;
+/// Paces that differ by less are the same but for rounding.
+constexpr double kSame = 1e-7;
+/// So many in a row that are the same make the pace.
+constexpr std::size_t kRepeats = 5;
+/// Slices after which a program that has not settled counts as one that never
+/// will: some programs' thread blocks do not fall into step.
 constexpr std::int64_t kMostEvents = 2'500'000;
 
 void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t nbytes) {
@@ -54,35 +59,36 @@ class Simulation {
   Simulation(const sim::Plan& plan, const sim::Passes& passes)
       : plan_(plan), passes_(passes), run_(plan) {}
 
-  sim::Outcome whole() { return walk(passes_.full); }
+  sim::Outcome whole() {
+    run_.begin(passes_);
+    return finished(run_);
+  }
 
   /// Time grows linearly with the number of passes once the pipeline is full,
-  /// its filling and draining being the same for any number: so runs with few
-  /// passes (and the same last, partial one) tell how long many take. The pace
-  /// is taken as steady when it was the same over doubled lengths: twice where
-  /// it is that of the busiest part, which nothing can beat, else thrice (a
-  /// pipeline that is still filling can look steady for a while).
+  /// its filling and draining being the same for any number. So one run is
+  /// walked, and now and then a copy of it is ended early, with the same last,
+  /// partial pass: how these times grow is the pace. It is taken as steady when
+  /// it was the same over doubled lengths: twice where it is that of the busiest
+  /// part, which nothing can beat, else thrice (a pipeline that is still filling
+  /// can look steady for a while).
   sim::Outcome extrapolated() {
-    std::int64_t n = kFirstPasses;
-    if (passes_.full <= 4 * n) return whole();
-    const double bound = sim::least_pace(plan_, passes_.slice);
-    sim::Outcome before = walk(n);
-    sim::Outcome last = walk(2 * n);
-    double pace = pace_of(before, last, n);
-    for (int agreed = 1; events < kSearchEvents; pace = pace_of(before, last, n)) {
-      n *= 2;
-      if (passes_.full <= 3 * n) return whole();
-      before = std::move(last);
-      last = walk(2 * n);
-      const double now = pace_of(before, last, n);
-      agreed = std::abs(now - pace) <= kSteady * now ? agreed + 1 : 1;
-      const bool least = now <= bound * (1 + kSteady);
-      if (now >= bound * (1 - kSteady) && agreed >= (least ? 2 : 3))
-        return at_rate(before, last, n);
+    bound_ = sim::least_pace(plan_, passes_.slice);
+    run_.begin(passes_);
+    std::int64_t ready = 0;  // a copy may be as dear as all that came before it
+    for (std::int64_t pass = 1; run_.walk_to(pass);) {
+      const std::int64_t n = run_.foremost() + 1;
+      pass = n;
+      if (n >= passes_.full) break;
+      if (run_.events() < ready) continue;
+      const std::int64_t cost = sample(n);
+      if (repeats()) return at_rate_since(samples_[samples_.size() - 1 - kRepeats]);
+      const bool settles = settled();
+      steady = settles || events + run_.events() < kMostEvents;
+      if (settles || !steady) return at_rate_since(near(samples_.back().passes / 2));
+      ready = run_.events() + cost;
+      pass = n + n / 8;
     }
-    if (plan_.steps * passes_.full <= kMostEvents) return whole();
-    steady = false;
-    return at_rate(before, last, n);
+    return finished(run_);
   }
 
   std::int64_t events = 0;
@@ -90,31 +96,83 @@ class Simulation {
   bool steady = true;
 
  private:
-  static double pace_of(const sim::Outcome& before, const sim::Outcome& last, std::int64_t n) {
-    return (last.time_us - before.time_us) / static_cast<double>(n);
+  struct Sample {
+    std::int64_t passes = 0;
+    sim::Outcome outcome;
+  };
+
+  /// Finds how long `passes` passes take; returns the slices walked for it.
+  std::int64_t sample(std::int64_t passes) {
+    sim::Run<false> copy = run_;
+    copy.shorten(passes);
+    samples_.push_back({passes, copy.end()});
+    const std::int64_t walked = copy.events() - run_.events();
+    events += walked;
+    return walked;
   }
 
-  /// The whole run, from `before` with n passes and `last` with 2n.
-  sim::Outcome at_rate(const sim::Outcome& before, const sim::Outcome& last, std::int64_t n) {
+  /// The last sample of at most so many passes.
+  const Sample& near(std::int64_t passes) const {
+    std::size_t i = samples_.size() - 1;
+    while (i > 0 && samples_[i].passes > passes) --i;
+    return samples_[i];
+  }
+
+  static double pace(const Sample& from, const Sample& to) {
+    return (to.outcome.time_us - from.outcome.time_us) /
+           static_cast<double>(to.passes - from.passes);
+  }
+
+  /// Whether the pace has been one and the same for a while: then it repeats.
+  bool repeats() const {
+    const std::size_t n = samples_.size();
+    if (n <= kRepeats) return false;
+    const double now = pace(samples_[n - 2], samples_[n - 1]);
+    for (std::size_t i = n - kRepeats; i < n; ++i)
+      if (std::abs(pace(samples_[i - 1], samples_[i]) - now) > now * kSame) return false;
+    return samples_[n - 1 - kRepeats].passes <= samples_[n - 1].passes * 3 / 4;
+  }
+
+  bool settled() const {
+    const Sample& last = samples_.back();
+    const Sample& half = near(last.passes / 2);
+    const Sample& quarter = near(half.passes / 2);
+    const Sample& eighth = near(quarter.passes / 2);
+    if (quarter.passes > last.passes / 4) return false;
+    const double now = pace(half, last);
+    const double left = static_cast<double>(passes_.full - last.passes);
+    const double allowed = kTolerance * (last.outcome.time_us / left + now);
+    const bool same = std::abs(pace(quarter, half) - now) <= allowed;
+    if (!same || now < bound_ * (1 - kAtBound)) return false;
+    if (now <= bound_ * (1 + kAtBound)) return true;
+    return eighth.passes <= last.passes / 8 && std::abs(pace(eighth, quarter) - now) <= allowed;
+  }
+
+  /// The whole run, at the pace of the last sample since an earlier one.
+  sim::Outcome at_rate_since(const Sample& before) {
+    events += run_.events();
     skipped = true;
-    const double more = static_cast<double>(passes_.full - 2 * n) / static_cast<double>(n);
-    sim::Outcome out = last;
-    out.time_us += (last.time_us - before.time_us) * more;
+    const Sample& last = samples_.back();
+    const double more = static_cast<double>(passes_.full - last.passes) /
+                        static_cast<double>(last.passes - before.passes);
+    sim::Outcome out = last.outcome;
+    out.time_us += (last.outcome.time_us - before.outcome.time_us) * more;
     for (std::size_t r = 0; r < out.busy_us.size(); ++r)
-      out.busy_us[r] += (last.busy_us[r] - before.busy_us[r]) * more;
+      out.busy_us[r] += (last.outcome.busy_us[r] - before.outcome.busy_us[r]) * more;
     return out;
   }
 
-  sim::Outcome walk(std::int64_t full) {
-    sim::Passes p = passes_;
-    p.full = full;
-    events += plan_.steps * (full + (p.rest > 0 ? 1 : 0));
-    return run_.execute(p);
+  sim::Outcome finished(sim::Run<false>& run) {
+    sim::Outcome out = run.end();
+    events += run.events();
+    return out;
   }
 
   const sim::Plan& plan_;
   const sim::Passes passes_;
   sim::Run<false> run_;
+  double bound_ = 0;
+  std::vector<Sample> samples_;
 };
 
 }  // namespace

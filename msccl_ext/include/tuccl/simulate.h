@@ -1,5 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "tuccl/knobs.h"
@@ -21,8 +24,8 @@ struct SimResult {
   double time_us = 0;  ///< The greater of the two below: calls follow each other.
   double host_us = 0;  ///< The host's time for the call.
   double gpu_us = 0;   ///< The kernel's, from the end of the one before to its own.
-  /// Steps walked, one per step of the program and pass over it, in all runs
-  /// that the answer took (an extrapolated one takes several short ones).
+  /// Slices walked, one for each slice of a transfer and pass, in all runs that
+  /// the answer took (an extrapolated one takes several short ones).
   std::int64_t events = 0;
   std::vector<std::int64_t> resource_bytes;  ///< User bytes carried.
   std::vector<double> resource_wire_bytes;   ///< With the protocol's flags.
@@ -41,5 +44,21 @@ struct SimResult {
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes,
                    const SimOptions& options = {});
+
+/// One call of `simulate`; the program is not copied.
+struct SimJob {
+  const Program* program = nullptr;
+  Knobs knobs;
+  std::int64_t nbytes = 0;
+};
+
+/// The result, or the message of the InputError.
+using SimAnswer = std::variant<SimResult, std::string>;
+
+/// Answers to `jobs` in their order, the same on any number of threads (0: one
+/// for each core). A job that is refused takes none of the others with it.
+std::vector<SimAnswer> simulate_many(std::span<const SimJob> jobs, const Network& network,
+                                     const MachineClass& machine, const SimOptions& options = {},
+                                     int threads = 0);
 
 }  // namespace tuccl
