@@ -17,6 +17,10 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 /// How far the whole time may be off, as a part of it, because paces (us a pass)
 /// differ.
 constexpr double kTolerance = 2.5e-4;
+/// A pipeline that is filling can look steady for long: it is watched for so
+/// many passes or slices, whichever is less.
+constexpr std::int64_t kWatchedPasses = 64;
+constexpr std::int64_t kWatchedEvents = 60'000;
 /// Paces that differ by less are that of the busiest part, which nothing beats.
 constexpr double kAtBound = 1e-4;
 /// Paces that differ by less are the same but for rounding.
@@ -80,13 +84,13 @@ class Simulation {
       pass = n;
       if (n >= passes_.full) break;
       if (run_.events() < ready) continue;
-      const std::int64_t cost = sample(n);
+      ready = run_.events() + sample(n);
+      pass = n + n / 8;
+      if (n < kWatchedPasses && events + run_.events() < kWatchedEvents) continue;
       if (repeats()) return at_rate_since(samples_[samples_.size() - 1 - kRepeats]);
       const bool settles = settled();
       steady = settles || events + run_.events() < kMostEvents;
       if (settles || !steady) return at_rate_since(near(samples_.back().passes / 2));
-      ready = run_.events() + cost;
-      pass = n + n / 8;
     }
     return finished(run_);
   }
