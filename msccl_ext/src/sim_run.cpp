@@ -108,6 +108,11 @@ template <bool kRecorded>
 void Run<kRecorded>::shorten(std::int64_t full) {
   passes_.full = full;
   total_ = full + (passes_.rest > 0 ? 1 : 0);
+  for (BlockState& b : blocks_) {  // a free block may have done them all when it was asked
+    if (b.stage == Stage::kDone || b.pass < total_) continue;
+    b.stage = Stage::kDone;
+    finished_ = std::max(finished_, b.now);
+  }
 }
 
 template <bool kRecorded>

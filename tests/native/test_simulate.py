@@ -460,3 +460,17 @@ def test_azure_programs_on_h100_come_near_the_public_table(shared_data: Path) ->
             compared += 1
             assert measured / 1.5 < result.time_us < measured * 1.5
     assert compared >= 15
+
+
+def test_a_copy_that_others_wait_for_ends_with_a_shortened_run() -> None:
+    """Its passes are done when the last one that is asked for is: with and without a rest."""
+    copy = ThreadBlock(0, -1, -1, 0, [Step("cpy", "i", 0, "o", 0, 1, has_dep=True)])
+    send = ThreadBlock(1, 1, -1, 0, [Step("s", "o", 0, "o", -1, 1, dep_tb=0, dep_step=0)])
+    take = ThreadBlock(0, -1, 0, 0, [Step("r", "i", -1, "o", 0, 1)])
+    gpus = [Gpu(0, 1, 1, 0, [copy, send]), Gpu(1, 1, 1, 0, [take])]
+    program = Program("copied first", "broadcast", "Simple", 1, 1, gpus)
+    for nbytes in (256 * MIB, 256 * MIB + 4096):
+        network = star(2, 450, 0.35)
+        whole = simulate(program, Knobs(), network, H100, nbytes, exact=True)
+        quick = simulate(program, Knobs(), network, H100, nbytes)
+        assert quick.gpu_us == pytest.approx(whole.gpu_us, rel=1e-3)

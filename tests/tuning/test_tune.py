@@ -255,7 +255,7 @@ def test_programs_with_wrong_results_never_win(topology: Topology, tmp_path: Pat
     executor.wrong_methods = ("allpairs", "hierarchical", "recursive", "greedy")
     tuned(tmp_path / "table", executor, topology, budget=6)
     winners = {c.method for c in open_table(tmp_path / "table").table.candidates}
-    assert winners <= {"", "ring", "rings", "msccl-default", "msccl-default-robust"}
+    assert not any(wrong in winner for winner in winners for wrong in executor.wrong_methods)
 
 
 def test_progress_rises_to_its_end(topology: Topology, tmp_path: Path) -> None:
