@@ -120,7 +120,7 @@ def _free() -> Iterable[_Free]:
         yield _Free((name,), 0.5)
     for name in ("net_message_us", "net_latency_us", "net_ll_us"):
         yield _Free((name,), 0.7)
-    yield _Free(("nic_switch_us",), 0.7)
+    yield _Free(("nic_switch_us",), 0.3)
     for name in ("nvlink", "pcie", "cpu", "network", "nvls"):
         yield _Free((f"{name}_efficiency",), 0.03, most=1.0)
     for protocol in _PROTOCOLS:
