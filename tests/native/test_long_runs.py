@@ -77,7 +77,7 @@ def test_long_runs_end_when_the_whole_walk_does(protocol: str) -> None:
         collective = "allreduce" if "allreduce" in able else "allgather"
         for profile, hosts in MACHINES[1:4:2]:
             found += check(profile, hosts, method, collective, knobs, 16 * MIB)
-    assert found >= len(QUICK)
+    assert found >= 5
 
 
 @pytest.mark.slow
