@@ -26,6 +26,7 @@ void Sharing::share_anew(double now) {
   items_.clear();
   ways_.clear();
   tanks_.clear();
+  shares_.clear();
   for (const int b : dirty_) wake_links(bundles_[b]);
   for (const int b : dirty_) change_weight(now, b);
   if (!all_at_caps(now)) {
@@ -124,6 +125,7 @@ int Sharing::touch(int link) {
     l.touched = epoch_;
     l.tank = static_cast<int>(tanks_.size());
     tanks_.push_back({.link = link});
+    shares_.push_back(kUnlimited);
   }
   return l.tank;
 }
@@ -140,7 +142,8 @@ void Sharing::open_bundle(int bundle) {
 void Sharing::open_item(Item item) {
   again_ = true;
   item.first = item.last = static_cast<int>(ways_.size());
-  unfixed_.push_back(static_cast<int>(items_.size()));
+  ++unfixed_;
+  least_cap_ = std::min(least_cap_, item.cap);
   items_.push_back(item);
 }
 
@@ -170,6 +173,7 @@ void Sharing::open_group(int link) {
 /// From here on the bundles of a group are filled one by one.
 void Sharing::split(int group) {
   items_[group].gone = true;
+  --unfixed_;
   const SoonestFirst& followers = links_[items_[group].id].followers;
   for (std::size_t i = 0; i < followers.size(); ++i) open_bundle(followers[i]);
 }
@@ -191,43 +195,40 @@ void Sharing::prepare() {
     t.open = 0;
     t.full = false;
   }
-  unfixed_.clear();
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    Item& item = items_[i];
+  unfixed_ = 0;
+  for (Item& item : items_) {
     if (item.gone) continue;
     item.fixed = false;
-    unfixed_.push_back(static_cast<int>(i));
+    ++unfixed_;
     for (int w = item.first; w < item.last; ++w) {
       Tank& t = tanks_[ways_[w].tank];
       t.left += item.before * ways_[w].flows;
       t.open += ways_[w].flows;
     }
   }
-  for (Tank& t : tanks_) {
+  for (std::size_t i = 0; i < tanks_.size(); ++i) {
+    Tank& t = tanks_[i];
     t.opened = t.open;
     if (t.opened == links_[t.link].flows) t.left = links_[t.link].capacity;
-    t.share = t.open > 0 ? std::max(0.0, t.left / t.open) : kUnlimited;
+    shares_[i] = t.open > 0 ? std::max(0.0, t.left / t.open) : kUnlimited;
   }
+  find_least_cap();
+}
+
+void Sharing::find_least_cap() {
+  least_cap_ = kUnlimited;
+  for (const Item& item : items_)
+    if (!item.gone && !item.fixed) least_cap_ = std::min(least_cap_, item.cap);
 }
 
 /// Raises all open rates until some meet their own limit or a full link, and
 /// fixes those; false where all are fixed.
 bool Sharing::raise() {
-  double cap = kUnlimited;
-  for (std::size_t i = 0; i < unfixed_.size();) {
-    const Item& item = items_[unfixed_[i]];
-    if (item.fixed || item.gone) {
-      unfixed_[i] = unfixed_.back();
-      unfixed_.pop_back();
-    } else {
-      cap = std::min(cap, item.cap);
-      ++i;
-    }
-  }
-  if (unfixed_.empty()) return false;
+  if (unfixed_ == 0) return false;
   double share = kUnlimited;
-  for (const Tank& t : tanks_) share = std::min(share, t.share);
-  if (cap <= share * kEqual)
+  for (const double s : shares_) share = std::min(share, s);
+  if (least_cap_ <= share * kEqual) find_least_cap();  // who had it may be fixed
+  if (least_cap_ <= share * kEqual)
     fix_at_caps(share * kEqual);
   else
     fix_at_full(share);
@@ -235,9 +236,9 @@ bool Sharing::raise() {
 }
 
 void Sharing::fix_at_caps(double level) {
-  for (std::size_t i = 0; i < unfixed_.size(); ++i) {
-    Item& item = items_[unfixed_[i]];
-    if (item.cap > level) continue;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    if (item.gone || item.fixed || item.cap > level) continue;
     if (!item.group) {
       fix(item, item.cap, kNobody);
       continue;
@@ -247,19 +248,20 @@ void Sharing::fix_at_caps(double level) {
     for (std::size_t f = 0; f < l.followers.size(); ++f)
       l.least_cap = std::min(l.least_cap, bundles_[l.followers[f]].cap);
     item.cap = l.least_cap;
-    if (item.cap <= level) split(unfixed_[i]);
+    if (item.cap <= level) split(static_cast<int>(i));
   }
 }
 
 void Sharing::fix_at_full(double share) {
-  const double level = share * kEqual;
-  for (std::size_t t = 0; t < tanks_.size(); ++t)
-    if (tanks_[t].share <= level) {
-      tanks_[t].full = true;
-      tanks_[t].level = share;
-    }
-  for (std::size_t t = 0; t < tanks_.size(); ++t)
-    if (tanks_[t].full && tanks_[t].open > 0) fix_over(static_cast<int>(t), share);
+  full_.clear();
+  for (std::size_t i = 0; i < shares_.size(); ++i)
+    if (shares_[i] <= share * kEqual) full_.push_back(static_cast<int>(i));
+  for (const int i : full_) {
+    tanks_[i].full = true;
+    tanks_[i].level = share;
+  }
+  for (const int i : full_)
+    if (tanks_[i].open > 0) fix_over(i, share);
 }
 
 /// Fixes who goes over a full link; groups of others that do are split first.
@@ -280,13 +282,14 @@ void Sharing::fix_over(int tank, double share) {
 
 void Sharing::fix(Item& item, double rate, int holder) {
   item.fixed = true;
+  --unfixed_;
   item.filling = std::abs(rate - item.before) <= rate * kStill ? item.before : rate;
   item.holder = holder;
   for (int w = item.first; w < item.last; ++w) {
     Tank& t = tanks_[ways_[w].tank];
     t.left = std::max(0.0, t.left - rate * ways_[w].flows);
     t.open -= ways_[w].flows;
-    t.share = t.open > 0 ? t.left / t.open : kUnlimited;
+    shares_[ways_[w].tank] = t.open > 0 ? t.left / t.open : kUnlimited;
   }
 }
 

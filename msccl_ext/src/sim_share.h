@@ -98,7 +98,6 @@ class Sharing {
   };
   struct Tank {        // an able link, while filling
     double left = 0;   ///< Rate not given away yet.
-    double share = 0;  ///< Of what is left, by open flow.
     double level = 0;  ///< Where it is full.
     int open = 0;      ///< Flows without a rate yet.
     int opened = 0;    ///< Flows that are filled.
@@ -185,6 +184,7 @@ class Sharing {
   void fill();
   void prepare();
   bool raise();
+  void find_least_cap();
   void fix_at_caps(double level);
   void fix_at_full(double share);
   void fix(Item& item, double rate, int holder);
@@ -211,7 +211,10 @@ class Sharing {
   std::vector<Item> items_;
   std::vector<Way> ways_;
   std::vector<Tank> tanks_;
-  std::vector<int> unfixed_;  ///< Items.
+  std::vector<double> shares_;  ///< By tank: what is left for each open flow.
+  std::vector<int> full_;       ///< Tanks that just filled up.
+  std::size_t unfixed_ = 0;     ///< Items.
+  double least_cap_ = 0;        ///< No unfixed item's is lower.
   std::uint32_t epoch_ = 0;
   bool again_ = false;  ///< More was opened while filling.
 };

@@ -152,17 +152,19 @@ class Simulation {
     return eighth.passes <= last.passes / 8 && std::abs(pace(eighth, quarter) - now) <= allowed;
   }
 
-  /// The whole run, at the pace of the last sample since an earlier one.
+  /// The whole run, at the pace of the last sample since an earlier one. Links
+  /// may not have settled when the time has: their use is that of half the run.
   sim::Outcome at_rate_since(const Sample& before) {
     events += run_.events();
     skipped = true;
     const Sample& last = samples_.back();
-    const double more = static_cast<double>(passes_.full - last.passes) /
-                        static_cast<double>(last.passes - before.passes);
+    const Sample& half = near(last.passes / 2);
+    const double left = static_cast<double>(passes_.full - last.passes);
+    const double more = left / static_cast<double>(last.passes - half.passes);
     sim::Outcome out = last.outcome;
-    out.time_us += (last.outcome.time_us - before.outcome.time_us) * more;
+    out.time_us += pace(before, last) * left;
     for (std::size_t r = 0; r < out.busy_us.size(); ++r)
-      out.busy_us[r] += (last.outcome.busy_us[r] - before.outcome.busy_us[r]) * more;
+      out.busy_us[r] += (last.outcome.busy_us[r] - half.outcome.busy_us[r]) * more;
     return out;
   }
 
