@@ -33,6 +33,7 @@ void Sharing::share_anew(double now) {
     open_changed();
     fill();
     apply(now);
+    filled_ += static_cast<std::int64_t>(items_.size() + tanks_.size());
   }
   dirty_.clear();
   for (const Tank& t : tanks_) {

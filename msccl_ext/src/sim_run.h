@@ -86,7 +86,12 @@ class Run {
   /// Slices walked since `begin`: one for each slice of a transfer and pass.
   std::int64_t events() const { return events_; }
 
+  /// What the walk cost, in slices that share nothing.
+  std::int64_t cost() const { return events_ + sharing_.filled() / kFilledInSlice; }
+
  private:
+  static constexpr std::int64_t kFilledInSlice = 4;  // takes as long as a slice, about
+
   enum class Stage : std::uint8_t { kDepend, kArrive, kCredit, kFlow, kWhole, kDone };
   struct BlockState {
     double now = 0;

@@ -211,6 +211,7 @@ void Sharing::reset() {
   std::fill(clock_at_.begin(), clock_at_.end(), -1);
   std::fill(follower_at_.begin(), follower_at_.end(), -1);
   dirty_.clear();
+  filled_ = 0;
   epoch_ = 0;
 }
 

@@ -44,6 +44,9 @@ class Sharing {
     return b.flows.empty() ? 0 : pace(b);
   }
 
+  /// Bundles and links filled since `reset`: what the sharing cost.
+  std::int64_t filled() const { return filled_; }
+
   /// Time until `now` in which `resource` carried at least one flow.
   double busy_us(int resource, double now) const;
 
@@ -215,6 +218,7 @@ class Sharing {
   std::vector<int> full_;       ///< Tanks that just filled up.
   std::size_t unfixed_ = 0;     ///< Items.
   double least_cap_ = 0;        ///< No unfixed item's is lower.
+  std::int64_t filled_ = 0;
   std::uint32_t epoch_ = 0;
   bool again_ = false;  ///< More was opened while filling.
 };

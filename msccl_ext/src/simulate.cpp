@@ -27,9 +27,9 @@ constexpr double kAtBound = 1e-4;
 constexpr double kSame = 1e-7;
 /// So many in a row that are the same make the pace.
 constexpr std::size_t kRepeats = 5;
-/// Slices after which a program that has not settled counts as one that never
-/// will: some programs' thread blocks do not fall into step.
-constexpr std::int64_t kMostEvents = 2'500'000;
+/// Cost, in slices, after which a program that has not settled counts as one
+/// that never will: some programs' thread blocks do not fall into step.
+constexpr std::int64_t kMostCost = 2'500'000;
 
 void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t nbytes) {
   if (const auto why = illegal(k)) throw InputError("knobs: " + *why);
@@ -89,7 +89,7 @@ class Simulation {
       if (n < kWatchedPasses && events + run_.events() < kWatchedEvents) continue;
       if (repeats()) return at_rate_since(samples_[samples_.size() - 1 - kRepeats]);
       const bool settles = settled();
-      steady = settles || events + run_.events() < kMostEvents;
+      steady = settles || spent_ + run_.cost() < kMostCost;
       if (settles || !steady) return at_rate_since(near(samples_.back().passes / 2));
     }
     return finished(run_);
@@ -112,6 +112,7 @@ class Simulation {
     samples_.push_back({passes, copy.end()});
     const std::int64_t walked = copy.events() - run_.events();
     events += walked;
+    spent_ += copy.cost() - run_.cost();
     return walked;
   }
 
@@ -178,6 +179,7 @@ class Simulation {
   const sim::Passes passes_;
   sim::Run<false> run_;
   double bound_ = 0;
+  std::int64_t spent_ = 0;  ///< On copies.
   std::vector<Sample> samples_;
 };
 
