@@ -120,6 +120,8 @@ def cases(only: str) -> Iterator[Case]:
 def print_speeds(only: str, repeats: int) -> None:
     """Print a line a case, and the least."""
     todo = list(cases(only))
+    if not todo:
+        raise SystemExit(f"--only {only!r}: no case has that in its name")
     passes = [max(2, EVENTS * 2 // case.run(2)[0].events) for case in todo]
     speeds: list[tuple[list[float], list[float]]] = [([], []) for _ in todo]
     for _ in range(repeats):
