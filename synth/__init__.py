@@ -9,6 +9,7 @@ from tuccl.synth.exact_check import plan_fault, plan_time_us
 from tuccl.synth.exact_costs import Costs, sketch_costs, taccl_costs
 from tuccl.synth.exact_plan import Message
 from tuccl.synth.exact_solver import Budget
+from tuccl.synth.improve import Improved, Improvement, improve
 from tuccl.synth.lower import lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, synthesize
 from tuccl.synth.nccl import nccl_program
@@ -26,6 +27,8 @@ __all__ = [
     "Budget",
     "Collective",
     "Costs",
+    "Improved",
+    "Improvement",
     "Message",
     "Method",
     "Proof",
@@ -35,6 +38,7 @@ __all__ = [
     "Trace",
     "Transfer",
     "bound",
+    "improve",
     "lower",
     "msccl_default",
     "nccl_program",

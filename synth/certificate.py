@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tuccl.synth.schedule import Address, Schedule, Transfer
+from typing import cast
 
-__all__ = ["fault"]
+from tuccl.synth.schedule import Address, BufferName, Schedule, Transfer
+
+__all__ = ["Memory", "fault"]
 
 # What a chunk of memory holds: a chunk number and the ranks whose contributions are in it, one bit
 # each. A rank counted twice cannot be represented and is a fault at once.
@@ -19,17 +21,18 @@ def fault(schedule: Schedule, in_place: bool = False) -> str | None:
         Contributions are followed as sets: every output must end with the right chunk, reduced
         over every rank exactly once (or owned by the rank that it came from).
     """
-    memory = _Memory(schedule, in_place)
+    memory = Memory(schedule, in_place)
     for number, transfer in enumerate(schedule.transfers):
         if (wrong := memory.run(transfer)) is not None:
             return f"transfer {number} ({transfer.src} to {transfer.dst}): {wrong}"
     return memory.unfinished()
 
 
-class _Memory:
+class Memory:
     """The symbolic memory of all ranks while transfers run."""
 
     def __init__(self, schedule: Schedule, in_place: bool) -> None:
+        """Fill the inputs of every rank of `schedule`."""
         self.schedule = schedule
         self.collective = schedule.collective
         self.in_place = in_place
@@ -39,6 +42,7 @@ class _Memory:
                 self.cells[self.cell(rank, Address("i", offset))] = (chunk, 1 << rank)
 
     def cell(self, rank: int, at: Address) -> _Cell:
+        """Return the one name of a chunk of memory, aliased where the call is in place."""
         if not self.in_place:
             return rank, at.buffer, at.offset
         buffer, offset = self.collective.memory_in_place(
@@ -62,6 +66,16 @@ class _Memory:
         for k, value in enumerate(values):
             self.cells[self.cell(transfer.dst, transfer.dst_at.shifted(k))] = value
         return None
+
+    def holders(self, rank: int, at: Address, count: int) -> list[tuple[int, Address]]:
+        """Return where else the same `count` chunks in a row lie, as (rank, address)."""
+        wanted = [self.cells.get(self.cell(rank, at.shifted(k))) for k in range(count)]
+        return [
+            (other, Address(cast("BufferName", buffer), offset))
+            for (other, buffer, offset), value in self.cells.items()
+            if value == wanted[0]
+            and all(self.cells.get((other, buffer, offset + k)) == wanted[k] for k in range(count))
+        ]
 
     def unfinished(self) -> str | None:
         """Return which output is not what the collective asks for."""

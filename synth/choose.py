@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth.collective import Collective
 from tuccl.synth.exact_solver import Budget
+from tuccl.synth.improve import Improvement, improve
 from tuccl.synth.lower import lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize
-from tuccl.synth.schedule import Proof
+from tuccl.synth.schedule import Proof, Schedule
 from tuccl.synth.wire_load import bound_share
 from tuccl.topology import Topology, network
 
@@ -22,6 +24,7 @@ __all__ = ["Synthesized", "synthesize_best"]
 
 _CHUNKS = (1, 2, 4)
 _MOST_CHUNKS = 8
+_IMPROVED = 3  # so many of the fastest, each of another method
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Synthesized:
         seconds: What making it took.
         bound_share: The part of the bound that the program's busiest wire allows.
         proof: What an exact method proved, by the costs of the sketch.
+        before_us: Simulated time before a local search made it faster, None where none did.
     """
 
     program: Program
@@ -47,6 +51,15 @@ class Synthesized:
     seconds: float
     bound_share: float
     proof: Proof | None = None
+    before_us: float | None = None
+
+
+class _Made(NamedTuple):
+    """A program with what it was lowered from."""
+
+    found: Synthesized
+    schedule: Schedule
+    sketch: Sketch
 
 
 def synthesize_best(
@@ -61,6 +74,8 @@ def synthesize_best(
     chunks: Iterable[int] | None = None,
     dialect: str = "executor",
     time_limit_s: float | None = None,
+    improve_tries: int = 0,
+    seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> tuple[Synthesized, ...]:
     """Return every program that could be made, the fastest in simulation first.
@@ -69,7 +84,9 @@ def synthesize_best(
     are tried, or what the method itself finds worth a try. `time_limit_s` ends the search after the
     program at work; what was found by then is returned. An exact method gets an equal part of the
     time left for each of its programs, and an interrupt while one is at work ends the search as
-    `time_limit_s` does. ``progress(done, total, what)`` is called before each.
+    `time_limit_s` does. ``progress(done, total, what)`` is called before each. With `improve_tries`, the
+    fastest programs of three methods are then improved by a local search of so many programs each
+    (`improve`), drawn by `seed`, which ends at twice the limit.
 
     Raises:
         InputError: a method has no such name.
@@ -80,13 +97,13 @@ def synthesize_best(
     able = (*METHODS, *EXACT_METHODS)
     if unknown := [m for m in methods if m not in able]:
         raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(able)}")
-    found: list[Synthesized] = []
+    made: list[_Made] = []
     reasons: list[str] = []
     started = time.monotonic()
     points = tuple(_points(topology, collective, sketches, methods, chunks))
     for number, (sketch, method, parts) in enumerate(points):
         progress(number, len(points), f"{method} on {sketch.name}")
-        if time_limit_s is not None and time.monotonic() - started > time_limit_s and found:
+        if time_limit_s is not None and time.monotonic() - started > time_limit_s and made:
             break
         begun = time.monotonic()
         left = (time_limit_s or 20.0) - (begun - started)
@@ -107,16 +124,56 @@ def synthesize_best(
         time_us = simulated_us(program, knobs, wires, machine, nbytes)
         seconds = time.monotonic() - begun
         share = bound_share(program, topology, collective)
-        found.append(
-            Synthesized(
-                program, method, sketch.name, parts, time_us, seconds, share, schedule.proof
-            )
+        one = Synthesized(
+            program, method, sketch.name, parts, time_us, seconds, share, schedule.proof
         )
+        made.append(_Made(one, schedule, sketch))
         if budget.interrupted:
             break
-    if not found:
+    if not made:
         raise Infeasible(reasons[0] if reasons else f"no method serves {collective.name}")
-    return tuple(sorted(found, key=lambda s: (s.time_us, s.method, s.sketch, s.chunks_per_rank)))
+    if improve_tries:
+        wanted = Improvement(
+            wires,
+            machine,
+            knobs,
+            nbytes,
+            dialect=dialect,
+            tries=improve_tries,
+            seed=seed,
+            time_limit_s=None if time_limit_s is None else time_limit_s / _IMPROVED,
+            progress=lambda done, total, us: progress(done, total, f"improving {us:.2f} us"),
+        )
+        made += _improved(made, wanted, topology, collective)
+    return tuple(sorted((m.found for m in made), key=_rank))
+
+
+def _rank(found: Synthesized) -> tuple[float, str, str, int]:
+    return found.time_us, found.method, found.sketch, found.chunks_per_rank
+
+
+def _improved(
+    made: Iterable[_Made], wanted: Improvement, topology: Topology, collective: Collective
+) -> list[_Made]:
+    """Return what a local search makes of the fastest of three methods, where it is faster."""
+    by_method: dict[str, _Made] = {}
+    for one in sorted(made, key=lambda m: _rank(m.found)):
+        by_method.setdefault(one.found.method, one)
+    better = []
+    for found, schedule, sketch in list(by_method.values())[:_IMPROVED]:
+        begun = time.monotonic()
+        best = improve(schedule, sketch, wanted)
+        if best.time_us < found.time_us:
+            faster = replace(
+                found,
+                program=best.program,
+                time_us=best.time_us,
+                seconds=found.seconds + time.monotonic() - begun,
+                bound_share=bound_share(best.program, topology, collective),
+                before_us=best.before_us,
+            )
+            better.append(_Made(faster, best.schedule, sketch))
+    return better
 
 
 def _points(
