@@ -29,7 +29,7 @@ format: setup
 	$(RUN) clang-format -i $(CPP_FILES)
 
 soak: setup cpp
-	$(RUN) pytest -n 2 -m slow
+	$(RUN) pytest -n 2 -m slow --hypothesis-profile=explore
 
 # Coverage-guided, with Debian's clang; `make test` replays and mutates the same corpus under g++.
 fuzz:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import multiprocessing
 import os
@@ -167,7 +168,8 @@ class _Run:
     def _solve(self, sender: Any) -> None:  # noqa: ANN401 - a connection
         """Solve and send: the child's whole life."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its stack traces are of no use to users
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its stack traces are of no use to users,
+        faulthandler.disable()  # nor are Python's, which may go elsewhere
         module = cp_sat()
         lock = threading.Lock()
 

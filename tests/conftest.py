@@ -10,8 +10,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tuccl._native import Program
+
+# A busy machine is no fault, and equal trees shall fail or pass alike; `make soak` explores.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("patient", _PATIENT, derandomize=True)
+settings.register_profile("explore", _PATIENT)
+settings.load_profile("patient")
 
 ROOT = Path(__file__).resolve().parents[1]
 
