@@ -7,7 +7,7 @@ from itertools import permutations
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.collective import Collective
-from tuccl.synth.fan_in import FanIn, prefers_tree
+from tuccl.synth.fan_in import FanIn, Whole, prefers_aside
 from tuccl.synth.local_routes import require_links, slowest
 from tuccl.synth.schedule import Schedule
 from tuccl.synth.trace import Trace
@@ -65,23 +65,31 @@ def _share(trace: Trace) -> None:
 def _sum_parts(trace: Trace, nbytes: int) -> None:
     """Sum every rank's part on it."""
     ranks, c = trace.collective.ranks, trace.chunks_per_rank
-    tree = prefers_tree(ranks - 1, nbytes / ranks)
-    fans = [FanIn(trace, rank, rank * c, c, tree=tree) for rank in range(ranks)]
+    aside = prefers_aside(ranks - 1, nbytes / ranks, c)
+    fans = [FanIn(trace, rank, rank * c, c, aside=aside) for rank in range(ranks)]
     for src, dst in _rounds(ranks):
         fans[dst].receive(src)
     for fan in fans:
         fan.finish()
 
 
-def _sum_whole(trace: Trace, sinks: range) -> None:
-    """Sum everything on each of `sinks` by itself."""
+def _sum_everywhere(trace: Trace) -> None:
+    """Sum everything on every rank by itself."""
     total = trace.collective.nchunks(trace.chunks_per_rank)
-    fans = {rank: FanIn(trace, rank, 0, total, tree=True) for rank in sinks}
-    for src, dst in _rounds(trace.collective.ranks):
-        if dst in fans:  # aside: the others still read what this rank has itself
-            fans[dst].receive(src, aside=True)
-    for fan in fans.values():
-        fan.finish()
+    sums = [Whole(trace, rank, total) for rank in range(trace.collective.ranks)]
+    for src, dst in sorted(_rounds(trace.collective.ranks), key=lambda pair: pair[0] == 0):
+        sums[dst].receive(src)
+    for one in sums:
+        one.finish()
+
+
+def _sum_on_root(trace: Trace) -> None:
+    """Sum everything on the root."""
+    ranks, root = trace.collective.ranks, trace.collective.root
+    fan = FanIn(trace, root, 0, trace.collective.nchunks(trace.chunks_per_rank), aside=True)
+    for distance in range(1, ranks):
+        fan.receive((root + distance) % ranks)
+    fan.finish()
 
 
 def _allgather(trace: Trace, sketch: Sketch, nbytes: int) -> None:
@@ -100,7 +108,7 @@ def _allreduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
         _sum_parts(trace, nbytes)
         _share(trace)
     else:
-        _sum_whole(trace, range(trace.collective.ranks))
+        _sum_everywhere(trace)
 
 
 def _alltoall(trace: Trace, sketch: Sketch, nbytes: int) -> None:
@@ -129,7 +137,7 @@ def _reduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
     ranks, root, c = trace.collective.ranks, trace.collective.root, trace.chunks_per_rank
     if not _two_steps(trace, sketch, nbytes):
         require_links(sketch, ((r, root) for r in range(ranks) if r != root), trace.method)
-        _sum_whole(trace, range(root, root + 1))
+        _sum_on_root(trace)
         return
     _sum_parts(trace, nbytes)
     for distance in range(1, ranks):

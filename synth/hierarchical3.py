@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.synth.collective import Collective
-from tuccl.synth.fan_in import FanIn, prefers_tree
+from tuccl.synth.fan_in import FanIn, prefers_aside
 from tuccl.synth.hierarchical import part_pieces, require_hosts
 from tuccl.synth.host_moves import Gateways, reversed_sketch, run_down, run_up
 from tuccl.synth.local_routes import host_path, host_tree, slowest
@@ -151,8 +151,8 @@ class _Phases:
         return time
 
     def meet(self, rank: int, senders: list[int], piece: range) -> None:
-        tree = prefers_tree(len(senders), self.nbytes * len(piece) / self.total)
-        fan = FanIn(self.trace, rank, piece.start, len(piece), tree=tree)
+        aside = prefers_aside(len(senders), self.nbytes * len(piece) / self.total, len(piece))
+        fan = FanIn(self.trace, rank, piece.start, len(piece), aside=aside)
         for sender in senders:
             fan.receive(sender)
         fan.finish()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import LogicalLink, Sketch
-from tuccl.synth.fan_in import FanIn, prefers_tree
+from tuccl.synth.fan_in import FanIn, prefers_aside
 from tuccl.synth.local_routes import host_tree
 from tuccl.synth.trace import Trace
 
@@ -167,8 +167,8 @@ def run_up(trace: Trace, pieces: Iterable[Piece], nbytes: int) -> None:
     counts = {order: piece.length for order, piece in enumerate(pieces)}
     for (_, order, rank, chunk), senders in sorted(meetings.items()):
         count = counts[order]
-        tree = prefers_tree(len(senders), chunk_bytes * count)
-        fan = FanIn(trace, rank, chunk, count, tree=tree)
+        aside = prefers_aside(len(senders), chunk_bytes * count, count)
+        fan = FanIn(trace, rank, chunk, count, aside=aside)
         for sender in senders:
             fan.receive(sender)
         fan.finish()

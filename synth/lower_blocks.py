@@ -79,6 +79,8 @@ class _Builder:
             _Dependencies(self.blocks[rank], self.precedence, self.place).run(
                 [item for _, item in timed]
             )
+            for block in self.blocks[rank]:
+                _wait_at_first(block.items)
         return self.blocks
 
     def open_blocks(self) -> None:
@@ -144,16 +146,38 @@ class _Builder:
         lane = (transfer.channel, transfer.src, transfer.dst)
         if not transfer.local:
             return self.by_recv[lane] if half % 2 else self.by_send[lane]
-        # A local step goes where the last of what it needs was written: one dependency less. What
-        # waits for nothing runs beside the rest in a block of its own.
-        before = self.precedence.before[half]
-        writers = [earlier for earlier in before if earlier % 2]
-        if before:
-            return self.place[max(writers or before)][0]
+        if before := self.precedence.before[half]:
+            return self.place[self.nearest(transfer, before)][0]
+        # What waits for nothing runs beside the rest in a block of its own.
         if transfer.channel not in spare:
             spare[transfer.channel] = len(self.blocks[rank])
             self.blocks[rank].append(Block(None, None))
         return spare[transfer.channel]
+
+    def nearest(self, local: Transfer, before: set[int]) -> int:
+        """Return the half in whose thread block a local step waits least.
+
+        That is the local step that it goes on from, so that the runtime joins the two; else what
+        wrote its source, so that sums of different sources run side by side.
+        """
+        writers = [earlier for earlier in before if earlier % 2]
+        for near in (_goes_before, _writes_source):
+            if found := [w for w in writers if near(self.schedule.transfers[w // 2], local)]:
+                return max(found)
+        return max(writers or before)
+
+
+def _goes_before(transfer: Transfer, local: Transfer) -> bool:
+    """Return whether `transfer` is a local step on what `local` adds to."""
+    same = (transfer.dst_at, transfer.count) == (local.dst_at, local.count)
+    return transfer.local and same
+
+
+def _writes_source(transfer: Transfer, local: Transfer) -> bool:
+    """Return whether `transfer` writes some of what `local` reads."""
+    (buffer, offset), (source, start) = transfer.dst_at, local.src_at
+    meet = offset < start + local.count and start < offset + transfer.count
+    return buffer == source and meet
 
 
 def _local_items(transfer: Transfer, half: int) -> Iterator[Item]:
@@ -164,6 +188,35 @@ def _local_items(transfer: Transfer, half: int) -> Iterator[Item]:
     if operand != transfer.dst_at:  # `re` only adds to what it writes
         yield Item("cpy", operand, transfer.dst_at, transfer.count, (half,))
     yield Item("re", transfer.src_at, transfer.dst_at, transfer.count, (half,))
+
+
+def _wait_at_first(items: list[Item]) -> None:
+    """Have a chain of additions to one place wait for all its sources at its first.
+
+    The runtime then makes one primitive of them (docs/msccl.md 5). Nobody waits for one in the
+    midst of a chain, so nobody waits longer for this but the chain itself.
+    """
+    first = 0
+    for k in range(1, len(items) + 1):
+        if k < len(items) and _goes_on(items[k - 1], items[k]):
+            continue
+        chain, first = items[first:k], k
+        if len(chain) > 1:
+            newest: dict[int, int] = {}
+            for block, at in (wait for item in chain for wait in item.waits):
+                newest[block] = max(at, newest.get(block, NONE))
+            for item in chain:
+                item.waits = ()
+            chain[0].waits = tuple(sorted(newest.items()))
+
+
+def _goes_on(before: Item, item: Item) -> bool:
+    """Return whether `item` adds to what the item before it did, which nobody waits for."""
+    return (
+        before.op == item.op == "re"
+        and not before.publishes
+        and (before.dst, before.count, before.src.buffer) == (item.dst, item.count, item.src.buffer)
+    )
 
 
 class _Dependencies:

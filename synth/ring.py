@@ -33,15 +33,19 @@ def ring(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: i
 def rings(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
     """Return a schedule on several rings, a channel each, which share each rank's chunks.
 
+    Where only one ring fits, as on a switch, each chunk of a part goes round it on its own channel.
+
     Raises:
-        Infeasible: one ring is all there is, or each rank's part is a single chunk.
+        Infeasible: the sketch has no ring, or each rank's part is a single chunk.
     """
     if chunks_per_rank < 2 and collective.name not in ("broadcast", "reduce"):
         raise Infeasible("rings: one chunk per rank cannot be shared; use more chunks, or ring")
     shares = chunks_per_rank * (collective.ranks if collective.rooted else 1)
     orders = ring_orders(sketch, shares)
     if len(orders) < 2:
-        raise Infeasible(f"rings: only one ring fits sketch {sketch.name[:60]}; use ring")
+        if chunks_per_rank < 2:
+            raise Infeasible(f"rings: only one ring fits sketch {sketch.name[:60]}; use ring")
+        orders *= chunks_per_rank
     return _scheduled(collective, orders, sketch, chunks_per_rank, nbytes, "rings")
 
 

@@ -137,9 +137,18 @@ class Trace:
         self._emit(chunks, rank, rank, targets, 0, operands=operands, sources=sources)
         self._at.update({(c, rank): at for c, at in zip(chunks, targets, strict=True)})
 
-    def add(self, rank: int, into: Address, source: Address, count: int = 1) -> None:
-        """Add `count` parked values at `source` to those at `into`, both on `rank`."""
-        self._transfers.append(Transfer(rank, rank, source, into, count, reduce=True))
+    def settle(self, chunk: int, rank: int, parked: Address, count: int = 1) -> None:
+        """Have what is parked at `parked` be `rank`'s partial sums of the chunks, where they must end.
+
+        Raises:
+            ValueError: `rank` need not have one of the chunks in the end.
+        """
+        chunks = range(chunk, chunk + count)
+        homes = [home for c in chunks if (home := self.home(c, rank)) is not None]
+        if len(homes) < count:
+            raise ValueError(f"{self.method}: rank {rank} has no place for chunks {chunk}...")
+        self._emit(chunks, rank, rank, homes, 0, sources=[parked.shifted(k) for k in range(count)])
+        self._at.update({(c, rank): at for c, at in zip(chunks, homes, strict=True)})
 
     def schedule(
         self, *, apart: bool = False, turns: frozenset[tuple[int, int, int]] = frozenset()

@@ -13,6 +13,7 @@ from tuccl.tuning.space import Channels, Plan, Point, Space
 __all__ = ["default_point", "opening"]
 
 _BEST_OF_NEIGHBOUR = 5
+_PLANS_OF_NEIGHBOUR = 3
 _SMALL_BYTES = 64 << 10
 _LARGE_BYTES = 16 << 20
 
@@ -31,22 +32,29 @@ def default_point(channels: Mapping[Plan, Channels]) -> Point | None:
 def opening(space: Space, nbytes: int, neighbour: Record | None, most: int) -> list[Point]:
     """Return at most ``most`` points to time before the search asks any.
 
-    The best points of the neighbouring size; then, for every method, its best point there, or
-    where it has none its first plan with knobs that suit the size.
+    The best points of the neighbouring size, and their plans with knobs that suit this one, since
+    knobs may have to change together; then, for every method, its best point there, or where it
+    has none its first plan with such knobs.
     """
     known = [] if neighbour is None else neighbour.ranked()
     points = [space.nearest(p) for p in known[:_BEST_OF_NEIGHBOUR]]
     seen = {p.plan.method for p in points}
+    plans = dict.fromkeys(p.plan for p in points)
+    points += [_suited(space, plan, nbytes) for plan in plans][:_PLANS_OF_NEIGHBOUR]
     for method in space.methods:
         if method not in seen:
             best = next((p for p in known if p.plan.method == method), None)
-            points.append(space.nearest(best) if best else _suited(space, method, nbytes))
+            points.append(space.nearest(best) if best else _first(space, method, nbytes))
     return list(dict.fromkeys(points))[:most]
 
 
-def _suited(space: Space, method: str, nbytes: int) -> Point:
-    """The first plan of ``method`` with LL and one channel if small, Simple and more if large."""
+def _first(space: Space, method: str, nbytes: int) -> Point:
     plan = next(p for p in space.plans if p.method == method)
+    return _suited(space, plan, nbytes)
+
+
+def _suited(space: Space, plan: Plan, nbytes: int) -> Point:
+    """Return ``plan`` with LL and one channel if small, Simple and more if large."""
     small = nbytes <= _SMALL_BYTES
     protocol = "LL" if small and "LL" in space.protocols else space.protocols[0]
     channels = 1 if small else 8 if nbytes >= _LARGE_BYTES else 4
