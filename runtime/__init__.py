@@ -1,6 +1,12 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
-from tuccl.runtime.baseline import BASELINES, BaselineTiming, time_baseline
+from tuccl.runtime.baseline import (
+    BASELINES,
+    BaselineTiming,
+    baselines_on,
+    runtime_default,
+    time_baseline,
+)
 from tuccl.runtime.emulate import (
     Emulation,
     RunningEmulation,
@@ -19,6 +25,7 @@ from tuccl.runtime.entry import (
 )
 from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
+from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
@@ -56,6 +63,7 @@ __all__ = [
     "Effort",
     "EmulatedExecutor",
     "Emulation",
+    "Entrant",
     "Entry",
     "Executor",
     "Explanation",
@@ -79,6 +87,7 @@ __all__ = [
     "TracedRun",
     "Walk",
     "Workload",
+    "baselines_on",
     "check_entries",
     "check_target",
     "default_candidate",
@@ -87,6 +96,8 @@ __all__ = [
     "find_mpi",
     "find_mpis",
     "glue_library",
+    "interleaved",
+    "is_noise_free",
     "load_table",
     "nccl_call",
     "nccl_choice",
@@ -96,6 +107,7 @@ __all__ = [
     "nccl_versions",
     "open_table",
     "placements",
+    "pooled",
     "program_candidate",
     "program_file",
     "ranges_from_sizes",
@@ -104,6 +116,7 @@ __all__ = [
     "run",
     "run_environment",
     "running_emulations",
+    "runtime_default",
     "save_table",
     "select",
     "set_rate",

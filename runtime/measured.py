@@ -128,7 +128,11 @@ def _rounds(
     """Return the runs' times by round in us, and the results of the first, maybe checked call."""
     call(0, 0, 0).check()
     first = run(call(1 if check else 0, 1, 1))
-    runs = effort.runs_of(_slowest(first)[0], repeats)
+    begun = _slowest(first)
+    runs = effort.runs_of(begun[0], repeats)
+    if runs == 1:  # long, or few wanted: the first counts too
+        further = _slowest(run(call(0, 0, repeats - 1))) if repeats > 1 else []
+        return [[us] for us in (*begun, *further)], first
     warmup = min(effort.warmup, runs)
     times = _slowest(run(call(0, warmup, runs * repeats)))
     rounds = [times[i : i + runs] for i in range(0, len(times), runs)]
