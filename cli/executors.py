@@ -95,6 +95,12 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         help="with --on mpi: on network namespaces, one a host, with the links' rates (needs root)",
     )
     add_scale(parser)
+    parser.add_argument(
+        "--latency",
+        type=float,
+        metavar="F",
+        help="with --emulate: hold each message back by F times its route's latency (default: none)",
+    )
 
 
 def real_executor_of(
@@ -113,10 +119,13 @@ def real_executor_of(
         InputError: there is no such executor, or it does not take one of the options.
         Unavailable: there is no such MPI.
     """
-    if (args.emulate or args.scale is not None) and args.on != "mpi":
-        raise InputError(f"--emulate, --scale: --on {args.on[:40]} uses no network; use --on mpi")
-    if args.scale is not None and not args.emulate:
-        raise InputError("--scale: sets the rates of --emulate; add it")
+    network = args.emulate or args.scale is not None or args.latency is not None
+    if network and args.on != "mpi":
+        raise InputError(
+            f"--emulate, --scale, --latency: --on {args.on[:40]} uses no network; use --on mpi"
+        )
+    if (args.scale is not None or args.latency is not None) and not args.emulate:
+        raise InputError("--scale, --latency: shape the network of --emulate; add it")
     if args.on not in real:
         usual = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
         given = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
@@ -150,7 +159,7 @@ def emulated_executor(
     """
     mpi = find_mpi(args.mpi)
     stack.enter_context(ended_by_signals())
-    emulation = stack.enter_context(Emulation(topology, args.scale))
+    emulation = stack.enter_context(Emulation(topology, args.scale, args.latency or 0.0))
     introduce(emulation)
     executor = EmulatedExecutor(emulation, mpi, workload=workload, effort=effort)
     return stack.enter_context(executor)

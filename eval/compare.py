@@ -17,6 +17,7 @@ from tuccl.runtime import (
     NCCL_VERSION,
     BaselineTiming,
     Candidate,
+    EmulatedExecutor,
     Entrant,
     Executor,
     LookupTable,
@@ -204,6 +205,8 @@ class _Comparer:
         self._baselines = tuple(baselines)
         self._version = version
         self._default = _default_kind(stored.table, executor)
+        emulated = isinstance(executor, EmulatedExecutor)
+        self._ground = executor.topology if emulated else stored.topology
         self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
@@ -254,7 +257,7 @@ class _Comparer:
 
     def _bound(self, call: Collective) -> Bound:
         if call not in self._bounds:
-            self._bounds[call] = bound(self._stored.topology, call)
+            self._bounds[call] = bound(self._ground, call)
         return self._bounds[call]
 
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:

@@ -12,6 +12,7 @@ from typing import Literal, cast
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
+    EmulatedExecutor,
     Entry,
     Executor,
     LookupTable,
@@ -118,7 +119,8 @@ def tune(
     collectives that have one. After ``seconds`` no search goes on: what is left of them is
     shared evenly by the sizes that are left, and finals come on top.
 
-    On an executor that stands for no GPU the default to beat is msccl-default.
+    On an executor that stands for no GPU the default to beat is msccl-default; on an emulated
+    cluster programs are made for the rates that it has.
 
     Raises:
         InputError: an argument cannot be, ``out`` holds something else than a table, or an
@@ -136,11 +138,12 @@ def tune(
     baseline = f"nccl {release}" if kind == "nccl" else kind
     kept, kept_files = _kept(out, signature(topology), dialect, baseline, executor, calls)
     studies = Studies(out, resume=resume, url=storage)
+    ground = executor.topology if isinstance(executor, EmulatedExecutor) else topology
     tasks = [
         Task(
             executor=executor,
-            topology=topology,
-            programs=Programs(topology, call, dialect),
+            topology=ground,
+            programs=Programs(ground, call, dialect),
             studies=studies,
             search=SEARCHES[search],
             budget=budget,

@@ -183,7 +183,7 @@ def test_the_verb_runs_a_command_that_reaches_the_other_hosts(
     script = "cat /proc/sys/kernel/hostname; $TUCCL_RSH n1 cat /proc/sys/kernel/hostname; exit 7"
     assert main(["emulate", str(tmp_path / "t.json"), "--", "sh", "-c", script]) == 7
     out, err = capfd.readouterr()
-    assert out.split() == ["n0", "n1"] and "the fastest NIC 1000 Mb/s" in err
+    assert out.split() == ["n0", "n1"] and "all NICs 1000 Mb/s" in err
 
 
 def test_rates_of_a_running_emulation_are_listed_and_changed(
