@@ -10,6 +10,7 @@ from tuccl.errors import InputError
 from tuccl.runtime import (
     Effort,
     EmulatedExecutor,
+    EmulatedSimExecutor,
     Emulation,
     Executor,
     LoopbackExecutor,
@@ -92,7 +93,8 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
     parser.add_argument(
         "--emulate",
         action="store_true",
-        help="with --on mpi: on network namespaces, one a host, with the links' rates (needs root)",
+        help="with --on mpi: on network namespaces, one a host, with the links' rates (needs root); "
+        "with --on sim: simulate that (--machine: a class fitted by calibrate)",
     )
     add_scale(parser)
     parser.add_argument(
@@ -120,7 +122,7 @@ def real_executor_of(
         Unavailable: there is no such MPI.
     """
     network = args.emulate or args.scale is not None or args.latency is not None
-    if network and args.on != "mpi":
+    if network and args.on not in ("mpi", "sim"):
         raise InputError(
             f"--emulate, --scale, --latency: --on {args.on[:40]} uses no network; use --on mpi"
         )
@@ -131,6 +133,11 @@ def real_executor_of(
         given = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
         if given and args.on in _EXECUTORS:
             raise InputError(f"{', '.join(given)}: --on {args.on} moves no data; use --on mpi")
+        if args.on == "sim" and args.emulate:
+            if real != _REAL:
+                raise InputError("--emulate: only bench simulates it; use --on mpi")
+            machine = load_machine(args.machine) if args.machine else None
+            return EmulatedSimExecutor(topology, args.scale, args.latency or 0.0, machine)
         return executor_of(args, topology, real)
     workload = Workload(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:

@@ -14,6 +14,7 @@ from tuccl.eval.calibrate import (
 )
 from tuccl.eval.calibration_runs import (
     CalibrationRun,
+    emulated_case,
     read_calibration_set,
     switch_trial,
     trial_of,
@@ -64,6 +65,7 @@ __all__ = [
     "critical_path",
     "cross_validate",
     "element_count",
+    "emulated_case",
     "errors_of",
     "fit",
     "html_report",

@@ -57,7 +57,8 @@ class Trial:
 
     ``multicast`` is the network of the cases that NVLS runs; ``refused`` are the sizes that no
     program models, each of which counts as wholly wrong; ``ties`` are pairs of cases that take
-    about as long as each other, though nobody says how long.
+    about as long as each other, though nobody says how long. ``emulated``: by ranks on this
+    machine's cores, of whose costs little is known before.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Trial:
     process_gpus: int = 1
     refused: tuple[int, ...] = ()
     ties: tuple[tuple[Case, Case], ...] = ()
+    emulated: bool = False
 
 
 class RunErrors(msgspec.Struct, frozen=True):
@@ -113,7 +115,22 @@ _COPIES = ("send_gbs", "recv_gbs", "rcs_gbs", "copy_gbs")
 _REDUCTIONS = ("rrs_gbs", "rrc_gbs", "rrcs_gbs", "reduce_gbs")
 
 
-def _free() -> Iterable[_Free]:
+def _free(emulated: bool) -> Iterable[_Free]:
+    """What is fitted. On a CPU anything may be far off, and the protocols do not differ."""
+    if not emulated:
+        yield from _free_on_gpus()
+        return
+    for name in ("start_us", "dependency_us", "local_us", "net_message_us", "net_latency_us"):
+        yield _Free((name,), 1.0)
+    yield _Free(("network_efficiency",), 0.03, most=1.0)
+    yield _Free(("cpu_efficiency",), 1.0, most=1.0)
+    yield _Free(("pcie_efficiency",), 1.0, most=1.0)
+    for name in ("transfer_us", "slice_us", "hop_us"):
+        yield _Free((f"Simple.{name}",), 1.0)
+    yield _Free(tuple(f"Simple.{rate}" for rate in (*_COPIES, *_REDUCTIONS)), 0.5)
+
+
+def _free_on_gpus() -> Iterable[_Free]:
     for name in ("host_gpu_us", "host_channel_us"):
         yield _Free((name,), 0.7)
     for name in ("start_us", "start_graph_us", "dependency_us", "local_us", "nvls_us"):
@@ -198,7 +215,8 @@ def fit(
     if not any(trial.cases for trial in trials):
         raise InputError("calibrate: no measured sizes to fit to")
     least_squares = _least_squares()
-    free = [f for f in _free() if all(_value(machine, path) > 0 for path in f.paths)]
+    emulated = all(trial.emulated for trial in trials)
+    free = [f for f in _free(emulated) if all(_value(machine, path) > 0 for path in f.paths)]
     seen = _seen(trials, machine, free)
     free = [f for f, told in zip(free, seen, strict=True) if told]
     calls = 0

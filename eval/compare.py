@@ -205,8 +205,9 @@ class _Comparer:
         self._baselines = tuple(baselines)
         self._version = version
         self._default = _default_kind(stored.table, executor)
-        emulated = isinstance(executor, EmulatedExecutor)
-        self._ground = executor.topology if emulated else stored.topology
+        self._ground = (
+            executor.topology if isinstance(executor, EmulatedExecutor) else stored.topology
+        )
         self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []

@@ -14,7 +14,10 @@ from tuccl.runtime.emulate import (
     set_rate,
 )
 from tuccl.runtime.emulate_flows import received_mbps
+from tuccl.runtime.emulate_ground import emulated_network, emulated_topology
 from tuccl.runtime.emulate_mpi import EmulatedExecutor
+from tuccl.runtime.emulate_plan import plan as emulation_plan
+from tuccl.runtime.emulate_sim import EmulatedSimExecutor, on_cpus
 from tuccl.runtime.entry import (
     Candidate,
     Entry,
@@ -62,6 +65,7 @@ __all__ = [
     "Choice",
     "Effort",
     "EmulatedExecutor",
+    "EmulatedSimExecutor",
     "Emulation",
     "Entrant",
     "Entry",
@@ -91,6 +95,9 @@ __all__ = [
     "check_entries",
     "check_target",
     "default_candidate",
+    "emulated_network",
+    "emulated_topology",
+    "emulation_plan",
     "explain",
     "export_table",
     "find_mpi",
@@ -105,6 +112,7 @@ __all__ = [
     "nccl_group",
     "nccl_release",
     "nccl_versions",
+    "on_cpus",
     "open_table",
     "placements",
     "pooled",
