@@ -113,7 +113,9 @@ def candidates(ground: Topology, name: str, nbytes: int) -> Iterator[tuple[str, 
     for plan in plans_by_method(list(made.plans(sketches, nbytes))):
         knobs = KNOBS[len(seen) % len(KNOBS)]
         try:
-            proven = made.program(by_name[plan.sketch], plan, nbytes, knobs.protocol, knobs.channels)
+            proven = made.program(
+                by_name[plan.sketch], plan, nbytes, knobs.protocol, knobs.channels
+            )
         except Infeasible:
             continue
         if proven.checksum not in seen and plan.method not in methods:

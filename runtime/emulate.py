@@ -62,9 +62,7 @@ class Emulation:
     Whatever ends the owner, the next emulation on the machine clears what is left.
     """
 
-    def __init__(
-        self, t: Topology, scale: float | None = None, latency_scale: float = 0.0
-    ) -> None:
+    def __init__(self, t: Topology, scale: float | None = None, latency_scale: float = 0.0) -> None:
         """Work out the cluster; nothing is made yet.
 
         Args:
