@@ -28,7 +28,8 @@ from tuccl.eval.columns import (
     columns_text,
     element_count,
 )
-from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare, text_report
+from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare
+from tuccl.eval.compare_text import text_report
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
 from tuccl.eval.plots import plots_available

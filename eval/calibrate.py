@@ -14,6 +14,7 @@ import msgspec
 
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.errors import InputError
+from tuccl.eval.calibration_free import PROTOCOLS, Free, free_constants
 from tuccl.runtime import MSCCL_WALK, Walk
 from tuccl.topology import Constant, MachineFile, machine_class
 
@@ -97,60 +98,6 @@ class Fit:
     errors: tuple[RunErrors, ...]
 
 
-@dataclass(frozen=True)
-class _Free:
-    """Constants that are fitted as one factor on all of them, and how far that may go.
-
-    ``spread`` is the standard deviation of the logarithm: how much the value that the class
-    already has is trusted.
-    """
-
-    paths: tuple[str, ...]
-    spread: float
-    most: float = math.inf
-
-
-_PROTOCOLS = ("Simple", "LL", "LL128")
-_COPIES = ("send_gbs", "recv_gbs", "rcs_gbs", "copy_gbs")
-_REDUCTIONS = ("rrs_gbs", "rrc_gbs", "rrcs_gbs", "reduce_gbs")
-
-
-def _free(emulated: bool) -> Iterable[_Free]:
-    """What is fitted. On a CPU anything may be far off, and the protocols do not differ."""
-    if not emulated:
-        yield from _free_on_gpus()
-        return
-    for name in ("start_us", "dependency_us", "local_us", "net_message_us", "net_latency_us"):
-        yield _Free((name,), 1.0)
-    yield _Free(("network_efficiency",), 0.03, most=1.0)
-    yield _Free(("cpu_efficiency",), 1.0, most=1.0)
-    yield _Free(("pcie_efficiency",), 1.0, most=1.0)
-    for name in ("transfer_us", "slice_us", "hop_us"):
-        yield _Free((f"Simple.{name}",), 1.0)
-    yield _Free(tuple(f"Simple.{rate}" for rate in (*_COPIES, *_REDUCTIONS)), 0.5)
-
-
-def _free_on_gpus() -> Iterable[_Free]:
-    for name in ("host_gpu_us", "host_channel_us"):
-        yield _Free((name,), 0.7)
-    for name in ("start_us", "start_graph_us", "dependency_us", "local_us", "nvls_us"):
-        yield _Free((name,), 0.5)
-    for name in ("net_message_us", "net_latency_us", "net_ll_us"):
-        yield _Free((name,), 0.7)
-    yield _Free(("nic_switch_us",), 0.3)
-    for name in ("nvlink", "pcie", "cpu", "network", "nvls"):
-        yield _Free((f"{name}_efficiency",), 0.03, most=1.0)
-    for protocol in _PROTOCOLS:
-        yield _Free((f"{protocol}.transfer_us",), 0.5)
-        if protocol == "Simple":
-            yield _Free((f"{protocol}.slice_us",), 0.5)
-        else:
-            yield _Free((f"{protocol}.link_efficiency",), 0.2, most=1.0)
-        yield _Free((f"{protocol}.hop_us",), 0.5)
-        yield _Free(tuple(f"{protocol}.{rate}" for rate in _COPIES), 0.3)
-        yield _Free(tuple(f"{protocol}.{rate}" for rate in _REDUCTIONS), 0.3)
-
-
 def predict(trial: Trial, machine: MachineClass) -> list[float]:
     """Return the simulated time in us of each case of ``trial``."""
     return [_run(trial, case, machine).time_us for case in trial.cases]
@@ -216,7 +163,9 @@ def fit(
         raise InputError("calibrate: no measured sizes to fit to")
     least_squares = _least_squares()
     emulated = all(trial.emulated for trial in trials)
-    free = [f for f in _free(emulated) if all(_value(machine, path) > 0 for path in f.paths)]
+    free = [
+        f for f in free_constants(emulated) if all(_value(machine, path) > 0 for path in f.paths)
+    ]
     seen = _seen(trials, machine, free)
     free = [f for f, told in zip(free, seen, strict=True) if told]
     calls = 0
@@ -303,12 +252,12 @@ def _least_squares() -> Callable[..., Any]:
     return found
 
 
-def _headroom(machine: MachineFile, free: _Free) -> float:
+def _headroom(machine: MachineFile, free: Free) -> float:
     """Logarithm of the largest factor that keeps the constants in their domain."""
     return math.log(free.most / max(_value(machine, path) for path in free.paths))
 
 
-def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free]) -> list[bool]:
+def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[Free]) -> list[bool]:
     """Whether any case's time depends on each free constant."""
     base = _times(trials, machine_class(machine))
     out = []
@@ -321,7 +270,7 @@ def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free]) 
 
 
 def _residuals(
-    trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free], logs: Sequence[float]
+    trials: Sequence[Trial], machine: MachineFile, free: Sequence[Free], logs: Sequence[float]
 ) -> list[float]:
     times = _times(trials, machine_class(_scaled(machine, free, logs, "")))
     off = [_softened(deviations) for deviations in _off(trials, times)]
@@ -389,14 +338,14 @@ def _rounded(machine: MachineFile) -> MachineFile:
 
 
 def _mapped(machine: MachineFile, change: Callable[[Constant], Constant]) -> MachineFile:
-    holders = [machine.constants, *(getattr(machine.protocols, p) for p in _PROTOCOLS)]
+    holders = [machine.constants, *(getattr(machine.protocols, p) for p in PROTOCOLS)]
     changed = [
         msgspec.structs.replace(
             holder, **{name: change(getattr(holder, name)) for name in holder.__struct_fields__}
         )
         for holder in holders
     ]
-    protocols = dict(zip(_PROTOCOLS, changed[1:], strict=True))
+    protocols = dict(zip(PROTOCOLS, changed[1:], strict=True))
     return msgspec.structs.replace(
         machine,
         constants=changed[0],
@@ -417,7 +366,7 @@ def _value(machine: MachineFile, path: str) -> float:
 
 
 def _scaled(
-    machine: MachineFile, free: Sequence[_Free], logs: Sequence[float], source: str
+    machine: MachineFile, free: Sequence[Free], logs: Sequence[float], source: str
 ) -> MachineFile:
     """The class with each free group's constants multiplied by its factor."""
     changes: dict[str, dict[str, Constant]] = {}

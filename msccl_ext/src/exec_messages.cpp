@@ -134,7 +134,8 @@ void barrier(Messages& messages, Carrier& carrier, Watch& watch) {
       if (messages.poll())
         patience.renew();
       else
-        patience.rest(std::nullopt, [&] { return "waits for rank " + std::to_string(before) + " to start"; });
+        patience.rest(std::nullopt,
+                      [&] { return "waits for rank " + std::to_string(before) + " to start"; });
     }
   }
   patience.renew();

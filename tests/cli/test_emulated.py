@@ -37,6 +37,11 @@ def test_a_table_is_tuned_on_emulated_wires_and_says_so(tuccl: Tuccl, tmp_path: 
     assert {c.on for c in stored.candidates} == {"mpi"}
     assert not any(c.knobs and c.knobs.protocol == "LL128" for c in stored.candidates)
 
+    told = tuccl("explain", table).out.splitlines()[0]
+    assert told == f"# times {result['label']}"
+    answer = tuccl("select", table, "-c", "allgather", "-s", "256K", "--json")
+    assert json.loads(answer.out)["tuned_on"] == result["label"]
+
     answer = tuccl("compare", table, *emulated, "--check", "--json")
     comparison = json.loads(answer.out)
     assert answer.code == (1 if comparison["regressions"] else 0)
