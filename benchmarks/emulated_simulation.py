@@ -28,6 +28,7 @@ from tuccl.runtime import (
     EmulatedExecutor,
     Emulation,
     Entrant,
+    Timing,
     emulated_network,
     emulated_topology,
     emulation_plan,
@@ -50,9 +51,9 @@ from tuccl.tuning import Plan, Programs
 COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "alltoall", "broadcast")
 SIZES = (1 << 20, 4 << 20)
 KNOBS = (Knobs("Simple", 1), Knobs("Simple", 4), Knobs("LL", 2))
-PROGRAMS = 5  # of a call
+PROGRAMS = 4  # of a call
 FIT = (("2x4 200", "allreduce"), ("2x4 1000", "allreduce"), ("4x2 1000", "allgather"))
-ROUNDS = 3
+ROUNDS = 5
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -135,29 +136,37 @@ def plans_by_method(plans: list[Plan]) -> list[Plan]:
 
 
 def measured(cluster: str, seconds: float) -> Iterator[Run]:
-    """Yield the runs of one cluster: all calls, their programs in turns."""
+    """Yield the runs of one cluster: all programs of all calls in turns, round by round."""
     topology, scale = CLUSTERS[cluster]
-    until = time.monotonic() + seconds
     with (
         Emulation(topology, scale) as emulation,
         EmulatedExecutor(emulation, find_mpi(), effort=Effort(warmup=1, runs=1)) as executor,
     ):
-        for collective in COLLECTIVES:
-            for nbytes in SIZES:
-                found = list(candidates(emulation.topology, collective, nbytes))[:PROGRAMS]
-                late = time.monotonic() > until
-                timings = interleaved(
-                    *(executor, [entrant for _, entrant in found], nbytes),
-                    rounds=1 if late else ROUNDS,
-                )
-                for (method, entrant), timing in zip(found, timings, strict=True):
-                    samples = timing.samples_us
-                    yield Run(
-                        *(cluster, collective, method, nbytes, entrant.knobs.protocol),
-                        to_xml(entrant.program, "executor"),
-                        median(samples),
-                        (max(samples) - min(samples)) / median(samples),
-                    )
+        calls = [
+            (
+                collective,
+                nbytes,
+                list(candidates(emulation.topology, collective, nbytes))[:PROGRAMS],
+            )
+            for collective in COLLECTIVES
+            for nbytes in SIZES
+        ]
+        rounds: list[list[list[Timing]]] = [[] for _ in calls]
+        until = time.monotonic() + seconds
+        for at in list(range(len(calls))) * ROUNDS:
+            if rounds[at] and time.monotonic() > until:
+                break
+            _, nbytes, found = calls[at]
+            rounds[at].append(interleaved(executor, [e for _, e in found], nbytes))
+    for at, (collective, nbytes, found) in enumerate(calls):
+        for which, (method, entrant) in enumerate(found):
+            samples = [one[which].us for one in rounds[at]]
+            yield Run(
+                *(cluster, collective, method, nbytes, entrant.knobs.protocol),
+                to_xml(entrant.program, "executor"),
+                median(samples),
+                (max(samples) - min(samples)) / median(samples),
+            )
 
 
 def trials(runs: list[Run]) -> list[Trial]:
@@ -206,7 +215,7 @@ def main() -> None:
     """Measure or read, fit, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", type=Path, metavar="RUNS.json")
-    parser.add_argument("--seconds", type=float, default=75.0, help="of a cluster (default 75)")
+    parser.add_argument("--seconds", type=float, default=80.0, help="of a cluster (default 80)")
     parser.add_argument("-o", "--output", type=Path, metavar="CLASS.json")
     parser.add_argument("--each", action="store_true", help="print every run")
     args = parser.parse_args()

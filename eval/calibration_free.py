@@ -38,7 +38,7 @@ def free_constants(emulated: bool) -> Iterable[Free]:
         return
     for name in ("start_us", "dependency_us", "local_us", "net_message_us", "net_latency_us"):
         yield Free((name,), 1.0)
-    yield Free(("network_efficiency",), 0.03, most=1.0)
+    yield Free(("network_efficiency",), 0.005, most=1.0)  # buckets are exact
     yield Free(("cpu_efficiency",), 1.0, most=1.0)
     yield Free(("pcie_efficiency",), 1.0, most=1.0)
     for name in ("transfer_us", "slice_us", "hop_us"):
