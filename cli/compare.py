@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, add_nccl_version, sizes_of
-from tuccl.cli.executors import add_executor, executor_of
+from tuccl.cli.executors import ONE_RUN, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
+from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
-from tuccl.runtime import open_table
+from tuccl.runtime import baselines_on, open_table
 
 HELP = "compare a tuned table with the defaults, size by size"
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
@@ -24,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("table", metavar="TABLE")
     add_executor(parser)
-    parser.add_argument("--baseline", default="both", help="msccl-default, nccl or both (default)")
+    add_real(parser, elements=False)
+    parser.add_argument(
+        "--baseline",
+        default="both",
+        help="msccl-default, nccl or both (default); --on mpi has no nccl",
+    )
     add_nccl_version(parser, "the one the table was tuned against")
     parser.add_argument(
         "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
@@ -41,12 +48,20 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}"
         )
-    table = open_table(Path(args.table))
-    executor = executor_of(args, table.topology)
+    topology = open_table(Path(args.table)).topology
     sizes = sizes_of(args.size) if args.size else None
-    comparison = compare(
-        Path(args.table), executor, _BASELINES[args.baseline], sizes, args.nccl_version
-    )
+    with ExitStack() as stack:
+        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=("mpi",))
+        baselines = [b for b in _BASELINES[args.baseline] if b in baselines_on(executor)]
+        progress = stack.enter_context(Progress())
+        comparison = compare(
+            Path(args.table),
+            executor,
+            baselines or _BASELINES[args.baseline],
+            sizes,
+            args.nccl_version,
+            progress.update,
+        )
     if args.report:
         write_text(Path(args.report), html_report(comparison))
     if args.json:
@@ -55,4 +70,4 @@ def run(args: argparse.Namespace) -> int:
         print(text_report(comparison))
     if args.report:
         say(f"report: {args.report}")
-    return 1 if comparison.regressions else 0
+    return 1 if comparison.regressions or comparison.wrong else 0

@@ -23,10 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the decisions."""
-    rows = explain_table(load_table(Path(args.table)))
+    table = load_table(Path(args.table))
+    rows = explain_table(table)
     if args.json:
         print_json_lines(rows)
         return 0
+    if table.tuned_on:
+        print(f"# times {table.tuned_on}")
     header = ["collective", "root", "placement", "from", "below", "choice", "gain", "why"]
     print(
         columns(

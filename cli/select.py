@@ -31,15 +31,17 @@ def run(args: argparse.Namespace) -> int:
     [collective, *rest] = collectives_of(args.collective)
     if rest:
         raise InputError("-c: one collective at a time")
+    table = load_table(Path(args.table))
     choice = select_from(
-        load_table(Path(args.table)),
+        table,
         collective,
         parse_size(args.size),
         in_place=args.in_place,
         root=args.root,
     )
     if args.json:
-        print_json({"candidate": choice.candidate, "reason": choice.reason})
+        told = {"candidate": choice.candidate, "reason": choice.reason}
+        print_json({**told, "tuned_on": table.tuned_on})
     else:
         print(f"{choice.candidate.name}: {choice.reason}")
     return 0

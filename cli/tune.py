@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from tuccl.cli.arguments import (
@@ -16,11 +17,11 @@ from tuccl.cli.arguments import (
     sizes_of,
     topology_of,
 )
-from tuccl.cli.executors import add_executor, executor_of
+from tuccl.cli.executors import ONE_RUN, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
-from tuccl.runtime import NCCL_VERSION
+from tuccl.runtime import NCCL_VERSION, Executor, runtime_default
 from tuccl.units import format_bytes
 
 HELP = "search sketch, method and knobs together, into a lookup table"
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sizes(parser)
     add_root(parser)
     add_executor(parser)
+    add_real(parser, elements=False)
     parser.add_argument(
         "--search", default="mraco", help="mraco (default), random, grid or coordinate"
     )
@@ -43,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=60,
         metavar="N",
         help="evaluations at full effort per collective and size (default 60)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="seconds for all searches together, shared by collectives and sizes (default: none)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
@@ -63,14 +71,18 @@ def run(args: argparse.Namespace) -> int:
 
     if args.budget < 1:
         raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
-    executor = executor_of(args, topology_of(args.topology))
+    topology = topology_of(args.topology)
     sizes = sizes_of(args.size)
-    warn(uneven(sizes, executor.ranks, even_size))
-    with Progress() as progress:
+    collectives = collectives_of(args.collective)
+    with ExitStack() as stack:
+        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=("mpi",))
+        warn(unasked(args, executor))
+        warn(uneven(sizes, executor.ranks, even_size))
+        progress = stack.enter_context(Progress())
         result = tune(
             executor,
-            executor.topology,
-            collectives_of(args.collective),
+            topology,
+            collectives,
             sizes,
             search=args.search,
             budget=args.budget,
@@ -82,15 +94,23 @@ def run(args: argparse.Namespace) -> int:
             storage=args.storage,
             progress=progress.update,
             nccl_version=args.nccl_version or NCCL_VERSION,
+            seconds=args.time_limit,
         )
     if args.json:
         print_json(result)
         return 0
     print(
         f"{args.output}: {result.entries} entries, {result.label}; {result.evaluations} "
-        f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s"
+        f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s, "
+        f"against {result.baseline}"
     )
     return 0
+
+
+def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
+    """Yield a warning if NCCL was asked for where it cannot run."""
+    if args.nccl_version and runtime_default(executor) != "nccl":
+        yield f"--nccl-version: NCCL runs on GPUs only; the default here is {runtime_default(executor)}"
 
 
 def uneven(sizes: list[int], ranks: int, even_size: Callable[[int, int], int]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from tuccl.eval.calibrate import (
 )
 from tuccl.eval.calibration_runs import (
     CalibrationRun,
+    emulated_case,
     read_calibration_set,
     switch_trial,
     trial_of,
@@ -27,7 +28,8 @@ from tuccl.eval.columns import (
     columns_text,
     element_count,
 )
-from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare, text_report
+from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare
+from tuccl.eval.compare_text import text_report
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
 from tuccl.eval.plots import plots_available
@@ -64,6 +66,7 @@ __all__ = [
     "critical_path",
     "cross_validate",
     "element_count",
+    "emulated_case",
     "errors_of",
     "fit",
     "html_report",

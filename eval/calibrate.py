@@ -14,6 +14,7 @@ import msgspec
 
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.errors import InputError
+from tuccl.eval.calibration_free import PROTOCOLS, Free, free_constants
 from tuccl.runtime import MSCCL_WALK, Walk
 from tuccl.topology import Constant, MachineFile, machine_class
 
@@ -57,7 +58,8 @@ class Trial:
 
     ``multicast`` is the network of the cases that NVLS runs; ``refused`` are the sizes that no
     program models, each of which counts as wholly wrong; ``ties`` are pairs of cases that take
-    about as long as each other, though nobody says how long.
+    about as long as each other, though nobody says how long. ``emulated``: by ranks on this
+    machine's cores, of whose costs little is known before.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Trial:
     process_gpus: int = 1
     refused: tuple[int, ...] = ()
     ties: tuple[tuple[Case, Case], ...] = ()
+    emulated: bool = False
 
 
 class RunErrors(msgspec.Struct, frozen=True):
@@ -93,45 +96,6 @@ class Fit:
 
     machine: MachineFile
     errors: tuple[RunErrors, ...]
-
-
-@dataclass(frozen=True)
-class _Free:
-    """Constants that are fitted as one factor on all of them, and how far that may go.
-
-    ``spread`` is the standard deviation of the logarithm: how much the value that the class
-    already has is trusted.
-    """
-
-    paths: tuple[str, ...]
-    spread: float
-    most: float = math.inf
-
-
-_PROTOCOLS = ("Simple", "LL", "LL128")
-_COPIES = ("send_gbs", "recv_gbs", "rcs_gbs", "copy_gbs")
-_REDUCTIONS = ("rrs_gbs", "rrc_gbs", "rrcs_gbs", "reduce_gbs")
-
-
-def _free() -> Iterable[_Free]:
-    for name in ("host_gpu_us", "host_channel_us"):
-        yield _Free((name,), 0.7)
-    for name in ("start_us", "start_graph_us", "dependency_us", "local_us", "nvls_us"):
-        yield _Free((name,), 0.5)
-    for name in ("net_message_us", "net_latency_us", "net_ll_us"):
-        yield _Free((name,), 0.7)
-    yield _Free(("nic_switch_us",), 0.3)
-    for name in ("nvlink", "pcie", "cpu", "network", "nvls"):
-        yield _Free((f"{name}_efficiency",), 0.03, most=1.0)
-    for protocol in _PROTOCOLS:
-        yield _Free((f"{protocol}.transfer_us",), 0.5)
-        if protocol == "Simple":
-            yield _Free((f"{protocol}.slice_us",), 0.5)
-        else:
-            yield _Free((f"{protocol}.link_efficiency",), 0.2, most=1.0)
-        yield _Free((f"{protocol}.hop_us",), 0.5)
-        yield _Free(tuple(f"{protocol}.{rate}" for rate in _COPIES), 0.3)
-        yield _Free(tuple(f"{protocol}.{rate}" for rate in _REDUCTIONS), 0.3)
 
 
 def predict(trial: Trial, machine: MachineClass) -> list[float]:
@@ -198,7 +162,10 @@ def fit(
     if not any(trial.cases for trial in trials):
         raise InputError("calibrate: no measured sizes to fit to")
     least_squares = _least_squares()
-    free = [f for f in _free() if all(_value(machine, path) > 0 for path in f.paths)]
+    emulated = all(trial.emulated for trial in trials)
+    free = [
+        f for f in free_constants(emulated) if all(_value(machine, path) > 0 for path in f.paths)
+    ]
     seen = _seen(trials, machine, free)
     free = [f for f, told in zip(free, seen, strict=True) if told]
     calls = 0
@@ -285,12 +252,12 @@ def _least_squares() -> Callable[..., Any]:
     return found
 
 
-def _headroom(machine: MachineFile, free: _Free) -> float:
+def _headroom(machine: MachineFile, free: Free) -> float:
     """Logarithm of the largest factor that keeps the constants in their domain."""
     return math.log(free.most / max(_value(machine, path) for path in free.paths))
 
 
-def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free]) -> list[bool]:
+def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[Free]) -> list[bool]:
     """Whether any case's time depends on each free constant."""
     base = _times(trials, machine_class(machine))
     out = []
@@ -303,7 +270,7 @@ def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free]) 
 
 
 def _residuals(
-    trials: Sequence[Trial], machine: MachineFile, free: Sequence[_Free], logs: Sequence[float]
+    trials: Sequence[Trial], machine: MachineFile, free: Sequence[Free], logs: Sequence[float]
 ) -> list[float]:
     times = _times(trials, machine_class(_scaled(machine, free, logs, "")))
     off = [_softened(deviations) for deviations in _off(trials, times)]
@@ -371,14 +338,14 @@ def _rounded(machine: MachineFile) -> MachineFile:
 
 
 def _mapped(machine: MachineFile, change: Callable[[Constant], Constant]) -> MachineFile:
-    holders = [machine.constants, *(getattr(machine.protocols, p) for p in _PROTOCOLS)]
+    holders = [machine.constants, *(getattr(machine.protocols, p) for p in PROTOCOLS)]
     changed = [
         msgspec.structs.replace(
             holder, **{name: change(getattr(holder, name)) for name in holder.__struct_fields__}
         )
         for holder in holders
     ]
-    protocols = dict(zip(_PROTOCOLS, changed[1:], strict=True))
+    protocols = dict(zip(PROTOCOLS, changed[1:], strict=True))
     return msgspec.structs.replace(
         machine,
         constants=changed[0],
@@ -399,7 +366,7 @@ def _value(machine: MachineFile, path: str) -> float:
 
 
 def _scaled(
-    machine: MachineFile, free: Sequence[_Free], logs: Sequence[float], source: str
+    machine: MachineFile, free: Sequence[Free], logs: Sequence[float], source: str
 ) -> MachineFile:
     """The class with each free group's constants multiplied by its factor."""
     changes: dict[str, dict[str, Constant]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +14,19 @@ from tuccl._native import Knobs, Program, parse_xml
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.calibrate import Case, Trial
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
-from tuccl.runtime import nccl_call, nccl_choice
+from tuccl.runtime import (
+    emulated_network,
+    emulated_topology,
+    emulation_plan,
+    nccl_call,
+    nccl_choice,
+    on_cpus,
+)
 from tuccl.synth import Collective
 from tuccl.synth.nccl_nvls import nvls_network
 from tuccl.topology import Topology, join, keep_gpus, load_profile, load_topology, network
 
-__all__ = ["CalibrationRun", "read_calibration_set", "switch_trial", "trial_of"]
+__all__ = ["CalibrationRun", "emulated_case", "read_calibration_set", "switch_trial", "trial_of"]
 
 _MOST_BYTES = 1 << 20
 # The largest buffer of the knobs' grid; beyond it passes are long enough not to matter.
@@ -43,7 +51,9 @@ class CalibrationRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         algorithm: What NCCL was made to run (NCCL_ALGO); its own choice if not said.
         protocol: The same (NCCL_PROTO).
         channels: The same (NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS).
-        buffer_bytes: NCCL_BUFFSIZE where it was set.
+        buffer_bytes: NCCL_BUFFSIZE where it was set; of a program on an emulated cluster the knob.
+        emulate: Scale of the rates where the machine was emulated (docs/emulate.md), 0 for the
+            usual one; programs ran there as they are.
         programs: MSCCL programs that ran instead, each in the sizes of its minBytes and maxBytes.
         from_bytes: Smallest size to use.
         to_bytes: Largest size to use.
@@ -64,6 +74,7 @@ class CalibrationRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     protocol: str | None = None
     channels: int | None = None
     buffer_bytes: int | None = None
+    emulate: float | None = None
     programs: tuple[str, ...] = ()
     from_bytes: int = 1
     to_bytes: int = 1 << 50
@@ -123,6 +134,8 @@ def trial_of(run: CalibrationRun) -> Trial:
             cases.append(case_of(row))
         except Infeasible:
             refused.append(row.nbytes)
+    if run.emulate is not None:
+        return _emulated_trial(run, measured.name, topology, cases, refused)
     links = network(topology)
     multicast = nvls_network(links) if any(case.walk.multicast for case in cases) else None
     return Trial(
@@ -134,6 +147,29 @@ def trial_of(run: CalibrationRun) -> Trial:
         max(len(topology.gpus_of(host)) for host in topology.hosts),
         tuple(refused),
     )
+
+
+def _emulated_trial(
+    run: CalibrationRun, name: str, topology: Topology, cases: list[Case], refused: list[int]
+) -> Trial:
+    """The cases as a CPU runs them, on emulated wires."""
+    if not run.programs:
+        raise InputError(f"{run.table}: NCCL runs on GPUs only; name the programs that ran")
+    ground = emulated_topology(topology, emulation_plan(topology, run.emulate or None))
+    return Trial(
+        f"{name}: emulated",
+        emulated_network(ground),
+        tuple(emulated_case(case) for case in cases),
+        launch="mpi",
+        refused=tuple(refused),
+        emulated=True,
+    )
+
+
+def emulated_case(case: Case) -> Case:
+    """Return ``case`` as ranks on CPUs run it."""
+    ran = on_cpus(case.program, case.knobs, case.walk)
+    return dataclasses.replace(case, program=ran.program, knobs=ran.knobs, walk=ran.walk)
 
 
 def _name(run: CalibrationRun, measured: Measurements) -> str:
@@ -183,7 +219,10 @@ def _program_case(run: CalibrationRun) -> _CaseOf:
 
     def case_of(row: Measured) -> Case:
         program = _program_for(programs, row.nbytes)
-        knobs = Knobs(program.protocol, 1, _EXECUTOR_THREADS[program.protocol])
+        threads, buffer_bytes = _EXECUTOR_THREADS[program.protocol], None
+        if run.emulate is not None:
+            buffer_bytes = run.buffer_bytes
+        knobs = Knobs(program.protocol, 1, threads, buffer_bytes)
         return Case(program, knobs, row.nbytes, row.us, chosen=program.name)
 
     return case_of

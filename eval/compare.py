@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import quantiles
 
 import msgspec
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.eval.columns import BandwidthRow, bandwidth_row, columns_text
+from tuccl.eval.columns import BandwidthRow, bandwidth_row
 from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,
     BaselineTiming,
     Candidate,
+    EmulatedExecutor,
+    Entrant,
     Executor,
     LookupTable,
     StoredTable,
     Timing,
+    baselines_on,
+    interleaved,
+    is_noise_free,
     nccl_release,
     open_table,
+    runtime_default,
     select,
     time_baseline,
 )
 from tuccl.synth import Bound, Collective, bound, time_bound_us
-from tuccl.tuning import tuned_sizes
+from tuccl.tuning import beats, tuned_sizes
+from tuccl.units import format_bytes
 
 __all__ = [
     "REGRESSION",
@@ -33,12 +42,14 @@ __all__ = [
     "ComparisonRow",
     "call_name",
     "compare",
-    "text_report",
 ]
 
+Progress = Callable[[int, int, str], None]
 # Slower than a baseline by more than this share is a regression.
 REGRESSION = 0.01
-_RUNTIME_DEFAULT = "nccl"
+_ROUNDS = 9  # where times have noise
+_FEWEST_ROUNDS = 5
+_CALL_S = 20.0  # of one size, beyond the fewest rounds
 _ROOT_WORDS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
 
 
@@ -47,7 +58,10 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``speedup`` is the baseline's time over the tuned one, ``fraction_of_bound`` the least time
     that any algorithm could take over the tuned time. ``chosen`` is what the table picks;
-    ``on`` says what both were timed on. ``root`` is -1 for collectives that have none.
+    ``on`` says what both were timed on. ``root`` is -1 for collectives that have none. Where
+    times have noise both are medians of ``rounds`` runs in turns, ``spread`` is how far the middle
+    half of the tuned ones lies apart, as a part of their median, and a regression is one by more
+    than the noise.
     """
 
     collective: str
@@ -65,6 +79,8 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     tuned_us_ip: float | None = None
     speedup_ip: float | None = None
     root: int = -1
+    rounds: int = 1
+    spread: float = 0.0
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +89,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ``label`` says whether times are simulated or measured, and on what; ``tuned`` holds the
     tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
     order of ``tuned``; ``notes`` what could not be compared, and why; ``nccl_version`` is the
-    NCCL whose choice ``nccl`` and the table's own defaults are.
+    NCCL whose choice ``nccl`` and the table's own defaults are, where NCCL can run.
     """
 
     table: str
@@ -88,6 +104,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     regressions: int
     nccl_version: str = NCCL_VERSION
+
+    @property
+    def wrong(self) -> int:
+        """Wrong elements of the tuned programs, where they were checked."""
+        return sum(row.wrong or 0 for row in self.tuned)
 
     @property
     def how(self) -> str:
@@ -115,12 +136,14 @@ def compare(
     baselines: Sequence[str] = BASELINES,
     sizes: Sequence[int] | None = None,
     nccl_version: str | None = None,
+    progress: Progress = lambda done, total, what: None,
 ) -> Comparison:
     """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
 
     Without ``sizes`` each collective is compared at the sizes it was tuned at. Where the table
-    picks the runtime's own default, the tuned time is that of ``nccl``. Without ``nccl_version``
-    that is the NCCL the table was tuned against.
+    picks the runtime's own default, the tuned time is that of ``nccl``, or of msccl-default where
+    NCCL cannot run. Without ``nccl_version`` that is the NCCL the table was tuned against.
+    ``progress(done, total, what)`` is called before each size.
 
     Raises:
         InputError: the table, a baseline or the executor's machine is not what it should be.
@@ -128,6 +151,12 @@ def compare(
     if unknown := [b for b in baselines if b not in BASELINES]:
         known = ", ".join(BASELINES)
         raise InputError(f"baseline {unknown[0][:30]!r}: expected one of {known}")
+    able = baselines_on(executor)
+    if unable := [b for b in baselines if b not in able]:
+        raise InputError(
+            f"baseline {unable[0]!r}: NCCL runs on GPUs only, not on {executor.name}; expected "
+            f"one of {', '.join(able)}"
+        )
     stored = open_table(table_dir)
     if executor.ranks != stored.topology.ranks:
         raise InputError(
@@ -137,16 +166,33 @@ def compare(
     table = stored.table
     version = nccl_release(nccl_version or _tuned_against(table))
     comparer = _Comparer(stored, executor, tuple(baselines), version)
-    for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries):
-        call = Collective(collective, executor.ranks, root or 0)
-        for nbytes in sizes if sizes is not None else tuned_sizes(table, collective, root):
-            comparer.add(call, nbytes)
+    calls = [
+        (Collective(collective, executor.ranks, root or 0), nbytes)
+        for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries)
+        for nbytes in (sizes if sizes is not None else tuned_sizes(table, collective, root))
+    ]
+    for done, (call, nbytes) in enumerate(calls):
+        progress(done, len(calls), f"{call.name} {format_bytes(nbytes)}")
+        comparer.add(call, nbytes)
     return comparer.comparison()
 
 
 def _tuned_against(table: LookupTable) -> str:
     name, _, version = table.baseline.partition(" ")
     return version if name == "nccl" and version else NCCL_VERSION
+
+
+def _default_kind(table: LookupTable, executor: Executor) -> str:
+    """What the table's default candidates are on ``executor``: as when it was tuned, if it can."""
+    name = table.baseline.partition(" ")[0]
+    return name if name in baselines_on(executor) else runtime_default(executor)
+
+
+def _provenance(table: LookupTable, executor: Executor) -> tuple[str, ...]:
+    """Say so if the table was tuned on something else than what now times it."""
+    if not table.tuned_on or table.tuned_on == executor.label:
+        return ()
+    return (f"tuned on other ground ({table.tuned_on}); all times here are new",)
 
 
 class _Comparer:
@@ -157,11 +203,15 @@ class _Comparer:
         self._executor = executor
         self._baselines = tuple(baselines)
         self._version = version
+        self._default = _default_kind(stored.table, executor)
+        self._ground = (
+            executor.topology if isinstance(executor, EmulatedExecutor) else stored.topology
+        )
         self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
         self._bound_us: list[float] = []
-        self._notes: list[str] = []
+        self._notes = [*_provenance(stored.table, executor)]
 
     def comparison(self) -> Comparison:
         return Comparison(
@@ -182,10 +232,13 @@ class _Comparer:
     def add(self, call: Collective, nbytes: int) -> None:
         """Time one size of one collective: tuned, and every baseline."""
         defaults = {kind: self._baseline(kind, call, nbytes) for kind in self._needed}
-        runtime = defaults[_RUNTIME_DEFAULT]
+        runtime = defaults[self._default]
         if runtime is None:
             return
-        timing, chosen = self._tuned_timing(call, nbytes, runtime)
+        if is_noise_free(self._executor):
+            timing, chosen = self._tuned_timing(call, nbytes, runtime)
+        else:
+            timing, chosen, defaults = self._in_turns(call, nbytes, defaults)
         if timing.time_us is None:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
@@ -200,11 +253,11 @@ class _Comparer:
 
     @property
     def _needed(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self._baselines, _RUNTIME_DEFAULT)))
+        return tuple(dict.fromkeys((*self._baselines, self._default)))
 
     def _bound(self, call: Collective) -> Bound:
         if call not in self._bounds:
-            self._bounds[call] = bound(self._stored.topology, call)
+            self._bounds[call] = bound(self._ground, call)
         return self._bounds[call]
 
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:
@@ -230,6 +283,42 @@ class _Comparer:
         within = out if inside == outside else self._timed(inside, call, nbytes, runtime)
         timing = replace(out, time_us_ip=within.time_us_ip, samples_us_ip=within.samples_us_ip)
         return timing, _named(outside, runtime)
+
+    def _in_turns(
+        self, call: Collective, nbytes: int, defaults: dict[str, BaselineTiming | None]
+    ) -> tuple[Timing, str, dict[str, BaselineTiming | None]]:
+        """The same, and the defaults' times, all timed in turns; what is the same program once."""
+        table = self._stored.table
+        runtime = defaults[self._default]
+        if runtime is None:
+            raise ValueError("no default to compare with")
+        outside = select(table, call.name, nbytes, root=call.root).candidate
+        inside = select(table, call.name, nbytes, in_place=True, root=call.root).candidate
+        known = {k: d for k, d in defaults.items() if d is not None}
+        entrants = {k: Entrant(d.program, d.knobs, d.walk) for k, d in known.items()}
+        names = {}
+        for candidate in dict.fromkeys((outside, inside)):
+            program = self._stored.program(candidate)
+            if program is None or candidate.knobs is None:
+                names[candidate] = self._default
+            else:
+                names[candidate] = f"tuned {candidate.name}"
+                entrants[names[candidate]] = Entrant(program, candidate.knobs.knobs)
+        times = dict(zip(entrants, self._rounds(entrants, call, nbytes), strict=True))
+        out, within = times[names[outside]], times[names[inside]]
+        timing = replace(out, time_us_ip=within.time_us_ip, samples_us_ip=within.samples_us_ip)
+        timed = {k: replace(d, timing=times[k]) for k, d in known.items()}
+        return timing, _named(outside, runtime), {**defaults, **timed}
+
+    def _rounds(self, entrants: dict[str, Entrant], call: Collective, nbytes: int) -> list[Timing]:
+        begin = time.monotonic()
+
+        def long_enough(rounds: int) -> bool:
+            return rounds >= _FEWEST_ROUNDS and time.monotonic() - begin > _CALL_S
+
+        each = list(entrants.values())
+        options = {"root": call.root, "rounds": _ROUNDS}
+        return interleaved(self._executor, each, nbytes, **options, until=long_enough)
 
     def _timed(
         self, candidate: Candidate, call: Collective, nbytes: int, runtime: BaselineTiming
@@ -264,6 +353,9 @@ def _row(
     if base_us is None or tuned_us is None:
         raise ValueError("a row needs both out-of-place times")
     inside = base_ip / tuned_ip if base_ip is not None and tuned_ip is not None else None
+    slower = _is_slower(default.timing.samples_us, tuned.samples_us, base_us / tuned_us)
+    if inside is not None:
+        slower |= _is_slower(default.timing.samples_us_ip, tuned.samples_us_ip, inside)
     return ComparisonRow(
         collective=call.name,
         size=nbytes,
@@ -275,56 +367,25 @@ def _row(
         chosen=chosen,
         fraction_of_bound=bound_us / tuned_us,
         on=tuned.on,
-        regression=min(base_us / tuned_us, inside or 1.0) < 1.0 - REGRESSION,
+        regression=slower,
         baseline_us_ip=base_ip,
         tuned_us_ip=tuned_ip,
         speedup_ip=inside,
         root=call.root if call.rooted else -1,
+        rounds=len(tuned.samples_us),
+        spread=_spread(tuned.samples_us),
     )
 
 
-def text_report(comparison: Comparison) -> str:
-    """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""
-    head = (
-        f"# {comparison.label}; speed-ups are the baseline's time over the tuned time; "
-        f"nccl is {comparison.nccl_version}"
-    )
-    parts = [
-        f"# {call_name(*call)}, tuned, {comparison.ranks} ranks\n{_table(comparison, call)}"
-        for call in comparison.calls
-    ]
-    notes = [f"note: {note}" for note in comparison.notes]
-    return "\n\n".join([head, *parts, "\n".join([*_summary(comparison), *notes])])
+def _is_slower(base_us: Sequence[float], tuned_us: Sequence[float], speedup: float) -> bool:
+    """Whether the tuned time is longer by more than what passes, and by more than the noise."""
+    noisy = len(base_us) > 1 and len(tuned_us) > 1
+    return speedup < 1.0 - REGRESSION and (not noisy or beats(base_us, tuned_us))
 
 
-def _table(comparison: Comparison, call: tuple[str, int]) -> str:
-    cells: dict[int, dict[str, str]] = {}
-    for row in comparison.rows:
-        if (row.collective, row.root) == call:
-            mark = "!" if row.regression else ""
-            name = f"vs {row.baseline}"
-            cells.setdefault(row.size, {})[name] = f"{mark}{row.speedup:.2f}x"
-    tuned = [
-        (row, us)
-        for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
-        if (row.collective, row.root) == call
-    ]
-    extra = [
-        {**cells.get(row.size, {}), "of bound": f"{100 * us / (row.time_us or 1):.0f}%"}
-        for row, us in tuned
-    ]
-    return columns_text([row for row, _ in tuned], extra)
-
-
-def _summary(comparison: Comparison) -> list[str]:
-    lines = []
-    for baseline in comparison.baselines:
-        speedups = [row.speedup for row in comparison.rows if row.baseline == baseline]
-        if speedups:
-            lines.append(
-                f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "
-                f"({comparison.how}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
-            )
-    slower = comparison.regressions
-    lines.append(f"{slower} regressions" if slower else "no regression: never slower by over 1%")
-    return lines
+def _spread(samples_us: Sequence[float]) -> float:
+    """How far the middle half lies apart, as a part of the median."""
+    if len(samples_us) < _FEWEST_ROUNDS:
+        return 0.0
+    low, middle, high = quantiles(samples_us, n=4)
+    return (high - low) / middle

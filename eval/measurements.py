@@ -1,4 +1,4 @@
-"""Measured times of collectives, read from what people have: nccl-tests' output, or a CSV file."""
+"""Measured times of collectives, read from nccl-tests' output, ``bench --json`` or a CSV file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Measurements:
 
 
 def read_measurements(path: str | Path, column: str | None = None) -> Measurements:
-    """Return the times (us) by size of a table: nccl-tests' text or JSON (``-J``), or a CSV.
+    """Return the times (us) by size of a table: nccl-tests' text or JSON (``-J``), ours, or a CSV.
 
     Args:
         path: The file.
@@ -134,8 +134,18 @@ class _Row(msgspec.Struct, frozen=True):
     in_place: _Placement | None = None
 
 
+class _BenchRow(msgspec.Struct, frozen=True):
+    size: int
+    time_us: float | None = None
+    time_us_ip: float | None = None
+
+
 class _Output(msgspec.Struct, frozen=True):
-    results: tuple[_Row, ...]
+    """nccl-tests' output has ``results``, that of ``bench --json`` ``rows`` and what it ran ``on``."""
+
+    results: tuple[_Row, ...] = ()
+    rows: tuple[_BenchRow, ...] = ()
+    on: str = ""
 
 
 def _json_rows(text: str, path: Path, in_place: bool) -> list[Measured]:
@@ -143,13 +153,20 @@ def _json_rows(text: str, path: Path, in_place: bool) -> list[Measured]:
         output = msgspec.json.decode(text, type=_Output, strict=False)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{path}: {error}; expected nccl-tests' JSON output") from None
+    if output.on == "sim":
+        raise InputError(f"{path}: simulated by bench; expected times that were measured")
     times = [(r.size, r.in_place if in_place else r.out_of_place) for r in output.results]
+    times += [(r.size, _placement(r.time_us_ip if in_place else r.time_us)) for r in output.rows]
     return [
         row
         for n, (size, placed) in enumerate(times)
         if placed is not None
         and (row := _measured(str(size), str(placed.time), f"{path}: $.results[{n}]")) is not None
     ]
+
+
+def _placement(us: float | None) -> _Placement | None:
+    return None if us is None else _Placement(us)
 
 
 def _measured(size: str | None, time: str | None, where: str) -> Measured | None:

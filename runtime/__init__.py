@@ -1,6 +1,12 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
-from tuccl.runtime.baseline import BASELINES, BaselineTiming, time_baseline
+from tuccl.runtime.baseline import (
+    BASELINES,
+    BaselineTiming,
+    baselines_on,
+    runtime_default,
+    time_baseline,
+)
 from tuccl.runtime.emulate import (
     Emulation,
     RunningEmulation,
@@ -8,7 +14,10 @@ from tuccl.runtime.emulate import (
     set_rate,
 )
 from tuccl.runtime.emulate_flows import received_mbps
+from tuccl.runtime.emulate_ground import emulated_network, emulated_topology
 from tuccl.runtime.emulate_mpi import EmulatedExecutor
+from tuccl.runtime.emulate_plan import plan as emulation_plan
+from tuccl.runtime.emulate_sim import EmulatedSimExecutor, on_cpus
 from tuccl.runtime.entry import (
     Candidate,
     Entry,
@@ -19,6 +28,7 @@ from tuccl.runtime.entry import (
 )
 from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
+from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
@@ -55,7 +65,9 @@ __all__ = [
     "Choice",
     "Effort",
     "EmulatedExecutor",
+    "EmulatedSimExecutor",
     "Emulation",
+    "Entrant",
     "Entry",
     "Executor",
     "Explanation",
@@ -79,14 +91,20 @@ __all__ = [
     "TracedRun",
     "Walk",
     "Workload",
+    "baselines_on",
     "check_entries",
     "check_target",
     "default_candidate",
+    "emulated_network",
+    "emulated_topology",
+    "emulation_plan",
     "explain",
     "export_table",
     "find_mpi",
     "find_mpis",
     "glue_library",
+    "interleaved",
+    "is_noise_free",
     "load_table",
     "nccl_call",
     "nccl_choice",
@@ -94,8 +112,10 @@ __all__ = [
     "nccl_group",
     "nccl_release",
     "nccl_versions",
+    "on_cpus",
     "open_table",
     "placements",
+    "pooled",
     "program_candidate",
     "program_file",
     "ranges_from_sizes",
@@ -104,6 +124,7 @@ __all__ = [
     "run",
     "run_environment",
     "running_emulations",
+    "runtime_default",
     "save_table",
     "select",
     "set_rate",

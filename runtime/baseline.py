@@ -16,9 +16,10 @@ from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
 from tuccl.topology import Topology
 
-__all__ = ["BASELINES", "BaselineTiming", "time_baseline"]
+__all__ = ["BASELINES", "BaselineTiming", "baselines_on", "runtime_default", "time_baseline"]
 
 BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
+_ON_CPUS = ("mpi", "loopback")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,21 @@ class BaselineTiming:
     program: Program
     knobs: Knobs
     walk: Walk = MSCCL_WALK
+
+
+def baselines_on(executor: Executor) -> tuple[str, ...]:
+    """Return the baselines that ``executor`` can stand for: NCCL's kernels run on GPUs only.
+
+    Notes:
+        An executor on CPUs moves the bytes of NCCL's rings and trees, but none of its times are
+        NCCL's.
+    """
+    return tuple(b for b in BASELINES if b != "nccl" or executor.name not in _ON_CPUS)
+
+
+def runtime_default(executor: Executor) -> str:
+    """Return the baseline that a call without a table gets: NCCL, or untuned MSCCL on CPUs."""
+    return "nccl" if "nccl" in baselines_on(executor) else "msccl-default-robust"
 
 
 def time_baseline(

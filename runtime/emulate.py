@@ -11,6 +11,7 @@ import msgspec
 
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.emulate_build import address, shape, wire
+from tuccl.runtime.emulate_ground import emulated_topology
 from tuccl.runtime.emulate_launch import (
     RSH,
     emulated_launch,
@@ -20,7 +21,7 @@ from tuccl.runtime.emulate_launch import (
     launch_environment,
     places_file,
 )
-from tuccl.runtime.emulate_plan import FABRIC, Plan, plan
+from tuccl.runtime.emulate_plan import FABRIC, Plan, RouteLatency, plan
 from tuccl.runtime.emulate_runs import (
     HOSTS_FOLDER,
     RunFolder,
@@ -43,6 +44,7 @@ __all__ = ["Emulation", "RunningEmulation", "running_emulations", "set_rate"]
 
 MOST_BURST = 1 << 16
 _STATE = "state.json"
+_MOST_LATENCY_SCALE = 1e6
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -60,17 +62,25 @@ class Emulation:
     Whatever ends the owner, the next emulation on the machine clears what is left.
     """
 
-    def __init__(self, t: Topology, scale: float | None = None) -> None:
+    def __init__(self, t: Topology, scale: float | None = None, latency_scale: float = 0.0) -> None:
         """Work out the cluster; nothing is made yet.
 
         Args:
             t: at least two hosts joined by NICs and switches.
             scale: emulated over nominal rates; None makes the fastest NIC 1 Gb/s.
+            latency_scale: emulated over nominal latencies, which our own executor adds to its
+                messages; 0 adds none. No other program's messages have them.
 
         Raises:
             InputError: the topology cannot be emulated, or not at that scale.
         """
+        if not 0 <= latency_scale <= _MOST_LATENCY_SCALE:
+            raise InputError(
+                f"latency factor {latency_scale:g}: expected 0 to {_MOST_LATENCY_SCALE:g}"
+            )
         self._plan = plan(t, scale)
+        self._nominal = t
+        self._latency_scale = latency_scale
         self._folder: RunFolder | None = None
         self._spaces: dict[str, str] = {}
         self.cleared: tuple[str, ...] = ()
@@ -115,11 +125,27 @@ class Emulation:
     @property
     def label(self) -> str:
         """What it is and at what rates, for reports."""
-        fastest = self.plan.fastest_bps / 1e6
+        nics = {p.rate_bps / 1e6 for p in self.plan.ports if p.src in self._plan.nics}
+        rates = "all NICs" if len(nics) == 1 else f"NICs from {min(nics):g} to"
         return (
             f"{len(self._plan.hosts)} emulated hosts of {self._plan.name[:60]}, rates scaled by "
-            f"{self._plan.scale:.3g} (the fastest NIC {fastest:g} Mb/s), each rank on "
-            f"{'its own NIC' if self._plan.nic_of else 'all NICs'}, latencies not emulated"
+            f"{self._plan.scale:.3g} ({rates} {max(nics):g} Mb/s), each rank on "
+            f"{'its own NIC' if self._plan.nic_of else 'all NICs'}, latencies "
+            f"{f'times {self._latency_scale:g}' if self._latency_scale else 'not emulated'}"
+        )
+
+    @property
+    def topology(self) -> Topology:
+        """The topology with the rates that its links have here."""
+        return emulated_topology(self._nominal, self.plan, self._latency_scale)
+
+    @property
+    def added_latencies(self) -> tuple[RouteLatency, ...]:
+        """What our executor adds to the messages of each pair of ranks on different hosts."""
+        factor = self._latency_scale
+        return tuple(
+            RouteLatency(route.src, route.dst, route.latency_us * factor)
+            for route in (self._plan.latencies if factor else ())
         )
 
     @property

@@ -14,8 +14,8 @@ _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
 _MTU = 9000
 _LARGEST_PACKET = 18_000  # as handed to a queue: below any bucket, so that none is cut up there
-_QUEUE_S = 20e-3
-_LEAST_QUEUE = 256_000
+# Networks of clusters lose nothing: a queue that overflowed would cost TCP 200 ms a time.
+_QUEUE_BYTES = 16_000_000
 _CONTROLS = {
     "net/ipv4/conf/all/rp_filter": "0",
     # A link keeps its rate between iterations: it is the network that is emulated, not TCP.
@@ -105,8 +105,7 @@ def shape(ports: tuple[Port, ...], spaces: Mapping[str, str]) -> None:
     for port in ports:
         second = port.rate_bps / 8
         burst = round(min(max(second * _BURST_S, _LEAST_BURST), _USUAL_BURST))
-        limit = round(max(second * _QUEUE_S, _LEAST_QUEUE))
-        tbf = f"tbf rate {port.rate_bps}bit burst {burst}b limit {limit}b"
+        tbf = f"tbf rate {port.rate_bps}bit burst {burst}b limit {_QUEUE_BYTES}b"
         by_space[port.space].append(f"qdisc replace dev {port.device} root {tbf}")
     for space, lines in by_space.items():
         batch("tc", spaces[space], lines)

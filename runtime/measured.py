@@ -66,11 +66,13 @@ def measure(
     walk: Walk = MSCCL_WALK,
     workload: Workload | None = None,
     effort: Effort | None = None,
+    latency_us: Sequence[float] = (),
 ) -> Timing:
     """Return the time of ``program`` on ``nbytes`` bytes in us, in each placement it claims.
 
     A run takes as long as its slowest rank; all ranks start it together. ``repeats`` is the
-    number of rounds, the samples are their medians, the time is the median of all runs.
+    number of rounds, the samples are their medians, the time is the median of all runs. Each
+    message is held back by its route's ``latency_us`` (by sender x ranks + receiver).
 
     Raises:
         InputError: the program, the knobs or the size cannot be run.
@@ -100,6 +102,7 @@ def measure(
                 threads=cpu_threads(knobs, program.ngpus),
                 pass_bytes=walk.pass_bytes,
                 transfer_slots=walk.transfer_slots,
+                latency_us=list(latency_us),
             )
 
         runs[in_place], ranks = _rounds(run, call, repeats, effort or Effort(), asked.check)
@@ -128,7 +131,11 @@ def _rounds(
     """Return the runs' times by round in us, and the results of the first, maybe checked call."""
     call(0, 0, 0).check()
     first = run(call(1 if check else 0, 1, 1))
-    runs = effort.runs_of(_slowest(first)[0], repeats)
+    begun = _slowest(first)
+    runs = effort.runs_of(begun[0], repeats)
+    if runs == 1:  # long, or few wanted: the first counts too
+        further = _slowest(run(call(0, 0, repeats - 1))) if repeats > 1 else []
+        return [[us] for us in (*begun, *further)], first
     warmup = min(effort.warmup, runs)
     times = _slowest(run(call(0, warmup, runs * repeats)))
     rounds = [times[i : i + runs] for i in range(0, len(times), runs)]

@@ -35,6 +35,7 @@ class MpiExecutor:
         effort: Effort | None = None,
         patience_s: float = 10.0,
         limit_s: float | None = None,
+        latency_us: Sequence[float] = (),
     ) -> None:
         """Prepare ``ranks`` ranks; nothing is started yet.
 
@@ -47,6 +48,7 @@ class MpiExecutor:
             effort: How many runs make a time.
             patience_s: A call in which no rank gets on for so long is stopped.
             limit_s: A call that takes longer is stopped; None for none.
+            latency_us: What each message is held back, by sender x ranks + receiver; () for none.
 
         Raises:
             Unavailable: there is no MPI.
@@ -59,6 +61,7 @@ class MpiExecutor:
         self._effort = effort
         self._patience_s = patience_s
         self._limit_s = limit_s
+        self._latency_us = tuple(latency_us)
         self._workers: Workers | None = None
 
     def __enter__(self) -> Self:
@@ -126,6 +129,7 @@ class MpiExecutor:
             walk=walk,
             workload=self._workload,
             effort=self._effort,
+            latency_us=self._latency_us,
         )
 
     def run(self, call: Call) -> Sequence[RankResult]:

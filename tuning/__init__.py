@@ -2,8 +2,9 @@
 
 from tuccl.tuning.brackets import Bracket, Rung, brackets, highest_bracket
 from tuccl.tuning.convergence import Convergence, divergence
-from tuccl.tuning.evaluate import FULL_EFFORT, Evaluator, full_effort, is_noise_free
+from tuccl.tuning.evaluate import FULL_EFFORT, Evaluator, full_effort
 from tuccl.tuning.finals import Final, Finalist, beats, entries_of, tuned_sizes
+from tuccl.tuning.honoured import grid_of
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, THREADS, legal_buffers, legal_threads
 from tuccl.tuning.mraco import MracoSearch
 from tuccl.tuning.opening import default_point, opening
@@ -52,8 +53,8 @@ __all__ = [
     "entries_of",
     "even_size",
     "full_effort",
+    "grid_of",
     "highest_bracket",
-    "is_noise_free",
     "legal_buffers",
     "legal_threads",
     "ll128_is_safe",

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
 
 from tuccl._native import Program
-from tuccl.errors import Infeasible, InputError
-from tuccl.runtime import Executor, Timing
+from tuccl.errors import Infeasible, InputError, Stuck
+from tuccl.runtime import Executor, Timing, is_noise_free
 from tuccl.sketches import Sketch
 from tuccl.tuning.programs import Programs, VerifiedProgram
 from tuccl.tuning.space import Point
 from tuccl.tuning.study import Study
 
-__all__ = ["FULL_EFFORT", "Evaluator", "full_effort", "is_noise_free"]
+__all__ = ["FULL_EFFORT", "Evaluator", "full_effort"]
 
 FULL_EFFORT = 27  # repeats: a power of the ratio between rungs
-
-
-def is_noise_free(executor: Executor) -> bool:
-    """Return whether repeats of one timing are equal: so with the simulator, nowhere else."""
-    return executor.name == "sim"
+_FULL_EFFORT_ON_CPUS = 9  # where a repeat may take seconds
+_SLOW_US = 10_000.0  # a repeat of this length costs more than another call
+_HOPELESS = 3.0  # times as long as the best: its first repeat is its last
 
 
 def full_effort(executor: Executor) -> int:
     """Return the repeats of one evaluation at full effort on ``executor``."""
-    return 1 if is_noise_free(executor) else FULL_EFFORT
+    if is_noise_free(executor):
+        return 1
+    return _FULL_EFFORT_ON_CPUS if executor.name == "mpi" else FULL_EFFORT
 
 
 class Evaluator:
@@ -32,7 +35,8 @@ class Evaluator:
 
     The search compares points by their out-of-place time; where a program has none, by the
     other. Points that are the same program with the same knobs are timed once where there is
-    no noise.
+    no noise; where there is, a point whose first repeat takes three times as long as the best
+    so far is not repeated.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Evaluator:
         self.nbytes = nbytes
         self.study = study
         self._known: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self._best_us = math.inf
 
     def program(self, point: Point) -> VerifiedProgram:
         """Return the proven program of ``point``.
@@ -85,19 +90,27 @@ class Evaluator:
                 return ()
             self.study.store(point, made.checksum, repeats, stored)
         self._known[same] = stored
+        self._best_us = min(self._best_us, median(stored) if stored else math.inf)
         return stored
 
     def _timed(self, point: Point, made: VerifiedProgram, repeats: int) -> tuple[float, ...] | None:
         """Samples in us, none where results are wrong; None where the executor refuses it."""
+        program = _one_placement(made.program)
         try:
-            timing = self._time(_one_placement(made.program), point, repeats)
+            timing = self._time(program, point, 1 if self._is_slow_to_repeat(repeats) else repeats)
+            left = repeats - len(timing.samples_us)
+            if left > 0 and not timing.wrong and timing.us <= _HOPELESS * self._best_us:
+                rest = self._time(program, point, left)
+                timing = replace(rest, samples_us=(*timing.samples_us, *rest.samples_us))
         except (Infeasible, InputError):  # the executor cannot run it
             return None
+        except Stuck:  # so are all who call it: it has no time, here or when the tune goes on
+            return ()
         return () if timing.wrong else timing.samples_us  # wrong results have no time
 
-    def both_placements(self, point: Point, repeats: int) -> Timing:
-        """Return the time of ``point`` out of place and in place."""
-        return self._time(self.program(point).program, point, repeats)
+    def _is_slow_to_repeat(self, repeats: int) -> bool:
+        """Whether looking at one repeat first costs less than the repeats it may spare."""
+        return repeats > 1 and _SLOW_US < self._best_us < math.inf
 
     def _time(self, program: Program, point: Point, repeats: int) -> Timing:
         root = self.programs.collective.root

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from tuccl.tuning.evaluate import Evaluator, is_noise_free
-from tuccl.tuning.finals import Finalist, beats
+from tuccl.runtime import is_noise_free
+from tuccl.tuning.evaluate import Evaluator
+from tuccl.tuning.finals import beats
 from tuccl.tuning.preference import is_as_good, is_stock, preference, stock_twin
 from tuccl.tuning.record import Record
 from tuccl.tuning.space import Point
 
-__all__ = ["finalists_of"]
+__all__ = ["entrants_of"]
 
 
-def finalists_of(
+def entrants_of(
     evaluate: Evaluator, record: Record, effort: int, most: int, *, twins: int
-) -> tuple[Finalist, ...]:
-    """Return the best programs, and the best that runs in place, timed in both placements.
+) -> tuple[Point, ...]:
+    """Return the best point of each of the best programs, and of the best that runs in place.
 
     At most ``most`` of them, and one more for the placement. Up to ``twins`` of those whose
     threads or buffer are not stock are tried with stock ones too, at full ``effort``, and
@@ -30,10 +31,7 @@ def finalists_of(
         tried = twins > 0 and not is_stock(point)
         entrants.append(_settled(point, evaluate, record, effort) if tried else point)
         twins -= tried
-    return tuple(
-        Finalist(p, evaluate.program(p).program, evaluate.both_placements(p, effort))
-        for p in dict.fromkeys(entrants)
-    )
+    return tuple(dict.fromkeys(entrants))
 
 
 def _settled(point: Point, evaluate: Evaluator, record: Record, effort: int) -> Point:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 from tuccl._native import Knobs, default_buffer_bytes, max_threads
 
-__all__ = ["BUFFERS", "CHANNELS", "PROTOCOLS", "THREADS", "legal_buffers", "legal_threads"]
+__all__ = [
+    "BUFFERS",
+    "CHANNELS",
+    "PROTOCOLS",
+    "THREADS",
+    "WHOLE_GRID",
+    "KnobGrid",
+    "legal_buffers",
+    "legal_threads",
+]
 
 PROTOCOLS = ("Simple", "LL", "LL128")
 CHANNELS = (1, 2, 4, 8, 16)
@@ -14,7 +24,6 @@ THREADS = tuple(range(32, 641, 32))
 BUFFERS = tuple(256 << i for i in range(16))
 
 
-@cache
 def legal_buffers(protocol: str) -> tuple[int, ...]:
     """Return the buffer sizes in bytes that ``protocol`` may use, rising.
 
@@ -24,12 +33,16 @@ def legal_buffers(protocol: str) -> tuple[int, ...]:
     >>> legal_buffers("LL128")[0], 4915200 in legal_buffers("LL128")
     (1024, True)
     """
-    sizes = sorted({*BUFFERS, default_buffer_bytes(protocol)})
+    return _legal_buffers(BUFFERS, protocol)
+
+
+@cache
+def _legal_buffers(buffers: tuple[int, ...], protocol: str) -> tuple[int, ...]:
+    sizes = sorted({*buffers, default_buffer_bytes(protocol)})
     most = max_threads(protocol)
     return tuple(b for b in sizes if Knobs(protocol, 1, most, b).illegal() is None)
 
 
-@cache
 def legal_threads(protocol: str, channels: int) -> tuple[int, ...]:
     """Return the thread counts that stay distinct after normalising, rising.
 
@@ -40,5 +53,31 @@ def legal_threads(protocol: str, channels: int) -> tuple[int, ...]:
         threads >= 32 x channels is the paper's thread-channel rule (TuCCL III.C); the native
         ``Knobs`` states it and the protocol's limit.
     """
-    points = {Knobs(protocol, channels, threads).normalised() for threads in THREADS}
+    return _legal_threads(THREADS, protocol, channels)
+
+
+@cache
+def _legal_threads(threads: tuple[int, ...], protocol: str, channels: int) -> tuple[int, ...]:
+    points = {Knobs(protocol, channels, count).normalised() for count in threads}
     return tuple(sorted(k.threads for k in points if k.illegal() is None))
+
+
+@dataclass(frozen=True)
+class KnobGrid:
+    """The values of each knob that are worth a try on some executor, each rising."""
+
+    protocols: tuple[str, ...] = PROTOCOLS
+    channels: tuple[int, ...] = CHANNELS
+    threads: tuple[int, ...] = THREADS
+    buffers: tuple[int, ...] = BUFFERS
+
+    def legal_threads(self, protocol: str, channels: int) -> tuple[int, ...]:
+        """Return the grid's thread counts that stay distinct after normalising, rising."""
+        return _legal_threads(self.threads, protocol, channels)
+
+    def legal_buffers(self, protocol: str) -> tuple[int, ...]:
+        """Return the grid's buffer sizes in bytes that ``protocol`` may use, and its default."""
+        return _legal_buffers(self.buffers, protocol)
+
+
+WHOLE_GRID = KnobGrid()

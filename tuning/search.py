@@ -101,8 +101,9 @@ def run(
     evaluate: Evaluate,
     budget: int,
     progress: Callable[[int], None] = lambda spent: None,
+    out_of_time: Callable[[], bool] = lambda: False,
 ) -> Record:
-    """Drive ``search`` until it ends or ``budget`` evaluations at full effort are spent.
+    """Drive ``search`` until it ends, ``budget`` evaluations at full effort are spent, or time is up.
 
     ``evaluate(point, repeats)`` returns the samples in us, none where the point cannot run.
     Lower rungs count as their fraction of a full evaluation, points that cannot run not at
@@ -115,7 +116,7 @@ def run(
     if budget < 1:
         raise ValueError(f"budget {budget}: expected at least 1 evaluation")
     limit, spent = budget * search.full_effort, 0
-    while spent < limit and (request := search.ask()) is not None:
+    while spent < limit and not out_of_time() and (request := search.ask()) is not None:
         request = Request(request.point, min(request.repeats, limit - spent))
         samples_us = evaluate(request.point, request.repeats)
         search.tell(request, samples_us)

@@ -9,14 +9,7 @@ from itertools import accumulate
 
 from tuccl._native import Knobs
 from tuccl.errors import Infeasible
-from tuccl.tuning.knob_grid import (
-    BUFFERS,
-    CHANNELS,
-    PROTOCOLS,
-    THREADS,
-    legal_buffers,
-    legal_threads,
-)
+from tuccl.tuning.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
 
 __all__ = ["CHUNKINGS", "Channels", "Dimension", "Plan", "Point", "Space"]
 
@@ -78,14 +71,15 @@ class _Block:
     plan: Plan
     protocol: str
     channels: int
+    grid: KnobGrid
 
     @property
     def threads(self) -> tuple[int, ...]:
-        return legal_threads(self.protocol, self.channels)
+        return self.grid.legal_threads(self.protocol, self.channels)
 
     @property
     def buffers(self) -> tuple[int, ...]:
-        return legal_buffers(self.protocol)
+        return self.grid.legal_buffers(self.protocol)
 
     @property
     def size(self) -> int:
@@ -109,21 +103,24 @@ class Space:
     """
 
     def __init__(
-        self, channels: Mapping[Plan, Channels], default: Point, refine: Refine | None = None
+        self,
+        channels: Mapping[Plan, Channels],
+        default: Point,
+        refine: Refine | None = None,
+        grid: KnobGrid = WHOLE_GRID,
     ) -> None:
         """Take, for each plan and protocol, the channel counts that are legal.
 
         ``channels`` holds the plans in order of preference (sketches ranked best first).
-        ``refine`` returns what of it a plan's program leaves legal; nothing: it has none.
+        ``refine`` returns what of it a plan's program leaves legal; nothing: it has none. Knobs
+        outside ``grid`` are not legal.
 
         Raises:
             Infeasible: no point is legal, or the default is none of them.
         """
-        self._channels = {
-            plan: {p: tuple(sorted(c)) for p, c in by_protocol.items() if c}
-            for plan, by_protocol in channels.items()
-            if any(by_protocol.values())
-        }
+        self._grid = grid
+        kept = {plan: _within(by_protocol, grid) for plan, by_protocol in channels.items()}
+        self._channels = {plan: by_protocol for plan, by_protocol in kept.items() if by_protocol}
         self._refine = refine
         self._refined: dict[Plan, Channels] = {}
         self._blocks = [
@@ -131,7 +128,7 @@ class Space:
             for plan, by_protocol in self._channels.items()
             for protocol in PROTOCOLS
             for count in by_protocol.get(protocol, ())
-            if (block := _Block(plan, protocol, count)).size
+            if (block := _Block(plan, protocol, count, grid)).size
         ]
         self._ends = list(accumulate(block.size for block in self._blocks))
         self._axes()
@@ -151,9 +148,9 @@ class Space:
             Dimension("sketch", len(self.sketches), False),
             Dimension("chunking", len(self.chunkings), True),
             Dimension("protocol", len(self.protocols), False),
-            Dimension("channels", len(CHANNELS), True),
-            Dimension("threads", len(THREADS), True),
-            Dimension("buffer", len(BUFFERS), True),
+            Dimension("channels", len(self._grid.channels), True),
+            Dimension("threads", len(self._grid.threads), True),
+            Dimension("buffer", len(self._grid.buffers), True),
         )
 
     @property
@@ -182,8 +179,8 @@ class Space:
         return (
             isinstance(point, Point)
             and point.channels in self._channels.get(point.plan, {}).get(point.protocol, ())
-            and point.threads in legal_threads(point.protocol, point.channels)
-            and point.buffer_bytes in legal_buffers(point.protocol)
+            and point.threads in self._grid.legal_threads(point.protocol, point.channels)
+            and point.buffer_bytes in self._grid.legal_buffers(point.protocol)
         )
 
     def at(self, position: int) -> Point:
@@ -222,10 +219,12 @@ class Space:
         legal = self.channels(plan)
         wanted = self.protocols[indices["protocol"]]
         protocol = wanted if wanted in legal else next(p for p in self.protocols if p in legal)
-        channels = _at_most(legal[protocol], CHANNELS[indices["channels"]])
-        threads = _at_most(legal_threads(protocol, channels), THREADS[indices["threads"]])
-        wanted_bytes = _buffer_scale(protocol)[indices["buffer"]]
-        buffer_bytes = _at_most(legal_buffers(protocol), wanted_bytes)
+        grid = self._grid
+        channels = _at_most(legal[protocol], grid.channels[indices["channels"]])
+        wanted_threads = grid.threads[indices["threads"]]
+        threads = _at_most(grid.legal_threads(protocol, channels), wanted_threads)
+        wanted_bytes = self._buffer_scale(protocol)[indices["buffer"]]
+        buffer_bytes = _at_most(grid.legal_buffers(protocol), wanted_bytes)
         return Point(plan, protocol, channels, threads, buffer_bytes)
 
     def _near(self, indices: Mapping[str, int]) -> Iterator[Plan]:
@@ -243,9 +242,9 @@ class Space:
             "sketch": self.sketches.index(point.plan.sketch),
             "chunking": self.chunkings.index(point.plan.chunks_per_rank),
             "protocol": self.protocols.index(point.protocol),
-            "channels": CHANNELS.index(point.channels),
-            "threads": THREADS.index(point.threads),
-            "buffer": _buffer_scale(point.protocol).index(point.buffer_bytes),
+            "channels": self._grid.channels.index(point.channels),
+            "threads": self._grid.threads.index(point.threads),
+            "buffer": self._buffer_scale(point.protocol).index(point.buffer_bytes),
         }
 
     def nearest(self, point: Point) -> Point:
@@ -261,20 +260,26 @@ class Space:
             "sketch": _index(self.sketches, plan.sketch),
             "chunking": self.chunkings.index(_at_most(self.chunkings, plan.chunks_per_rank)),
             "protocol": _index(self.protocols, point.protocol),
-            "channels": CHANNELS.index(_at_most(CHANNELS, point.channels)),
-            "threads": THREADS.index(_at_most(THREADS, point.threads)),
-            "buffer": max(bisect_right(_buffer_scale(point.protocol), point.buffer_bytes) - 1, 0),
+            "channels": _place(self._grid.channels, point.channels),
+            "threads": _place(self._grid.threads, point.threads),
+            "buffer": _place(self._buffer_scale(point.protocol), point.buffer_bytes),
         }
         return self.point(known)
 
+    def _buffer_scale(self, protocol: str) -> Sequence[int]:
+        """Rising buffer sizes, as many for every protocol, each legal one once.
 
-def _buffer_scale(protocol: str) -> Sequence[int]:
-    """Rising buffer sizes, as many for every protocol, each legal one once.
+        LL128 has a default of its own between two powers of two; 256 B, which holds no line of
+        it, makes room.
+        """
+        buffers = self._grid.buffers
+        return sorted({*buffers, *self._grid.legal_buffers(protocol)})[-len(buffers) :]
 
-    LL128 has a default of its own between two powers of two; 256 B, which holds no line of it,
-    makes room.
-    """
-    return sorted({*BUFFERS, *legal_buffers(protocol)})[-len(BUFFERS) :]
+
+def _within(by_protocol: Channels, grid: KnobGrid) -> dict[str, tuple[int, ...]]:
+    """The channels of each protocol that the grid has too, rising; protocols without any left out."""
+    kept = {p: tuple(sorted({*c} & {*grid.channels})) for p, c in by_protocol.items()}
+    return {p: c for p, c in kept.items() if c and p in grid.protocols}
 
 
 def _from(values: Sequence[str], start: int) -> Sequence[str]:
@@ -287,4 +292,8 @@ def _index(values: Sequence[str], value: str) -> int:
 
 def _at_most(values: Sequence[int], wanted: int) -> int:
     """The largest of the rising ``values`` up to ``wanted``, else the smallest."""
-    return values[max(bisect_right(values, wanted) - 1, 0)]
+    return values[_place(values, wanted)]
+
+
+def _place(values: Sequence[int], wanted: int) -> int:
+    return max(bisect_right(values, wanted) - 1, 0)

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuccl.runtime import BaselineTiming, Executor, Timing, time_baseline
+from tuccl.runtime import (
+    BaselineTiming,
+    Entrant,
+    Executor,
+    Timing,
+    interleaved,
+    is_noise_free,
+    runtime_default,
+    time_baseline,
+)
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
-from tuccl.tuning.evaluate import Evaluator, full_effort, is_noise_free
-from tuccl.tuning.finalists import finalists_of
-from tuccl.tuning.finals import Final
+from tuccl.tuning.evaluate import Evaluator, full_effort
+from tuccl.tuning.finalists import entrants_of
+from tuccl.tuning.finals import Final, Finalist
+from tuccl.tuning.honoured import grid_of
 from tuccl.tuning.opening import default_point, opening
 from tuccl.tuning.programs import Programs
 from tuccl.tuning.record import Record
 from tuccl.tuning.search import Search, run
-from tuccl.tuning.space import Space
+from tuccl.tuning.space import Point, Space
 from tuccl.tuning.study import Studies
 
 __all__ = ["Outcome", "Task", "tuned_size"]
@@ -26,13 +37,16 @@ __all__ = ["Outcome", "Task", "tuned_size"]
 _NOISY_FINALISTS = 3  # each timed again, and its stock twin too
 _SIM_FINALISTS = 5  # their times are known: only twins cost anything
 _SIM_TWINS = 3
+_FEWEST_ROUNDS = 5  # of finalists against the default: as many as make a spread
+_FINAL_S = 20.0  # beyond the fewest rounds
 
 
 @dataclass(frozen=True)
 class Task:
     """One collective of a tune, whose sizes are searched one after another.
 
-    ``nccl_version`` is the NCCL whose own choice has to be beaten.
+    ``nccl_version`` is the NCCL whose own choice has to be beaten, where the executor can tell
+    what that takes.
     """
 
     executor: Executor
@@ -62,9 +76,16 @@ class Outcome:
 
 
 def tuned_size(
-    task: Task, nbytes: int, neighbour: Record | None, progress: Callable[[int], None]
+    task: Task,
+    nbytes: int,
+    neighbour: Record | None,
+    progress: Callable[[int], None],
+    deadline: float = math.inf,
 ) -> Outcome:
-    """Search one size, measure the best again, and the runtime's default with them."""
+    """Search one size, measure the best again, and the runtime's default with them.
+
+    The search ends at ``deadline`` (of ``time.monotonic``); the finals come after it.
+    """
     sketches = candidate_sketches(task.topology, task.collective.name, nbytes)
     default = _runtime_default(task, nbytes)
     by_name = {sketch.name: sketch for sketch in sketches}
@@ -73,12 +94,18 @@ def tuned_size(
     if start is None:
         final = Final(task.collective, nbytes, task.programs.dialect, default, ())
         return Outcome(final, 0, 0, None)
-    space = Space(channels, start, lambda p: task.programs.channels(by_name[p.sketch], p, nbytes))
+    space = Space(
+        channels,
+        start,
+        lambda p: task.programs.channels(by_name[p.sketch], p, nbytes),
+        grid_of(task.executor),
+    )
     evaluate = _evaluator(task, by_name, nbytes, space, default.timing)
     effort = full_effort(task.executor)
     noisy = not is_noise_free(task.executor)
     each = 2 if noisy else 1
     most = min(_NOISY_FINALISTS if noisy else _SIM_TWINS, task.budget // (4 * each))
+    twins = 0 if task.executor.name == "mpi" else most  # no stock runtime runs what it tunes
     budget = max(task.budget - each * most, 1)
     search = task.search(
         space,
@@ -86,13 +113,53 @@ def tuned_size(
         full_effort=effort,
         first=opening(space, nbytes, neighbour, budget // 2),
     )
-    record = run(search, evaluate, budget, progress)
-    finalists = finalists_of(
-        evaluate, record, effort, max(most, 1) if noisy else _SIM_FINALISTS, twins=most
-    )
-    again = len(finalists) if noisy else 0
-    final = Final(task.collective, nbytes, task.programs.dialect, default, finalists)
+    record = run(search, evaluate, budget, progress, lambda: time.monotonic() >= deadline)
+    finalists = max(most, 1) if noisy else _SIM_FINALISTS
+    entrants = entrants_of(evaluate, record, effort, finalists, twins=twins)
+    again = len(entrants) if noisy else 0
+    final = _final(task, nbytes, default, evaluate, entrants)
     return Outcome(final, space.legal_points, math.ceil(record.spent / effort) + again, record)
+
+
+def _final(
+    task: Task,
+    nbytes: int,
+    default: BaselineTiming,
+    evaluate: Evaluator,
+    points: Sequence[Point],
+) -> Final:
+    """The default and the finalists timed against each other, in both placements.
+
+    In turns, with what the search has seen left out: the best of many noisy times is too good.
+    """
+    programs = [evaluate.program(p).program for p in points]
+    entrants = [Entrant(made, p.knobs) for made, p in zip(programs, points, strict=True)]
+    noisy = not is_noise_free(task.executor)
+    again = [Entrant(default.program, default.knobs, default.walk)] if noisy else []
+    begin = time.monotonic()
+
+    def long_enough(rounds: int) -> bool:
+        return rounds >= _FEWEST_ROUNDS and time.monotonic() - begin > _FINAL_S
+
+    timings = interleaved(
+        task.executor,
+        [*again, *entrants],
+        nbytes,
+        root=task.collective.root,
+        rounds=full_effort(task.executor),
+        until=long_enough,
+    )
+    return Final(
+        task.collective,
+        nbytes,
+        task.programs.dialect,
+        replace(default, timing=timings[0]) if again else default,
+        tuple(
+            Finalist(point, program, timing)
+            for point, program, timing in zip(points, programs, timings[len(again) :], strict=True)
+            if not timing.wrong
+        ),
+    )
 
 
 def _evaluator(
@@ -119,21 +186,13 @@ def _evaluator(
 
 
 def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:
-    """What the runtime does without a table, timed with as many repeats as the finalists."""
-    default = time_baseline(
+    """What the runtime does without a table."""
+    return time_baseline(
         task.executor,
         task.topology,
-        "nccl",
+        runtime_default(task.executor),
         task.collective.name,
         nbytes,
         root=task.collective.root,
         version=task.nccl_version,
     )
-    repeats = full_effort(task.executor)
-    if repeats == 1:
-        return default
-    root = task.collective.root
-    timing = task.executor.time(
-        default.program, default.knobs, nbytes, root=root, repeats=repeats, walk=default.walk
-    )
-    return replace(default, timing=timing)

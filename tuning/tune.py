@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +12,18 @@ from typing import Literal, cast
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
+    EmulatedExecutor,
     Entry,
     Executor,
     LookupTable,
     ProgramFile,
     check_target,
+    is_noise_free,
     nccl_release,
     open_table,
     program_file,
     ranges_from_sizes,
+    runtime_default,
     save_table,
     select,
 )
@@ -80,6 +84,7 @@ class TuneResult:
     seconds: float
     tuned: tuple[Tuned, ...]
     nccl_version: str
+    baseline: str
 
 
 def tune(
@@ -98,6 +103,7 @@ def tune(
     progress: Progress = lambda done, total, what: None,
     storage: str | None = None,
     nccl_version: str = NCCL_VERSION,
+    seconds: float | None = None,
 ) -> TuneResult:
     """Search every collective at every size, write the table to ``out``, and say what it took.
 
@@ -110,7 +116,11 @@ def tune(
     goes on with ``resume`` and ends as it would have without the interruption. The table is
     written once, whole, at the end. ``budget`` counts evaluations at full effort per collective
     and size; ``progress(done, total, what)`` is called after each. ``root`` matters to the
-    collectives that have one.
+    collectives that have one. After ``seconds`` no search goes on: what is left of them is
+    shared evenly by the sizes that are left, and finals come on top.
+
+    On an executor that stands for no GPU the default to beat is msccl-default; on an emulated
+    cluster programs are made for the rates that it has.
 
     Raises:
         InputError: an argument cannot be, ``out`` holds something else than a table, or an
@@ -119,16 +129,21 @@ def tune(
     """
     start = time.monotonic()
     ordered = _checked(topology, executor, search, budget, sizes, dialect)
+    if seconds is not None and seconds <= 0:
+        raise InputError(f"time limit {seconds:g}: expected more than 0 seconds")
     calls = [Collective(name, topology.ranks, root) for name in dict.fromkeys(collectives)]
     check_target(out)
     release = nccl_release(nccl_version)
-    kept, kept_files = _kept(out, signature(topology), dialect, f"nccl {release}", calls)
+    kind = runtime_default(executor)
+    baseline = f"nccl {release}" if kind == "nccl" else kind
+    kept, kept_files = _kept(out, signature(topology), dialect, baseline, executor, calls)
     studies = Studies(out, resume=resume, url=storage)
+    ground = executor.topology if isinstance(executor, EmulatedExecutor) else topology
     tasks = [
         Task(
             executor=executor,
-            topology=topology,
-            programs=Programs(topology, call, dialect),
+            topology=ground,
+            programs=Programs(ground, call, dialect),
             studies=studies,
             search=SEARCHES[search],
             budget=budget,
@@ -138,7 +153,8 @@ def tune(
         )
         for call in calls
     ]
-    outcomes = _outcomes(tasks, ordered, progress)
+    deadline = math.inf if seconds is None else start + seconds
+    outcomes = _outcomes(tasks, ordered, progress, deadline)
     entries, files = _entries(outcomes, ordered)
     entries, files = (*entries, *kept), [*files, *kept_files]
     table = LookupTable(
@@ -148,7 +164,7 @@ def tune(
         entries=entries,
         dialect=cast("Literal['executor', 'rccl', 'fork']", dialect),
         tuned_on=executor.label,
-        baseline=f"nccl {release}",
+        baseline=baseline,
     )
     save_table(table, out, topology, files)
     studies.finish()
@@ -164,6 +180,7 @@ def tune(
         seconds=time.monotonic() - start,
         tuned=tuple(_summary(o, table) for o in outcomes),
         nccl_version=release,
+        baseline=baseline,
     )
 
 
@@ -207,7 +224,12 @@ def even_size(nbytes: int, ranks: int) -> int:
 
 
 def _kept(
-    out: Path, machine: str, dialect: str, baseline: str, calls: Sequence[Collective]
+    out: Path,
+    machine: str,
+    dialect: str,
+    baseline: str,
+    executor: Executor,
+    calls: Sequence[Collective],
 ) -> tuple[list[Entry], list[ProgramFile]]:
     """The entries of a table at ``out`` for other collectives than ``calls``, and their programs."""
     if not out.exists() or not any(out.iterdir()):
@@ -225,6 +247,13 @@ def _kept(
             f"{str(out)[-80:]}: holds other collectives tuned against "
             f"{stored.table.baseline[:40]}, not {baseline}; name another folder or that version"
         )
+    measured = not is_noise_free(executor) and stored.table.tuned_on != executor.label
+    timed_by = {candidate.on for entry in entries for candidate in entry.candidates}
+    if entries and (measured or timed_by != {executor.name}):
+        raise InputError(
+            f"{str(out)[-80:]}: holds other collectives {stored.table.tuned_on[:200]}; a table "
+            f"never mixes them with times {executor.label[:200]}: name another folder"
+        )
     programs = [
         program_file(program, dialect, entry.root or 0)
         for entry in entries
@@ -234,7 +263,9 @@ def _kept(
     return entries, programs
 
 
-def _outcomes(tasks: Sequence[Task], sizes: Sequence[int], progress: Progress) -> list[Outcome]:
+def _outcomes(
+    tasks: Sequence[Task], sizes: Sequence[int], progress: Progress, deadline: float
+) -> list[Outcome]:
     total = len(tasks) * len(sizes) * tasks[0].budget if tasks else 0
     outcomes: list[Outcome] = []
     for task in tasks:
@@ -243,7 +274,11 @@ def _outcomes(tasks: Sequence[Task], sizes: Sequence[int], progress: Progress) -
             done = len(outcomes) * task.budget
             what = f"{task.collective.name} {format_bytes(nbytes)}"
             progress(done, total, what)
-            outcome = tuned_size(task, nbytes, neighbour, _shifted(progress, done, total, what))
+            left = (deadline - time.monotonic()) / (len(tasks) * len(sizes) - len(outcomes))
+            outcome = tuned_size(
+                *(task, nbytes, neighbour, _shifted(progress, done, total, what)),
+                deadline=time.monotonic() + left,
+            )
             neighbour = outcome.record or neighbour
             outcomes.append(outcome)
     progress(total, total, "done")

@@ -18,6 +18,15 @@ constexpr std::int64_t kPiece = 1 << 16;
 /// What buffers hold that nobody may read before it is written.
 constexpr int kPoison = 0xa5;
 
+/// What is added to messages for `rank`, by sender.
+std::vector<double> latencies(const Call& call, int rank) {
+  std::vector<double> out;
+  const auto ranks = static_cast<std::size_t>(call.program.ngpus);
+  for (std::size_t at = static_cast<std::size_t>(rank); at < call.latency_us.size(); at += ranks)
+    out.push_back(call.latency_us[at]);
+  return out;
+}
+
 class Rank {
  public:
   Rank(const Call& call, Carrier& carrier, Watch& watch)
@@ -27,7 +36,7 @@ class Rank {
         plan_(compile(call, carrier.rank())),
         memory_(plan_.chunks * plan_.chunk_bytes),
         engine_(plan_, call, memory_.data()),
-        messages_(carrier) {}
+        messages_(carrier, latencies(call, carrier.rank())) {}
 
   RankResult all_runs() {
     fill(Pattern(call_, plan_.chunk_elements, 0));
@@ -94,7 +103,6 @@ class Rank {
   }
 
   double timed_run() {
-    using Clock = std::chrono::steady_clock;
     barrier(messages_, carrier_, watch_);
     const Clock::time_point begin = Clock::now();
     run(0, 0);

@@ -35,7 +35,12 @@ Bytes& Bytes::operator=(Bytes&& other) noexcept {
 }
 
 Engine::Engine(const Plan& plan, const Call& call, std::byte* memory)
-    : plan_(plan), call_(call), memory_(memory), crew_(call.threads), states_(plan.blocks.size()) {
+    : plan_(plan),
+      call_(call),
+      stamp_(plan.eager && !call.latency_us.empty() ? kStamp : 0),
+      memory_(memory),
+      crew_(call.threads),
+      states_(plan.blocks.size()) {
   for (std::size_t i = 0; i < states_.size(); ++i) prepare(states_[i], plan.blocks[i]);
 }
 
@@ -43,9 +48,8 @@ void Engine::prepare(State& s, const Block& block) {
   s.block = &block;
   std::int64_t in = 0, out = 0;
   for (const Transfer& t : block.transfers) {
-    const bool direct = plan_.eager && (t.op == Op::kRecv || t.op == Op::kRcs);
-    if (receives(t.op) && !direct) in = std::max(in, payload(t, 0));
-    if (sends(t.op) && plan_.eager) out = std::max(out, payload(t, 0));
+    if (receives(t.op) && !(plan_.eager && direct(t))) in = std::max(in, stamp_ + payload(t, 0));
+    if (sends(t.op) && plan_.eager) out = std::max(out, stamp_ + payload(t, 0));
   }
   const int inbox = plan_.eager ? 1 : plan_.window;
   if (!block.receiving.empty())
@@ -77,7 +81,7 @@ void Engine::run(Messages& messages, Carrier& carrier, Watch& watch, std::int64_
     if (moved)
       patience.renew();
     else
-      patience.rest([this] { return place(); });
+      patience.rest(messages.due(), [this] { return place(); });
   }
 }
 
@@ -148,6 +152,11 @@ bool Engine::move(State& s) {
   return plan_.eager ? move_eagerly(s) : move_in_parts(s);
 }
 
+/// Whether an eager message is received where it belongs.
+bool Engine::direct(const Transfer& t) const {
+  return stamp_ == 0 && (t.op == Op::kRecv || t.op == Op::kRcs);
+}
+
 bool Engine::move_eagerly(State& s) {
   const Transfer& t = s.block->transfers[s.at];
   Slot* out = sends(t.op) ? &s.outbox[static_cast<std::size_t>(s.sent % plan_.window)] : nullptr;
@@ -157,26 +166,30 @@ bool Engine::move_eagerly(State& s) {
   if (s.asked && s.inbox[0].parts[0].open) return false;
   s.asked = false;
   const std::int64_t bytes = payload(t, s.pass);
-  const bool direct = t.op == Op::kRecv || t.op == Op::kRcs;
   std::byte* arrived = !receives(t.op) ? nullptr
-                       : direct        ? at(t.dst, s.pass)
-                                       : s.inbox[0].data.data();
-  const std::byte* data = work(t, s.pass, {0, bytes}, arrived, out ? out->data.data() : nullptr);
+                       : direct(t)     ? at(t.dst, s.pass)
+                                       : s.inbox[0].data.data() + stamp_;
+  std::byte* leaves = out ? out->data.data() + stamp_ : nullptr;
+  const std::byte* data = work(t, s.pass, {0, bytes}, arrived, leaves);
   if (!out) return true;
-  if (data != out->data.data())
-    std::memcpy(out->data.data(), data, static_cast<std::size_t>(bytes));
-  messages_->send(out->parts[0], {out->data.data(), static_cast<std::size_t>(bytes)},
-                  s.block->send_peer, s.block->channel);
+  if (data != leaves) std::memcpy(leaves, data, static_cast<std::size_t>(bytes));
+  const std::span<std::byte> message(out->data.data(), static_cast<std::size_t>(stamp_ + bytes));
+  if (stamp_ > 0)
+    messages_->send_stamped(out->parts[0], message, s.block->send_peer, s.block->channel);
+  else
+    messages_->send(out->parts[0], message, s.block->send_peer, s.block->channel);
   ++s.sent;
   return true;
 }
 
 void Engine::post_eagerly(State& s) {
   const Transfer& t = s.block->transfers[s.at];
-  const bool direct = t.op == Op::kRecv || t.op == Op::kRcs;
-  std::byte* to = direct ? at(t.dst, s.pass) : s.inbox[0].data.data();
-  messages_->receive(s.inbox[0].parts[0], {to, static_cast<std::size_t>(payload(t, s.pass))},
-                     s.block->recv_peer, s.block->channel);
+  std::byte* to = direct(t) ? at(t.dst, s.pass) : s.inbox[0].data.data();
+  const std::span<std::byte> room(to, static_cast<std::size_t>(stamp_ + payload(t, s.pass)));
+  if (stamp_ > 0)
+    messages_->receive_stamped(s.inbox[0].parts[0], room, s.block->recv_peer, s.block->channel);
+  else
+    messages_->receive(s.inbox[0].parts[0], room, s.block->recv_peer, s.block->channel);
   s.asked = true;
 }
 

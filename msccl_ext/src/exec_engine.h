@@ -41,7 +41,6 @@ class Engine {
   std::int64_t bytes_sent() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr int kParts = 2;  // slices of a Simple transfer
 
   enum class Stage : std::uint8_t { kDepend, kHeld, kMove, kLeave, kDone };
@@ -80,6 +79,7 @@ class Engine {
   bool depends(const State&) const;
   void hold(State&);
   bool move(State&);
+  bool direct(const Transfer&) const;
   bool move_eagerly(State&);
   bool move_in_parts(State&);
   void finish(State&);
@@ -96,6 +96,7 @@ class Engine {
 
   const Plan& plan_;
   const Call& call_;
+  std::int64_t stamp_;  ///< Bytes before each message's data: eager ones are stamped if held back.
   std::byte* memory_;
   Crew crew_;
   std::vector<State> states_;

@@ -1,6 +1,7 @@
 #include "exec_messages.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 namespace tuccl::exec {
@@ -21,32 +22,76 @@ Messages::~Messages() {
   if (open_ > 0) carrier_.abandon();
 }
 
-void Messages::open(Ticket& ticket, int number) {
+void Messages::open(int number, const Open& what) {
   const auto index = static_cast<std::size_t>(number);
-  if (index >= by_number_.size()) by_number_.resize(index + 1, nullptr);
-  by_number_[index] = &ticket;
-  ticket.open = true;
+  if (index >= by_number_.size()) by_number_.resize(index + 1);
+  by_number_[index] = what;
+  what.ticket->open = true;
   ++open_;
 }
 
 void Messages::send(Ticket& ticket, std::span<const std::byte> data, int peer, int tag) {
-  open(ticket, carrier_.send(data, peer, tag));
+  open(carrier_.send(data, peer, tag), {.ticket = &ticket});
 }
 
 void Messages::receive(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
-  open(ticket, carrier_.receive(data, peer, tag));
+  open(carrier_.receive(data, peer, tag), {.ticket = &ticket, .latency = latency(peer, tag)});
+}
+
+void Messages::send_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
+  const Clock::time_point now = Clock::now();
+  static_assert(sizeof now <= kStamp);
+  std::memcpy(data.data(), &now, sizeof now);
+  send(ticket, data, peer, tag);
+}
+
+void Messages::receive_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
+  open(carrier_.receive(data, peer, tag),
+       {.ticket = &ticket, .latency = latency(peer, tag), .stamp = data.data()});
+}
+
+/// Barriers pass at once: they are no part of what is timed.
+Clock::duration Messages::latency(int peer, int tag) const {
+  if (latency_us_.empty() || tag == kBarrierTag) return {};
+  const std::chrono::duration<double, std::micro> us(latency_us_[static_cast<std::size_t>(peer)]);
+  return std::chrono::duration_cast<Clock::duration>(us);
 }
 
 bool Messages::poll() {
-  if (open_ == 0) return false;
+  bool moved = give_out();
+  if (open_ == 0) return moved;
   const int n = carrier_.poll(ended_);
   for (int i = 0; i < n; ++i) {
-    Ticket*& ticket = by_number_[static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)])];
-    ticket->open = false;
-    ticket = nullptr;
+    Open& ended = by_number_[static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)])];
+    if (ended.latency > Clock::duration::zero()) {
+      Clock::time_point from = Clock::now();
+      if (ended.stamp != nullptr) std::memcpy(&from, ended.stamp, sizeof from);
+      held_.push({from + ended.latency, ended.ticket});
+    } else {
+      ended.ticket->open = false;
+      moved = true;
+    }
+    ended = {};
   }
   open_ -= n;
-  return n > 0;
+  return moved;
+}
+
+/// Marks the held messages whose time has come; whether there were any.
+bool Messages::give_out() {
+  if (held_.empty()) return false;
+  const Clock::time_point now = Clock::now();
+  bool given = false;
+  for (; !held_.empty() && held_.top().due <= now; held_.pop()) {
+    held_.top().ticket->open = false;
+    given = true;
+  }
+  return given;
+}
+
+std::optional<Clock::time_point> Messages::due() const {
+  if (held_.empty()) return std::nullopt;
+  return held_.top().due;
 }
 
 void Patience::renew() {
@@ -56,7 +101,8 @@ void Patience::renew() {
   watch_.set_place("");
 }
 
-void Patience::rest(const std::function<std::string()>& place) {
+void Patience::rest(std::optional<Clock::time_point> due,
+                    const std::function<std::string()>& place) {
   if (watch_.stopped()) throw Stopped();
   const Clock::time_point now = Clock::now();
   if (turns_ == 0) since_ = now;
@@ -69,7 +115,11 @@ void Patience::rest(const std::function<std::string()>& place) {
     told_ = true;
     watch_.set_place(place());
   }
-  carrier_.rest(std::min(kLongest, kShortest * (1 << std::min(turns_++, 5))));
+  std::chrono::microseconds longest = std::min(kLongest, kShortest * (1 << std::min(turns_++, 5)));
+  if (due)
+    longest = std::min(longest, std::chrono::ceil<std::chrono::microseconds>(
+                                    std::max(*due - now, Clock::duration::zero())));
+  carrier_.rest(longest);
 }
 
 void barrier(Messages& messages, Carrier& carrier, Watch& watch) {
@@ -84,7 +134,8 @@ void barrier(Messages& messages, Carrier& carrier, Watch& watch) {
       if (messages.poll())
         patience.renew();
       else
-        patience.rest([&] { return "waits for rank " + std::to_string(before) + " to start"; });
+        patience.rest(std::nullopt,
+                      [&] { return "waits for rank " + std::to_string(before) + " to start"; });
     }
   }
   patience.renew();

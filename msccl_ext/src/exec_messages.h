@@ -3,22 +3,36 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <optional>
+#include <queue>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tuccl/execute.h"
 
 namespace tuccl::exec {
 
+using Clock = std::chrono::steady_clock;
+
 /// A message under way; must stay in its place until it has ended.
 struct Ticket {
   bool open = false;
 };
 
+/// Room before the data of a message that says when it was sent.
+constexpr std::size_t kStamp = 64;
+
+/// What a network adds to the way of a message is added here: a received one is held back until
+/// the latency of its route has passed, while others pass and the wire carries the next. It counts
+/// from the arrival, or, where a message may be sent long before its receive is posted, from a
+/// stamp: ranks share a clock, as they share a machine.
 class Messages {
  public:
-  explicit Messages(Carrier& carrier) : carrier_(carrier) {}
+  /// `latency_us` by sender; none: nothing is held back.
+  explicit Messages(Carrier& carrier, std::vector<double> latency_us = {})
+      : carrier_(carrier), latency_us_(std::move(latency_us)) {}
   /// What is still under way is abandoned.
   ~Messages();
   Messages(const Messages&) = delete;
@@ -26,14 +40,33 @@ class Messages {
 
   void send(Ticket&, std::span<const std::byte> data, int peer, int tag);
   void receive(Ticket&, std::span<std::byte> data, int peer, int tag);
+  /// The same of a message that begins with `kStamp` bytes of room for the stamp.
+  void send_stamped(Ticket&, std::span<std::byte> data, int peer, int tag);
+  void receive_stamped(Ticket&, std::span<std::byte> data, int peer, int tag);
   /// Marks what has ended; whether anything has.
   bool poll();
+  /// When the next held message will be given out.
+  std::optional<Clock::time_point> due() const;
 
  private:
-  void open(Ticket&, int number);
+  struct Open {
+    Ticket* ticket = nullptr;
+    Clock::duration latency{};
+    const std::byte* stamp = nullptr;
+  };
+  struct Held {
+    Clock::time_point due;
+    Ticket* ticket;
+    bool operator>(const Held& other) const { return due > other.due; }
+  };
+  void open(int number, const Open& what);
+  Clock::duration latency(int peer, int tag) const;
+  bool give_out();
 
   Carrier& carrier_;
-  std::vector<Ticket*> by_number_;
+  std::vector<double> latency_us_;
+  std::vector<Open> by_number_;
+  std::priority_queue<Held, std::vector<Held>, std::greater<>> held_;
   int open_ = 0;
   std::array<int, 64> ended_{};
 };
@@ -46,11 +79,10 @@ class Patience {
 
   /// After something moved on.
   void renew();
-  /// After nothing did. Throws Stopped if the watch says so.
-  void rest(const std::function<std::string()>& place);
+  /// After nothing did; no longer than until `due`. Throws Stopped if the watch says so.
+  void rest(std::optional<Clock::time_point> due, const std::function<std::string()>& place);
 
  private:
-  using Clock = std::chrono::steady_clock;
   Carrier& carrier_;
   Watch& watch_;
   int turns_ = 0;

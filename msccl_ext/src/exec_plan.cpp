@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kLeastPartOf = 64;  // prims_simple.h, as in docs/simulator.md 2
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
+constexpr double kMostLatencyUs = 1e7;
 
 std::string name_of(const Program& p) { return "program '" + p.name.substr(0, 60) + "'"; }
 
@@ -38,6 +39,16 @@ void check_ranks(const Program& p) {
                      (shares ? "a multiple of the ranks" : std::string("1 or more")));
 }
 
+void check_latencies(const Call& c) {
+  const auto ranks = static_cast<std::size_t>(c.program.ngpus);
+  if (!c.latency_us.empty() && c.latency_us.size() != ranks * ranks)
+    throw InputError(std::to_string(c.latency_us.size()) + " latencies, expected one for each of " +
+                     std::to_string(ranks) + " x " + std::to_string(ranks) + " routes");
+  for (const double us : c.latency_us)
+    if (!(us >= 0 && us <= kMostLatencyUs))
+      throw InputError("latency " + std::to_string(us) + " us: expected 0 to 1e7");
+}
+
 void check_call(const Call& c) {
   if (const auto why = illegal(c.knobs)) throw InputError("knobs: " + *why);
   check_ranks(c.program);
@@ -56,6 +67,7 @@ void check_call(const Call& c) {
                      std::to_string(c.program.ngpus - 1));
   if (c.checked < 0 || c.warmup < 0 || c.timed < 0 || c.delay_us < 0)
     throw InputError("runs and delays: expected 0 or more of each");
+  check_latencies(c);
 }
 
 class Compiler {

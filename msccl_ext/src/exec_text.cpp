@@ -29,6 +29,17 @@ class Lines {
     return parsed<T>(name, value(name));
   }
 
+  /// "T T ...", a space after each.
+  std::vector<double> numbers(std::string_view name) {
+    std::vector<double> out;
+    for (std::string_view left = value(name); !left.empty();) {
+      const std::size_t end = left.find(' ');
+      out.push_back(parsed<double>(name, left.substr(0, end)));
+      left.remove_prefix(std::min(end, left.size() - 1) + 1);
+    }
+    return out;
+  }
+
   template <class T>
   static T parsed(std::string_view name, std::string_view digits) {
     T out{};
@@ -52,6 +63,11 @@ std::string line(const char* name, T value) {
 std::string line(const char* name, std::string_view value) {
   return std::string(name) + " " + std::string(value) + "\n";
 }
+std::string line(const char* name, const std::vector<double>& numbers) {
+  std::string out = std::string(name) + " ";
+  for (const double number : numbers) out += std::to_string(number) + " ";
+  return out + "\n";
+}
 
 }  // namespace
 
@@ -64,7 +80,7 @@ std::string write_call(const Call& c) {
          line("in_place", c.in_place ? 1 : 0) + line("checked", c.checked) +
          line("warmup", c.warmup) + line("timed", c.timed) + line("seed", c.seed) +
          line("delay_us", c.delay_us) + line("cpu_threads", c.threads) +
-         to_xml(c.program, Dialect::kExecutor);
+         line("latency_us", c.latency_us) + to_xml(c.program, Dialect::kExecutor);
 }
 
 Call read_call(std::string_view text) {
@@ -87,14 +103,14 @@ Call read_call(std::string_view text) {
   c.seed = lines.number<std::uint64_t>("seed");
   c.delay_us = lines.number<std::int64_t>("delay_us");
   c.threads = lines.number<int>("cpu_threads");
+  c.latency_us = lines.numbers("latency_us");
   c.program = parse_xml(lines.rest(), "program");
   return c;
 }
 
 std::string write_result(const RankResult& r) {
-  std::string out = line("wrong", r.wrong) + line("sent", r.bytes_sent) + "times ";
-  for (const double us : r.times_us) out += std::to_string(us) + " ";
-  return out + "\nfirst " + r.first_wrong + "\n";
+  return line("wrong", r.wrong) + line("sent", r.bytes_sent) + line("times", r.times_us) +
+         "first " + r.first_wrong + "\n";
 }
 
 RankResult read_result(std::string_view text) {
@@ -102,12 +118,7 @@ RankResult read_result(std::string_view text) {
   RankResult r;
   r.wrong = lines.number<std::int64_t>("wrong");
   r.bytes_sent = lines.number<std::int64_t>("sent");
-  std::string_view times = lines.value("times");
-  while (!times.empty()) {
-    const std::size_t end = times.find(' ');
-    r.times_us.push_back(Lines::parsed<double>("times", times.substr(0, end)));
-    times.remove_prefix(std::min(end, times.size() - 1) + 1);
-  }
+  r.times_us = lines.numbers("times");
   r.first_wrong = lines.value("first");
   return r;
 }

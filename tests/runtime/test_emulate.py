@@ -183,7 +183,7 @@ def test_the_verb_runs_a_command_that_reaches_the_other_hosts(
     script = "cat /proc/sys/kernel/hostname; $TUCCL_RSH n1 cat /proc/sys/kernel/hostname; exit 7"
     assert main(["emulate", str(tmp_path / "t.json"), "--", "sh", "-c", script]) == 7
     out, err = capfd.readouterr()
-    assert out.split() == ["n0", "n1"] and "the fastest NIC 1000 Mb/s" in err
+    assert out.split() == ["n0", "n1"] and "all NICs 1000 Mb/s" in err
 
 
 def test_rates_of_a_running_emulation_are_listed_and_changed(
@@ -212,7 +212,9 @@ def test_rates_of_a_running_emulation_are_listed_and_changed(
         (["emulate", "T"], "nothing to run"),
         (["emulate", "T", "--scale", "1", "--", "true"], "options stand before"),
         (["emulate", "--scale", "1", "T", "--", "true"], "can be emulated"),
-        (["bench", "x.xml", "T", "-s", "1M", "--emulate"], "use --on mpi"),
+        (["bench", "x.xml", "T", "-s", "1M", "--on", "loopback", "--emulate"], "use --on mpi"),
+        (["bench", "x.xml", "T", "-s", "1M", "--on", "mpi", "--latency", "2"], "add it"),
+        (["tune", "T", "-c", "reduce", "-s", "1M", "--emulate", "-o", "x"], "only bench simulates"),
         (["bench", "x.xml", "T", "-s", "1M", "--on", "mpi", "--scale", "1"], "add it"),
     ],
 )
@@ -253,6 +255,26 @@ def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType
     assert timing.wrong == 0 and len(set(inside)) == 2 and inside[0] == inside[1]
     least_us = 1.5 * nbytes / (200e6 / 8) * 1e6
     assert 0.9 * least_us < timing.us < 20 * least_us
+
+
+def test_latency_is_added_to_each_message_and_takes_no_rate(mpi: Mpi, handmade: ModuleType) -> None:
+    """Around a ring over two hosts a chunk crosses the network twice; wires stay busy meanwhile."""
+    with Emulation(pair(), 0.002) as plain:
+        nominal_us = max(route.latency_us for route in plain.plan.latencies)
+    latency_us, nbytes = 50_000.0, 4 << 20
+    effort = Effort(warmup=1, runs=1)
+    with (
+        Emulation(pair(), 0.002, latency_us / nominal_us) as emulation,
+        EmulatedExecutor(emulation, mpi, workload=Workload(check=True), effort=effort) as executor,
+    ):
+        assert "latencies times" in executor.label
+        small = executor.time(handmade.ring_allgather(4), Knobs(), 1 << 10)
+        large = executor.time(handmade.ring_allgather(4), Knobs(buffer_bytes=1 << 20), nbytes)
+    assert small.wrong == large.wrong == 0
+    assert small.us >= 2 * latency_us
+    messages = 4 * 3 * 2  # passes, steps and slices of a rank: held one by one they would add up
+    alone_us = 0.75 * nbytes / (200e6 / 8) * 1e6
+    assert alone_us < large.us < alone_us + messages * latency_us
 
 
 def test_bytes_that_take_other_ways_are_no_measurement(

@@ -52,6 +52,15 @@ def test_long_runs_are_fewer(handmade: ModuleType) -> None:
     assert Effort(seconds=0.1).runs_of(1e6, 5) == 1
 
 
+def test_where_a_round_is_one_run_the_first_counts_too(handmade: ModuleType) -> None:
+    ranks, effort = Ranks(scale=1e6), Effort(runs=1)
+    program = handmade.ring_allgather(2).replace(in_place=False)
+    timing = measure(ranks, program, Knobs(), 64, on="test", repeats=4, effort=effort)
+    assert ranks.timed == [1, 3] and timing.runs == len(timing.samples_us) == 4
+    once = measure(ranks, program, Knobs(), 64, on="test", effort=effort)
+    assert ranks.timed == [1, 3, 1] and once.samples_us == (2e6,)
+
+
 def test_wrong_elements_are_reported_once_a_placement(handmade: ModuleType) -> None:
     program = handmade.ring_allgather(2)
     asked = Workload(check=True)

@@ -52,6 +52,8 @@ struct Call {
   std::uint64_t seed = 1;     ///< Of the data and the delays.
   std::int64_t delay_us = 0;  ///< Most that each transfer of a checked run is held back.
   int threads = 1;            ///< CPU threads that share a large reduction.
+  /// What is added to the way of each message, by sender x ranks + receiver; empty: nothing is.
+  std::vector<double> latency_us = {};
 };
 
 /// What one rank saw of a call.

@@ -1,0 +1,57 @@
+"""A comparison as text, in nccl-tests' columns."""
+
+from __future__ import annotations
+
+from tuccl.eval.columns import columns_text
+from tuccl.eval.compare import Comparison, call_name
+
+__all__ = ["text_report"]
+
+
+def text_report(comparison: Comparison) -> str:
+    """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""
+    nccl = f"; nccl is {comparison.nccl_version}" if "nccl" in comparison.baselines else ""
+    head = f"# {comparison.label}; speed-ups are the baseline's time over the tuned time{nccl}"
+    parts = [
+        f"# {call_name(*call)}, tuned, {comparison.ranks} ranks\n{_table(comparison, call)}"
+        for call in comparison.calls
+    ]
+    notes = [f"note: {note}" for note in comparison.notes]
+    return "\n\n".join([head, *parts, "\n".join([*_summary(comparison), *notes])])
+
+
+def _table(comparison: Comparison, call: tuple[str, int]) -> str:
+    cells: dict[int, dict[str, str]] = {}
+    for row in comparison.rows:
+        if (row.collective, row.root) == call:
+            mark = "!" if row.regression else ""
+            name = f"vs {row.baseline}"
+            cells.setdefault(row.size, {})[name] = f"{mark}{row.speedup:.2f}x"
+            if row.rounds > 1:
+                cells[row.size] |= {"runs": str(row.rounds), "spread": f"{row.spread:.0%}"}
+    tuned = [
+        (row, us)
+        for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
+        if (row.collective, row.root) == call
+    ]
+    extra = [
+        {**cells.get(row.size, {}), "of bound": f"{100 * us / (row.time_us or 1):.0f}%"}
+        for row, us in tuned
+    ]
+    return columns_text([row for row, _ in tuned], extra)
+
+
+def _summary(comparison: Comparison) -> list[str]:
+    lines = []
+    for baseline in comparison.baselines:
+        speedups = [row.speedup for row in comparison.rows if row.baseline == baseline]
+        if speedups:
+            lines.append(
+                f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "
+                f"({comparison.how}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
+            )
+    slower = comparison.regressions
+    lines.append(f"{slower} regressions" if slower else "no regression: never slower by over 1%")
+    if comparison.wrong:
+        lines.append(f"{comparison.wrong} wrong elements")
+    return lines

@@ -1,0 +1,31 @@
+"""Only knobs that an executor honours are searched."""
+
+import pytest
+
+from tests.tuning.conftest import Stand
+from tuccl.topology import Topology
+from tuccl.tuning import Plan, Point, Space, grid_of
+from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID
+
+
+def test_gpus_honour_every_knob(topology: Topology) -> None:
+    assert grid_of(Stand(topology)) == WHOLE_GRID == grid_of(Stand(topology, "cuda"))
+
+
+def test_an_executor_on_cpus_is_not_searched_for_what_it_ignores(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    grid = grid_of(Stand(topology, "mpi"))
+    plan = Plan("full-mesh", "ring", 1)
+    start = Point(plan, "Simple", 1, 512, 4 << 20)
+    space = Space({plan: dict.fromkeys(PROTOCOLS, CHANNELS)}, start, grid=grid)
+    points = list(space.grid())
+    assert start in points and len(set(points)) == len(points) == space.grid_size
+    assert {p.threads for p in points} == {512}  # four ranks share two cores
+    assert {p.protocol for p in points} == {"Simple", "LL"}
+    for point in points:
+        assert space.point(space.indices(point)) == space.nearest(point) == point
+    assert Point(plan, "LL128", 1, 512, 4 << 20) not in space
+    monkeypatch.setattr("os.cpu_count", lambda: 12)
+    assert grid_of(Stand(topology, "mpi")).threads == (128, 256, 512)  # three cores a rank
