@@ -6,14 +6,14 @@ relays only pass on. Reduction or multicast inside a switch (NVLS, SHARP) may be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
-from tuccl._native import scarcity, shortfall
+from tuccl._native import diameter, isolation, scarcity, shortfall
 from tuccl.errors import InputError
 from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, direct_load, fabric
 from tuccl.synth.collective import Collective
@@ -40,6 +40,7 @@ _MOST_PRICED = 64
 _PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds,
 _PRICED_WIRES = 4_000_000  # and wires looked at on the way
 _DEAREST = 1 << 20  # price of the dearest wire
+_MOST_NATIVE = 1 << 60  # rates in all up to which flows are sought in machine words
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +167,8 @@ def _attained(t: Topology, collective: Collective, ratio: Fraction) -> bool:
 def _latency_us(whole: Fabric, collective: Collective) -> float:
     """Return the alpha diameter in us, or the root's eccentricity."""
     if not collective.rooted:
-        return max(max(whole.latencies(rank)) for rank in range(whole.ranks))
+        lengths = [wire.latency for wire in whole.wires]
+        return diameter(len(whole.names), list(whole.arcs), lengths, whole.ranks)
     spreads = collective.name in ("broadcast", "scatter")
     return max((whole if spreads else whole.reverse).latencies(collective.root))
 
@@ -256,11 +258,10 @@ def allreduce_cut(whole: Fabric) -> Cut:
 
 
 def _partition(whole: Fabric, parts: list[frozenset[int]], what: str) -> Cut:
-    isolation = _Isolation(whole)
-    out = sum((isolation.rate(part) for part in parts), Fraction(0))
-    into = sum(
-        (isolation.rate(frozenset(range(whole.ranks)) - part) for part in parts), Fraction(0)
-    )
+    everyone = frozenset(range(whole.ranks))
+    isolated = _Isolation(whole)
+    out = sum(isolated.rates(parts), Fraction(0))
+    into = sum(isolated.rates([everyone - part for part in parts]), Fraction(0))
     load = Fraction(2 * (len(parts) - 1))
     home = {gpu: number for number, part in enumerate(parts) for gpu in part}
     apart = (w.latency for w in whole.wires if home.get(w.tail, -1) != home.get(w.head, -2))
@@ -279,20 +280,20 @@ def alltoall_cut(whole: Fabric) -> Cut:
         A bound only: tried are single GPUs, hosts, halves of the hosts, aligned blocks of ranks and
         the allgather's tight cut, each in both directions, and prices of wires (`_priced`).
     """
-    isolation = _Isolation(whole)
+    isolated = _Isolation(whole)
     everyone = frozenset(range(whole.ranks))
-    best: tuple[Fraction, frozenset[int]] | None = None
-    for group in _groups(whole):
-        for side in (group, everyone - group):
-            load = Fraction(len(side) * (whole.ranks - len(side)))
-            ratio = load / isolation.rate(side)
-            if best is None or ratio > best[0]:
-                best = ratio, isolation.side
-    if best is None:
+    sides = [side for group in _groups(whole) for side in (group, everyone - group)]
+    if not sides:
         raise InputError("an all-to-all bound needs at least two ranks")
-    inside = sum(vertex < whole.ranks for vertex in best[1])
+    ratios = (
+        Fraction(len(side) * (whole.ranks - len(side))) / rate
+        for side, rate in zip(sides, isolated.rates(sides), strict=True)
+    )
+    tightest = max(zip(ratios, range(0, -len(sides), -1), strict=True))
+    side = isolated.side(sides[-tightest[1]])
+    inside = sum(vertex < whole.ranks for vertex in side)
     load = Fraction(inside * (whole.ranks - inside))
-    cut = _described(whole, best[1], load, f"{load} of {whole.ranks**2} blocks", False)
+    cut = _described(whole, side, load, f"{load} of {whole.ranks**2} blocks", False)
     priced = _priced(whole)
     return cut if priced is None or priced.ratio <= cut.ratio else priced
 
@@ -349,21 +350,35 @@ class _Isolation:
     def __init__(self, whole: Fabric) -> None:
         self._whole = whole
         self._source, self._sink = len(whole.names), len(whole.names) + 1
-        gpus = range(whole.ranks)
-        ends = [(self._source, gpu) for gpu in gpus] + [(gpu, self._sink) for gpu in gpus]
-        self._network = FlowNetwork(self._sink + 1, [*whole.arcs, *ends])
-        self.side: frozenset[int] = frozenset()
+        self._endless = sum(whole.whole_rates) + 1
 
-    def rate(self, group: frozenset[int]) -> Fraction:
-        """Return the GB/s that can leave `group`; `side` is then the cut's side."""
+    def rates(self, groups: Sequence[frozenset[int]]) -> list[Fraction]:
+        """Return the GB/s that can leave each of the groups."""
+        whole = self._whole
+        if self._endless > _MOST_NATIVE:
+            return [self._cut(group)[0] for group in groups]
+        arcs = [(*ends, rate) for ends, rate in zip(whole.arcs, whole.whole_rates, strict=True)]
+        found = isolation(len(whole.names), arcs, whole.ranks, [sorted(group) for group in groups])
+        return [Fraction(value, whole.denominator) for value in found]
+
+    def side(self, group: frozenset[int]) -> frozenset[int]:
+        """Return the vertices that the narrowest cut leaves on the group's side."""
+        return self._cut(group)[1]
+
+    def _cut(self, group: frozenset[int]) -> tuple[Fraction, frozenset[int]]:
         gpus = range(self._whole.ranks)
-        endless = sum(self._whole.whole_rates) + 1
-        feeds = [endless if gpu in group else 0 for gpu in gpus]
-        drains = [0 if gpu in group else endless for gpu in gpus]
+        feeds = [self._endless if gpu in group else 0 for gpu in gpus]
+        drains = [0 if gpu in group else self._endless for gpu in gpus]
         capacities = [*self._whole.whole_rates, *feeds, *drains]
         value = self._network.flow(self._source, self._sink, capacities)
-        self.side = self._network.source_side(self._source) - {self._source}
-        return Fraction(value, self._whole.denominator)
+        side = self._network.source_side(self._source) - {self._source}
+        return Fraction(value, self._whole.denominator), side
+
+    @cached_property
+    def _network(self) -> FlowNetwork:
+        gpus = range(self._whole.ranks)
+        ends = [(self._source, gpu) for gpu in gpus] + [(gpu, self._sink) for gpu in gpus]
+        return FlowNetwork(self._sink + 1, [*self._whole.arcs, *ends])
 
 
 def _whole_rate(whole: Fabric, side: frozenset[int]) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
@@ -23,6 +22,7 @@ from tuccl.synth.growth import Growth
 from tuccl.synth.pair_wires import pair_wires
 from tuccl.synth.schedule import Schedule
 from tuccl.synth.trace import Trace
+from tuccl.synth.tree_runs import Run, merged_runs, single_runs
 from tuccl.topology import Topology, all_paths
 
 __all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
@@ -31,6 +31,7 @@ PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "br
 # Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
 _MOST_BLOCKS = 32
 _CHUNKS_OF_CHOSEN_ROOTS = 48
+_Lane = tuple[int, int, int]  # channel, sending and receiving rank
 
 
 def packing(
@@ -60,12 +61,18 @@ def packing(
     trace = Trace(collective, chunks_per_rank, "packing")
     feeds = forest.feeds(collective.ranks)
     firsts = [sum(feeds[:rank]) for rank in range(collective.ranks)]
-    for move in sorted(_moves(forest.up, firsts), key=lambda move: (-move.depth, *move)):
-        trace.reduce(move.first, move.child, move.parent, 0, move.weight)
+    for run in sorted(_runs(forest, forest.up, firsts), key=lambda run: (-run.level, *run)):
+        trace.reduce(run.first, run.child, run.parent, 0, run.weight)
     blocks = _blocks(machine, forest)
-    for move in sorted(_moves(forest.down, firsts)):
-        trace.send(move.first, move.parent, move.child, blocks.down, move.weight)
-    return trace.schedule(apart=True, turns=blocks.turns)
+    for run in sorted(_runs(forest, forest.down, firsts)):
+        trace.send(run.first, run.parent, run.child, blocks.down, run.weight)
+    return trace.schedule(apart=True, turns=blocks.turns, shift=forest.shift)
+
+
+def _runs(forest: Forest, trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[Run]:
+    if forest.band:
+        return merged_runs(trees, firsts, forest.band)
+    return single_runs(trees, firsts)
 
 
 @lru_cache(maxsize=8)
@@ -97,28 +104,6 @@ def _most_links(topology: Topology) -> int:
     return len(all_paths(topology))
 
 
-class _Move(NamedTuple):
-    """A run of chunks over one arc of a tree, `depth` arcs from the root."""
-
-    depth: int
-    turn: int
-    parent: int
-    child: int
-    first: int
-    weight: int
-
-
-def _moves(trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[_Move]:
-    """Yield the arcs of all trees; `firsts[r]` is the first chunk whose root is rank r."""
-    following = list(firsts)
-    for turn, tree in enumerate(trees):
-        first = following[tree.root]
-        depth = tree.depths()
-        for child, parent in tree.arcs:
-            yield _Move(depth[child], turn, parent, child, first, tree.weight)
-        following[tree.root] += tree.weight
-
-
 @dataclass(frozen=True)
 class _Blocks:
     """Which thread blocks a forest gets.
@@ -129,7 +114,7 @@ class _Blocks:
     """
 
     down: int
-    turns: frozenset[tuple[int, int, int]]
+    turns: frozenset[_Lane]
 
 
 def _blocks(machine: Machine, forest: Forest) -> _Blocks:
@@ -142,21 +127,36 @@ def _blocks(machine: Machine, forest: Forest) -> _Blocks:
     down = {(1, parent, child) for tree in forest.down for child, parent in tree.arcs}
     blocks = Counter(rank for _, *ends in up | down for rank in ends)
     busy = machine.busyness(forest)
-    turns: set[tuple[int, int, int]] = set()
+    turns: set[_Lane] = set()
 
-    def idlest(lane: tuple[int, int, int]) -> tuple[float, int, tuple[int, int, int]]:
+    def idlest(lane: _Lane) -> tuple[float, int, _Lane]:
         # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
         return round(busy[lane[1:]], 2), lane[1] ^ lane[2], lane
 
-    for lane in sorted(up | down, key=idlest):
-        channel, src, dst = lane
-        back = (channel, dst, src)
-        if src < dst and back in up | down and max(blocks[src], blocks[dst]) > _MOST_BLOCKS:
-            turns |= {lane, back}
-            blocks.subtract((src, dst))
+    there_and_back = [lane for lane in up | down if lane[1] < lane[2] and _back(lane) in up | down]
+    for alike in _alike(sorted(there_and_back, key=idlest), len(blocks), forest.shift):
+        if max(blocks[rank] for lane in alike for rank in lane[1:]) > _MOST_BLOCKS:
+            turns.update(*((lane, _back(lane)) for lane in alike))
+            blocks.subtract(rank for lane in alike for rank in lane[1:])
     if max(blocks.values()) > _MOST_BLOCKS:
         return _Blocks(0, frozenset())
     return _Blocks(1 if up else 0, frozenset(turns))
+
+
+def _back(lane: _Lane) -> _Lane:
+    return lane[0], lane[2], lane[1]
+
+
+def _alike(lanes: Sequence[_Lane], ranks: int, shift: int) -> list[list[_Lane]]:
+    """Return the lanes in order, together where turning ranks by `shift` takes one to another."""
+    groups: dict[_Lane, list[_Lane]] = {}
+    for channel, src, dst in lanes:
+        turned = (
+            (channel, one % shift if shift else one, (other - one) % ranks if shift else other)
+            for one, other in ((src, dst), (dst, src))
+        )
+        groups.setdefault(min(turned), []).append((channel, src, dst))
+    return list(groups.values())
 
 
 def packing_chunks(
@@ -171,6 +171,8 @@ def packing_chunks(
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
     machine = machine_of_sketch(sketch, topology)
+    if not collective.rooted and machine.equal_hosts is not None:
+        return (1,)
     found: list[tuple[Fraction, int]] = []
     for chunks in range(1, most + 1):
         share = chunked_share(machine, collective, chunks)
