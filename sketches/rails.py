@@ -34,7 +34,9 @@ def rails(t: Topology) -> Sketch:
     """
     links = tuple(_links(t))
     if not links:
-        raise InputError(f"topology {t.name[:60]!r}: no links inside hosts nor between equal places")
+        raise InputError(
+            f"topology {t.name[:60]!r}: no links inside hosts nor between equal places"
+        )
     sketch = Sketch(
         name="rails",
         ranks=t.ranks,

@@ -11,12 +11,13 @@ from functools import cached_property
 from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.bound_graph import Fabric
-from tuccl.synth.bounds import Cut, allgather_cut, allreduce_cut, broadcast_cut
 from tuccl.synth.collective import Collective
 from tuccl.synth.composed import EqualHosts, composed, equal_hosts
+from tuccl.synth.cuts import Cut, allgather_cut, broadcast_cut
 from tuccl.synth.growth import Growth
 from tuccl.synth.pair_units import Demand, least_counts, least_span
 from tuccl.synth.pair_wires import Pair, PairWires
+from tuccl.synth.partitions import allreduce_cut
 
 __all__ = ["ENOUGH", "Forest", "Machine", "chunked_share", "grown", "least_time"]
 

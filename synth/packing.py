@@ -133,12 +133,12 @@ def _blocks(machine: Machine, forest: Forest) -> _Blocks:
         # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
         return round(busy[lane[1:]], 2), lane[1] ^ lane[2], lane
 
-    there_and_back = [lane for lane in up | down if lane[1] < lane[2] and _back(lane) in up | down]
-    for alike in _alike(sorted(there_and_back, key=idlest), len(blocks), forest.shift):
+    both_ways = [lane for lane in up | down if lane[1] < lane[2] and _back(lane) in up | down]
+    for alike in _alike(sorted(both_ways, key=idlest), forest.shift):
         if max(blocks[rank] for lane in alike for rank in lane[1:]) > _MOST_BLOCKS:
             turns.update(*((lane, _back(lane)) for lane in alike))
             blocks.subtract(rank for lane in alike for rank in lane[1:])
-    if max(blocks.values()) > _MOST_BLOCKS:
+    if max(blocks.values()) > _MOST_BLOCKS and not forest.shift:
         return _Blocks(0, frozenset())
     return _Blocks(1 if up else 0, frozenset(turns))
 
@@ -147,15 +147,19 @@ def _back(lane: _Lane) -> _Lane:
     return lane[0], lane[2], lane[1]
 
 
-def _alike(lanes: Sequence[_Lane], ranks: int, shift: int) -> list[list[_Lane]]:
-    """Return the lanes in order, together where turning ranks by `shift` takes one to another."""
+def _alike(lanes: Sequence[_Lane], shift: int) -> list[list[_Lane]]:
+    """Return the lanes in order, together where turning ranks by `shift` takes one to another.
+
+    Where ranks turn, a lane that goes round the circle is left out: which of its ways comes first
+    would not be the same everywhere.
+    """
     groups: dict[_Lane, list[_Lane]] = {}
-    for channel, src, dst in lanes:
-        turned = (
-            (channel, one % shift if shift else one, (other - one) % ranks if shift else other)
-            for one, other in ((src, dst), (dst, src))
-        )
-        groups.setdefault(min(turned), []).append((channel, src, dst))
+    for lane in lanes:
+        channel, src, dst = lane
+        if not shift:
+            groups[lane] = [lane]
+        elif src // shift == dst // shift:
+            groups.setdefault((channel, src % shift, dst % shift), []).append(lane)
     return list(groups.values())
 
 
