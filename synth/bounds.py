@@ -7,6 +7,7 @@ relays only pass on. Reduction or multicast inside a switch (NVLS, SHARP) may be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,13 +15,21 @@ import msgspec
 
 from tuccl._native import diameter, scarcity
 from tuccl.errors import InputError
-from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, direct_load, fabric
+from tuccl.synth.bound_graph import (
+    Fabric,
+    Wire,
+    direct_fabric,
+    direct_load,
+    fabric,
+    topology_routes,
+)
 from tuccl.synth.collective import Collective
 from tuccl.synth.cuts import Cut, allgather_cut, broadcast_cut, described, gbs, scatter_cut
 from tuccl.synth.partitions import Isolation, allreduce_cut
 from tuccl.topology import Topology
 
 __all__ = [
+    "MOST_ROUTED",
     "Bound",
     "Cut",
     "allgather_cut",
@@ -35,6 +44,8 @@ __all__ = [
 # Above this many GPUs the attainable side of a certificate is not computed: it needs a flow over
 # all pairs for every rank. The bound itself is exact at any size.
 _MOST_CERTIFIED = 128
+# Above this many GPUs bytes are not held to the one route of each pair.
+MOST_ROUTED = 64
 # Above this many GPUs no prices of wires are sought for an all-to-all's bound.
 _MOST_PRICED = 64
 _PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds,
@@ -92,6 +103,10 @@ def bound(t: Topology, collective: Collective) -> Bound:
         )
     whole = fabric(t)
     cut = _tightest(whole, collective)
+    if t.ranks <= MOST_ROUTED and collective.name != "alltoall":
+        routed = _tightest(topology_routes(t), collective)
+        # The latency of ways across is known in the first graph alone.
+        cut = cut if routed.ratio <= cut.ratio else replace(routed, latency=0.0)
     return Bound(
         algbw_gbs=float(1 / (cut.ratio * _part(collective))),
         latency_us=_latency_us(whole, collective),

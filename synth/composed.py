@@ -7,12 +7,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tuccl._native import pack_trees
-from tuccl.synth.bound_graph import Fabric, Wire
 from tuccl.synth.growth import Growth
 from tuccl.synth.pair_units import Demand, least_counts
 from tuccl.synth.pair_wires import PairWires
 
-__all__ = ["EqualHosts", "bare_fabric", "composed", "equal_hosts"]
+__all__ = ["EqualHosts", "composed", "equal_hosts"]
 
 _MOST_INNER = 6
 # Runs of chunks that a connection inside a host should carry at most: a thread block has 64 steps.
@@ -165,7 +164,7 @@ def _inner(wires: PairWires, own: tuple[int, ...]) -> list[list[tuple[int, ...]]
     )
     best: tuple[Fraction, list[list[tuple[int, ...]]]] | None = None
     for chunks in range(1, _MOST_INNER + 1):
-        demand = Demand(host, bare_fabric(host), (chunks,) * len(own))
+        demand = Demand(host, host.fabric, (chunks,) * len(own))
         counts = least_counts(demand)
         span = host.span(host.loads(counts)) / chunks
         if best is None or span < best[0] * Fraction(99, 100):
@@ -174,13 +173,3 @@ def _inner(wires: PairWires, own: tuple[int, ...]) -> list[list[tuple[int, ...]]
                 found[tree.root] += [tuple(tree.parent)] * tree.weight
             best = span, found
     return best[1] if best else []
-
-
-def bare_fabric(wires: PairWires) -> Fabric:
-    """Return the pairs as wires of their own; what pairs share is left out."""
-    own = (
-        Wire(src, dst, min(wires.rates[wire] for wire in way), 0.0)
-        for (src, dst), way in zip(wires.pairs, wires.ways, strict=True)
-    )
-    names = tuple(f"rank {rank}" for rank in range(wires.ranks))
-    return Fabric(names, tuple(str(host) for host in wires.hosts), tuple(own))

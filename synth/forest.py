@@ -11,6 +11,7 @@ from functools import cached_property
 from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.bound_graph import Fabric
+from tuccl.synth.bounds import MOST_ROUTED
 from tuccl.synth.collective import Collective
 from tuccl.synth.composed import EqualHosts, composed, equal_hosts
 from tuccl.synth.cuts import Cut, allgather_cut, broadcast_cut
@@ -124,10 +125,16 @@ class Machine:
         key = collective.name, collective.root
         if key not in self._cuts:
             try:
-                self._cuts[key] = _cut(self.fabric, collective).ratio
+                self._cuts[key] = max(_cut(whole, collective).ratio for whole in self._graphs)
             except (InputError, ZeroDivisionError):
                 raise Infeasible("packing: the links do not join all ranks both ways") from None
         return self._cuts[key]
+
+    @property
+    def _graphs(self) -> tuple[Fabric, ...]:
+        """Return the graphs that tell what no trees can beat."""
+        few = self.wires.ranks <= MOST_ROUTED
+        return (self.fabric, self.wires.fabric) if few else (self.fabric,)
 
     @cached_property
     def _cuts(self) -> dict[tuple[str, int], Fraction]:

@@ -16,7 +16,6 @@ from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bound_graph import fabric
 from tuccl.synth.collective import Collective
-from tuccl.synth.composed import bare_fabric
 from tuccl.synth.forest import ENOUGH, Forest, Machine, chunked_share, grown
 from tuccl.synth.growth import Growth
 from tuccl.synth.pair_wires import pair_wires
@@ -31,6 +30,8 @@ PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "br
 # Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
 _MOST_BLOCKS = 32
 _CHUNKS_OF_CHOSEN_ROOTS = 48
+# Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
+_MOST_MESHED = 512
 _Lane = tuple[int, int, int]  # channel, sending and receiving rank
 
 
@@ -92,8 +93,9 @@ def machine_of_sketch(
             "decides that itself: use a sketch without relay rules"
         )
     wires = pair_wires(sketch, topology)
-    whole = topology is not None and len(sketch.links) == _most_links(topology)
-    return Machine(wires, fabric(topology) if whole and topology else bare_fabric(wires))
+    small = sketch.ranks <= _MOST_MESHED
+    whole = small and topology is not None and len(sketch.links) == _most_links(topology)
+    return Machine(wires, fabric(topology) if whole and topology else wires.fabric)
 
 
 def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
