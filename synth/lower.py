@@ -142,7 +142,8 @@ class _Shape:
             if over.limit == "peers" and peer_ways < self.limits.channels:
                 peer_ways *= 2
             elif over.limit == "steps" and over.found < fewest and self.has_room(program):
-                chain_ways *= 2
+                # As many as would do if steps were spread evenly: each costs thread blocks.
+                chain_ways = max(chain_ways + 1, -(-chain_ways * over.found // over.most))
                 fewest = over.found
             elif over.limit in ("threadblocks", "awaited") and not paired:
                 paired = True

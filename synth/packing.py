@@ -62,7 +62,8 @@ def packing(
     trace = Trace(collective, chunks_per_rank, "packing")
     feeds = forest.feeds(collective.ranks)
     firsts = [sum(feeds[:rank]) for rank in range(collective.ranks)]
-    for run in sorted(_runs(forest, forest.up, firsts), key=lambda run: (-run.level, *run)):
+    # Sums take the way of results backwards, turn by turn: in any other order blocks wait.
+    for run in sorted(_runs(forest, forest.up, firsts), reverse=True):
         trace.reduce(run.first, run.child, run.parent, 0, run.weight)
     blocks = _blocks(machine, forest)
     for run in sorted(_runs(forest, forest.down, firsts)):
