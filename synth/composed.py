@@ -59,9 +59,8 @@ def equal_hosts(wires: PairWires) -> EqualHosts | None:
     for rank, host in enumerate(wires.hosts):
         groups.setdefault(host, []).append(rank)
     members = tuple(tuple(own) for own in groups.values())
-    if len(members) < 2 or not _even(wires, members):
-        return None
-    return EqualHosts(members, _band(len(members), len(members[0])))
+    hosts = EqualHosts(members, _band(len(members), len(members[0])))
+    return hosts if len(members) > 1 and _even(wires, hosts) else None
 
 
 def _band(hosts: int, places: int) -> int:
@@ -73,8 +72,9 @@ def _band(hosts: int, places: int) -> int:
     return next((band for band in able if hosts <= band * _MOST_RUNS), able[-1])
 
 
-def _even(wires: PairWires, members: tuple[tuple[int, ...], ...]) -> bool:
+def _even(wires: PairWires, hosts: EqualHosts) -> bool:
     """Return whether all hosts have as many ranks, the same pairs inside, and rails to others."""
+    members = hosts.members
     if len({len(own) for own in members}) > 1:
         return False
     shapes = {
@@ -85,14 +85,17 @@ def _even(wires: PairWires, members: tuple[tuple[int, ...], ...]) -> bool:
     rails = (
         (own[place], members[(number + stride) % len(members)][place])
         for number, own in enumerate(members)
-        for stride in _strides(len(members))
+        for stride in _strides(hosts)
         for place in range(len(own))
     )
     return len(shapes) == 1 and all(pair in wires.number for pair in rails)
 
 
-def _strides(hosts: int) -> list[int]:
-    return [1 << power for power in range((hosts - 1).bit_length())]
+def _strides(hosts: EqualHosts) -> list[int]:
+    """Return how far hosts send: within a band of hosts to the next, else to the like of others."""
+    bands = -(-len(hosts.members) // hosts.band)
+    far = [hosts.band << power for power in range((bands - 1).bit_length())]
+    return far if hosts.band == 1 else [1, *far]
 
 
 def composed(wires: PairWires, chunks_per_rank: int) -> tuple[Growth, ...] | None:
@@ -100,15 +103,15 @@ def composed(wires: PairWires, chunks_per_rank: int) -> tuple[Growth, ...] | Non
 
     A chunk gets to all ranks of its host, from one of them, the gate, to the ranks of that place
     on the other hosts (rails), and from there to their mates. Hosts send to the ones 1, 2, 4 and
-    so on further: few connections, and ways that grow as the logarithm of their number. All hosts
-    do the same, each for the hosts as far before it, so wires between hosts are shared evenly
-    whatever the tree is.
+    so on further (or as many bands of hosts): few connections, and ways that grow as the logarithm
+    of their number. All hosts do the same, each for the hosts as far before it, so wires between
+    hosts are shared evenly.
     """
     hosts = equal_hosts(wires)
     if hosts is None:
         return None
     inner = _inner(wires, hosts.members[0])
-    outer = _outer(len(hosts.members))
+    outer = _outer(hosts)
     return tuple(
         Growth(rank, chunks_per_rank, _parents(hosts, home, place, outer, inner))
         for home, own in enumerate(hosts.members)
@@ -116,18 +119,21 @@ def composed(wires: PairWires, chunks_per_rank: int) -> tuple[Growth, ...] | Non
     )
 
 
-def _outer(hosts: int) -> list[int]:
+def _outer(hosts: EqualHosts) -> list[int]:
     """Return for each host the stride from its parent in the tree from host 0.
 
-    Ways are shortest, and the strides take about as many arcs each.
+    The strides between bands take about as many arcs each. They lead to hosts of the same turn at
+    the gates, and within the first band each host sends to the next: so those of each turn send as
+    much as the others, and with them all gates of a host.
     """
-    strides, used = _strides(hosts), [0] * hosts.bit_length()
-    stride_into = [0] * hosts
-    for host in sorted(range(1, hosts), key=lambda host: (host.bit_count(), host)):
-        able = [power for power, stride in enumerate(strides) if host & stride]
-        power = min(able, key=lambda power: (used[power], power))
-        used[power] += 1
-        stride_into[host] = strides[power]
+    count, band = len(hosts.members), hosts.band
+    far = [stride for stride in _strides(hosts) if stride >= band]
+    used, stride_into = [0] * len(far), [min(host, 1) for host in range(count)]
+    for host in sorted(range(band, count), key=lambda host: ((host // band).bit_count(), host)):
+        able = [number for number, stride in enumerate(far) if host // band & stride // band]
+        number = min(able, key=lambda number: (used[number], number))
+        used[number] += 1
+        stride_into[host] = far[number]
     return stride_into
 
 

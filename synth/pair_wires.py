@@ -23,7 +23,7 @@ class PairWires:
     Attributes:
         hosts: Number of each rank's host.
         pairs: (sending, receiving) ranks.
-        ways: For each pair the numbers of its wires.
+        ways: For each pair the numbers of its wires, in the order in which a message takes them.
         rates: Rate of each wire in GB/s.
     """
 
@@ -41,7 +41,7 @@ class PairWires:
     def reverse(self) -> PairWires:
         """Return the same wires with every pair turned round."""
         turned = tuple((dst, src) for src, dst in self.pairs)
-        return PairWires(self.hosts, turned, self.ways, self.rates)
+        return PairWires(self.hosts, turned, tuple(way[::-1] for way in self.ways), self.rates)
 
     @cached_property
     def fabric(self) -> Fabric:
