@@ -240,7 +240,7 @@ def routed_fabric(
     ends = dict.fromkeys(hop for way in ways.values() for hop in (way[0], way[-1]))
     first = len(names)
     enter = {hop: first + 2 * number for number, hop in enumerate(ends)}
-    words = [_hop_names(hop) for hop in ends]
+    words: list[tuple[str, str]] = [_hop_names(hop) for hop in ends]
     wires = {(enter[hop], enter[hop] + 1): rates[hop] for hop in ends}
     for (src, dst), way in ways.items():
         wires[src, enter[way[0]]] = rates[way[0]]
@@ -250,7 +250,7 @@ def routed_fabric(
     return Fabric(
         (*names, *itertools.chain.from_iterable(words)),
         tuple(hosts),
-        tuple(Wire(*ends, rate, 0.0) for ends, rate in wires.items()),
+        tuple(Wire(*pair, rate, 0.0) for pair, rate in wires.items()),
     )
 
 
