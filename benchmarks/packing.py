@@ -1,6 +1,6 @@
 """Prints what `packing` makes of the fabrics on which published synthesizers are compared.
 
-    .venv/bin/python benchmarks/packing.py [--scale] [--fuzz N]
+    .venv/bin/python benchmarks/packing.py
 
 `emitted` is the algbw that the busiest wire of the lowered, verified program allows, from the bytes
 that the simulator counts on each wire, as a part of the cut bound. `at 8 GiB` is the simulated
@@ -10,22 +10,17 @@ algbw on a machine without overheads. Peers' figures are constants, as measured 
 from __future__ import annotations
 
 import argparse
-import random
-import statistics
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass
 
 from tuccl._native import Knobs, Program, simulate, verify
-from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Schedule, bound, lower, synthesize
 from tuccl.synth.hops import hop_bound, longest_chain
 from tuccl.synth.packing import packing_chunks
-from tuccl.synth.wire_load import bound_share
 from tuccl.topology import Topology, load_machine, network
-from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, host_line, random_fabric
+from tuccl.topology.reference import REFERENCE_FABRICS, host_line
 
 _NAMES = ("allgather", "reduce-scatter", "allreduce")
 # ForestColl 3c13aee: part of the bound and deepest tree of the allgather that its public writer can
@@ -111,58 +106,10 @@ def fabrics() -> None:
     print(f"{'':<11}reduce-scatter and allgather, with equal roots, allow {halves:.2f} GB/s")
 
 
-def scale() -> None:
-    """Print larger pods."""
-    print(_HEAD)
-    for hosts in (8, 32):
-        t = a100_pod(hosts)
-        print(line(f"{hosts}x-a100", t, Collective("allgather", t.ranks)), flush=True)
-
-
-def fuzz(count: int) -> None:
-    """Print what becomes of random fabrics."""
-    outcomes: Counter[str] = Counter()
-    shares: list[float] = []
-    slowest = 0.0
-    for seed in range(count):
-        rng = random.Random(seed)
-        t = random_fabric(rng)
-        name = rng.choice([*_NAMES, "broadcast", "reduce"])
-        collective = Collective(name, t.ranks, rng.randrange(t.ranks))
-        begun = time.perf_counter()
-        try:
-            mesh = full_mesh(t)
-            [chunks] = packing_chunks(collective, mesh, t)
-            program = lower(synthesize(collective, mesh, "packing", chunks, 1 << 30, t))
-        except Infeasible as why:
-            outcomes[f"refused: {str(why)[:60]}"] += 1
-            continue
-        finally:
-            slowest = max(slowest, time.perf_counter() - begun)
-        outcomes["verified" if verify(program, "executor", collective.root).ok else "wrong"] += 1
-        shares.append(bound_share(program, t, collective))
-    print(f"{count} random fabrics, slowest {slowest:.2f} s")
-    for what, times in outcomes.most_common():
-        print(f"{times:>7} {what}")
-    tenth, *_ = statistics.quantiles(shares, n=10)
-    print(
-        f"part of the bound: median {statistics.median(shares):.4f}, tenth {tenth:.4f}, "
-        f"least {min(shares):.4f}"
-    )
-
-
 def main() -> None:
-    """Print the tables asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", action="store_true", help="larger pods instead")
-    parser.add_argument("--fuzz", type=int, metavar="N", help="N random fabrics instead")
-    args = parser.parse_args()
-    if args.fuzz:
-        fuzz(args.fuzz)
-    elif args.scale:
-        scale()
-    else:
-        fabrics()
+    """Print the tables."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    fabrics()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from tuccl.sketches.congestion import congestion_scores, prune_congested, with_c
 from tuccl.sketches.files import decode_sketch, encode_sketch, load_sketch, save_sketch
 from tuccl.sketches.full_mesh import full_mesh
 from tuccl.sketches.grouping import Grouping, group
+from tuccl.sketches.rails import rails
 from tuccl.sketches.size import aligned_chunks, for_size, prefer_links
 from tuccl.sketches.sketch import SKETCH_FORMAT, STAGES, LogicalLink, PrunedLink, Sketch
 from tuccl.sketches.symmetry import symmetries
@@ -45,6 +46,7 @@ __all__ = [
     "pinned_routes",
     "prefer_links",
     "prune_congested",
+    "rails",
     "read_taccl_profile",
     "save_sketch",
     "symmetries",

@@ -13,6 +13,7 @@ from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import prune_congested, with_congestion
 from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
 from tuccl.sketches.grouping import group
+from tuccl.sketches.rails import rails
 from tuccl.sketches.size import (
     NVLINK_FIRST_BYTES,
     PACKET_BYTES,
@@ -40,6 +41,8 @@ _VOLUMES = {
     "scatter": 1.0,
 }
 _LINKS_PER_DOOR = (4, 2)
+# Ranks above which the full mesh has more links than can be looked at.
+_MOST_MESHED = 128
 _MESSAGE_US = 1.0
 
 
@@ -51,7 +54,8 @@ def candidate_sketches(t: Topology, collective: str, nbytes: int) -> tuple[Sketc
     sending (``split``); the full mesh pruned by congestion (``mesh-congestion-3`` and so on).
     For one host the mesh without its crowded links. Where only some pairs of a host have NVLink,
     each also with NVLink paths alone (``-nvlink``). Sketches are distinct, carry congestion
-    scores and the symmetries found, and the full mesh comes last.
+    scores and the symmetries found, and the full mesh comes last. More than 128 ranks get `rails`
+    alone.
 
     Args:
         t: The machine.
@@ -66,6 +70,8 @@ def candidate_sketches(t: Topology, collective: str, nbytes: int) -> tuple[Sketc
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
     if nbytes < 1:
         raise InputError(f"{nbytes} bytes: expected a size of at least 1")
+    if t.ranks > _MOST_MESHED:
+        return (_finished(rails(t), nbytes),)
     wires = Wires(t)
     mesh = with_congestion(
         prefer_links(unmarked_mesh(t), nvlink_pairs(t), NVLINK_FIRST_BYTES), t, wires

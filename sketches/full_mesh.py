@@ -14,7 +14,7 @@ from tuccl.topology.graph import Topology
 from tuccl.topology.paths import Path, all_paths
 from tuccl.topology.signature import signature
 
-__all__ = ["full_mesh", "host_numbers", "link_over", "nvlink_pairs", "unmarked_mesh"]
+__all__ = ["full_mesh", "host_numbers", "link_over", "nvlink_pairs", "switches", "unmarked_mesh"]
 
 
 def full_mesh(t: Topology) -> Sketch:
@@ -40,7 +40,7 @@ def unmarked_mesh(t: Topology) -> Sketch:
             link_over(way, src, dst, hosts[src] != hosts[dst])
             for (src, dst), way in sorted(paths.items())
         ),
-        switches=_switches(t),
+        switches=switches(t),
         signature=signature(t),
     )
 
@@ -75,7 +75,7 @@ def link_over(way: Path, src: int, dst: int, inter: bool) -> LogicalLink:
     )
 
 
-def _switches(t: Topology) -> tuple[tuple[int, ...], ...]:
+def switches(t: Topology) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of each host that have links to an NVSwitch, where two or more do."""
     switches = {node.id for node in t.nodes if node.kind == "nvswitch"}
     rank_of = {gpu.id: rank for rank, gpu in enumerate(t.gpus)}

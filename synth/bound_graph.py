@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -22,7 +23,16 @@ __all__ = [
     "exact_rate",
     "fabric",
     "max_min_shares",
+    "routed_fabric",
+    "topology_routes",
 ]
+
+_Hop = TypeVar("_Hop", int, tuple[str, str])
+
+
+# Ways into a relay from which on it is one vertex, whatever turns routes take there: this promises
+# more, if anything, and spares as many wires as there are ways in times ways out.
+_MOST_ENTRIES = 96
 
 
 @dataclass(frozen=True)
@@ -178,6 +188,8 @@ class _Split:
             # stay one vertex.
             if source in targets and (source in self._gpus or relay.kind == "switch"):
                 ways.add(source)
+        if len(ways_out) > _MOST_ENTRIES:
+            ways_out = dict.fromkeys(ways_out, targets)
         entries: dict[frozenset[str], int] = {}
         for source, ways in ways_out.items():
             vertex = entries.setdefault(frozenset(ways), len(self.names) + len(entries))
@@ -205,6 +217,45 @@ class _Split:
         self.names.append(relay)
         self.inner += [(entry, vertex) for entry in sorted(entries)]
         return vertex
+
+
+def routed_fabric(
+    names: Sequence[str],
+    hosts: Sequence[str],
+    ways: Mapping[tuple[int, int], Sequence[_Hop]],
+    rates: Mapping[_Hop, Fraction],
+) -> Fabric:
+    """Return a graph in which bytes between two GPUs keep to the one route of that pair.
+
+    A route goes from its first wire straight to its last, at the rate of its narrowest; what routes
+    share in between is left out. Where many pairs have a slow link of their own beside fast relays
+    this promises less than `fabric`, in which bytes may go by the relays.
+
+    Args:
+        names: Of the GPUs.
+        hosts: Of the GPUs.
+        ways: The wires of each pair of ranks.
+        rates: Of each wire in GB/s.
+    """
+    ends = dict.fromkeys(hop for way in ways.values() for hop in (way[0], way[-1]))
+    first = len(names)
+    enter = {hop: first + 2 * number for number, hop in enumerate(ends)}
+    words: list[tuple[str, str]] = [_hop_names(hop) for hop in ends]
+    wires = {(enter[hop], enter[hop] + 1): rates[hop] for hop in ends}
+    for (src, dst), way in ways.items():
+        wires[src, enter[way[0]]] = rates[way[0]]
+        wires[enter[way[-1]] + 1, dst] = rates[way[-1]]
+        if len(way) > 1:
+            wires[enter[way[0]] + 1, enter[way[-1]]] = min(rates[hop] for hop in way)
+    return Fabric(
+        (*names, *itertools.chain.from_iterable(words)),
+        tuple(hosts),
+        tuple(Wire(*pair, rate, 0.0) for pair, rate in wires.items()),
+    )
+
+
+def _hop_names(hop: object) -> tuple[str, str]:
+    return (hop[0], hop[1]) if isinstance(hop, tuple) else (f"wire {hop}", f"wire {hop}")
 
 
 def exact_rate(bandwidth: float) -> Fraction:
@@ -242,15 +293,20 @@ def direct_load(t: Topology) -> Fraction:
     return max((number / rates[hop] for hop, number in count.items()), default=Fraction(0))
 
 
+def topology_routes(t: Topology) -> Fabric:
+    """Return the `routed_fabric` of a machine."""
+    paths = all_paths(t)
+    ways = {pair: [(hop.src, hop.dst) for hop in path.hops] for pair, path in paths.items()}
+    hosts = [t.host_of(rank) for rank in range(t.ranks)]
+    return routed_fabric([gpu.id for gpu in t.gpus], hosts, ways, _rates(paths))
+
+
 def _rates(paths: dict[tuple[int, int], Path]) -> dict[tuple[str, str], Fraction]:
     return {
         (hop.src, hop.dst): exact_rate(hop.bandwidth)
         for path in paths.values()
         for hop in path.hops
     }
-
-
-_Hop = TypeVar("_Hop", int, tuple[str, str])
 
 
 def max_min_shares(routes: Sequence[Sequence[_Hop]], rates: dict[_Hop, Fraction]) -> list[Fraction]:

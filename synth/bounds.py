@@ -7,20 +7,29 @@ relays only pass on. Reduction or multicast inside a switch (NVLS, SHARP) may be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 import msgspec
 
-from tuccl._native import scarcity, shortfall
+from tuccl._native import diameter, scarcity
 from tuccl.errors import InputError
-from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, direct_load, fabric
+from tuccl.synth.bound_graph import (
+    Fabric,
+    Wire,
+    direct_fabric,
+    direct_load,
+    fabric,
+    topology_routes,
+)
 from tuccl.synth.collective import Collective
-from tuccl.synth.maxflow import FlowNetwork
+from tuccl.synth.cuts import Cut, allgather_cut, broadcast_cut, described, gbs, scatter_cut
+from tuccl.synth.partitions import Isolation, allreduce_cut
 from tuccl.topology import Topology
 
 __all__ = [
+    "MOST_ROUTED",
     "Bound",
     "Cut",
     "allgather_cut",
@@ -35,6 +44,8 @@ __all__ = [
 # Above this many GPUs the attainable side of a certificate is not computed: it needs a flow over
 # all pairs for every rank. The bound itself is exact at any size.
 _MOST_CERTIFIED = 128
+# Above this many GPUs bytes are not held to the one route of each pair.
+MOST_ROUTED = 64
 # Above this many GPUs no prices of wires are sought for an all-to-all's bound.
 _MOST_PRICED = 64
 _PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds,
@@ -69,30 +80,6 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.latency_us, self.cut_latency_us + nbytes / (self.algbw_gbs * 1e3))
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A tight cut: `load` parts of size 1 must cross wires of `rate` GB/s in all.
-
-    Attributes:
-        load: Number of parts; a part is what `bound` says for the collective.
-        rate: Rate of the wires across, in GB/s.
-        side: Vertices that the wires leave; empty where the cut is a partition into many parts.
-        words: Description for people.
-        latency: Least latency in us of a way across.
-    """
-
-    load: Fraction
-    rate: Fraction
-    side: frozenset[int]
-    words: str
-    latency: float
-
-    @property
-    def ratio(self) -> Fraction:
-        """Return the ms that 1 GB parts need: load over rate."""
-        return self.load / self.rate
-
-
 def time_bound_us(bound: Bound, nbytes: int) -> float:
     """Return the us that no algorithm for `nbytes` can beat (`Bound.time_us`)."""
     return bound.time_us(nbytes)
@@ -116,6 +103,10 @@ def bound(t: Topology, collective: Collective) -> Bound:
         )
     whole = fabric(t)
     cut = _tightest(whole, collective)
+    if t.ranks <= MOST_ROUTED and collective.name != "alltoall":
+        routed = _tightest(topology_routes(t), collective)
+        # The latency of ways across is known in the first graph alone.
+        cut = cut if routed.ratio <= cut.ratio else replace(routed, latency=0.0)
     return Bound(
         algbw_gbs=float(1 / (cut.ratio * _part(collective))),
         latency_us=_latency_us(whole, collective),
@@ -166,110 +157,10 @@ def _attained(t: Topology, collective: Collective, ratio: Fraction) -> bool:
 def _latency_us(whole: Fabric, collective: Collective) -> float:
     """Return the alpha diameter in us, or the root's eccentricity."""
     if not collective.rooted:
-        return max(max(whole.latencies(rank)) for rank in range(whole.ranks))
+        lengths = [wire.latency for wire in whole.wires]
+        return diameter(len(whole.names), list(whole.arcs), lengths, whole.ranks)
     spreads = collective.name in ("broadcast", "scatter")
     return max((whole if spreads else whole.reverse).latencies(collective.root))
-
-
-def allgather_cut(whole: Fabric, backwards: bool = False) -> Cut:
-    """Return the cut with most shards inside per GB/s leaving; parts are shards.
-
-    Args:
-        whole: The fabric; for a reduce-scatter its reverse, with `backwards`.
-        backwards: Describe the cut in the direction against the wires of `whole`.
-
-    Notes:
-        ForestColl, arXiv 2402.06787: a rate x is possible iff every GPU can receive N units when
-        each GPU is fed one and wires carry rate/x; the minimum cut of the GPU that lacks most
-        raises 1/x (Newton's method on cuts), until none lacks anything: the exact fraction.
-    """
-    ranks, vertices = whole.ranks, len(whole.names)
-    entering = _entering(whole)
-    narrowest = min(range(ranks), key=lambda gpu: entering[gpu])
-    side = frozenset(range(vertices)) - {narrowest}
-    ratio = _raised(whole, side, ranks - 1)
-    while True:
-        arcs = _scaled_arcs(whole, ratio)
-        lack, inner = shortfall(vertices, arcs, [ratio.denominator] * ranks)
-        if not lack:
-            break
-        side = frozenset(inner)
-        ratio = _raised(whole, side, sum(vertex < ranks for vertex in side))
-    inside = sum(vertex < ranks for vertex in side)
-    return _described(whole, side, Fraction(inside), f"{inside} of {ranks} shards", backwards)
-
-
-def scatter_cut(whole: Fabric, root: int, backwards: bool = False) -> Cut:
-    """Return the cut with most shards to be taken out of it per GB/s; parts are shards."""
-    ranks, sink = whole.ranks, len(whole.names)
-    others = [gpu for gpu in range(ranks) if gpu != root]
-    network = FlowNetwork(sink + 1, [*whole.arcs, *((gpu, sink) for gpu in others)])
-    side = frozenset({root})
-    ratio = _raised(whole, side, ranks - 1)
-    while (
-        network.flow(root, sink, _scaled(whole, ratio, len(others)))
-        < len(others) * ratio.denominator
-    ):
-        side = network.source_side(root)
-        ratio = _raised(whole, side, sum(gpu not in side for gpu in others))
-    outside = sum(gpu not in side for gpu in others)
-    return _described(whole, side, Fraction(outside), f"{outside} of {ranks} shards", backwards)
-
-
-def broadcast_cut(whole: Fabric, root: int, backwards: bool = False) -> Cut:
-    """Return the narrowest cut between the root and a GPU; the part is the whole buffer.
-
-    Notes:
-        Edmonds 1973: the broadcast rate is the least maximum flow from the root to a GPU.
-    """
-    network = FlowNetwork(len(whole.names), whole.arcs)
-    least, side = -1, frozenset[int]()
-    for gpu in range(whole.ranks):
-        if gpu == root:
-            continue
-        rate = network.flow(root, gpu, whole.whole_rates)
-        if least < 0 or rate < least:
-            least, side = rate, network.source_side(root)
-    return _described(whole, side, Fraction(1), "the whole buffer", backwards)
-
-
-def allreduce_cut(whole: Fabric) -> Cut:
-    """Return the partition of the GPUs with the most traffic per GB/s; the part is the buffer.
-
-    Notes:
-        Between p parts each element takes at least 2(p - 1) messages (gossip; Harary and Schwenk
-        1974), each leaving one part and entering another. Tried are one part for each GPU, one for
-        each host, and the two sides of the allgather's tight cut.
-    """
-    gpus = range(whole.ranks)
-    by_host: dict[str, list[int]] = {}
-    for gpu in gpus:
-        by_host.setdefault(whole.hosts[gpu], []).append(gpu)
-    tight = frozenset(gpu for gpu in allgather_cut(whole).side if gpu < whole.ranks)
-    partitions = [
-        ([frozenset({gpu}) for gpu in gpus], "GPUs"),
-        ([frozenset(group) for group in by_host.values()], "hosts"),
-        ([tight, frozenset(gpus) - tight], "sides of " + _place(whole, tight)),
-    ]
-    cuts = (_partition(whole, parts, what) for parts, what in partitions if len(parts) > 1)
-    return max(cuts, key=lambda cut: cut.ratio)
-
-
-def _partition(whole: Fabric, parts: list[frozenset[int]], what: str) -> Cut:
-    isolation = _Isolation(whole)
-    out = sum((isolation.rate(part) for part in parts), Fraction(0))
-    into = sum(
-        (isolation.rate(frozenset(range(whole.ranks)) - part) for part in parts), Fraction(0)
-    )
-    load = Fraction(2 * (len(parts) - 1))
-    home = {gpu: number for number, part in enumerate(parts) for gpu in part}
-    apart = (w.latency for w in whole.wires if home.get(w.tail, -1) != home.get(w.head, -2))
-    rate = min(out, into)
-    words = (
-        f"between the {len(parts)} {what} each element must cross {load} times "
-        f"and {'all leaving' if out <= into else 'all entering'} wires carry {_gbs(rate)}"
-    )
-    return Cut(load, rate, frozenset(), words, min(apart, default=0.0))
 
 
 def alltoall_cut(whole: Fabric) -> Cut:
@@ -279,20 +170,20 @@ def alltoall_cut(whole: Fabric) -> Cut:
         A bound only: tried are single GPUs, hosts, halves of the hosts, aligned blocks of ranks and
         the allgather's tight cut, each in both directions, and prices of wires (`_priced`).
     """
-    isolation = _Isolation(whole)
+    isolated = Isolation(whole)
     everyone = frozenset(range(whole.ranks))
-    best: tuple[Fraction, frozenset[int]] | None = None
-    for group in _groups(whole):
-        for side in (group, everyone - group):
-            load = Fraction(len(side) * (whole.ranks - len(side)))
-            ratio = load / isolation.rate(side)
-            if best is None or ratio > best[0]:
-                best = ratio, isolation.side
-    if best is None:
+    sides = [side for group in _groups(whole) for side in (group, everyone - group)]
+    if not sides:
         raise InputError("an all-to-all bound needs at least two ranks")
-    inside = sum(vertex < whole.ranks for vertex in best[1])
+    ratios = (
+        Fraction(len(side) * (whole.ranks - len(side))) / rate
+        for side, rate in zip(sides, isolated.rates(sides), strict=True)
+    )
+    tightest = max(zip(ratios, range(0, -len(sides), -1), strict=True))
+    side = isolated.side(sides[-tightest[1]])
+    inside = sum(vertex < whole.ranks for vertex in side)
     load = Fraction(inside * (whole.ranks - inside))
-    cut = _described(whole, best[1], load, f"{load} of {whole.ranks**2} blocks", False)
+    cut = described(whole, side, load, f"{load} of {whole.ranks**2} blocks", False)
     priced = _priced(whole)
     return cut if priced is None or priced.ratio <= cut.ratio else priced
 
@@ -323,7 +214,7 @@ def _priced(whole: Fabric) -> Cut | None:
     words = (
         f"{whole.ranks * (whole.ranks - 1)} of {whole.ranks**2} blocks must take "
         f"{float(Fraction(ways) / max(prices)):.6g} of the dearest wires' room, and all wires have "
-        f"{_gbs(paid / max(prices))} of it"
+        f"{gbs(paid / max(prices))} of it"
     )
     return Cut(Fraction(ways), paid, frozenset(), words, 0.0)
 
@@ -341,124 +232,3 @@ def _groups(whole: Fabric) -> Iterable[frozenset[int]]:
         block *= 2
     groups.add(frozenset(gpu for gpu in allgather_cut(whole).side if gpu < whole.ranks))
     return sorted((g for g in groups if 0 < len(g) < whole.ranks), key=sorted)
-
-
-class _Isolation:
-    """Narrowest cuts between a set of GPUs and the others, relays on whichever side is better."""
-
-    def __init__(self, whole: Fabric) -> None:
-        self._whole = whole
-        self._source, self._sink = len(whole.names), len(whole.names) + 1
-        gpus = range(whole.ranks)
-        ends = [(self._source, gpu) for gpu in gpus] + [(gpu, self._sink) for gpu in gpus]
-        self._network = FlowNetwork(self._sink + 1, [*whole.arcs, *ends])
-        self.side: frozenset[int] = frozenset()
-
-    def rate(self, group: frozenset[int]) -> Fraction:
-        """Return the GB/s that can leave `group`; `side` is then the cut's side."""
-        gpus = range(self._whole.ranks)
-        endless = sum(self._whole.whole_rates) + 1
-        feeds = [endless if gpu in group else 0 for gpu in gpus]
-        drains = [0 if gpu in group else endless for gpu in gpus]
-        capacities = [*self._whole.whole_rates, *feeds, *drains]
-        value = self._network.flow(self._source, self._sink, capacities)
-        self.side = self._network.source_side(self._source) - {self._source}
-        return Fraction(value, self._whole.denominator)
-
-
-def _whole_rate(whole: Fabric, side: frozenset[int]) -> int:
-    """Return the rate of the wires that leave `side`, times the fabric's denominator."""
-    return sum(
-        rate
-        for (tail, head), rate in zip(whole.arcs, whole.whole_rates, strict=True)
-        if tail in side and head not in side
-    )
-
-
-def _raised(whole: Fabric, side: frozenset[int], load: int) -> Fraction:
-    """Return the ratio of a cut in whole rates.
-
-    Raises:
-        InputError: no wire leaves the cut.
-    """
-    rate = _whole_rate(whole, side)
-    if rate == 0:
-        raise InputError(f"no wire leaves {_place(whole, side)[:80]}: the other GPUs are cut off")
-    return Fraction(load, rate)
-
-
-def _entering(whole: Fabric) -> list[int]:
-    """Return the rate of the wires into each vertex, times the fabric's denominator."""
-    rates = [0] * len(whole.names)
-    for (_, head), rate in zip(whole.arcs, whole.whole_rates, strict=True):
-        rates[head] += rate
-    return rates
-
-
-def _scaled_arcs(whole: Fabric, ratio: Fraction) -> list[tuple[int, int, int]]:
-    """Return the wires with `ratio` times their rates, in the unit that makes all whole.
-
-    No rank takes in more than it is fed in all, so wires are no wider than that.
-    """
-    most = ratio.denominator * whole.ranks
-    return [
-        (tail, head, min(ratio.numerator * rate, most))
-        for (tail, head), rate in zip(whole.arcs, whole.whole_rates, strict=True)
-    ]
-
-
-def _scaled(whole: Fabric, ratio: Fraction, ends: int) -> list[int]:
-    """Return whole capacities: `ratio` times each wire's rate, and one unit for each end."""
-    p, q = ratio.numerator, ratio.denominator
-    return [p * rate for rate in whole.whole_rates] + [q] * ends
-
-
-def _described(
-    whole: Fabric, side: frozenset[int], load: Fraction, what: str, backwards: bool
-) -> Cut:
-    wires = whole.crossing(side)
-    rate = sum((wire.rate for wire in wires), Fraction(0))
-    inside = frozenset(vertex for vertex in side if vertex < whole.ranks)
-    outside = frozenset(range(whole.ranks)) - inside
-    leaves = len(inside) <= len(outside)
-    verb = "leave" if leaves != backwards else "enter"
-    place = _place(whole, inside if leaves else outside)
-    over = _wire_names(whole, wires, backwards)
-    words = f"{what} must {verb} {place} over {_gbs(rate)} ({over})"
-    return Cut(load, rate, side, words, _least_latency(whole, wires, inside, outside))
-
-
-def _least_latency(
-    whole: Fabric, wires: tuple[Wire, ...], inside: frozenset[int], outside: frozenset[int]
-) -> float:
-    """Return the least latency in us of a way from a GPU inside to one outside by one of `wires`.
-
-    Notes:
-        Bytes that help arrive at a wire no sooner than a GPU inside can have sent them, and leave it
-        early enough to reach a GPU outside: in time T a wire is of use for T less its way's latency.
-    """
-    reached, reaching = whole.nearest(inside), whole.reverse.nearest(outside)
-    return min(reached[w.tail] + w.latency + reaching[w.head] for w in wires)
-
-
-def _place(whole: Fabric, vertices: frozenset[int]) -> str:
-    """Return the names of the hosts that the GPUs fill, else of the GPUs themselves."""
-    gpus = sorted(vertex for vertex in vertices if vertex < whole.ranks)
-    hosts = sorted({whole.hosts[gpu] for gpu in gpus})
-    filled = sum(host in hosts for host in whole.hosts) == len(gpus)
-    names = hosts if filled and all(hosts) else [whole.names[gpu] for gpu in gpus]
-    return _listed(names)
-
-
-def _wire_names(whole: Fabric, wires: tuple[Wire, ...], backwards: bool) -> str:
-    ends = ((w.head, w.tail) if backwards else (w.tail, w.head) for w in wires)
-    return _listed([f"{whole.names[tail]}>{whole.names[head]}" for tail, head in ends])
-
-
-def _listed(names: list[str]) -> str:
-    few = ", ".join(names[:3])
-    return few if len(names) <= 3 else f"{few} and {len(names) - 3} more"
-
-
-def _gbs(rate: Fraction) -> str:
-    return f"{float(rate):.6g} GB/s"

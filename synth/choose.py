@@ -131,7 +131,10 @@ def synthesize_best(
         if budget.interrupted:
             break
     if not made:
-        raise Infeasible(reasons[0] if reasons else f"no method serves {collective.name}")
+        tried = (
+            f"no method that searches try serves {collective.name} over {collective.ranks} ranks"
+        )
+        raise Infeasible(reasons[0] if reasons else tried)
     if improve_tries:
         wanted = Improvement(
             wires,
@@ -186,6 +189,8 @@ def _points(
     given = None if chunks is None else tuple(chunks)
     for sketch, name in product(sketches, methods):
         method = METHODS.get(name)
+        if method and len(methods) > 1 and sketch.ranks > method.most_ranks:
+            continue
         tried = given or _CHUNKS
         if not given and method and method.chunkings and collective.name in method.collectives:
             try:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.bound_graph import Fabric
-from tuccl.synth.bounds import Cut, allgather_cut, allreduce_cut, broadcast_cut
+from tuccl.synth.bounds import MOST_ROUTED
 from tuccl.synth.collective import Collective
-from tuccl.synth.composed import composed
+from tuccl.synth.composed import EqualHosts, composed, equal_hosts
+from tuccl.synth.cuts import Cut, allgather_cut, broadcast_cut
 from tuccl.synth.growth import Growth
 from tuccl.synth.pair_units import Demand, least_counts, least_span
 from tuccl.synth.pair_wires import Pair, PairWires
+from tuccl.synth.partitions import allreduce_cut
 
 __all__ = ["ENOUGH", "Forest", "Machine", "chunked_share", "grown", "least_time"]
 
@@ -37,11 +39,15 @@ class Forest:
         up: Trees to the roots; empty where nothing is reduced.
         down: Trees from the roots; empty where nothing is spread.
         span: Time of the busiest wire, in seconds for chunks of 1 GB.
+        band: Roots side by side whose chunks go together where their trees are composed, else 0.
+        shift: Ranks by which composed trees can be turned without changing; 0: none.
     """
 
     up: tuple[Growth, ...]
     down: tuple[Growth, ...]
     span: Fraction
+    band: int = 0
+    shift: int = 0
 
     @property
     def chain(self) -> int:
@@ -66,6 +72,11 @@ class Machine:
 
     wires: PairWires
     fabric: Fabric
+
+    @property
+    def equal_hosts(self) -> EqualHosts | None:
+        """Return the hosts where they are many and alike, so that trees are composed."""
+        return equal_hosts(self.wires) if self.wires.ranks > _MOST_PACKED else None
 
     def down(self, feeds: Sequence[int]) -> tuple[Growth, ...]:
         """Return trees by which `feeds[r]` chunks of each rank r get to all.
@@ -114,10 +125,16 @@ class Machine:
         key = collective.name, collective.root
         if key not in self._cuts:
             try:
-                self._cuts[key] = _cut(self.fabric, collective).ratio
+                self._cuts[key] = max(_cut(whole, collective).ratio for whole in self._graphs)
             except (InputError, ZeroDivisionError):
                 raise Infeasible("packing: the links do not join all ranks both ways") from None
         return self._cuts[key]
+
+    @property
+    def _graphs(self) -> tuple[Fabric, ...]:
+        """Return the graphs that tell what no trees can beat."""
+        few = self.wires.ranks <= MOST_ROUTED
+        return (self.fabric, self.wires.fabric) if few else (self.fabric,)
 
     @cached_property
     def _cuts(self) -> dict[tuple[str, int], Fraction]:
@@ -176,6 +193,8 @@ def grown(machine: Machine, collective: Collective, chunks_per_rank: int) -> For
     up = machine.up(feeds) if collective.reducing else ()
     down = machine.down(feeds) if collective.name not in ("reduce", "reduce-scatter") else ()
     packed = machine.forest(up, down)
+    if not collective.rooted and (hosts := machine.equal_hosts) is not None:
+        return replace(packed, band=hosts.band, shift=hosts.shift)
     least = least_time(machine, collective, chunks_per_rank)
     if packed.span * ENOUGH <= least:
         return packed

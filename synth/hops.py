@@ -24,8 +24,11 @@ def hop_bound(t: Topology, collective: Collective) -> int:
     >>> hop_bound(load_profile("v100x4"), Collective("allgather", 4))
     1
     """
-    onward = [[dst for src, dst in all_paths(t) if src == rank] for rank in range(t.ranks)]
-    back = [[src for src, dst in all_paths(t) if dst == rank] for rank in range(t.ranks)]
+    onward: list[list[int]] = [[] for _ in range(t.ranks)]
+    back: list[list[int]] = [[] for _ in range(t.ranks)]
+    for src, dst in all_paths(t):
+        onward[src].append(dst)
+        back[dst].append(src)
     if collective.name == "allreduce":
         return min(_farthest(onward, r) + _farthest(back, r) for r in range(t.ranks))
     if collective.rooted:
@@ -37,7 +40,7 @@ def hop_bound(t: Topology, collective: Collective) -> int:
 def _farthest(onward: list[list[int]], root: int) -> int:
     depth = {root: 0}
     waiting = deque([root])
-    while waiting:
+    while waiting and len(depth) < len(onward):
         rank = waiting.popleft()
         for following in onward[rank]:
             if following not in depth:

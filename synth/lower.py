@@ -20,6 +20,7 @@ from tuccl.synth.lower_rewrites import (
     spread_chains,
     spread_peers,
 )
+from tuccl.synth.lower_shift import period, turned_gpus
 from tuccl.synth.lower_steps import gpus
 from tuccl.synth.replicate import replicate
 from tuccl.synth.schedule import Schedule
@@ -76,7 +77,12 @@ def lower(
 
 
 def _modes(schedule: Schedule) -> tuple[bool, bool]:
-    """Return whether `schedule` is right out of place and in place."""
+    """Return whether `schedule` is right out of place and in place.
+
+    One that repeats is taken to be: it is large, and its program is verified all the same.
+    """
+    if schedule.shift:
+        return True, True
     outside = fault(schedule, in_place=False)
     inside = fault(schedule, in_place=True)
     if outside is not None and inside is not None:
@@ -119,6 +125,8 @@ class _Shape:
             peers on a channel spreads peers over channels, too many steps spreads chunks over
             channels, too many thread blocks has send and receive to one peer take turns.
         """
+        if (program := self.turned()) is not None:
+            return program
         base = share_copies(cut_runs(merge_runs(self.schedule)))
         if not self.limits.fuses:
             base = aside(base)
@@ -134,12 +142,26 @@ class _Shape:
             if over.limit == "peers" and peer_ways < self.limits.channels:
                 peer_ways *= 2
             elif over.limit == "steps" and over.found < fewest and self.has_room(program):
-                chain_ways *= 2
+                # As many as would do if steps were spread evenly: each costs thread blocks.
+                chain_ways = max(chain_ways + 1, -(-chain_ways * over.found // over.most))
                 fewest = over.found
             elif over.limit in ("threadblocks", "awaited") and not paired:
                 paired = True
             else:
                 raise Infeasible(self.refusal(over))
+
+    def turned(self) -> Program | None:
+        """Return the first ranks' part turned round the circle; None where that does not fit."""
+        if not (self.schedule.shift and self.schedule.apart):
+            return None
+        part = share_copies(cut_runs(period(self.schedule)))
+        first = self.built(part if self.limits.fuses else aside(part), False)
+        parts = turned_gpus(self.schedule, first.gpus[: self.schedule.shift])
+        if parts is None:
+            return None
+        whole = Program("", first.collective, "Simple", first.nchannels, first.nchunks, parts)
+        program = replicate(whole, self.copies)
+        return program if excess(program, self.limits) is None else None
 
     def has_room(self, program: Program) -> bool:
         return program.nchannels * 2 <= self.limits.channels

@@ -38,12 +38,14 @@ class Method:
             topology where the caller has one.
         chunkings: The chunks per rank worth a try, given the collective, the sketch, the topology
             and the most; None where any will do.
+        most_ranks: Above so many ranks no search tries it unasked, since it takes minutes.
     """
 
     name: str
     collectives: frozenset[str]
     build: WiredBuild
     chunkings: Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None = None
+    most_ranks: int = 256
 
 
 def _wireless(build: Build) -> WiredBuild:
@@ -67,7 +69,7 @@ METHODS: dict[str, Method] = {
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
         Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
         Method("greedy", frozenset(COLLECTIVES), _wireless(greedy)),
-        Method("packing", PACKING_COLLECTIVES, packing, packing_chunks),
+        Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
     )

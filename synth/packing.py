@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bound_graph import fabric
 from tuccl.synth.collective import Collective
-from tuccl.synth.composed import bare_fabric
 from tuccl.synth.forest import ENOUGH, Forest, Machine, chunked_share, grown
 from tuccl.synth.growth import Growth
 from tuccl.synth.pair_wires import pair_wires
 from tuccl.synth.schedule import Schedule
 from tuccl.synth.trace import Trace
+from tuccl.synth.tree_runs import Run, merged_runs, single_runs
 from tuccl.topology import Topology, all_paths
 
 __all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
@@ -31,6 +30,9 @@ PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "br
 # Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
 _MOST_BLOCKS = 32
 _CHUNKS_OF_CHOSEN_ROOTS = 48
+# Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
+_MOST_MESHED = 512
+_Lane = tuple[int, int, int]  # channel, sending and receiving rank
 
 
 def packing(
@@ -60,12 +62,19 @@ def packing(
     trace = Trace(collective, chunks_per_rank, "packing")
     feeds = forest.feeds(collective.ranks)
     firsts = [sum(feeds[:rank]) for rank in range(collective.ranks)]
-    for move in sorted(_moves(forest.up, firsts), key=lambda move: (-move.depth, *move)):
-        trace.reduce(move.first, move.child, move.parent, 0, move.weight)
+    # Sums take the way of results backwards, turn by turn: in any other order blocks wait.
+    for run in sorted(_runs(forest, forest.up, firsts), reverse=True):
+        trace.reduce(run.first, run.child, run.parent, 0, run.weight)
     blocks = _blocks(machine, forest)
-    for move in sorted(_moves(forest.down, firsts)):
-        trace.send(move.first, move.parent, move.child, blocks.down, move.weight)
-    return trace.schedule(apart=True, turns=blocks.turns)
+    for run in sorted(_runs(forest, forest.down, firsts)):
+        trace.send(run.first, run.parent, run.child, blocks.down, run.weight)
+    return trace.schedule(apart=True, turns=blocks.turns, shift=forest.shift)
+
+
+def _runs(forest: Forest, trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[Run]:
+    if forest.band:
+        return merged_runs(trees, firsts, forest.band)
+    return single_runs(trees, firsts)
 
 
 @lru_cache(maxsize=8)
@@ -85,8 +94,9 @@ def machine_of_sketch(
             "decides that itself: use a sketch without relay rules"
         )
     wires = pair_wires(sketch, topology)
-    whole = topology is not None and len(sketch.links) == _most_links(topology)
-    return Machine(wires, fabric(topology) if whole and topology else bare_fabric(wires))
+    small = sketch.ranks <= _MOST_MESHED
+    whole = small and topology is not None and len(sketch.links) == _most_links(topology)
+    return Machine(wires, fabric(topology) if whole and topology else wires.fabric)
 
 
 def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
@@ -95,28 +105,6 @@ def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
 
 def _most_links(topology: Topology) -> int:
     return len(all_paths(topology))
-
-
-class _Move(NamedTuple):
-    """A run of chunks over one arc of a tree, `depth` arcs from the root."""
-
-    depth: int
-    turn: int
-    parent: int
-    child: int
-    first: int
-    weight: int
-
-
-def _moves(trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[_Move]:
-    """Yield the arcs of all trees; `firsts[r]` is the first chunk whose root is rank r."""
-    following = list(firsts)
-    for turn, tree in enumerate(trees):
-        first = following[tree.root]
-        depth = tree.depths()
-        for child, parent in tree.arcs:
-            yield _Move(depth[child], turn, parent, child, first, tree.weight)
-        following[tree.root] += tree.weight
 
 
 @dataclass(frozen=True)
@@ -129,7 +117,7 @@ class _Blocks:
     """
 
     down: int
-    turns: frozenset[tuple[int, int, int]]
+    turns: frozenset[_Lane]
 
 
 def _blocks(machine: Machine, forest: Forest) -> _Blocks:
@@ -142,21 +130,40 @@ def _blocks(machine: Machine, forest: Forest) -> _Blocks:
     down = {(1, parent, child) for tree in forest.down for child, parent in tree.arcs}
     blocks = Counter(rank for _, *ends in up | down for rank in ends)
     busy = machine.busyness(forest)
-    turns: set[tuple[int, int, int]] = set()
+    turns: set[_Lane] = set()
 
-    def idlest(lane: tuple[int, int, int]) -> tuple[float, int, tuple[int, int, int]]:
+    def idlest(lane: _Lane) -> tuple[float, int, _Lane]:
         # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
         return round(busy[lane[1:]], 2), lane[1] ^ lane[2], lane
 
-    for lane in sorted(up | down, key=idlest):
-        channel, src, dst = lane
-        back = (channel, dst, src)
-        if src < dst and back in up | down and max(blocks[src], blocks[dst]) > _MOST_BLOCKS:
-            turns |= {lane, back}
-            blocks.subtract((src, dst))
-    if max(blocks.values()) > _MOST_BLOCKS:
+    both_ways = [lane for lane in up | down if lane[1] < lane[2] and _back(lane) in up | down]
+    for alike in _alike(sorted(both_ways, key=idlest), forest.shift):
+        if max(blocks[rank] for lane in alike for rank in lane[1:]) > _MOST_BLOCKS:
+            turns.update(*((lane, _back(lane)) for lane in alike))
+            blocks.subtract(rank for lane in alike for rank in lane[1:])
+    if max(blocks.values()) > _MOST_BLOCKS and not forest.shift:
         return _Blocks(0, frozenset())
     return _Blocks(1 if up else 0, frozenset(turns))
+
+
+def _back(lane: _Lane) -> _Lane:
+    return lane[0], lane[2], lane[1]
+
+
+def _alike(lanes: Sequence[_Lane], shift: int) -> list[list[_Lane]]:
+    """Return the lanes in order, together where turning ranks by `shift` takes one to another.
+
+    Where ranks turn, a lane that goes round the circle is left out: which of its ways comes first
+    would not be the same everywhere.
+    """
+    groups: dict[_Lane, list[_Lane]] = {}
+    for lane in lanes:
+        channel, src, dst = lane
+        if not shift:
+            groups[lane] = [lane]
+        elif src // shift == dst // shift:
+            groups.setdefault((channel, src % shift, dst % shift), []).append(lane)
+    return list(groups.values())
 
 
 def packing_chunks(
@@ -171,6 +178,8 @@ def packing_chunks(
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
     machine = machine_of_sketch(sketch, topology)
+    if not collective.rooted and machine.equal_hosts is not None:
+        return (1,)
     found: list[tuple[Fraction, int]] = []
     for chunks in range(1, most + 1):
         share = chunked_share(machine, collective, chunks)

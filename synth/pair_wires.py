@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from tuccl.sketches.sketch import LogicalLink, Sketch
-from tuccl.synth.bound_graph import exact_rate
+from tuccl.synth.bound_graph import Fabric, exact_rate, routed_fabric
 from tuccl.topology import Topology, all_paths
 
 __all__ = ["Pair", "PairWires", "pair_wires"]
@@ -23,7 +23,7 @@ class PairWires:
     Attributes:
         hosts: Number of each rank's host.
         pairs: (sending, receiving) ranks.
-        ways: For each pair the numbers of its wires.
+        ways: For each pair the numbers of its wires, in the order in which a message takes them.
         rates: Rate of each wire in GB/s.
     """
 
@@ -41,7 +41,15 @@ class PairWires:
     def reverse(self) -> PairWires:
         """Return the same wires with every pair turned round."""
         turned = tuple((dst, src) for src, dst in self.pairs)
-        return PairWires(self.hosts, turned, self.ways, self.rates)
+        return PairWires(self.hosts, turned, tuple(way[::-1] for way in self.ways), self.rates)
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """Return the graph of the pairs' ways, for cuts (`routed_fabric`)."""
+        names = [f"rank {rank}" for rank in range(self.ranks)]
+        ways = dict(zip(self.pairs, self.ways, strict=True))
+        rates = dict(enumerate(self.rates))
+        return routed_fabric(names, [str(host) for host in self.hosts], ways, rates)
 
     @cached_property
     def number(self) -> dict[Pair, int]:

@@ -101,6 +101,8 @@ class Schedule:
             by the same step where that can be.
         turns: Where `apart`, the (channel, src, dst) that all the same share the thread block of the
             way back, the two taking turns.
+        shift: Where not 0, the schedule stays the same when all ranks, and with them all chunks of
+            the whole buffer, are turned on by so many: rank r + shift does what rank r does.
     """
 
     collective: Collective
@@ -112,6 +114,7 @@ class Schedule:
     proof: Proof | None = None
     apart: bool = False
     turns: frozenset[tuple[int, int, int]] = frozenset()
+    shift: int = 0
 
     @property
     def channels(self) -> int:

@@ -151,11 +151,15 @@ class Trace:
         self._at.update({(c, rank): at for c, at in zip(chunks, homes, strict=True)})
 
     def schedule(
-        self, *, apart: bool = False, turns: frozenset[tuple[int, int, int]] = frozenset()
+        self,
+        *,
+        apart: bool = False,
+        turns: frozenset[tuple[int, int, int]] = frozenset(),
+        shift: int = 0,
     ) -> Schedule:
         """Return the schedule, with the local copies that the postcondition still lacks.
 
-        `apart` and `turns` are the schedule's: which thread blocks it wants.
+        `apart`, `turns` and `shift` are the schedule's: which thread blocks it wants, how it repeats.
         """
         copies = list(self._missing_copies())
         return Schedule(
@@ -167,6 +171,7 @@ class Trace:
             chunks_per_rank=self.chunks_per_rank,
             apart=apart,
             turns=turns,
+            shift=shift,
         )
 
     def _known(self, chunk: int, rank: int) -> Address:

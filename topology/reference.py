@@ -14,6 +14,7 @@ from tuccl.topology.graph import Link, LinkKind, Node, Topology
 __all__ = [
     "REFERENCE_FABRICS",
     "a100_pod",
+    "any_fabric",
     "cube_mesh",
     "host_line",
     "ndv2_pair",
@@ -170,6 +171,15 @@ def _with_compared_latency(t: Topology, link: Link) -> Link:
     if link.kind == "pcie" or "nvswitch" in kinds.values():
         return replace(link, latency=0.35)
     return replace(link, latency=0.5 if t.name.startswith("torus") else 0.7)
+
+
+def any_fabric(rng: random.Random) -> Topology:
+    """Return a fabric like `random_fabric`'s, if need be one whose links do not join all ranks.
+
+    Raises:
+        InputError: some GPU is cut off.
+    """
+    return _random_fabric(rng)
 
 
 def random_fabric(rng: random.Random) -> Topology:

@@ -62,6 +62,21 @@ void bind_packing(nb::module_& m) {
       },
       "vertices"_a, "arcs"_a, "feeds"_a, "Whether every rank gets all units of `feeds`.");
   m.def(
+      "isolation",
+      [](int vertices, const std::vector<Triple>& arcs, int ranks,
+         const std::vector<std::vector<int>>& groups) {
+        const std::vector<Arc> network = arcs_from(arcs);
+        nb::gil_scoped_release unlocked;
+        return isolation(vertices, network, ranks, groups);
+      },
+      "vertices"_a, "arcs"_a, "ranks"_a, "groups"_a,
+      "For each of `groups` of ranks (the first vertices) what can leave it for the other ranks "
+      "over `arcs` (tail, head, capacity).");
+  m.def("diameter", &diameter, nb::call_guard<nb::gil_scoped_release>(), "vertices"_a, "arcs"_a,
+        "lengths"_a, "ranks"_a,
+        "The largest distance between two ranks (the first vertices) over `arcs` (tail, head) of "
+        "`lengths`; inf where no way leads.");
+  m.def(
       "split_relays",
       [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
         const std::vector<Arc> network = arcs_from(arcs);

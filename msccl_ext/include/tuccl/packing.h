@@ -1,6 +1,7 @@
 // Packing of weighted trees: which capacities suffice, relays split off, trees found.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace tuccl {
@@ -33,6 +34,16 @@ Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
 
 /// Whether every rank gets all units: `shortfall` is 0, found out sooner where it is not.
 bool suffices(int vertices, const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds);
+
+/// For each group of ranks (the first vertices) the units that can leave it for the other ranks.
+/// Throws InputError where arguments do not fit together.
+std::vector<std::int64_t> isolation(int vertices, const std::vector<Arc>& arcs, int ranks,
+                                    const std::vector<std::vector<int>>& groups);
+
+/// The largest distance between two ranks over `arcs` (tail, head) of `lengths`; infinity where no
+/// way leads. Throws InputError where arguments do not fit together.
+double diameter(int vertices, const std::vector<std::pair<int, int>>& arcs,
+                const std::vector<double>& lengths, int ranks);
 
 /// The arcs between ranks that stand for the ways through relays (vertices from `feeds.size()` on),
 /// such that every rank still gets all units. Capacity that no rank needs may be lost.

@@ -1,0 +1,64 @@
+"""The sketch of very many ranks: links inside hosts, and between equal places of hosts."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from tuccl.errors import InputError
+from tuccl.sketches.congestion import with_congestion
+from tuccl.sketches.full_mesh import host_numbers, link_over, switches
+from tuccl.sketches.sketch import LogicalLink, Sketch
+from tuccl.sketches.symmetry import symmetries
+from tuccl.topology.graph import Topology
+from tuccl.topology.paths import path
+from tuccl.topology.signature import signature
+
+__all__ = ["rails"]
+
+
+def rails(t: Topology) -> Sketch:
+    """Return the sketch whose links join ranks of one host, or of equal place on their hosts.
+
+    The full mesh of many ranks has more links than can be looked at: a million of 1,024 ranks.
+
+    >>> from tuccl.topology.reference import a100_pod
+    >>> len(rails(a100_pod(4)).links)  # 4 hosts with 56 links, 8 rails with 12
+    320
+
+    Raises:
+        InputError: the topology joins no such ranks.
+    """
+    links = tuple(_links(t))
+    if not links:
+        raise InputError(
+            f"topology {t.name[:60]!r}: no links inside hosts nor between equal places"
+        )
+    sketch = Sketch(
+        name="rails",
+        ranks=t.ranks,
+        hosts=host_numbers(t),
+        links=links,
+        switches=switches(t),
+        signature=signature(t),
+    )
+    sketch = with_congestion(sketch, t)
+    return replace(sketch, symmetry=symmetries(sketch))
+
+
+def _links(t: Topology) -> Iterator[LogicalLink]:
+    hosts = host_numbers(t)
+    rail_of: dict[int, list[int]] = defaultdict(list)
+    for host in t.hosts:
+        for place, rank in enumerate(t.gpus_of(host)):
+            rail_of[place].append(rank)
+    sets = [*(t.gpus_of(host) for host in t.hosts), *rail_of.values()]
+    for src, dst in sorted(pair for ranks in sets for pair in itertools.permutations(ranks, 2)):
+        try:
+            way = path(t, src, dst)
+        except InputError:
+            continue  # only other GPUs join them
+        yield link_over(way, src, dst, hosts[src] != hosts[dst])

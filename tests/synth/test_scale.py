@@ -1,0 +1,221 @@
+"""Many equal hosts: programs of one host's part, turned round, are whole, sound and near the bound."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tuccl._native import Knobs, Program, diameter, isolation, simulate, verify
+from tuccl.errors import InputError
+from tuccl.sketches import candidate_sketches, full_mesh, rails
+from tuccl.synth import Collective, Schedule, bound, lower, synthesize
+from tuccl.synth.certificate import fault
+from tuccl.synth.composed import composed, equal_hosts
+from tuccl.synth.lower_shift import period
+from tuccl.synth.maxflow import FlowNetwork
+from tuccl.synth.packing import packing_chunks
+from tuccl.synth.pair_wires import pair_wires
+from tuccl.synth.tree_runs import merged_runs, single_runs
+from tuccl.synth.wire_load import bound_share
+from tuccl.topology import Link, Node, Topology, load_machine, network, path
+from tuccl.topology.reference import a100_pod, any_fabric, random_fabric, torus
+
+NAMES = ("allgather", "reduce-scatter", "allreduce")
+
+
+def pairs_of_gpus(hosts: int) -> Topology:
+    """Hosts of two GPUs with an NVLink and a NIC each: few GPUs, many hosts."""
+    nodes, links = [Node("leaf", "switch")], []
+    for number in range(hosts):
+        host = f"n{number}"
+        for n in range(2):
+            gpu, nic = f"{host}/gpu{n}", f"{host}/nic{n}"
+            nodes += [Node(gpu, "gpu", host, 2 * number + n), Node(nic, "nic", host)]
+            links.append(Link(gpu, nic, "pcie", 25.0, 0.5, duplex=True))
+            links.append(Link(nic, "leaf", "network", 25.0, 1.0, duplex=True))
+        links.append(Link(f"{host}/gpu0", f"{host}/gpu1", "nvlink", 200.0, 0.5, duplex=True))
+    return Topology(f"{hosts} pairs", tuple(nodes), tuple(links))
+
+
+def made(t: Topology, name: str) -> tuple[Schedule, Program]:
+    collective, sketch = Collective(name, t.ranks), rails(t)
+    [chunks] = packing_chunks(collective, sketch, t)
+    schedule = synthesize(collective, sketch, "packing", chunks, 1 << 30, t)
+    return schedule, lower(schedule)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("t", "least"), [(a100_pod(9), 0.99), (pairs_of_gpus(40), 0.97), (pairs_of_gpus(33), 0.99)]
+)
+def test_many_equal_hosts_get_programs_near_the_bound(t: Topology, least: float, name: str) -> None:
+    schedule, program = made(t, name)
+    assert fault(schedule) is None
+    assert fault(schedule, in_place=True) is None
+    assert verify(program, "executor", 0).ok
+    assert program.in_place
+    assert program.out_of_place
+    assert program.max_steps <= 64
+    assert least <= bound_share(program, t, Collective(name, t.ranks)) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
+    """What is made of one period and turned moves the same chunks as what is lowered as it is."""
+    t = pairs_of_gpus(40)
+    schedule, turned = made(t, name)
+    assert schedule.shift
+    assert len(period(schedule).transfers) < len(schedule.transfers) / 2
+    whole = lower(replace(schedule, shift=0))
+    collective = Collective(name, t.ranks)
+    assert bound_share(turned, t, collective) == pytest.approx(bound_share(whole, t, collective))
+    for one, other in zip(turned.gpus, whole.gpus, strict=True):
+        assert (one.input_chunks, one.output_chunks) == (other.input_chunks, other.output_chunks)
+        assert sorted((b.send_peer, b.recv_peer, b.channel) for b in one.threadblocks) == sorted(
+            (b.send_peer, b.recv_peer, b.channel) for b in other.threadblocks
+        )
+
+
+def test_turning_ranks_turns_the_trees() -> None:
+    wires = pair_wires(rails(t := pairs_of_gpus(40)), t)
+    hosts, trees = equal_hosts(wires), composed(wires, 1)
+    assert hosts is not None
+    assert trees is not None
+    assert hosts.shift == 4
+    parents = {tree.root: tree.parent for tree in trees}
+    for root, parent in parents.items():
+        turned = parents[(root + hosts.shift) % t.ranks]
+        for rank, above in enumerate(parent):
+            expected = -1 if above < 0 else (above + hosts.shift) % t.ranks
+            assert turned[(rank + hosts.shift) % t.ranks] == expected
+
+
+def test_merged_runs_are_the_single_ones_side_by_side() -> None:
+    wires = pair_wires(rails(t := pairs_of_gpus(40)), t)
+    trees = composed(wires, 3)
+    assert trees is not None
+    firsts = [3 * rank for rank in range(t.ranks)]
+
+    def chunks(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
+        return sorted((a, b, first + k) for a, b, first, n in runs for k in range(n))
+
+    merged = [(r.parent, r.child, r.first, r.weight) for r in merged_runs(trees, firsts, 2)]
+    single = [(r.parent, r.child, r.first, r.weight) for r in single_runs(trees, firsts)]
+    assert chunks(merged) == chunks(single)
+    assert len(merged) < 0.6 * len(single)
+
+
+def test_unlike_hosts_are_not_composed() -> None:
+    t = pairs_of_gpus(36)
+    lopsided = Topology("lopsided", t.nodes, (*t.links[:-1], replace_rate(t.links[-1])))
+    assert equal_hosts(pair_wires(rails(lopsided), lopsided)) is not None  # pairs are the same
+    one_more = Node("n0/gpu2", "gpu", "n0", t.ranks)
+    link = Link("n0/gpu2", "n0/gpu0", "nvlink", 25.0, 0.5, duplex=True)
+    uneven = Topology("uneven", (*t.nodes, one_more), (*t.links, link))
+    assert equal_hosts(pair_wires(rails(uneven), uneven)) is None
+
+
+def replace_rate(link: Link) -> Link:
+    return Link(link.src, link.dst, link.kind, link.bandwidth / 2, link.latency, duplex=True)
+
+
+def test_rails_join_mates_and_equal_places() -> None:
+    t = a100_pod(3)
+    sketch = rails(t)
+    for src, dst in full_mesh(t).pairs:
+        joined = src // 8 == dst // 8 or src % 8 == dst % 8
+        assert (sketch.link(src, dst) is not None) == joined
+    assert sketch.symmetry == full_mesh(t).symmetry
+    assert [s.name for s in candidate_sketches(a100_pod(17), "allgather", 1 << 20)] == ["rails"]
+    assert {link.dst for link in rails(torus(3, 3)).out_links(0)} == {1, 2, 3, 6}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_native_cuts_are_those_of_exact_flows(seed: int) -> None:
+    rng = random.Random(seed)
+    vertices, ranks = 7, 5
+    ends = [
+        (a, b) for a in range(vertices) for b in range(vertices) if a != b and rng.random() < 0.5
+    ]
+    rates = [rng.randint(1, 20) for _ in ends]
+    groups = [rng.sample(range(ranks), rng.randint(1, ranks - 1)) for _ in range(4)]
+    arcs = [(*pair, rate) for pair, rate in zip(ends, rates, strict=True)]
+    source, sink = vertices, vertices + 1
+    outer = [(source, r) for r in range(ranks)] + [(r, sink) for r in range(ranks)]
+    exact = FlowNetwork(vertices + 2, [*ends, *outer])
+    for group, rate in zip(groups, isolation(vertices, arcs, ranks, groups), strict=True):
+        feeds = [10**9 if r in group else 0 for r in range(ranks)]
+        drains = [0 if r in group else 10**9 for r in range(ranks)]
+        assert rate == exact.flow(source, sink, [*rates, *feeds, *drains])
+
+
+def test_native_questions_refuse_what_does_not_fit() -> None:
+    assert diameter(3, [(0, 1), (1, 2), (2, 0)], [1.0, 2.0, 4.0], 3) == 6.0
+    assert diameter(3, [(0, 1)], [1.0], 2) == float("inf")
+    for call in (
+        lambda: isolation(2, [(0, 2, 1)], 2, [[0]]),
+        lambda: isolation(2, [(0, 1, 1)], 2, [[2]]),
+        lambda: isolation(2, [(0, 1, 1)], 3, [[0]]),
+        lambda: diameter(2, [(0, 1)], [-1.0], 2),
+        lambda: diameter(2, [(0, 1)], [], 2),
+    ):
+        with pytest.raises(InputError, match="expected"):
+            call()
+
+
+def test_an_allreduce_must_cross_a_lopsided_link_both_ways() -> None:
+    """Two messages of two ranks go one each way: the slow one decides, not the sum of both."""
+    nodes = tuple(Node(f"g{n}", "gpu", "h", n) for n in range(2))
+    links = (Link("g0", "g1", "nvlink", 10.0, 1.0), Link("g1", "g0", "nvlink", 1.0, 1.0))
+    assert bound(Topology("lopsided", nodes, links), Collective("allreduce", 2)).algbw_gbs == 1.0
+
+
+def test_bounds_keep_to_the_route_of_a_pair() -> None:
+    """GPUs 0 and 1 have a slow link of their own, so the switch between them is no use."""
+    nodes = (*(Node(f"g{n}", "gpu", "h", n) for n in range(3)), Node("s", "nvswitch", "h"))
+    links = [Link(f"g{n}", "s", "nvlink", 100.0, 1.0, duplex=True) for n in range(3)]
+    links += [Link(f"g{n}", "g2", "nvlink", 1.0, 1.0, duplex=True) for n in range(2)]
+    t = Topology("detour", (*nodes,), tuple(links))
+    assert [hop.dst for hop in path(t, 0, 2).hops] == ["g2"]
+    best = bound(t, Collective("allgather", 3))
+    assert best.algbw_gbs == pytest.approx(float(3 / Fraction(2, 2)))
+    assert "g0>g2" in best.bottleneck
+
+
+def test_disconnected_fabrics_are_refused_in_one_line() -> None:
+    refusals = []
+    for seed in range(40):
+        try:
+            any_fabric(random.Random(seed))
+        except InputError as why:
+            refusals.append(str(why))
+    assert refusals
+    assert all("cannot be reached" in why and "\n" not in why for why in refusals)
+    assert random_fabric(random.Random(0)).ranks >= 2
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_sums_are_as_fast_as_results(rows: int) -> None:
+    """A reduce-scatter is an allgather backwards, in simulation too."""
+    t = torus(rows, rows)
+    wires, mesh, rates = network(t), full_mesh(t), []
+    for name in ("allgather", "reduce-scatter"):
+        collective = Collective(name, t.ranks)
+        [chunks] = packing_chunks(collective, mesh, t)
+        program = lower(synthesize(collective, mesh, "packing", chunks, 1 << 30, t))
+        nbytes = (1 << 30) // program.nchunks * program.nchunks
+        run = simulate(program, Knobs("Simple", 1, 512), wires, load_machine("ideal"), nbytes)
+        rates.append(nbytes / run.time_us)
+    assert rates[1] >= 0.98 * rates[0]
+
+
+def test_steps_get_no_more_channels_than_they_need() -> None:
+    t = torus(3, 3)
+    schedule = synthesize(Collective("alltoall", 9), full_mesh(t), "flow", 60, 1 << 30, t)
+    program = lower(schedule)
+    busiest = lower(schedule, dialect="fork").max_steps
+    assert program.max_steps <= 64
+    assert program.nchannels <= -(-busiest // 64) + 1
