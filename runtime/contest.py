@@ -1,0 +1,118 @@
+"""Several ways to do one collective, timed in turns on the same ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tuccl._native import RankResult
+from tuccl.errors import InputError, Stuck, TucclError
+from tuccl.runtime.measured import Effort
+
+__all__ = ["Contender", "Standing", "contest", "screened"]
+
+_SCREENED_RUNS = 3
+_LONG_US = 5e5  # a run this long is not repeated to be screened
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to do a collective of one size.
+
+    Attributes:
+        of: Whose it is: "tuccl" or a peer's name.
+        name: What it is: a method, an algorithm.
+        run: Takes the checked, warming and timed runs to do; returns each rank's result.
+    """
+
+    of: str
+    name: str
+    run: Callable[[int, int, int], Sequence[RankResult]]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a contender took: ``us`` is the median of ``runs`` runs, ``rounds_us`` each round's."""
+
+    contender: Contender
+    us: float
+    rounds_us: tuple[float, ...]
+    runs: int
+
+    @property
+    def spread(self) -> float:
+        """How far the rounds lie apart, as a part of the time."""
+        return (max(self.rounds_us) - min(self.rounds_us)) / self.us
+
+
+def screened(
+    contenders: Sequence[Contender],
+    sent_bytes: Callable[[], int] = lambda: 0,
+    least_sent: float = 0.0,
+) -> tuple[list[Standing], list[str]]:
+    """Return what each takes in a few runs, contents checked, and why some have dropped out.
+
+    Args:
+        contenders: all ways.
+        sent_bytes: what has crossed the network so far.
+        least_sent: what a run must make cross it; less has gone another way.
+    """
+    standings, notes = [], []
+    for contender in contenders:
+        before = sent_bytes()
+        try:
+            standing = _screened(contender)
+        except (InputError, Stuck) as error:
+            notes.append(f"{contender.of} {contender.name}: left out: {error}")
+            continue
+        if sent_bytes() - before < least_sent * (standing.runs + 1):
+            notes.append(f"{contender.of} {contender.name}: left out: did not use the network")
+            continue
+        standings.append(standing)
+    return standings, notes
+
+
+def _screened(contender: Contender) -> Standing:
+    checked = contender.run(1, 0, 1)
+    if wrong := sum(result.wrong for result in checked):
+        first = next(result.first_wrong for result in checked if result.wrong)
+        raise InputError(f"{wrong} wrong elements; {first}")
+    times = _slowest(checked)
+    if times[0] < _LONG_US:
+        times += _slowest(contender.run(0, 0, _SCREENED_RUNS - 1))
+    return Standing(contender, min(times), tuple(times), len(times))
+
+
+def contest(
+    standings: Sequence[Standing], effort: Effort, rounds: int = 5
+) -> list[Standing]:
+    """Return the times of contenders that run in turns, round after round.
+
+    Args:
+        standings: as screened, which tells how long a run takes.
+        effort: runs of a round, and how many warm up before the first; fewer where they take
+            long.
+        rounds: how many.
+    """
+    times: list[list[list[float]]] = [[] for _ in standings]
+    for turn in range(rounds):
+        for standing, own in zip(standings, times, strict=True):
+            runs = effort.runs_of(standing.us, rounds)
+            warmup = min(effort.warmup, runs) if turn == 0 else 0
+            own.append(_slowest(standing.contender.run(0, warmup, runs)))
+    return [
+        Standing(
+            standing.contender,
+            median(us for each in own for us in each),
+            tuple(median(each) for each in own),
+            sum(len(each) for each in own),
+        )
+        for standing, own in zip(standings, times, strict=True)
+    ]
+
+
+def _slowest(results: Sequence[RankResult]) -> list[float]:
+    if any(len(result.times_us) != len(results[0].times_us) for result in results):
+        raise TucclError("ranks have timed different numbers of runs")
+    return [max(times) for times in zip(*(r.times_us for r in results), strict=True)]
