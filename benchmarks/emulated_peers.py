@@ -20,16 +20,14 @@ import msgspec
 
 from tuccl._native import Knobs, verify
 from tuccl.cli.output import columns
-from tuccl.errors import Infeasible, TucclError, Unavailable
-from tuccl.eval import Entrant, PeerReport, PeerRow, geometric_mean, peer_report, peer_text
+from tuccl.cli.peers import peers_beside
+from tuccl.errors import Infeasible, TucclError
+from tuccl.eval import NamedProgram, PeerReport, PeerRow, geometric_mean, peer_report, peer_text
 from tuccl.runtime import (
     PEERS,
     Effort,
     EmulatedExecutor,
     Emulation,
-    GlooPeer,
-    MpiPeer,
-    Peer,
     find_mpi,
     wire_rates,
 )
@@ -83,10 +81,10 @@ def with_rates(t: Topology, mbps: list[float]) -> Topology:
     return msgspec.structs.replace(t, links=tuple(links))
 
 
-def entrants(c: Cluster, collective: str, nbytes: int) -> list[Entrant]:
+def entrants(c: Cluster, collective: str, nbytes: int) -> list[NamedProgram]:
     """Return our candidates for one size, every one verified, and msccl-default."""
     call, mesh = Collective(collective, c.topology.ranks), full_mesh(c.topology)
-    found = [Entrant("msccl-default", lower(msccl_default(c.topology, call)), Knobs("Simple"))]
+    found = [NamedProgram("msccl-default", lower(msccl_default(c.topology, call)), Knobs("Simple"))]
     for name, method in METHODS.items():
         if collective not in method.collectives or name in ("allpairs", "rings"):
             continue
@@ -99,7 +97,9 @@ def entrants(c: Cluster, collective: str, nbytes: int) -> list[Entrant]:
                 continue
             if not verify(program, "executor", 0).ok:
                 raise TucclError(f"{name} with {chunks} chunks does not verify")
-            found.append(Entrant(f"{name}/{chunks}", program, Knobs("Simple", buffer_bytes=1 << 20)))
+            found.append(
+                NamedProgram(f"{name}/{chunks}", program, Knobs("Simple", buffer_bytes=1 << 20))
+            )
     return found
 
 
@@ -108,25 +108,6 @@ def bound_mbs(c: Cluster, emulation: Emulation, collective: str, nbytes: int) ->
     rates = [round(rate.mbps / c.scale, -2) for rate in wire_rates(emulation, nbytes)]
     measured = with_rates(c.topology, rates)
     return bound(measured, Collective(collective, measured.ranks)).algbw_gbs * c.scale * 1e3
-
-
-def peers_of(emulation: Emulation, ours: EmulatedExecutor, names: list[str], stack: ExitStack) -> list[Peer]:
-    """Return the peers that this machine has; says which it has not."""
-    found: list[Peer] = []
-    for name in names:
-        try:
-            if name == "gloo":
-                gloo = GlooPeer(ours.ranks, emulation.launch(ours.mpi))
-                stack.callback(gloo.close)
-                found.append(gloo)
-            elif name == ours.mpi.family:
-                found.append(MpiPeer(ours))
-            else:
-                other = EmulatedExecutor(emulation, find_mpi(name))
-                found.append(MpiPeer(stack.enter_context(other)))
-        except Unavailable as missing:
-            print(f"# {missing}")
-    return found
 
 
 def summary(report: PeerReport, limits: dict[int, float], name: str, collective: str) -> str:
@@ -140,14 +121,17 @@ def summary(report: PeerReport, limits: dict[int, float], name: str, collective:
         best = min(rows, key=lambda row: row.peer_us)
         mbs = size / best.time_us
         ratios[size], parts[size] = best.speedup, mbs / limits[size]
-        lines.append(
-            [size, best.chosen, f"{mbs:.1f}", f"{limits[size]:.1f}", f"{parts[size]:.0%}"]
-            + [f"{best.peer} {best.algorithm}", f"{size / best.peer_us:.1f}", f"{best.speedup:.2f}x"]
-        )
+        figures = (f"{mbs:.1f}", f"{limits[size]:.1f}", f"{parts[size]:.0%}")
+        theirs = (f"{best.peer} {best.algorithm}", f"{size / best.peer_us:.1f}")
+        lines.append([size, best.chosen, *figures, *theirs, f"{best.speedup:.2f}x"])
         worst[size] = best.speedup
     head = ["bytes", "ours", "MB/s", "bound", "part", "best peer", "MB/s", "ratio"]
     marked = [size for size in by_size if size >= MARKED]
-    wide = collective in COLLECTIVES[:3] and not name.startswith("4x2 at 200") and "4x2 at 1000 Mb" not in name
+    wide = (
+        collective in COLLECTIVES[:3]
+        and not name.startswith("4x2 at 200")
+        and "4x2 at 1000 Mb" not in name
+    )
     mark = MARK if wide else MARK_EVEN
     text = f"\n# {collective} on {name}, measured\n{columns(head, lines)}\n"
     if marked:
@@ -169,17 +153,18 @@ def main() -> None:
     args = parser.parse_args()
     c = cluster(args.cluster, args.rate)
     sizes = [int(size) for size in args.sizes.split(",")]
-    names = [name for name in args.peers.split(",") if name]
+    names = tuple(args.peers.split(","))
     with ExitStack() as stack:
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
         ours = stack.enter_context(EmulatedExecutor(emulation, find_mpi()))
-        peers = peers_of(emulation, ours, names, stack)
+        peers, missing = peers_beside(ours, names, stack)
+        for why in missing:
+            print(f"# {why}")
         for collective in args.collective or COLLECTIVES:
             limits = {n: bound_mbs(c, emulation, collective, n) for n in sizes}
             report = peer_report(
                 *(ours, peers, lambda n, of=collective: entrants(c, of, n), collective, sizes),
                 effort=Effort(seconds=3.0),
-                sent_bytes=emulation.sent_bytes,
             )
             print(peer_text(report))
             print(summary(report, limits, c.name, collective), flush=True)

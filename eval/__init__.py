@@ -33,7 +33,7 @@ from tuccl.eval.compare_text import text_report
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
 from tuccl.eval.peers import (
-    Entrant,
+    NamedProgram,
     PeerReport,
     PeerRow,
     geometric_mean,
@@ -56,11 +56,11 @@ __all__ = [
     "Comparison",
     "ComparisonRow",
     "CriticalPath",
-    "Entrant",
     "Fit",
     "LinkUse",
     "Measured",
     "Measurements",
+    "NamedProgram",
     "PathPart",
     "PeerReport",
     "PeerRow",

@@ -24,17 +24,17 @@ from tuccl.runtime import (
     screened,
 )
 
-__all__ = ["Entrant", "PeerReport", "PeerRow", "geometric_mean", "peer_report", "peer_text"]
+__all__ = ["NamedProgram", "PeerReport", "PeerRow", "geometric_mean", "peer_report", "peer_text"]
 
 OURS = "tuccl"
 _FINALISTS = 2  # of ours and of each peer, beside its own choice
-_SCREENED_BYTES = 16 << 20  # above, only what was good at the size before is tried
+_SCREENED_BYTES = 4 << 20  # above, only what was good at the size before is tried
 _GOOD = 1.5  # times the best
 _LEAST_SENT = 0.25  # of the whole buffer: any of these collectives sends more between hosts
 
 
 @dataclass(frozen=True)
-class Entrant:
+class NamedProgram:
     """One of our programs with its knobs, by a name for tables."""
 
     name: str
@@ -102,14 +102,13 @@ class _Field:
 def peer_report(
     executor: MpiExecutor,
     peers: Sequence[Peer],
-    entrants: Callable[[int], Sequence[Entrant]],
+    programs: Callable[[int], Sequence[NamedProgram]],
     collective: str,
     sizes: Sequence[int],
     *,
     root: int = 0,
     workload: Workload | None = None,
     effort: Effort | None = None,
-    sent_bytes: Callable[[], int] | None = None,
 ) -> PeerReport:
     """Return our best program against each peer's best algorithm, size by size.
 
@@ -119,13 +118,12 @@ def peer_report(
     Args:
         executor: runs our programs.
         peers: whom to compare with.
-        entrants: our programs for a size.
+        programs: our programs for a size.
         collective: what all compute.
         sizes: bytes of the whole buffer, ascending.
         root: of a rooted collective.
         workload: elements and reduction.
         effort: runs of a round.
-        sent_bytes: what has crossed the network so far, where that is known.
 
     Raises:
         InputError: none of ours can do it.
@@ -135,11 +133,10 @@ def peer_report(
     rows: list[PeerRow] = []
     notes: dict[str, None] = {}
     for nbytes in sizes:
-        own = [_ours(executor, e, nbytes, root, asked) for e in entrants(nbytes)]
+        own = [_ours(executor, e, nbytes, root, asked) for e in programs(nbytes)]
         others = [c for p in peers for c in _theirs(p, collective, nbytes, root, asked)]
         field_ = [c for c in (*own, *others) if known.admits(c, nbytes)]
-        least = _LEAST_SENT * nbytes if sent_bytes else 0.0
-        standings, left_out = screened(field_, sent_bytes or (lambda: 0), least)
+        standings, left_out = screened(field_, executor.sent_bytes, _LEAST_SENT * nbytes)
         known.learn(standings)
         notes.update(dict.fromkeys(left_out))
         final = contest(_finalists(standings), effort or Effort())
@@ -153,31 +150,29 @@ def peer_report(
 
 
 def _ours(
-    executor: MpiExecutor, entrant: Entrant, nbytes: int, root: int, asked: Workload
+    executor: MpiExecutor, named: NamedProgram, nbytes: int, root: int, asked: Workload
 ) -> Contender:
     def run(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
         call = Call(
-            *(entrant.program, entrant.knobs, nbytes),
+            *(named.program, named.knobs, nbytes),
             datatype=asked.datatype,
             op=asked.op,
             root=root,
-            in_place=not entrant.program.out_of_place,
+            in_place=not named.program.out_of_place,
             checked=checked,
             warmup=warmup,
             timed=timed,
-            threads=cpu_threads(entrant.knobs, entrant.program.ngpus),
+            threads=cpu_threads(named.knobs, named.program.ngpus),
         )
         return executor.run(call)
 
-    return Contender(OURS, entrant.name, run)
+    return Contender(OURS, named.name, run)
 
 
 def _theirs(
     peer: Peer, collective: str, nbytes: int, root: int, asked: Workload
 ) -> list[Contender]:
-    def run(
-        algorithm: str, checked: int, warmup: int, timed: int
-    ) -> Sequence[RankResult]:
+    def run(algorithm: str, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
         kind = (asked.datatype, asked.op, root, checked, warmup, timed)
         return peer.run(OwnCall(collective, algorithm, nbytes, *kind))
 

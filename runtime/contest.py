@@ -48,14 +48,14 @@ class Standing:
 
 def screened(
     contenders: Sequence[Contender],
-    sent_bytes: Callable[[], int] = lambda: 0,
-    least_sent: float = 0.0,
+    sent_bytes: Callable[[], int | None],
+    least_sent: float,
 ) -> tuple[list[Standing], list[str]]:
     """Return what each takes in a few runs, contents checked, and why some have dropped out.
 
     Args:
         contenders: all ways.
-        sent_bytes: what has crossed the network so far.
+        sent_bytes: what has crossed the network so far, None where that is not known.
         least_sent: what a run must make cross it; less has gone another way.
     """
     standings, notes = [], []
@@ -66,8 +66,9 @@ def screened(
         except (InputError, Stuck) as error:
             notes.append(f"{contender.of} {contender.name}: left out: {error}")
             continue
-        if sent_bytes() - before < least_sent * (standing.runs + 1):
-            notes.append(f"{contender.of} {contender.name}: left out: did not use the network")
+        after = sent_bytes()
+        if before is not None and after is not None and after - before < least_sent * standing.runs:
+            notes.append(f"{contender.of} {contender.name}: left out: went around the network")
             continue
         standings.append(standing)
     return standings, notes
@@ -84,9 +85,7 @@ def _screened(contender: Contender) -> Standing:
     return Standing(contender, min(times), tuple(times), len(times))
 
 
-def contest(
-    standings: Sequence[Standing], effort: Effort, rounds: int = 5
-) -> list[Standing]:
+def contest(standings: Sequence[Standing], effort: Effort, rounds: int = 5) -> list[Standing]:
     """Return the times of contenders that run in turns, round after round.
 
     Args:
@@ -101,15 +100,14 @@ def contest(
             runs = effort.runs_of(standing.us, rounds)
             warmup = min(effort.warmup, runs) if turn == 0 else 0
             own.append(_slowest(standing.contender.run(0, warmup, runs)))
-    return [
-        Standing(
-            standing.contender,
-            median(us for each in own for us in each),
-            tuple(median(each) for each in own),
-            sum(len(each) for each in own),
-        )
-        for standing, own in zip(standings, times, strict=True)
-    ]
+    return [_pooled(s.contender, own) for s, own in zip(standings, times, strict=True)]
+
+
+def _pooled(contender: Contender, rounds: Sequence[Sequence[float]]) -> Standing:
+    medians = tuple(median(own) for own in rounds)
+    return Standing(
+        contender, median(us for own in rounds for us in own), medians, sum(map(len, rounds))
+    )
 
 
 def _slowest(results: Sequence[RankResult]) -> list[float]:

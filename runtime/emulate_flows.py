@@ -144,9 +144,7 @@ def received_mbps(
 def python(emulation: Emulation, host: int, script: str, *words: object) -> subprocess.Popen[str]:
     """Return a Python process on ``host`` that runs ``script``, its output in a pipe."""
     command = [*emulation.prefix(host), sys.executable, "-c", script, *map(str, words)]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _line(output: IO[str] | None) -> str:

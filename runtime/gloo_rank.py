@@ -46,6 +46,7 @@ class Control:
     """The line to our caller: frames of four bytes of length, a letter, text."""
 
     def __init__(self, path: str) -> None:
+        """Connect, and give signs of life from now on."""
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
         self._sending = threading.Lock()
@@ -54,6 +55,7 @@ class Control:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def send(self, kind: str, text: str) -> None:
+        """Send a frame."""
         frame = (kind + text).encode()
         with self._sending:
             self._socket.sendall(struct.pack("<I", len(frame)) + frame)
@@ -87,6 +89,7 @@ class Round:
     """Buffers of one call, what they hold before and must hold after."""
 
     def __init__(self, fields: Mapping[str, str], rank: int, ranks: int) -> None:
+        """Make the buffers that a call's ``fields`` ask for."""
         self.collective = fields["own-run"]
         self._rank, self._ranks, self._root = rank, ranks, int(fields["root"])
         self._type, self._op = _TYPES[fields["datatype"]], _OPS[fields["op"]]
@@ -186,7 +189,9 @@ def answer(text: str, rank: int, ranks: int, moved: Callable[[], None]) -> str:
 
 def serve(path: str) -> None:
     """Join the others, then answer calls until the line closes."""
-    rank, ranks = (int(next(os.environ[n] for n in names if n in os.environ)) for names in (_RANK, _RANKS))
+    rank, ranks = (
+        int(next(os.environ[n] for n in names if n in os.environ)) for names in (_RANK, _RANKS)
+    )
     torch.set_num_threads(1)
     control = Control(path)
     dist.init_process_group(

@@ -94,6 +94,19 @@ class MpiExecutor:
         return self._mpi
 
     @property
+    def launch(self) -> Launch:
+        """How the ranks are started."""
+        return self._launch
+
+    def beside(self, mpi: Mpi) -> MpiExecutor:
+        """Return an executor over another MPI on the same places; nothing is started yet."""
+        return MpiExecutor(self._ranks, mpi)
+
+    def sent_bytes(self) -> int | None:
+        """Return what has crossed emulated wires so far, headers included; None without any."""
+        return None
+
+    @property
     def ranks(self) -> int:
         """Ranks a program must have."""
         return self._ranks

@@ -133,9 +133,7 @@ class Workers:
         """Return each rank's result of ``call``; as `ask`."""
         return [read_result(text) for text in self.ask(call.text, patience_s, limit_s)]
 
-    def ask(
-        self, text: str, patience_s: float = 10.0, limit_s: float | None = None
-    ) -> list[str]:
+    def ask(self, text: str, patience_s: float = 10.0, limit_s: float | None = None) -> list[str]:
         """Return each rank's answer to the call ``text``.
 
         Args:

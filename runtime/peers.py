@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tuccl._native import RankResult, read_result
-from tuccl.errors import InputError, Unavailable
+from tuccl.errors import Unavailable
 from tuccl.runtime.mpi import MpiExecutor
 from tuccl.runtime.mpi_launch import Launch
 from tuccl.runtime.mpi_workers import Workers
