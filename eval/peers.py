@@ -139,7 +139,8 @@ def peer_report(
         standings, left_out = screened(field_, executor.sent_bytes, _LEAST_SENT * nbytes)
         known.learn(standings)
         notes.update(dict.fromkeys(left_out))
-        final = contest(_finalists(standings), effort or Effort())
+        final, lost = contest(_finalists(standings), effort or Effort())
+        notes.update(dict.fromkeys(lost))
         rows += _rows(collective, nbytes, final)
     return PeerReport(
         label=executor.label,

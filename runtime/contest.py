@@ -30,6 +30,11 @@ class Contender:
     name: str
     run: Callable[[int, int, int], Sequence[RankResult]]
 
+    @property
+    def label(self) -> str:
+        """Whose it is and what."""
+        return f"{self.of} {self.name}"
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -64,11 +69,11 @@ def screened(
         try:
             standing = _screened(contender)
         except (InputError, Stuck) as error:
-            notes.append(f"{contender.of} {contender.name}: left out: {error}")
+            notes.append(f"{contender.label}: left out: {error}")
             continue
         after = sent_bytes()
         if before is not None and after is not None and after - before < least_sent * standing.runs:
-            notes.append(f"{contender.of} {contender.name}: left out: went around the network")
+            notes.append(f"{contender.label}: left out: went around the network")
             continue
         standings.append(standing)
     return standings, notes
@@ -85,8 +90,10 @@ def _screened(contender: Contender) -> Standing:
     return Standing(contender, min(times), tuple(times), len(times))
 
 
-def contest(standings: Sequence[Standing], effort: Effort, rounds: int = 5) -> list[Standing]:
-    """Return the times of contenders that run in turns, round after round.
+def contest(
+    standings: Sequence[Standing], effort: Effort, rounds: int = 5
+) -> tuple[list[Standing], list[str]]:
+    """Return the times of contenders that run in turns, round after round, and who dropped out.
 
     Args:
         standings: as screened, which tells how long a run takes.
@@ -94,20 +101,26 @@ def contest(standings: Sequence[Standing], effort: Effort, rounds: int = 5) -> l
             long.
         rounds: how many.
     """
-    times: list[list[list[float]]] = [[] for _ in standings]
+    times: dict[str, list[list[float]]] = {s.contender.label: [] for s in standings}
+    notes: dict[str, str] = {}
     for turn in range(rounds):
-        for standing, own in zip(standings, times, strict=True):
+        for standing in standings:
+            contender = standing.contender
+            if contender.label in notes:
+                continue
             runs = effort.runs_of(standing.us, rounds)
             warmup = min(effort.warmup, runs) if turn == 0 else 0
-            own.append(_slowest(standing.contender.run(0, warmup, runs)))
-    return [_pooled(s.contender, own) for s, own in zip(standings, times, strict=True)]
+            try:
+                times[contender.label].append(_slowest(contender.run(0, warmup, runs)))
+            except Stuck as error:
+                notes[contender.label] = f"{contender.label}: left out: {error}"
+    through = [s.contender for s in standings if s.contender.label not in notes]
+    return [_pooled(c, times[c.label]) for c in through], list(notes.values())
 
 
 def _pooled(contender: Contender, rounds: Sequence[Sequence[float]]) -> Standing:
-    medians = tuple(median(own) for own in rounds)
-    return Standing(
-        contender, median(us for own in rounds for us in own), medians, sum(map(len, rounds))
-    )
+    every = [us for own in rounds for us in own]
+    return Standing(contender, median(every), tuple(median(own) for own in rounds), len(every))
 
 
 def _slowest(results: Sequence[RankResult]) -> list[float]:

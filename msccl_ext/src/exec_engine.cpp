@@ -27,8 +27,8 @@ std::align_val_t alignment(std::int64_t size) {
 Bytes::Bytes(std::int64_t size) : size_(size) {
   if (size == 0) return;
   try {
-    data_ = static_cast<std::byte*>(
-        ::operator new(static_cast<std::size_t>(size), alignment(size)));
+    data_ =
+        static_cast<std::byte*>(::operator new(static_cast<std::size_t>(size), alignment(size)));
     if (size >= kHugePage) ::madvise(data_, static_cast<std::size_t>(size), MADV_HUGEPAGE);
   } catch (const std::bad_alloc&) {
     throw InputError("no memory for buffers of " + std::to_string(size) + " bytes on one rank");

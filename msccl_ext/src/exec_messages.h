@@ -71,8 +71,8 @@ class Messages {
   std::array<int, 64> ended_{};
 };
 
-/// What a rank does while it cannot get on: yields first, then sleeps longer the longer it waits, and says
-/// where it stands. Ranks may share processors, so nobody spins.
+/// What a rank does while it cannot get on: yields first, then sleeps longer the longer it waits,
+/// and says where it stands. Ranks may share processors, so nobody spins.
 class Patience {
  public:
   Patience(Carrier& carrier, Watch& watch) : carrier_(carrier), watch_(watch) {}

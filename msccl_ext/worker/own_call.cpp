@@ -69,7 +69,11 @@ OwnCall read_own_call(const std::string& text, int ranks) {
 class OwnRank {
  public:
   OwnRank(const OwnCall& own, const tuccl_mpi_glue& glue, Carrier& carrier, Watch& watch)
-      : own_(own), call_(own.call), glue_(glue), carrier_(carrier), watch_(watch),
+      : own_(own),
+        call_(own.call),
+        glue_(glue),
+        carrier_(carrier),
+        watch_(watch),
         messages_(carrier) {
     const std::int64_t width = element_bytes(call_.element);
     const std::int64_t elements = (call_.nbytes + width - 1) / width;
