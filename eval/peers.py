@@ -35,11 +35,12 @@ _LEAST_SENT = 0.25  # of the whole buffer: any of these collectives sends more b
 
 @dataclass(frozen=True)
 class NamedProgram:
-    """One of our programs with its knobs, by a name for tables."""
+    """A program with its knobs, by a name for tables; ``of`` is a default's name if it is one."""
 
     name: str
     program: Program
     knobs: Knobs
+    of: str = OURS
 
 
 class PeerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +110,7 @@ def peer_report(
     root: int = 0,
     workload: Workload | None = None,
     effort: Effort | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> PeerReport:
     """Return our best program against each peer's best algorithm, size by size.
 
@@ -124,6 +126,7 @@ def peer_report(
         root: of a rooted collective.
         workload: elements and reduction.
         effort: runs of a round.
+        tell: is given a line for each row as soon as it is there.
 
     Raises:
         InputError: none of ours can do it.
@@ -141,7 +144,10 @@ def peer_report(
         notes.update(dict.fromkeys(left_out))
         final, lost = contest(_finalists(standings), effort or Effort())
         notes.update(dict.fromkeys(lost))
-        rows += _rows(collective, nbytes, final)
+        own_rows = _rows(collective, nbytes, final)
+        for row in own_rows:
+            tell("  ".join(_cells(row)))
+        rows += own_rows
     return PeerReport(
         label=executor.label,
         peers={peer.name: peer.version for peer in peers},
@@ -167,7 +173,7 @@ def _ours(
         )
         return executor.run(call)
 
-    return Contender(OURS, named.name, run)
+    return Contender(named.of, named.name, run)
 
 
 def _theirs(
