@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tuccl._native import Knobs, verify
+from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import columns
 from tuccl.cli.peers import peers_beside
 from tuccl.errors import Infeasible, TucclError
@@ -188,6 +189,7 @@ def main() -> None:
     sizes = [int(size) for size in args.sizes.split(",")]
     names = tuple(args.peers.split(","))
     with ExitStack() as stack:
+        stack.enter_context(ended_by_signals())
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
         ours = stack.enter_context(EmulatedExecutor(emulation, find_mpi()))
         peers, missing = peers_beside(ours, names, stack)
