@@ -1,5 +1,5 @@
 # make demo: set up and run the main job.   make test: set up and run every test.
-# make mpi: Open MPI and MPICH, and what joins tuccl to them.
+# make mpi: Open MPI and MPICH, and what joins tuccl to them.   make torch: PyTorch for the tests.
 # make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
 export UV_PYTHON_PREFERENCE := only-system
 export UV_PYTHON_DOWNLOADS := never
@@ -13,7 +13,7 @@ THREADED := build/tsan
 demo: setup
 	sh examples/demo.sh build/demo
 
-test: setup cpp mpi
+test: setup cpp mpi torch
 	ctest --test-dir $(SANITIZED) --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R exec_run
 	$(RUN) pytest -n 2
@@ -52,12 +52,16 @@ wheel-test: wheel
 
 setup: | $(UV)
 	@sh scripts/system-packages
-	$(UV) sync -q --all-extras $(if $(wildcard build/editable/live),,--reinstall-package tuccl)
+	$(UV) sync -q --inexact --all-extras $(if $(wildcard build/editable/live),,--reinstall-package tuccl)
 
 # Both MPIs for the tests, from Debian or, without its packages, from PyPI into .venv.
 mpi: setup
 	@sh scripts/mpi-packages $(UV)
 	$(RUN) python -c "from tuccl.runtime import find_mpis, glue_library; print(*map(glue_library, find_mpis()))"
+
+# PyTorch (CPU) into .venv; `setup` leaves there what it did not put there.
+torch: setup
+	@sh scripts/torch-packages
 
 cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
@@ -72,4 +76,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: demo test mpi check format soak fuzz wheel wheel-test setup cpp clean
+.PHONY: demo test mpi torch check format soak fuzz wheel wheel-test setup cpp clean

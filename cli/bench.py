@@ -24,6 +24,7 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.executors import add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say
+from tuccl.cli.peers import add_peers, check_peers, print_beside_peers
 from tuccl.cli.recording import (
     add_recording,
     check_recording,
@@ -86,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_knobs(parser)
     add_executor(parser)
     add_real(parser)
+    add_peers(parser)
     add_recording(parser)
     add_json(parser)
 
@@ -94,6 +96,11 @@ def run(args: argparse.Namespace) -> int:
     """Time and print; 1 where a checked result was wrong."""
     nccl_version_of(args)
     check_recording(args)
+    if args.peers is not None:
+        check_peers(args)
+        with ExitStack() as stack:
+            print_beside_peers(args, *loaded_program(args, stack), stack)
+        return 0
     with ExitStack() as stack:
         if args.baseline:
             executor, collective, results = bench_baseline(args, stack)
@@ -167,10 +174,8 @@ def traced_run(args: argparse.Namespace, executor: Executor, timed: Timed) -> Tr
     return executor.trace(*call, passes=passes, walk=timed.walk)
 
 
-def bench_program(
-    args: argparse.Namespace, stack: ExitStack
-) -> tuple[Executor, str, Iterator[Timed]]:
-    """Return the executor, the collective and the timings of a program file."""
+def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, Program, Knobs]:
+    """Return the executor, the verified program in as many instances as asked for, its knobs."""
     if len(args.files) != 2:
         raise InputError(
             "expected a program and a topology: bench F.xml T, or bench --baseline nccl -c COLL T"
@@ -187,6 +192,14 @@ def bench_program(
         raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
     knobs = knobs_of(args, program.protocol)
     program = replicate(program, knobs.channels) if knobs.channels > 1 else program
+    return executor, program, knobs
+
+
+def bench_program(
+    args: argparse.Namespace, stack: ExitStack
+) -> tuple[Executor, str, Iterator[Timed]]:
+    """Return the executor, the collective and the timings of a program file."""
+    executor, program, knobs = loaded_program(args, stack)
     timings = (
         Timed(
             n,

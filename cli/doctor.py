@@ -59,6 +59,7 @@ def packages() -> list[Check]:
         ("optuna", "every verb", "pip install 'optuna>=5'"),
         ("rich", "every verb", "pip install rich"),
         ("matplotlib", "plots in reports", "pip install 'tuccl[plot]'"),
+        ("torch", "the torch.distributed backend", "pip install torch"),
     ]
     here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", "every verb", "")
     return [here, *(Check(name, version_of(name), use, mend) for name, use, mend in wanted)]

@@ -32,6 +32,14 @@ from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare
 from tuccl.eval.compare_text import text_report
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
+from tuccl.eval.peers import (
+    NamedProgram,
+    PeerReport,
+    PeerRow,
+    geometric_mean,
+    peer_report,
+    peer_text,
+)
 from tuccl.eval.plots import plots_available
 from tuccl.eval.report import html_report
 from tuccl.eval.time_spent import TimeSpent, spent_text, time_spent
@@ -52,7 +60,10 @@ __all__ = [
     "LinkUse",
     "Measured",
     "Measurements",
+    "NamedProgram",
     "PathPart",
+    "PeerReport",
+    "PeerRow",
     "RunErrors",
     "TimeSpent",
     "Trial",
@@ -69,8 +80,11 @@ __all__ = [
     "emulated_case",
     "errors_of",
     "fit",
+    "geometric_mean",
     "html_report",
     "path_text",
+    "peer_report",
+    "peer_text",
     "plots_available",
     "predict",
     "read_calibration_set",

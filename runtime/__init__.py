@@ -7,13 +7,14 @@ from tuccl.runtime.baseline import (
     runtime_default,
     time_baseline,
 )
+from tuccl.runtime.contest import Contender, Standing, contest, screened
 from tuccl.runtime.emulate import (
     Emulation,
     RunningEmulation,
     running_emulations,
     set_rate,
 )
-from tuccl.runtime.emulate_flows import received_mbps
+from tuccl.runtime.emulate_flows import WireRate, received_mbps, wire_rates
 from tuccl.runtime.emulate_ground import emulated_network, emulated_topology
 from tuccl.runtime.emulate_mpi import EmulatedExecutor
 from tuccl.runtime.emulate_plan import plan as emulation_plan
@@ -32,7 +33,7 @@ from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, poole
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
-from tuccl.runtime.measured import Effort, Workload
+from tuccl.runtime.measured import Effort, Workload, cpu_threads
 from tuccl.runtime.mpi import MpiExecutor
 from tuccl.runtime.mpi_find import Mpi, find_mpi, find_mpis, glue_library
 from tuccl.runtime.mpi_launch import Launch, usual_launch
@@ -41,6 +42,7 @@ from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
 from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_release, nccl_versions
+from tuccl.runtime.peers import PEERS, GlooPeer, MpiPeer, OwnCall, Peer
 from tuccl.runtime.selection import Choice, Explanation, explain, select
 from tuccl.runtime.sim import SimExecutor
 from tuccl.runtime.table import (
@@ -60,9 +62,11 @@ __all__ = [
     "BASELINES",
     "MSCCL_WALK",
     "NCCL_VERSION",
+    "PEERS",
     "BaselineTiming",
     "Candidate",
     "Choice",
+    "Contender",
     "Effort",
     "EmulatedExecutor",
     "EmulatedSimExecutor",
@@ -72,28 +76,36 @@ __all__ = [
     "Executor",
     "Explanation",
     "Export",
+    "GlooPeer",
     "KnobValues",
     "Launch",
     "LookupTable",
     "LoopbackExecutor",
     "Mpi",
     "MpiExecutor",
+    "MpiPeer",
     "NcclCall",
     "NcclChoice",
     "NcclGraph",
+    "OwnCall",
+    "Peer",
     "ProgramFile",
     "RunningEmulation",
     "SimExecutor",
+    "Standing",
     "Statistics",
     "StoredTable",
     "SwitchPoint",
     "Timing",
     "TracedRun",
     "Walk",
+    "WireRate",
     "Workload",
     "baselines_on",
     "check_entries",
     "check_target",
+    "contest",
+    "cpu_threads",
     "default_candidate",
     "emulated_network",
     "emulated_topology",
@@ -126,10 +138,12 @@ __all__ = [
     "running_emulations",
     "runtime_default",
     "save_table",
+    "screened",
     "select",
     "set_rate",
     "shell_block",
     "switch_points",
     "time_baseline",
     "usual_launch",
+    "wire_rates",
 ]

@@ -55,6 +55,18 @@ class EmulatedExecutor(MpiExecutor):
         """What it runs on: the topology with the emulated rates."""
         return self._emulation.topology
 
+    def beside(self, mpi: Mpi) -> EmulatedExecutor:
+        """Return an executor over another MPI on the same cluster; nothing is started yet."""
+        return EmulatedExecutor(self._emulation, mpi)
+
+    def sent_bytes(self) -> int:
+        """Return what has crossed the emulated wires so far, headers included.
+
+        Raises:
+            TucclError: the queues cannot be read.
+        """
+        return self._emulation.sent_bytes()
+
     def time(
         self,
         program: Program,

@@ -89,6 +89,24 @@ class MpiExecutor:
         return f"measured between {self._ranks} processes by {mpi} on {self._place}"
 
     @property
+    def mpi(self) -> Mpi:
+        """The MPI between the ranks."""
+        return self._mpi
+
+    @property
+    def launch(self) -> Launch:
+        """How the ranks are started."""
+        return self._launch
+
+    def beside(self, mpi: Mpi) -> MpiExecutor:
+        """Return an executor over another MPI on the same places; nothing is started yet."""
+        return MpiExecutor(self._ranks, mpi)
+
+    def sent_bytes(self) -> int | None:
+        """Return what has crossed emulated wires so far, headers included; None without any."""
+        return None
+
+    @property
     def ranks(self) -> int:
         """Ranks a program must have."""
         return self._ranks
@@ -135,10 +153,17 @@ class MpiExecutor:
     def run(self, call: Call) -> Sequence[RankResult]:
         """Return each rank's result of one call, as it is; raises what ``time`` does."""
         call.check()
+        return self._living().run(call, self._patience_s, self._limit_s)
+
+    def ask(self, text: str) -> list[str]:
+        """Return each rank's answer to a call's text; raises what ``time`` does."""
+        return self._living().ask(text, self._patience_s, self._limit_s)
+
+    def _living(self) -> Workers:
         if self._workers is None or not self._workers.alive:
             worker = [str(worker_program()), str(glue_library(self._mpi))]
             self._workers = Workers(self._launch, worker, self._ranks)
-        return self._workers.run(call, self._patience_s, self._limit_s)
+        return self._workers
 
     def close(self) -> None:
         """End the workers, if any run."""

@@ -19,6 +19,8 @@ __all__ = ["Mpi", "find_mpi", "find_mpis", "glue_library", "worker_program"]
 _FAMILIES = {"openmpi": ("Open MPI", "OpenRTE", "PRRTE"), "mpich": ("HYDRA", "MPICH")}
 _HOW_TO = "apt-get install openmpi-bin libopenmpi-dev (or mpich libmpich-dev)"
 _COMPILE_S = 120
+_SOURCES = ("mpi_glue.c", "mpi_own.c")
+_HEADERS = ("mpi_own.h", "tuccl/mpi_glue.h")
 
 
 @dataclass(frozen=True)
@@ -76,33 +78,34 @@ def glue_library(mpi: Mpi) -> Path:
     Raises:
         Unavailable: ``mpi``'s compiler cannot compile it.
     """
-    source = _worker_folder() / "mpi_glue.c"
-    header = _worker_folder() / "tuccl" / "mpi_glue.h"
+    texts = [(_worker_folder() / name).read_text() for name in (*_SOURCES, *_HEADERS)]
     real = str(Path(mpi.mpicc).resolve())
-    made_from = [source.read_text(), header.read_text(), mpi.version, mpi.mpicc, real]
+    made_from = [*texts, mpi.version, mpi.mpicc, real]
     key = hashlib.sha256("\0".join(made_from).encode()).hexdigest()[:16]
     library = _cache_folder() / f"{mpi.family}-{key}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
-        _compile(mpi, source, library)
+        _compile(mpi, library)
     return library
 
 
-def _compile(mpi: Mpi, source: Path, library: Path) -> None:
+def _compile(mpi: Mpi, library: Path) -> None:
+    folder = _worker_folder()
+    sources = [str(folder / name) for name in _SOURCES]
     handle, name = tempfile.mkstemp(dir=library.parent, suffix=".so")
     os.close(handle)
-    command = [mpi.mpicc, "-O2", "-shared", "-fPIC", "-I", str(source.parent), str(source)]
+    command = [mpi.mpicc, "-O2", "-shared", "-fPIC", "-I", str(folder), *sources]
     try:
         done = subprocess.run(
             [*command, "-o", name], capture_output=True, text=True, timeout=_COMPILE_S, check=False
         )
         if done.returncode != 0:
             why = " ".join(done.stderr.split())[:300]
-            raise Unavailable(f"{mpi.mpicc} cannot compile {source}: {why}")
+            raise Unavailable(f"{mpi.mpicc} cannot compile {sources[0]}: {why}")
         Path(name).chmod(0o755)
         Path(name).replace(library)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{mpi.mpicc} cannot compile {source}: {error}") from None
+        raise Unavailable(f"{mpi.mpicc} cannot compile {sources[0]}: {error}") from None
     finally:
         Path(name).unlink(missing_ok=True)
 

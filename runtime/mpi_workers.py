@@ -130,10 +130,14 @@ class Workers:
     def run(
         self, call: Call, patience_s: float = 10.0, limit_s: float | None = None
     ) -> list[RankResult]:
-        """Return each rank's result of ``call``.
+        """Return each rank's result of ``call``; as `ask`."""
+        return [read_result(text) for text in self.ask(call.text, patience_s, limit_s)]
+
+    def ask(self, text: str, patience_s: float = 10.0, limit_s: float | None = None) -> list[str]:
+        """Return each rank's answer to the call ``text``.
 
         Args:
-            call: What to run.
+            text: What to run.
             patience_s: Longest time in which no rank gets on.
             limit_s: Longest time in all; None for none.
 
@@ -148,7 +152,7 @@ class Workers:
             for worker in self._workers:
                 worker.answer, worker.progress, worker.heard = None, -1, now
                 worker.last = worker.place = ""
-                worker.send("C", call.text)
+                worker.send("C", text)
             self._wait(patience_s, limit_s)
         except OSError as error:
             self.close()
@@ -156,13 +160,13 @@ class Workers:
         except BaseException:
             self.close()
             raise
-        refusals = [text for kind, text in self._answers() if kind == "E"]
+        refusals = [why for kind, why in self._answers() if kind == "E"]
         if len(refusals) == len(self._workers):
             raise InputError(refusals[0])
         if refusals:
             self.close()
             raise Stuck(f"some ranks refused the call: {refusals[0]}")
-        return [read_result(text) for _, text in self._answers()]
+        return [answer for _, answer in self._answers()]
 
     @property
     def alive(self) -> bool:

@@ -1,5 +1,7 @@
 #include "exec_engine.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -11,21 +13,28 @@ namespace tuccl::exec {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kHugePage = 2 << 20;
 constexpr std::int64_t kShared = 256 << 10;  // bytes of a reduction worth waking other threads for
 constexpr int kMostPlaces = 3;               // blocks that a stuck rank names
+
+/// Buffers that fill such pages get them: messages between processes pin every page they copy.
+std::align_val_t alignment(std::int64_t size) {
+  return std::align_val_t{static_cast<std::size_t>(size >= kHugePage ? kHugePage : kAlignment)};
+}
 
 }  // namespace
 
 Bytes::Bytes(std::int64_t size) : size_(size) {
   if (size == 0) return;
   try {
-    data_ = static_cast<std::byte*>(
-        ::operator new(static_cast<std::size_t>(size), std::align_val_t{kAlignment}));
+    data_ =
+        static_cast<std::byte*>(::operator new(static_cast<std::size_t>(size), alignment(size)));
+    if (size >= kHugePage) ::madvise(data_, static_cast<std::size_t>(size), MADV_HUGEPAGE);
   } catch (const std::bad_alloc&) {
     throw InputError("no memory for buffers of " + std::to_string(size) + " bytes on one rank");
   }
 }
-Bytes::~Bytes() { ::operator delete(data_, std::align_val_t{kAlignment}); }
+Bytes::~Bytes() { ::operator delete(data_, alignment(size_)); }
 Bytes::Bytes(Bytes&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 Bytes& Bytes::operator=(Bytes&& other) noexcept {

@@ -11,8 +11,11 @@ constexpr int kBarrierTag = 32000;  // above any channel, below MPI's least uppe
 /// How long a rank polls, yielding in between, before it sleeps: an MPI whose polls are slow gets
 /// few.
 constexpr std::chrono::microseconds kYielding{60};
+/// Then it sleeps a part of the time it has waited: what the sleep adds is that part at most, and
+/// ranks that wait long, for a slow wire, leave the processors to those that work.
+constexpr int kWaitedPart = 4;
 constexpr std::chrono::microseconds kShortest{10};
-constexpr std::chrono::microseconds kLongest{200};
+constexpr std::chrono::microseconds kLongest{500};
 /// Held up for so long a rank says where it stands.
 constexpr std::chrono::milliseconds kSilence{20};
 
@@ -95,7 +98,7 @@ std::optional<Clock::time_point> Messages::due() const {
 }
 
 void Patience::renew() {
-  turns_ = 0;
+  waiting_ = false;
   if (!told_) return;
   told_ = false;
   watch_.set_place("");
@@ -105,9 +108,9 @@ void Patience::rest(std::optional<Clock::time_point> due,
                     const std::function<std::string()>& place) {
   if (watch_.stopped()) throw Stopped();
   const Clock::time_point now = Clock::now();
-  if (turns_ == 0) since_ = now;
-  if (turns_ == 0 || now - since_ < kYielding) {
-    turns_ = 1;
+  if (!waiting_) since_ = now;
+  if (!waiting_ || now - since_ < kYielding) {
+    waiting_ = true;
     std::this_thread::yield();
     return;
   }
@@ -115,7 +118,8 @@ void Patience::rest(std::optional<Clock::time_point> due,
     told_ = true;
     watch_.set_place(place());
   }
-  std::chrono::microseconds longest = std::min(kLongest, kShortest * (1 << std::min(turns_++, 5)));
+  const auto part = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
+  std::chrono::microseconds longest = std::clamp(part / kWaitedPart, kShortest, kLongest);
   if (due)
     longest = std::min(longest, std::chrono::ceil<std::chrono::microseconds>(
                                     std::max(*due - now, Clock::duration::zero())));

@@ -71,8 +71,8 @@ class Messages {
   std::array<int, 64> ended_{};
 };
 
-/// What a rank does while it cannot get on: yields first, then sleeps longer and longer, and says
-/// where it stands. Ranks may share processors, so nobody spins.
+/// What a rank does while it cannot get on: yields first, then sleeps longer the longer it waits,
+/// and says where it stands. Ranks may share processors, so nobody spins.
 class Patience {
  public:
   Patience(Carrier& carrier, Watch& watch) : carrier_(carrier), watch_(watch) {}
@@ -85,7 +85,7 @@ class Patience {
  private:
   Carrier& carrier_;
   Watch& watch_;
-  int turns_ = 0;
+  bool waiting_ = false;
   bool told_ = false;
   Clock::time_point since_;
 };

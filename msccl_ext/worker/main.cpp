@@ -9,6 +9,7 @@
 
 #include "control.h"
 #include "exec_text.h"
+#include "own_call.h"
 #include "tuccl/execute.h"
 #include "tuccl/mpi_glue.h"
 
@@ -61,15 +62,21 @@ class MpiCarrier final : public Carrier {
   int ranks_ = 0;
 };
 
-void answer(Control& control, MpiCarrier& carrier, const std::string& text) {
+/// Runs what is asked; the answer's text.
+std::string run_text(const std::string& text, const tuccl_mpi_glue& glue, MpiCarrier& carrier,
+                     Control& control, Watch& watch) {
+  control.set_watch(&watch);
+  if (is_own_call(text)) return answer_own_call(text, glue, carrier, watch);
+  return write_result(run_call(read_call(text), carrier, watch));
+}
+
+void answer(Control& control, const tuccl_mpi_glue& glue, MpiCarrier& carrier,
+            const std::string& text) {
   Watch watch;
   try {
-    const Call call = read_call(text);
-    check(call);
-    control.set_watch(&watch);
-    const RankResult result = run_call(call, carrier, watch);
+    const std::string result = run_text(text, glue, carrier, control, watch);
     control.set_watch(nullptr);
-    control.send('R', write_result(result));
+    control.send('R', result);
   } catch (const InputError& error) {
     control.set_watch(nullptr);
     control.send('E', error.what());
@@ -83,7 +90,7 @@ void serve(const char* glue_path, const char* socket_path) {
   control.send('H', std::to_string(carrier.rank()) + " " + std::to_string(carrier.ranks()) + " " +
                         glue.library());
   try {
-    while (const auto call = control.next_call()) answer(control, carrier, *call);
+    while (const auto call = control.next_call()) answer(control, glue, carrier, *call);
   } catch (const std::exception& error) {
     control.send('F', error.what());
     std::_Exit(kCannotStart);

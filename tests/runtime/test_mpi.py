@@ -127,7 +127,7 @@ def test_a_deadlock_is_named(impatient: MpiExecutor, handmade: ModuleType) -> No
 def test_a_lost_rank_is_named(mpi: Mpi, handmade: ModuleType, number: str, said: str) -> None:
     program = handmade.ring_allgather(RANKS)
     small = Call(program, Knobs(), 64, checked=1)
-    long = Call(program, Knobs(buffer_bytes=1 << 14), 1 << 26, timed=1000)
+    long = Call(program, Knobs(buffer_bytes=1 << 14), 1 << 22, timed=1_000_000)
     with MpiExecutor(RANKS, mpi, patience_s=30) as executor:
         executor.run(small)
         pids = executor.pids

@@ -1,0 +1,112 @@
+"""``--peers``: other libraries' collectives beside a program, on the same ranks."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+
+from tuccl._native import Knobs, Program
+from tuccl.cli.arguments import sizes_of
+from tuccl.cli.output import print_json, say
+from tuccl.errors import InputError, Unavailable
+from tuccl.runtime import (
+    PEERS,
+    Executor,
+    GlooPeer,
+    MpiExecutor,
+    MpiPeer,
+    Peer,
+    Workload,
+    find_mpi,
+)
+
+__all__ = ["add_peers", "check_peers", "peers_beside", "print_beside_peers"]
+
+
+def add_peers(parser: argparse.ArgumentParser) -> None:
+    """Add ``--peers``."""
+    parser.add_argument(
+        "--peers",
+        metavar="NAMES",
+        help=f"with --on mpi: compare with others' collectives: {','.join(PEERS)} (docs/peers.md)",
+    )
+
+
+def check_peers(args: argparse.Namespace) -> None:
+    """Raise InputError where ``args`` names peers, and they cannot be compared with what it times."""
+    if args.on != "mpi" or args.baseline:
+        raise InputError("--peers: stand beside a program on real ranks; use --on mpi, no baseline")
+    names_of(args.peers)
+
+
+def print_beside_peers(
+    args: argparse.Namespace, executor: Executor, program: Program, knobs: Knobs, stack: ExitStack
+) -> None:
+    """Time ``program`` in turns with the peers that ``args`` names, and print.
+
+    Raises:
+        Unavailable: there is none of these peers.
+    """
+    from tuccl.eval import NamedProgram, peer_report, peer_text
+
+    if not isinstance(executor, MpiExecutor):
+        raise InputError("--peers: use --on mpi")
+    peers, missing = peers_beside(executor, names_of(args.peers), stack)
+    for why in missing:
+        say(why)
+    named = NamedProgram(program.name[:40], program, knobs)
+    sizes = sorted(sizes_of(args.size))
+    workload = Workload(args.datatype, args.op, check=True)
+    report = peer_report(
+        *(executor, peers, lambda nbytes: [named], program.collective, sizes),
+        root=args.root,
+        workload=workload,
+    )
+    if args.json:
+        print_json(report)
+    else:
+        print(peer_text(report))
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Return the peers that ``text`` lists.
+
+    Raises:
+        InputError: one is not known.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if unknown := [name for name in names if name not in PEERS]:
+        raise InputError(f"--peers {unknown[0][:30]!r}: expected some of {','.join(PEERS)}")
+    return names
+
+
+def peers_beside(
+    executor: MpiExecutor, names: tuple[str, ...], stack: ExitStack
+) -> tuple[list[Peer], list[str]]:
+    """Return the peers on the ranks of ``executor``, and why others cannot be had.
+
+    ``stack`` ends their processes.
+
+    Raises:
+        Unavailable: none can be had.
+    """
+    found: list[Peer] = []
+    missing = []
+    for name in names:
+        try:
+            found.append(_peer(executor, name, stack))
+        except Unavailable as error:
+            missing.append(f"{name} left out: {error}")
+    if not found:
+        raise Unavailable("; ".join(missing))
+    return found, missing
+
+
+def _peer(executor: MpiExecutor, name: str, stack: ExitStack) -> Peer:
+    if name == "gloo":
+        gloo = GlooPeer(executor.ranks, executor.launch)
+        stack.callback(gloo.close)
+        return gloo
+    if name == executor.mpi.family:
+        return MpiPeer(executor)
+    return MpiPeer(stack.enter_context(executor.beside(find_mpi(name))))

@@ -1,0 +1,129 @@
+"""Several ways to do one collective, timed in turns on the same ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tuccl._native import RankResult
+from tuccl.errors import InputError, Stuck, TucclError
+from tuccl.runtime.measured import Effort
+
+__all__ = ["Contender", "Standing", "contest", "screened"]
+
+_SCREENED_RUNS = 3
+_LONG_US = 5e5  # a run this long is not repeated to be screened
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to do a collective of one size.
+
+    Attributes:
+        of: Whose it is: "tuccl" or a peer's name.
+        name: What it is: a method, an algorithm.
+        run: Takes the checked, warming and timed runs to do; returns each rank's result.
+    """
+
+    of: str
+    name: str
+    run: Callable[[int, int, int], Sequence[RankResult]]
+
+    @property
+    def label(self) -> str:
+        """Whose it is and what."""
+        return f"{self.of} {self.name}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a contender took: ``us`` is the median of ``runs`` runs, ``rounds_us`` each round's."""
+
+    contender: Contender
+    us: float
+    rounds_us: tuple[float, ...]
+    runs: int
+
+    @property
+    def spread(self) -> float:
+        """How far the rounds lie apart, as a part of the time."""
+        return (max(self.rounds_us) - min(self.rounds_us)) / self.us
+
+
+def screened(
+    contenders: Sequence[Contender],
+    sent_bytes: Callable[[], int | None],
+    least_sent: float,
+) -> tuple[list[Standing], list[str]]:
+    """Return what each takes in a few runs, contents checked, and why some have dropped out.
+
+    Args:
+        contenders: all ways.
+        sent_bytes: what has crossed the network so far, None where that is not known.
+        least_sent: what a run must make cross it; less has gone another way.
+    """
+    standings, notes = [], []
+    for contender in contenders:
+        before = sent_bytes()
+        try:
+            standing = _screened(contender)
+        except (InputError, Stuck) as error:
+            notes.append(f"{contender.label}: left out: {error}")
+            continue
+        after = sent_bytes()
+        if before is not None and after is not None and after - before < least_sent * standing.runs:
+            notes.append(f"{contender.label}: left out: went around the network")
+            continue
+        standings.append(standing)
+    return standings, notes
+
+
+def _screened(contender: Contender) -> Standing:
+    checked = contender.run(1, 0, 1)
+    if wrong := sum(result.wrong for result in checked):
+        first = next(result.first_wrong for result in checked if result.wrong)
+        raise InputError(f"{wrong} wrong elements; {first}")
+    times = _slowest(checked)
+    if times[0] < _LONG_US:
+        times += _slowest(contender.run(0, 0, _SCREENED_RUNS - 1))
+    return Standing(contender, min(times), tuple(times), len(times))
+
+
+def contest(
+    standings: Sequence[Standing], effort: Effort, rounds: int = 5
+) -> tuple[list[Standing], list[str]]:
+    """Return the times of contenders that run in turns, round after round, and who dropped out.
+
+    Args:
+        standings: as screened, which tells how long a run takes.
+        effort: runs of a round, and how many warm up before the first; fewer where they take
+            long.
+        rounds: how many.
+    """
+    times: dict[str, list[list[float]]] = {s.contender.label: [] for s in standings}
+    notes: dict[str, str] = {}
+    for turn in range(rounds):
+        for standing in standings:
+            contender = standing.contender
+            if contender.label in notes:
+                continue
+            runs = effort.runs_of(standing.us, rounds)
+            warmup = min(effort.warmup, runs) if turn == 0 else 0
+            try:
+                times[contender.label].append(_slowest(contender.run(0, warmup, runs)))
+            except Stuck as error:
+                notes[contender.label] = f"{contender.label}: left out: {error}"
+    through = [s.contender for s in standings if s.contender.label not in notes]
+    return [_pooled(c, times[c.label]) for c in through], list(notes.values())
+
+
+def _pooled(contender: Contender, rounds: Sequence[Sequence[float]]) -> Standing:
+    every = [us for own in rounds for us in own]
+    return Standing(contender, median(every), tuple(median(own) for own in rounds), len(every))
+
+
+def _slowest(results: Sequence[RankResult]) -> list[float]:
+    if any(len(result.times_us) != len(results[0].times_us) for result in results):
+        raise TucclError("ranks have timed different numbers of runs")
+    return [max(times) for times in zip(*(r.times_us for r in results), strict=True)]
