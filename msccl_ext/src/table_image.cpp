@@ -232,6 +232,19 @@ void Table::check() const {
   for (const std::uint32_t member : members_) demand(member < entries_.size(), "ranges");
 }
 
+/// How many of a kind's ranges end at or below `nbytes`. Sizes of calls follow no pattern, so the
+/// search has no branch to mispredict.
+std::uint32_t Table::ranges_below(const KindRecord& kind, std::int64_t nbytes) const noexcept {
+  const std::int64_t* base = tops_.data() + kind.first_range;
+  const std::int64_t* const first = base;
+  for (std::uint32_t left = kind.ranges; left > 0;) {
+    const std::uint32_t half = (left + 1) / 2;
+    base += base[half - 1] <= nbytes ? half : 0;
+    left -= half;
+  }
+  return static_cast<std::uint32_t>(base - first);
+}
+
 std::uint32_t Table::find(std::uint64_t signature, Collective collective, int root,
                           Datatype datatype, bool in_place, std::int64_t nbytes,
                           bool& known) const noexcept {
@@ -245,12 +258,9 @@ std::uint32_t Table::find(std::uint64_t signature, Collective collective, int ro
         kind.datatype != datatype || kind.placement != placement)
       continue;
     known = true;
-    const auto* first = tops_.data() + kind.first_range;
-    const auto* last = first + kind.ranges;
-    const auto* top = std::upper_bound(first, last, nbytes);
-    if (top == last) return kNoIndex;
-    const std::uint32_t member = members_[static_cast<std::size_t>(top - tops_.data())];
-    return nbytes >= entries_[member].min_bytes ? member : kNoIndex;
+    const std::uint32_t range = kind.first_range + ranges_below(kind, nbytes);
+    if (range == kind.first_range + kind.ranges) return kNoIndex;
+    return nbytes >= entries_[members_[range]].min_bytes ? members_[range] : kNoIndex;
   }
 }
 

@@ -25,11 +25,9 @@ constexpr std::array<std::string_view, 5> kDatatypes{"1-byte", "2-byte", "4-byte
 constexpr std::array<std::string_view, 2> kReductions{"none", "plain"};
 constexpr std::array<std::string_view, 3> kPlacements{"out-of-place", "in-place", "any"};
 constexpr std::array<std::string_view, 4> kSources{"sim", "mpi", "cuda", "nccl-tests"};
-constexpr std::array<std::string_view, 3> kProtocols{"Simple", "LL", "LL128"};
-constexpr std::array<std::string_view, 3> kDialects{"executor", "rccl", "fork"};
-constexpr std::array<std::string_view, 8> kCollectives{"allgather", "reduce-scatter", "allreduce",
-                                                       "alltoall",  "broadcast",      "reduce",
-                                                       "gather",    "scatter"};
+constexpr int kProtocols = 3;
+constexpr int kDialects = 3;
+constexpr int kCollectives = 8;
 constexpr std::array<std::string_view, 7> kAlgorithms{
     "Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"};
 
@@ -125,6 +123,14 @@ class Line {
     return static_cast<Enum>(found - names.begin());
   }
 
+  /// One of the first `count` values of an enumeration that has names.
+  template <class Enum>
+  Enum name(const char* what, int count, std::string_view text) const {
+    for (int i = 0; i < count; ++i)
+      if (to_string(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
+    fail(std::string(what) + " " + shown(text) + ": there is no such");
+  }
+
   Digest digest(std::string_view text) const {
     if (text.size() != kDigestDigits) fail("checksum " + shown(text) + ": expected 64 digits");
     Digest out;
@@ -203,7 +209,7 @@ class Reader {
     if (!signature) line.fail("signature: expected 16 lower-case hexadecimal digits");
     out_.signature = *signature;
     out_.ranks = static_cast<int>(line.integer("ranks", 1, kMostRanks));
-    out_.dialect = line.name<Dialect>("dialect", kDialects);
+    out_.dialect = line.name<Dialect>("dialect", kDialects, line.field("dialect"));
     const auto entries = line.integer("entries", 0, kMostEntries);
     line.end();
     return static_cast<std::size_t>(entries);
@@ -213,7 +219,7 @@ class Reader {
     Line line = next();
     line.word("entry");
     EntryRecord e{};
-    e.collective = line.name<Collective>("collective", kCollectives);
+    e.collective = line.name<Collective>("collective", kCollectives, line.field("collective"));
     e.datatype = line.name<Datatype>("datatype class", kDatatypes);
     e.reduction = line.name<ReductionClass>("reduction class", kReductions);
     e.placement = line.name<Placement>("placement", kPlacements);
@@ -324,13 +330,11 @@ class Reader {
     return found->second;
   }
 
-  /// Equal texts are kept once.
   Text keep(std::string_view text) {
-    const Text fresh{static_cast<std::uint32_t>(out_.text.size()),
-                     static_cast<std::uint32_t>(text.size())};
-    const auto [found, added] = texts_.try_emplace(text, fresh);
-    if (added) out_.text += text;
-    return found->second;
+    const Text out{static_cast<std::uint32_t>(out_.text.size()),
+                   static_cast<std::uint32_t>(text.size())};
+    out_.text += text;
+    return out;
   }
 
   std::string_view text_;
@@ -340,7 +344,6 @@ class Reader {
   Draft out_;
   std::vector<std::string_view> names_;  ///< Of the entry being read.
   std::unordered_map<std::string_view, std::uint32_t> programs_;
-  std::unordered_map<std::string_view, Text> texts_;
 };
 
 }  // namespace

@@ -148,6 +148,7 @@ class Table {
   template <class T>
   std::span<const T> part(Part at, const char* name) const;
   void check() const;
+  std::uint32_t ranges_below(const KindRecord& kind, std::int64_t nbytes) const noexcept;
 
   std::shared_ptr<const void> owner_;
   std::span<const std::byte> image_;
