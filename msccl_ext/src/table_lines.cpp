@@ -5,19 +5,18 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "line.h"
 #include "table_draft.h"
 #include "tuccl/error.h"
 
 namespace tuccl::select {
 namespace {
 
-constexpr std::size_t kMostBytes = 256u << 20;
 constexpr std::size_t kMostEntries = 1u << 20;
 constexpr std::size_t kMostCandidates = 4096;  // of an entry
 constexpr int kMostRanks = 1 << 24;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 62;
 constexpr std::size_t kMostWord = 120;
-constexpr std::size_t kDigestDigits = 64;
 constexpr std::string_view kFolder = "algorithms/";
 constexpr std::string_view kSuffix = ".xml";
 constexpr std::string_view kNccl = "nccl/";
@@ -49,161 +48,30 @@ bool is_program(std::string_view text) {
   return is_word(text) && text.front() != '.';
 }
 
-std::string shown(std::string_view text) {
-  std::string out{text.substr(0, 40)};
-  for (char& c : out)
-    if (c < ' ' || c > '~') c = '?';
-  return "'" + out + (text.size() > 40 ? "..." : "") + "'";
-}
-
-/// One line, taken field by field.
-class Line {
- public:
-  Line(std::string_view text, std::string_view where, std::size_t number)
-      : text_(text), where_(where), number_(number) {}
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(std::string(where_) + ":" + std::to_string(number_) + ": " + what);
-  }
-
-  std::string_view field(const char* name) {
-    if (done_) fail(std::string("ends early, expected ") + name);
-    const std::size_t end = text_.find(' ');
-    const std::string_view out = text_.substr(0, end);
-    if (out.empty()) fail(std::string("an empty field, expected ") + name);
-    done_ = end == text_.npos;
-    if (!done_) text_.remove_prefix(end + 1);
-    return out;
-  }
-
-  void word(std::string_view wanted) {
-    const std::string_view found = field("a word");
-    if (found != wanted) fail("found " + shown(found) + ", expected '" + std::string(wanted) + "'");
-  }
-
-  void end() const {
-    if (!done_) fail("more fields than expected, at " + shown(text_));
-  }
-
-  std::int64_t integer(const char* name, std::int64_t least, std::int64_t most) {
-    return integer(name, least, most, field(name));
-  }
-
-  std::int64_t integer(const char* name, std::int64_t least, std::int64_t most,
-                       std::string_view text) const {
-    std::int64_t out = 0;
-    const auto [stop, error] = std::from_chars(text.begin(), text.end(), out);
-    const bool canonical = text.size() == 1 || (text.front() != '0' && text.front() != '-');
-    if (error != std::errc() || stop != text.end() || !canonical || out < least || out > most)
-      fail(std::string(name) + " " + shown(text) + ": expected " + std::to_string(least) + " to " +
-           std::to_string(most));
-    return out;
-  }
-
-  double time(const char* name) {
-    const std::string_view text = field(name);
-    double out = 0;
-    const auto [stop, error] = std::from_chars(text.begin(), text.end(), out);
-    if (error != std::errc() || stop != text.end() || !std::isfinite(out) || out < 0 ||
-        text.front() == '-')
-      fail(std::string(name) + " " + shown(text) + ": expected a time in us");
-    return out;
-  }
-
-  template <class Enum, std::size_t N>
-  Enum name(const char* what, const std::array<std::string_view, N>& names) {
-    return name<Enum>(what, names, field(what));
-  }
-
-  template <class Enum, std::size_t N>
-  Enum name(const char* what, const std::array<std::string_view, N>& names,
-            std::string_view text) const {
-    const auto found = std::find(names.begin(), names.end(), text);
-    if (found == names.end()) fail(std::string(what) + " " + shown(text) + ": there is no such");
-    return static_cast<Enum>(found - names.begin());
-  }
-
-  /// One of the first `count` values of an enumeration that has names.
-  template <class Enum>
-  Enum name(const char* what, int count, std::string_view text) const {
-    for (int i = 0; i < count; ++i)
-      if (to_string(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
-    fail(std::string(what) + " " + shown(text) + ": there is no such");
-  }
-
-  Digest digest(std::string_view text) const {
-    if (text.size() != kDigestDigits) fail("checksum " + shown(text) + ": expected 64 digits");
-    Digest out;
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<std::uint8_t>(nibble(text[2 * i]) << 4 | nibble(text[2 * i + 1]));
-    return out;
-  }
-
- private:
-  unsigned nibble(char c) const {
-    if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
-    if (c < 'a' || c > 'f') fail("checksum: expected lower-case hexadecimal digits");
-    return static_cast<unsigned>(c - 'a' + 10);
-  }
-
-  std::string_view text_;
-  std::string_view where_;
-  std::size_t number_;
-  bool done_ = false;
-};
-
 class Reader {
  public:
-  Reader(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+  Reader(std::string_view text, std::string_view where) : lines_(text, where) {}
 
   Draft read() {
-    if (text_.size() > kMostBytes) fail("larger than 256 MiB");
-    check_seal();
+    out_.sha256 = lines_.sha256();
     read_version();
     const std::size_t entries = read_table();
     out_.entries.reserve(entries);
     for (std::size_t i = 0; i < entries; ++i) read_entry();
-    if (!text_.empty()) fail("line " + std::to_string(number_ + 1) + ": expected the end line");
+    lines_.end();
     return std::move(out_);
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(std::string(where_) + ": " + what);
-  }
-
-  /// The last line, taken off; the rest is what it vouches for.
-  void check_seal() {
-    constexpr std::size_t kEndLine = 4 + kDigestDigits + 1;
-    if (text_.size() < kEndLine) fail("ends early; expected a table that tuccl wrote");
-    const std::size_t body = text_.size() - kEndLine;
-    const std::string_view end = text_.substr(body);
-    if (!end.starts_with("end ") || end.back() != '\n' || (body > 0 && text_[body - 1] != '\n'))
-      fail("cut short or edited: its last line is no checksum");
-    out_.sha256 = sha256(text_.substr(0, body));
-    if (end.substr(4, kDigestDigits) != hex(out_.sha256))
-      fail("damaged or edited: its checksum does not match");
-    text_ = text_.substr(0, body);
-  }
-
-  Line next() {
-    ++number_;
-    const std::size_t end = text_.find('\n');
-    if (end == text_.npos) fail("line " + std::to_string(number_) + ": the file ends early");
-    const Line line(text_.substr(0, end), where_, number_);
-    text_.remove_prefix(end + 1);
-    return line;
-  }
-
   void read_version() {
-    Line line = next();
+    Line line = lines_.next();
     line.word("tuccl-table-text");
     version_ = static_cast<int>(line.integer("version", 1, 2));
     line.end();
   }
 
   std::size_t read_table() {
-    Line line = next();
+    Line line = lines_.next();
     line.word("table");
     const auto signature = signature_from(line.field("signature"));
     if (!signature) line.fail("signature: expected 16 lower-case hexadecimal digits");
@@ -216,7 +84,7 @@ class Reader {
   }
 
   void read_entry() {
-    Line line = next();
+    Line line = lines_.next();
     line.word("entry");
     EntryRecord e{};
     e.collective = line.name<Collective>("collective", kCollectives, line.field("collective"));
@@ -240,7 +108,7 @@ class Reader {
   int root_of(Line& line, Collective collective) const {
     const std::string_view text = line.field("root");
     if ((text != "-") != is_rooted(collective))
-      line.fail("root " + shown(text) + " of a collective that has " +
+      line.fail("root '" + shown(text) + "' of a collective that has " +
                 (is_rooted(collective) ? "one" : "none"));
     return text == "-" ? -1 : static_cast<int>(line.integer("root", 0, out_.ranks - 1, text));
   }
@@ -255,15 +123,16 @@ class Reader {
     if (defaults != 1) entry.fail("expected the runtime's default exactly once");
     std::sort(names_.begin(), names_.end());
     if (const auto twin = std::adjacent_find(names_.begin(), names_.end()); twin != names_.end())
-      entry.fail("two candidates have the name " + shown(*twin));
+      entry.fail("two candidates have the name '" + shown(*twin) + "'");
   }
 
   void read_candidate() {
-    Line line = next();
+    Line line = lines_.next();
     line.word("candidate");
     CandidateRecord c{};
     const std::string_view name = line.field("name");
-    if (!is_word(name)) line.fail("name " + shown(name) + ": expected letters, digits and . _ + -");
+    if (!is_word(name))
+      line.fail("name '" + shown(name) + "': expected letters, digits and . _ + -");
     names_.push_back(name);
     c.name = keep(name);
     read_program(line, c, name);
@@ -298,7 +167,7 @@ class Reader {
   void read_knobs(Line& line, CandidateRecord& c) const {
     const std::string_view protocol = line.field("protocol");
     if (c.is_default() != (protocol == "-"))
-      line.fail("protocol " + shown(protocol) + " of a candidate that has " +
+      line.fail("protocol '" + shown(protocol) + "' of a candidate that has " +
                 (c.is_default() ? "none" : "one"));
     if (!c.is_default()) c.protocol = line.name<Protocol>("protocol", kProtocols, protocol);
     const std::int64_t least = c.program == kNoIndex ? 0 : 1;
@@ -320,7 +189,7 @@ class Reader {
   }
 
   std::uint32_t known_program(const Line& line, std::string_view path, std::string_view digest) {
-    if (!is_program(path)) line.fail("program " + shown(path) + ": expected algorithms/NAME.xml");
+    if (!is_program(path)) line.fail("program '" + shown(path) + "': expected algorithms/NAME.xml");
     const Digest sha256 = line.digest(digest);
     const auto next = static_cast<std::uint32_t>(out_.programs.size());
     const auto [found, fresh] = programs_.try_emplace(path, next);
@@ -337,9 +206,7 @@ class Reader {
     return out;
   }
 
-  std::string_view text_;
-  std::string_view where_;
-  std::size_t number_ = 0;
+  Lines lines_;
   int version_ = 1;
   Draft out_;
   std::vector<std::string_view> names_;  ///< Of the entry being read.
