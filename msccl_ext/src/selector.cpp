@@ -11,7 +11,7 @@
 namespace tuccl::select {
 namespace {
 
-constexpr std::uint64_t kAlways = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 std::uint64_t mixed(std::uint64_t value) {
   value = (value ^ value >> 31) * 0x9E3779B97F4A7C15u;
@@ -80,7 +80,9 @@ struct Selector::State {
   std::shared_ptr<const Ranking> now = std::make_shared<Ranking>();
   std::uint64_t since = 0;  ///< Call number from which `now` decides.
   std::shared_ptr<const Ranking> then;
-  std::uint64_t from_call = kAlways;
+  std::uint64_t from_call = kNever;
+  std::uint64_t held_from = kNever;                    ///< Counted calls from here on wait,
+  std::chrono::steady_clock::time_point held_until{};  ///< until then.
   std::optional<Reason> given_up;
 };
 
@@ -124,8 +126,34 @@ Selector::Selector(std::shared_ptr<const Table> table, Exploration exploration)
 Selector::~Selector() { delete state_.load(); }
 
 Decision Selector::choose(const Call& call) const noexcept {
-  const Reading reading(*this);
-  return decide(call, *reading);
+  {
+    const Reading reading(*this);
+    if (call.counted) note(call);
+    if (!call.counted || call.number < (*reading).held_from) [[likely]]
+      return decide(call, *reading);
+  }
+  return wait_and_decide(call);
+}
+
+/// The agreement takes a moment and is far ahead of the calls as a rule, so that few ever wait.
+Decision Selector::wait_and_decide(const Call& call) const noexcept {
+  constexpr std::chrono::microseconds kNap{50};
+  while (true) {
+    {
+      const Reading reading(*this);
+      const State& state = *reading;
+      if (call.number < state.held_from || std::chrono::steady_clock::now() >= state.held_until)
+        return decide(call, state);
+    }
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+void Selector::note(const Call& call) const noexcept {
+  std::uint64_t made = made_.load(std::memory_order_relaxed);
+  while (made <= call.number &&
+         !made_.compare_exchange_weak(made, call.number + 1, std::memory_order_relaxed)) {
+  }
 }
 
 Decision Selector::decide(const Call& call, const State& state) const noexcept {
@@ -229,13 +257,21 @@ void Selector::adopt(Ranking ranking, std::uint64_t from_call) {
   replace(std::move(state));
 }
 
-void Selector::take_back() {
+bool Selector::hold(std::uint64_t from_call, std::chrono::milliseconds patience) {
+  const std::lock_guard lock(adopting_);
+  auto state = std::make_unique<State>(*state_.load());
+  state->held_from = from_call;
+  state->held_until = std::chrono::steady_clock::now() + patience;
+  replace(std::move(state));  // whoever did not see it has noted its call by now
+  return made_.load(std::memory_order_relaxed) <= from_call;
+}
+
+void Selector::release() {
   const std::lock_guard lock(adopting_);
   const State& old = *state_.load();
-  if (!old.then) return;
+  if (old.held_from == kNever) return;
   auto state = std::make_unique<State>(old);
-  state->then = nullptr;
-  state->from_call = kAlways;
+  state->held_from = kNever;
   replace(std::move(state));
 }
 

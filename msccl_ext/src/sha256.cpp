@@ -140,6 +140,25 @@ Digest sha256(std::string_view data) { return digest(data, fastest()); }
 
 Digest sha256_portable(std::string_view data) { return digest(data, compress_portable); }
 
+Digest hmac_sha256(std::string_view key, std::string_view text) {
+  const auto text_of = [](const Digest& d) {
+    return std::string(reinterpret_cast<const char*>(d.data()), d.size());
+  };
+  std::string padded = key.size() > kBlock ? text_of(sha256(key)) : std::string(key);
+  padded.resize(kBlock, '\0');
+  std::string inner = padded;
+  std::string outer = padded;
+  for (char& c : inner) c = static_cast<char>(c ^ 0x36);
+  for (char& c : outer) c = static_cast<char>(c ^ 0x5c);
+  return sha256(outer + text_of(sha256(inner += text)));
+}
+
+bool equal_in_constant_time(const Digest& a, const Digest& b) {
+  unsigned differing = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) differing |= static_cast<unsigned>(a[i] ^ b[i]);
+  return differing == 0;
+}
+
 std::string hex(const Digest& digest) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out;

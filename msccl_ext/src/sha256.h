@@ -14,6 +14,12 @@ Digest sha256(std::string_view data);
 /// The same in plain C++, for processors without them and for the tests.
 Digest sha256_portable(std::string_view data);
 
+/// HMAC-SHA-256 of `text` under `key` (RFC 2104).
+Digest hmac_sha256(std::string_view key, std::string_view text);
+
+/// Takes the same time whatever differs.
+bool equal_in_constant_time(const Digest&, const Digest&);
+
 /// 64 lower-case hexadecimal digits.
 std::string hex(const Digest&);
 

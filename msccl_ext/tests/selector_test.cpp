@@ -117,14 +117,32 @@ void an_epoch_is_adopted_at_its_call() {
     CHECK(d.epoch == (call.number < 100 ? 0 : 1));
     CHECK(name_of(s, d) == (call.number < 100 ? "a" : "default"));
   }
-  s.take_back();
-  CHECK(s.choose(call).epoch == 0);
   CHECK(refusal([&] { s.adopt(reversed(*s.table(), 0), 300); }).find("epoch") != std::string::npos);
   Ranking wrong = reversed(*s.table(), 1);
   wrong.order[1] = wrong.order[0];
   CHECK(refusal([&] { s.adopt(wrong, 300); }).find("order") != std::string::npos);
   s.give_up(Reason::kNotAgreed);
   CHECK(s.choose(call).reason == Reason::kNotAgreed);
+}
+
+/// A call that the agreement is about waits for the word; those before it do not.
+void a_held_call_waits() {
+  Selector s(table_of(uniform_table(8)));
+  Call call = uniform_call(2048);
+  call.counted = true;
+  call.number = 9;
+  s.choose(call);
+  CHECK(!s.hold(9, std::chrono::seconds(20)));
+  s.release();
+  CHECK(s.hold(10, std::chrono::seconds(20)));
+  CHECK(s.choose(call).epoch == 0);
+  std::thread other([&] { s.adopt(reversed(*s.table(), 1), 10); });
+  call.number = 10;
+  CHECK(s.choose(call).epoch == 1);
+  other.join();
+  CHECK(s.hold(20, std::chrono::milliseconds(1)));
+  call.number = 20;
+  CHECK(s.choose(call).epoch == 1);  // nobody said anything in time
 }
 
 /// Selectors that never spoke to each other try the same things out, seldom, and stop.
@@ -185,6 +203,7 @@ int main() {
   a_decision_says_what_to_run();
   nccls_own_algorithms_are_candidates();
   an_epoch_is_adopted_at_its_call();
+  a_held_call_waits();
   exploration_is_a_pure_function();
   epochs_change_under_load();
 }

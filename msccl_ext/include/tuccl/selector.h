@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -103,11 +104,13 @@ class Selector {
 
   /// From the call numbered `from_call` on, `ranking` decides. Returns once no thread reads what
   /// it replaces. Throws InputError where it does not fit the table or its epoch is not the next.
-  /// An adoption that is still ahead can be taken back.
+  /// The adoption before it must have been reached by then.
   void adopt(Ranking ranking, std::uint64_t from_call);
 
-  /// Takes back the adoption that is ahead.
-  void take_back();
+  /// Counted calls from number `from_call` on wait until `release` or an adoption, `patience` at
+  /// most: what decides them is being agreed on. Returns whether no such call was made before.
+  bool hold(std::uint64_t from_call, std::chrono::milliseconds patience);
+  void release();
 
   /// From now on every call gets the default. For the time before the first call, or at a call
   /// that all ranks know.
@@ -121,6 +124,8 @@ class Selector {
   class Reading;
 
   void replace(std::unique_ptr<const State>);
+  Decision wait_and_decide(const Call&) const noexcept;
+  void note(const Call&) const noexcept;
   Decision decide(const Call&, const State&) const noexcept;
   Decision decide_in(std::uint32_t entry, const Call&, const Ranking&,
                      std::uint64_t since) const noexcept;
@@ -133,6 +138,7 @@ class Selector {
   std::shared_ptr<const Table> table_;
   std::atomic<const State*> state_;
   std::atomic<unsigned> phase_{0};
+  mutable std::atomic<std::uint64_t> made_{0};  ///< One more than the furthest counted call.
   mutable Stripe stripes_[kStripes];
   mutable std::mutex adopting_;
 };
