@@ -1,7 +1,10 @@
 // learned.txt: what jobs add to a table, beside it (docs/table-format.md).
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -100,8 +103,31 @@ Learned held(int folder, const Table& table, const std::string& where, std::stri
   }
 }
 
+/// Keeps the signal for files beyond a limit, which ends processes, from our host: writing fails
+/// with EFBIG instead.
+class NoSizeSignal {
+ public:
+  NoSizeSignal() {
+    ::sigemptyset(&size_);
+    ::sigaddset(&size_, SIGXFSZ);
+    ::pthread_sigmask(SIG_BLOCK, &size_, &before_);
+  }
+  ~NoSizeSignal() {
+    const timespec now{};
+    ::sigtimedwait(&size_, nullptr, &now);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSizeSignal(const NoSizeSignal&) = delete;
+  NoSizeSignal& operator=(const NoSizeSignal&) = delete;
+
+ private:
+  sigset_t size_;
+  sigset_t before_;
+};
+
 /// Writes all of `text` and flushes it; false with errno set where the disk refuses.
 bool written(int file, std::string_view text) {
+  const NoSizeSignal quiet;
   while (!text.empty()) {
     const ssize_t n = ::write(file, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
