@@ -25,6 +25,11 @@ std::string_view letters(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// Before an image: whether it goes to the first rank of a host. Instead of one: it will be mapped.
+const std::string kFirst = "1";
+const std::string kNext = "+";
+const std::string kWait = "wait";
+
 /// What a rank has come to hold, and what it says of it.
 struct Holding {
   std::shared_ptr<const Table> table;
@@ -32,8 +37,10 @@ struct Holding {
   std::unique_ptr<SharedImage> shared;
   std::string trouble;
 
-  void take(std::string_view image, const Terms& terms) {
+  /// One rank of a host looks at the programs there and keeps the copy that others map.
+  void take(std::string_view image, const Terms& terms, bool first_of_host) {
     table = table_of(image);
+    if (!first_of_host) return;
     if (!terms.folder.empty()) table->check_programs(terms.folder);
     if (terms.share) shared = SharedImage::of(table->image());
   }
@@ -60,15 +67,19 @@ class Leader {
   Agreed run() {
     load();
     learn_hosts(circle_.gather(ready_word(circle_.host(), terms_.signature, circle_.ranks())));
-    say([this](int rank) { return leads(rank) ? held_.trouble.empty() ? image_ : "" : "wait"; });
+    const bool sound = held_.trouble.empty();
+    const std::string first = sound ? kFirst + image_ : "";
+    const std::string next = sound && !terms_.share ? kNext + image_ : sound ? kWait : "";
+    say([&](int rank) -> std::string_view { return leader_of(rank) == rank ? first : next; });
     const auto addresses = circle_.gather(held_.shared ? held_.shared->address() : "");
     note_lost(addresses);
-    say([&](int rank) { return leads(rank) ? std::string("-") : address_for(rank, addresses); });
+    const auto places = places_at(addresses);
+    say([&](int rank) -> std::string_view { return places[static_cast<std::size_t>(rank)]; });
     const auto needs = circle_.gather("-");
     note_lost(needs);
-    say([&](int rank) {
+    say([&](int rank) -> std::string_view {
       const auto& need = needs[static_cast<std::size_t>(rank)];
-      return need && *need == "need" ? image_ : "-";
+      return need && *need == "need" ? std::string_view(image_) : "-";
     });
     return verdict(circle_.gather(held_.proof()));
   }
@@ -81,8 +92,8 @@ class Leader {
       Ranking first;
       first.exploration = terms_.exploration;
       held_.ranking = learned.empty() ? first : rank(*held_.table, learned, first);
-      image_ = write_ranking(held_.ranking, Ranking{}, *held_.table) +
-               std::string(letters(held_.table->image()));
+      ranking_ = write_ranking(held_.ranking, Ranking{}, *held_.table);
+      image_ = ranking_ + std::string(letters(held_.table->image()));
       if (terms_.share) held_.shared = SharedImage::of(held_.table->image());
     } catch (const Error& error) {
       held_.trouble = error.what();
@@ -92,10 +103,10 @@ class Leader {
   void learn_hosts(const std::vector<std::optional<std::string>>& ready) {
     note_lost(ready);
     for (std::size_t rank = 0; rank < ready.size(); ++rank) {
+      leader_of_.push_back(static_cast<int>(rank));
       if (!ready[rank]) continue;
       const Ready word = read_ready(*ready[rank]);
-      const bool first = leaders_.try_emplace(word.host, static_cast<int>(rank)).second;
-      leader_of_.push_back(first || !terms_.share ? static_cast<int>(rank) : leaders_[word.host]);
+      leader_of_.back() = leaders_.try_emplace(word.host, static_cast<int>(rank)).first->second;
       if (held_.table == nullptr) continue;
       const std::string who = "rank " + std::to_string(rank);
       if (word.signature != held_.table->signature())
@@ -110,7 +121,6 @@ class Leader {
     for (std::size_t rank = 0; rank < words.size(); ++rank) {
       if (words[rank]) continue;
       blame("rank " + std::to_string(rank) + " does not answer");
-      if (leader_of_.size() == rank) leader_of_.push_back(static_cast<int>(rank));
     }
   }
 
@@ -118,23 +128,23 @@ class Leader {
     if (held_.trouble.empty()) held_.trouble = what;
   }
 
-  bool leads(int rank) const { return leader_of_[static_cast<std::size_t>(rank)] == rank; }
+  int leader_of(int rank) const { return leader_of_[static_cast<std::size_t>(rank)]; }
 
-  std::string address_for(int rank,
-                          const std::vector<std::optional<std::string>>& addresses) const {
-    const auto& address =
-        addresses[static_cast<std::size_t>(leader_of_[static_cast<std::size_t>(rank)])];
-    return held_.trouble.empty() && address ? ranking_word() + *address : "";
+  /// By rank: the ranking and where to map the table; empty where there is nothing to map.
+  std::vector<std::string> places_at(
+      const std::vector<std::optional<std::string>>& addresses) const {
+    std::vector<std::string> out;
+    for (const int leader : leader_of_) {
+      const auto& address = addresses[static_cast<std::size_t>(leader)];
+      out.push_back(held_.trouble.empty() && terms_.share && address ? ranking_ + *address : "");
+    }
+    return out;
   }
-
-  std::string ranking_word() const { return write_ranking(held_.ranking, Ranking{}, *held_.table); }
 
   template <class Word>
   void say(Word word) {
-    std::vector<std::string> texts;
     std::vector<std::string_view> words;
-    for (int rank = 0; rank < circle_.ranks(); ++rank) texts.push_back(word(rank));
-    for (const std::string& text : texts) words.push_back(text);
+    for (int rank = 0; rank < circle_.ranks(); ++rank) words.push_back(word(rank));
     circle_.scatter(words);
   }
 
@@ -148,7 +158,7 @@ class Leader {
             (says ? ": " + proofs[rank]->substr(3) : " holds another table"));
     }
     const std::string word = held_.trouble.empty() ? "use" : "default " + held_.trouble;
-    say([&](int) { return word; });
+    say([&](int) -> std::string_view { return word; });
     if (!held_.trouble.empty()) return {nullptr, {}, held_.trouble, notice_};
     return {held_.table, held_.ranking, "", notice_};
   }
@@ -156,10 +166,11 @@ class Leader {
   Circle& circle_;
   const Terms& terms_;
   Holding held_;
-  std::string image_;
+  std::string ranking_;
+  std::string image_;  ///< Behind the ranking.
   std::string notice_;
   std::map<std::string, int> leaders_;
-  std::vector<int> leader_of_;  ///< By rank: which one of its host is sent the image.
+  std::vector<int> leader_of_;  ///< By rank: the first one of its host.
 };
 
 /// The other ranks' side.
@@ -170,13 +181,13 @@ class Follower {
   Agreed run() {
     circle_.gather(ready_word(circle_.host(), terms_.signature, circle_.ranks()));
     const std::string image = hear();
-    const bool leads = image != "wait";
-    if (leads) take(image);
+    const bool waits = image == kWait;
+    if (!waits && !image.empty()) take(std::string_view(image).substr(1), image[0] == kFirst[0]);
     circle_.gather(held_.shared ? held_.shared->address() : "");
     const std::string address = hear();
-    const bool needs = !leads && !address.empty() && !map(address);
+    const bool needs = waits && !address.empty() && !map(address);
     circle_.gather(needs ? "need" : "-");
-    if (const std::string again = hear(); needs) take(again);
+    if (const std::string again = hear(); needs) take(again, false);
     circle_.gather(held_.proof());
     const std::string verdict = hear();
     if (verdict == "use") return {held_.table, held_.ranking, "", ""};
@@ -190,12 +201,10 @@ class Follower {
  private:
   std::string hear() { return circle_.scatter({}); }
 
-  void take(const std::string& word) {
-    if (word.empty()) return;
+  void take(std::string_view image, bool first_of_host) {
     try {
-      std::string_view image = word;
       const std::string_view ranking = cut_ranking(image);
-      held_.take(image, terms_);
+      held_.take(image, terms_, first_of_host);
       held_.ranking = read_ranking(ranking, Ranking{}, *held_.table);
     } catch (const Error& error) {
       held_.trouble = error.what();
