@@ -73,7 +73,10 @@ def main() -> None:
         folder = Path(place) / "table"
         nbytes = write_table(folder, round(args.mib * (1 << 20)))
         print(f"table.txt of {nbytes} bytes to {args.ranks} processes on {os.cpu_count()} CPUs")
-        ways = {"one copy a host, shared": ([], 10.0), "a copy each, over sockets": (["--no-share"], 40.0)}
+        ways = {
+            "one copy a host, shared": ([], 10.0),
+            "a copy each, over sockets": (["--no-share"], 40.0),
+        }
         for name, (more, mark) in ways.items():
             jobs = [run_job(folder, args.ranks, more) for _ in range(args.repeats)]
             report(name, [agreed for agreed, _ in jobs], mark)
