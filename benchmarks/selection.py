@@ -23,7 +23,7 @@ BUILD = ROOT / "build" / "bench"
 
 def build() -> Path:
     """Return the benchmark's program, built."""
-    configure = ["cmake", "-S", ROOT / "msccl_ext", "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release"]
+    configure = ["cmake", "-S", ROOT / "msccl_ext", "-B", BUILD]
     for command in (configure, ["cmake", "--build", BUILD, "--target", "selection_bench"]):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return BUILD / "selection_bench"

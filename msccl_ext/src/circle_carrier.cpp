@@ -123,11 +123,14 @@ class CarrierCircle final : public Circle {
     while (!requests.empty() && Clock::now() < deadline) {
       int ended[16];
       const int count = carrier_.poll(ended);
+      std::vector<int> peers;  // all first: a number may be given out again at once
       for (int i = 0; i < count; ++i) {
         const auto found = requests.find(ended[i]);
         if (found == requests.end()) continue;  // of a word given up earlier
-        const int peer = found->second;
+        peers.push_back(found->second);
         requests.erase(found);
+      }
+      for (const int peer : peers) {
         const int more = next(peer, words[peer]);
         if (more < 0)
           words[peer].done = true;
