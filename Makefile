@@ -15,7 +15,7 @@ demo: setup
 
 test: setup cpp mpi torch
 	ctest --test-dir $(SANITIZED) --output-on-failure --timeout 300
-	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R exec_run
+	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R 'exec_run|selector|agreement|learned'
 	$(RUN) pytest -n 2
 
 check: setup
@@ -34,8 +34,10 @@ soak: setup cpp
 # Coverage-guided, with Debian's clang; `make test` replays and mutates the same corpus under g++.
 fuzz:
 	cmake -S msccl_ext -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DTUCCL_LIBFUZZER=ON -DTUCCL_SANITIZE=address,undefined
-	cmake --build build/fuzz --target fuzz_program -j 2
+	cmake --build build/fuzz --target fuzz_program fuzz_table -j 2
+	mkdir -p build/fuzz-corpus build/fuzz-tables
 	build/fuzz/fuzz_program -max_total_time=60 -max_len=65536 build/fuzz-corpus msccl_ext/fuzz/corpus
+	build/fuzz/fuzz_table -max_total_time=60 -max_len=65536 build/fuzz-tables msccl_ext/fuzz/tables
 
 wheel: setup
 	rm -rf dist
@@ -67,7 +69,7 @@ cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
 	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
-	cmake --build $(THREADED) -j 2 --target exec_run_test
+	cmake --build $(THREADED) -j 2 --target exec_run_test selector_test agreement_test learned_test
 
 build/uv/bin/uv:
 	@sh scripts/system-packages

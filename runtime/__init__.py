@@ -33,6 +33,7 @@ from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, poole
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
+from tuccl.runtime.machine_check import changed_machine
 from tuccl.runtime.measured import Effort, Workload, cpu_threads
 from tuccl.runtime.mpi import MpiExecutor
 from tuccl.runtime.mpi_find import Mpi, find_mpi, find_mpis, glue_library
@@ -102,6 +103,7 @@ __all__ = [
     "WireRate",
     "Workload",
     "baselines_on",
+    "changed_machine",
     "check_entries",
     "check_target",
     "contest",

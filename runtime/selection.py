@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tuccl._native import Selector
 from tuccl.errors import InputError
 from tuccl.runtime.entry import (
     Candidate,
@@ -16,7 +17,8 @@ from tuccl.runtime.entry import (
 from tuccl.runtime.honoured import agreed_buffers, lost_knobs, why_left_out
 from tuccl.runtime.lookup import LookupTable
 from tuccl.runtime.spans import spans_of
-from tuccl.synth.collective import COLLECTIVES, ROOTED
+from tuccl.runtime.table_text import table_text
+from tuccl.synth.collective import COLLECTIVES
 from tuccl.units import format_bytes
 
 __all__ = ["Choice", "Explanation", "explain", "select"]
@@ -75,20 +77,38 @@ def select(
     """
     _check_call(table, collective, nbytes, root, element_bytes)
     kind = reduction_class(collective, reduction)
+    chosen = _selector(table).choose(
+        collective,
+        nbytes,
+        root=root,
+        element_bytes=element_bytes,
+        in_place=in_place,
+        plain_reduction=kind is not None,
+    )
     if kind is None:
         why = f"reduction {reduction[:20]!r} is computed by the runtime's own programs only"
         return Choice(_bare_default(table), None, why)
-    entries = [e for e in table.entries if e.collective == collective]
-    if not entries:
-        return Choice(_bare_default(table), None, f"the table has no entry for {collective}")
-    if collective in ROOTED:
-        entries = [e for e in entries if e.root == root]
-    datatypes = ("any", datatype_class(element_bytes))
-    fitting = [e for e in entries if e.takes(in_place) and e.datatype_class in datatypes]
-    entry = next((e for e in fitting if e.covers(nbytes)), None)
-    if entry is None:
-        return Choice(_bare_default(table), None, _unanswered(fitting, nbytes))
-    return _first_fit(entry, nbytes, in_place, element_bytes)
+    if chosen.entry is None or chosen.place is None:
+        why = _unanswered(table, collective, nbytes, root, in_place, element_bytes)
+        return Choice(_bare_default(table), None, why)
+    entry = table.entries[chosen.entry]
+    candidate = entry.candidates[chosen.place]
+    ahead = entry.candidates[: chosen.place]
+    passed = [f"{c.name} {c.misfit(nbytes, in_place, element_bytes)}" for c in ahead]
+    return Choice(candidate, entry, _why(entry, candidate, passed))
+
+
+_prepared: list[tuple[LookupTable, Selector]] = []
+
+
+def _selector(table: LookupTable) -> Selector:
+    """The native selector of ``table``: what the runtime's plugins choose with.
+
+    The last table's is kept: calls about one table come in a row.
+    """
+    if not _prepared or _prepared[0][0] is not table:
+        _prepared[:] = [(table, Selector(table_text(table), f"table {table.name!r}"))]
+    return _prepared[0][1]
 
 
 def _check_call(
@@ -99,8 +119,8 @@ def _check_call(
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
     if not 0 <= root < table.ranks:
         raise InputError(f"root {root}: expected 0 to {table.ranks - 1}")
-    if nbytes < 0:
-        raise InputError(f"size {nbytes}: expected none below zero")
+    if not 0 <= nbytes < 1 << 62:
+        raise InputError(f"size {nbytes}: expected 0 or more, below 2**62")
     if element_bytes not in (1, 2, 4, 8):
         raise InputError(f"element of {element_bytes} bytes: expected 1, 2, 4 or 8")
 
@@ -111,24 +131,29 @@ def _bare_default(table: LookupTable) -> Candidate:
     return default_candidate(default.on if default is not None else "sim")
 
 
-def _unanswered(entries: Iterable[Entry], nbytes: int) -> str:
-    spans = sorted((e.min_bytes, e.max_bytes) for e in entries)
+def _unanswered(
+    table: LookupTable,
+    collective: str,
+    nbytes: int,
+    root: int,
+    in_place: bool,
+    element_bytes: int,
+) -> str:
+    """Why no entry answers a call."""
+    entries = [e for e in table.entries if e.collective == collective]
+    if not entries:
+        return f"the table has no entry for {collective}"
+    datatypes = ("any", datatype_class(element_bytes))
+    spans = sorted(
+        (e.min_bytes, e.max_bytes)
+        for e in entries
+        if e.root in (None, root) and e.takes(in_place) and e.datatype_class in datatypes
+    )
     if not spans:
         return "no entry has this root, datatype and placement"
     low, high = spans[0][0], spans[-1][1]
     top = "any size" if high is None else format_bytes(high)
     return f"{nbytes} bytes lie outside what was tuned, {format_bytes(low)} up to {top}"
-
-
-def _first_fit(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
-    for candidate in entry.candidates:
-        if candidate.misfit(nbytes, in_place, element_bytes) is None:
-            break
-    passed = [
-        f"{c.name} {c.misfit(nbytes, in_place, element_bytes)}"
-        for c in entry.candidates[: entry.candidates.index(candidate)]
-    ]
-    return Choice(candidate, entry, _why(entry, candidate, passed))
 
 
 def _why(entry: Entry, chosen: Candidate, passed: list[str]) -> str:

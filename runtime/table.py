@@ -48,7 +48,9 @@ __all__ = [
 
 JSON_NAME, TEXT_NAME, TOPOLOGY_NAME = "table.json", "table.txt", "topology.json"
 ALGORITHMS = "algorithms"
-_OWN_FILE = re.compile(r"table\.(json|txt)|topology\.json|algorithms(/[\w.+-]+\.xml)?")
+_OWN_FILE = re.compile(
+    r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|algorithms(/[\w.+-]+\.xml)?"
+)
 _LARGEST_FILE = 256 << 20
 _TRIES = 4
 _BLANK = "0" * 64

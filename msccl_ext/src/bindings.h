@@ -9,5 +9,6 @@ void bind_sim(nanobind::module_& m);
 void bind_exec(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
+void bind_select(nanobind::module_& m);
 
 }  // namespace tuccl

@@ -19,4 +19,5 @@ NB_MODULE(_native, m) {
   tuccl::bind_exec(m);
   tuccl::bind_trace(m);
   tuccl::bind_packing(m);
+  tuccl::bind_select(m);
 }

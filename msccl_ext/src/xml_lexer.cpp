@@ -8,7 +8,6 @@
 namespace tuccl {
 namespace {
 
-constexpr std::size_t kShown = 40;
 constexpr std::size_t kShownPath = 200;
 
 bool printable(char c) { return c >= ' ' && c <= '~'; }
@@ -46,12 +45,6 @@ bool utf8(std::string_view text) {
 }
 
 }  // namespace
-
-std::string shown(std::string_view text) {
-  std::string out{text.substr(0, kShown)};
-  std::replace_if(out.begin(), out.end(), [](char c) { return !printable(c); }, '?');
-  return text.size() > kShown ? out + "..." : out;
-}
 
 XmlLexer::XmlLexer(std::string_view text, std::string_view path)
     : text_(text), path_(path.size() > kShownPath ? path.substr(path.size() - kShownPath) : path) {}

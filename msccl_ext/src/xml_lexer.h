@@ -5,10 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace tuccl {
+#include "shown.h"
 
-/// `text` fit for a message: at most 40 characters, nothing unprintable.
-std::string shown(std::string_view text);
+namespace tuccl {
 
 struct XmlAttribute {
   std::string_view key;

@@ -1,0 +1,87 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "tuccl/circle.h"
+#include "tuccl/learned.h"
+#include "tuccl/selector.h"
+
+namespace tuccl::select {
+
+/// What a rank brings to the agreement.
+struct Terms {
+  std::string folder;           ///< Of the table; rank 0's is read, the others' programs checked.
+  std::uint64_t signature = 0;  ///< Of the machine as this rank sees it.
+  Exploration exploration;      ///< Rank 0's counts.
+  bool share = true;            ///< One copy a host, where ranks can map each other's memory.
+};
+
+/// What all ranks hold now: the same table and ranking, or nothing, and then `why`.
+struct Agreed {
+  std::shared_ptr<const Table> table;
+  Ranking ranking;
+  std::string why;  ///< Empty where a table is agreed on; else the one line to warn with.
+  std::string
+      notice;  ///< At rank 0: what was left aside on the way, such as a damaged learned.txt.
+
+  /// For one communicator: chooses from the table, or the default for every call.
+  std::unique_ptr<Selector> selector() const;
+};
+
+/// Gives rank 0's table to every rank, and lets every rank prove that it holds the same before any
+/// uses it. Whatever goes wrong (a rank that is dead or silent, a table that is damaged, programs
+/// that are missing, machines that differ), every rank that lives is back within some times the
+/// circle's patience, with nothing agreed on. All ranks call it.
+Agreed agree(Circle& circle, const Terms& terms);
+
+/// The digest by which ranks prove that they hold the same ranking of the same table.
+std::string digest_of(const Table& table, const Ranking& ranking);
+
+/// Keeps a communicator's ranks on one ranking as calls teach.
+///
+/// A round gathers what was learned, ranks at rank 0, sends what changed, and is adopted at a call
+/// number that no rank has reached: until all ranks have proved the new ranking, the number is
+/// held, and calls that reach it wait for the word. Anything that goes wrong leaves all on the old
+/// ranking, which they all proved.
+class Adaptation {
+ public:
+  /// `folder`: where rank 0 keeps what was learned; empty for nowhere.
+  Adaptation(Circle& circle, Selector& selector, std::string folder);
+
+  /// Any thread, without waiting.
+  bool record(const Decision& decision, float time_us) noexcept;
+
+  /// One round; all ranks call it. `calls` is how many calls this rank has made; `margin` how many
+  /// more may be made before the ranking changes (rank 0's counts). Empty where the new ranking is
+  /// adopted or nothing was learned; else why not, in one line. Throws Lost where rank 0 is gone:
+  /// no more rounds then, the ranking stays.
+  std::string round(std::uint64_t calls, std::uint64_t margin);
+
+  /// At rank 0: adds what was learned since the last time to the folder. Throws InputError where
+  /// the disk refuses; nothing is lost then, and it may be tried again.
+  void save();
+
+  const Learned& learned() const { return all_; }
+  std::uint64_t dropped() const { return latencies_.dropped(); }
+
+ private:
+  struct Gathered {
+    Learned learned;
+    std::uint64_t furthest;
+    std::string trouble;
+  };
+
+  Learned drained();
+  Gathered gathered(const Learned& mine, std::uint64_t calls);
+  std::string lead(const Learned& mine, std::uint64_t calls, std::uint64_t margin);
+  std::string follow(const Learned& mine, std::uint64_t calls);
+
+  Circle& circle_;
+  Selector& selector_;
+  std::string folder_;
+  Latencies latencies_;
+  Learned all_;      ///< At rank 0: of all ranks.
+  Learned unsaved_;  ///< At rank 0.
+};
+
+}  // namespace tuccl::select

@@ -1,0 +1,62 @@
+// A table's folder: what it names is read below it and nowhere else.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "folder.h"
+#include "sha256.h"
+#include "tuccl/error.h"
+#include "tuccl/table.h"
+
+namespace tuccl::select {
+namespace {
+
+bool is_folder(const std::string& path) {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/// Where a swap that was cut short leaves the old folder (docs/table-format.md).
+std::string previous(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::size_t slash = path.rfind('/');
+  const std::size_t name = slash == path.npos ? 0 : slash + 1;
+  return path.substr(0, name) + "." + path.substr(name) + ".tuccl-old";
+}
+
+void check_below(const Table& table, const Descriptor& folder, const std::string& path) {
+  if (table.programs().empty()) return;
+  const std::string shown = path + "/algorithms";
+  const Descriptor algorithms =
+      open_below(folder.get(), "algorithms", O_DIRECTORY | O_NOFOLLOW, shown);
+  for (const ProgramRecord& program : table.programs()) {
+    const std::string file{table.text(program.path)};
+    const std::string name = file.substr(file.find('/') + 1);
+    const std::string place = path + "/" + file;
+    const Descriptor opened_file = open_below(algorithms.get(), name.c_str(), O_NOFOLLOW, place);
+    if (sha256(contents(opened_file, place)) != program.sha256)
+      refuse(place, "damaged, its checksum is not the one in table.txt");
+  }
+}
+
+std::shared_ptr<const Table> read_folder(const std::string& path) {
+  const Descriptor folder = open_below(AT_FDCWD, path.c_str(), O_DIRECTORY, path);
+  const std::string where = path + "/table.txt";
+  const Descriptor file = open_below(folder.get(), "table.txt", O_NOFOLLOW, where);
+  auto table = Table::parse(contents(file, where), cut(where));
+  check_below(*table, folder, path);
+  return table;
+}
+
+}  // namespace
+
+std::shared_ptr<const Table> Table::load(const std::string& path) {
+  if (is_folder(path)) return read_folder(path);
+  if (const std::string old = previous(path); is_folder(old)) return read_folder(old);
+  return parse(contents(open_below(AT_FDCWD, path.c_str(), 0, path), path), cut(path));
+}
+
+void Table::check_programs(const std::string& folder) const {
+  check_below(*this, open_below(AT_FDCWD, folder.c_str(), O_DIRECTORY, folder), folder);
+}
+
+}  // namespace tuccl::select

@@ -1,0 +1,280 @@
+// Ranks as threads that agree on a table over loopback sockets; also under the thread sanitizer.
+#include "tuccl/agreement.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "sim_check.h"
+#include "table_maker.h"
+
+namespace tuccl::test {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+/// A folder of its own, gone in the end.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "tuccl-agreement-XXXXXX").string();
+    CHECK(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  fs::path path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+void write_table(const fs::path& folder, int entries, int ranks) {
+  write(folder / "table.txt", uniform_table(entries, ranks));
+  for (int i = 0; i < 128; ++i)
+    write(folder / "algorithms" / ("p" + std::to_string(i) + ".xml"),
+          "program " + std::to_string(i));
+}
+
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  CHECK(::bind(socket, reinterpret_cast<sockaddr*>(&at), size) == 0);
+  CHECK(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  ::close(socket);
+  return ntohs(at.sin_port);
+}
+
+/// Runs `job` as every rank of a meeting at once.
+void as_ranks(int ranks, milliseconds patience, const std::function<void(Circle&)>& job) {
+  const int port = free_port();
+  std::vector<std::thread> crew;
+  for (int rank = 0; rank < ranks; ++rank)
+    crew.emplace_back([&, rank] {
+      const auto circle = meet({.port = port,
+                                .token = "a token of the job",
+                                .rank = rank,
+                                .ranks = ranks,
+                                .patience = patience});
+      job(*circle);
+    });
+  for (std::thread& thread : crew) thread.join();
+}
+
+/// What every rank got of one agreement; `change` may alter a rank's terms.
+std::vector<Agreed> agreed(int ranks, const fs::path& folder,
+                           const std::function<void(int, Terms&)>& change = {}) {
+  std::vector<Agreed> out(static_cast<std::size_t>(ranks));
+  as_ranks(ranks, milliseconds(20000), [&](Circle& circle) {
+    Terms terms{.folder = folder.string(), .signature = kSignature, .exploration = {}};
+    if (change) change(circle.rank(), terms);
+    out[static_cast<std::size_t>(circle.rank())] = agree(circle, terms);
+  });
+  return out;
+}
+
+void everybody_holds_the_same() {
+  const Folder folder;
+  write_table(folder.path(), 200, 4);
+  for (const bool share : {true, false}) {
+    const auto all = agreed(4, folder.path(), [&](int, Terms& t) { t.share = share; });
+    for (const Agreed& own : all) {
+      if (!own.why.empty()) std::fprintf(stderr, "%s\n", own.why.c_str());
+      CHECK(own.why.empty() && own.table != nullptr);
+      CHECK(digest_of(*own.table, own.ranking) == digest_of(*all[0].table, all[0].ranking));
+      const auto selector = own.selector();
+      CHECK(selector->choose(uniform_call(4096)).reason == Reason::kShortest);
+    }
+  }
+}
+
+void all_get_the_default(const std::vector<Agreed>& all, const std::string& why) {
+  for (const Agreed& own : all) {
+    if (own.why.find(why) == std::string::npos) std::fprintf(stderr, "said: %s\n", own.why.c_str());
+    CHECK(own.table == nullptr && own.why.find(why) != std::string::npos);
+    CHECK(own.why.find('\n') == std::string::npos);
+    CHECK(own.selector()->choose(uniform_call(4096)).reason == Reason::kNotAgreed);
+  }
+}
+
+void if_anything_disagrees_all_get_the_default() {
+  const Folder folder;
+  write_table(folder.path(), 8, 4);
+  all_get_the_default(
+      agreed(4, folder.path(), [](int rank, Terms& t) { t.signature ^= rank == 2 ? 1 : 0; }),
+      "rank 2 runs on another machine");
+  all_get_the_default(agreed(3, folder.path()), "the table is for 4 ranks, the job has 3");
+  fs::remove(folder.path() / "algorithms" / "p3.xml");
+  all_get_the_default(agreed(4, folder.path()), "p3.xml: missing");
+  write(folder.path() / "algorithms" / "p3.xml", "another program");
+  all_get_the_default(agreed(4, folder.path()), "p3.xml: damaged");
+  fs::remove(folder.path() / "algorithms" / "p3.xml");
+  fs::create_symlink("/etc/passwd", folder.path() / "algorithms" / "p3.xml");
+  all_get_the_default(agreed(4, folder.path()), "p3.xml: a symbolic link");
+  write(folder.path() / "table.txt", "cut off");
+  all_get_the_default(agreed(4, folder.path()), "table.txt: ends early");
+  fs::remove_all(folder.path() / "table.txt");
+  all_get_the_default(agreed(4, folder.path()), "table.txt: missing");
+}
+
+/// A rank that falls silent or dies at any step leaves nobody waiting for long.
+void a_lost_rank_leaves_all_with_the_default() {
+  const Folder folder;
+  write_table(folder.path(), 8, 4);
+  for (const bool hangs : {false, true})
+    for (int steps = 0; steps < 3; ++steps) {
+      std::vector<Agreed> all(4);
+      const auto start = std::chrono::steady_clock::now();
+      as_ranks(4, milliseconds(hangs ? 300 : 20000), [&](Circle& circle) {
+        if (circle.rank() == 2) {
+          for (int i = 0; i < steps; ++i) {
+            circle.gather("0123456789abcdef 4 elsewhere");
+            circle.scatter({});
+          }
+          if (hangs) std::this_thread::sleep_for(milliseconds(1200));
+          return;
+        }
+        all[static_cast<std::size_t>(circle.rank())] = agree(
+            circle, {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
+      });
+      CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(19));
+      all.erase(all.begin() + 2);
+      all_get_the_default(all, "rank 2 does not answer");
+    }
+}
+
+void rank_0_dies() {
+  std::vector<Agreed> all(4);
+  as_ranks(4, milliseconds(20000), [&](Circle& circle) {
+    if (circle.rank() > 0)
+      all[static_cast<std::size_t>(circle.rank())] =
+          agree(circle, {.folder = "", .signature = kSignature, .exploration = {}});
+    else
+      circle.gather("");
+  });
+  all.erase(all.begin());
+  all_get_the_default(all, "rank 0 is gone");
+}
+
+/// Who has no token is not let in, and holds nobody up.
+void strangers_are_sent_away() {
+  const Folder folder;
+  write_table(folder.path(), 8, 2);
+  const int port = free_port();
+  const Meeting good{.port = port, .token = "a token of the job", .ranks = 2};
+  std::vector<Agreed> all(2);
+  std::vector<std::thread> crew;
+  crew.emplace_back([&] {
+    Meeting m = good;
+    m.patience = milliseconds(400);
+    m.token = "another token";
+    m.rank = 1;
+    try {
+      meet(m);
+      CHECK(false);
+    } catch (const Lost&) {
+    }
+    m = good;
+    m.rank = 1;
+    const auto circle = meet(m);
+    all[1] = agree(*circle,
+                   {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
+  });
+  crew.emplace_back([&] {
+    const auto circle = meet(good);
+    all[0] = agree(*circle,
+                   {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
+  });
+  for (std::thread& thread : crew) thread.join();
+  CHECK(all[0].why.empty() && all[1].why.empty());
+}
+
+/// Times of every rank become one order, adopted by all at the same call.
+void what_is_learned_is_adopted_at_the_same_call() {
+  const Folder folder;
+  write_table(folder.path(), 8, 4);
+  std::vector<std::vector<std::uint32_t>> chosen(4);
+  as_ranks(4, milliseconds(20000), [&](Circle& circle) {
+    const Agreed own = agree(
+        circle, {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
+    CHECK(own.why.empty());
+    const auto selector = own.selector();
+    Adaptation adaptation(circle, *selector, folder.path().string());
+    std::vector<std::uint32_t>& mine = chosen[static_cast<std::size_t>(circle.rank())];
+    Call call = uniform_call(4096);
+    call.counted = true;
+    const auto make_calls = [&](std::uint64_t until, const std::function<float(Decision)>& time) {
+      for (; call.number < until; ++call.number) {
+        const Decision d = selector->choose(call);
+        mine.push_back(d.candidate);
+        CHECK(adaptation.record(d, time(d)));
+      }
+    };
+    const auto usual = [](Decision) { return 9.0F; };
+    make_calls(100 + 7 * static_cast<std::uint64_t>(circle.rank()), usual);
+    CHECK(adaptation.round(call.number, 50).empty());
+    make_calls(400, usual);
+    CHECK(adaptation.round(call.number, 50).empty());
+    // The first choice degrades, seen by one rank alone.
+    make_calls(440, [&](Decision) { return circle.rank() == 3 ? 40.0F : 9.0F; });
+    CHECK(adaptation.round(call.number, 60).empty());
+    make_calls(700, usual);
+    if (circle.rank() == 0) adaptation.save();
+  });
+  for (const auto& own : chosen) CHECK(own == chosen[0]);
+  CHECK(chosen[0][499] == chosen[0][0] && chosen[0][500] == chosen[0][0] + 1);
+  const auto table = Table::load(folder.path().string());
+  std::string warning;
+  const Learned kept = load_learned(folder.path().string(), *table, warning);
+  CHECK(warning.empty() && kept.by_candidate().at(chosen[0][0]).count == 4 * 440);
+  const auto all = agreed(4, folder.path());
+  CHECK(all[3].selector()->choose(uniform_call(4096)).candidate == chosen[0][500]);
+}
+
+/// A rank that is already past the call keeps everybody on the old ranking.
+void a_late_round_changes_nothing() {
+  const Folder folder;
+  write_table(folder.path(), 8, 2);
+  as_ranks(2, milliseconds(20000), [&](Circle& circle) {
+    const auto selector =
+        agree(circle,
+              {.folder = folder.path().string(), .signature = kSignature, .exploration = {}})
+            .selector();
+    Adaptation adaptation(circle, *selector, "");
+    Call call = uniform_call(4096);
+    call.ranks = 2;
+    call.counted = true;
+    for (; call.number < 100; ++call.number) adaptation.record(selector->choose(call), 9);
+    const std::uint64_t said = circle.rank() == 1 ? 10 : 5;  // not what is so
+    CHECK(!adaptation.round(said, 20).empty());
+    call.number = 1000;
+    CHECK(selector->choose(call).epoch == 0);
+  });
+}
+
+}  // namespace
+}  // namespace tuccl::test
+
+int main() {
+  using namespace tuccl::test;
+  everybody_holds_the_same();
+  if_anything_disagrees_all_get_the_default();
+  a_lost_rank_leaves_all_with_the_default();
+  rank_0_dies();
+  strangers_are_sent_away();
+  what_is_learned_is_adopted_at_the_same_call();
+  a_late_round_changes_nothing();
+}

@@ -1,0 +1,68 @@
+// Small tables as text, for the selector's tests.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "sha256.h"
+#include "tuccl/selector.h"
+
+namespace tuccl::test {
+
+using namespace tuccl::select;
+
+inline constexpr std::uint64_t kSignature = 0x0123456789abcdef;
+inline constexpr const char* kSignatureText = "0123456789abcdef";
+
+inline std::string sealed(const std::string& body) {
+  return body + "end " + hex(sha256(body)) + "\n";
+}
+
+/// A program of the table: its number gives its name, its checksum is that of `content`.
+inline std::string program_line(const std::string& name, int number, const std::string& content,
+                                double recent_us, const std::string& fits = "4 1 1 0",
+                                const std::string& on = "mpi") {
+  const std::string time = std::to_string(recent_us);
+  return "candidate " + name + " algorithms/p" + std::to_string(number) + ".xml " +
+         hex(sha256(content)) + " " + fits + " LL 2 256 524288 " + on + " 9 " + time + " " + time +
+         " " + time + " " + time + "\n";
+}
+
+inline std::string default_line(double recent_us, const std::string& on = "mpi") {
+  const std::string time = std::to_string(recent_us);
+  return "candidate default - - 0 1 1 0 - 0 0 0 " + on + " 9 " + time + " " + time + " " + time +
+         " " + time + "\n";
+}
+
+inline std::string header(std::size_t entries, int ranks = 4) {
+  return std::string("tuccl-table-text 1\ntable ") + kSignatureText + " " + std::to_string(ranks) +
+         " executor " + std::to_string(entries) + "\n";
+}
+
+inline std::string entry_line(const std::string& kind, const std::string& range, int candidates) {
+  return "entry " + kind + " " + range + " " + std::to_string(candidates) + "\n";
+}
+
+/// `count` entries of allreduce side by side from 0 bytes, each of 1 KiB, each with two programs
+/// and the default behind them.
+inline std::string uniform_table(int count, int ranks = 4) {
+  std::string body = header(static_cast<std::size_t>(count), ranks);
+  for (int i = 0; i < count; ++i) {
+    body += entry_line("allreduce any plain any -",
+                       std::to_string(i * 1024) + " " + std::to_string((i + 1) * 1024), 3);
+    body += program_line("a", i % 64, "program " + std::to_string(i % 64), 5.0 + i);
+    body += program_line("b", 64 + i % 64, "program " + std::to_string(64 + i % 64), 6.0 + i);
+    body += default_line(9.0 + i);
+  }
+  return sealed(body);
+}
+
+/// A call that `uniform_table` answers.
+inline Call uniform_call(std::int64_t nbytes) {
+  Call call;
+  call.signature = kSignature;
+  call.ranks = 4;
+  call.nbytes = nbytes;
+  return call;
+}
+
+}  // namespace tuccl::test

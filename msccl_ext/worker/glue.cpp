@@ -1,0 +1,53 @@
+#include "glue.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "tuccl/error.h"
+
+namespace tuccl::worker {
+namespace {
+
+constexpr int kAbandoned = 3;  // exit code
+
+}  // namespace
+
+const tuccl_mpi_glue& load_glue(const char* path) {
+  // Open MPI's own plugins look for its symbols among the global ones.
+  void* library = ::dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) throw Error(std::string(::dlerror()));
+  const auto* glue = static_cast<const tuccl_mpi_glue*>(::dlsym(library, TUCCL_MPI_GLUE_SYMBOL));
+  if (glue == nullptr || glue->version != TUCCL_MPI_GLUE_VERSION)
+    throw Error(std::string(path) + ": is no MPI glue of this version");
+  return *glue;
+}
+
+MpiCarrier::MpiCarrier(const tuccl_mpi_glue& glue) : glue_(glue) {
+  checked(glue.start(&rank_, &ranks_));
+}
+
+int MpiCarrier::send(std::span<const std::byte> data, int peer, int tag) {
+  return checked(glue_.send(data.data(), data.size(), peer, tag));
+}
+
+int MpiCarrier::receive(std::span<std::byte> data, int peer, int tag) {
+  return checked(glue_.receive(data.data(), data.size(), peer, tag));
+}
+
+int MpiCarrier::poll(std::span<int> ended) {
+  return checked(glue_.poll(ended.data(), static_cast<int>(ended.size())));
+}
+
+void MpiCarrier::rest(std::chrono::microseconds longest) { std::this_thread::sleep_for(longest); }
+
+void MpiCarrier::abandon() noexcept { std::_Exit(kAbandoned); }
+
+int MpiCarrier::checked(int result) const {
+  if (result < 0) throw Error(std::string("MPI: ") + glue_.error());
+  return result;
+}
+
+}  // namespace tuccl::worker
