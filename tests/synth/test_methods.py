@@ -67,7 +67,11 @@ def test_programs_verify(method: str, name: str, mesh: Callable[..., Sketch]) ->
         copies, dialect = next(forms)
         if dialect == "fork" and name in ("gather", "scatter"):
             dialect = "executor"
-        program = lower(schedule, instances=copies, dialect=dialect)
+        try:
+            program = lower(schedule, instances=copies, dialect=dialect)
+        except Infeasible as refusal:
+            assert copies > 1 and "the most is" in str(refusal)
+            continue
         assert_sound(program, dialect, collective)
         assert program.nchunks == collective.nchunks(chunks * copies)
         made += 1
