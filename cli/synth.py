@@ -25,6 +25,7 @@ from tuccl.synth import (
     Collective,
     Synthesized,
     bound,
+    fewest_hops,
     synthesize_best,
     time_bound_us,
 )
@@ -48,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         metavar="NAME",
-        help=f"one of {' '.join(METHODS)} (default: the fastest), or {' '.join(EXACT_METHODS)}: "
+        default="auto",
+        help=f"one of {' '.join(METHODS)}, auto (default): the fastest of them at this size, or {' '.join(EXACT_METHODS)}: "
         "a solver's, for a sketch's own costs (docs/synthesis.md)",
     )
     parser.add_argument(
@@ -104,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
             collective,
             nbytes,
             sketches,
-            methods=(args.method,) if args.method else tuple(METHODS),
+            methods=tuple(METHODS) if args.method == "auto" else (args.method,),
             chunks=chunks_of(args, sketches[0].chunks_per_rank),
             knobs=knobs_of(args),
             machine=load_machine(args.machine) if args.machine else machine_of(topology),
@@ -122,9 +124,9 @@ def run(args: argparse.Namespace) -> int:
     say("simulated times; the best of each sketch and method:")
     print(
         columns(
-            ["method", "sketch", "chunks", "time us", "wires allow"],
+            ["method", "sketch", "chunks", "hops", "time us", "wires allow"],
             [
-                [name_of(r), r.sketch, r.chunks_per_rank, r.time_us, f"{r.bound_share:.1%}"]
+                [name_of(r), r.sketch, r.chunks_per_rank, r.hops, r.time_us, f"{r.bound_share:.1%}"]
                 for r in ranked[:10]
             ],
         )
@@ -135,6 +137,7 @@ def run(args: argparse.Namespace) -> int:
         f"{args.output}: {facts['algbw_gbs']:.2f} GB/s simulated, "
         f"{facts['fraction_of_bound']:.0%} of the bound of {facts['algbw_bound_gbs']:.2f} GB/s"
     )
+    print(f"what holds it up: {facts['bottleneck']}; fewest hops: {facts['fewest_hops']}")
     return 0
 
 
@@ -198,4 +201,7 @@ def facts_of(
         "max_steps": best.program.max_steps,
         "chunks": best.program.nchunks,
         "wires_allow": best.bound_share,
+        "hops": best.hops,
+        "fewest_hops": fewest_hops(topology, collective),
+        "bottleneck": limit.bottleneck,
     }

@@ -9,6 +9,7 @@ from tuccl.synth.exact_check import plan_fault, plan_time_us
 from tuccl.synth.exact_costs import Costs, sketch_costs, taccl_costs
 from tuccl.synth.exact_plan import Message
 from tuccl.synth.exact_solver import Budget
+from tuccl.synth.hops import fewest_hops
 from tuccl.synth.improve import Improved, Improvement, improve
 from tuccl.synth.lower import lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, synthesize
@@ -38,6 +39,7 @@ __all__ = [
     "Trace",
     "Transfer",
     "bound",
+    "fewest_hops",
     "improve",
     "lower",
     "msccl_default",

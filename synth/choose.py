@@ -13,6 +13,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth.collective import Collective
 from tuccl.synth.exact_solver import Budget
+from tuccl.synth.hops import longest_chain
 from tuccl.synth.improve import Improvement, improve
 from tuccl.synth.lower import lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize
@@ -39,6 +40,7 @@ class Synthesized:
         time_us: Simulated.
         seconds: What making it took.
         bound_share: The part of the bound that the program's busiest wire allows.
+        hops: Messages that wait for each other, at most.
         proof: What an exact method proved, by the costs of the sketch.
         before_us: Simulated time before a local search made it faster, None where none did.
     """
@@ -50,6 +52,7 @@ class Synthesized:
     time_us: float
     seconds: float
     bound_share: float
+    hops: int
     proof: Proof | None = None
     before_us: float | None = None
 
@@ -125,7 +128,9 @@ def synthesize_best(
         seconds = time.monotonic() - begun
         share = bound_share(program, topology, collective)
         one = Synthesized(
-            program, method, sketch.name, parts, time_us, seconds, share, schedule.proof
+            *(program, method, sketch.name, parts, time_us, seconds, share),
+            hops=longest_chain(schedule),
+            proof=schedule.proof,
         )
         made.append(_Made(one, schedule, sketch))
         if budget.interrupted:
@@ -173,6 +178,7 @@ def _improved(
                 time_us=best.time_us,
                 seconds=found.seconds + time.monotonic() - begun,
                 bound_share=bound_share(best.program, topology, collective),
+                hops=longest_chain(best.schedule),
                 before_us=best.before_us,
             )
             better.append(_Made(faster, best.schedule, sketch))

@@ -8,13 +8,13 @@ from tuccl.synth.collective import Collective
 from tuccl.synth.schedule import Address, Schedule, Transfer
 from tuccl.topology import Topology, all_paths
 
-__all__ = ["hop_bound", "longest_chain"]
+__all__ = ["fewest_hops", "hop_bound", "longest_chain"]
 
 _Cell = tuple[int, Address]
 
 
 def hop_bound(t: Topology, collective: Collective) -> int:
-    """Return the fewest messages in a row that `collective` needs on `t`; relays are free.
+    """Return the fewest messages in a row that trees for `collective` need on `t`; relays are free.
 
     Notes:
         Without a root: the largest distance between two ranks; for an allreduce the least over
@@ -35,6 +35,17 @@ def hop_bound(t: Topology, collective: Collective) -> int:
         ways = onward if collective.name in ("broadcast", "scatter") else back
         return _farthest(ways, collective.root)
     return max(_farthest(onward, rank) for rank in range(t.ranks))
+
+
+def fewest_hops(t: Topology, collective: Collective) -> int:
+    """Return the fewest messages in a row of any program for `collective` on `t`.
+
+    That is `hop_bound`, but for allreduce: there every rank may sum for itself what all have sent,
+    which takes as many as an allgather does.
+    """
+    if collective.name == "allreduce":
+        return hop_bound(t, Collective("allgather", collective.ranks))
+    return hop_bound(t, collective)
 
 
 def _farthest(onward: list[list[int]], root: int) -> int:
