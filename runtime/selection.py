@@ -64,11 +64,13 @@ def select(
     root: int = 0,
     element_bytes: int = 4,
     reduction: str = "sum",
+    pads: bool = False,
 ) -> Choice:
     """Return the candidate for a call whose whole array has ``nbytes`` bytes.
 
     The first candidate of the entry that can run the call wins; the default always can. A
-    call that no entry answers gets the default.
+    call that no entry answers gets the default. A runtime that ``pads`` fills an array up until
+    its elements divide by the chunks; MSCCL's do not.
 
     Raises:
         InputError: there is no such collective, root or datatype.
@@ -88,7 +90,7 @@ def select(
     entry = next((e for e in fitting if e.covers(nbytes)), None)
     if entry is None:
         return Choice(_bare_default(table), None, _unanswered(fitting, nbytes))
-    return _first_fit(entry, nbytes, in_place, element_bytes)
+    return _first_fit(entry, _Call(nbytes, in_place, element_bytes, pads))
 
 
 def _check_call(
@@ -120,14 +122,26 @@ def _unanswered(entries: Iterable[Entry], nbytes: int) -> str:
     return f"{nbytes} bytes lie outside what was tuned, {format_bytes(low)} up to {top}"
 
 
-def _first_fit(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
+@dataclass(frozen=True)
+class _Call:
+    nbytes: int
+    in_place: bool
+    element_bytes: int
+    pads: bool
+
+    def misfit(self, candidate: Candidate) -> str | None:
+        """Return why ``candidate`` cannot run this call, or None."""
+        if self.pads:
+            return candidate.unfit(candidate.padded(self.nbytes, self.element_bytes), self.in_place)
+        return candidate.misfit(self.nbytes, self.in_place, self.element_bytes)
+
+
+def _first_fit(entry: Entry, call: _Call) -> Choice:
+    passed = []
     for candidate in entry.candidates:
-        if candidate.misfit(nbytes, in_place, element_bytes) is None:
+        if (why := call.misfit(candidate)) is None:
             break
-    passed = [
-        f"{c.name} {c.misfit(nbytes, in_place, element_bytes)}"
-        for c in entry.candidates[: entry.candidates.index(candidate)]
-    ]
+        passed.append(f"{candidate.name} {why}")
     return Choice(candidate, entry, _why(entry, candidate, passed))
 
 

@@ -60,7 +60,9 @@ void bind_group(nb::module_& m) {
       .def(nb::new_([] { return std::make_shared<exec::Hub>(); }))
       .def("take_ended", &exec::Hub::take_ended, "limit_s"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "Numbers of orders that ended; waits for one for at most `limit_s`.");
+           "Numbers of orders that ended; waits for one for at most `limit_s`.")
+      .def("release", &exec::Hub::release, nb::call_guard<nb::gil_scoped_release>(),
+           "From now on nobody waits in `take_ended`.");
   nb::class_<exec::Bound>(m, "Bound", "A program made ready for one kind of call on one rank.")
       .def(nb::new_([](const Call& call, int rank) {
              return std::make_shared<exec::Bound>(call, rank);

@@ -198,10 +198,16 @@ Hub::~Hub() {
 std::vector<std::int64_t> Hub::take_ended(double limit_s) {
   std::unique_lock lock(mutex_);
   some_ended_.wait_for(lock, std::chrono::duration<double>(limit_s),
-                       [this] { return !ended_orders_.empty(); });
+                       [this] { return released_ || !ended_orders_.empty(); });
   std::vector<std::int64_t> out(ended_orders_.begin(), ended_orders_.end());
   ended_orders_.clear();
   return out;
+}
+
+void Hub::release() {
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  some_ended_.notify_all();
 }
 
 void Hub::add(Group* group) {

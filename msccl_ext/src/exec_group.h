@@ -101,6 +101,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   /// Numbers of orders that ended since the last call; waits for one for at most `limit_s`.
   std::vector<std::int64_t> take_ended(double limit_s);
+  /// From now on nobody waits in `take_ended`.
+  void release();
 
  private:
   friend class Group;
@@ -120,6 +122,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::vector<Group*> groups_;
   std::vector<Group*> leaving_;
   bool ended_ = false;
+  bool released_ = false;
   std::int64_t numbers_ = 0;
   std::deque<std::int64_t> ended_orders_;
   std::condition_variable some_ended_;
