@@ -154,10 +154,24 @@ class TucclGroup(dist.ProcessGroup):
         return _all("reduce-scatter", [self.reduce_scatter_single(o, i, opts) for o, i in pairs])
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> TucclWork:
-        """Send ``inputs[r]`` to rank r, receive its part into ``outputs[r]``."""
+        """Send ``inputs[r]`` to rank r, receive its part into ``outputs[r]``; always by Gloo.
+
+        Parts may differ in size, also on other ranks than this one, so that no rank can tell
+        alone whether a program would do.
+        """
         opts = opts or dist.AllToAllOptions()
-        call = Asked("alltoall", inputs[0], inputs, outputs)
-        return self._run(call, opts, lambda: self._gloo.alltoall(outputs, inputs, opts))
+        splits = [[t.numel() for t in side] for side in (outputs, inputs)]
+        given = torch.cat([t.reshape(-1) for t in inputs])
+        taken = torch.empty(sum(splits[0]), dtype=given.dtype)
+
+        def put_back() -> None:
+            for target, made in zip(outputs, taken.split(splits[0]), strict=True):
+                target.copy_(made.view(target.shape))
+
+        def by_gloo() -> dist.Work:
+            return self._gloo.alltoall_base(taken, given, *splits, opts)
+
+        return self._pass_on("alltoall", outputs, [given, taken], by_gloo, put_back)
 
     def all_to_all_single(
         self,
@@ -167,7 +181,10 @@ class TucclGroup(dist.ProcessGroup):
         input_splits: Sequence[int] | None = None,
         opts: Any = None,
     ) -> TucclWork:
-        """Send share r of ``given`` to rank r; shares of unequal size go by Gloo."""
+        """Send share r of ``given`` to rank r: shares of a stated size by Gloo, others as tabled.
+
+        Either every rank must state sizes or none.
+        """
         opts = opts or dist.AllToAllOptions()
         splits = list(output_splits or []), list(input_splits or [])
 
@@ -250,9 +267,16 @@ class TucclGroup(dist.ProcessGroup):
             work, bound, _pieces(settled.inputs), _pieces(settled.outputs), limit.total_seconds()
         )
 
-    def _pass_on(self, what: str, results: Tensors, keeps: Tensors, by_gloo: ByGloo) -> TucclWork:
+    def _pass_on(
+        self,
+        what: str,
+        results: Tensors,
+        keeps: Tensors,
+        by_gloo: ByGloo,
+        finish: Callable[[], None] | None = None,
+    ) -> TucclWork:
         self._counts["gloo"] += 1
-        work = TucclWork(what, list(results), None)
+        work = TucclWork(what, list(results), finish)
         work.keeps = list(keeps)
         return self._lane.pass_on(work, by_gloo)
 
