@@ -129,9 +129,11 @@ bool Group::advance_head() {
 
 /// The order under way cannot end: so the group is no more.
 void Group::give_up(const std::string& why) {
-  failure_ = head_->name_ + ": " + why + "; " + where();
-  sockets_->give_up(failure_);
-  end_head(failure_);
+  const bool told = sockets_->is_told();
+  const std::string mine = head_->name_ + ": " + why;
+  failure_ = mine + "; " + where();
+  sockets_->give_up(told ? why : failure_);
+  end_head(told ? mine : failure_);
 }
 
 void Group::begin(Order& order) {

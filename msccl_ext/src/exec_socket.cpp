@@ -263,7 +263,7 @@ bool Sockets::fill(Wire& w, int peer) {
 /// Looks at all that was read ahead.
 void Sockets::take_in(Wire& w, int peer) {
   while (failure_.empty()) {
-    if (w.in_body && w.body.empty()) end_body(w, peer);
+    if (w.in_body && w.body.empty()) end_body(w);
     const std::size_t there = w.last - w.first;
     if (w.in_body) {
       const std::size_t size = std::min(there, w.body.size());
@@ -319,9 +319,12 @@ void Sockets::begin_body(Wire& w, int peer) {
   }
 }
 
-void Sockets::end_body(Wire& w, int peer) {
+void Sockets::end_body(Wire& w) {
   w.in_body = false;
-  if (w.frame.kind == Kind::kGiveUp) return fail(rank_name(peer) + " gave up: " + w.text);
+  if (w.frame.kind == Kind::kGiveUp) {
+    told_ = failure_.empty();
+    return fail(w.text);
+  }
   if (w.body_early) w.body_early->whole = true;
   if (w.body_number >= 0) end(w.body_number);
 }

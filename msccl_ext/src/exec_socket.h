@@ -45,6 +45,8 @@ class Sockets final : public Carrier {
   void give_up(const std::string& why) noexcept;
   /// Why the group cannot go on; empty while it can.
   const std::string& failure() const { return failure_; }
+  /// Whether those are a peer's words, to be passed on as they are.
+  bool is_told() const { return told_; }
 
  private:
   enum class Kind : std::uint32_t { kData, kCredit, kGiveUp };
@@ -105,7 +107,7 @@ class Sockets final : public Carrier {
   bool fill(Wire&, int peer);
   void take_in(Wire&, int peer);
   void begin_body(Wire&, int peer);
-  void end_body(Wire&, int peer);
+  void end_body(Wire&);
   void advance_writing(Wire&, std::size_t bytes);
   void close_wire(int peer, const std::string& how);
   bool needs(const Wire&) const;
@@ -117,6 +119,7 @@ class Sockets final : public Carrier {
   std::vector<int> free_;
   int numbers_ = 0;
   std::string failure_;
+  bool told_ = false;
 };
 
 }  // namespace tuccl::exec
