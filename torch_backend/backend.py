@@ -49,7 +49,7 @@ def _matters(refusal: Refusal, members: list[int]) -> bool:
 
 def _gloo(store: dist.Store, rank: int, size: int, limit: timedelta) -> dist.ProcessGroupGloo:
     chosen = interface()
-    if chosen is None:
+    if chosen is None or os.environ.get("GLOO_SOCKET_IFNAME"):  # which Gloo reads itself
         return dist.ProcessGroupGloo(store, rank, size, limit)
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(interface=chosen)]

@@ -110,7 +110,7 @@ def _called(
 ) -> socket.socket:
     """Connect to ``peer`` and greet it."""
     near = its.place == mine.place
-    if not near and its.host.startswith("127."):
+    if its.place != mine.place and its.host.startswith("127."):
         raise TucclError(
             f"rank {peer} is on another host and listens on loopback only: name an interface "
             "by TUCCL_SOCKET_IFNAME"

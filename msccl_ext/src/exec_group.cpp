@@ -257,6 +257,7 @@ bool Hub::step_all() {
     for (bool moved = true; moved;) {
       moved = group->step();
       for (int peer = 0; peer < group->sockets_->ranks(); ++peer) group->sockets_->write(peer);
+      moved |= group->head_ && group->sockets_->has_ended();  // what was just written
     }
     busy |= group->head_ != nullptr;
     listen_to(*group);

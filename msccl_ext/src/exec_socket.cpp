@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t kSmall = 32 << 10;
 /// Read ahead of what a message still lacks, so that frames and small messages need no call each.
 constexpr std::size_t kAhead = 64 << 10;
+constexpr int kUnixBuffer = 1 << 20;
 constexpr int kMostPieces = 32;          // of one writing call
 constexpr std::uint64_t kLongest = 500;  // of a peer's last words
 
@@ -42,7 +43,9 @@ void Sockets::attach(int peer, int fd) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no-op where it is no TCP
+  // Each is refused where the socket is of the other kind. TCP finds its buffers' size by itself.
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
   Wire& w = wire(peer);
   w.fd = fd;
   w.ahead.resize(kAhead);

@@ -36,6 +36,8 @@ class Sockets final : public Carrier {
   int fd(int peer) const;
   bool waits_to_write(int peer) const;
   bool all_written() const;
+  /// Whether `poll` would tell of something.
+  bool has_ended() const { return !ended_.empty(); }
   /// Reads what has come from `peer`; whether anything has.
   bool read(int peer);
   /// Writes what waits for `peer`, as far as the socket takes it. False where more waits.

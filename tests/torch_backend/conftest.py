@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -102,33 +103,31 @@ Outcome = tuple[int, str]
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., list[Outcome]]:
-    """Return a runner of one job of jobs.py on several ranks: exit codes and outputs by rank."""
+    """Return a runner of jobs of jobs.py, by comma, on several ranks: exit codes and outputs by rank."""
 
-    def run(name: str, ranks: int, *tables: Path, **settings: str) -> list[Outcome]:
+    def run(names: str, ranks: int, *tables: Path, **settings: str) -> list[Outcome]:
         environment = {
             **os.environ,
             **settings,
             "WORLD_SIZE": str(ranks),
-            "STORE": str(tmp_path / f"store-{name}"),
+            "STORE": str(tmp_path / "store"),
             "TUCCL_TABLE": os.pathsep.join(map(str, tables)),
             "OMP_NUM_THREADS": "1",
         }
-        logs = [tmp_path / f"{name}-{rank}.log" for rank in range(ranks)]
-        started = [
-            subprocess.Popen(
-                [sys.executable, JOBS, name],
-                env={**environment, "RANK": str(rank)},
-                stdout=log.open("w"),
-                stderr=subprocess.STDOUT,
-            )
-            for rank, log in enumerate(logs)
-        ]
-        try:
+        logs = [tmp_path / f"{rank}.log" for rank in range(ranks)]
+        with contextlib.ExitStack() as stack:
+            started = []
+            for rank, log in enumerate(logs):
+                process = subprocess.Popen(
+                    [sys.executable, JOBS, names],
+                    env={**environment, "RANK": str(rank)},
+                    stdout=stack.enter_context(log.open("w")),
+                    stderr=subprocess.STDOUT,
+                )
+                stack.callback(process.wait)
+                stack.callback(process.kill)
+                started.append(process)
             codes = [process.wait(LIMIT_S) for process in started]
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
         return [(code, log.read_text()) for code, log in zip(codes, logs, strict=True)]
 
     return run

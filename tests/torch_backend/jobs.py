@@ -15,6 +15,7 @@ import torch.distributed as dist
 import tuccl.torch  # noqa: F401
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+NAME = ""
 Op = dist.ReduceOp
 JOBS: dict[str, Callable[[], None]] = {}
 
@@ -25,7 +26,7 @@ def job(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def begin(**more: object) -> None:
-    where = f"file://{os.environ['STORE']}"
+    where = f"file://{os.environ['STORE']}-{NAME}"
     more.setdefault("timeout", timedelta(seconds=60))
     dist.init_process_group("tuccl", init_method=where, rank=RANK, world_size=SIZE, **more)
 
@@ -40,47 +41,45 @@ TYPES = (
     *(torch.int8, torch.uint8, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
 )
-COUNTS = (1, 1000, 40009)
+CASES = (*((t, 1000) for t in TYPES), *((torch.float32, n) for n in (1, 40009, 300_007)))
 
 
 def reductions(group: dist.ProcessGroup) -> Iterator[torch.Tensor]:
-    for dtype in TYPES:
-        for count in COUNTS:
-            for op in (Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX):
-                a = drawn(count, dtype)
-                dist.all_reduce(a, op, group=group)
-                b = drawn(count, dtype)
-                dist.reduce(b, (count + 1) % SIZE, op, group=group)
-                c, shares = torch.empty(count, dtype=dtype), drawn(count * SIZE, dtype)
-                dist.reduce_scatter_single(c, shares, op, group=group)
-                d = torch.empty(count, dtype=dtype)
-                dist.reduce_scatter(d, list(shares.chunk(SIZE)), op, group=group)
-                yield from (a, c, d)
-                if (count + 1) % SIZE == RANK:
-                    yield b
+    for dtype, count in CASES:
+        for op in (Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX):
+            a = drawn(count, dtype)
+            dist.all_reduce(a, op, group=group)
+            b = drawn(count, dtype)
+            dist.reduce(b, (count + 1) % SIZE, op, group=group)
+            c, shares = torch.empty(count, dtype=dtype), drawn(count * SIZE, dtype)
+            dist.reduce_scatter_single(c, shares, op, group=group)
+            d = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter(d, list(shares.chunk(SIZE)), op, group=group)
+            yield from (a, c, d)
+            if (count + 1) % SIZE == RANK:
+                yield b
 
 
 def moves(group: dist.ProcessGroup) -> Iterator[torch.Tensor]:
-    for dtype in TYPES:
-        for count in COUNTS:
-            root = count % SIZE
-            mine = drawn(count, dtype)
-            a = torch.empty(count * SIZE, dtype=dtype)
-            dist.all_gather_single(a, mine, group=group)
-            b = [torch.empty(count, dtype=dtype) for _ in range(SIZE)]
-            dist.all_gather(b, mine, group=group)
-            c = drawn(count, dtype)
-            dist.broadcast(c, root, group=group)
-            big = drawn(count * SIZE, dtype)
-            d = torch.empty_like(big)
-            dist.all_to_all_single(d, big, group=group)
-            e = [torch.empty(count, dtype=dtype) for _ in range(SIZE)]
-            dist.gather(mine, e if root == RANK else None, root, group=group)
-            f = torch.empty(count, dtype=dtype)
-            dist.scatter(f, list(big.chunk(SIZE)) if root == RANK else None, root, group=group)
-            yield from (a, *b, c, d, f)
-            if root == RANK:
-                yield from e
+    for dtype, count in CASES:
+        root = count % SIZE
+        mine = drawn(count, dtype)
+        a = torch.empty(count * SIZE, dtype=dtype)
+        dist.all_gather_single(a, mine, group=group)
+        b = [torch.empty(count, dtype=dtype) for _ in range(SIZE)]
+        dist.all_gather(b, mine, group=group)
+        c = drawn(count, dtype)
+        dist.broadcast(c, root, group=group)
+        big = drawn(count * SIZE, dtype)
+        d = torch.empty_like(big)
+        dist.all_to_all_single(d, big, group=group)
+        e = [torch.empty(count, dtype=dtype) for _ in range(SIZE)]
+        dist.gather(mine, e if root == RANK else None, root, group=group)
+        f = torch.empty(count, dtype=dtype)
+        dist.scatter(f, list(big.chunk(SIZE)) if root == RANK else None, root, group=group)
+        yield from (a, *b, c, d, f)
+        if root == RANK:
+            yield from e
 
 
 @job
@@ -201,6 +200,9 @@ def sub_groups() -> None:
         work.wait()
     assert (inner == RANK // 2 * 4 + 1).all() and (outer == SIZE * (SIZE - 1) / 2).all()
     assert mine.counts["program"] == 1
+    plain = dist.new_group(pg_options=tuccl.torch.Options())
+    dist.all_reduce(inner, group=plain)
+    assert plain.counts == {"program": 0, "gloo": 1}
     if RANK < 3:
         few = torch.tensor([RANK])
         dist.all_reduce(few, group=three)
@@ -326,6 +328,6 @@ def training() -> None:
 
 
 if __name__ == "__main__":
-    JOBS[sys.argv[1]]()
-    if dist.is_initialized():
+    for NAME in sys.argv[1].split(","):
+        JOBS[NAME]()
         dist.destroy_process_group()
