@@ -234,7 +234,7 @@ class Rank:
         for turn in range(self.rounds + 2):
             for name, model in models.items():
 
-                def run(model=model) -> None:
+                def run(model: Callable = model) -> None:
                     model.zero_grad()
                     model(images).square().mean().backward()
 

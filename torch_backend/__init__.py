@@ -4,14 +4,12 @@
 >>> torch.distributed.init_process_group("tuccl")  # doctest: +SKIP
 """
 
-from tuccl.errors import Unavailable
-
 try:
     import torch.distributed as dist
 except ImportError:
-    raise Unavailable("PyTorch is not installed: pip install torch") from None
+    raise ImportError("tuccl.torch needs PyTorch: pip install torch") from None
 if not dist.is_available() or not dist.is_gloo_available():
-    raise Unavailable("this PyTorch has no Gloo, which the tuccl backend stands on")
+    raise ImportError("tuccl.torch needs a PyTorch with Gloo; this one has none")
 
 from tuccl.torch.backend import BACKEND, create_group
 from tuccl.torch.group import TucclGroup

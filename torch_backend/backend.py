@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import torch.distributed as dist
 
@@ -23,7 +25,9 @@ BACKEND = "tuccl"
 _CONNECTING_S = 60.0
 
 
-def create_group(options: dist.distributed_c10d._DistributedBackendOptions, given: object) -> TucclGroup:
+def create_group(
+    options: dist.distributed_c10d._DistributedBackendOptions, given: object
+) -> TucclGroup:
     """Return the group that torch.distributed asked for.
 
     Where the ranks cannot agree on a table, or cannot reach each other, all of them leave all to
@@ -58,7 +62,7 @@ def _gloo(store: dist.Store, rank: int, size: int, limit: timedelta) -> dist.Pro
 
 
 def _programs(
-    store: dist.Store, rank: int, size: int, tables: tuple[object, ...]
+    store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
 ) -> tuple[Programs, Group] | Refusal:
     stored = agreed_table(store, rank, size, tables)
     if isinstance(stored, Refusal):

@@ -78,9 +78,13 @@ class Asked:
         )
         gives, gets = (size if big else 1 for big in _BIG.get(self.collective, (False, False)))
         sides = ((self.inputs, gives), (self.outputs, gets))
-        return plain and each > 0 and all(
-            len(pieces) in (0, many) and all(t.numel() == each for t in pieces)
-            for pieces, many in sides
+        return (
+            plain
+            and each > 0
+            and all(
+                len(pieces) in (0, many) and all(t.numel() == each for t in pieces)
+                for pieces, many in sides
+            )
         )
 
     def settled(self, in_place: bool) -> Asked:
@@ -107,9 +111,9 @@ class Asked:
             pairs = zip(mine, theirs, strict=True)
             return all(a.data_ptr() == b.data_ptr() for a, b in pairs)
         big, small = (theirs, mine[0]) if len(mine) < len(theirs) else (mine, theirs[0])
-        return big[rank].data_ptr() == small.data_ptr()
+        return bool(big[rank].data_ptr() == small.data_ptr())
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     first, second = sorted(((a.data_ptr(), a.nbytes), (b.data_ptr(), b.nbytes)))
-    return first[0] + first[1] > second[0]
+    return bool(first[0] + first[1] > second[0])

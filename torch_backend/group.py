@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,13 @@ Tensors = Sequence[torch.Tensor]
 ByGloo = Callable[[], dist.Work]
 
 
-class TucclGroup(dist.ProcessGroup):
+class _Limited(Protocol):
+    """The options of any collective."""
+
+    timeout: timedelta
+
+
+class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     """Ranks that run a table's programs; without ``programs`` all goes to Gloo.
 
     Send, receive and what is not named here go to Gloo as they are.
@@ -52,7 +58,7 @@ class TucclGroup(dist.ProcessGroup):
         """How many collectives were run by a ``program``, and how many by ``gloo``."""
         return dict(self._counts)
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         """Return "tuccl"."""
         return "tuccl"
 
@@ -77,41 +83,45 @@ class TucclGroup(dist.ProcessGroup):
         self._limit = timeout
         self._gloo._set_default_timeout(timeout)
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> TucclWork:
+    def allreduce(self, tensors: Tensors, opts: dist.AllreduceOptions | None = None) -> TucclWork:
         """Reduce ``tensors[0]`` over all ranks, on each of them."""
         opts = opts or dist.AllreduceOptions()
         call = Asked("allreduce", tensors[0], tensors, tensors, op_name(opts.reduceOp))
-        return self._reduce(call, opts, lambda o: self._gloo.allreduce(tensors, o))
+        return self._run(call, opts, lambda: self._gloo.allreduce(tensors, opts))
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> TucclWork:
+    def allreduce_coalesced(
+        self, tensors: Tensors, opts: dist.AllreduceCoalescedOptions | None = None
+    ) -> TucclWork:
         """Reduce each of ``tensors`` over all ranks."""
         plain = dist.AllreduceOptions()
         if opts is not None:
             plain.reduceOp, plain.timeout = opts.reduceOp, opts.timeout
         return _all("allreduce", [self.allreduce([t], plain) for t in tensors])
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> TucclWork:
+    def broadcast(self, tensors: Tensors, opts: dist.BroadcastOptions | None = None) -> TucclWork:
         """Copy the root's ``tensors[0]`` to all ranks."""
         opts = opts or dist.BroadcastOptions()
         call = Asked("broadcast", tensors[0], tensors, tensors, root=opts.rootRank)
         return self._run(call, opts, lambda: self._gloo.broadcast(tensors, opts))
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> TucclWork:
+    def reduce(self, tensors: Tensors, opts: dist.ReduceOptions | None = None) -> TucclWork:
         """Reduce ``tensors[0]`` over all ranks, on the root."""
         opts = opts or dist.ReduceOptions()
         call = Asked(
             "reduce", tensors[0], tensors, tensors, op_name(opts.reduceOp), root=opts.rootRank
         )
-        return self._reduce(call, opts, lambda o: self._gloo.reduce(tensors, o))
+        return self._run(call, opts, lambda: self._gloo.reduce(tensors, opts))
 
-    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> TucclWork:
+    def allgather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: dist.AllgatherOptions | None = None
+    ) -> TucclWork:
         """Fill ``outputs[0]`` with every rank's ``inputs[0]``."""
         opts = opts or dist.AllgatherOptions()
         call = Asked("allgather", inputs[0], inputs, outputs[0])
         return self._run(call, opts, lambda: self._gloo.allgather(outputs, inputs, opts))
 
     def all_gather_single(
-        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
+        self, output: torch.Tensor, given: torch.Tensor, opts: dist.AllgatherOptions | None = None
     ) -> TucclWork:
         """Fill ``output`` with every rank's ``given``, one after another."""
         opts = opts or dist.AllgatherOptions()
@@ -119,41 +129,45 @@ class TucclGroup(dist.ProcessGroup):
         return self._run(call, opts, lambda: self._gloo._allgather_base(output, given, opts))
 
     def all_gather_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+        self, outputs: Tensors, inputs: Tensors, opts: dist.AllgatherOptions | None = None
     ) -> TucclWork:
         """Do ``all_gather_single`` for each pair."""
         pairs = zip(outputs, inputs, strict=True)
         return _all("allgather", [self.all_gather_single(o, i, opts) for o, i in pairs])
 
     def reduce_scatter(
-        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None
+        self,
+        outputs: Tensors,
+        inputs: Sequence[Tensors],
+        opts: dist.ReduceScatterOptions | None = None,
     ) -> TucclWork:
         """Reduce ``inputs[0][r]`` over all ranks into rank r's ``outputs[0]``."""
         opts = opts or dist.ReduceScatterOptions()
-        call = Asked(
-            "reduce-scatter", outputs[0], inputs[0], outputs[:1], op_name(opts.reduceOp)
-        )
-        return self._reduce(call, opts, lambda o: self._gloo.reduce_scatter(outputs, inputs, o))
+        call = Asked("reduce-scatter", outputs[0], inputs[0], outputs[:1], op_name(opts.reduceOp))
+        return self._run(call, opts, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
 
     def reduce_scatter_single(
-        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        opts: dist.ReduceScatterOptions | None = None,
     ) -> TucclWork:
         """Reduce ``given`` over all ranks, share r of it into rank r's ``output``."""
         opts = opts or dist.ReduceScatterOptions()
         op = op_name(opts.reduceOp)
         call = Asked("reduce-scatter", output, self._shares(given), [output], op)
-        return self._reduce(
-            call, opts, lambda o: self._gloo._reduce_scatter_base(output, given, o)
-        )
+        return self._run(call, opts, lambda: self._gloo._reduce_scatter_base(output, given, opts))
 
     def reduce_scatter_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+        self, outputs: Tensors, inputs: Tensors, opts: dist.ReduceScatterOptions | None = None
     ) -> TucclWork:
         """Do ``reduce_scatter_single`` for each pair."""
         pairs = zip(outputs, inputs, strict=True)
         return _all("reduce-scatter", [self.reduce_scatter_single(o, i, opts) for o, i in pairs])
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> TucclWork:
+    def alltoall(
+        self, outputs: Tensors, inputs: Tensors, opts: dist.AllToAllOptions | None = None
+    ) -> TucclWork:
         """Send ``inputs[r]`` to rank r, receive its part into ``outputs[r]``; always by Gloo.
 
         Parts may differ in size, also on other ranks than this one, so that no rank can tell
@@ -179,7 +193,7 @@ class TucclGroup(dist.ProcessGroup):
         given: torch.Tensor,
         output_splits: Sequence[int] | None = None,
         input_splits: Sequence[int] | None = None,
-        opts: Any = None,
+        opts: dist.AllToAllOptions | None = None,
     ) -> TucclWork:
         """Send share r of ``given`` to rank r: shares of a stated size by Gloo, others as tabled.
 
@@ -197,26 +211,32 @@ class TucclGroup(dist.ProcessGroup):
         call = Asked("alltoall", shares[0], shares, self._shares(output))
         return self._run(call, opts, by_gloo)
 
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> TucclWork:
+    def gather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: dist.GatherOptions | None = None
+    ) -> TucclWork:
         """Fill the root's ``outputs[0]`` with every rank's ``inputs[0]``."""
         opts = opts or dist.GatherOptions()
         into = outputs[0] if outputs and self.rank() == opts.rootRank else []
         call = Asked("gather", inputs[0], inputs, into, root=opts.rootRank)
         return self._run(call, opts, lambda: self._gloo.gather(outputs, inputs, opts))
 
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> TucclWork:
+    def scatter(
+        self, outputs: Tensors, inputs: Sequence[Tensors], opts: dist.ScatterOptions | None = None
+    ) -> TucclWork:
         """Copy the root's ``inputs[0][r]`` into rank r's ``outputs[0]``."""
         opts = opts or dist.ScatterOptions()
         given = inputs[0] if inputs and self.rank() == opts.rootRank else []
         call = Asked("scatter", outputs[0], given, outputs, root=opts.rootRank)
         return self._run(call, opts, lambda: self._gloo.scatter(outputs, inputs, opts))
 
-    def barrier(self, opts: Any = None) -> TucclWork:
+    def barrier(self, opts: dist.BarrierOptions | None = None) -> TucclWork:
         """Wait for all ranks, and for this group's collectives so far."""
         opts = opts or dist.BarrierOptions()
         return self._pass_on("barrier", [], [], lambda: self._gloo.barrier(opts))
 
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
         """Wait for all ranks; rank 0 says which did not come."""
         self._gloo.monitored_barrier(timeout or self._limit, wait_all_ranks)
 
@@ -246,11 +266,7 @@ class TucclGroup(dist.ProcessGroup):
         size = self.size()
         return whole.view(-1).chunk(size) if whole.numel() % size == 0 else [whole]
 
-    def _reduce(self, call: Asked, opts: Any, by_gloo: Callable[[Any], dist.Work]) -> TucclWork:
-        """Run a collective that reduces; Gloo adds where it should average, and ``call`` divides."""
-        return self._run(call, opts, lambda: by_gloo(opts))
-
-    def _run(self, call: Asked, opts: Any, by_gloo: ByGloo) -> TucclWork:
+    def _run(self, call: Asked, opts: _Limited, by_gloo: ByGloo) -> TucclWork:
         wanted = call.wanted(self.rank(), self.size()) if self._programs else None
         found = self._programs.ready(wanted) if self._programs and wanted else None
         if found is None or wanted is None:

@@ -17,8 +17,9 @@ _INTERFACES = ("TUCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 @dataclass(frozen=True)
 class Options:
-    """What ``pg_options`` may say: the folders of tables, of which the one with as many ranks as
-    the group is used. Only rank 0 of the group reads them.
+    """What ``pg_options`` may say: the folders of tables.
+
+    The group uses the one with as many ranks as it has. Only its rank 0 reads them.
 
     >>> Options(("tables/world", "tables/pairs")).tables
     ('tables/world', 'tables/pairs')

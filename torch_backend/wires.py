@@ -38,7 +38,12 @@ class _Address(msgspec.Struct, frozen=True):
 
 
 def connect(
-    store: dist.Store, rank: int, size: int, peers: Iterable[int], interface: str | None, limit: float
+    store: dist.Store,
+    rank: int,
+    size: int,
+    peers: Iterable[int],
+    interface: str | None,
+    limit: float,
 ) -> list[int]:
     """Return a connected socket's descriptor by rank, -1 for those that are no peers.
 
@@ -54,10 +59,9 @@ def connect(
     found: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         listeners = [_unix_listener(stack), _tcp_listener(stack, interface)]
-        mine = _Address(
-            _place(), listeners[0].getsockname()[1:].decode(), *listeners[1].getsockname(),
-            secrets.token_hex(16),
-        )
+        host, port = listeners[1].getsockname()
+        name = listeners[0].getsockname()[1:].decode()
+        mine = _Address(_place(), name, host, port, secrets.token_hex(16))
         store.set(f"address/{rank}", msgspec.json.encode(mine))
         try:
             for peer in sorted(p for p in wanted if p < rank):
@@ -105,9 +109,7 @@ def _address_of(interface: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-def _called(
-    rank: int, peer: int, mine: _Address, its: _Address, deadline: float
-) -> socket.socket:
+def _called(rank: int, peer: int, mine: _Address, its: _Address, deadline: float) -> socket.socket:
     """Connect to ``peer`` and greet it."""
     near = its.place == mine.place
     if its.place != mine.place and its.host.startswith("127."):

@@ -21,10 +21,12 @@ _BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
 _Piece = tuple[int, int]
 
 
-class TucclWork(dist.Work):
+class TucclWork(dist.Work):  # type: ignore[misc]
     """One collective: under way, done or failed."""
 
-    def __init__(self, name: str, results: list[torch.Tensor], finish: Callable[[], None] | None):
+    def __init__(
+        self, name: str, results: list[torch.Tensor], finish: Callable[[], None] | None
+    ) -> None:
         """Stand for the collective ``name``, after which ``finish`` puts ``results`` right."""
         super().__init__()
         self.name = name
@@ -145,7 +147,10 @@ class Lane:
         def start() -> None:
             assert self._group is not None
             name = f"{self._where}: {work.name}"
-            ended = lambda: self._end(work, _failure(work.order))  # noqa: E731
+
+            def ended() -> None:
+                self._end(work, _failure(work.order))
+
             work.order = hub().submit(self._group, (bound, inputs, outputs, name, limit_s), ended)
 
         return self._add(work, start, True)
@@ -155,8 +160,10 @@ class Lane:
 
         def start() -> None:
             try:
-                call().get_future().add_done_callback(lambda f: self._end(work, self._gloo(work, f)))
-            except Exception as error:  # refused at once: as Gloo words it
+                call().get_future().add_done_callback(
+                    lambda f: self._end(work, self._gloo(work, f))
+                )
+            except RuntimeError as error:  # refused at once: as Gloo words it
                 self._end(work, error)
 
         return self._add(work, start, False)
@@ -164,8 +171,11 @@ class Lane:
     def _gloo(self, work: TucclWork, future: torch.futures.Future[Any]) -> Exception | None:
         try:
             future.value()
-        except Exception as error:
-            return dist.DistBackendError(f"{self._where}: {work.name} by Gloo: {error}")
+        except RuntimeError as error:
+            failed: Exception = dist.DistBackendError(
+                f"{self._where}: {work.name} by Gloo: {error}"
+            )
+            return failed
         return None
 
     def _add(self, work: TucclWork, start: Callable[[], None], by_engine: bool) -> TucclWork:
@@ -193,7 +203,10 @@ class Lane:
 
 
 def _failure(order: Order | None) -> Exception | None:
-    return dist.DistBackendError(order.error) if order is not None and order.error else None
+    if order is None or not order.error:
+        return None
+    failure: Exception = dist.DistBackendError(order.error)
+    return failure
 
 
 class _Hub:

@@ -64,8 +64,8 @@ def write_table(
             chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
             entries.append(
                 Entry(
-                    collective=name,
-                    reduction_class=reduction_class(name),
+                    collective=name,  # type: ignore[arg-type]
+                    reduction_class=reduction_class(name),  # type: ignore[arg-type]
                     min_bytes=1,
                     max_bytes=largest,
                     candidates=(chosen, default_candidate("mpi", Statistics.of((2.0,)))),
