@@ -15,7 +15,7 @@ demo: setup
 
 test: setup cpp mpi torch
 	ctest --test-dir $(SANITIZED) --output-on-failure --timeout 300
-	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R exec_run
+	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R "exec_(run|group)"
 	$(RUN) pytest -n 2
 
 check: setup
@@ -67,7 +67,7 @@ cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
 	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
-	cmake --build $(THREADED) -j 2 --target exec_run_test
+	cmake --build $(THREADED) -j 2 --target exec_run_test --target exec_group_test
 
 build/uv/bin/uv:
 	@sh scripts/system-packages
