@@ -26,7 +26,7 @@ def job(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def begin(**more: object) -> None:
-    where = f"file://{os.environ['STORE']}-{NAME}"
+    where = f"file://{os.environ['STORE']}-{NAME}" if "STORE" in os.environ else "env://"
     more.setdefault("timeout", timedelta(seconds=60))
     dist.init_process_group("tuccl", init_method=where, rank=RANK, world_size=SIZE, **more)
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tuccl.errors import Unavailable
+from tuccl.runtime.netns import check_privilege
+
+JOBS = Path(__file__).with_name("jobs.py")
 Outcome = tuple[int, str]
 Job = Callable[..., list[Outcome]]
 Table = Callable[..., Path]
@@ -77,6 +85,34 @@ def test_a_damaged_table_leaves_all_to_gloo_with_one_warning(
     all_well(outcomes)
     assert outcomes[0][1].count("UserWarning") == 1 and "checksum" in outcomes[0][1]
     assert "UserWarning" not in outcomes[1][1]
+
+
+def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
+    try:
+        check_privilege()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    run = (
+        f"{sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 "
+        f"--master-addr $MASTER_ADDR --master-port 29511 --node-rank {{}} {JOBS} more_operations"
+    )
+    second = "${TUCCL_HOSTS##*,}"
+    script = tmp_path / "both.sh"
+    script.write_text(
+        f"$TUCCL_RSH {second} {shlex.quote(run.format(1))} & {run.format(0)}; first=$?\n"
+        "wait $! && exit $first\n"
+    )
+    stored = table(2, 2)
+    cluster = [sys.executable, "-m", "tuccl.cli", "emulate", stored / "topology.json", "--"]
+    done = subprocess.run(
+        [*cluster, "sh", script],
+        env={**os.environ, "TUCCL_TABLE": str(stored), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert "all goes to Gloo" not in done.stderr
 
 
 def test_an_interface_that_is_not_there_leaves_all_to_gloo(job: Job, table: Table) -> None:
