@@ -5,7 +5,7 @@ export UV_PYTHON_PREFERENCE := only-system
 export UV_PYTHON_DOWNLOADS := never
 UV := $(shell command -v uv || echo build/uv/bin/uv)
 RUN := $(UV) run --no-sync
-PYTHON_FOLDERS := topology sketches synth runtime tuning eval cli tests benchmarks msccl_ext/python
+PYTHON_FOLDERS := topology sketches synth runtime torch_backend tuning eval cli tests benchmarks msccl_ext/python
 CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h')
 SANITIZED := build/cpp
 THREADED := build/tsan
@@ -15,7 +15,7 @@ demo: setup
 
 test: setup cpp mpi torch
 	ctest --test-dir $(SANITIZED) --output-on-failure --timeout 300
-	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R 'exec_run|selector|agreement|learned'
+	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R 'exec_(run|group)|selector|agreement|learned'
 	$(RUN) pytest -n 2
 
 check: setup
@@ -69,7 +69,7 @@ cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
 	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
-	cmake --build $(THREADED) -j 2 --target exec_run_test selector_test agreement_test learned_test
+	cmake --build $(THREADED) -j 2 --target exec_run_test exec_group_test selector_test agreement_test learned_test
 
 build/uv/bin/uv:
 	@sh scripts/system-packages

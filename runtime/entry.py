@@ -223,6 +223,17 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             return f"cuts the array into {self.nchunks} chunks, which its elements do not divide by"
         return None
 
+    def padded(self, nbytes: int, element_bytes: int) -> int:
+        """Return the size in bytes that ``nbytes`` is filled up to, so that its elements divide.
+
+        >>> default_candidate("sim").padded(10, 4)
+        10
+        """
+        if self.is_default:
+            return nbytes
+        elements = -(-nbytes // element_bytes)
+        return -(-elements // self.nchunks) * self.nchunks * element_bytes
+
     def _divides(self, nbytes: int, element_bytes: int) -> bool:
         elements, rest = divmod(nbytes, element_bytes)
         return elements > 0 and rest == 0 and elements % self.nchunks == 0

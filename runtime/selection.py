@@ -66,11 +66,13 @@ def select(
     root: int = 0,
     element_bytes: int = 4,
     reduction: str = "sum",
+    pads: bool = False,
 ) -> Choice:
     """Return the candidate for a call whose whole array has ``nbytes`` bytes.
 
     The first candidate of the entry that can run the call wins; the default always can. A
-    call that no entry answers gets the default.
+    call that no entry answers gets the default. A runtime that ``pads`` fills an array up until
+    its elements divide by the chunks; MSCCL's do not.
 
     Raises:
         InputError: there is no such collective, root or datatype.
@@ -92,9 +94,21 @@ def select(
         why = _unanswered(table, collective, nbytes, root, in_place, element_bytes)
         return Choice(_bare_default(table), None, why)
     entry = table.entries[chosen.entry]
+    if pads:
+        return _first_padded(entry, nbytes, in_place, element_bytes)
     candidate = entry.candidates[chosen.place]
     ahead = entry.candidates[: chosen.place]
     passed = [f"{c.name} {c.misfit(nbytes, in_place, element_bytes)}" for c in ahead]
+    return Choice(candidate, entry, _why(entry, candidate, passed))
+
+
+def _first_padded(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
+    passed = []
+    for candidate in entry.candidates:
+        why = candidate.unfit(candidate.padded(nbytes, element_bytes), in_place)
+        if why is None:
+            break
+        passed.append(f"{candidate.name} {why}")
     return Choice(candidate, entry, _why(entry, candidate, passed))
 
 

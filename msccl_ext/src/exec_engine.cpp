@@ -47,9 +47,10 @@ Engine::Engine(const Plan& plan, const Call& call, std::byte* memory)
     : plan_(plan),
       call_(call),
       stamp_(plan.eager && !call.latency_us.empty() ? kStamp : 0),
-      memory_(memory),
       crew_(call.threads),
       states_(plan.blocks.size()) {
+  for (int i = 0; memory != nullptr && i < plan.chunks; ++i)
+    places_.push_back(memory + i * plan.chunk_bytes);
   for (std::size_t i = 0; i < states_.size(); ++i) prepare(states_[i], plan.blocks[i]);
 }
 
@@ -76,22 +77,30 @@ std::int64_t Engine::bytes_sent() const {
 
 void Engine::run(Messages& messages, Carrier& carrier, Watch& watch, std::int64_t delay_us,
                  std::uint64_t seed) {
-  messages_ = &messages;
-  watch_ = &watch;
   delay_us_ = delay_us;
   random_ = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(plan_.rank) + 1;
-  unfinished_ = 0;
-  for (State& s : states_) start(s);
+  begin(messages, watch);
   Patience patience(carrier, watch);
-  while (unfinished_ > 0) {
-    bool moved = messages.poll();
-    for (State& s : states_)
-      if (s.stage != Stage::kDone) moved |= advance(s);
-    if (moved)
+  while (!finished()) {
+    if (advance())
       patience.renew();
     else
       patience.rest(messages.due(), [this] { return place(); });
   }
+}
+
+void Engine::begin(Messages& messages, Watch& watch) {
+  messages_ = &messages;
+  watch_ = &watch;
+  unfinished_ = 0;
+  for (State& s : states_) start(s);
+}
+
+bool Engine::advance() {
+  bool moved = messages_->poll();
+  for (State& s : states_)
+    if (s.stage != Stage::kDone) moved |= advance(s);
+  return moved;
 }
 
 void Engine::start(State& s) {
@@ -319,10 +328,9 @@ std::int64_t Engine::payload(const Transfer& t, std::int64_t pass) const {
 }
 
 std::byte* Engine::at(int place, std::int64_t pass) const {
-  return memory_ + place * plan_.chunk_bytes + pass * plan_.slice_bytes;
+  return places_[static_cast<std::size_t>(place)] + pass * plan_.slice_bytes;
 }
 
-/// Where the thread blocks that cannot get on stand.
 std::string Engine::place() const {
   std::string out;
   int named = 0;

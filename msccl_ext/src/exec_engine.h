@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec_crew.h"
@@ -30,12 +31,26 @@ class Bytes {
 /// Runs a plan on one memory, any number of times.
 class Engine {
  public:
+  /// `memory` holds the plan's chunks one after another; where it is null, `set_places` must come
+  /// before a run.
   Engine(const Plan& plan, const Call& call, std::byte* memory);
+
+  /// Where each chunk of the plan lies. The chunks of one transfer must lie one after another.
+  void set_places(std::vector<std::byte*> places) { places_ = std::move(places); }
 
   /// One run of the collective. `delay_us` is the most that each transfer is held back, in a way
   /// that `seed` decides. Throws Stopped.
   void run(Messages& messages, Carrier& carrier, Watch& watch, std::int64_t delay_us = 0,
            std::uint64_t seed = 0);
+
+  /// The same in portions, for a thread that has other things to do: `begin` once, then `advance`
+  /// until it is `finished`.
+  void begin(Messages& messages, Watch& watch);
+  /// Walks on as far as what has arrived allows; whether it got anywhere.
+  bool advance();
+  bool finished() const { return unfinished_ == 0; }
+  /// Where the thread blocks that cannot get on stand.
+  std::string place() const;
 
   /// User bytes that one run sends.
   std::int64_t bytes_sent() const;
@@ -91,13 +106,12 @@ class Engine {
   Cut cut(std::int64_t payload, int part) const;
   std::int64_t payload(const Transfer& t, std::int64_t pass) const;
   std::byte* at(int place, std::int64_t pass) const;
-  std::string place() const;
   std::string wants(const State&) const;
 
   const Plan& plan_;
   const Call& call_;
   std::int64_t stamp_;  ///< Bytes before each message's data: eager ones are stamped if held back.
-  std::byte* memory_;
+  std::vector<std::byte*> places_;
   Crew crew_;
   std::vector<State> states_;
   int unfinished_ = 0;

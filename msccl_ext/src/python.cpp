@@ -17,6 +17,7 @@ NB_MODULE(_native, m) {
   tuccl::bind_verify(m);
   tuccl::bind_sim(m);
   tuccl::bind_exec(m);
+  tuccl::bind_group(m);
   tuccl::bind_trace(m);
   tuccl::bind_packing(m);
   tuccl::bind_select(m);

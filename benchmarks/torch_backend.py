@@ -1,0 +1,251 @@
+"""The torch.distributed backend against Gloo: collectives and a DDP step, measured in one run.
+
+    sudo .venv/bin/python benchmarks/torch_backend.py [--sizes 1M,16M] [--rounds 9] [loopback] [cluster]
+
+Two places, each of 2x2 ranks: `loopback` is this host alone, `cluster` two emulated hosts with uplinks of
+200 Mb/s (needs root). The same processes do each call by both backends in turn; a time is that of the
+slowest rank, a figure the median of the rounds, `x` Gloo's time over ours. Also printed: whether both gave
+the same values (sums of whole numbers, so exact). Four ranks share this machine's cores: run it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from tuccl._native import Knobs
+from tuccl.cli.output import columns
+from tuccl.runtime import (
+    Emulation,
+    LookupTable,
+    Statistics,
+    default_candidate,
+    program_candidate,
+    program_file,
+    reduction_class,
+    save_table,
+)
+from tuccl.runtime.entry import Entry
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, lower, synthesize
+from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
+from tuccl.units import format_bytes, parse_size
+
+HOSTS, EACH = 2, 2
+MBPS = 200.0
+METHODS = {
+    "loopback": dict.fromkeys(("allreduce", "allgather", "reduce-scatter"), "allpairs"),
+    "cluster": dict.fromkeys(("allreduce", "allgather", "reduce-scatter"), "hierarchical2"),
+}
+LIMIT_S = 500
+
+
+def cluster() -> Topology:
+    """Return two hosts of two GPUs, each host with one NIC."""
+    host = keep_gpus(load_profile("ndv2"), range(EACH))
+    return join(host, HOSTS)
+
+
+def write_table(folder: Path, place: str, topology: Topology) -> None:
+    """Save a table with one program for each collective."""
+    time = Statistics.of((1.0,))
+    entries, files = [], []
+    for name, method in METHODS[place].items():
+        schedule = synthesize(
+            Collective(name, topology.ranks), full_mesh(topology), method, 2, 16 << 20
+        )
+        file = program_file(lower(schedule))
+        knobs = Knobs("Simple", buffer_bytes=4 << 20)
+        chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
+        entries.append(
+            Entry(
+                collective=name,
+                reduction_class=reduction_class(name),
+                min_bytes=1,
+                max_bytes=None,
+                candidates=(chosen, default_candidate("mpi")),
+            )
+        )
+        files.append(file)
+    table = LookupTable(
+        name=f"benchmark on {place}",
+        signature=signature(topology),
+        ranks=topology.ranks,
+        entries=tuple(entries),
+    )
+    save_table(table, folder, topology, files)
+
+
+def main() -> None:
+    """Measure in each place that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("places", nargs="*", help="loopback, cluster; both by default")
+    parser.add_argument("--sizes", default="64K,1M,4M,16M")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank is not None:
+        return Rank(args.rank, args.rounds).measure([parse_size(s) for s in args.sizes.split(",")])
+    for place in args.places or ["loopback", "cluster"]:
+        launch(place, ["--sizes", args.sizes, "--rounds", str(args.rounds)])
+
+
+def launch(place: str, options: list[str]) -> None:
+    """Start a rank for each GPU, print what rank 0 says, and wait."""
+    topology = cluster()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        table = Path(folder, "table")
+        write_table(table, place, topology)
+        extra, prefixes = {}, [()] * topology.ranks
+        label = "loopback, one host"
+        if place == "cluster":
+            emulation = stack.enter_context(Emulation(topology, MBPS / 100e3))
+            extra, label = emulation.environment, emulation.label
+            prefixes = [emulation.prefix(rank // EACH) for rank in range(topology.ranks)]
+        print(f"# {topology.ranks} ranks on {label}, {os.cpu_count()} cores", flush=True)
+        environment = {
+            **os.environ,
+            **extra,
+            "TUCCL_TABLE": str(table),
+            "STORE": str(Path(folder, "store")),
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, __file__, *options]
+        ranks = [
+            subprocess.Popen([*prefix, *command, "--rank", str(rank)], env=environment)
+            for rank, prefix in enumerate(prefixes)
+        ]
+        try:
+            codes = [rank.wait(LIMIT_S) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        if any(codes):
+            sys.exit(f"exit codes by rank: {codes}")
+
+
+class Rank:
+    """What one process does."""
+
+    def __init__(self, rank: int, rounds: int) -> None:
+        """Join both groups."""
+        import torch
+        import torch.distributed as dist
+
+        import tuccl.torch  # noqa: F401
+
+        self.torch, self.dist = torch, dist
+        torch.set_num_threads(1)
+        store = f"file://{os.environ['STORE']}"
+        dist.init_process_group("tuccl", init_method=store, rank=rank, world_size=HOSTS * EACH)
+        self.groups = {"tuccl": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+        self.rank, self.rounds, self.size = rank, rounds, HOSTS * EACH
+
+    def measure(self, sizes: list[int]) -> None:
+        """Print the tables of collectives and of a training step."""
+        rows = []
+        for nbytes in sizes:
+            for name, call in self.calls(nbytes // 4):
+                rows.append([name, format_bytes(nbytes), *self.compared(call)])
+        rows.append(["DDP step", *self.step()])
+        if self.rank == 0:
+            head = ["", "size", "tuccl ms", "spread", "Gloo ms", "spread", "x", "equal"]
+            print(columns(head, rows), flush=True)
+        self.dist.destroy_process_group()
+
+    def calls(self, count: int) -> Iterator[tuple[str, Callable]]:
+        """Yield collectives on ``count`` floats in all: each takes a group, returns its result."""
+        torch, dist = self.torch, self.dist
+        share = count // self.size
+        whole = torch.arange(count, dtype=torch.float32) % 1000 + self.rank
+        out = {name: torch.empty_like(whole) for name in self.groups}
+
+        def allreduce(name: str) -> object:
+            out[name].copy_(whole)
+            return lambda: dist.all_reduce(out[name], group=self.groups[name])
+
+        def allgather(name: str) -> object:
+            part = whole[:share]
+            return lambda: dist.all_gather_single(out[name], part, group=self.groups[name])
+
+        def reduce_scatter(name: str) -> object:
+            part = out[name][:share]
+            return lambda: dist.reduce_scatter_single(part, whole, group=self.groups[name])
+
+        for prepare in (allreduce, allgather, reduce_scatter):
+            yield prepare.__name__.replace("_", "-"), lambda n, p=prepare: (p(n), out[n])
+
+    def compared(self, call: Callable) -> list[object]:
+        """Return the row of a collective."""
+        times: dict[str, list[float]] = {name: [] for name in self.groups}
+        equal = True
+        for turn in range(self.rounds + 1):
+            results = {}
+            for name in self.groups:
+                run, results[name] = call(name)
+                spent = self.timed(run)
+                if turn:
+                    times[name].append(spent)
+            equal &= self.torch.equal(results["tuccl"], results["gloo"])
+        return [*self.figures(times), equal]
+
+    def timed(self, run: Callable) -> float:
+        """Return the time in ms of one run on the slowest rank."""
+        self.dist.barrier(self.groups["gloo"])
+        begin = time.perf_counter()
+        run()
+        spent = self.torch.tensor([(time.perf_counter() - begin) * 1e3])
+        self.dist.all_reduce(spent, self.dist.ReduceOp.MAX, group=self.groups["gloo"])
+        return spent.item()
+
+    def figures(self, times: dict[str, list[float]]) -> list[str]:
+        """Return medians with their spread, and how many times faster ours is."""
+        out = []
+        for samples in times.values():
+            middle = median(samples)
+            spread = (max(samples) - min(samples)) / middle
+            out += [f"{middle:.2f}", f"{spread:.0%}"]
+        return [*out, f"{median(times['gloo']) / median(times['tuccl']):.2f}"]
+
+    def step(self) -> list[object]:
+        """Return the row of a DDP training step of a network of 4 million weights."""
+        torch = self.torch
+        times: dict[str, list[float]] = {name: [] for name in self.groups}
+        models = {}
+        for name, group in self.groups.items():
+            torch.manual_seed(3)
+            model = torch.nn.Sequential(
+                torch.nn.Linear(256, 2048),
+                torch.nn.ReLU(),
+                torch.nn.Linear(2048, 1700),
+                torch.nn.ReLU(),
+                torch.nn.Linear(1700, 10),
+            )
+            models[name] = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
+        images = torch.randn(8, 256, generator=torch.Generator().manual_seed(self.rank))
+        for turn in range(self.rounds + 2):
+            for name, model in models.items():
+
+                def run(model: Callable = model) -> None:
+                    model.zero_grad()
+                    model(images).square().mean().backward()
+
+                spent = self.timed(run)
+                if turn > 1:
+                    times[name].append(spent)
+        weights = sum(p.numel() for p in models["gloo"].parameters())
+        pairs = zip(*(m.parameters() for m in models.values()), strict=True)
+        near = all(torch.allclose(a.grad, b.grad, rtol=1e-4, atol=1e-6) for a, b in pairs)
+        return [format_bytes(weights * 4), *self.figures(times), near]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+// Ranks joined by sockets: alone in a thread each, and as groups that a hub moves; also under the
+// thread sanitizer (`make cpp`).
+#include "exec_group.h"
+
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <thread>
+
+#include "exec_socket.h"
+#include "sim_check.h"
+#include "tuccl/execute.h"
+#include "tuccl/verify.h"
+#include "tuccl/xml.h"
+
+namespace tuccl {
+namespace {
+
+using exec::Bound;
+using exec::Group;
+using exec::Hub;
+using exec::Order;
+using exec::Piece;
+using exec::Sockets;
+
+std::vector<Program> corpus() {
+  std::vector<Program> out;
+  for (const auto& entry : std::filesystem::directory_iterator(TUCCL_CORPUS)) {
+    std::ifstream file(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    Program p = parse_xml(text, entry.path().string());
+    if (verify(p, Dialect::kExecutor).ok() || verify(p, Dialect::kFork).ok())
+      out.push_back(std::move(p));
+  }
+  return out;
+}
+
+/// Every rank joined to every other.
+std::vector<std::unique_ptr<Sockets>> mesh(int ranks) {
+  std::vector<std::unique_ptr<Sockets>> out;
+  for (int rank = 0; rank < ranks; ++rank) out.push_back(std::make_unique<Sockets>(rank, ranks));
+  for (int a = 0; a < ranks; ++a)
+    for (int b = 0; b < a; ++b) {
+      int ends[2];
+      CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+      out[static_cast<std::size_t>(a)]->attach(b, ends[0]);
+      out[static_cast<std::size_t>(b)]->attach(a, ends[1]);
+    }
+  return out;
+}
+
+std::int64_t wrong(const Call& call) {
+  auto sockets = mesh(call.program.ngpus);
+  std::vector<RankResult> results(sockets.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < sockets.size(); ++i)
+    threads.emplace_back([&, i] {
+      Watch watch;
+      results[i] = run_call(call, *sockets[i], watch);
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::int64_t sum = 0;
+  for (const RankResult& r : results) sum += r.wrong;
+  return sum;
+}
+
+/// Frames cut anywhere, messages before their receives, large ones asked for.
+void programs_come_out_right_over_sockets() {
+  for (const Program& p : corpus())
+    for (const Protocol protocol : {Protocol::kSimple, Protocol::kLL})
+      for (const std::int64_t nbytes : {1009, 3000017}) {
+        Call call{.program = p, .knobs = {protocol, 1, 512, 1 << 20}, .nbytes = nbytes};
+        call.in_place = !p.out_of_place;
+        call.checked = 1;
+        call.delay_us = nbytes == 1009 ? 300 : 0;
+        CHECK(wrong(call) == 0);
+      }
+}
+
+/// The ranks of a program as groups, each with a hub of its own, as in a process of its own.
+struct Ranks {
+  explicit Ranks(int count) {
+    for (auto& sockets : mesh(count))
+      groups.push_back(std::make_shared<Group>(std::move(sockets), std::make_shared<Hub>()));
+  }
+  std::vector<std::shared_ptr<Group>> groups;
+};
+
+Program allreduce(bool in_place) {
+  for (const Program& p : corpus())
+    if (p.collective == Collective::kAllReduce && (in_place ? p.in_place : p.out_of_place))
+      return p;
+  throw Error("the corpus has no such program");
+}
+
+std::shared_ptr<Bound> bound(const Program& p, int rank, std::int64_t count, bool in_place) {
+  const std::int64_t chunk = (count + p.nchunks - 1) / p.nchunks;
+  Call call{
+      .program = p, .knobs = {Protocol::kSimple, 1, 512, 1 << 14}, .nbytes = chunk * p.nchunks * 4};
+  call.in_place = in_place;
+  return std::make_shared<Bound>(call, rank);
+}
+
+Piece piece(std::vector<float>& v) {
+  return {reinterpret_cast<std::byte*>(v.data()), static_cast<std::int64_t>(v.size() * 4)};
+}
+
+/// Counts that the chunks do not divide, on the caller's memory, several orders at once.
+void groups_reduce_any_count_in_order() {
+  for (const bool in_place : {true, false}) {
+    const Program p = allreduce(in_place);
+    Ranks ranks(p.ngpus);
+    for (const std::size_t count : std::initializer_list<std::size_t>{1, 7, 1009, 250007}) {
+      std::vector<std::vector<float>> values, results;
+      std::vector<std::shared_ptr<Order>> orders;
+      for (int rank = 0; rank < p.ngpus; ++rank) {
+        values.emplace_back(count);
+        std::iota(values.back().begin(), values.back().end(), static_cast<float>(rank));
+      }
+      results = values;
+      constexpr int kTimes = 2;
+      for (int turn = 0; turn < kTimes; ++turn)
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          std::vector<float>& out = in_place ? values[i] : results[i];
+          orders.push_back(ranks.groups[i]->submit(
+              bound(p, static_cast<int>(i), static_cast<std::int64_t>(count), in_place),
+              {piece(values[i])}, {piece(out)}, "allreduce", 60));
+        }
+      for (const auto& order : orders) {
+        CHECK(order->wait(60));
+        CHECK(order->error().empty());
+      }
+      const float n = static_cast<float>(p.ngpus), extra = n * (n - 1) / 2;
+      for (std::size_t i = 0; i < values.size(); ++i)
+        for (std::size_t k = 0; k < count; ++k) {
+          const float once = n * static_cast<float>(k) + extra;
+          CHECK((in_place ? values : results)[i][k] == (in_place ? n * once : once));
+        }
+    }
+  }
+}
+
+void who_leaves_is_named_to_all() {
+  const Program p = allreduce(true);
+  Ranks ranks(p.ngpus);
+  std::vector<std::vector<float>> values(static_cast<std::size_t>(p.ngpus),
+                                         std::vector<float>(1 << 16));
+  std::vector<std::shared_ptr<Order>> orders;
+  for (int rank = 1; rank < p.ngpus; ++rank)
+    orders.push_back(ranks.groups[static_cast<std::size_t>(rank)]->submit(
+        bound(p, rank, 1 << 16, true), {piece(values[static_cast<std::size_t>(rank)])},
+        {piece(values[static_cast<std::size_t>(rank)])}, "rank " + std::to_string(rank), 60));
+  CHECK(!orders[0]->wait(0.05));
+  ranks.groups[0] = nullptr;
+  for (const auto& order : orders) {
+    CHECK(order->wait(60));
+    CHECK(order->error().find("rank 0") != std::string::npos);
+    CHECK(order->error().find("tb ") != std::string::npos);
+  }
+}
+
+void what_takes_too_long_ends() {
+  const Program p = allreduce(true);
+  Ranks ranks(p.ngpus);
+  std::vector<float> values(1000);
+  const auto order = ranks.groups[1]->submit(bound(p, 1, 1000, true), {piece(values)},
+                                             {piece(values)}, "rank 1", 0.2);
+  CHECK(order->wait(60));
+  CHECK(order->error().find("not done after 0.2 s") != std::string::npos);
+}
+
+void other_sizes_are_told() {
+  const Program p = allreduce(true);
+  Ranks ranks(p.ngpus);
+  std::vector<std::vector<float>> values;
+  std::vector<std::shared_ptr<Order>> orders;
+  for (int rank = 0; rank < p.ngpus; ++rank) {
+    const std::size_t count = rank == 0 ? 4000 : 400;
+    values.emplace_back(count);
+    orders.push_back(ranks.groups[static_cast<std::size_t>(rank)]->submit(
+        bound(p, rank, static_cast<std::int64_t>(count), true), {piece(values.back())},
+        {piece(values.back())}, "allreduce", 60));
+  }
+  for (const auto& order : orders) {
+    CHECK(order->wait(60));
+    CHECK(order->error().find("meets a receive") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tuccl
+
+int main() {
+  tuccl::programs_come_out_right_over_sockets();
+  tuccl::groups_reduce_any_count_in_order();
+  tuccl::who_leaves_is_named_to_all();
+  tuccl::what_takes_too_long_ends();
+  tuccl::other_sizes_are_told();
+}

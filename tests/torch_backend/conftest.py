@@ -1,0 +1,133 @@
+"""Tables for the backend, and jobs of several processes on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tuccl._native import Knobs
+from tuccl.runtime import (
+    LookupTable,
+    Statistics,
+    default_candidate,
+    program_candidate,
+    program_file,
+    reduction_class,
+    save_table,
+)
+from tuccl.runtime.entry import Entry
+from tuccl.sketches import full_mesh
+from tuccl.synth import COLLECTIVES, Collective, lower, synthesize
+from tuccl.synth.collective import ROOTED
+from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
+
+LIMIT_S = 90
+JOBS = Path(__file__).with_name("jobs.py")
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def machine(hosts: int, each: int) -> Topology:
+    host = keep_gpus(load_profile("ndv4"), range(each))
+    return join(host, hosts) if hosts > 1 else host
+
+
+def write_table(
+    folder: Path,
+    hosts: int,
+    each: int,
+    protocol: str = "Simple",
+    largest: int = 1 << 30,
+    collectives: Iterable[str] = COLLECTIVES,
+    method: str = "greedy",
+) -> Path:
+    """Save a table with one program for each collective and root, for 1 to ``largest`` bytes."""
+    topology = machine(hosts, each)
+    sketch = full_mesh(topology)
+    time = Statistics.of((1.0,))
+    entries, files = [], []
+    for name in collectives:
+        for root in range(topology.ranks) if name in ROOTED else [None]:
+            asked = Collective(name, topology.ranks, root=root or 0)
+            made = lower(synthesize(asked, sketch, method, 2, 1 << 20))
+            file = program_file(made, root=root or 0)
+            knobs = Knobs(protocol, buffer_bytes=1 << 16)
+            file = program_file(made.replace(protocol=protocol), root=root or 0)
+            chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
+            entries.append(
+                Entry(
+                    collective=name,  # type: ignore[arg-type]
+                    reduction_class=reduction_class(name),  # type: ignore[arg-type]
+                    min_bytes=1,
+                    max_bytes=largest,
+                    candidates=(chosen, default_candidate("mpi", Statistics.of((2.0,)))),
+                    root=root,
+                )
+            )
+            files.append(file)
+    table = LookupTable(
+        name="for tests",
+        signature=signature(topology),
+        ranks=topology.ranks,
+        entries=tuple(entries),
+    )
+    save_table(table, folder, topology, files)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a maker of tables: hosts, ranks a host, protocol."""
+    made: dict[object, Path] = {}
+
+    def table_of(hosts: int, each: int, protocol: str = "Simple", **more: object) -> Path:
+        key = (hosts, each, protocol, str(more))
+        if key not in made:
+            folder = tmp_path_factory.mktemp("tables") / "table"
+            made[key] = write_table(folder, hosts, each, protocol, **more)  # type: ignore[arg-type]
+        return made[key]
+
+    return table_of
+
+
+Outcome = tuple[int, str]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., list[Outcome]]:
+    """Return a runner of jobs of jobs.py, by comma, on several ranks: exit codes and outputs by rank."""
+
+    def run(names: str, ranks: int, *tables: Path, **settings: str) -> list[Outcome]:
+        environment = {
+            **os.environ,
+            **settings,
+            "WORLD_SIZE": str(ranks),
+            "STORE": str(tmp_path / "store"),
+            "TUCCL_TABLE": os.pathsep.join(map(str, tables)),
+            "OMP_NUM_THREADS": "1",
+        }
+        logs = [tmp_path / f"{rank}.log" for rank in range(ranks)]
+        with contextlib.ExitStack() as stack:
+            started = []
+            for rank, log in enumerate(logs):
+                process = subprocess.Popen(
+                    [sys.executable, JOBS, names],
+                    env={**environment, "RANK": str(rank)},
+                    stdout=stack.enter_context(log.open("w")),
+                    stderr=subprocess.STDOUT,
+                )
+                stack.callback(process.wait)
+                stack.callback(process.kill)
+                started.append(process)
+            codes = [process.wait(LIMIT_S) for process in started]
+        return [(code, log.read_text()) for code, log in zip(codes, logs, strict=True)]
+
+    return run

@@ -1,0 +1,333 @@
+"""What the processes of a test do: python jobs.py NAME, told by the environment who they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import tuccl.torch
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+NAME = ""
+Op = dist.ReduceOp
+JOBS: dict[str, Callable[[], None]] = {}
+
+
+def job(function: Callable[[], None]) -> Callable[[], None]:
+    JOBS[function.__name__] = function
+    return function
+
+
+def begin(**more: object) -> None:
+    where = f"file://{os.environ['STORE']}-{NAME}" if "STORE" in os.environ else "env://"
+    more.setdefault("timeout", timedelta(seconds=60))
+    dist.init_process_group("tuccl", init_method=where, rank=RANK, world_size=SIZE, **more)
+
+
+def drawn(count: int, dtype: torch.dtype, rank: int = RANK) -> torch.Tensor:
+    """Return small whole numbers that no partial sum or product of 8 of them rounds."""
+    generator = torch.Generator().manual_seed(rank * 1000 + count)
+    return torch.randint(1, 3, (count,), generator=generator).to(dtype)
+
+
+TYPES = (
+    *(torch.int8, torch.uint8, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
+CASES = (*((t, 1000) for t in TYPES), *((torch.float32, n) for n in (1, 40009, 300_007)))
+
+
+def reductions(group: dist.ProcessGroup) -> Iterator[torch.Tensor]:
+    for dtype, count in CASES:
+        for op in (Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX):
+            a = drawn(count, dtype)
+            dist.all_reduce(a, op, group=group)
+            b = drawn(count, dtype)
+            dist.reduce(b, (count + 1) % SIZE, op, group=group)
+            c, shares = torch.empty(count, dtype=dtype), drawn(count * SIZE, dtype)
+            dist.reduce_scatter_single(c, shares, op, group=group)
+            d = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter(d, list(shares.chunk(SIZE)), op, group=group)
+            yield from (a, c, d)
+            if (count + 1) % SIZE == RANK:
+                yield b
+
+
+def moves(group: dist.ProcessGroup) -> Iterator[torch.Tensor]:
+    for dtype, count in CASES:
+        root = count % SIZE
+        mine = drawn(count, dtype)
+        a = torch.empty(count * SIZE, dtype=dtype)
+        dist.all_gather_single(a, mine, group=group)
+        b = [torch.empty(count, dtype=dtype) for _ in range(SIZE)]
+        dist.all_gather(b, mine, group=group)
+        c = drawn(count, dtype)
+        dist.broadcast(c, root, group=group)
+        big = drawn(count * SIZE, dtype)
+        d = torch.empty_like(big)
+        dist.all_to_all_single(d, big, group=group)
+        e = [torch.empty(count, dtype=dtype) for _ in range(SIZE)]
+        dist.gather(mine, e if root == RANK else None, root, group=group)
+        f = torch.empty(count, dtype=dtype)
+        dist.scatter(f, list(big.chunk(SIZE)) if root == RANK else None, root, group=group)
+        yield from (a, *b, c, d, f)
+        if root == RANK:
+            yield from e
+
+
+@job
+def operations() -> None:
+    """Every operation as Gloo does it, to the last bit, and by programs."""
+    begin()
+    gloo = dist.new_group(backend="gloo")
+    for kind in (reductions, moves):
+        for ours, theirs in zip(kind(dist.group.WORLD), kind(gloo), strict=True):
+            assert torch.equal(ours, theirs), (kind, ours.dtype, ours.shape, ours, theirs)
+    counts = dist.group.WORLD.counts
+    assert counts["program"] > 10 * counts["gloo"], counts
+
+
+@job
+def more_operations() -> None:
+    """What Gloo has no equal of to compare with: against what must come out."""
+    begin()
+    world = dist.group.WORLD
+    flags = [torch.empty(5, dtype=torch.bool) for _ in range(SIZE)]
+    dist.all_gather(flags, torch.full((5,), RANK % 2 == 0))
+    assert [bool(f.all()) for f in flags] == [r % 2 == 0 for r in range(SIZE)]
+
+    mean = torch.tensor([float(RANK), -3.0, 1e6])
+    dist.all_reduce(mean, Op.AVG)
+    assert torch.equal(mean, torch.tensor([(SIZE - 1) / 2, -3.0, 1e6]))
+    towards_zero = torch.tensor([-(RANK + 1) * 5 for _ in range(9)])
+    dist.all_reduce(towards_zero, Op.AVG)
+    assert towards_zero.tolist() == [-(5 * SIZE * (SIZE + 1) // 2 // SIZE)] * 9
+
+    wide = torch.arange(24.0).reshape(4, 6).t() * (RANK + 1)  # with gaps
+    dist.all_reduce(wide)
+    assert torch.equal(wide, torch.arange(24.0).reshape(4, 6).t() * SIZE * (SIZE + 1) / 2)
+
+    whole = torch.full((SIZE * 3,), -1)
+    dist.all_gather_single(whole, whole[RANK * 3 : RANK * 3 + 3].fill_(RANK))  # in place
+    assert whole.tolist() == [r for r in range(SIZE) for _ in range(3)]
+    if SIZE > 1:
+        shares = torch.arange(SIZE * 2)
+        dist.reduce_scatter_single(shares[RANK * 2 : RANK * 2 + 2], shares)  # in place
+        assert shares[RANK * 2 :][:2].tolist() == [SIZE * RANK * 2, SIZE * (RANK * 2 + 1)]
+
+    many = [torch.full((n,), float(RANK)) for n in (1, 100, 5)]
+    with dist._coalescing_manager():
+        for tensor in many:
+            dist.all_reduce(tensor)
+    assert all((t == SIZE * (SIZE - 1) / 2).all() for t in many)
+
+    empty = torch.empty(0)
+    dist.all_reduce(empty)
+    objects: list[object] = [None] * SIZE
+    dist.all_gather_object(objects, {"rank": RANK})
+    assert objects == [{"rank": r} for r in range(SIZE)]
+    dist.barrier()
+    bits = torch.tensor([1 << RANK])
+    dist.all_reduce(bits, Op.BOR)  # no program knows it
+    assert bits.item() == (1 << SIZE) - 1
+    assert world.name() == "tuccl" and dist.get_backend() == "tuccl"
+
+
+@job
+def unequal_shares() -> None:
+    begin()
+    gives = [(RANK + peer) % 3 + 1 for peer in range(SIZE)]
+    takes = [(RANK + peer) % 3 + 1 for peer in range(SIZE)]
+    given = torch.cat([torch.full((n,), RANK * 10 + peer) for peer, n in enumerate(gives)])
+    taken = torch.empty(sum(takes), dtype=torch.int64)
+    dist.all_to_all_single(taken, given, takes, gives)
+    assert taken.tolist() == [p * 10 + RANK for p, n in enumerate(takes) for _ in range(n)]
+    lists = [torch.empty(n, dtype=torch.int64) for n in takes]
+    dist.all_to_all(lists, list(given.split(gives)))
+    assert torch.cat(lists).tolist() == taken.tolist()
+    even = [torch.empty(4) for _ in range(SIZE)]
+    dist.all_to_all(even, [torch.full((4,), RANK * 10.0 + peer) for peer in range(SIZE)])
+    assert [t[0].item() for t in even] == [peer * 10.0 + RANK for peer in range(SIZE)]
+
+
+@job
+def messages() -> None:
+    """Sends and receives: tags, whoever comes first, beside collectives."""
+    begin()
+    left, right = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    sums = dist.all_reduce(torch.ones(1000), async_op=True)
+    sends = [dist.isend(torch.tensor([RANK * 10 + tag]), right, tag=tag) for tag in (1, 2)]
+    for tag in (2, 1):
+        got = torch.empty(1, dtype=torch.int64)
+        dist.recv(got, left, tag=tag)
+        assert got.item() == left * 10 + tag
+    for work in (*sends, sums):
+        work.wait()
+    if RANK == 0:
+        seen = []
+        for _ in range(SIZE - 1):
+            got = torch.empty(1, dtype=torch.int64)
+            assert dist.recv(got) == got.item()
+            seen.append(got.item())
+        assert sorted(seen) == list(range(1, SIZE))
+    else:
+        dist.send(torch.tensor([RANK]), 0)
+
+
+@job
+def sub_groups() -> None:
+    """Pairs have a table of their own, three ranks have none; groups run side by side."""
+    begin()
+    pairs = [dist.new_group([r, r + 1]) for r in range(0, SIZE, 2)]
+    three = dist.new_group(list(range(3)))
+    mine = pairs[RANK // 2]
+    assert mine.size() == 2
+    inner = torch.full((1000,), float(RANK))
+    outer = torch.full((100003,), float(RANK))
+    order = [(inner, mine), (outer, None)]
+    # Each rank starts its groups' collectives in an order of its own.
+    works = [
+        dist.all_reduce(t, group=g, async_op=True) for t, g in (order if RANK % 2 else order[::-1])
+    ]
+    for work in works:
+        work.wait()
+    assert (inner == RANK // 2 * 4 + 1).all() and (outer == SIZE * (SIZE - 1) / 2).all()
+    assert mine.counts["program"] == 1
+    plain = dist.new_group(pg_options=tuccl.torch.Options())
+    dist.all_reduce(inner, group=plain)
+    assert plain.counts == {"program": 0, "gloo": 1}
+    if RANK < 3:
+        few = torch.tensor([RANK])
+        dist.all_reduce(few, group=three)
+        assert few.item() == 3 and three.counts == {"program": 0, "gloo": 1}
+
+
+@job
+def order() -> None:
+    """Collectives of a group on the same memory, none waited for: each sees what came before."""
+    begin()
+    tensor = torch.full((5000,), float(RANK + 1))
+    works = []
+    for turn in range(12):
+        if turn % 3 == 2:  # by Gloo: no program multiplies bits
+            flags = tensor.view(torch.int32)
+            works.append(dist.all_reduce(flags, Op.BAND, async_op=True))
+            continue
+        works.append(dist.all_reduce(tensor, Op.SUM if turn == 0 else Op.MAX, async_op=True))
+    (held,) = works[-1].get_future().wait()
+    assert held.data_ptr() == tensor.data_ptr()
+    assert all(w.wait() for w in works) and all(w.is_completed() for w in works)
+    assert (tensor == SIZE * (SIZE + 1) / 2).all()
+
+
+@job
+def late_peer() -> None:
+    """A collective that one rank does not join is waited for as long as asked, then fails."""
+    begin(timeout=timedelta(seconds=3))
+    dist.all_reduce(torch.ones(10))
+    if RANK == SIZE - 1:
+        time.sleep(8)
+        return
+    work = dist.all_reduce(torch.ones(100000), async_op=True)
+    assert not work.is_completed()
+    try:
+        work.wait(timedelta(seconds=0.2))
+        raise AssertionError("done without the last rank")
+    except RuntimeError as error:
+        assert "not done after 0.2 s" in str(error), error
+    try:
+        work.wait()
+        raise AssertionError("done without the last rank")
+    except RuntimeError as error:
+        print("TOLD", error)
+    assert work.is_completed() and not work.is_success()
+    try:
+        dist.all_reduce(torch.ones(100000))
+        raise AssertionError("a broken group went on")
+    except RuntimeError as error:
+        assert f"rank {RANK}" in str(error), error
+    os._exit(0)
+
+
+@job
+def killed_peer() -> None:
+    begin()
+    dist.all_reduce(torch.ones(10))
+    if RANK == 1:
+        work = dist.all_reduce(torch.ones(3_000_000), async_op=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        work.wait()
+    try:
+        dist.all_reduce(torch.ones(3_000_000))
+        dist.all_reduce(torch.ones(3_000_000))
+        raise AssertionError("done without rank 1")
+    except RuntimeError as error:
+        print("TOLD", error)
+    os._exit(0)
+
+
+@job
+def no_table() -> None:
+    begin()
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    assert (tensor == SIZE).all()
+    assert dist.group.WORLD.counts == {"program": 0, "gloo": 1}
+
+
+def trained(group: dist.ProcessGroup) -> list[torch.Tensor]:
+    """Return the weights of a small network after some steps on this rank's share of the data."""
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 16, 3, stride=2, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(16 * 8 * 8, 101),
+        torch.nn.Linear(101, 10),
+    )
+    data = torch.Generator().manual_seed(RANK)
+    parallel = torch.nn.parallel.DistributedDataParallel(
+        model, process_group=group, bucket_cap_mb=0.1
+    )
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(8):
+        images = torch.randn(16, 1, 16, 16, generator=data)
+        labels = (images.mean((1, 2, 3)) * 40).long().clamp(0, 9)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(parallel(images), labels).backward()
+        optimizer.step()
+    return [t.detach().clone() for t in parallel.state_dict().values()]
+
+
+@job
+def training() -> None:
+    """DDP ends with Gloo's weights: bit by bit on two ranks, where a sum has one order."""
+    begin()
+    torch.set_num_threads(1)
+    ours = trained(dist.group.WORLD)
+    assert dist.group.WORLD.counts["program"] > 20, dist.group.WORLD.counts
+    theirs = trained(dist.new_group(backend="gloo"))
+    for a, b in zip(ours, theirs, strict=True):
+        if SIZE == 2:
+            assert torch.equal(a, b)
+        else:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    copies = [torch.empty_like(ours[0]) for _ in range(SIZE)]
+    dist.all_gather(copies, ours[0])
+    assert all(torch.equal(copy, ours[0]) for copy in copies)
+
+
+if __name__ == "__main__":
+    for NAME in sys.argv[1].split(","):
+        JOBS[NAME]()
+        dist.destroy_process_group()

@@ -1,0 +1,122 @@
+"""The torch.distributed backend on real processes: against Gloo, and when things go wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tuccl.errors import Unavailable
+from tuccl.runtime.netns import check_privilege
+
+JOBS = Path(__file__).with_name("jobs.py")
+Outcome = tuple[int, str]
+Job = Callable[..., list[Outcome]]
+Table = Callable[..., Path]
+
+
+def all_well(outcomes: list[Outcome]) -> None:
+    for rank, (code, text) in enumerate(outcomes):
+        assert code == 0, f"rank {rank}: {text[-3000:]}"
+
+
+def told(text: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith("TOLD"))
+
+
+def test_four_ranks_do_all_that_gloo_does(job: Job, table: Table) -> None:
+    jobs = "operations,more_operations,unequal_shares,messages,order,training"
+    all_well(job(jobs, 4, table(2, 2)))
+
+
+def test_two_ranks_train_to_the_same_bits(job: Job, table: Table) -> None:
+    all_well(job("training,more_operations", 2, table(1, 2, "LL")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["Simple", "LL", "LL128"])
+@pytest.mark.parametrize("layout", [(1, 2), (1, 3), (1, 5), (2, 4)])
+def test_any_ranks_do_all_that_gloo_does(
+    job: Job, table: Table, layout: tuple[int, int], protocol: str
+) -> None:
+    ranks = layout[0] * layout[1]
+    all_well(job("operations,training,order,messages", ranks, table(*layout, protocol)))
+
+
+def test_sub_groups_take_the_table_of_their_size(job: Job, table: Table) -> None:
+    outcomes = job("sub_groups", 4, table(2, 2), table(1, 2))
+    all_well(outcomes)
+    assert "no table is named" in outcomes[0][1]
+    assert "no table is for 3 ranks" not in outcomes[0][1]
+
+
+def test_a_late_peer_is_named_with_its_step(job: Job, table: Table) -> None:
+    outcomes = job("late_peer", 3, table(1, 3))
+    all_well(outcomes)
+    for rank in (0, 1):
+        words = told(outcomes[rank][1])
+        assert re.search(r"not done after 3.0 s; rank \d tb \d+ step \d+ .*rank 2", words), words
+
+
+def test_a_killed_peer_is_named_and_nobody_hangs(job: Job, table: Table) -> None:
+    outcomes = job("killed_peer", 4, table(2, 2))
+    assert [code for code, _ in outcomes] == [0, -9, 0, 0], outcomes
+    for rank in (0, 2, 3):
+        words = told(outcomes[rank][1])
+        assert re.search(r"rank 1 (closed its connection|has left)", words), words
+        assert re.search(r"tb \d+ step \d+", words), words
+
+
+def test_a_damaged_table_leaves_all_to_gloo_with_one_warning(
+    job: Job, table: Table, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(table(1, 2), damaged)
+    text = (damaged / "table.json").read_text()
+    (damaged / "table.json").write_text(text.replace('"for tests"', '"for guests"'))
+    outcomes = job("no_table", 2, damaged)
+    all_well(outcomes)
+    assert outcomes[0][1].count("UserWarning") == 1 and "checksum" in outcomes[0][1]
+    assert "UserWarning" not in outcomes[1][1]
+
+
+def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
+    try:
+        check_privilege()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    run = (
+        f"{sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 "
+        f"--master-addr $MASTER_ADDR --master-port 29511 --node-rank {{}} {JOBS} more_operations"
+    )
+    second = "${TUCCL_HOSTS##*,}"
+    script = tmp_path / "both.sh"
+    script.write_text(
+        f"$TUCCL_RSH {second} {shlex.quote(run.format(1))} & {run.format(0)}; first=$?\n"
+        "wait $! && exit $first\n"
+    )
+    stored = table(2, 2)
+    cluster = [sys.executable, "-m", "tuccl.cli", "emulate", str(stored / "topology.json"), "--"]
+    done = subprocess.run(
+        [*cluster, "sh", str(script)],
+        check=False,
+        env={**os.environ, "TUCCL_TABLE": str(stored), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert "all goes to Gloo" not in done.stderr
+
+
+def test_an_interface_that_is_not_there_leaves_all_to_gloo(job: Job, table: Table) -> None:
+    outcomes = job("no_table", 2, table(1, 2), TUCCL_SOCKET_IFNAME="none0", GLOO_SOCKET_IFNAME="lo")
+    all_well(outcomes)
+    assert "network interface 'none0'" in outcomes[0][1]

@@ -1,0 +1,107 @@
+"""One table for all ranks of a group, or none: read by rank 0, proven by each, then put to a vote."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch.distributed as dist
+
+from tuccl.errors import InputError
+from tuccl.runtime import StoredTable, open_table
+
+__all__ = ["Refusal", "agreed", "agreed_table"]
+
+_LARGEST = 256 << 20
+_YES, _NO = b"+", b"-"
+_FILES = ("table.json", "table.txt", "topology.json")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the ranks of a group use no table."""
+
+    reason: str
+
+
+def agreed_table(
+    store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
+) -> StoredTable | Refusal:
+    """Return the table that every rank has proven to hold, or why there is none.
+
+    Raises:
+        dist.DistStoreError: a rank did not answer within the store's time.
+    """
+    if rank == 0:
+        store.set("table", _offer(tables, size))
+    answer = store.get("table")
+    if answer[:1] != _YES:
+        return Refusal(answer[1:].decode(errors="replace"))
+    try:
+        stored, word = _opened(answer[1:]), hashlib.sha256(answer).hexdigest()
+    except InputError as error:
+        stored, word = None, str(error)
+    reason = agreed(store, "digest", rank, size, word, stored is not None)
+    if stored is None or reason is not None:
+        return Refusal(reason or word)
+    return stored
+
+
+def agreed(store: dist.Store, topic: str, rank: int, size: int, word: str, yes: bool) -> str | None:
+    """Return None where every rank said yes and the same ``word``; else a reason, the same for all.
+
+    Raises:
+        dist.DistStoreError: a rank did not answer within the store's time.
+    """
+    store.set(f"{topic}/{rank}", (_YES if yes else _NO) + word.encode()[:1000])
+    votes = [store.get(f"{topic}/{other}") for other in range(size)]
+    for other, vote in enumerate(votes):
+        if vote[:1] != _YES:
+            return f"rank {other}: {vote[1:].decode(errors='replace')}"
+        if vote != votes[0]:
+            return f"rank {other} and rank 0 do not have the same {topic}"
+    return None
+
+
+def _offer(tables: Sequence[str | Path], size: int) -> bytes:
+    """What rank 0 puts into the store: a table for ``size`` ranks, or why there is none."""
+    others: list[int] = []
+    try:
+        for folder in map(Path, tables):
+            stored = open_table(folder)
+            if stored.table.ranks == size:
+                return _YES + _packed(stored, folder)
+            others.append(stored.table.ranks)
+    except (InputError, OSError) as error:
+        return _NO + str(error).encode()[:1000]
+    if not others:
+        return _NO + b"no table is named (TUCCL_TABLE, or pg_options)"
+    return _NO + f"no table is for {size} ranks, only for {sorted(set(others))}".encode()
+
+
+def _packed(stored: StoredTable, folder: Path) -> bytes:
+    names = [*_FILES, *stored.table.programs]
+    packed = msgspec.msgpack.encode({name: (folder / name).read_bytes() for name in names})
+    return zlib.compress(packed, 1)
+
+
+def _opened(packed: bytes) -> StoredTable:
+    """Unpack a table and prove it whole, as if it had been read here."""
+    try:
+        unpacker = zlib.decompressobj()
+        files = msgspec.msgpack.decode(unpacker.decompress(packed, _LARGEST), type=dict[str, bytes])
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise InputError(f"the table in the store is damaged: {error}") from None
+    with tempfile.TemporaryDirectory(prefix="tuccl-table-") as place:
+        for name, data in files.items():
+            target = Path(place, name)
+            if not target.resolve().is_relative_to(Path(place).resolve()):
+                raise InputError(f"the table in the store names {name[:60]!r}")
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(data)
+        return open_table(Path(place))

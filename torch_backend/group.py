@@ -1,0 +1,310 @@
+"""The process group: each collective as a program of the table where it has one, else by Gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from tuccl._native import Group
+from tuccl.torch.calls import Asked, op_name
+from tuccl.torch.programs import Programs
+from tuccl.torch.work import AllWork, Lane, TucclWork
+from tuccl.units import format_bytes
+
+__all__ = ["TucclGroup"]
+
+Tensors = Sequence[torch.Tensor]
+ByGloo = Callable[[], dist.Work]
+
+
+class _Limited(Protocol):
+    """The options of any collective."""
+
+    timeout: timedelta
+
+
+class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """Ranks that run a table's programs; without ``programs`` all goes to Gloo.
+
+    Send, receive and what is not named here go to Gloo as they are.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        limit: timedelta,
+        gloo: dist.ProcessGroupGloo,
+        programs: Programs | None,
+        native: Group | None,
+    ) -> None:
+        """Make rank ``rank`` of ``size``; a collective may take ``limit``."""
+        super().__init__(rank, size)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+        self._gloo = gloo
+        self._programs = programs
+        self._native = native
+        self._limit = limit
+        self._lane = Lane(native, f"rank {rank}")
+        self._counts = {"program": 0, "gloo": 0}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many collectives were run by a ``program``, and how many by ``gloo``."""
+        return dict(self._counts)
+
+    def getBackendName(self) -> str:
+        """Return "tuccl"."""
+        return "tuccl"
+
+    def name(self) -> str:
+        """Return "tuccl"."""
+        return "tuccl"
+
+    def shutdown(self) -> None:
+        """End the group: what is under way fails."""
+        if self._native is not None:
+            self._native.close("the group was shut down")
+        self._gloo.shutdown()
+
+    def abort(self) -> None:
+        """End the group at once: what is under way fails."""
+        if self._native is not None:
+            self._native.close("the group was aborted")
+        self._gloo.abort()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Let a collective take ``timeout`` from now on."""
+        self._limit = timeout
+        self._gloo._set_default_timeout(timeout)
+
+    def allreduce(self, tensors: Tensors, opts: dist.AllreduceOptions | None = None) -> TucclWork:
+        """Reduce ``tensors[0]`` over all ranks, on each of them."""
+        opts = opts or dist.AllreduceOptions()
+        call = Asked("allreduce", tensors[0], tensors, tensors, op_name(opts.reduceOp))
+        return self._run(call, opts, lambda: self._gloo.allreduce(tensors, opts))
+
+    def allreduce_coalesced(
+        self, tensors: Tensors, opts: dist.AllreduceCoalescedOptions | None = None
+    ) -> TucclWork:
+        """Reduce each of ``tensors`` over all ranks."""
+        plain = dist.AllreduceOptions()
+        if opts is not None:
+            plain.reduceOp, plain.timeout = opts.reduceOp, opts.timeout
+        return _all("allreduce", [self.allreduce([t], plain) for t in tensors])
+
+    def broadcast(self, tensors: Tensors, opts: dist.BroadcastOptions | None = None) -> TucclWork:
+        """Copy the root's ``tensors[0]`` to all ranks."""
+        opts = opts or dist.BroadcastOptions()
+        call = Asked("broadcast", tensors[0], tensors, tensors, root=opts.rootRank)
+        return self._run(call, opts, lambda: self._gloo.broadcast(tensors, opts))
+
+    def reduce(self, tensors: Tensors, opts: dist.ReduceOptions | None = None) -> TucclWork:
+        """Reduce ``tensors[0]`` over all ranks, on the root."""
+        opts = opts or dist.ReduceOptions()
+        call = Asked(
+            "reduce", tensors[0], tensors, tensors, op_name(opts.reduceOp), root=opts.rootRank
+        )
+        return self._run(call, opts, lambda: self._gloo.reduce(tensors, opts))
+
+    def allgather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: dist.AllgatherOptions | None = None
+    ) -> TucclWork:
+        """Fill ``outputs[0]`` with every rank's ``inputs[0]``."""
+        opts = opts or dist.AllgatherOptions()
+        call = Asked("allgather", inputs[0], inputs, outputs[0])
+        return self._run(call, opts, lambda: self._gloo.allgather(outputs, inputs, opts))
+
+    def all_gather_single(
+        self, output: torch.Tensor, given: torch.Tensor, opts: dist.AllgatherOptions | None = None
+    ) -> TucclWork:
+        """Fill ``output`` with every rank's ``given``, one after another."""
+        opts = opts or dist.AllgatherOptions()
+        call = Asked("allgather", given, [given], self._shares(output))
+        return self._run(call, opts, lambda: self._gloo._allgather_base(output, given, opts))
+
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: dist.AllgatherOptions | None = None
+    ) -> TucclWork:
+        """Do ``all_gather_single`` for each pair."""
+        pairs = zip(outputs, inputs, strict=True)
+        return _all("allgather", [self.all_gather_single(o, i, opts) for o, i in pairs])
+
+    def reduce_scatter(
+        self,
+        outputs: Tensors,
+        inputs: Sequence[Tensors],
+        opts: dist.ReduceScatterOptions | None = None,
+    ) -> TucclWork:
+        """Reduce ``inputs[0][r]`` over all ranks into rank r's ``outputs[0]``."""
+        opts = opts or dist.ReduceScatterOptions()
+        call = Asked("reduce-scatter", outputs[0], inputs[0], outputs[:1], op_name(opts.reduceOp))
+        return self._run(call, opts, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
+
+    def reduce_scatter_single(
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        opts: dist.ReduceScatterOptions | None = None,
+    ) -> TucclWork:
+        """Reduce ``given`` over all ranks, share r of it into rank r's ``output``."""
+        opts = opts or dist.ReduceScatterOptions()
+        op = op_name(opts.reduceOp)
+        call = Asked("reduce-scatter", output, self._shares(given), [output], op)
+        return self._run(call, opts, lambda: self._gloo._reduce_scatter_base(output, given, opts))
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: dist.ReduceScatterOptions | None = None
+    ) -> TucclWork:
+        """Do ``reduce_scatter_single`` for each pair."""
+        pairs = zip(outputs, inputs, strict=True)
+        return _all("reduce-scatter", [self.reduce_scatter_single(o, i, opts) for o, i in pairs])
+
+    def alltoall(
+        self, outputs: Tensors, inputs: Tensors, opts: dist.AllToAllOptions | None = None
+    ) -> TucclWork:
+        """Send ``inputs[r]`` to rank r, receive its part into ``outputs[r]``; always by Gloo.
+
+        Parts may differ in size, also on other ranks than this one, so that no rank can tell
+        alone whether a program would do.
+        """
+        opts = opts or dist.AllToAllOptions()
+        splits = [[t.numel() for t in side] for side in (outputs, inputs)]
+        given = torch.cat([t.reshape(-1) for t in inputs])
+        taken = torch.empty(sum(splits[0]), dtype=given.dtype)
+
+        def put_back() -> None:
+            for target, made in zip(outputs, taken.split(splits[0]), strict=True):
+                target.copy_(made.view(target.shape))
+
+        def by_gloo() -> dist.Work:
+            return self._gloo.alltoall_base(taken, given, *splits, opts)
+
+        return self._pass_on("alltoall", outputs, [given, taken], by_gloo, put_back)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        opts: dist.AllToAllOptions | None = None,
+    ) -> TucclWork:
+        """Send share r of ``given`` to rank r: shares of a stated size by Gloo, others as tabled.
+
+        Either every rank must state sizes or none.
+        """
+        opts = opts or dist.AllToAllOptions()
+        splits = list(output_splits or []), list(input_splits or [])
+
+        def by_gloo() -> dist.Work:
+            return self._gloo.alltoall_base(output, given, *splits, opts)
+
+        if any(splits):
+            return self._pass_on("alltoall", [output], [given], by_gloo)
+        shares = self._shares(given)
+        call = Asked("alltoall", shares[0], shares, self._shares(output))
+        return self._run(call, opts, by_gloo)
+
+    def gather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: dist.GatherOptions | None = None
+    ) -> TucclWork:
+        """Fill the root's ``outputs[0]`` with every rank's ``inputs[0]``."""
+        opts = opts or dist.GatherOptions()
+        into = outputs[0] if outputs and self.rank() == opts.rootRank else []
+        call = Asked("gather", inputs[0], inputs, into, root=opts.rootRank)
+        return self._run(call, opts, lambda: self._gloo.gather(outputs, inputs, opts))
+
+    def scatter(
+        self, outputs: Tensors, inputs: Sequence[Tensors], opts: dist.ScatterOptions | None = None
+    ) -> TucclWork:
+        """Copy the root's ``inputs[0][r]`` into rank r's ``outputs[0]``."""
+        opts = opts or dist.ScatterOptions()
+        given = inputs[0] if inputs and self.rank() == opts.rootRank else []
+        call = Asked("scatter", outputs[0], given, outputs, root=opts.rootRank)
+        return self._run(call, opts, lambda: self._gloo.scatter(outputs, inputs, opts))
+
+    def barrier(self, opts: dist.BarrierOptions | None = None) -> TucclWork:
+        """Wait for all ranks, and for this group's collectives so far."""
+        opts = opts or dist.BarrierOptions()
+        return self._pass_on("barrier", [], [], lambda: self._gloo.barrier(opts))
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Wait for all ranks; rank 0 says which did not come."""
+        self._gloo.monitored_barrier(timeout or self._limit, wait_all_ranks)
+
+    def send(self, tensors: Tensors, to: int, tag: int) -> dist.Work:
+        """Send ``tensors[0]``, in no order with collectives."""
+        return self._gloo.send(tensors, to, tag)
+
+    def recv(self, tensors: Tensors, source: int, tag: int) -> dist.Work:
+        """Receive into ``tensors[0]``, in no order with collectives."""
+        return self._gloo.recv(tensors, source, tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
+        """Receive into ``tensors[0]`` from whoever sends first."""
+        return self._gloo.recv_anysource(tensors, tag)
+
+    # What these are called in PyTorch before 2.13.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _shares(self, whole: torch.Tensor) -> Tensors:
+        """Return the ranks' parts of a tensor; where there are no equal ones, all of it."""
+        if not whole.is_contiguous():
+            raise ValueError("a tensor with gaps: expected a contiguous one")
+        size = self.size()
+        return whole.view(-1).chunk(size) if whole.numel() % size == 0 else [whole]
+
+    def _run(self, call: Asked, opts: _Limited, by_gloo: ByGloo) -> TucclWork:
+        wanted = call.wanted(self.rank(), self.size()) if self._programs else None
+        found = self._programs.ready(wanted) if self._programs and wanted else None
+        if found is None or wanted is None:
+            return self._pass_on(call.collective, call.outputs, call.inputs, by_gloo)
+        self._counts["program"] += 1
+        bound, in_place = found
+        settled = call.settled(in_place)
+        finish = (lambda: _put_back(settled)) if settled.back else None
+        size = format_bytes(wanted.share_bytes)
+        work = TucclWork(f"{call.collective} of {size}", list(call.outputs), finish)
+        work.keeps = [*settled.inputs, *settled.outputs]
+        limit = opts.timeout if opts.timeout > timedelta(0) else self._limit
+        return self._lane.run(
+            work, bound, _pieces(settled.inputs), _pieces(settled.outputs), limit.total_seconds()
+        )
+
+    def _pass_on(
+        self,
+        what: str,
+        results: Tensors,
+        keeps: Tensors,
+        by_gloo: ByGloo,
+        finish: Callable[[], None] | None = None,
+    ) -> TucclWork:
+        self._counts["gloo"] += 1
+        work = TucclWork(what, list(results), finish)
+        work.keeps = list(keeps)
+        return self._lane.pass_on(work, by_gloo)
+
+
+def _all(what: str, works: list[TucclWork]) -> TucclWork:
+    return works[0] if len(works) == 1 else AllWork(what, works)
+
+
+def _pieces(tensors: Tensors) -> list[tuple[int, int]]:
+    return [(t.data_ptr(), t.numel() * t.itemsize) for t in tensors]
+
+
+def _put_back(call: Asked) -> None:
+    for target, made in call.back:
+        target.copy_(made)

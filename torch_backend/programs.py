@@ -1,0 +1,120 @@
+"""Which program a call runs, made ready for it; None where Gloo does it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from tuccl._native import Bound, Call
+from tuccl.runtime import StoredTable, select
+from tuccl.synth.collective import REDUCING, ROOTED
+
+__all__ = ["Programs", "Wanted", "datatype_of"]
+
+_MOST_READY = 32
+_NAMES = {
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.int32: "int32",
+    torch.uint32: "uint32",
+    torch.int64: "int64",
+    torch.uint64: "uint64",
+    torch.float16: "half",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+}
+_MOVED = {1: "uint8", 2: "half", 4: "uint32", 8: "uint64"}
+_WHOLE = ("allreduce", "broadcast", "reduce")
+
+
+def datatype_of(collective: str, dtype: torch.dtype) -> str | None:
+    """Return the engine's name of a type; where nothing is reduced its width is enough."""
+    if collective in REDUCING:
+        return _NAMES.get(dtype)
+    return _MOVED.get(dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What decides which program a call runs; the same on every rank but for ``in_place``.
+
+    ``share_bytes`` is what one rank gives or gets; of allreduce, broadcast and reduce the whole.
+    """
+
+    collective: str
+    share_bytes: int
+    datatype: str
+    width: int
+    op: str = "sum"
+    root: int = 0
+    in_place: bool = False
+
+
+class Programs:
+    """The programs of one table on one rank, ready to run: the last few kinds of calls are kept."""
+
+    def __init__(self, stored: StoredTable, rank: int) -> None:
+        """Serve ``rank`` from ``stored``."""
+        self._stored = stored
+        self._rank = rank
+        self._ready: OrderedDict[Wanted, tuple[Bound, bool] | None] = OrderedDict()
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the table."""
+        return self._stored.table.ranks
+
+    def peers(self) -> Iterator[int]:
+        """Every rank that some program joins to this one."""
+        for program in self._stored.programs.values():
+            for gpu in program.gpus:
+                for block in gpu.threadblocks:
+                    for peer in {block.send_peer, block.recv_peer} - {-1}:
+                        if self._rank in (gpu.id, peer):
+                            yield gpu.id + peer - self._rank
+
+    def ready(self, wanted: Wanted) -> tuple[Bound, bool] | None:
+        """Return the program for a call and whether it is laid out in place; None: Gloo's.
+
+        The choice itself does not depend on whether this rank's buffers overlap: others' may not.
+        """
+        if wanted not in self._ready:
+            self._ready[wanted] = self._made(wanted)
+            if len(self._ready) > _MOST_READY:
+                self._ready.popitem(last=False)
+        self._ready.move_to_end(wanted)
+        return self._ready[wanted]
+
+    def _made(self, wanted: Wanted) -> tuple[Bound, bool] | None:
+        whole = wanted.collective in _WHOLE
+        choice = select(
+            self._stored.table,
+            wanted.collective,
+            wanted.share_bytes * (1 if whole else self.ranks),
+            in_place=whole,
+            root=wanted.root if wanted.collective in ROOTED else 0,
+            element_bytes=wanted.width,
+            reduction="sum" if wanted.op == "avg" else wanted.op,
+            pads=True,
+        )
+        program = self._stored.program(choice.candidate)
+        if program is None or choice.candidate.knobs is None:
+            return None
+        in_place = whole or (wanted.in_place and program.in_place)
+        share_chunks = program.nchunks if whole else program.nchunks // self.ranks
+        elements = wanted.share_bytes // wanted.width
+        chunk_bytes = -(-elements // share_chunks) * wanted.width
+        call = Call(
+            program,
+            choice.candidate.knobs.knobs,
+            chunk_bytes * program.nchunks,
+            datatype=wanted.datatype,
+            op=wanted.op,
+            root=wanted.root,
+            in_place=in_place,
+        )
+        return Bound(call, self._rank), in_place

@@ -1,0 +1,257 @@
+"""What a collective under way looks like to PyTorch, and the order in which a group does its own."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tuccl._native import Bound, Group, Hub, Order
+
+__all__ = ["AllWork", "Lane", "TucclWork", "hub"]
+
+_BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
+_Piece = tuple[int, int]
+
+
+class TucclWork(dist.Work):  # type: ignore[misc]
+    """One collective: under way, done or failed."""
+
+    def __init__(
+        self, name: str, results: list[torch.Tensor], finish: Callable[[], None] | None
+    ) -> None:
+        """Stand for the collective ``name``, after which ``finish`` puts ``results`` right."""
+        super().__init__()
+        self.name = name
+        self._results = results
+        self._finish = finish
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._error: Exception | None = None
+        self._future: torch.futures.Future[Any] | None = None
+        self.order: Order | None = None  # once the engine has it
+        self.keeps: list[torch.Tensor] = []  # whose memory must stay until the end
+
+    def end(self, error: Exception | None) -> None:
+        """Take note that it has ended. Called once, by the thread that saw it."""
+        if error is None and self._finish is not None:
+            self._finish()
+        with self._lock:
+            self._error = error
+            self._ended.set()
+            future = self._future
+        if future is not None:
+            self._tell(future)
+
+    def _tell(self, future: torch.futures.Future[Any]) -> None:
+        if self._error is None:
+            future.set_result(self._results)
+        else:
+            future.set_exception(self._error)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Return True once it is done, without a limit where ``timeout`` is 0.
+
+        Raises:
+            RuntimeError: it failed, or was not done in time; says on which rank, at which step.
+        """
+        seconds = timeout.total_seconds()
+        deadline = time.monotonic() + seconds if seconds > 0 else float("inf")
+        while not self._rest(min(_BLINK_S, max(deadline - time.monotonic(), 0.0))):
+            if time.monotonic() >= deadline:
+                raise dist.DistBackendError(f"{self.name}: not done after {seconds:g} s")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def _rest(self, seconds: float) -> bool:
+        # The engine wakes this thread itself; what has to be put right comes after it.
+        if self.order is not None and self._finish is None:
+            if not self.order.wait(seconds):
+                return False
+            if not self.order.error:
+                return True
+        return self._ended.wait(seconds)
+
+    def is_completed(self) -> bool:
+        """Return whether it has ended, well or not."""
+        return self._rest(0.0)
+
+    def is_success(self) -> bool:
+        """Return whether it has ended well."""
+        return self._rest(0.0) and self._error is None
+
+    def exception(self) -> Exception | None:
+        """Return why it failed, or None."""
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        """Return the tensors that hold, or will hold, the result."""
+        return self._results
+
+    def synchronize(self) -> None:
+        """Wait."""
+        self.wait()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return a future of the results."""
+        with self._lock:
+            if self._future is None:
+                self._future = torch.futures.Future()
+                if self._ended.is_set():
+                    self._tell(self._future)
+            return self._future
+
+
+class AllWork(TucclWork):
+    """Several collectives as one."""
+
+    def __init__(self, name: str, works: list[TucclWork]) -> None:
+        """Stand for all of ``works``, of which the last ends last."""
+        super().__init__(name, [t for work in works for t in work.result()], None)
+        works[-1].get_future().add_done_callback(lambda _: self.end(works[-1].exception()))
+
+
+class Lane:
+    """The collectives of one group, one after another: by the engine or by Gloo, as each asks.
+
+    What one of the two does next waits for what the other has under way; the engine's own queue.
+    """
+
+    def __init__(self, group: Group | None, where: str) -> None:
+        """Run engine's orders on ``group``; ``where`` names the rank in messages."""
+        self._group = group
+        self._where = where
+        self._lock = threading.RLock()
+        self._waiting: deque[tuple[TucclWork, Callable[[], None], bool]] = deque()
+        self._under_way = 0
+        self._by_engine = False  # what is under way
+
+    def run(
+        self,
+        work: TucclWork,
+        bound: Bound,
+        inputs: list[_Piece],
+        outputs: list[_Piece],
+        limit_s: float,
+    ) -> TucclWork:
+        """Let the engine run ``bound`` for ``work`` when its turn comes."""
+
+        def start() -> None:
+            assert self._group is not None
+            name = f"{self._where}: {work.name}"
+
+            def ended() -> None:
+                self._end(work, _failure(work.order))
+
+            work.order = hub().submit(self._group, (bound, inputs, outputs, name, limit_s), ended)
+
+        return self._add(work, start, True)
+
+    def pass_on(self, work: TucclWork, call: Callable[[], dist.Work]) -> TucclWork:
+        """Let Gloo do ``work`` by ``call`` when its turn comes."""
+
+        def start() -> None:
+            try:
+                call().get_future().add_done_callback(
+                    lambda f: self._end(work, self._gloo(work, f))
+                )
+            except RuntimeError as error:  # refused at once: as Gloo words it
+                self._end(work, error)
+
+        return self._add(work, start, False)
+
+    def _gloo(self, work: TucclWork, future: torch.futures.Future[Any]) -> Exception | None:
+        try:
+            future.value()
+        except RuntimeError as error:
+            failed: Exception = dist.DistBackendError(
+                f"{self._where}: {work.name} by Gloo: {error}"
+            )
+            return failed
+        return None
+
+    def _add(self, work: TucclWork, start: Callable[[], None], by_engine: bool) -> TucclWork:
+        with self._lock:
+            self._waiting.append((work, start, by_engine))
+            self._start_next()
+        return work
+
+    def _start_next(self) -> None:
+        """Start what may start, under the lock."""
+        while self._waiting:
+            _, start, by_engine = self._waiting[0]
+            if self._under_way and not (by_engine and self._by_engine):
+                return
+            self._waiting.popleft()
+            self._under_way += 1
+            self._by_engine = by_engine
+            start()
+
+    def _end(self, work: TucclWork, error: Exception | None) -> None:
+        work.end(error)
+        with self._lock:
+            self._under_way -= 1
+            self._start_next()
+
+
+def _failure(order: Order | None) -> Exception | None:
+    if order is None or not order.error:
+        return None
+    failure: Exception = dist.DistBackendError(order.error)
+    return failure
+
+
+class _Hub:
+    """The native hub, and the thread that tells Python what has ended."""
+
+    def __init__(self) -> None:
+        self.native = Hub()
+        self._lock = threading.Lock()
+        self._ended: dict[int, Callable[[], None]] = {}
+        self._stopped = False
+        self._thread = threading.Thread(target=self._serve, name="tuccl", daemon=True)
+        self._thread.start()
+        atexit.register(self._stop)
+
+    def submit(
+        self,
+        group: Group,
+        order: tuple[Bound, list[_Piece], list[_Piece], str, float],
+        ended: Callable[[], None],
+    ) -> Order:
+        with self._lock:
+            submitted = group.submit(*order)
+            self._ended[submitted.number] = ended
+        return submitted
+
+    def _serve(self) -> None:
+        while not self._stopped:
+            for number in self.native.take_ended(60.0):
+                with self._lock:
+                    ended = self._ended.pop(number)
+                ended()
+
+    def _stop(self) -> None:
+        # A thread that comes back from native code after the interpreter's end would end it badly.
+        self._stopped = True
+        self.native.release()
+        self._thread.join()
+
+
+_hub: _Hub | None = None
+
+
+def hub() -> _Hub:
+    """Return this process's hub, started on first use."""
+    global _hub
+    if _hub is None:
+        _hub = _Hub()
+    return _hub
