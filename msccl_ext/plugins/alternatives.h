@@ -3,19 +3,18 @@
 
 namespace tuccl::plugin {
 
-/// The candidate to run where what was decided cannot be: of those of its entry for which
-/// `usable` holds, the one the table expects to be the shortest. Null: the default. A pure function
-/// of the table and of `usable`, so the same on all ranks.
+/// The candidate to run where what was decided cannot be: the first of its entry for which `usable`
+/// holds. Null: the default, which stands before it or is all that is left. A pure function of the
+/// table and of `usable`, so the same on all ranks.
 template <class Usable>
 const select::CandidateRecord* next_best(const select::Table& table,
                                          const select::EntryRecord& entry,
                                          const Usable& usable) noexcept {
-  const select::CandidateRecord* best = nullptr;
   for (const select::CandidateRecord& candidate : table.candidates_of(entry)) {
-    if (candidate.count == 0 || (!candidate.is_default() && !usable(candidate))) continue;
-    if (best == nullptr || candidate.recent_us < best->recent_us) best = &candidate;
+    if (candidate.is_default()) return nullptr;
+    if (usable(candidate)) return &candidate;
   }
-  return best == nullptr || best->is_default() ? nullptr : best;
+  return nullptr;
 }
 
 /// What runs for `decision`: its candidate, the next best that is usable, or null, the default.

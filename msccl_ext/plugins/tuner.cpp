@@ -107,7 +107,6 @@ std::optional<select::Call> Tuner::counted(const Ask& ask) noexcept {
   call.signature = selector_.table()->signature();
   call.ranks = ranks_;
   call.collective = *collective;
-  call.root = -1;
   call.nbytes = static_cast<std::int64_t>(ask.nbytes);
   call.number = number;
   call.counted = counts_;
