@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,18 +67,24 @@ bool is_for(const select::Table& table, int nodes, int ranks) {
 
 }  // namespace
 
-Profile::Profile(int nodes, int ranks, abi::Logger logger) : notices_(logger), ranks_(ranks) {
+Profile::Profile(int nodes, int ranks, int rank, abi::Logger logger)
+    : notices_(logger), ranks_(ranks), rank_(rank) {
   HeldTable held = held_table();
   if (!held.table || !is_for(*held.table, nodes, ranks)) return;
   table_ = held.table;
+  folder_ = held.folder;
   timed_ = std::make_unique<Timed[]>(kTimed);
   notices_.inform("profiler: table " + held.folder + ", " + std::to_string(ranks) + " ranks");
 }
 
 Profile::~Profile() {
+  if (table_ == nullptr) return;
   try {
+    learn();
     report();
-  } catch (const std::exception&) {  // out of memory
+    if (rank_ == 0 && !learned_.empty()) select::save_learned(folder_, *table_, learned_);
+  } catch (const std::exception& error) {  // a full disk, a folder that cannot be written
+    notices_.warn(std::string("what was measured is lost: ") + error.what());
   }
 }
 
@@ -161,24 +166,34 @@ void Profile::release(Timed& timed) noexcept {
   const std::uint64_t first = timed.first_ns.load(std::memory_order_relaxed);
   const std::uint64_t last = timed.last_ns.load(std::memory_order_relaxed);
   if (last > first)
-    timed.profile->samples_.record(timed.candidate, static_cast<float>(last - first) / 1000.0F);
+    timed.profile->record(timed.candidate, static_cast<float>(last - first) / 1000.0F);
   timed.open.store(0, std::memory_order_release);
+}
+
+/// Now and then the thread that ended a call, one of NCCL's own, makes room for more.
+void Profile::record(std::uint32_t candidate, float us) noexcept {
+  latencies_.record(candidate, us);
+  if (recorded_.fetch_add(1, std::memory_order_relaxed) % kLearnEvery != kLearnEvery - 1) return;
+  try {
+    learn();
+  } catch (const std::exception&) {  // out of memory
+  }
+}
+
+void Profile::learn() {
+  const std::unique_lock lock(learning_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (select::Latencies::Sample sample; latencies_.take(sample);)
+    learned_.add(sample.candidate, sample.time_us);
 }
 
 /// One line a candidate, for a log: what `tuccl doctor` and people look for.
 void Profile::report() const {
-  if (table_ == nullptr) return;
-  std::map<std::uint32_t, std::vector<float>> times;
-  for (const Samples::Sample& sample : samples_.newest())
-    times[sample.candidate].push_back(sample.us);
-  for (auto& [candidate, us] : times) {
-    const auto middle = us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2);
-    std::nth_element(us.begin(), middle, us.end());
+  for (const auto& [candidate, known] : learned_.by_candidate())
     notices_.inform("profiler: candidate " + std::to_string(candidate) + " " +
                     std::string(table_->text(table_->candidates()[candidate].name)) + ": " +
-                    std::to_string(us.size()) + " calls, median " + std::to_string(*middle) +
-                    " us of the GPU's clock");
-  }
+                    std::to_string(known.count) + " calls, recently " +
+                    std::to_string(known.recent_us) + " us of the GPU's clock");
 }
 
 }  // namespace tuccl::plugin

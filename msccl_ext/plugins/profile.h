@@ -3,20 +3,23 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "abi/profiler.h"
 #include "held_table.h"
 #include "notices.h"
-#include "samples.h"
+#include "tuccl/learned.h"
 
 namespace tuccl::plugin {
 
 /// Times the collectives of one communicator by the GPU's clock: from the first channel's start to
 /// the last one's end. Handles are places in a fixed array, so nothing is allocated on the way and
-/// nothing outlives the communicator; where all are taken, a call goes untimed.
+/// nothing outlives the communicator; where all are taken, a call goes untimed. What was learned
+/// goes beside the table in the end, from rank 0 (learned.txt, docs/table-format.md).
 class Profile {
  public:
-  Profile(int nodes, int ranks, abi::Logger logger);
+  Profile(int nodes, int ranks, int rank, abi::Logger logger);
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
@@ -46,16 +49,24 @@ class Profile {
 
   std::uint32_t candidate_of(const abi::CollEvent& call) const noexcept;
   static void release(Timed& timed) noexcept;
+  void record(std::uint32_t candidate, float us) noexcept;
+  void learn();
   void report() const;
 
   static constexpr std::size_t kTimed = 512;
+  static constexpr std::uint64_t kLearnEvery = 1024;  ///< A quarter of what Latencies hold.
 
   Notices notices_;
   std::shared_ptr<const select::Table> table_;
+  std::string folder_;
   int ranks_;
+  int rank_;
   std::atomic<std::size_t> next_{0};
   std::unique_ptr<Timed[]> timed_;
-  Samples samples_;
+  std::atomic<std::uint64_t> recorded_{0};
+  select::Latencies latencies_;
+  std::mutex learning_;
+  select::Learned learned_;
 };
 
 }  // namespace tuccl::plugin

@@ -114,7 +114,7 @@ void a_call_takes_from_its_first_start_to_its_last_end(const P& p) {
   CHECK(open != nullptr);
   p.close(c);
   const std::string text = heard();
-  CHECK(holds(text, "ll4: 5 calls, median 21.0"));
+  CHECK(holds(text, "ll4: 5 calls, recently 21.0"));
   CHECK(!holds(text, "ll8"));
 }
 
@@ -134,7 +134,7 @@ void a_time_belongs_to_what_ran(const P& p) {
   run_call(p, c, gather, 4000);
   p.close(c);
   const std::string text = heard();
-  CHECK(holds(text, "default: 1 calls, median 2.0") && holds(text, "pat: 1 calls, median 3.0"));
+  CHECK(holds(text, "default: 1 calls, recently 2.0") && holds(text, "pat: 1 calls, recently 3.0"));
 }
 
 template <class P>
@@ -158,7 +158,7 @@ void what_cannot_be_timed_is_passed_over(const P& p) {
   p.stop(nullptr);
   p.close(c);
   p.close(nullptr);
-  CHECK(!holds(heard(), "median"));
+  CHECK(!holds(heard(), "recently"));
 }
 
 /// NCCL keeps one mask for the process: another communicator's must not be taken away.
@@ -218,7 +218,7 @@ void ends_come_from_other_threads(const P& p) {
   for (int i = 0; i < 3; ++i) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   p.close(c);
-  CHECK(holds(heard(), "ll4: 900 calls, median 5.0"));
+  CHECK(holds(heard(), "ll4: 900 calls, recently 5.0"));
 }
 
 template <class P>
