@@ -19,8 +19,7 @@ const select::CandidateRecord* next_best(const select::Table& table,
 
 /// What runs for `decision`: its candidate, the next best that is usable, or null, the default.
 template <class Usable>
-const select::CandidateRecord* settled(const select::Table& table,
-                                       const select::Decision& decision,
+const select::CandidateRecord* settled(const select::Table& table, const select::Decision& decision,
                                        const Usable& usable) noexcept {
   if (decision.is_default) return nullptr;
   const select::CandidateRecord& candidate = table.candidates()[decision.candidate];

@@ -17,7 +17,8 @@ void check_asked_for(const select::Table& table, const std::string& folder) {
                      signature.substr(0, 40) + "; tune again, or give the table for this one");
   const std::string checksum = environment("TUCCL_TABLE_SHA256");
   if (!checksum.empty() && checksum != hex(table.header().sha256))
-    throw InputError(folder + ": another table than TUCCL_TABLE_SHA256 names; give every host the "
+    throw InputError(folder +
+                     ": another table than TUCCL_TABLE_SHA256 names; give every host the "
                      "same one");
 }
 

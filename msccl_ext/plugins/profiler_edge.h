@@ -16,8 +16,7 @@ inline abi::Result open_profile(void** context, int* mask, int nodes, int ranks,
   try {
     auto* profile = new Profile(nodes, ranks, rank, logger);
     *context = profile;
-    if (mask != nullptr && profile->wanted())
-      *mask |= abi::kEventColl | abi::kEventKernelChannel;
+    if (mask != nullptr && profile->wanted()) *mask |= abi::kEventColl | abi::kEventKernelChannel;
   } catch (const std::exception&) {  // out of memory: nothing is timed
   }
   return abi::kSuccess;

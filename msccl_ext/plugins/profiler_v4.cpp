@@ -13,10 +13,9 @@ abi::Result init(void** context, int* mask, const char*, uint64_t, int nodes, in
 }  // namespace tuccl::plugin
 
 TUCCL_EXPORT const tuccl::abi::ProfilerV4 ncclProfiler_v4;
-const tuccl::abi::ProfilerV4 ncclProfiler_v4 = {
-    tuccl::plugin::kProfilerName,
-    tuccl::plugin::init,
-    tuccl::plugin::start_event<tuccl::abi::EventV4>,
-    tuccl::plugin::stop_event,
-    tuccl::plugin::record_state,
-    tuccl::plugin::close_profile};
+const tuccl::abi::ProfilerV4 ncclProfiler_v4 = {tuccl::plugin::kProfilerName,
+                                                tuccl::plugin::init,
+                                                tuccl::plugin::start_event<tuccl::abi::EventV4>,
+                                                tuccl::plugin::stop_event,
+                                                tuccl::plugin::record_state,
+                                                tuccl::plugin::close_profile};

@@ -44,8 +44,8 @@ std::int64_t element_bytes(abi::DataType type) {
 /// Whether `part` is this rank's share of the array at `whole`.
 bool is_share(const void* part, const void* whole, const abi::MscclParameters& call,
               std::int64_t element) {
-  const auto offset = static_cast<std::uint64_t>(call.rank) * call.count *
-                      static_cast<std::uint64_t>(element);
+  const auto offset =
+      static_cast<std::uint64_t>(call.rank) * call.count * static_cast<std::uint64_t>(element);
   return reinterpret_cast<std::uintptr_t>(part) == reinterpret_cast<std::uintptr_t>(whole) + offset;
 }
 
@@ -59,8 +59,8 @@ std::optional<Seen> seen(const abi::MscclParameters& call, std::int64_t element)
     case abi::kMscclAllToAll:
       return Seen{Collective::kAllToAll, call.ranks, same, false};
     case abi::kMscclAllGather:
-      return Seen{Collective::kAllGather, call.ranks,
-                  is_share(call.send, call.recv, call, element), false};
+      return Seen{Collective::kAllGather, call.ranks, is_share(call.send, call.recv, call, element),
+                  false};
     case abi::kMscclReduceScatter:
       return Seen{Collective::kReduceScatter, call.ranks,
                   is_share(call.recv, call.send, call, element), false};
@@ -197,7 +197,8 @@ bool Scheduler::usable(const select::CandidateRecord& candidate, std::int64_t nb
 
 const Scheduler::Loaded* Scheduler::loaded(int rank) noexcept {
   if (static_cast<std::size_t>(rank) >= kMostRanks) return nullptr;
-  if (const Loaded* known = by_rank_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire))
+  if (const Loaded* known =
+          by_rank_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire))
     return known;
   try {
     return load(rank);
@@ -214,8 +215,7 @@ const Scheduler::Loaded* Scheduler::load(int rank) {
   auto& place = by_rank_[static_cast<std::size_t>(rank)];
   if (const Loaded* known = place.load(std::memory_order_acquire)) return known;
   const select::Table& table = *held_.table;
-  auto loaded = std::make_unique<Loaded>(
-      Loaded{std::vector<int>(table.programs().size(), -1)});
+  auto loaded = std::make_unique<Loaded>(Loaded{std::vector<int>(table.programs().size(), -1)});
   for (std::size_t i = 0; i < loaded->handles.size(); ++i) {
     const std::string path = held_.folder + "/" + std::string(table.text(table.programs()[i].path));
     if (runtime_.load(path.c_str(), &loaded->handles[i], rank) == abi::kSuccess) continue;

@@ -11,13 +11,13 @@ using select::Reason;
 /// What the table must be for a communicator, or why it is not used: one line.
 std::string misfit(const select::Table& table, std::size_t ranks, std::size_t nodes) {
   const auto& header = table.header();
-  if (header.stock == 0) return "its candidates are MSCCL programs; a tuner needs choices of NCCL's";
+  if (header.stock == 0)
+    return "its candidates are MSCCL programs; a tuner needs choices of NCCL's";
   if (static_cast<std::size_t>(header.ranks) == ranks &&
       static_cast<std::size_t>(header.hosts) == nodes)
     return "";
-  return "tuned for " + std::to_string(header.ranks) + " ranks on " +
-         std::to_string(header.hosts) + " hosts, this communicator has " + std::to_string(ranks) +
-         " on " + std::to_string(nodes);
+  return "tuned for " + std::to_string(header.ranks) + " ranks on " + std::to_string(header.hosts) +
+         " hosts, this communicator has " + std::to_string(ranks) + " on " + std::to_string(nodes);
 }
 
 std::shared_ptr<const select::Table> fitting_table(std::size_t ranks, std::size_t nodes,
@@ -128,10 +128,9 @@ void Tuner::say_once(const Ask& ask, std::uint32_t entry,
                      const select::CandidateRecord& candidate) noexcept {
   try {
     const select::Table& table = *selector_.table();
-    notices_.inform("tuner: " +
-                    std::string(tuccl::to_string(table.entries()[entry].collective)) + " of " +
-                    std::to_string(ask.nbytes) + " bytes: " +
-                    std::string(table.text(candidate.name)) + " (entry " +
+    notices_.inform("tuner: " + std::string(tuccl::to_string(table.entries()[entry].collective)) +
+                    " of " + std::to_string(ask.nbytes) +
+                    " bytes: " + std::string(table.text(candidate.name)) + " (entry " +
                     std::to_string(entry) + ")");
   } catch (const std::exception&) {  // out of memory: the call goes on
   }

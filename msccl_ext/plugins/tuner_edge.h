@@ -44,9 +44,7 @@ class CostTable {
   void favour(int algorithm, int protocol) { at(algorithm, protocol) = 0.0F; }
 
  private:
-  float& at(int algorithm, int protocol) const {
-    return costs_[algorithm * protocols_ + protocol];
-  }
+  float& at(int algorithm, int protocol) const { return costs_[algorithm * protocols_ + protocol]; }
 
   float* costs_;
   int algorithms_;
@@ -59,8 +57,8 @@ inline abi::Result advise_by_costs(void* context, const Ask& ask, CostTable cost
                                    int* channels) noexcept {
   auto* tuner = static_cast<Tuner*>(context);
   if (tuner == nullptr) return abi::kSuccess;
-  const select::CandidateRecord* found =
-      tuner->advise(ask, [&](int algorithm, int protocol) { return costs.allows(algorithm, protocol); });
+  const select::CandidateRecord* found = tuner->advise(
+      ask, [&](int algorithm, int protocol) { return costs.allows(algorithm, protocol); });
   if (found == nullptr) return abi::kSuccess;
   costs.favour(static_cast<int>(found->algorithm), Tuner::protocol_of(*found));
   if (channels != nullptr && found->channels > 0) *channels = found->channels;

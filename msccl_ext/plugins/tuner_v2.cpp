@@ -54,6 +54,6 @@ abi::Result get_coll_info(void* context, abi::Function function, std::size_t nby
 }  // namespace tuccl::plugin
 
 TUCCL_EXPORT const tuccl::abi::TunerV2 ncclTunerPlugin_v2;
-const tuccl::abi::TunerV2 ncclTunerPlugin_v2 = {
-    tuccl::plugin::kTunerName, tuccl::plugin::init, tuccl::plugin::get_coll_info,
-    tuccl::plugin::close_tuner};
+const tuccl::abi::TunerV2 ncclTunerPlugin_v2 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
+                                                tuccl::plugin::get_coll_info,
+                                                tuccl::plugin::close_tuner};

@@ -18,6 +18,6 @@ abi::Result get_coll_info(void* context, abi::Function function, std::size_t nby
 }  // namespace tuccl::plugin
 
 TUCCL_EXPORT const tuccl::abi::TunerV3 ncclTunerPlugin_v3;
-const tuccl::abi::TunerV3 ncclTunerPlugin_v3 = {
-    tuccl::plugin::kTunerName, tuccl::plugin::init, tuccl::plugin::get_coll_info,
-    tuccl::plugin::close_tuner};
+const tuccl::abi::TunerV3 ncclTunerPlugin_v3 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
+                                                tuccl::plugin::get_coll_info,
+                                                tuccl::plugin::close_tuner};

@@ -19,6 +19,6 @@ abi::Result get_coll_info(void* context, abi::Function function, std::size_t nby
 }  // namespace tuccl::plugin
 
 TUCCL_EXPORT const tuccl::abi::TunerV4 ncclTunerPlugin_v4;
-const tuccl::abi::TunerV4 ncclTunerPlugin_v4 = {
-    tuccl::plugin::kTunerName, tuccl::plugin::init, tuccl::plugin::get_coll_info,
-    tuccl::plugin::close_tuner};
+const tuccl::abi::TunerV4 ncclTunerPlugin_v4 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
+                                                tuccl::plugin::get_coll_info,
+                                                tuccl::plugin::close_tuner};

@@ -31,9 +31,9 @@ abi::Result get_chunk_size(void* context, abi::Function function, std::size_t nb
 
 TUCCL_EXPORT const tuccl::abi::TunerV5 ncclTunerPlugin_v5;
 TUCCL_EXPORT const tuccl::abi::TunerV6 ncclTunerPlugin_v6;
-const tuccl::abi::TunerV5 ncclTunerPlugin_v5 = {
-    tuccl::plugin::kTunerName, tuccl::plugin::init, tuccl::plugin::get_coll_info,
-    tuccl::plugin::close_tuner};
+const tuccl::abi::TunerV5 ncclTunerPlugin_v5 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
+                                                tuccl::plugin::get_coll_info,
+                                                tuccl::plugin::close_tuner};
 const tuccl::abi::TunerV6 ncclTunerPlugin_v6 = {
     tuccl::plugin::kTunerName, tuccl::plugin::init, tuccl::plugin::get_coll_info,
     tuccl::plugin::close_tuner, tuccl::plugin::get_chunk_size};

@@ -115,8 +115,7 @@ class Reader {
     const std::string_view text = line.field("root");
     const bool rooted = is_rooted(collective) && !out_.stock;
     if ((text != "-") != rooted)
-      line.fail("root '" + shown(text) + "' of a collective that has " +
-                (rooted ? "one" : "none"));
+      line.fail("root '" + shown(text) + "' of a collective that has " + (rooted ? "one" : "none"));
     return text == "-" ? -1 : static_cast<int>(line.integer("root", 0, out_.ranks - 1, text));
   }
 

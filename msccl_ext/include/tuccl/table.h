@@ -104,8 +104,8 @@ struct ImageHeader {
   std::array<std::uint8_t, 32> sha256;  ///< Of table.txt: what its last line says.
   std::int32_t ranks;
   std::int32_t hosts;
-  Dialect dialect;            ///< Of the programs.
-  std::uint8_t stock;         ///< 1: candidates are choices of NCCL's own; there are no programs.
+  Dialect dialect;     ///< Of the programs.
+  std::uint8_t stock;  ///< 1: candidates are choices of NCCL's own; there are no programs.
   std::array<std::uint8_t, 6> spare;
   Part entries, candidates, programs, kinds, tops, members, text;
 };

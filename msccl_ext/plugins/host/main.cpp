@@ -34,7 +34,8 @@ constexpr const char* kUsage =
 template <class Value>
 Value named(const std::map<std::string, Value>& names, const std::string& name, const char* what) {
   const auto found = names.find(name);
-  if (found == names.end()) throw InputError(std::string(what) + " '" + name + "': there is no such");
+  if (found == names.end())
+    throw InputError(std::string(what) + " '" + name + "': there is no such");
   return found->second;
 }
 
@@ -89,10 +90,10 @@ std::string shown(const Advice& advice) {
 
 SchedulerCall scheduler_call(const Words& words, int ranks) {
   const std::map<std::string, abi::MscclFunction> functions{
-      {"reduce", abi::kMscclReduce},         {"broadcast", abi::kMscclBroadcast},
-      {"allreduce", abi::kMscclAllReduce},   {"reduce-scatter", abi::kMscclReduceScatter},
-      {"allgather", abi::kMscclAllGather},   {"gather", abi::kMscclGather},
-      {"scatter", abi::kMscclScatter},       {"alltoall", abi::kMscclAllToAll}};
+      {"reduce", abi::kMscclReduce},       {"broadcast", abi::kMscclBroadcast},
+      {"allreduce", abi::kMscclAllReduce}, {"reduce-scatter", abi::kMscclReduceScatter},
+      {"allgather", abi::kMscclAllGather}, {"gather", abi::kMscclGather},
+      {"scatter", abi::kMscclScatter},     {"alltoall", abi::kMscclAllToAll}};
   const std::map<std::string, abi::DataType> types{
       {"1", abi::kInt8}, {"2", abi::kFloat16}, {"4", abi::kFloat32}, {"8", abi::kFloat64}};
   const std::map<std::string, int> reductions{

@@ -11,8 +11,8 @@ namespace tuccl::host {
 /// What an MSCCL runtime's library exports to schedulers, in this executable's own name: it must be
 /// linked with its symbols exported. One for the process, as in a runtime.
 struct FakeRuntime {
-  int version = 21903;             ///< NCCL's, as ncclGetVersion says it.
-  std::string refused;             ///< A path that holds this fails to load; empty: none.
+  int version = 21903;                ///< NCCL's, as ncclGetVersion says it.
+  std::string refused;                ///< A path that holds this fails to load; empty: none.
   std::map<int, std::string> loaded;  ///< Path by handle.
   int next_handle = 0;
 };

@@ -104,9 +104,9 @@ Advice TunerHost::ask(void* context, const TunerCall& call) const {
     }
   advice.chunk_bytes = call.chunk_bytes;
   if (version_ == 6) {
-    const auto result = plugin<abi::TunerV6>().get_chunk_size(
-        context, call.function, call.nbytes, advice.algorithm, advice.protocol, advice.channels,
-        &advice.chunk_bytes);
+    const auto result = plugin<abi::TunerV6>().get_chunk_size(context, call.function, call.nbytes,
+                                                              advice.algorithm, advice.protocol,
+                                                              advice.channels, &advice.chunk_bytes);
     demand(result == abi::kSuccess, "fails at the size of a chunk");
   }
   return advice;
