@@ -5,6 +5,7 @@
 #include "abi/profiler.h"
 #include "host/library.h"
 #include "plugin_folder.h"
+#include "tuccl/learned.h"
 
 namespace tuccl::test {
 namespace {
@@ -28,12 +29,12 @@ class Profiler {
   explicit Profiler(const char* symbol)
       : library_(TUCCL_TUNER), plugin_(library_.table<Plugin>(symbol)) {}
 
-  void* open(int& mask, int ranks = 16, int nodes = 2) const {
+  void* open(int& mask, int ranks = 16, int nodes = 2, int rank = 0) const {
     void* context = nullptr;
     if constexpr (std::is_same_v<Plugin, abi::ProfilerV4>)
-      CHECK(plugin_.init(&context, &mask, "c", 7, nodes, ranks, 0, logger) == abi::kSuccess);
+      CHECK(plugin_.init(&context, &mask, "c", 7, nodes, ranks, rank, logger) == abi::kSuccess);
     else
-      CHECK(plugin_.init(&context, 7, &mask, "c", nodes, ranks, 0, logger) == abi::kSuccess);
+      CHECK(plugin_.init(&context, 7, &mask, "c", nodes, ranks, rank, logger) == abi::kSuccess);
     return context;
   }
   void close(void* context) const { CHECK(plugin_.finalize(context) == abi::kSuccess); }
@@ -221,8 +222,27 @@ void ends_come_from_other_threads(const P& p) {
   CHECK(holds(heard(), "ll4: 900 calls, recently 5.0"));
 }
 
+/// One rank writes for all; what it learned is there for the next, and adds up.
+template <class P>
+void rank_0_writes_what_was_learned(const P& p) {
+  const Folder folder(stock_table());
+  int mask = 0;
+  for (const int rank : {1, 0, 0}) {
+    void* c = p.open(mask, 16, 2, rank);
+    for (int i = 0; i < 3; ++i) run_call(p, c, allreduce(1024, 2), 3000);
+    p.close(c);
+    CHECK(std::filesystem::exists(folder.path("learned.txt")) == (rank == 0));
+  }
+  std::string warning;
+  const auto table = select::Table::load(folder.path(""));
+  const auto learned = select::load_learned(folder.path(""), *table, warning);
+  CHECK(warning.empty() && learned.by_candidate().at(0).count == 6);
+  heard();
+}
+
 template <class P>
 void all(const P& p) {
+  rank_0_writes_what_was_learned(p);
   a_call_takes_from_its_first_start_to_its_last_end(p);
   a_time_belongs_to_what_ran(p);
   what_cannot_be_timed_is_passed_over(p);

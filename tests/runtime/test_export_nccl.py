@@ -57,7 +57,7 @@ def nccl_table(hand: SimpleNamespace) -> LookupTable:
                 candidates=(*made, default_candidate("nccl-tests")),
             )
         )
-    empty = hand.table_of(hand.mesh(hosts=2, ranks=8))
+    empty: LookupTable = hand.table_of(hand.mesh(hosts=2, ranks=8))
     return msgspec.structs.replace(empty, dialect="nccl", entries=tuple(entries))
 
 

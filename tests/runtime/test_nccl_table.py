@@ -39,7 +39,7 @@ def nccl_table(hand: SimpleNamespace) -> LookupTable:
         nccl_entry("allreduce", 65536, None, tree),
         nccl_entry("broadcast", 512, 4096, ring),
     )
-    empty = hand.table_of(hand.mesh())
+    empty: LookupTable = hand.table_of(hand.mesh())
     return msgspec.structs.replace(empty, dialect="nccl", entries=entries)
 
 

@@ -34,7 +34,7 @@ def random_knobs(pick: random.Random, collective: str) -> NcclKnobs:
     lines = algorithm in ("Ring", "Tree")
     return NcclKnobs(
         algorithm=algorithm,
-        protocol=pick.choice(["LL", "LL128", "Simple"]) if lines else "Simple",  # type: ignore[arg-type]
+        protocol=pick.choice(["LL", "LL128", "Simple"]) if lines else "Simple",
         channels=pick.choice([0, 1, 8, 32]),
         chunk_bytes=pick.choice([0, 1920 << 6, 1920 << 8]),
     )
@@ -66,7 +66,7 @@ def random_table(hand: SimpleNamespace, pick: random.Random) -> LookupTable:
                     candidates=tuple(candidates),
                 )
             )
-    empty = hand.table_of(hand.mesh(hosts=2, ranks=8))
+    empty: LookupTable = hand.table_of(hand.mesh(hosts=2, ranks=8))
     return msgspec.structs.replace(empty, dialect="nccl", entries=tuple(entries))
 
 
