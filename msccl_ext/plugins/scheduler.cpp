@@ -1,10 +1,12 @@
 #include "scheduler.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
 
+#include "tuccl/error.h"
 #include "tuccl/verify.h"
 #include "tuccl/xml.h"
 
@@ -145,13 +147,8 @@ void Scheduler::prove() {
   const auto limit = [&](const select::CandidateRecord& c, int root) {
     const std::int64_t buffer = process_buffer_bytes(c.protocol);
     if (c.is_default() || c.buffer_bytes == buffer) return c.max_safe_bytes;
-    const auto [at, fresh] = proven.try_emplace({c.program, root}, -1);
-    if (!fresh) return at->second;
-    const std::string path =
-        held_.folder + "/" + std::string(table.text(table.programs()[c.program].path));
-    const VerifyReport report =
-        verify(parse_xml(file_text(path), path), table.header().dialect, root, buffer);
-    if (report.ok()) at->second = report.max_safe_bytes;
+    const auto [at, fresh] = proven.try_emplace({c.program, root}, kUnsafe);
+    if (fresh) at->second = proven_bytes(path_of(c.program), root, buffer);
     return at->second;
   };
   safe_bytes_.resize(table.candidates().size());
@@ -160,6 +157,25 @@ void Scheduler::prove() {
       const std::uint32_t index = entry.first_candidate + i;
       safe_bytes_[index] = limit(table.candidates()[index], std::max(entry.root, 0));
     }
+}
+
+std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int64_t buffer) const {
+  std::string why;
+  try {
+    const Dialect dialect = held_.table->header().dialect;
+    const VerifyReport report = verify(parse_xml(file_text(path), path), dialect, root, buffer);
+    if (report.ok()) return report.max_safe_bytes;
+    why = path + ": " + report.errors.front().message;
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  notices_.warn(why + "; it is not run with buffers of " + std::to_string(buffer) + " bytes");
+  return kUnsafe;
+}
+
+std::string Scheduler::path_of(std::uint32_t program) const {
+  const select::Table& table = *held_.table;
+  return held_.folder + "/" + std::string(table.text(table.programs()[program].path));
 }
 
 void Scheduler::select(abi::MscclParameters& call) noexcept {
@@ -191,7 +207,7 @@ bool Scheduler::usable(const select::CandidateRecord& candidate, std::int64_t nb
                        bool any_placement) const {
   const auto index = static_cast<std::size_t>(&candidate - held_.table->candidates().data());
   const std::int64_t safe = safe_bytes_[index];
-  return safe >= 0 && (safe == 0 || nbytes <= safe) &&
+  return safe != kUnsafe && (safe == 0 || nbytes <= safe) &&
          (!any_placement || candidate.placements == 3);
 }
 
@@ -217,7 +233,7 @@ const Scheduler::Loaded* Scheduler::load(int rank) {
   const select::Table& table = *held_.table;
   auto loaded = std::make_unique<Loaded>(Loaded{std::vector<int>(table.programs().size(), -1)});
   for (std::size_t i = 0; i < loaded->handles.size(); ++i) {
-    const std::string path = held_.folder + "/" + std::string(table.text(table.programs()[i].path));
+    const std::string path = path_of(static_cast<std::uint32_t>(i));
     if (runtime_.load(path.c_str(), &loaded->handles[i], rank) == abi::kSuccess) continue;
     notices_.warn(path + ": the runtime cannot load it on rank " + std::to_string(rank) +
                   "; NCCL's own choices are used");

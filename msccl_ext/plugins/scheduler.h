@@ -37,7 +37,10 @@ class Scheduler {
   const Loaded* loaded(int rank) noexcept;
   const Loaded* load(int rank);
   void prove();
+  std::int64_t proven_bytes(const std::string& path, int root, std::int64_t buffer) const;
+  std::string path_of(std::uint32_t program) const;
 
+  static constexpr std::int64_t kUnsafe = -1;
   static constexpr std::size_t kMostRanks = 4096;
 
   Notices notices_;
@@ -46,7 +49,7 @@ class Scheduler {
   RuntimeLibrary runtime_;
   select::Selector selector_;
   /// By candidate: the most bytes at which its program is safe with this process's buffers; 0 is
-  /// every size, -1 none.
+  /// every size, kUnsafe none.
   std::vector<std::int64_t> safe_bytes_;
   std::mutex loading_;
   std::array<std::atomic<const Loaded*>, kMostRanks> by_rank_{};

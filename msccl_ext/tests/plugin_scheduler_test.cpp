@@ -246,6 +246,26 @@ void other_buffers_are_not_taken_on_trust() {
   unsetenv("NCCL_LL_BUFFSIZE");
 }
 
+/// A real program, tuned with LL's default buffer and run with another, is proven and runs.
+void a_program_that_is_proven_with_other_buffers_runs() {
+  std::ifstream file(TUCCL_CORPUS "/ring_allreduce.xml");
+  const std::string program{std::istreambuf_iterator<char>(file), {}};
+  CHECK(!program.empty());
+  std::string body = header(1, 3);
+  body += entry_line("allreduce any plain any -", "0 65536", 2);
+  body += program_line("ring", 0, program, 5, "3 1 1 0") + default_line(9);
+  const Folder folder(sealed(body));
+  folder.write("algorithms/p0.xml", program);
+  setenv("NCCL_LL_BUFFSIZE", "262144", 1);
+  const SchedulerHost host(TUCCL_SCHEDULER);
+  host.init();
+  SchedulerCall call = allreduce(768);
+  call.ranks = 3;
+  CHECK(chosen(host, call) == "0");
+  host.teardown();
+  unsetenv("NCCL_LL_BUFFSIZE");
+}
+
 void ranks_of_one_process_choose_at_once() {
   const Folder folder(programs_table());
   write_programs(folder);
@@ -319,6 +339,7 @@ int main() {
   a_program_that_does_not_load_takes_the_table_with_it();
   bad_tables_are_refused_whole();
   other_buffers_are_not_taken_on_trust();
+  a_program_that_is_proven_with_other_buffers_runs();
   ranks_of_one_process_choose_at_once();
   a_teardown_in_between_does_no_harm();
   a_runtime_of_local_symbols_is_found(TUCCL_STUB_NCCL, "executor");

@@ -2,19 +2,17 @@
 #include <dlfcn.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "tuccl/error.h"
 
 namespace tuccl::host {
 
-/// A shared object, opened as NCCL opens plugins and closed with its last user.
+/// A shared object, opened as NCCL opens plugins and closed with its last user: one at a time.
 class Library {
  public:
-  explicit Library(const std::string& path)
-      : opened_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), Close{}) {
-    if (!opened_) throw InputError(path + ": cannot be loaded: " + dlerror());
-  }
+  explicit Library(const std::string& path) : opened_(open(path)) {}
 
   /// The table of functions that `name` stands for. Throws InputError where there is none.
   template <class Table>
@@ -28,8 +26,24 @@ class Library {
 
  private:
   struct Close {
-    void operator()(void* library) const { dlclose(library); }
+    void operator()(void* library) const {
+      const std::lock_guard lock(loading());
+      dlclose(library);
+    }
   };
+
+  static std::mutex& loading() {
+    static std::mutex lock;
+    return lock;
+  }
+
+  static void* open(const std::string& path) {
+    const std::lock_guard lock(loading());
+    void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (opened == nullptr) throw InputError(path + ": cannot be loaded: " + dlerror());
+    return opened;
+  }
+
   std::unique_ptr<void, Close> opened_;
 };
 
