@@ -9,13 +9,15 @@ PYTHON_FOLDERS := topology sketches synth runtime torch_backend tuning eval cli 
 CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h')
 SANITIZED := build/cpp
 THREADED := build/tsan
+# The C++ tests that several threads make worth the thread sanitizer.
+RACES := exec_run_test|exec_group_test|selector_test|agreement_test|learned_test|plugin_tuner_test|plugin_profiler_test|plugin_scheduler_test
 
 demo: setup
 	sh examples/demo.sh build/demo
 
 test: setup cpp mpi torch
 	ctest --test-dir $(SANITIZED) --output-on-failure --timeout 300
-	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R 'exec_(run|group)|selector|agreement|learned'
+	ctest --test-dir $(THREADED) --output-on-failure --timeout 300 -R '$(RACES)'
 	$(RUN) pytest -n 2
 
 check: setup
@@ -51,6 +53,7 @@ wheel-test: wheel
 	cd build && wheel-env/bin/tuccl synth wheel-env/t.json -c allgather -s 1M --method greedy --chunks 1 -o wheel-env/p.xml
 	cd build && wheel-env/bin/tuccl bench wheel-env/p.xml wheel-env/t.json -s 1M --on loopback --check
 	test -x build/wheel-env/lib/python3.*/site-packages/tuccl/worker/tuccl-worker
+	build/wheel-env/bin/python -c "from tuccl.runtime import plugin_path; print(*map(plugin_path, ('tuner', 'scheduler')))"
 
 setup: | $(UV)
 	@sh scripts/system-packages
@@ -69,7 +72,7 @@ cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
 	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
-	cmake --build $(THREADED) -j 2 --target exec_run_test exec_group_test selector_test agreement_test learned_test
+	cmake --build $(THREADED) -j 2 --target $(subst |, ,$(RACES))
 
 build/uv/bin/uv:
 	@sh scripts/system-packages

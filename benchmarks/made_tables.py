@@ -20,7 +20,7 @@ _PROGRAMS = 64
 
 def made_table(entries: int, ranks: int = 16) -> str:
     """Return table.txt with ``entries`` entries of 20 kinds of call, three candidates each."""
-    lines = [f"tuccl-table-text 1\ntable {SIGNATURE} {ranks} executor {entries}\n"]
+    lines = [f"tuccl-table-text 2\ntable {SIGNATURE} {ranks} 1 executor {entries}\n"]
     for i in range(entries):
         collective, reduction, root = _KINDS[i % len(_KINDS)]
         step = i // len(_KINDS)

@@ -14,8 +14,9 @@ from tuccl import __version__
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json
 from tuccl.errors import Unavailable
-from tuccl.runtime import find_mpis
+from tuccl.runtime import find_mpis, plugin_paths
 from tuccl.runtime.netns import check_privilege
+from tuccl.runtime.plugins import Kind
 
 HELP = "what is installed, what is missing and how to get it"
 EXAMPLE = "tuccl doctor --json"
@@ -82,12 +83,28 @@ def emulation() -> str | None:
     return "root, ip, tc, bridge"
 
 
+def plugins() -> list[Check]:
+    """Return the checks of what runtimes load."""
+    there = plugin_paths()
+    wanted: list[tuple[Kind, str, str]] = [
+        ("tuner", "NCCL tuner plugin", "tables of NCCL's own choices (NCCL_TUNER_PLUGIN)"),
+        ("profiler", "NCCL profiler plugin", "timing kernels (NCCL_PROFILER_PLUGIN)"),
+        ("scheduler", "MSCCL scheduler plugin", "tables of programs (MSCCL_SCHEDULER)"),
+    ]
+    mend = "install tuccl again, they are built with it"
+    return [
+        Check(name, str(there[kind]) if kind in there else None, use, mend)
+        for kind, name, use in wanted
+    ]
+
+
 def machine() -> list[Check]:
     """Return the checks of this machine: devices, launchers, and the runtime's settings."""
     gpus = sorted(str(p) for p in Path("/dev").glob("nvidia[0-9]*"))
     launchers = [tool for tool in ("mpirun", "srun", "torchrun") if shutil.which(tool)]
     algorithms = os.environ.get("MSCCL_ALGO_DIR") or os.environ.get("MSCCL_XML_FILES")
     return [
+        *plugins(),
         Check(
             "NVIDIA GPUs",
             ", ".join(gpus) or None,

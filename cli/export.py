@@ -16,7 +16,12 @@ EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("table", metavar="TABLE")
-    parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    parser.add_argument(
+        "--dialect",
+        default="executor",
+        help="executor (default), rccl or fork of a table of programs; "
+        "nccl (NVIDIA's example tuner) or ncclx of one of NCCL's own choices",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="DIR")
     add_json(parser)
 
@@ -26,8 +31,12 @@ def run(args: argparse.Namespace) -> int:
     exported = export_table(Path(args.table), args.dialect, Path(args.output))
     warn(exported.notes)
     if args.json:
-        print_json({"files": [str(f) for f in exported.files], "notes": list(exported.notes)})
+        config = None if exported.config is None else str(exported.config)
+        files = [str(f) for f in exported.files]
+        print_json({"files": files, "config": config, "notes": list(exported.notes)})
     else:
         for file in exported.files:
             print(file)
+        if exported.config is not None:
+            print(exported.config)
     return 0

@@ -158,6 +158,11 @@ def compare(
             f"one of {', '.join(able)}"
         )
     stored = open_table(table_dir)
+    if stored.table.dialect == "nccl":
+        raise InputError(
+            f"{table_dir}: holds choices of NCCL's own, which only NCCL itself can time; "
+            "expected a table of programs"
+        )
     if executor.ranks != stored.topology.ranks:
         raise InputError(
             f"{table_dir}: made for {stored.topology.ranks} ranks, the executor has "

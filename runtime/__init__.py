@@ -41,9 +41,19 @@ from tuccl.runtime.mpi_launch import Launch, usual_launch
 from tuccl.runtime.nccl_call import NcclCall, nccl_call
 from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
+from tuccl.runtime.nccl_knobs import NcclKnobs
 from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
 from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_release, nccl_versions
 from tuccl.runtime.peers import PEERS, GlooPeer, MpiPeer, OwnCall, Peer
+from tuccl.runtime.plugins import (
+    SchedulerCall,
+    TunerCall,
+    ask_scheduler,
+    ask_tuner,
+    plugin_environment,
+    plugin_path,
+    plugin_paths,
+)
 from tuccl.runtime.selection import Choice, Explanation, explain, select
 from tuccl.runtime.sim import SimExecutor
 from tuccl.runtime.table import (
@@ -88,10 +98,12 @@ __all__ = [
     "NcclCall",
     "NcclChoice",
     "NcclGraph",
+    "NcclKnobs",
     "OwnCall",
     "Peer",
     "ProgramFile",
     "RunningEmulation",
+    "SchedulerCall",
     "SimExecutor",
     "Standing",
     "Statistics",
@@ -99,9 +111,12 @@ __all__ = [
     "SwitchPoint",
     "Timing",
     "TracedRun",
+    "TunerCall",
     "Walk",
     "WireRate",
     "Workload",
+    "ask_scheduler",
+    "ask_tuner",
     "baselines_on",
     "changed_machine",
     "check_entries",
@@ -129,6 +144,9 @@ __all__ = [
     "on_cpus",
     "open_table",
     "placements",
+    "plugin_environment",
+    "plugin_path",
+    "plugin_paths",
     "pooled",
     "program_candidate",
     "program_file",

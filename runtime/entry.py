@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from tuccl._native import Knobs
+from tuccl.runtime.nccl_knobs import NcclKnobs
 from tuccl.synth.collective import REDUCING, ROOTED
 
 __all__ = [
@@ -154,7 +155,7 @@ class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One way to run a call: a program with its knobs, or the runtime's own default.
+    """One way to run a call: a program with its knobs, NCCL's own with knobs, or its default.
 
     ``nchunks``, the placements and ``max_safe_bytes`` (0: every size) repeat what the program
     file says, so that a selector need not read it. ``notes`` say what was chosen or what a
@@ -174,14 +175,18 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     method: str = ""
     chunks_per_rank: int = 0
     knobs: KnobValues | None = None
+    nccl: NcclKnobs | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse names that the text form cannot hold and half-described programs."""
         if not _WORD.fullmatch(self.name):
             raise ValueError(f"name {self.name[:40]!r}: expected letters, digits and . _ + -")
-        if (self.program is None) != (self.name == DEFAULT_NAME):
+        bare = self.program is None and self.nccl is None
+        if bare != (self.name == DEFAULT_NAME):
             raise ValueError(f"the name {DEFAULT_NAME!r} and only it goes without a program")
+        if self.program is not None and self.nccl is not None:
+            raise ValueError(f"candidate {self.name}: expected a program or NCCL's own, not both")
         if self.program is not None:
             self._check_program(self.program)
 
@@ -198,11 +203,11 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def is_default(self) -> bool:
         """Whether this is the runtime's own choice."""
-        return self.program is None
+        return self.program is None and self.nccl is None
 
     def unfit(self, nbytes: int, in_place: bool) -> str | None:
         """Return why this candidate cannot run calls of a size and placement, or None."""
-        if self.is_default:
+        if self.program is None:
             return None
         if not (self.in_place if in_place else self.out_of_place):
             return "runs out of place only" if in_place else "runs in place only"
@@ -217,7 +222,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             A program runs only where the elements of the whole array divide by its chunks
             (docs/msccl.md 9).
         """
-        if (why := self.unfit(nbytes, in_place)) is not None or self.is_default:
+        if (why := self.unfit(nbytes, in_place)) is not None or self.program is None:
             return why
         if not self._divides(nbytes, element_bytes):
             return f"cuts the array into {self.nchunks} chunks, which its elements do not divide by"
@@ -243,7 +248,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """What to run for the calls of one collective whose size lies in [min_bytes, max_bytes).
 
     ``max_bytes`` None has no limit. ``candidates`` stand in the order of preference; the
-    runtime's default is always among them, and what stands after it was slower.
+    runtime's default is always among them, and what stands after it was slower. A ``root`` of
+    None holds for every root where there is one.
     """
 
     collective: Collective
@@ -267,8 +273,15 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             raise ValueError("candidates: two have the same name")
         if self.reduction_class != ("plain" if self.collective in REDUCING else "none"):
             raise ValueError(f"reduction class {self.reduction_class!r} of {self.collective}")
-        if (self.root is not None) != (self.collective in ROOTED) or (self.root or 0) < 0:
+        if (self.root is not None) != self._wants_root() or (self.root or 0) < 0:
             raise ValueError(f"root of {self.collective}: expected one where it has one, only")
+        for candidate in self.candidates:
+            if candidate.nccl is not None and (why := candidate.nccl.illegal(self.collective)):
+                raise ValueError(f"candidate {candidate.name}: {why}")
+
+    def _wants_root(self) -> bool:
+        """NCCL's tuners are not told the root: what they choose from holds for every root."""
+        return self.collective in ROOTED and not any(c.nccl for c in self.candidates)
 
     @property
     def default(self) -> Candidate:

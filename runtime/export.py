@@ -1,4 +1,4 @@
-"""A table as the files that a stock MSCCL runtime loads."""
+"""A table as the files that a stock runtime loads: XML for MSCCL, CSV for NCCL's tuners."""
 
 from __future__ import annotations
 
@@ -7,47 +7,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
+from tuccl.runtime.export_nccl import CSV_FILES, csv_notes, csv_text
 from tuccl.runtime.export_plan import Rule, plan_export
 from tuccl.runtime.honoured import fork_threads
 from tuccl.runtime.swap import put_folder
-from tuccl.runtime.table import open_table
+from tuccl.runtime.table import StoredTable, open_table
 
-__all__ = ["DIALECTS", "Export", "double_match", "export_table"]
+__all__ = ["DIALECTS", "EXPORTS", "Export", "double_match", "export_table"]
 
 DIALECTS = ("executor", "rccl", "fork")
-_OWN_FILE = re.compile(r"tuccl-\d{3}-[a-z0-9-]+\.xml")
+EXPORTS = (*DIALECTS, *CSV_FILES)
+_FORK_CONFIG = "msccl-config.xml"
+_OWN_FILE = re.compile(r"tuccl-\d{3}-[a-z0-9-]+\.xml|msccl-config\.xml|ncclx?_tuner\.csv")
 
 
 @dataclass(frozen=True)
 class Export:
     """The files written, in the order in which the runtime reads them, and what it cannot honour.
 
-    ``buffers`` holds the buffer bytes of each protocol in use.
+    ``buffers`` holds the buffer bytes of each protocol in use. ``config`` is the fork's list of
+    the files, another way than naming each.
     """
 
     files: tuple[Path, ...]
     notes: tuple[str, ...]
     buffers: Mapping[str, int]
     signature: str
+    config: Path | None = None
 
 
 def export_table(table: Path, dialect: str, out: Path) -> Export:
-    """Write the table in folder ``table`` as a folder ``out`` of pure XML, in one step.
+    """Write the table in folder ``table`` as a folder ``out``, in one step.
 
-    For any call at most one file fits; where the runtime's own default is the choice none
+    Programs become pure XML in ``executor``, ``rccl`` or ``fork``; choices of NCCL's own become a
+    CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``. For any call at most one file fits; where the runtime's own default is the choice none
     does. Each program is proven in the dialect before it is written. An older export at
     ``out`` is replaced, anything else there is left alone and refused.
 
     Raises:
         InputError: the table or the dialect is bad, or ``out`` holds something else.
     """
-    if dialect not in DIALECTS:
-        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}")
+    if dialect not in EXPORTS:
+        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(EXPORTS)}")
     _check_target(out)
     stored = open_table(table)
+    _check_kind(stored, dialect)
+    if dialect in CSV_FILES:
+        return _export_csv(stored, dialect, out)
     plan = plan_export(stored, dialect)
     contents = {
         _name(number, rule): _written(rule, dialect, plan.buffers[rule.knobs.protocol])
@@ -55,10 +65,39 @@ def export_table(table: Path, dialect: str, out: Path) -> Export:
     }
     if (problem := double_match(contents, dialect)) is not None:
         raise InputError(f"{table}: {problem}")
-    _put(out, contents)
     files = tuple(out / name for name in sorted(contents))
+    config = out / _FORK_CONFIG if dialect == "fork" and files else None
+    listed = {} if config is None else {config.name: _fork_config(contents, out.resolve())}
+    _put(out, contents | listed)
     notes = plan.notes if files else (*plan.notes, "no program: every call gets the default")
-    return Export(files, notes, plan.buffers, stored.table.signature)
+    return Export(files, notes, plan.buffers, stored.table.signature, config)
+
+
+def _check_kind(stored: StoredTable, dialect: str) -> None:
+    """Programs run in MSCCL, choices of NCCL's own in NCCL."""
+    stock = stored.table.dialect == "nccl"
+    if stock != (dialect in CSV_FILES):
+        holds = "choices of NCCL's own" if stock else "MSCCL programs"
+        expected = ", ".join(CSV_FILES if stock else DIALECTS)
+        raise InputError(f"{stored.folder}: holds {holds}; expected --dialect {expected}")
+
+
+def _export_csv(stored: StoredTable, dialect: str, out: Path) -> Export:
+    name = CSV_FILES[dialect]
+    _put(out, {name: csv_text(stored.table, dialect).encode()})
+    notes = tuple(csv_notes(stored.table, dialect))
+    return Export((out / name,), notes, {}, stored.table.signature)
+
+
+def _fork_config(contents: Mapping[str, bytes], out: Path) -> bytes:
+    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/msccl.md 9)."""
+    loads = []
+    for name, text in sorted(contents.items()):
+        program = parse_xml(text, name)
+        sizes = f'minbytes="{program.min_bytes}" maxbytes="{program.max_bytes}"'
+        path = escape(str(out / name), {'"': "&quot;"})
+        loads.append(f'  <load path="{path}" {sizes} proto="{program.protocol}"/>\n')
+    return f"<msccl_algos>\n{''.join(loads)}</msccl_algos>\n".encode()
 
 
 def _name(number: int, rule: Rule) -> str:

@@ -27,8 +27,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Entries for one topology, in the order in which files list them.
 
-    ``signature`` is the topology's, ``dialect`` the one that the program files are written in,
-    ``tuned_on`` the executor's label ("simulated on ..."), ``baseline`` what the default
+    ``signature``, ``ranks`` and ``hosts`` are the topology's, ``dialect`` the one that the program
+    files are written in (``nccl``: there are none, and candidates are NCCL's own), ``tuned_on`` the executor's label ("simulated on ..."), ``baseline`` what the default
     candidates stand for ("nccl 2.19"). The three checksums are filled in by ``save_table``.
     """
 
@@ -36,7 +36,8 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     signature: str
     ranks: int
     entries: tuple[Entry, ...]
-    dialect: Literal["executor", "rccl", "fork"] = "executor"
+    hosts: int = 1
+    dialect: Literal["executor", "rccl", "fork", "nccl"] = "executor"
     tuned_on: str = ""
     baseline: str = ""
     created_by: str = CREATED_BY
@@ -54,10 +55,33 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("signature: expected 16 lower-case hexadecimal digits")
         if self.ranks < 1:
             raise ValueError("ranks: expected at least 1")
+        if not 1 <= self.hosts <= self.ranks:
+            raise ValueError(f"hosts {self.hosts}: expected 1 to {self.ranks}, the ranks")
         if outside := [e.root for e in self.entries if (e.root or 0) >= self.ranks]:
             raise ValueError(f"root {outside[0]}: expected a rank below {self.ranks}")
         check_entries(self.entries)
         self._check_programs()
+        self._check_dialect()
+
+    def _check_dialect(self) -> None:
+        """Choices of NCCL's own and programs never mix, and NCCL's tuners know only so much."""
+        stock = self.dialect == "nccl"
+        for entry in self.entries:
+            for candidate in entry.candidates:
+                if not candidate.is_default and (candidate.nccl is not None) != stock:
+                    expected = "NCCL's own choices" if stock else "programs"
+                    raise ValueError(
+                        f"{candidate.name}: dialect {self.dialect} has {expected} only"
+                    )
+            if stock and (entry.placement, entry.datatype_class, entry.root) != (
+                "any",
+                "any",
+                None,
+            ):
+                raise ValueError(
+                    f"{entry.collective}: NCCL's tuners are told no placement, datatype or root; "
+                    "expected any, any and none"
+                )
 
     def _check_programs(self) -> None:
         """One file has one content, so that a checksum proves it."""

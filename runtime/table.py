@@ -228,7 +228,7 @@ def _contents(
     table: LookupTable, topology: Topology, files: Mapping[str, ProgramFile]
 ) -> tuple[LookupTable, dict[str, bytes]]:
     """Every file of the folder by its path within it, the JSON sealed by its checksum."""
-    if signature(topology) != table.signature or topology.ranks != table.ranks:
+    if not _is_of(table, topology):
         raise InputError(f"table {table.name!r}: the topology to save with it is another one")
     contents: dict[str, bytes] = {}
     for path, sha256 in table.programs.items():
@@ -247,6 +247,11 @@ def _contents(
     sealed = msgspec.structs.replace(sealed, checksum=_sha256(blank))
     contents[JSON_NAME] = _encode(sealed)
     return sealed, contents
+
+
+def _is_of(table: LookupTable, topology: Topology) -> bool:
+    mine = (table.signature, table.ranks, table.hosts)
+    return mine == (signature(topology), topology.ranks, len(topology.hosts))
 
 
 def _encode(table: LookupTable) -> bytes:
@@ -297,7 +302,7 @@ def _read(place: Path, folder: Path) -> StoredTable:
         raise InputError(f"{_cut(place / TEXT_NAME)}: differs from table.json; expected the same")
     encoded = _proven(place / TOPOLOGY_NAME, table.topology_sha256)
     topology = decode_topology(encoded, place / TOPOLOGY_NAME)
-    if signature(topology) != table.signature or topology.ranks != table.ranks:
+    if not _is_of(table, topology):
         raise InputError(f"{_cut(place / TOPOLOGY_NAME)}: not the topology of table.json")
     programs = {
         path: parse_xml(_proven(place / path, sha256), str(place / path))

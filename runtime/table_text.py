@@ -10,7 +10,7 @@ from tuccl.runtime.lookup import LookupTable
 
 __all__ = ["HEADER", "table_text"]
 
-HEADER = "tuccl-table-text 1"
+HEADER = "tuccl-table-text 2"
 
 
 def table_text(table: LookupTable) -> bytes:
@@ -21,7 +21,7 @@ def table_text(table: LookupTable) -> bytes:
 
     >>> table = LookupTable(name="t", signature="0" * 16, ranks=2, entries=())
     >>> table_text(table).splitlines()[:2]
-    [b'tuccl-table-text 1', b'table 0000000000000000 2 executor 0']
+    [b'tuccl-table-text 2', b'table 0000000000000000 2 1 executor 0']
     """
     body = "".join(f"{line}\n" for line in _lines(table)).encode()
     return body + f"end {hashlib.sha256(body).hexdigest()}\n".encode()
@@ -29,7 +29,8 @@ def table_text(table: LookupTable) -> bytes:
 
 def _lines(table: LookupTable) -> Iterator[str]:
     yield HEADER
-    yield f"table {table.signature} {table.ranks} {table.dialect} {len(table.entries)}"
+    size = f"{table.ranks} {table.hosts}"
+    yield f"table {table.signature} {size} {table.dialect} {len(table.entries)}"
     for entry in table.entries:
         yield _entry_line(entry)
         yield from (_candidate_line(candidate) for candidate in entry.candidates)
@@ -49,7 +50,10 @@ def _candidate_line(candidate: Candidate) -> str:
 
 
 def _program(candidate: Candidate) -> str:
-    knobs = candidate.knobs
+    knobs, nccl = candidate.knobs, candidate.nccl
+    if nccl is not None:
+        tuned = f"{nccl.protocol} {nccl.channels} 0 {nccl.chunk_bytes}"
+        return f"nccl/{nccl.algorithm} - 0 1 1 0 {tuned}"
     if candidate.program is None or knobs is None:
         return "- - 0 1 1 0 - 0 0 0"
     return (

@@ -161,6 +161,7 @@ def tune(
         name=topology.name[:120] or "table",
         signature=signature(topology),
         ranks=topology.ranks,
+        hosts=len(topology.hosts),
         entries=entries,
         dialect=cast("Literal['executor', 'rccl', 'fork']", dialect),
         tuned_on=executor.label,

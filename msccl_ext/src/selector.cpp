@@ -165,7 +165,7 @@ Decision Selector::decide(const Call& call, const State& state) const noexcept {
   if (is_reducing(call.collective) && !call.plain_reduction) return plain(Reason::kReduction);
   const auto datatype =
       static_cast<Datatype>(std::countr_zero(static_cast<unsigned>(call.element_bytes)));
-  const int root = is_rooted(call.collective) ? call.root : -1;
+  const int root = is_rooted(call.collective) && !table_->stock() ? call.root : -1;
   bool known = false;
   const std::uint32_t entry = table_->find(call.signature, call.collective, root, datatype,
                                            call.in_place, call.nbytes, known);

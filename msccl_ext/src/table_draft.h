@@ -12,6 +12,8 @@ namespace tuccl::select {
 struct Draft {
   std::uint64_t signature = 0;
   int ranks = 0;
+  int hosts = 0;
+  bool stock = false;
   Dialect dialect = Dialect::kExecutor;
   Digest sha256{};
   std::vector<EntryRecord> entries;

@@ -155,6 +155,8 @@ std::shared_ptr<const std::vector<std::uint64_t>> image_of(const Draft& draft,
   header.signature = draft.signature;
   header.sha256 = draft.sha256;
   header.ranks = draft.ranks;
+  header.hosts = draft.hosts;
+  header.stock = draft.stock ? 1 : 0;
   header.dialect = draft.dialect;
   Layout layout;
   header.entries = layout.put(draft.entries);

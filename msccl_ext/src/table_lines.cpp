@@ -20,6 +20,7 @@ constexpr std::size_t kMostWord = 120;
 constexpr std::string_view kFolder = "algorithms/";
 constexpr std::string_view kSuffix = ".xml";
 constexpr std::string_view kNccl = "nccl/";
+constexpr std::string_view kStock = "nccl";
 constexpr std::array<std::string_view, 5> kDatatypes{"1-byte", "2-byte", "4-byte", "8-byte", "any"};
 constexpr std::array<std::string_view, 2> kReductions{"none", "plain"};
 constexpr std::array<std::string_view, 3> kPlacements{"out-of-place", "in-place", "any"};
@@ -66,7 +67,7 @@ class Reader {
   void read_version() {
     Line line = lines_.next();
     line.word("tuccl-table-text");
-    version_ = static_cast<int>(line.integer("version", 1, 2));
+    line.integer("version", 2, 2);
     line.end();
   }
 
@@ -77,7 +78,10 @@ class Reader {
     if (!signature) line.fail("signature: expected 16 lower-case hexadecimal digits");
     out_.signature = *signature;
     out_.ranks = static_cast<int>(line.integer("ranks", 1, kMostRanks));
-    out_.dialect = line.name<Dialect>("dialect", kDialects, line.field("dialect"));
+    out_.hosts = static_cast<int>(line.integer("hosts", 1, out_.ranks));
+    const std::string_view dialect = line.field("dialect");
+    out_.stock = dialect == kStock;
+    if (!out_.stock) out_.dialect = line.name<Dialect>("dialect", kDialects, dialect);
     const auto entries = line.integer("entries", 0, kMostEntries);
     line.end();
     return static_cast<std::size_t>(entries);
@@ -91,6 +95,8 @@ class Reader {
     e.datatype = line.name<Datatype>("datatype class", kDatatypes);
     e.reduction = line.name<ReductionClass>("reduction class", kReductions);
     e.placement = line.name<Placement>("placement", kPlacements);
+    if (out_.stock && (e.datatype != Datatype::kAny || e.placement != Placement::kAny))
+      line.fail("a datatype or placement, which NCCL's tuners are not told; expected any");
     if (e.reduction != (is_reducing(e.collective) ? ReductionClass::kPlain : ReductionClass::kNone))
       line.fail("a reduction class that the collective does not have");
     e.root = root_of(line, e.collective);
@@ -107,9 +113,9 @@ class Reader {
 
   int root_of(Line& line, Collective collective) const {
     const std::string_view text = line.field("root");
-    if ((text != "-") != is_rooted(collective))
-      line.fail("root '" + shown(text) + "' of a collective that has " +
-                (is_rooted(collective) ? "one" : "none"));
+    const bool rooted = is_rooted(collective) && !out_.stock;
+    if ((text != "-") != rooted)
+      line.fail("root '" + shown(text) + "' of a collective that has " + (rooted ? "one" : "none"));
     return text == "-" ? -1 : static_cast<int>(line.integer("root", 0, out_.ranks - 1, text));
   }
 
@@ -145,7 +151,7 @@ class Reader {
   void read_program(Line& line, CandidateRecord& c, std::string_view name) {
     const std::string_view program = line.field("program");
     const std::string_view digest = line.field("checksum");
-    const bool nccl = version_ > 1 && program.starts_with(kNccl);
+    const bool nccl = out_.stock && program.starts_with(kNccl);
     if ((program == "-") != (name == "default"))
       line.fail("the name default and only it goes without a program");
     c.program = kNoIndex;
@@ -153,6 +159,7 @@ class Reader {
     if (nccl)
       c.algorithm = line.name<Algorithm>("algorithm", kAlgorithms, program.substr(kNccl.size()));
     const bool file = program != "-" && !nccl;
+    if (file && out_.stock) line.fail("a program in a table of NCCL's own choices");
     if (file) c.program = known_program(line, program, digest);
     if (!file && digest != "-") line.fail("a checksum without a program");
     c.nchunks = line.integer("nchunks", file ? 1 : 0, file ? INT32_MAX : 0);
@@ -207,7 +214,6 @@ class Reader {
   }
 
   Lines lines_;
-  int version_ = 1;
   Draft out_;
   std::vector<std::string_view> names_;  ///< Of the entry being read.
   std::unordered_map<std::string_view, std::uint32_t> programs_;

@@ -34,8 +34,8 @@ inline std::string default_line(double recent_us, const std::string& on = "mpi")
 }
 
 inline std::string header(std::size_t entries, int ranks = 4) {
-  return std::string("tuccl-table-text 1\ntable ") + kSignatureText + " " + std::to_string(ranks) +
-         " executor " + std::to_string(entries) + "\n";
+  return std::string("tuccl-table-text 2\ntable ") + kSignatureText + " " + std::to_string(ranks) +
+         " 1 executor " + std::to_string(entries) + "\n";
 }
 
 inline std::string entry_line(const std::string& kind, const std::string& range, int candidates) {

@@ -71,8 +71,9 @@ void wrong_lines_are_named() {
   refused("algorithms/p0.xml", "algorithms/.p.xml", "expected algorithms/NAME.xml");
   refused("algorithms/p0.xml", "algorithms/a/b.xml", "expected algorithms/NAME.xml");
   refused("algorithms/p0.xml", "algorithms/" + std::string(130, 'a') + ".xml", "expected");
-  refused("text 1\n", "text 9\n", "version");
-  refused("algorithms/p0.xml", "nccl/Ring", "expected algorithms/NAME.xml");  // version 1
+  refused("text 2\n", "text 1\n", "version");
+  refused("algorithms/p0.xml", "nccl/Ring", "expected algorithms/NAME.xml");
+  refused(" 4 1 executor", " 4 5 executor", "hosts");
   refused(" 0 1024 3\n", " 0 1025 3\n", "overlap");
   refused(" 0 1024 3\n", " 0 1023 3\n", "leave a gap");
   refused(" 0 1024 3\n", " 1024 1024 3\n", "empty range");
@@ -82,7 +83,8 @@ void wrong_lines_are_named() {
   refused(" 0 1024 3\n", " 0 1024 3 \n", "more fields");
   refused(" executor 3", " executor 2", "expected the end line");
   refused(" executor 3", " executor 4", "ends early");
-  refused(" executor 3", " nccl 3", "dialect");
+  refused(" executor 3", " nvidia 3", "dialect");
+  refused(" executor 3", " nccl 3", "NCCL's own");
   refused("allreduce any plain", "allreduce any none", "reduction class");
   refused("any -", "any 0", "root");
   refused("candidate b", "candidate a", "the name 'a'");

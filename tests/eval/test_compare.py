@@ -217,3 +217,12 @@ def test_bad_arguments_are_refused(table: Path, topology: Topology, tmp_path: Pa
         compare(table, SimExecutor(load_profile("dgx-a100")))
     with pytest.raises(InputError, match="no such folder"):
         compare(tmp_path / "nothing", SimExecutor(topology))
+
+
+def test_nccls_own_choices_are_not_simulated(
+    table: Path, topology: Topology, tmp_path: Path
+) -> None:
+    stock = msgspec.structs.replace(open_table(table).table, dialect="nccl", entries=())
+    save_table(stock, tmp_path / "stock", topology, ())
+    with pytest.raises(InputError, match="only NCCL itself can time"):
+        compare(tmp_path / "stock", SimExecutor(topology), ["nccl"])

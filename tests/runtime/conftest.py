@@ -112,6 +112,7 @@ def table_of(topology: Topology, *entries: Entry, name: str = "made by hand") ->
         name=name,
         signature=signature(topology),
         ranks=topology.ranks,
+        hosts=len(topology.hosts),
         entries=entries,
         tuned_on="simulated on a mesh",
         baseline="nccl 2.19",

@@ -114,7 +114,8 @@ def test_holes_stay_holes(hand: SimpleNamespace, stored: Path, tmp_path: Path) -
 @pytest.mark.parametrize("dialect", ["executor", "fork"])
 def test_every_file_verifies_in_its_dialect(stored: Path, tmp_path: Path, dialect: str) -> None:
     exported = export_table(stored, dialect, tmp_path / "out")
-    assert sorted(exported.files) == sorted((tmp_path / "out").iterdir()) == list(exported.files)
+    written = set((tmp_path / "out").iterdir()) - {exported.config}
+    assert sorted(exported.files) == sorted(written) == list(exported.files)
     for file in exported.files:
         report = verify(parse_xml(file.read_bytes(), str(file)), dialect)
         assert report.ok and not report.warnings
@@ -144,6 +145,19 @@ def test_the_fork_keeps_the_four_best(hand: SimpleNamespace, tmp_path: Path) -> 
     lows = {parse_xml(f.read_bytes(), "x").min_bytes for f in exported.files}
     assert lows == {1 << 18, 1 << 19}
     assert sum("left out" in note for note in exported.notes) == 16
+
+
+def test_the_forks_list_names_each_file_with_its_calls(stored: Path, tmp_path: Path) -> None:
+    exported = export_table(stored, "fork", tmp_path / "o & <ut>")
+    assert exported.config is not None
+    loads = ElementTree.parse(exported.config).getroot()
+    assert loads.tag == "msccl_algos"
+    assert [load.attrib["path"] for load in loads] == [str(f.resolve()) for f in exported.files]
+    for load, file in zip(loads, exported.files, strict=True):
+        algo = ElementTree.parse(file).getroot().attrib
+        said = (load.attrib["minbytes"], load.attrib["maxbytes"], load.attrib["proto"])
+        assert said == (algo["minBytes"], algo["maxBytes"], algo["proto"])
+    assert export_table(stored, "executor", tmp_path / "x").config is None
 
 
 def test_an_export_replaces_an_export_and_nothing_else(stored: Path, tmp_path: Path) -> None:

@@ -301,8 +301,8 @@ def test_a_full_disk_leaves_the_old_table(
 def test_the_text_is_strict_lines_of_known_fields(stored: Path) -> None:
     table = load_table(stored)
     lines = (stored / "table.txt").read_text().splitlines()
-    assert lines[0] == "tuccl-table-text 1"
-    fields = {"table": 5, "entry": 9, "candidate": 18, "end": 2}
+    assert lines[0] == "tuccl-table-text 2"
+    fields = {"table": 6, "entry": 9, "candidate": 18, "end": 2}
     assert {line.split(" ")[0] for line in lines[1:]} == set(fields)
     for line in lines[1:]:
         words = line.split(" ")

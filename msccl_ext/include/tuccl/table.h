@@ -72,7 +72,7 @@ struct EntryRecord {
   std::int64_t max_bytes;  ///< kNoLimit: none.
   std::uint32_t first_candidate;
   std::uint32_t candidates;
-  std::int32_t root;  ///< -1 where the collective has none.
+  std::int32_t root;  ///< -1 where the collective has none, and for every root of NCCL's own.
   Collective collective;
   Datatype datatype;
   ReductionClass reduction;
@@ -103,8 +103,10 @@ struct ImageHeader {
   std::uint64_t signature;
   std::array<std::uint8_t, 32> sha256;  ///< Of table.txt: what its last line says.
   std::int32_t ranks;
-  Dialect dialect;
-  std::array<std::uint8_t, 3> spare;
+  std::int32_t hosts;
+  Dialect dialect;     ///< Of the programs.
+  std::uint8_t stock;  ///< 1: candidates are choices of NCCL's own; there are no programs.
+  std::array<std::uint8_t, 6> spare;
   Part entries, candidates, programs, kinds, tops, members, text;
 };
 
@@ -128,6 +130,9 @@ class Table {
   const ImageHeader& header() const { return *header_; }
   std::uint64_t signature() const { return header_->signature; }
   int ranks() const { return header_->ranks; }
+  int hosts() const { return header_->hosts; }
+  /// Whether it chooses among NCCL's own algorithms, for calls of whatever root.
+  bool stock() const { return header_->stock != 0; }
   std::span<const EntryRecord> entries() const { return entries_; }
   std::span<const CandidateRecord> candidates() const { return candidates_; }
   std::span<const ProgramRecord> programs() const { return programs_; }

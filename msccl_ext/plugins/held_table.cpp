@@ -1,0 +1,62 @@
+#include "held_table.h"
+
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+
+#include "sha256.h"
+#include "tuccl/error.h"
+
+namespace tuccl::plugin {
+namespace {
+
+void check_asked_for(const select::Table& table, const std::string& folder) {
+  const std::string signature = environment("TUCCL_SIGNATURE");
+  if (!signature.empty() && select::signature_from(signature) != table.signature())
+    throw InputError(folder + ": tuned for another machine than TUCCL_SIGNATURE " +
+                     signature.substr(0, 40) + "; tune again, or give the table for this one");
+  const std::string checksum = environment("TUCCL_TABLE_SHA256");
+  if (!checksum.empty() && checksum != hex(table.header().sha256))
+    throw InputError(folder +
+                     ": another table than TUCCL_TABLE_SHA256 names; give every host the "
+                     "same one");
+}
+
+HeldTable read_table() {
+  HeldTable held{nullptr, environment("TUCCL_TABLE"), ""};
+  if (held.folder.empty()) return held;
+  try {
+    auto table = select::Table::load(held.folder);
+    check_asked_for(*table, held.folder);
+    held.table = std::move(table);
+  } catch (const std::exception& error) {
+    held.refusal = error.what();
+  }
+  return held;
+}
+
+}  // namespace
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+HeldTable held_table() noexcept {
+  static std::mutex reading;
+  static std::weak_ptr<const select::Table> last;
+  static std::string last_folder;
+  try {
+    const std::lock_guard lock(reading);
+    if (auto table = last.lock(); table && last_folder == environment("TUCCL_TABLE"))
+      return {std::move(table), last_folder, ""};
+    HeldTable held = read_table();
+    last = held.table;
+    last_folder = held.folder;
+    return held;
+  } catch (const std::exception&) {  // out of memory
+    return {};
+  }
+}
+
+}  // namespace tuccl::plugin

@@ -1,0 +1,248 @@
+#include "scheduler.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include "tuccl/error.h"
+#include "tuccl/verify.h"
+#include "tuccl/xml.h"
+
+namespace tuccl::plugin {
+namespace {
+
+/// A call as the executor sees it (src/misc/msccl/msccl_lifecycle.cc).
+struct Seen {
+  Collective collective;
+  std::int64_t multiplier;  ///< Whole array over the API's count.
+  bool in_place;
+  bool any_placement;  ///< Ranks may differ in where their buffers lie.
+};
+
+std::int64_t element_bytes(abi::DataType type) {
+  switch (type) {
+    case abi::kInt8:
+    case abi::kUint8:
+    case abi::kFloat8E4M3:
+    case abi::kFloat8E5M2:
+      return 1;
+    case abi::kFloat16:
+    case abi::kBfloat16:
+      return 2;
+    case abi::kInt32:
+    case abi::kUint32:
+    case abi::kFloat32:
+      return 4;
+    case abi::kInt64:
+    case abi::kUint64:
+    case abi::kFloat64:
+      return 8;
+  }
+  return 0;
+}
+
+/// Whether `part` is this rank's share of the array at `whole`.
+bool is_share(const void* part, const void* whole, const abi::MscclParameters& call,
+              std::int64_t element) {
+  const auto offset =
+      static_cast<std::uint64_t>(call.rank) * call.count * static_cast<std::uint64_t>(element);
+  return reinterpret_cast<std::uintptr_t>(part) == reinterpret_cast<std::uintptr_t>(whole) + offset;
+}
+
+/// Of broadcast and reduce only the root has both buffers: what another rank passes for the one it
+/// does not use says nothing, and must not make it choose otherwise than the root.
+std::optional<Seen> seen(const abi::MscclParameters& call, std::int64_t element) {
+  const bool same = call.send == call.recv;
+  switch (call.function) {
+    case abi::kMscclAllReduce:
+      return Seen{Collective::kAllReduce, 1, same, false};
+    case abi::kMscclAllToAll:
+      return Seen{Collective::kAllToAll, call.ranks, same, false};
+    case abi::kMscclAllGather:
+      return Seen{Collective::kAllGather, call.ranks, is_share(call.send, call.recv, call, element),
+                  false};
+    case abi::kMscclReduceScatter:
+      return Seen{Collective::kReduceScatter, call.ranks,
+                  is_share(call.recv, call.send, call, element), false};
+    case abi::kMscclBroadcast:
+      return Seen{Collective::kBroadcast, 1, same, true};
+    case abi::kMscclReduce:
+      return Seen{Collective::kReduce, 1, same, true};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// As the table counts it; nullopt where no program can be for it.
+std::optional<select::Call> call_of(const abi::MscclParameters& call, const Seen& as,
+                                    std::int64_t element) {
+  constexpr auto kMost = static_cast<std::uint64_t>(select::kNoLimit);
+  if (call.count == 0 || call.ranks <= 0 || call.rank < 0 || call.rank >= call.ranks)
+    return std::nullopt;
+  const auto each = static_cast<std::uint64_t>(as.multiplier * element);
+  if (call.count > kMost / each) return std::nullopt;
+  select::Call out;
+  out.ranks = call.ranks;
+  out.collective = as.collective;
+  out.root = is_rooted(as.collective) ? call.root : 0;
+  out.element_bytes = static_cast<int>(element);
+  out.in_place = as.in_place;
+  out.plain_reduction = call.reduction >= 0 && call.reduction < abi::kAverage;
+  out.nbytes = static_cast<std::int64_t>(call.count * each);
+  return out;
+}
+
+std::string misfit(const select::Table& table, const RuntimeLibrary& runtime) {
+  const auto& header = table.header();
+  if (header.stock != 0) return "holds choices of NCCL's own, for its tuner plugin; no programs";
+  if (header.dialect != runtime.dialect)
+    return "its programs are for " + std::string(to_string(header.dialect)) + ", this runtime is " +
+           std::string(to_string(runtime.dialect));
+  return runtime.fault();
+}
+
+HeldTable checked(HeldTable held, const RuntimeLibrary& runtime) {
+  if (!held.table) return held;
+  if (std::string why = misfit(*held.table, runtime); !why.empty()) {
+    held.refusal = held.folder + ": " + why;
+    held.table = nullptr;
+  }
+  return held;
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+Scheduler::Scheduler(HeldTable held, RuntimeLibrary runtime)
+    : held_(checked(std::move(held), runtime)), runtime_(runtime), selector_(held_.table) {
+  if (!held_.refusal.empty()) notices_.warn(held_.refusal + "; NCCL's own choices are used");
+  if (!held_.table) return;
+  prove();
+  notices_.inform("scheduler: table " + held_.folder + ", " +
+                  std::to_string(held_.table->entries().size()) + " entries, " +
+                  std::to_string(held_.table->ranks()) + " ranks");
+}
+
+Scheduler::~Scheduler() {
+  for (auto& rank : by_rank_) {
+    const Loaded* loaded = rank.load();
+    if (loaded == nullptr) continue;
+    for (const int handle : loaded->handles)
+      if (handle >= 0) runtime_.unload(handle);
+    delete loaded;
+  }
+}
+
+/// A candidate's size limit was proven with the buffer it was tuned with: where the process has
+/// another, its program is proven again.
+void Scheduler::prove() {
+  const select::Table& table = *held_.table;
+  std::map<std::pair<std::uint32_t, int>, std::int64_t> proven;
+  const auto limit = [&](const select::CandidateRecord& c, int root) {
+    const std::int64_t buffer = process_buffer_bytes(c.protocol);
+    if (c.is_default() || c.buffer_bytes == buffer) return c.max_safe_bytes;
+    const auto [at, fresh] = proven.try_emplace({c.program, root}, kUnsafe);
+    if (fresh) at->second = proven_bytes(path_of(c.program), root, buffer);
+    return at->second;
+  };
+  safe_bytes_.resize(table.candidates().size());
+  for (const select::EntryRecord& entry : table.entries())
+    for (std::uint32_t i = 0; i < entry.candidates; ++i) {
+      const std::uint32_t index = entry.first_candidate + i;
+      safe_bytes_[index] = limit(table.candidates()[index], std::max(entry.root, 0));
+    }
+}
+
+std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int64_t buffer) const {
+  std::string why;
+  try {
+    const Dialect dialect = held_.table->header().dialect;
+    const VerifyReport report = verify(parse_xml(file_text(path), path), dialect, root, buffer);
+    if (report.ok()) return report.max_safe_bytes;
+    why = path + ": " + report.errors.front().message;
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  notices_.warn(why + "; it is not run with buffers of " + std::to_string(buffer) + " bytes");
+  return kUnsafe;
+}
+
+std::string Scheduler::path_of(std::uint32_t program) const {
+  const select::Table& table = *held_.table;
+  return held_.folder + "/" + std::string(table.text(table.programs()[program].path));
+}
+
+void Scheduler::select(abi::MscclParameters& call) noexcept {
+  call.scheduled = false;
+  if (!held_.table) return;
+  const std::int64_t element = element_bytes(call.datatype);
+  if (element == 0) return;
+  const std::optional<Seen> as = seen(call, element);
+  if (!as) return;
+  std::optional<select::Call> asked = call_of(call, *as, element);
+  if (!asked) return;
+  asked->signature = held_.table->signature();
+  const select::Decision decision = selector_.choose(*asked);
+  if (decision.is_default) return;
+  const Loaded* programs = loaded(call.rank);
+  if (programs == nullptr) return;
+  const auto fits = [&](const select::CandidateRecord& c) {
+    return programs->handles[c.program] >= 0 && usable(c, asked->nbytes, as->any_placement) &&
+           asked->nbytes / element % c.nchunks == 0 &&
+           (c.placements >> (as->in_place ? 1 : 0) & 1) != 0;
+  };
+  const select::CandidateRecord* found = settled(*held_.table, decision, fits);
+  if (found == nullptr) return;
+  call.handle = programs->handles[found->program];
+  call.scheduled = true;
+}
+
+bool Scheduler::usable(const select::CandidateRecord& candidate, std::int64_t nbytes,
+                       bool any_placement) const {
+  const auto index = static_cast<std::size_t>(&candidate - held_.table->candidates().data());
+  const std::int64_t safe = safe_bytes_[index];
+  return safe != kUnsafe && (safe == 0 || nbytes <= safe) &&
+         (!any_placement || candidate.placements == 3);
+}
+
+const Scheduler::Loaded* Scheduler::loaded(int rank) noexcept {
+  if (static_cast<std::size_t>(rank) >= kMostRanks) return nullptr;
+  if (const Loaded* known =
+          by_rank_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire))
+    return known;
+  try {
+    return load(rank);
+  } catch (const std::exception&) {  // out of memory
+    return nullptr;
+  }
+}
+
+/// All programs at once, at a rank's first call: later ones, which may be captured in a graph, load
+/// nothing. What fails to load leaves the rank without any: half a table would choose otherwise
+/// than the other ranks.
+const Scheduler::Loaded* Scheduler::load(int rank) {
+  const std::lock_guard lock(loading_);
+  auto& place = by_rank_[static_cast<std::size_t>(rank)];
+  if (const Loaded* known = place.load(std::memory_order_acquire)) return known;
+  const select::Table& table = *held_.table;
+  auto loaded = std::make_unique<Loaded>(Loaded{std::vector<int>(table.programs().size(), -1)});
+  for (std::size_t i = 0; i < loaded->handles.size(); ++i) {
+    const std::string path = path_of(static_cast<std::uint32_t>(i));
+    if (runtime_.load(path.c_str(), &loaded->handles[i], rank) == abi::kSuccess) continue;
+    notices_.warn(path + ": the runtime cannot load it on rank " + std::to_string(rank) +
+                  "; NCCL's own choices are used");
+    for (std::size_t k = 0; k < i; ++k) runtime_.unload(loaded->handles[k]);
+    std::fill(loaded->handles.begin(), loaded->handles.end(), -1);
+    break;
+  }
+  place.store(loaded.get(), std::memory_order_release);
+  return loaded.release();
+}
+
+}  // namespace tuccl::plugin

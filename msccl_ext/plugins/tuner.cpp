@@ -1,0 +1,153 @@
+#include "tuner.h"
+
+#include <algorithm>
+#include <string>
+
+namespace tuccl::plugin {
+namespace {
+
+using select::Reason;
+
+/// What the table must be for a communicator, or why it is not used: one line.
+std::string misfit(const select::Table& table, std::size_t ranks, std::size_t nodes) {
+  const auto& header = table.header();
+  if (header.stock == 0)
+    return "its candidates are MSCCL programs; a tuner needs choices of NCCL's";
+  if (static_cast<std::size_t>(header.ranks) == ranks &&
+      static_cast<std::size_t>(header.hosts) == nodes)
+    return "";
+  return "tuned for " + std::to_string(header.ranks) + " ranks on " + std::to_string(header.hosts) +
+         " hosts, this communicator has " + std::to_string(ranks) + " on " + std::to_string(nodes);
+}
+
+std::shared_ptr<const select::Table> fitting_table(std::size_t ranks, std::size_t nodes,
+                                                   const Notices& notices) {
+  HeldTable held = held_table();
+  if (!held.refusal.empty()) notices.warn(held.refusal + "; NCCL's own choices are used");
+  if (!held.table) return nullptr;
+  if (const std::string why = misfit(*held.table, ranks, nodes); !why.empty()) {
+    notices.inform(held.folder + ": " + why + "; NCCL's own choices are used");
+    return nullptr;
+  }
+  notices.inform("tuner: table " + held.folder + ", " +
+                 std::to_string(held.table->entries().size()) + " entries, " +
+                 std::to_string(ranks) + " ranks");
+  return held.table;
+}
+
+std::optional<Collective> collective_of(abi::Function function) {
+  switch (function) {
+    case abi::kBroadcast:
+      return Collective::kBroadcast;
+    case abi::kReduce:
+      return Collective::kReduce;
+    case abi::kAllGather:
+      return Collective::kAllGather;
+    case abi::kReduceScatter:
+      return Collective::kReduceScatter;
+    case abi::kAllReduce:
+      return Collective::kAllReduce;
+  }
+  return std::nullopt;
+}
+
+/// Never 0, which is an empty place.
+std::uint64_t key_of(abi::Function function, std::size_t nbytes) {
+  return static_cast<std::uint64_t>(nbytes) << 3 | (static_cast<std::uint64_t>(function) + 1);
+}
+
+std::size_t place_of(std::uint64_t key) {
+  return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15ULL >> 58);
+}
+
+/// Bytes that a chunk must be a multiple of: ncclProtoGrainSize, src/include/device.h.
+std::size_t grain_bytes(int protocol) {
+  switch (protocol) {
+    case abi::kLL:
+      return 16;
+    case abi::kLL128:
+      return 1920;
+    default:
+      return 512;
+  }
+}
+
+}  // namespace
+
+Tuner::Tuner(std::size_t ranks, std::size_t nodes, bool counts, abi::Logger logger)
+    : notices_(logger),
+      selector_(fitting_table(ranks, nodes, notices_)),
+      ranks_(static_cast<int>(ranks)),
+      counts_(counts) {
+  if (const select::Table* table = selector_.table())
+    said_ = std::make_unique<Once[]>(table->candidates().size());
+}
+
+int Tuner::protocol_of(const select::CandidateRecord& candidate) noexcept {
+  switch (candidate.protocol) {
+    case Protocol::kLL:
+      return abi::kLL;
+    case Protocol::kLL128:
+      return abi::kLL128;
+    case Protocol::kSimple:
+      return abi::kSimple;
+  }
+  return abi::kProtocolUndefined;
+}
+
+std::optional<select::Call> Tuner::counted(const Ask& ask) noexcept {
+  const std::uint64_t number = calls_.fetch_add(1, std::memory_order_relaxed);
+  if (selector_.table() == nullptr) return std::nullopt;
+  const auto collective = collective_of(ask.function);
+  if (!collective || ask.nbytes > static_cast<std::size_t>(select::kNoLimit)) return std::nullopt;
+  const std::uint64_t key = key_of(ask.function, ask.nbytes);
+  advised_[place_of(key)].call.store(0, std::memory_order_relaxed);
+  if (ask.pipe_ops > 1 || ask.registered) return std::nullopt;
+  select::Call call;
+  call.signature = selector_.table()->signature();
+  call.ranks = ranks_;
+  call.collective = *collective;
+  call.nbytes = static_cast<std::int64_t>(ask.nbytes);
+  call.number = number;
+  call.counted = counts_;
+  return call;
+}
+
+void Tuner::remember(const Ask& ask, std::uint32_t entry,
+                     const select::CandidateRecord& candidate) noexcept {
+  const std::uint64_t key = key_of(ask.function, ask.nbytes);
+  const auto index =
+      static_cast<std::uint32_t>(&candidate - selector_.table()->candidates().data());
+  Advised& place = advised_[place_of(key)];
+  place.candidate.store(index, std::memory_order_relaxed);
+  place.call.store(key, std::memory_order_relaxed);
+  if (said_[index].first()) say_once(ask, entry, candidate);
+}
+
+void Tuner::say_once(const Ask& ask, std::uint32_t entry,
+                     const select::CandidateRecord& candidate) noexcept {
+  try {
+    const select::Table& table = *selector_.table();
+    notices_.inform("tuner: " + std::string(tuccl::to_string(table.entries()[entry].collective)) +
+                    " of " + std::to_string(ask.nbytes) +
+                    " bytes: " + std::string(table.text(candidate.name)) + " (entry " +
+                    std::to_string(entry) + ")");
+  } catch (const std::exception&) {  // out of memory: the call goes on
+  }
+}
+
+std::size_t Tuner::chunk_bytes(abi::Function function, std::size_t nbytes, int algorithm,
+                               int protocol) const noexcept {
+  if (selector_.table() == nullptr) return 0;
+  const std::uint64_t key = key_of(function, nbytes);
+  const Advised& place = advised_[place_of(key)];
+  if (place.call.load(std::memory_order_relaxed) != key) return 0;
+  const std::uint32_t index = place.candidate.load(std::memory_order_relaxed);
+  const select::CandidateRecord& advised = selector_.table()->candidates()[index];
+  if (static_cast<int>(advised.algorithm) != algorithm || protocol_of(advised) != protocol)
+    return 0;
+  const auto chunk = static_cast<std::size_t>(std::max<std::int64_t>(advised.buffer_bytes, 0));
+  return chunk / grain_bytes(protocol) * grain_bytes(protocol);
+}
+
+}  // namespace tuccl::plugin

@@ -1,0 +1,74 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "abi/nccl_types.h"
+#include "alternatives.h"
+#include "held_table.h"
+#include "notices.h"
+
+namespace tuccl::plugin {
+
+/// A call as every version of the tuner interface tells of it.
+struct Ask {
+  abi::Function function;
+  std::size_t nbytes;  ///< The whole array; of several operations in a group, their sum.
+  int pipe_ops;        ///< Operations that NCCL has put together; tables hold single ones.
+  bool registered;     ///< Registered buffers, or a CUDA graph: other kernels than were timed.
+};
+
+/// What one communicator is told: no NCCL type but numbers, no error, no lock, no allocation
+/// once it is made.
+class Tuner {
+ public:
+  Tuner(std::size_t ranks, std::size_t nodes, bool counts, abi::Logger logger);
+
+  /// What to run for a call, of the combinations for which `allowed(algorithm, protocol)` holds,
+  /// or null: leave it alone.
+  template <class Allowed>
+  const select::CandidateRecord* advise(const Ask& ask, const Allowed& allowed) noexcept {
+    const std::optional<select::Call> call = counted(ask);
+    if (!call) return nullptr;
+    const select::Decision decision = selector_.choose(*call);
+    const auto usable = [&](const select::CandidateRecord& c) {
+      return allowed(static_cast<int>(c.algorithm), protocol_of(c));
+    };
+    const select::CandidateRecord* found = settled(*selector_.table(), decision, usable);
+    if (found != nullptr) remember(ask, decision.entry, *found);
+    return found;
+  }
+
+  /// The chunk in bytes for a call that was advised on, as NCCL runs it; 0: NCCL's own.
+  std::size_t chunk_bytes(abi::Function function, std::size_t nbytes, int algorithm,
+                          int protocol) const noexcept;
+
+  static int protocol_of(const select::CandidateRecord& candidate) noexcept;
+
+ private:
+  std::optional<select::Call> counted(const Ask& ask) noexcept;
+  void remember(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
+  void say_once(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
+
+  static constexpr std::size_t kRemembered = 64;
+
+  Notices notices_;
+  select::Selector selector_;
+  int ranks_;
+  bool counts_;
+  std::atomic<std::uint64_t> calls_{0};
+  /// Which candidate was advised for which call of late: NCCL asks for the chunk afterwards, and
+  /// does not say whether it took the advice. Key and candidate, by a hash of the call.
+  struct Advised {
+    std::atomic<std::uint64_t> call{0};
+    std::atomic<std::uint32_t> candidate{select::kNoIndex};
+  };
+  std::array<Advised, kRemembered> advised_;
+  std::unique_ptr<Once[]> said_;  ///< By candidate of the table.
+};
+
+}  // namespace tuccl::plugin

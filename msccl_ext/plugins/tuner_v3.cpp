@@ -1,0 +1,23 @@
+// ncclTunerPlugin_v3: NCCL 2.22 and 2.23, msccl-executor-nccl 2.23.
+#include "tuner_edge.h"
+
+namespace tuccl::plugin {
+namespace {
+
+abi::Result init(std::size_t ranks, std::size_t nodes, abi::Logger logger, void** context) {
+  return open_tuner(context, ranks, nodes, false, logger);
+}
+
+abi::Result get_coll_info(void* context, abi::Function function, std::size_t nbytes, int pipe_ops,
+                          float** cost_table, int algorithms, int protocols, int* channels) {
+  return advise_by_costs(context, {function, nbytes, pipe_ops, false},
+                         {cost_table, algorithms, protocols}, channels);
+}
+
+}  // namespace
+}  // namespace tuccl::plugin
+
+TUCCL_EXPORT const tuccl::abi::TunerV3 ncclTunerPlugin_v3;
+const tuccl::abi::TunerV3 ncclTunerPlugin_v3 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
+                                                tuccl::plugin::get_coll_info,
+                                                tuccl::plugin::close_tuner};
