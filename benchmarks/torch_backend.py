@@ -79,6 +79,7 @@ def write_table(folder: Path, place: str, topology: Topology) -> None:
         name=f"benchmark on {place}",
         signature=signature(topology),
         ranks=topology.ranks,
+        hosts=len(topology.hosts),
         entries=tuple(entries),
     )
     save_table(table, folder, topology, files)

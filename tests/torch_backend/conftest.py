@@ -77,6 +77,7 @@ def write_table(
         name="for tests",
         signature=signature(topology),
         ranks=topology.ranks,
+        hosts=len(topology.hosts),
         entries=tuple(entries),
     )
     save_table(table, folder, topology, files)
