@@ -272,8 +272,9 @@ class Workers:
 
     def _failure(self, now: float) -> str | None:
         """Return which rank has died, broken off or fallen silent, if one has."""
-        lost = next((w for w in self._workers if w.gone and w.answer is None), None)
-        if lost is not None:
+        if gone := [w for w in self._workers if w.gone and w.answer is None]:
+            # An MPI may end ranks because another one died: that one fell silent first.
+            lost = min(gone, key=lambda w: w.heard)
             self._settle()
             return f"{lost.name} died{lost.trace}"
         lost = next((w for w in self._workers if w.answer is not None and w.answer[0] == "F"), None)
