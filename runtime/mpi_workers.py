@@ -274,9 +274,9 @@ class Workers:
         """Return which rank has died, broken off or fallen silent, if one has."""
         if gone := [w for w in self._workers if w.gone and w.answer is None]:
             # An MPI may end ranks because another one died: that one fell silent first.
-            lost = min(gone, key=lambda w: w.heard)
+            dead = min(gone, key=lambda w: w.heard)
             self._settle()
-            return f"{lost.name} died{lost.trace}"
+            return f"{dead.name} died{dead.trace}"
         lost = next((w for w in self._workers if w.answer is not None and w.answer[0] == "F"), None)
         if lost is not None:
             self._settle()
