@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
@@ -30,7 +31,7 @@ def build() -> Path:
 
 
 def main() -> None:
-    """Print the figures, the best of some repeats: what others do on the machine only adds."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
@@ -43,14 +44,20 @@ def main() -> None:
             json.loads(subprocess.run([program, table], check=True, capture_output=True).stdout)
             for _ in range(args.repeats)
         ]
-    best = {key: min(run[key] for run in runs) for key in runs[0]}
     most = max(run["allocations"] for run in runs)
-    print(f"{best['entries']} entries, {best['text_bytes']} bytes of table.txt")
-    print(f"load              {best['load_ms']:8.1f} ms (mark 50)")
-    print(f"choose            {best['choose_ns']:8.1f} ns (mark 100), {most} allocations")
-    print(f"  two threads     {best['choose_ns_2_threads']:8.1f} ns")
-    print(f"mutex and map     {best['mutex_map_ns']:8.1f} ns")
-    print(f"  two threads     {best['mutex_map_ns_2_threads']:8.1f} ns")
+    print(f"{runs[0]['entries']} entries, {runs[0]['text_bytes']} bytes of table.txt")
+    print(f"{'median of ' + str(len(runs)) + ' runs':<18}{'':>8}    (least to most)")
+
+    def show(what: str, key: str, unit: str, note: str = "") -> None:
+        times = sorted(run[key] for run in runs)
+        middle = statistics.median(times)
+        print(f"{what:<18}{middle:>8.1f} {unit} ({times[0]:.1f} to {times[-1]:.1f}){note}")
+
+    show("load", "load_ms", "ms", ", mark 50")
+    show("choose", "choose_ns", "ns", f", mark 100; {most} allocations")
+    show("  two threads", "choose_ns_2_threads", "ns")
+    show("mutex and map", "mutex_map_ns", "ns")
+    show("  two threads", "mutex_map_ns_2_threads", "ns")
 
 
 if __name__ == "__main__":
