@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, add_nccl_version, sizes_of
-from tuccl.cli.executors import ONE_RUN, add_executor, add_real, real_executor_of
+from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
@@ -48,10 +48,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}"
         )
-    topology = open_table(Path(args.table)).topology
+    stored = open_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
     with ExitStack() as stack:
-        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=("mpi",))
+        options = {"effort": ONE_RUN, "real": TUNED_ON, "dialect": stored.table.dialect}
+        executor = real_executor_of(args, stored.topology, stack, **options)
         baselines = [b for b in _BASELINES[args.baseline] if b in baselines_on(executor)]
         progress = stack.enter_context(Progress())
         comparison = compare(

@@ -17,7 +17,7 @@ from tuccl.cli.arguments import (
     sizes_of,
     topology_of,
 )
-from tuccl.cli.executors import ONE_RUN, add_executor, add_real, real_executor_of
+from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     sizes = sizes_of(args.size)
     collectives = collectives_of(args.collective)
     with ExitStack() as stack:
-        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=("mpi",))
+        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=TUNED_ON)
         warn(unasked(args, executor))
         warn(uneven(sizes, executor.ranks, even_size))
         progress = stack.enter_context(Progress())

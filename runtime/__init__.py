@@ -30,6 +30,7 @@ from tuccl.runtime.entry import (
 from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
+from tuccl.runtime.job_launch import JobLauncher, job_launcher
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
@@ -43,6 +44,8 @@ from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl_knobs import NcclKnobs
 from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
+from tuccl.runtime.nccl_tests import NcclTestsExecutor
+from tuccl.runtime.nccl_tests_run import NcclTests, find_nccl_tests
 from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_release, nccl_versions
 from tuccl.runtime.peers import PEERS, GlooPeer, MpiPeer, OwnCall, Peer
 from tuccl.runtime.plugins import (
@@ -88,6 +91,7 @@ __all__ = [
     "Explanation",
     "Export",
     "GlooPeer",
+    "JobLauncher",
     "KnobValues",
     "Launch",
     "LookupTable",
@@ -99,6 +103,8 @@ __all__ = [
     "NcclChoice",
     "NcclGraph",
     "NcclKnobs",
+    "NcclTests",
+    "NcclTestsExecutor",
     "OwnCall",
     "Peer",
     "ProgramFile",
@@ -131,9 +137,11 @@ __all__ = [
     "export_table",
     "find_mpi",
     "find_mpis",
+    "find_nccl_tests",
     "glue_library",
     "interleaved",
     "is_noise_free",
+    "job_launcher",
     "load_table",
     "nccl_call",
     "nccl_choice",

@@ -15,9 +15,16 @@ from tuccl.errors import InputError
 from tuccl.runtime.export import DIALECTS, Export, export_table
 from tuccl.runtime.table import load_table
 
-__all__ = ["run", "run_environment", "shell_block"]
+__all__ = [
+    "BUFFER_VARIABLES",
+    "cache_folder",
+    "msccl_variables",
+    "run",
+    "run_environment",
+    "shell_block",
+]
 
-_BUFFER_VARIABLES = {
+BUFFER_VARIABLES = {
     "Simple": "NCCL_BUFFSIZE",
     "LL": "NCCL_LL_BUFFSIZE",
     "LL128": "NCCL_LL128_BUFFSIZE",
@@ -41,11 +48,11 @@ def run_environment(
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}")
     checksum = load_table(table).checksum
-    folder = (cache or _cache_folder()) / f"{checksum[:16]}-{dialect}"
+    folder = (cache or cache_folder() / "exports") / f"{checksum[:16]}-{dialect}"
     if dialect == "fork" and ":" in str(folder):
         raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
     exported = export_table(table, dialect, folder)
-    values = _variables(exported, folder, dialect)
+    values = msccl_variables(exported.files, folder, dialect)
     values |= _buffer_variables(exported)
     values["TUCCL_TABLE"] = str(table.resolve())
     values["TUCCL_SIGNATURE"] = exported.signature
@@ -58,15 +65,21 @@ def run_environment(
     return values, tuple(notes)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Return the user's cache folder of tuccl."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root).absolute() / "tuccl" / "exports"
+    return Path(root).absolute() / "tuccl"
 
 
-def _variables(exported: Export, folder: Path, dialect: str) -> dict[str, str]:
+def msccl_variables(files: Sequence[Path], folder: Path, dialect: str) -> dict[str, str]:
+    """Return the variables that load ``files``, all that ``folder`` holds, into ``dialect``.
+
+    >>> msccl_variables([Path("/f/a.xml")], Path("/f"), "fork")["MSCCL_XML_FILES"]
+    '/f/a.xml'
+    """
     if dialect == "fork":
-        files = ":".join(str(file) for file in exported.files)
-        return {"MSCCL_XML_FILES": files, "NCCL_ALGO": "MSCCL,RING,TREE"} if files else {}
+        named = ":".join(str(file) for file in files)
+        return {"MSCCL_XML_FILES": named, "NCCL_ALGO": "MSCCL,RING,TREE"} if named else {}
     shared = {"MSCCL_ALGO_DIR": str(folder), "MSCCL_SCHEDULER": _NO_SCHEDULER}
     if dialect == "rccl":  # without FORCE only two built-in machine models use MSCCL
         return {"RCCL_MSCCL_ENABLE": "1", "RCCL_MSCCL_FORCE_ENABLE": "1", **shared}
@@ -75,7 +88,7 @@ def _variables(exported: Export, folder: Path, dialect: str) -> dict[str, str]:
 
 def _buffer_variables(exported: Export) -> dict[str, str]:
     return {
-        _BUFFER_VARIABLES[protocol]: str(nbytes)
+        BUFFER_VARIABLES[protocol]: str(nbytes)
         for protocol, nbytes in exported.buffers.items()
         if nbytes != default_buffer_bytes(protocol)
     }

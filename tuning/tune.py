@@ -135,7 +135,7 @@ def tune(
     check_target(out)
     release = nccl_release(nccl_version)
     kind = runtime_default(executor)
-    baseline = f"nccl {release}" if kind == "nccl" else kind
+    baseline = f"nccl {release}" if kind == "nccl" and executor.name == "sim" else kind
     kept, kept_files = _kept(out, signature(topology), dialect, baseline, executor, calls)
     studies = Studies(out, resume=resume, url=storage)
     ground = executor.topology if isinstance(executor, EmulatedExecutor) else topology
