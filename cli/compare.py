@@ -51,8 +51,12 @@ def run(args: argparse.Namespace) -> int:
     stored = open_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
     with ExitStack() as stack:
-        options = {"effort": ONE_RUN, "real": TUNED_ON, "dialect": stored.table.dialect}
-        executor = real_executor_of(args, stored.topology, stack, **options)
+        executor = real_executor_of(
+            *(args, stored.topology, stack),
+            effort=ONE_RUN,
+            real=TUNED_ON,
+            dialect=stored.table.dialect,
+        )
         baselines = [b for b in _BASELINES[args.baseline] if b in baselines_on(executor)]
         progress = stack.enter_context(Progress())
         comparison = compare(

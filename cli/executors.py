@@ -29,7 +29,15 @@ from tuccl.runtime.export import DIALECTS
 from tuccl.runtime.launch import cache_folder
 from tuccl.topology import Topology, load_machine
 
-__all__ = ["ONE_RUN", "TUNED_ON", "add_executor", "add_real", "executor_of", "real_executor_of"]
+__all__ = [
+    "ONE_RUN",
+    "TUNED_ON",
+    "add_executor",
+    "add_real",
+    "executor_of",
+    "nccl_tests_executor",
+    "real_executor_of",
+]
 
 _EXECUTORS = ("sim",)
 _REAL = ("mpi", "loopback", "nccl-tests")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tuccl.errors import InputError
 
-__all__ = ["Finished", "descendants", "run_to_end"]
+__all__ = ["Finished", "descendants", "lives", "run_to_end"]
 
 _GRACE_S = 5.0  # a launcher takes its ranks on other hosts down
 _ORPHANS_S = 0.5  # what outlives it gets no longer
@@ -71,12 +71,12 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.terminate()
     until = time.monotonic() + _GRACE_S
     left: float | None = None
-    while time.monotonic() < until and any(_lives(pid, began) for pid, began in tree.items()):
+    while time.monotonic() < until and any(lives(pid, began) for pid, began in tree.items()):
         if left is None and process.poll() is not None:
             left = until = time.monotonic() + _ORPHANS_S
         time.sleep(_LOOK_S)
     for pid, began in tree.items():
-        if _lives(pid, began):
+        if lives(pid, began):
             _kill(pid)
 
 
@@ -108,7 +108,8 @@ def _began(pid: int) -> str:
     return fields[19] if fields else ""
 
 
-def _lives(pid: int, began: str) -> bool:
+def lives(pid: int, began: str) -> bool:
+    """Return whether the process that started at ``began`` still runs."""
     fields = _fields(pid)
     return bool(fields) and fields[19] == began and fields[0] != "Z"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from tuccl.runtime.table import placements
 
 __all__ = ["NcclTestsExecutor"]
 
+_CHANNELS = re.compile(r"(\d+) coll channels")
 _MSCCL_OFF = {
     "executor": {"NCCL_MSCCL_ENABLE": "0"},
     "rccl": {"RCCL_MSCCL_ENABLE": "0"},
@@ -40,6 +42,7 @@ class NcclTestsExecutor:
         self.dialect = dialect
         self._work: Path | None = None
         self.notes: list[str] = []
+        self.channels: int | None = None  # of the communicator, as NCCL's log last said
 
     def __enter__(self) -> Self:
         """Return itself; ``close`` comes at the end."""
@@ -212,15 +215,17 @@ class NcclTestsExecutor:
                 root=root,
                 cycles=cycles,
             )
+            logs = [path.read_text(errors="replace") for path in sorted(work.glob("nccl.*"))]
+            counts = [int(n) for log in logs for n in _CHANNELS.findall(log)]
+            self.channels = min(counts, default=None)
             if with_msccl:
-                self._check_loaded(work)
+                self._check_loaded(logs)
         return out
 
-    def _check_loaded(self, work: Path) -> None:
+    def _check_loaded(self, logs: Sequence[str]) -> None:
         """Refuse a run in which NCCL's log does not know MSCCL: plain NCCL would have been timed."""
-        logs = [path.read_text(errors="replace") for path in sorted(work.glob("nccl.*"))]
         if not logs:
-            note = f"no NCCL log came back under {work.parent}: not proven that MSCCL ran"
+            note = f"no NCCL log came back under {self._tests.shared}: not proven that MSCCL ran"
             if note not in self.notes:
                 self.notes.append(note)
         elif not all(_knows_msccl(log) for log in logs):

@@ -81,7 +81,7 @@ sys.exit(1 if fault == "wrong" else 0)
 '''
 
 # Only what it is told to hand on reaches the ranks; of these it starts the first, who prints.
-_LAUNCHER = '''#!{python}
+_LAUNCHER = """#!{python}
 import os, subprocess, sys
 if "--version" in sys.argv:
     print({version!r})
@@ -105,7 +105,7 @@ while words and words[0].startswith("-"):
 env = {{n: os.environ[n] for n in kept if n in os.environ}} | handed
 env |= {{"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ranks}}
 sys.exit(subprocess.call(words, env=env))
-'''
+"""
 _VERSIONS = {
     "mpirun": "mpirun (Open MPI) 4.1.4",
     "mpiexec": "HYDRA build details:\n    Version: 4.0.2",
