@@ -1,5 +1,6 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
+from tuccl.runtime.asked import Asked, ask_plugin
 from tuccl.runtime.baseline import (
     BASELINES,
     BaselineTiming,
@@ -30,7 +31,7 @@ from tuccl.runtime.entry import (
 from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
-from tuccl.runtime.job_launch import JobLauncher, job_launcher
+from tuccl.runtime.job_launch import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.launch import run, run_environment, shell_block
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
@@ -77,6 +78,7 @@ __all__ = [
     "MSCCL_WALK",
     "NCCL_VERSION",
     "PEERS",
+    "Asked",
     "BaselineTiming",
     "Candidate",
     "Choice",
@@ -121,6 +123,7 @@ __all__ = [
     "Walk",
     "WireRate",
     "Workload",
+    "ask_plugin",
     "ask_scheduler",
     "ask_tuner",
     "baselines_on",
@@ -138,6 +141,7 @@ __all__ = [
     "find_mpi",
     "find_mpis",
     "find_nccl_tests",
+    "forwarding",
     "glue_library",
     "interleaved",
     "is_noise_free",

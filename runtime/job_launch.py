@@ -13,7 +13,7 @@ from typing import Literal
 
 from tuccl.errors import InputError
 
-__all__ = ["JobLauncher", "forwarded", "job_launcher", "launcher_family"]
+__all__ = ["JobLauncher", "forwarded", "forwarding", "job_launcher", "launcher_family"]
 
 Family = Literal["openmpi", "mpich", "srun"]
 _MARKS: Mapping[Family, tuple[str, ...]] = {
@@ -62,6 +62,34 @@ def forwarded(
     if exports and "ALL" not in exports[-1].split(","):
         raise InputError(f"srun --export={exports[-1][:80]}: expected ALL in it, or no --export")
     return [] if exports else ["--export=ALL"]
+
+
+def forwarding(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return ``command`` such that its ranks get ``environment``, and what else is to do for that.
+
+    Options go right behind the launcher's name, where all take them. What is no launcher that is
+    known stays as it is.
+
+    >>> forwarding(["torchrun", "--nnodes", "2", "a.py"], {"A": "1"})[1]
+    ('torchrun starts the ranks of this host only: start it by `tuccl run` on every host',)
+    """
+    name = Path(command[0]).name
+    if name in ("torchrun", "torchrun.exe"):
+        hosts = f"{name} starts the ranks of this host only: start it by `tuccl run` on every host"
+        return list(command), (hosts,)
+    try:
+        family = launcher_family(command[0])
+        words = list(command[1:])
+        options = [] if family is None else forwarded(family, environment, words)
+    except InputError as error:
+        return list(command), (f"the variables may not reach all ranks: {error}",)
+    if family is not None:
+        return [command[0], *options, *words], ()
+    if name in ("sbatch", "salloc", "ssh", "pdsh", "mpirun", "mpiexec"):
+        return list(command), (f"{name}: not known how it hands variables on; paste them there",)
+    return list(command), ()
 
 
 def job_launcher(text: str | None, ranks: int) -> JobLauncher:

@@ -13,6 +13,7 @@ from types import FrameType
 from tuccl._native import default_buffer_bytes
 from tuccl.errors import InputError
 from tuccl.runtime.export import DIALECTS, Export, export_table
+from tuccl.runtime.plugins import plugin_environment, plugin_path
 from tuccl.runtime.table import load_table
 
 __all__ = [
@@ -35,19 +36,39 @@ _NO_SCHEDULER = "none"
 
 
 def run_environment(
-    table: Path, dialect: str, cache: Path | None = None
+    table: Path,
+    dialect: str | None = None,
+    cache: Path | None = None,
+    *,
+    scheduler: bool = False,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the variables that load ``table`` into a stock runtime, and what to know of them.
 
+    Without a ``dialect`` it is the table's own. A table of NCCL's own choices is loaded by the
+    tuner and profiler plugins, a table of programs by MSCCL.
+
     The programs are exported to ``cache`` (None: the user's cache folder), in a folder named
-    by the table's checksum. Every host of the job must see it under the same path.
+    by the table's checksum. Every host of the job must see it under the same path. With
+    ``scheduler`` tuccl's MSCCL scheduler loads the table's own programs instead.
 
     Raises:
         InputError: the table or the dialect is bad.
     """
-    if dialect not in DIALECTS:
-        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}")
-    checksum = load_table(table).checksum
+    loaded = load_table(table)
+    dialect = dialect or loaded.dialect
+    if dialect not in (*DIALECTS, "nccl"):
+        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}, nccl")
+    if scheduler and (dialect, loaded.dialect) != ("executor", "executor"):
+        raise InputError(
+            f"{table}: tuccl's MSCCL scheduler serves executor tables and runtimes only"
+        )
+    if (dialect == "nccl") != (loaded.dialect == "nccl"):
+        raise InputError(
+            f"{table}: a {loaded.dialect} table; expected --dialect {loaded.dialect}, or none"
+        )
+    if dialect == "nccl":
+        return plugin_environment(table), _plugin_notes(table)
+    checksum = loaded.checksum
     folder = (cache or cache_folder() / "exports") / f"{checksum[:16]}-{dialect}"
     if dialect == "fork" and ":" in str(folder):
         raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
@@ -56,6 +77,9 @@ def run_environment(
     values |= _buffer_variables(exported)
     values["TUCCL_TABLE"] = str(table.resolve())
     values["TUCCL_SIGNATURE"] = exported.signature
+    if scheduler:
+        del values["MSCCL_ALGO_DIR"]
+        return values | plugin_environment(table), _scheduler_notes(table)
     notes = [*exported.notes, f"every host of the job must see {folder}"]
     if not exported.files:
         nothing = f"nothing to load: the table gives {dialect} no program"
@@ -63,6 +87,21 @@ def run_environment(
     if dialect != "fork":
         notes.append("MSCCL runs with one process per GPU only, and one GPU per process")
     return values, tuple(notes)
+
+
+def _plugin_notes(table: Path) -> tuple[str, ...]:
+    return (
+        f"every host of the job must see {table.resolve()} and {plugin_path('tuner').parent}",
+        "the tuner needs NCCL 2.21 or later (RCCL too), the profiler 2.27",
+    )
+
+
+def _scheduler_notes(table: Path) -> tuple[str, ...]:
+    return (
+        f"every host of the job must see {table.resolve()} and {plugin_path('scheduler').parent}",
+        "the scheduler serves the executor's releases for NCCL 2.17 to 2.19 (docs/plugins.md 4)",
+        "MSCCL runs with one process per GPU only, and one GPU per process",
+    )
 
 
 def cache_folder() -> Path:
@@ -100,22 +139,27 @@ def shell_block(environment: Mapping[str, str]) -> str:
     >>> print(shell_block({"A": "1 2"}))
     export A='1 2'
     # Open MPI: mpirun -x A ...
-    # MPICH: mpiexec -genvlist A ...
+    # MPICH: mpiexec -genv A "$A" ...
     # Slurm: srun --export=ALL ... (its default)
+    # torchrun: paste this on every host
     """
     names = list(environment)
+    genv = " ".join(f'-genv {name} "${name}"' for name in names)
     return "\n".join(
         [
             *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
             f"# Open MPI: mpirun {' '.join(f'-x {name}' for name in names)} ...",
-            f"# MPICH: mpiexec -genvlist {','.join(names)} ...",
+            f"# MPICH: mpiexec {genv} ...",
             "# Slurm: srun --export=ALL ... (its default)",
+            "# torchrun: paste this on every host",
         ]
     )
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run(command: Sequence[str], environment: Mapping[str, str], without: Sequence[str] = ()) -> int:
     """Run ``command`` without a shell, with ``environment`` added to ours; return its exit code.
+
+    What is named in ``without`` is not handed on.
 
     A command that a signal ended returns 128 plus the signal's number, as in a shell.
     Termination is passed on to it, an interrupt is left to it.
@@ -126,7 +170,8 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     if not command:
         raise InputError("nothing to start: expected a command")
     try:
-        process = subprocess.Popen(list(command), env={**os.environ, **environment})
+        kept = {name: value for name, value in os.environ.items() if name not in without}
+        process = subprocess.Popen(list(command), env={**kept, **environment})
     except (OSError, ValueError) as error:
         raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
     code = _wait(process)

@@ -12,6 +12,7 @@ from typing import Literal, cast
 
 from tuccl.errors import InputError, Stuck
 from tuccl.runtime import (
+    NCCL_VERSION,
     Candidate,
     Entry,
     LookupTable,
@@ -21,14 +22,16 @@ from tuccl.runtime import (
     check_target,
     default_candidate,
     nccl_graph,
+    nccl_group,
     ranges_from_sizes,
     reduction_class,
     save_table,
 )
 from tuccl.runtime.nccl_knobs import ALGORITHMS, NcclKnobs
+from tuccl.runtime.nccl_model import ll128_is_safe
+from tuccl.runtime.nccl_tables import CONSTANTS
 from tuccl.topology import Topology, signature
 from tuccl.tuning.finals import beats
-from tuccl.tuning.programs import ll128_is_safe
 from tuccl.tuning.tune import Tuned, TuneResult, kept_entries
 
 __all__ = ["nccl_variables", "tune_nccl", "worth_a_try"]
@@ -74,17 +77,15 @@ def worth_a_try(topology: Topology, collective: str) -> tuple[NcclKnobs, ...]:
         raise InputError(
             f"{collective[:30]}: NCCL's tuners choose for {', '.join(ALGORITHMS)} only"
         )
-    hosts, capability = len(topology.hosts), nccl_graph(topology).capability
+    graph, hosts = nccl_graph(topology), len(topology.hosts)
     there = {
         "Ring": True,
         "Tree": True,
-        "NVLS": capability >= 90,
-        "NVLSTree": capability >= 90 and hosts > 1,
+        "NVLS": graph.capability >= 90,
+        "NVLSTree": graph.capability >= 90 and hosts > 1,
         "PAT": topology.ranks == hosts,
     }
-    ranks = range(topology.ranks)
-    pairs = [(a, b) for a in ranks for b in ranks if a != b]
-    lines = ("LL128",) if ll128_is_safe(topology, pairs) else ()
+    lines = ("LL128",) if ll128_is_safe(CONSTANTS[nccl_group(NCCL_VERSION)], graph) else ()
     return tuple(
         NcclKnobs(algorithm=algorithm, protocol=protocol)
         for algorithm in ALGORITHMS[collective]
