@@ -33,6 +33,7 @@ from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
 from tuccl.runtime.job_launch import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.launch import run, run_environment, shell_block
+from tuccl.runtime.log_verdict import Verdict, verdicts
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
 from tuccl.runtime.machine_check import changed_machine
@@ -44,6 +45,7 @@ from tuccl.runtime.nccl_call import NcclCall, nccl_call
 from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl_knobs import NcclKnobs
+from tuccl.runtime.nccl_log import Communicator, JobLog, Process, read_log
 from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
 from tuccl.runtime.nccl_tests import NcclTestsExecutor
 from tuccl.runtime.nccl_tests_run import NcclTests, find_nccl_tests
@@ -82,6 +84,7 @@ __all__ = [
     "BaselineTiming",
     "Candidate",
     "Choice",
+    "Communicator",
     "Contender",
     "Effort",
     "EmulatedExecutor",
@@ -94,6 +97,7 @@ __all__ = [
     "Export",
     "GlooPeer",
     "JobLauncher",
+    "JobLog",
     "KnobValues",
     "Launch",
     "LookupTable",
@@ -109,6 +113,7 @@ __all__ = [
     "NcclTestsExecutor",
     "OwnCall",
     "Peer",
+    "Process",
     "ProgramFile",
     "RunningEmulation",
     "SchedulerCall",
@@ -120,6 +125,7 @@ __all__ = [
     "Timing",
     "TracedRun",
     "TunerCall",
+    "Verdict",
     "Walk",
     "WireRate",
     "Workload",
@@ -163,6 +169,7 @@ __all__ = [
     "program_candidate",
     "program_file",
     "ranges_from_sizes",
+    "read_log",
     "received_mbps",
     "reduction_class",
     "run",
@@ -177,5 +184,6 @@ __all__ = [
     "switch_points",
     "time_baseline",
     "usual_launch",
+    "verdicts",
     "wire_rates",
 ]

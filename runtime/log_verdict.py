@@ -35,18 +35,45 @@ class Verdict:
 
 
 def verdicts(log: JobLog) -> tuple[Verdict, ...]:
-    """Return a verdict for each plugin that the log mentions, the tuner's always."""
+    """Return a verdict for each plugin that the log mentions, the tuner's where none is.
+
+    >>> from tuccl.runtime.nccl_log import read_log
+    >>> verdicts(read_log([]))[0].ok
+    False
+    """
     named = [p for p in log.processes if p.pid]
     everyone = named or list(log.processes)
-    found = [_verdict("tuner", everyone)]
-    found += [
-        _verdict(plugin, list(log.processes) if plugin == "scheduler" else everyone)
-        for plugin in ("profiler", "scheduler")
-        if any(_mentions(p, plugin) for p in log.processes)
-    ]
-    if any(v.plugin == "scheduler" and v.loaded for v in found) or _has_msccl(log):
-        found = [v for v in found if v.plugin != "tuner" or v.loaded]
+    found = []
+    if any(_mentions(p, "tuner") for p in everyone) or not _has_msccl(log):
+        found.append(_verdict("tuner", everyone))
+    if any(_mentions(p, "profiler") for p in everyone):
+        found.append(_verdict("profiler", everyone))
+    if _has_msccl(log) or any(_mentions(p, "scheduler") for p in log.processes):
+        found.append(_scheduler(log))
     return tuple(found)
+
+
+def _scheduler(log: JobLog) -> Verdict:
+    """MSCCL gives its schedulers no logger: tuccl's lines do not say whose they are."""
+    processes = [p for p in log.processes if p.msccl]
+    tables = sum(len(p.plugins["scheduler"].tables) for p in log.processes)
+    refused = [why for p in log.processes for why in p.plugins["scheduler"].refused]
+    met = list(dict.fromkeys(words for p in log.processes for words in p.msccl))
+    mends = [f"refused: {why}" for why in dict.fromkeys(refused)]
+    mends += [f"MSCCL: {words}" for words in met if words != "initialised"]
+    if not tables and not refused:
+        mends.append(
+            "tuccl's scheduler was not loaded: MSCCL loads programs from MSCCL_ALGO_DIR, which no log "
+            "tells; with MSCCL_SCHEDULER (tuccl run --scheduler) this would prove it"
+        )
+    elif tables < len(processes):
+        mends.append(
+            f"{len(processes) - tables} of {len(processes)} processes did not load it: ranks that "
+            "choose differently hang; hand MSCCL_SCHEDULER and TUCCL_TABLE on to every host"
+        )
+    failed = any(words.startswith(("failed", "off")) for words in met)
+    ok = tables > 0 and tables >= len(processes) and not failed and not refused
+    return Verdict("scheduler", len(processes), tables, tables, 0, ok, tuple(mends))
 
 
 def _has_msccl(log: JobLog) -> bool:
