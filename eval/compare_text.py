@@ -10,7 +10,7 @@ __all__ = ["text_report"]
 
 def text_report(comparison: Comparison) -> str:
     """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""
-    modelled = "nccl" in comparison.baselines and comparison.on != "nccl-tests"
+    modelled = "nccl" in comparison.baselines and comparison.nccl_version
     nccl = f"; nccl is {comparison.nccl_version}" if modelled else ""
     head = f"# {comparison.label}; speed-ups are the baseline's time over the tuned time{nccl}"
     parts = [

@@ -16,7 +16,14 @@ from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
 from tuccl.topology import Topology
 
-__all__ = ["BASELINES", "BaselineTiming", "baselines_on", "runtime_default", "time_baseline"]
+__all__ = [
+    "BASELINES",
+    "BaselineTiming",
+    "baselines_on",
+    "named_only",
+    "runtime_default",
+    "time_baseline",
+]
 
 BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
 _ON_CPUS = ("mpi", "loopback")
@@ -73,7 +80,7 @@ def time_baseline(
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
     if kind == "nccl" and executor.name == "nccl-tests":
-        program, knobs, walk, chosen = _named_only(call), Knobs(), OWN_CHOICE, "NCCL's own"
+        program, knobs, walk, chosen = named_only(call), Knobs(), OWN_CHOICE, "NCCL's own"
     elif kind == "nccl":
         nvls = executor.name == "sim" and len(topology.hosts) == 1
         choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
@@ -86,8 +93,8 @@ def time_baseline(
     return BaselineTiming(timing, chosen, program, knobs, walk)
 
 
-def _named_only(call: Collective) -> Program:
-    """A program without a step: the runtime runs its own for the collective."""
+def named_only(call: Collective) -> Program:
+    """Return a program without a step: it stands for what the runtime itself runs for ``call``."""
     gpus = [Gpu(rank, 0, 0, 0, []) for rank in range(call.ranks)]
     return Program("nccl", call.name, "Simple", 1, call.ranks, gpus)
 

@@ -42,6 +42,21 @@ def test_the_plugin_chooses_what_was_fastest(machine: Path, tmp_path: Path) -> N
         assert times == sorted(times) and entry.candidates[-1].is_default
 
 
+def test_compare_times_the_plugin_itself(machine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table"
+    where = on_fakes(tmp_path)
+    words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x8", "--dialect", "nccl"]
+    assert run([*words, *where, "--budget", "3", "-o", str(out)]) == 0
+    seen = tmp_path / "fakes" / "seen.jsonl"
+    before = len(seen.read_text().splitlines())
+    assert run(["compare", str(out), *where, "--report", str(tmp_path / "r.html")]) in (0, 1)
+    ran = [json.loads(line)["env"] for line in seen.read_text().splitlines()[before:]]
+    tuned = [env for env in ran if env.get("TUCCL_TABLE") == str(out.resolve())]
+    assert len(tuned) == len(ran) - len(tuned) == 5
+    assert all(env["NCCL_TUNER_PLUGIN"].endswith("libnccl-tuner-tuccl.so") for env in tuned)
+    assert not any("NCCL_TUNER_PLUGIN" in env for env in ran if env not in tuned)
+
+
 def test_one_run_a_configuration_and_its_budget(machine: Path, tmp_path: Path) -> None:
     words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x4", "--dialect", "nccl"]
     assert run([*words, *on_fakes(tmp_path), "--budget", "2", "-o", str(tmp_path / "t")]) == 0
