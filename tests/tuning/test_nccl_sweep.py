@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.fake_nccl_tests import make_fakes
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
 from tuccl.runtime import TunerCall, ask_tuner, load_table
-from tuccl.topology import join, load_profile, save_topology
+from tuccl.topology import Topology, load_profile, save_topology
 from tuccl.tuning.nccl_sweep import worth_a_try
 
 
@@ -86,8 +87,11 @@ def test_what_it_cannot_do_is_said(
 
 def test_ll128_and_nvls_only_where_they_may_be() -> None:
     """Asked for by name LL128 runs anywhere, and corrupts data where NCCL has not enabled it."""
-    v100s, h100 = join(load_profile("ndv2"), 2), load_profile("dgx-h100")
-    assert not any(k.protocol == "LL128" for k in worth_a_try(v100s, "allreduce"))
+    h100 = load_profile("dgx-h100")
+    older = [msgspec.structs.replace(n, model="P100") for n in h100.nodes]
+    p100 = Topology(name="p100", nodes=tuple(older), links=h100.links)
+    assert {k.protocol for k in worth_a_try(p100, "allreduce")} == {"LL", "Simple"}
+    assert {k.algorithm for k in worth_a_try(p100, "allreduce")} == {"Ring", "Tree"}
     assert any(k.protocol == "LL128" for k in worth_a_try(h100, "allreduce"))
     assert {k.algorithm for k in worth_a_try(h100, "allgather")} == {"Ring", "NVLS"}
     with pytest.raises(InputError, match="only"):
