@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tuccl.cli.emulate import add_scale, ended_by_signals, introduce
+from tuccl.cli.output import warn
 from tuccl.errors import InputError
 from tuccl.runtime import (
     Effort,
@@ -242,7 +243,9 @@ def nccl_tests_executor(
     )
     stack.enter_context(ended_by_signals())
     runs = dialect if dialect in DIALECTS else "executor"
-    return stack.enter_context(NcclTestsExecutor(tests, topology.ranks, topology.name, runs))
+    executor = NcclTestsExecutor(tests, topology.ranks, topology.name, runs)
+    stack.callback(lambda: warn(executor.notes))
+    return stack.enter_context(executor)
 
 
 def emulated_executor(

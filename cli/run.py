@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     handing, more = forwarding(command, environment)
     warn([*notes, *more])
     say(shell_block(environment))
-    say(shlex.join(handing))
+    say(f"# starts: {shlex.join(handing)}")
     return run_command(handing, environment, without=LEFT_OVER)
 
 

@@ -42,7 +42,7 @@ def us(size):
     return latency * (0.7 if algorithm == "Tree" else 1.0) + channels * 0.1 + size / rate
 def row(size):
     return {{"size": size, "us": us(size), "wrong": 3 if fault == "wrong" else 0}}
-if "NCCL_DEBUG_FILE" in os.environ and os.environ.get("NCCL_DEBUG") == "INFO":
+if fault != "no-log" and "NCCL_DEBUG_FILE" in os.environ and os.environ.get("NCCL_DEBUG") == "INFO":
     name = os.environ["NCCL_DEBUG_FILE"].replace("%h", "host0").replace("%p", str(os.getpid()))
     with open(name, "w") as log:
         log.write("host0:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0\\n")

@@ -102,6 +102,23 @@ def test_what_cannot_load_the_table_is_refused(
     assert why in capsys.readouterr().err
 
 
+def test_bench_says_where_nothing_proves_that_msccl_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology, t = HAND.mesh(), tmp_path / "t.json"
+    save_topology(topology, t)
+    synth = ["synth", str(t), "-c", "allgather", "-s", "1M", "--method", "ring"]
+    assert run([*synth, "-o", str(tmp_path / "p.xml")]) == 0
+    fakes = make_fakes(tmp_path / "fakes", fault="no-log")
+    launcher = f"{fakes.launcher('mpirun')} -np {topology.ranks}"
+    named = ["--nccl-tests", str(fakes.tests), "--shared", str(tmp_path / "s")]
+    words = ["bench", str(tmp_path / "p.xml"), str(t), "-s", "1M", "--on", "nccl-tests"]
+    assert run([*words, *named, "--launcher", launcher]) == 0
+    assert "not proven that MSCCL ran" in capsys.readouterr().err
+    assert run([*words[:-1], "sim", "--launcher", launcher]) == 2
+    assert "--launcher: --on sim starts none" in capsys.readouterr().err
+
+
 def test_torchrun_is_told_of_other_hosts(
     tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
