@@ -154,6 +154,12 @@ def certainty(timing: Timing) -> dict[str, str]:
 
 def nccl_version_of(args: argparse.Namespace) -> str | None:
     """Return the version of NCCL whose choice is timed, or None where none is."""
+    if args.baseline == "nccl" and args.on == "nccl-tests":
+        if args.nccl_version:
+            raise InputError(
+                "--nccl-version: nccl-tests runs the NCCL it is linked with; leave it out"
+            )
+        return None
     if args.baseline == "nccl":
         return nccl_release(args.nccl_version or NCCL_VERSION)
     if args.nccl_version:

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, add_nccl_version, sizes_of
-from tuccl.cli.executors import ONE_RUN, add_executor, add_real, real_executor_of
+from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
-from tuccl.runtime import baselines_on, open_table
+from tuccl.runtime import NcclTestsExecutor, baselines_on, open_table
 
 HELP = "compare a tuned table with the defaults, size by size"
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         default="both",
-        help="msccl-default, nccl or both (default); --on mpi has no nccl",
+        help="msccl-default, nccl or both (default); --on mpi has no nccl, and of "
+        "a table of NCCL's own choices nccl is the only one",
     )
     add_nccl_version(parser, "the one the table was tuned against")
     parser.add_argument(
@@ -42,26 +43,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare and print; 1 where the table is slower than a default."""
-    from tuccl.eval import compare, html_report, text_report
+    from tuccl.eval import compare, compare_plugin, html_report, text_report
 
     if args.baseline not in _BASELINES:
         raise InputError(
             f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}"
         )
-    topology = open_table(Path(args.table)).topology
+    stored = open_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
     with ExitStack() as stack:
-        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=("mpi",))
-        baselines = [b for b in _BASELINES[args.baseline] if b in baselines_on(executor)]
-        progress = stack.enter_context(Progress())
-        comparison = compare(
-            Path(args.table),
-            executor,
-            baselines or _BASELINES[args.baseline],
-            sizes,
-            args.nccl_version,
-            progress.update,
+        executor = real_executor_of(
+            *(args, stored.topology, stack),
+            effort=ONE_RUN,
+            real=TUNED_ON,
+            dialect=stored.table.dialect,
         )
+        progress = stack.enter_context(Progress())
+        if stored.table.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
+            comparison = compare_plugin(Path(args.table), executor, sizes, progress.update)
+        else:
+            baselines = [b for b in _BASELINES[args.baseline] if b in baselines_on(executor)]
+            comparison = compare(
+                Path(args.table),
+                executor,
+                baselines or _BASELINES[args.baseline],
+                sizes,
+                args.nccl_version,
+                progress.update,
+            )
     if args.report:
         write_text(Path(args.report), html_report(comparison))
     if args.json:

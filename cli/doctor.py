@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tuccl import __version__
 from tuccl.cli.arguments import add_json
+from tuccl.cli.log_report import judge_log
 from tuccl.cli.output import columns, print_json
 from tuccl.errors import Unavailable
 from tuccl.runtime import find_mpis, plugin_paths
@@ -34,11 +35,19 @@ class Check:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        help="a job's output with NCCL_DEBUG=INFO (- for standard input): whether its ranks loaded "
+        "and used the plugins; exit 1 where not",
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the checks; 1 where something every user needs is missing."""
+    if args.log is not None:
+        return judge_log(args.log, as_json=args.json)
     checks = [*packages(), *machine()]
     if args.json:
         print_json({"version": __version__, "checks": [asdict(c) for c in checks]})

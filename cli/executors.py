@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 from tuccl.cli.emulate import add_scale, ended_by_signals, introduce
+from tuccl.cli.output import warn
 from tuccl.errors import InputError
 from tuccl.runtime import (
     Effort,
@@ -15,16 +18,35 @@ from tuccl.runtime import (
     Executor,
     LoopbackExecutor,
     MpiExecutor,
+    NcclTests,
+    NcclTestsExecutor,
     SimExecutor,
     Workload,
     find_mpi,
+    find_nccl_tests,
+    job_launcher,
 )
+from tuccl.runtime.export import DIALECTS
+from tuccl.runtime.launch import cache_folder
 from tuccl.topology import Topology, load_machine
 
-__all__ = ["ONE_RUN", "add_executor", "add_real", "executor_of", "real_executor_of"]
+__all__ = [
+    "ONE_RUN",
+    "TUNED_ON",
+    "add_executor",
+    "add_real",
+    "executor_of",
+    "nccl_tests_executor",
+    "real_executor_of",
+]
 
 _EXECUTORS = ("sim",)
-_REAL = ("mpi", "loopback")
+_REAL = ("mpi", "loopback", "nccl-tests")
+TUNED_ON = ("mpi", "nccl-tests")
+"""Real executors that can tune and compare."""
+_USUAL = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
+_NCCL_TESTS = {"nccl_tests": None, "launcher": None, "shared": None, "timeout": 600.0}
+_NCCL_TESTS |= {"tests_json": False}
 ONE_RUN = Effort(warmup=1, runs=1)
 """One time is one run: who compares takes many, in turns."""
 _LAUNCHES = ("process", "mpi", "graph")
@@ -36,7 +58,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
         "--on",
         default="sim",
         metavar="EXECUTOR",
-        help="sim: simulated (default); bench, tune, compare: mpi; bench: loopback",
+        help="sim: simulated (default); bench, tune, compare: mpi, nccl-tests; bench: loopback",
     )
     parser.add_argument(
         "--machine",
@@ -96,12 +118,45 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         help="with --on mpi: on network namespaces, one a host, with the links' rates (needs root); "
         "with --on sim: simulate that (--machine: a class fitted by calibrate)",
     )
+    add_nccl_tests(parser)
     add_scale(parser)
     parser.add_argument(
         "--latency",
         type=float,
         metavar="F",
         help="with --emulate: hold each message back by F times its route's latency (default: none)",
+    )
+
+
+def add_nccl_tests(parser: argparse.ArgumentParser) -> None:
+    """Add what shapes runs of the user's nccl-tests."""
+    parser.add_argument(
+        "--nccl-tests",
+        metavar="DIR",
+        help="with --on nccl-tests: the folder of all_reduce_perf and its like (default: NCCL_TESTS)",
+    )
+    parser.add_argument(
+        "--launcher",
+        metavar="CMD",
+        help="with --on nccl-tests: what starts a process a GPU, without a shell, like "
+        "'mpirun -np 16 -H a,b' or 'srun -N 2' (default: mpirun -np RANKS)",
+    )
+    parser.add_argument(
+        "--shared",
+        metavar="DIR",
+        help="with --on nccl-tests: a folder that every host sees (default: the user's cache)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=_NCCL_TESTS["timeout"],
+        metavar="S",
+        help="with --on nccl-tests: seconds after which a run is ended (default 600)",
+    )
+    parser.add_argument(
+        "--tests-json",
+        action="store_true",
+        help="with --on nccl-tests: read its JSON (-J, from 2.17 on), which has more digits",
     )
 
 
@@ -112,10 +167,12 @@ def real_executor_of(
     *,
     effort: Effort | None = None,
     real: tuple[str, ...] = _REAL,
+    dialect: str = "",
 ) -> Executor:
     """Return the executor the arguments ask for, real or simulated; ``stack`` ends its processes.
 
-    ``effort`` says how often a program runs for one time; ``real`` which executors may be real.
+    ``effort`` says how often a program runs for one time; ``real`` which executors may be real;
+    ``dialect`` what nccl-tests' runtime loads, where no argument says so.
 
     Raises:
         InputError: there is no such executor, or it does not take one of the options.
@@ -128,17 +185,22 @@ def real_executor_of(
         )
     if (args.scale is not None or args.latency is not None) and not args.emulate:
         raise InputError("--scale, --latency: shape the network of --emulate; add it")
+    if args.on != "nccl-tests" and (given := _given(args, _NCCL_TESTS)):
+        raise InputError(
+            f"{', '.join(given)}: --on {args.on[:40]} starts none; use --on nccl-tests"
+        )
     if args.on not in real:
-        usual = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
-        given = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
+        given = _given(args, _USUAL)
         if given and args.on in _EXECUTORS:
             raise InputError(f"{', '.join(given)}: --on {args.on} moves no data; use --on mpi")
         if args.on == "sim" and args.emulate:
-            if real != _REAL:
+            if "loopback" not in real:
                 raise InputError("--emulate: only bench simulates it; use --on mpi")
             machine = load_machine(args.machine) if args.machine else None
             return EmulatedSimExecutor(topology, args.scale, args.latency or 0.0, machine)
         return executor_of(args, topology, real)
+    if args.on == "nccl-tests":
+        return nccl_tests_executor(args, topology, stack, dialect or getattr(args, "dialect", ""))
     workload = Workload(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
         return emulated_executor(args, topology, workload, stack, effort)
@@ -149,6 +211,41 @@ def real_executor_of(
     if args.mpi:
         raise InputError("--mpi: --on loopback uses none; use --on mpi")
     return LoopbackExecutor(topology.ranks, workload)
+
+
+def _given(args: argparse.Namespace, usual: Mapping[str, object]) -> list[str]:
+    """The options that were given something else than usual."""
+    names = [name for name, value in usual.items() if getattr(args, name) != value]
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
+def nccl_tests_executor(
+    args: argparse.Namespace, topology: Topology, stack: ExitStack, dialect: str
+) -> NcclTestsExecutor:
+    """Return an executor that starts the user's nccl-tests; ``stack`` ends it.
+
+    Raises:
+        InputError: the launcher or an option cannot be.
+        Unavailable: there is no nccl-tests.
+    """
+    if args.mpi:
+        raise InputError("--mpi: --on nccl-tests is started by --launcher")
+    if not args.timeout > 0:
+        raise InputError(f"--timeout {args.timeout:g}: expected more than 0 seconds")
+    tests = NcclTests(
+        find_nccl_tests(args.nccl_tests),
+        job_launcher(args.launcher, topology.ranks),
+        Path(args.shared).resolve() if args.shared else cache_folder() / "nccl-tests",
+        datatype=args.datatype,
+        op=args.op,
+        limit_s=args.timeout,
+        json=args.tests_json,
+    )
+    stack.enter_context(ended_by_signals())
+    runs = dialect if dialect in DIALECTS else "executor"
+    executor = NcclTestsExecutor(tests, topology.ranks, topology.name, runs)
+    stack.callback(lambda: warn(executor.notes))
+    return stack.enter_context(executor)
 
 
 def emulated_executor(

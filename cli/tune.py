@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import (
     add_collective,
@@ -17,12 +18,23 @@ from tuccl.cli.arguments import (
     sizes_of,
     topology_of,
 )
-from tuccl.cli.executors import ONE_RUN, add_executor, add_real, real_executor_of
+from tuccl.cli.executors import (
+    ONE_RUN,
+    TUNED_ON,
+    add_executor,
+    add_real,
+    nccl_tests_executor,
+    real_executor_of,
+)
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION, Executor, runtime_default
+from tuccl.topology import Topology
 from tuccl.units import format_bytes
+
+if TYPE_CHECKING:
+    from tuccl.tuning import TuneResult
 
 HELP = "search sketch, method and knobs together, into a lookup table"
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
@@ -55,7 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
     )
-    parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    parser.add_argument(
+        "--dialect",
+        default="executor",
+        help="executor (default), rccl or fork; "
+        "nccl, with --on nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
+    )
     add_nccl_version(parser)
     parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
     parser.add_argument("--resume", action="store_true", help="go on with the study beside TABLE")
@@ -74,8 +91,10 @@ def run(args: argparse.Namespace) -> int:
     topology = topology_of(args.topology)
     sizes = sizes_of(args.size)
     collectives = collectives_of(args.collective)
+    if args.dialect == "nccl":
+        return print_result(args, tune_own_choices(args, topology, collectives, sizes))
     with ExitStack() as stack:
-        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=("mpi",))
+        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=TUNED_ON)
         warn(unasked(args, executor))
         warn(uneven(sizes, executor.ranks, even_size))
         progress = stack.enter_context(Progress())
@@ -96,6 +115,41 @@ def run(args: argparse.Namespace) -> int:
             nccl_version=args.nccl_version or NCCL_VERSION,
             seconds=args.time_limit,
         )
+    return print_result(args, result)
+
+
+def tune_own_choices(
+    args: argparse.Namespace, topology: Topology, collectives: list[str], sizes: list[int]
+) -> TuneResult:
+    """Return what came of timing NCCL's own configurations.
+
+    Raises:
+        InputError: nccl-tests is not what runs them, or an option is for programs only.
+    """
+    from tuccl.tuning import tune_nccl
+
+    if args.on != "nccl-tests":
+        raise InputError(
+            f"--dialect nccl: only NCCL itself can time them, not {args.on[:40]}; use --on nccl-tests"
+        )
+    usual = {"search": "mraco", "resume": False, "storage": None, "nccl_version": None, "seed": 0}
+    if given := [f"--{n.replace('_', '-')}" for n, v in usual.items() if getattr(args, n) != v]:
+        raise InputError(f"{', '.join(given)}: --dialect nccl has none; leave it out")
+    with ExitStack() as stack:
+        executor = nccl_tests_executor(args, topology, stack, "executor")
+        progress = stack.enter_context(Progress())
+        return tune_nccl(
+            *(executor, topology, collectives, sizes),
+            out=Path(args.output),
+            budget=args.budget,
+            root=args.root,
+            seconds=args.time_limit,
+            progress=progress.update,
+        )
+
+
+def print_result(args: argparse.Namespace, result: TuneResult) -> int:
+    """Print what a tune wrote, in a line or as JSON."""
     if args.json:
         print_json(result)
         return 0

@@ -29,6 +29,7 @@ from tuccl.eval.columns import (
     element_count,
 )
 from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare
+from tuccl.eval.compare_plugin import compare_plugin
 from tuccl.eval.compare_text import text_report
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
@@ -74,6 +75,7 @@ __all__ = [
     "busbw_gbs",
     "columns_text",
     "compare",
+    "compare_plugin",
     "critical_path",
     "cross_validate",
     "element_count",

@@ -42,6 +42,7 @@ __all__ = [
     "ComparisonRow",
     "call_name",
     "compare",
+    "comparison_row",
 ]
 
 Progress = Callable[[int, int, str], None]
@@ -89,7 +90,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ``label`` says whether times are simulated or measured, and on what; ``tuned`` holds the
     tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
     order of ``tuned``; ``notes`` what could not be compared, and why; ``nccl_version`` is the
-    NCCL whose choice ``nccl`` and the table's own defaults are, where NCCL can run.
+    NCCL whose choice ``nccl`` and the table's own defaults are, where NCCL can run, "" on
+    nccl-tests.
     """
 
     table: str
@@ -161,7 +163,7 @@ def compare(
     if stored.table.dialect == "nccl":
         raise InputError(
             f"{table_dir}: holds choices of NCCL's own, which only NCCL itself can time; "
-            "expected a table of programs"
+            "use --on nccl-tests, or name a table of programs"
         )
     if executor.ranks != stored.topology.ranks:
         raise InputError(
@@ -169,7 +171,8 @@ def compare(
             f"{executor.ranks}; expected the same machine"
         )
     table = stored.table
-    version = nccl_release(nccl_version or _tuned_against(table))
+    own = executor.name == "nccl-tests"  # the NCCL that it is linked with
+    version = "" if own else nccl_release(nccl_version or _tuned_against(table))
     comparer = _Comparer(stored, executor, tuple(baselines), version)
     calls = [
         (Collective(collective, executor.ranks, root or 0), nbytes)
@@ -254,7 +257,9 @@ class _Comparer:
         self._bound_us.append(bound_us)
         for kind in self._baselines:
             if (default := defaults[kind]) is not None and default.timing.time_us is not None:
-                self._rows.append(_row(call, nbytes, kind, default, timing, chosen, bound_us))
+                self._rows.append(
+                    comparison_row(call, nbytes, kind, default, timing, chosen, bound_us)
+                )
 
     @property
     def _needed(self) -> tuple[str, ...]:
@@ -344,7 +349,7 @@ def _named(candidate: Candidate, runtime: BaselineTiming) -> str:
     )
 
 
-def _row(
+def comparison_row(
     call: Collective,
     nbytes: int,
     kind: str,
@@ -353,6 +358,11 @@ def _row(
     chosen: str,
     bound_us: float,
 ) -> ComparisonRow:
+    """Return the row of one size against one default; ``bound_us`` is the least time there could be.
+
+    Raises:
+        ValueError: one of them has no out-of-place time.
+    """
     base_us, tuned_us = default.timing.time_us, tuned.time_us
     base_ip, tuned_ip = default.timing.time_us_ip, tuned.time_us_ip
     if base_us is None or tuned_us is None:

@@ -10,7 +10,8 @@ __all__ = ["text_report"]
 
 def text_report(comparison: Comparison) -> str:
     """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""
-    nccl = f"; nccl is {comparison.nccl_version}" if "nccl" in comparison.baselines else ""
+    modelled = "nccl" in comparison.baselines and comparison.nccl_version
+    nccl = f"; nccl is {comparison.nccl_version}" if modelled else ""
     head = f"# {comparison.label}; speed-ups are the baseline's time over the tuned time{nccl}"
     parts = [
         f"# {call_name(*call)}, tuned, {comparison.ranks} ranks\n{_table(comparison, call)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import InputError
+from tuccl.runtime.nccl_tests_output import TestsOutput, read_json, read_text
 
 __all__ = ["Measured", "Measurements", "read_measurements"]
 
@@ -18,9 +19,6 @@ _MOST_BYTES = 16 << 20
 _MOST_ROWS = 10_000
 # Columns of a CSV that hold a time in us, the first found unless one is named.
 _TIME_COLUMNS = ("time_us_oop", "time_us", "time_us_ip", "nccl_time_us")
-# Of nccl-tests' text: size count type redop root, then time algbw busbw #wrong twice.
-_LEAST_WORDS = 8
-_TIME_WORD, _TIME_WORD_IN_PLACE = 5, 9
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -109,29 +107,13 @@ def _csv_rows(text: str, path: Path, column: str | None) -> list[Measured]:
 
 
 def _text_rows(text: str, path: Path, in_place: bool) -> list[Measured]:
-    rows = []
-    word = _TIME_WORD_IN_PLACE if in_place else _TIME_WORD
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        # Other programs' lines stand between: a row begins with two whole numbers.
-        if len(words) < _LEAST_WORDS or not (words[0].isdecimal() and words[1].isdecimal()):
-            continue
-        if word >= len(words):
-            raise InputError(f"{path}:{number}: no in-place time in this row")
-        row = _measured(words[0], words[word], f"{path}:{number}")
-        if row is not None:
-            rows.append(row)
-    return rows
+    return _of_tests(read_text(text, str(path)), in_place)
 
 
-class _Placement(msgspec.Struct, frozen=True):
-    time: float
-
-
-class _Row(msgspec.Struct, frozen=True):
-    size: int
-    out_of_place: _Placement | None = None
-    in_place: _Placement | None = None
+def _of_tests(output: TestsOutput, in_place: bool) -> list[Measured]:
+    """The rows of nccl-tests that have a time; sizes of 0 bytes have none."""
+    times = [(row.nbytes, row.time_us_ip if in_place else row.time_us) for row in output.rows]
+    return [Measured(nbytes, us) for nbytes, us in times if us is not None and nbytes > 0]
 
 
 class _BenchRow(msgspec.Struct, frozen=True):
@@ -140,33 +122,29 @@ class _BenchRow(msgspec.Struct, frozen=True):
     time_us_ip: float | None = None
 
 
-class _Output(msgspec.Struct, frozen=True):
-    """nccl-tests' output has ``results``, that of ``bench --json`` ``rows`` and what it ran ``on``."""
+class _Bench(msgspec.Struct, frozen=True):
+    """What ``bench --json`` prints; nccl-tests' output has none of these."""
 
-    results: tuple[_Row, ...] = ()
     rows: tuple[_BenchRow, ...] = ()
     on: str = ""
 
 
 def _json_rows(text: str, path: Path, in_place: bool) -> list[Measured]:
     try:
-        output = msgspec.json.decode(text, type=_Output, strict=False)
+        bench = msgspec.json.decode(text, type=_Bench, strict=False)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{path}: {error}; expected nccl-tests' JSON output") from None
-    if output.on == "sim":
+    if bench.on == "sim":
         raise InputError(f"{path}: simulated by bench; expected times that were measured")
-    times = [(r.size, r.in_place if in_place else r.out_of_place) for r in output.results]
-    times += [(r.size, _placement(r.time_us_ip if in_place else r.time_us)) for r in output.rows]
+    if not bench.rows:
+        return _of_tests(read_json(text, str(path)), in_place)
+    times = [(row.size, row.time_us_ip if in_place else row.time_us) for row in bench.rows]
     return [
         row
-        for n, (size, placed) in enumerate(times)
-        if placed is not None
-        and (row := _measured(str(size), str(placed.time), f"{path}: $.results[{n}]")) is not None
+        for n, (size, us) in enumerate(times)
+        if us is not None
+        and (row := _measured(str(size), str(us), f"{path}: $.rows[{n}]")) is not None
     ]
-
-
-def _placement(us: float | None) -> _Placement | None:
-    return None if us is None else _Placement(us)
 
 
 def _measured(size: str | None, time: str | None, where: str) -> Measured | None:

@@ -55,10 +55,11 @@ def html_report(comparison: Comparison) -> str:
 
 
 def _provenance(comparison: Comparison) -> str:
+    nccl = escape(comparison.nccl_version) or "what nccl-tests is linked with"
     return (
         f'<p class="label">Every number here is {comparison.how}: {escape(comparison.label)}. '
         "Speed-up is the baseline's time over the tuned time, out of place. "
-        f"NCCL is {escape(comparison.nccl_version)}.</p>"
+        f"NCCL is {nccl}.</p>"
     )
 
 

@@ -1,5 +1,6 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
+from tuccl.runtime.asked import Asked, ask_plugin
 from tuccl.runtime.baseline import (
     BASELINES,
     BaselineTiming,
@@ -30,7 +31,9 @@ from tuccl.runtime.entry import (
 from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
 from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
+from tuccl.runtime.job_launch import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.launch import run, run_environment, shell_block
+from tuccl.runtime.log_verdict import Verdict, verdicts
 from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.loopback import LoopbackExecutor
 from tuccl.runtime.machine_check import changed_machine
@@ -42,7 +45,10 @@ from tuccl.runtime.nccl_call import NcclCall, nccl_call
 from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
 from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl_knobs import NcclKnobs
+from tuccl.runtime.nccl_log import Communicator, JobLog, Process, read_log
 from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
+from tuccl.runtime.nccl_tests import NcclTestsExecutor
+from tuccl.runtime.nccl_tests_run import NcclTests, find_nccl_tests
 from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_release, nccl_versions
 from tuccl.runtime.peers import PEERS, GlooPeer, MpiPeer, OwnCall, Peer
 from tuccl.runtime.plugins import (
@@ -74,9 +80,11 @@ __all__ = [
     "MSCCL_WALK",
     "NCCL_VERSION",
     "PEERS",
+    "Asked",
     "BaselineTiming",
     "Candidate",
     "Choice",
+    "Communicator",
     "Contender",
     "Effort",
     "EmulatedExecutor",
@@ -88,6 +96,8 @@ __all__ = [
     "Explanation",
     "Export",
     "GlooPeer",
+    "JobLauncher",
+    "JobLog",
     "KnobValues",
     "Launch",
     "LookupTable",
@@ -99,8 +109,11 @@ __all__ = [
     "NcclChoice",
     "NcclGraph",
     "NcclKnobs",
+    "NcclTests",
+    "NcclTestsExecutor",
     "OwnCall",
     "Peer",
+    "Process",
     "ProgramFile",
     "RunningEmulation",
     "SchedulerCall",
@@ -112,9 +125,11 @@ __all__ = [
     "Timing",
     "TracedRun",
     "TunerCall",
+    "Verdict",
     "Walk",
     "WireRate",
     "Workload",
+    "ask_plugin",
     "ask_scheduler",
     "ask_tuner",
     "baselines_on",
@@ -131,9 +146,12 @@ __all__ = [
     "export_table",
     "find_mpi",
     "find_mpis",
+    "find_nccl_tests",
+    "forwarding",
     "glue_library",
     "interleaved",
     "is_noise_free",
+    "job_launcher",
     "load_table",
     "nccl_call",
     "nccl_choice",
@@ -151,6 +169,7 @@ __all__ = [
     "program_candidate",
     "program_file",
     "ranges_from_sizes",
+    "read_log",
     "received_mbps",
     "reduction_class",
     "run",
@@ -165,5 +184,6 @@ __all__ = [
     "switch_points",
     "time_baseline",
     "usual_launch",
+    "verdicts",
     "wire_rates",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tuccl._native import Knobs, Program
+from tuccl._native import Gpu, Knobs, Program
 from tuccl.errors import InputError
-from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executor import MSCCL_WALK, OWN_CHOICE, Executor, Timing, Walk
 from tuccl.runtime.nccl_call import made_once, nccl_call
 from tuccl.runtime.nccl_choice import nccl_choice
 from tuccl.runtime.nccl_versions import NCCL_VERSION
@@ -16,7 +16,14 @@ from tuccl.synth.collective import Collective
 from tuccl.synth.lower import lower
 from tuccl.topology import Topology
 
-__all__ = ["BASELINES", "BaselineTiming", "baselines_on", "runtime_default", "time_baseline"]
+__all__ = [
+    "BASELINES",
+    "BaselineTiming",
+    "baselines_on",
+    "named_only",
+    "runtime_default",
+    "time_baseline",
+]
 
 BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
 _ON_CPUS = ("mpi", "loopback")
@@ -61,7 +68,7 @@ def time_baseline(
 ) -> BaselineTiming:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
 
-    ``nccl`` runs what NCCL ``version`` would choose for the size, NVLS only on one host and in the
+    ``nccl`` on nccl-tests is what its NCCL chooses. Elsewhere it runs what NCCL ``version`` would choose for the size, NVLS only on one host and in the
     simulator, since no program moves data so; ``msccl-default`` is the paper's baseline,
     ``msccl-default-robust`` the same mesh with all-pairs programs; their knobs are the same for every size. Programs are made once per topology.
 
@@ -72,7 +79,9 @@ def time_baseline(
     if kind not in BASELINES:
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
-    if kind == "nccl":
+    if kind == "nccl" and executor.name == "nccl-tests":
+        program, knobs, walk, chosen = named_only(call), Knobs(), OWN_CHOICE, "NCCL's own"
+    elif kind == "nccl":
         nvls = executor.name == "sim" and len(topology.hosts) == 1
         choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
         ran = nccl_call(topology, call, nbytes, choice)
@@ -82,6 +91,12 @@ def time_baseline(
         walk = MSCCL_WALK
     timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, walk=walk)
     return BaselineTiming(timing, chosen, program, knobs, walk)
+
+
+def named_only(call: Collective) -> Program:
+    """Return a program without a step: it stands for what the runtime itself runs for ``call``."""
+    gpus = [Gpu(rank, 0, 0, 0, []) for rank in range(call.ranks)]
+    return Program("nccl", call.name, "Simple", 1, call.ranks, gpus)
 
 
 def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Knobs, str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from tuccl._native import Knobs, Program
 
-__all__ = ["MSCCL_WALK", "Executor", "Timing", "Walk"]
+__all__ = ["MSCCL_WALK", "OWN_CHOICE", "Executor", "Timing", "Walk"]
 
 
 class Walk(NamedTuple):
@@ -17,6 +17,7 @@ class Walk(NamedTuple):
         pass_bytes: Most payload of a chunk in one pass; 0: all that the slots of a transfer hold.
         transfer_slots: Slots of the FIFO that a transfer takes; 0: the protocol's (4 for Simple).
         multicast: The program's last ranks are the NVLink switch (NVLS): simulated only.
+        own_choice: The program only names the collective; a real runtime runs what it chooses.
 
     Notes:
         NCCL's rings walk as the interpreter does; its trees, lines and grouped sends take a slot
@@ -27,9 +28,11 @@ class Walk(NamedTuple):
     pass_bytes: int = 0
     transfer_slots: int = 0
     multicast: bool = False
+    own_choice: bool = False
 
 
 MSCCL_WALK = Walk()
+OWN_CHOICE = Walk(own_choice=True)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from tuccl.tuning.finals import Final, Finalist, beats, entries_of, tuned_sizes
 from tuccl.tuning.honoured import grid_of
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, THREADS, legal_buffers, legal_threads
 from tuccl.tuning.mraco import MracoSearch
+from tuccl.tuning.nccl_sweep import tune_nccl
 from tuccl.tuning.opening import default_point, opening
 from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
 from tuccl.tuning.programs import Programs, VerifiedProgram, ll128_is_safe
@@ -62,5 +63,6 @@ __all__ = [
     "run",
     "study_folder",
     "tune",
+    "tune_nccl",
     "tuned_sizes",
 ]

@@ -18,7 +18,7 @@ from tuccl.tuning.study import Study
 __all__ = ["FULL_EFFORT", "Evaluator", "full_effort"]
 
 FULL_EFFORT = 27  # repeats: a power of the ratio between rungs
-_FULL_EFFORT_ON_CPUS = 9  # where a repeat may take seconds
+_FULL_EFFORT_ON_REAL = 9  # where a repeat may take seconds
 _SLOW_US = 10_000.0  # a repeat of this length costs more than another call
 _HOPELESS = 3.0  # times as long as the best: its first repeat is its last
 
@@ -27,7 +27,7 @@ def full_effort(executor: Executor) -> int:
     """Return the repeats of one evaluation at full effort on ``executor``."""
     if is_noise_free(executor):
         return 1
-    return _FULL_EFFORT_ON_CPUS if executor.name == "mpi" else FULL_EFFORT
+    return _FULL_EFFORT_ON_REAL if executor.name in ("mpi", "nccl-tests") else FULL_EFFORT
 
 
 class Evaluator:

@@ -40,7 +40,7 @@ from tuccl.tuning.study import Studies
 from tuccl.tuning.task import Outcome, Task, tuned_size
 from tuccl.units import format_bytes
 
-__all__ = ["SEARCHES", "Progress", "TuneResult", "Tuned", "even_size", "tune"]
+__all__ = ["SEARCHES", "Progress", "TuneResult", "Tuned", "even_size", "kept_entries", "tune"]
 
 Progress = Callable[[int, int, str], None]
 _ELEMENT_BYTES = 4
@@ -135,8 +135,10 @@ def tune(
     check_target(out)
     release = nccl_release(nccl_version)
     kind = runtime_default(executor)
-    baseline = f"nccl {release}" if kind == "nccl" else kind
-    kept, kept_files = _kept(out, signature(topology), dialect, baseline, executor, calls)
+    baseline = f"nccl {release}" if kind == "nccl" and executor.name == "sim" else kind
+    kept, kept_files = kept_entries(
+        out, signature(topology), dialect, baseline, executor, [call.name for call in calls]
+    )
     studies = Studies(out, resume=resume, url=storage)
     ground = executor.topology if isinstance(executor, EmulatedExecutor) else topology
     tasks = [
@@ -224,15 +226,19 @@ def even_size(nbytes: int, ranks: int) -> int:
     return max(unit, nbytes // unit * unit)
 
 
-def _kept(
+def kept_entries(
     out: Path,
     machine: str,
     dialect: str,
     baseline: str,
     executor: Executor,
-    calls: Sequence[Collective],
+    tuned: Sequence[str],
 ) -> tuple[list[Entry], list[ProgramFile]]:
-    """The entries of a table at ``out`` for other collectives than ``calls``, and their programs."""
+    """Return the entries of a table at ``out`` for other collectives than ``tuned``, and their programs.
+
+    Raises:
+        InputError: it is another machine's, another dialect's, or timed on something else.
+    """
     if not out.exists() or not any(out.iterdir()):
         return [], []
     stored = open_table(out)
@@ -241,7 +247,6 @@ def _kept(
             f"{str(out)[-80:]}: holds the {stored.table.dialect} table of machine "
             f"{stored.table.signature}, not the {dialect} table of {machine}; name another folder"
         )
-    tuned = {call.name for call in calls}
     entries = [e for e in stored.table.entries if e.collective not in tuned]
     if entries and stored.table.baseline not in ("", baseline):
         raise InputError(

@@ -1,0 +1,100 @@
+"""A table of NCCL's own choices, loaded by the tuner plugin, against NCCL without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tuccl._native import Knobs
+from tuccl.errors import InputError
+from tuccl.eval.columns import bandwidth_row
+from tuccl.eval.compare import Comparison, comparison_row
+from tuccl.runtime import (
+    BaselineTiming,
+    NcclTestsExecutor,
+    StoredTable,
+    Timing,
+    open_table,
+    plugin_environment,
+    pooled,
+    select,
+)
+from tuccl.runtime.baseline import named_only
+from tuccl.synth import Collective, bound, time_bound_us
+from tuccl.tuning import tuned_sizes
+
+__all__ = ["compare_plugin"]
+
+Progress = Callable[[int, int, str], None]
+_ROUNDS = 5
+
+
+def compare_plugin(
+    table_dir: Path,
+    executor: NcclTestsExecutor,
+    sizes: Sequence[int] | None = None,
+    progress: Progress = lambda done, total, what: None,
+) -> Comparison:
+    """Return nccl-tests with the tuner plugin and the table against nccl-tests without, in turns.
+
+    What is timed is what a job gets: the plugin itself chooses. Without ``sizes`` each collective
+    is compared at the sizes it was tuned at.
+
+    Raises:
+        InputError: the table is not of NCCL's own choices, or the executor is another machine.
+        Unavailable: nccl-tests or the plugin is not what it should be.
+    """
+    stored = open_table(table_dir)
+    if stored.table.dialect != "nccl" or executor.ranks != stored.topology.ranks:
+        raise InputError(
+            f"{table_dir}: a {stored.table.dialect} table for {stored.topology.ranks} ranks; expected "
+            f"one of NCCL's own choices for {executor.ranks}"
+        )
+    rows, tuned, bounds = [], [], []
+    names = list(dict.fromkeys(entry.collective for entry in stored.table.entries))
+    for done, name in enumerate(names):
+        progress(done, len(names), name)
+        call = Collective(name, executor.ranks)
+        each = list(sizes) if sizes is not None else tuned_sizes(stored.table, name)
+        least = bound(stored.topology, call)
+        for nbytes, default, timing in _in_turns(stored, executor, call, each):
+            chosen = select(stored.table, name, nbytes).candidate.name
+            bound_us = time_bound_us(least, nbytes)
+            rows.append(comparison_row(call, nbytes, "nccl", default, timing, chosen, bound_us))
+            tuned.append(bandwidth_row(name, call.ranks, nbytes, timing, chosen))
+            bounds.append(bound_us)
+    own = stored.table.tuned_on in ("", executor.label)
+    return Comparison(
+        table=str(stored.folder),
+        topology=stored.topology.name,
+        ranks=executor.ranks,
+        label=executor.label,
+        on=executor.name,
+        baselines=("nccl",),
+        rows=tuple(rows),
+        tuned=tuple(tuned),
+        bound_us=tuple(bounds),
+        notes=()
+        if own
+        else (f"tuned on other ground ({stored.table.tuned_on}); all times are new",),
+        regressions=sum(row.regression for row in rows),
+        nccl_version="",
+    )
+
+
+def _in_turns(
+    stored: StoredTable, executor: NcclTestsExecutor, call: Collective, sizes: Sequence[int]
+) -> list[tuple[int, BaselineTiming, Timing]]:
+    """Each size with its default and its tuned timing, every other round the other way round."""
+    plugin = plugin_environment(stored.folder)
+    rounds: dict[bool, list[list[Timing]]] = {False: [], True: []}
+    for done in range(_ROUNDS):
+        for tuned in (False, True) if done % 2 == 0 else (True, False):
+            variables = plugin if tuned else None
+            rounds[tuned].append(executor.sweep(call.name, sizes, variables=variables))
+    found = []
+    for at, nbytes in enumerate(sizes):
+        default, timing = (pooled([one[at] for one in rounds[t]]) for t in (False, True))
+        own = BaselineTiming(default, "NCCL's own", named_only(call), Knobs())
+        found.append((nbytes, own, timing))
+    return found

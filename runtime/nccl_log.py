@@ -1,0 +1,160 @@
+"""What a job's log proves: which plugins NCCL loaded in which process, and whether they chose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Communicator", "JobLog", "Loaded", "Process", "read_log"]
+
+Plugin = Literal["tuner", "profiler", "scheduler"]
+PLUGINS: tuple[Plugin, ...] = ("tuner", "profiler", "scheduler")
+_NAME = "tuccl"
+# HOST:PID:THREAD [DEVICE] NCCL INFO ..., of a warning with its place in the source before NCCL.
+_LINE = re.compile(
+    r"([^\s:<>\]]+):(\d+):(\d+) \[(-?\d+)\] (?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE) ?(.*)"
+)
+_COMPLETE = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+).*Init COMPLETE")
+_COMM_ID = re.compile(r"commId (0x[0-9a-f]+)")
+_LOADED: dict[Plugin, re.Pattern[str]] = {
+    "tuner": re.compile(r"TUNER/Plugin: Using (?:tuner plugin )?(\S+)(?: \((v\d+)\))?"),
+    "profiler": re.compile(r"PROFILER/Plugin: [Ll]oaded (\S+)(?: \((v\d+)\))?"),
+}
+_MISSING = re.compile(r"(TUNER|PROFILER)/Plugin: (?:Could not find|[Ff]ailed to find)[:]? ?(.*)")
+_SAID = re.compile(r"tuccl: (.*)")
+_TABLE = re.compile(r"(tuner|profiler|scheduler): table (.*?),.* (\d+) ranks$")
+_CHOICE = re.compile(r"tuner: (\S+) of (\d+) bytes: (\S+) \(entry \d+\)")
+_TIMED = re.compile(r"profiler: candidate \d+ (\S+): (\d+) calls")
+_OWN = "NCCL's own choices are used"
+_MSCCL = {
+    "MSCCL: Initialization finished": "initialised",
+    "No external scheduler found": "no external scheduler: its built-in one loads MSCCL_ALGO_DIR",
+    "No scheduler found": "no external scheduler: its built-in one loads MSCCL_ALGO_DIR",
+    "multiple GPUs in one process": "off: a process has several GPUs; start one process a GPU",
+}
+_NO_TRANSPORT = re.compile(r"has no transport for (?:send|recv)")
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """A communicator as one process sees it; ``id`` is the same in all, "" where not said."""
+
+    id: str
+    rank: int
+    ranks: int
+
+
+@dataclass
+class Loaded:
+    """What a process says of one plugin: ``name`` and ``version`` of what NCCL loaded.
+
+    ``tables`` holds the ranks of each communicator that it holds a table for; ``used`` what it
+    chose, or timed; ``missing`` NCCL's words where it found none; ``refused`` why tuccl's own
+    plugin left NCCL alone.
+    """
+
+    name: str = ""
+    version: str = ""
+    missing: str = ""
+    tables: list[int] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is tuccl's."""
+        return self.name == _NAME or bool(self.tables)
+
+
+@dataclass
+class Process:
+    """One process of the job; host and pid are "" and 0 where lines do not say whose they are."""
+
+    host: str
+    pid: int
+    communicators: list[Communicator] = field(default_factory=list)
+    plugins: dict[Plugin, Loaded] = field(default_factory=lambda: {p: Loaded() for p in PLUGINS})
+    msccl: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class JobLog:
+    """The processes of a log in the order of their first lines, and how many lines were NCCL's."""
+
+    processes: tuple[Process, ...]
+    lines: int
+
+    def communicators(self) -> dict[tuple[str, int], list[tuple[Process, Communicator]]]:
+        """Return who takes part in each communicator, by its id and number of ranks."""
+        found: dict[tuple[str, int], list[tuple[Process, Communicator]]] = {}
+        for process in self.processes:
+            for one in process.communicators:
+                found.setdefault((one.id, one.ranks), []).append((process, one))
+        return found
+
+
+def read_log(lines: Iterable[str]) -> JobLog:
+    """Return what the lines of an NCCL_DEBUG=INFO log say of plugins; others are passed over.
+
+    >>> log = read_log(["h:7:9 [0] NCCL INFO TUNER/Plugin: Using tuccl (v4)"])
+    >>> log.processes[0].plugins["tuner"].version
+    'v4'
+
+    Notes:
+        NVIDIA/nccl src/plugin/tuner.cc, src/plugin/profiler.cc, src/init.cc; msccl-executor-nccl
+        src/misc/msccl/msccl_lifecycle.cc. A launcher's prefix before a line does no harm.
+    """
+    processes: dict[tuple[str, int], Process] = {}
+    count = 0
+    for line in lines:
+        match = _LINE.search(line)
+        said = _SAID.match(line)
+        if match is None and said is None:
+            continue
+        host, pid = (match[1], int(match[2])) if match is not None else ("", 0)
+        process = processes.setdefault((host, pid), Process(host, pid))
+        count += match is not None
+        _take(process, match[5] if match is not None else line)
+    return JobLog(tuple(processes.values()), count)
+
+
+def _take(process: Process, text: str) -> None:
+    if (match := _COMPLETE.search(text)) is not None:
+        comm_id = _COMM_ID.search(text)
+        one = Communicator(comm_id[1] if comm_id else "", int(match[2]), int(match[3]))
+        process.communicators.append(one)
+    for plugin, pattern in _LOADED.items():
+        if (match := pattern.search(text)) is not None:
+            process.plugins[plugin].name = match[1]
+            process.plugins[plugin].version = match[2] or ""
+    if (match := _MISSING.search(text)) is not None:
+        process.plugins["tuner" if match[1] == "TUNER" else "profiler"].missing = text
+    if (match := _SAID.match(text)) is not None:
+        _take_own(process, match[1])
+    process.msccl += [meaning for words, meaning in _MSCCL.items() if words in text]
+    if _NO_TRANSPORT.search(text) is not None:
+        process.msccl.append(
+            "failed: an external scheduler's program was never connected (docs/plugins.md 4)"
+        )
+
+
+def _take_own(process: Process, text: str) -> None:
+    """A line of a plugin of tuccl's."""
+    if (match := _TABLE.search(text)) is not None:
+        plugin = next(p for p in PLUGINS if p == match[1])
+        process.plugins[plugin].tables.append(int(match[3]))
+    elif (match := _CHOICE.search(text)) is not None:
+        process.plugins["tuner"].used.append(f"{match[1]} of {match[2]} bytes: {match[3]}")
+    elif (match := _TIMED.search(text)) is not None:
+        process.plugins["profiler"].used.append(f"{match[1]}: {match[2]} calls timed")
+    elif _OWN in text:
+        why = text.partition(f"; {_OWN}")[0]
+        for plugin in _whose(process):
+            process.plugins[plugin].refused.append(why)
+
+
+def _whose(process: Process) -> Iterator[Plugin]:
+    """The plugin that a refusal is of: it does not name itself."""
+    yield "tuner" if process.plugins["tuner"].name == _NAME else "scheduler"

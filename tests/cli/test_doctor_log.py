@@ -1,0 +1,126 @@
+"""doctor --log: what NCCL's own lines and the plugins' prove, and what is said where they do not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.runtime.conftest import HAND
+from tests.runtime.test_nccl_table import nccl_table
+from tuccl.cli.verbs import run
+from tuccl.runtime import plugin_path, read_log, save_table, verdicts
+
+SUBSYSTEMS = "NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING"
+
+
+def process(rank: int, *own: str, ranks: int = 2) -> list[str]:
+    """The lines of one rank of NCCL 2.27, as public logs have them, with ``own`` in the middle."""
+    where = f"host{rank}:{100 + rank}:{200 + rank} [0]"
+    done = (
+        f"ncclCommInitRank comm 0x5635705dda9{rank} rank {rank} nranks {ranks} cudaDev 0 nvmlDev 0 "
+        "busId 9a000 commId 0x221dee7fa4558566 - Init COMPLETE"
+    )
+    lines = [
+        "NCCL_TUNER_PLUGIN set by environment to /opt/tuccl/libnccl-tuner-tuccl.so",
+        *own,
+        done,
+    ]
+    return [f"{where} NCCL INFO {line}" for line in lines]
+
+
+LOADED = "TUNER/Plugin: Using tuccl (v4)"
+TABLE = "tuccl: tuner: table /shared/table, 12 entries, 2 ranks"
+CHOICE = "tuccl: tuner: allreduce of 1048576 bytes: nccl-Tree-Simple (entry 3)"
+
+
+def judged(lines: list[str], tmp_path: Path, *more: str) -> int:
+    (tmp_path / "log").write_text("\n".join(lines))
+    return run(["doctor", "--log", str(tmp_path / "log"), *more])
+
+
+def test_loaded_and_used_on_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for rank in range(2) for line in process(rank, LOADED, TABLE, CHOICE)]
+    tagged = [f"[1,{n % 2}]<stdout>:{line}" for n, line in enumerate(lines)]  # mpirun --tag-output
+    for each in (lines, tagged):
+        assert judged(["     1024   256  float  sum  -1", *each], tmp_path) == 0
+        text = capsys.readouterr().out
+        assert "tuner: loaded and used; 2 of 2 processes" in text
+        assert "0x221dee7fa4558566" in text and "nccl-Tree-Simple" in text
+    assert judged(lines, tmp_path, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] and [r["communicator"]["rank"] for r in told["ranks"]] == [0, 1]
+    assert all(r["tuner"]["table"] for r in told["ranks"])
+
+
+MISSING = "TUNER/Plugin: Could not find: libnccl-tuner.so. Using internal tuner plugin."
+REFUSED = (
+    "tuccl: /shared/table: tuned for another machine than TUCCL_SIGNATURE 0123; tune again, or give "
+    "the table for this one; NCCL's own choices are used"
+)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        ([[], []], "NCCL says nothing of a tuner"),
+        ([[MISSING], [MISSING]], "hand NCCL_TUNER_PLUGIN on to all ranks"),
+        ([["TUNER/Plugin: Using nccl_ofi_tuner (v3)"]] * 2, "another tuner was loaded, nccl_ofi_t"),
+        ([[LOADED], [LOADED]], "hand TUCCL_TABLE on to all ranks"),
+        ([[LOADED, REFUSED]] * 2, "refused: /shared/table: tuned for another machine"),
+        ([[LOADED, TABLE]] * 2, "no choice is logged"),
+        ([[LOADED, TABLE, CHOICE], []], "1 of 2 processes did not load it (host1:101)"),
+        ([[LOADED, TABLE, CHOICE], [MISSING]], "host1:101 found none"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_mend(
+    ranks: list[list[str]], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line for rank, own in enumerate(ranks) for line in process(rank, *own)]
+    assert judged(lines, tmp_path) == 1
+    assert why in capsys.readouterr().out
+
+
+def test_a_log_without_nccl_says_how_to_get_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judged(["hello"], tmp_path) == 1
+    assert SUBSYSTEMS in capsys.readouterr().out
+    assert run(["doctor", "--log", str(tmp_path / "none")]) == 2
+
+
+def test_msccls_scheduler_is_counted_by_process(tmp_path: Path) -> None:
+    held = "tuccl: scheduler: table /shared/table, 12 entries, 2 ranks"
+    msccl = [line for rank in range(2) for line in process(rank, "MSCCL: Initialization finished")]
+    [whole] = verdicts(read_log([held, held, *msccl]))
+    assert whole.plugin == "scheduler" and whole.ok
+    [half] = verdicts(read_log([held, *msccl]))
+    assert not half.ok and "1 of 2 processes did not load it" in half.mends[0]
+    broken = (
+        "host0:1:1 [0] misc.cc:1 NCCL WARN Rank 0 has no transport for send peer 1 on channel 3"
+    )
+    [failed] = verdicts(read_log([held, held, *msccl, broken]))
+    assert not failed.ok and "never connected" in failed.mends[0]
+
+
+def test_the_plugins_own_lines_are_known(tmp_path: Path) -> None:
+    """The built tuner, loaded by its host as NCCL does: its lines, not ours, are what is read."""
+    hand: SimpleNamespace = HAND
+    save_table(nccl_table(hand), tmp_path / "t", hand.mesh(), [])
+    tuner = plugin_path("tuner")
+    host = tuner.parent / "tuccl-plugin-host"
+    asked = subprocess.run(
+        [str(host), "tuner", str(tuner), "4", str(hand.ranks), "1"],
+        input="allreduce 1024\n",
+        capture_output=True,
+        text=True,
+        env={"TUCCL_TABLE": str(tmp_path / "t"), "NCCL_DEBUG": "INFO"},
+        timeout=60,
+        check=True,
+    )
+    [seen] = read_log(asked.stderr.splitlines()).processes
+    assert seen.plugins["tuner"].tables == [hand.ranks]
+    assert seen.plugins["tuner"].used == ["allreduce of 1024 bytes: nccl-Ring-LL-c4"]

@@ -1,0 +1,129 @@
+"""run: the table reaches every rank by the launcher's own options, or it is said how."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.fake_nccl_tests import make_fakes
+from tests.runtime.conftest import HAND
+from tests.runtime.test_nccl_table import nccl_table
+from tuccl.cli.verbs import run
+from tuccl.runtime import plugin_path, save_table
+from tuccl.topology import load_profile, save_topology
+
+PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A table of programs and one of NCCL's own choices."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    topology = HAND.mesh()
+    programs, files = HAND.usual_table(topology)
+    save_table(programs, tmp_path / "programs", topology, files)
+    save_table(nccl_table(HAND), tmp_path / "stock", topology, [])
+    return SimpleNamespace(programs=tmp_path / "programs", stock=tmp_path / "stock")
+
+
+def seen_by(folder: Path, *words: str) -> dict[str, str]:
+    """The environment that the started program saw."""
+    out = folder / "seen.json"
+    before, after = words[: words.index("--") + 1], words[words.index("--") + 1 :]
+    assert run(["run", *before, *after, sys.executable, "-c", PRINT, str(out)]) == 0
+    seen: dict[str, str] = json.loads(out.read_text())
+    return seen
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "mpiexec", "srun"])
+def test_each_launcher_hands_the_variables_on(
+    tables: SimpleNamespace, tmp_path: Path, launcher: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fake launchers pass on what they are told to, and nothing else."""
+    start = make_fakes(tmp_path / "fakes").launcher(launcher)
+    seen = seen_by(tmp_path, "--table", str(tables.stock), "--", start, "-n", "2")
+    assert seen["NCCL_TUNER_PLUGIN"] == seen["NCCL_PROFILER_PLUGIN"] == str(plugin_path("tuner"))
+    assert seen["TUCCL_TABLE"] == str(tables.stock) and len(seen["TUCCL_TABLE_SHA256"]) == 64
+    told = capsys.readouterr().err
+    assert f"export TUCCL_TABLE={tables.stock}" in told and f"{start} " in told
+    seen = seen_by(tmp_path, "--table", str(tables.programs), "--", start, "-n", "2")
+    assert Path(seen["MSCCL_ALGO_DIR"]).is_dir() and "NCCL_TUNER_PLUGIN" not in seen
+
+
+@pytest.mark.parametrize("launcher", ["mpirun.openmpi", "mpiexec.mpich"])
+def test_real_launchers_do(tables: SimpleNamespace, tmp_path: Path, launcher: str) -> None:
+    if shutil.which(launcher) is None:
+        pytest.skip(f"no {launcher}")
+    root = ["--allow-run-as-root"] if "openmpi" in launcher and os.geteuid() == 0 else []
+    words = ["--table", str(tables.stock), "--", launcher, *root, "-n", "1"]
+    assert seen_by(tmp_path, *words)["TUCCL_TABLE"] == str(tables.stock)
+
+
+def test_the_scheduler_instead_of_a_folder(tables: SimpleNamespace, tmp_path: Path) -> None:
+    words = ["--table", str(tables.programs), "--scheduler", "--"]
+    seen = seen_by(tmp_path, *words)
+    assert seen["MSCCL_SCHEDULER"] == str(plugin_path("scheduler"))
+    assert "MSCCL_ALGO_DIR" not in seen and seen["TUCCL_TABLE"] == str(tables.programs)
+
+
+def test_a_changed_machine_runs_without_the_table(
+    tables: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without what an older run left in the shell, too: that is of the same old machine."""
+    save_topology(load_profile("ndv2"), tmp_path / "now.json")
+    monkeypatch.setenv("TUCCL_TABLE", "/left/over")
+    words = ["--table", str(tables.stock), "--machine", str(tmp_path / "now.json"), "--"]
+    seen = seen_by(tmp_path, *words)
+    assert "TUCCL_TABLE" not in seen and "NCCL_TUNER_PLUGIN" not in seen
+    assert "run `tuccl tune` again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--dialect", "fork"], "a nccl table; expected --dialect nccl"),
+        (["--dialect", "star"], "expected one of executor, rccl, fork, nccl"),
+        (["--scheduler"], "serves executor tables"),
+    ],
+)
+def test_what_cannot_load_the_table_is_refused(
+    tables: SimpleNamespace, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "--table", str(tables.stock), *words, "--", "true"]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_bench_says_where_nothing_proves_that_msccl_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology, t = HAND.mesh(), tmp_path / "t.json"
+    save_topology(topology, t)
+    synth = ["synth", str(t), "-c", "allgather", "-s", "1M", "--method", "ring"]
+    assert run([*synth, "-o", str(tmp_path / "p.xml")]) == 0
+    fakes = make_fakes(tmp_path / "fakes", fault="no-log")
+    launcher = f"{fakes.launcher('mpirun')} -np {topology.ranks}"
+    named = ["--nccl-tests", str(fakes.tests), "--shared", str(tmp_path / "s")]
+    words = ["bench", str(tmp_path / "p.xml"), str(t), "-s", "1M", "--on", "nccl-tests"]
+    assert run([*words, *named, "--launcher", launcher]) == 0
+    assert "not proven that MSCCL ran" in capsys.readouterr().err
+    assert run([*words[:-1], "sim", "--launcher", launcher]) == 2
+    assert "--launcher: --on sim starts none" in capsys.readouterr().err
+
+
+def test_torchrun_is_told_of_other_hosts(
+    tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text("#!/bin/sh\nexec env\n")
+    torchrun.chmod(0o755)
+    assert run(["run", "--table", str(tables.stock), "--", str(torchrun), "a.py"]) == 0
+    assert "start it by `tuccl run` on every host" in capsys.readouterr().err

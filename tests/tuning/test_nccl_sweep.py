@@ -1,0 +1,98 @@
+"""Tuning NCCL's own configurations on nccl-tests: the table is the tuner plugin's to load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.fake_nccl_tests import make_fakes
+from tuccl.cli.verbs import run
+from tuccl.errors import InputError
+from tuccl.runtime import TunerCall, ask_tuner, load_table
+from tuccl.topology import Topology, load_profile, save_topology
+from tuccl.tuning.nccl_sweep import worth_a_try
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    save_topology(load_profile("dgx-a100"), tmp_path / "t.json")
+    return tmp_path / "t.json"
+
+
+def on_fakes(folder: Path, **faults: str) -> list[str]:
+    fakes = make_fakes(folder / "fakes", **faults)  # type: ignore[arg-type]
+    launcher = f"{fakes.launcher('mpirun')} -np 8"
+    named = ["--nccl-tests", str(fakes.tests), "--launcher", launcher]
+    return ["--on", "nccl-tests", *named, "--shared", str(folder / "shared")]
+
+
+def test_the_plugin_chooses_what_was_fastest(machine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table"
+    words = ["tune", str(machine), "-c", "allreduce", "-s", "1K:16M:x16", "--dialect", "nccl"]
+    assert run([*words, *on_fakes(tmp_path), "--budget", "7", "-o", str(out)]) == 0
+    table = load_table(out)
+    assert table.dialect == "nccl" and {c.on for c in table.candidates} == {"nccl-tests"}
+    small, large = ask_tuner(out, 4, 8, 1, [TunerCall("allreduce", n) for n in (1024, 1 << 22)])
+    assert small is not None and (small.algorithm, small.protocol) == ("Tree", "LL")
+    assert large is not None and large.protocol == "Simple"
+    for entry in table.entries:
+        times = [c.stats.median_us for c in entry.candidates if c.stats is not None]
+        assert times == sorted(times) and entry.candidates[-1].is_default
+
+
+def test_compare_times_the_plugin_itself(machine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table"
+    where = on_fakes(tmp_path)
+    words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x8", "--dialect", "nccl"]
+    assert run([*words, *where, "--budget", "3", "-o", str(out)]) == 0
+    seen = tmp_path / "fakes" / "seen.jsonl"
+    before = len(seen.read_text().splitlines())
+    assert run(["compare", str(out), *where, "--report", str(tmp_path / "r.html")]) in (0, 1)
+    ran = [json.loads(line)["env"] for line in seen.read_text().splitlines()[before:]]
+    tuned = [env for env in ran if env.get("TUCCL_TABLE") == str(out.resolve())]
+    assert len(tuned) == len(ran) - len(tuned) == 5
+    assert all(env["NCCL_TUNER_PLUGIN"].endswith("libnccl-tuner-tuccl.so") for env in tuned)
+    assert not any("NCCL_TUNER_PLUGIN" in env for env in ran if env not in tuned)
+
+
+def test_one_run_a_configuration_and_its_budget(machine: Path, tmp_path: Path) -> None:
+    words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x4", "--dialect", "nccl"]
+    assert run([*words, *on_fakes(tmp_path), "--budget", "2", "-o", str(tmp_path / "t")]) == 0
+    lines = (tmp_path / "fakes" / "seen.jsonl").read_text().splitlines()
+    seen = [json.loads(line)["env"].get("NCCL_PROTO") for line in lines]
+    assert seen[:3] == [None, "LL", "Simple"]
+    assert len(seen) == 1 + 2 + 5 * 3  # the default, the search, and five rounds of all three
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--on", "sim"], "only NCCL itself can time them"),
+        (["--search", "grid"], "--search: --dialect nccl has none"),
+        (["--resume"], "--resume: --dialect nccl has none"),
+        (["-c", "alltoall"], "NCCL's tuners choose for"),
+    ],
+)
+def test_what_it_cannot_do_is_said(
+    machine: Path, tmp_path: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = ["tune", str(machine), "-c", "allreduce", "-s", "1K", "--dialect", "nccl"]
+    plain += [*on_fakes(tmp_path), "-o", str(tmp_path / "t"), *words]
+    assert run(plain) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_ll128_and_nvls_only_where_they_may_be() -> None:
+    """Asked for by name LL128 runs anywhere, and corrupts data where NCCL has not enabled it."""
+    h100 = load_profile("dgx-h100")
+    older = [msgspec.structs.replace(n, model="P100") for n in h100.nodes]
+    p100 = Topology(name="p100", nodes=tuple(older), links=h100.links)
+    assert {k.protocol for k in worth_a_try(p100, "allreduce")} == {"LL", "Simple"}
+    assert {k.algorithm for k in worth_a_try(p100, "allreduce")} == {"Ring", "Tree"}
+    assert any(k.protocol == "LL128" for k in worth_a_try(h100, "allreduce"))
+    assert {k.algorithm for k in worth_a_try(h100, "allgather")} == {"Ring", "NVLS"}
+    with pytest.raises(InputError, match="only"):
+        worth_a_try(h100, "gather")
