@@ -33,20 +33,22 @@ def ring(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: i
 def rings(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
     """Return a schedule on several rings, a channel each, which share each rank's chunks.
 
-    Where only one ring fits, as on a switch, each chunk of a part goes round it on its own channel.
+    Where only one ring fits, as on a switch, the ranks' parts go round it on two channels by turns: a
+    thread block then has half the steps of one that carries all parts.
 
     Raises:
-        Infeasible: the sketch has no ring, or each rank's part is a single chunk.
+        Infeasible: the sketch has no ring, or several but each rank's part is a single chunk, or
+            one but the collective has a root.
     """
-    if chunks_per_rank < 2 and collective.name not in ("broadcast", "reduce"):
+    several = len(ring_orders(sketch, 2)) > 1
+    if not several and collective.rooted:
+        raise Infeasible(f"rings: only one ring fits sketch {sketch.name[:60]}; use ring")
+    if several and chunks_per_rank < 2 and not collective.rooted:
         raise Infeasible("rings: one chunk per rank cannot be shared; use more chunks, or ring")
     shares = chunks_per_rank * (collective.ranks if collective.rooted else 1)
-    orders = ring_orders(sketch, shares)
-    if len(orders) < 2:
-        if chunks_per_rank < 2:
-            raise Infeasible(f"rings: only one ring fits sketch {sketch.name[:60]}; use ring")
-        orders *= chunks_per_rank
-    return _scheduled(collective, orders, sketch, chunks_per_rank, nbytes, "rings")
+    orders = ring_orders(sketch, shares if several else 1)
+    ways = 1 if several else 2
+    return _scheduled(collective, orders, sketch, chunks_per_rank, nbytes, "rings", ways)
 
 
 def _scheduled(
@@ -56,16 +58,18 @@ def _scheduled(
     chunks_per_rank: int,
     nbytes: int,
     method: str,
+    ways: int = 1,
 ) -> Schedule:
+    """Each ring has ``ways`` channels, which share the ranks' parts."""
     trace = Trace(collective, chunks_per_rank, method)
     if collective.rooted:
         _chains(trace, orders, sketch, nbytes)
         return trace.schedule()
     for turn in _turns(chunks_per_rank, len(orders)):
         if collective.name != "allgather":
-            _reduce_scatter(trace, orders, turn)
+            _reduce_scatter(trace, orders, turn, ways)
         if collective.name != "reduce-scatter":
-            _allgather(trace, orders, turn)
+            _allgather(trace, orders, turn, ways)
     return trace.schedule()
 
 
@@ -83,20 +87,26 @@ def _turns(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
         yield [(q, share[turn]) for q, share in enumerate(shares) if turn < len(share)]
 
 
-def _reduce_scatter(trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]]) -> None:
+def _reduce_scatter(
+    trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]], ways: int
+) -> None:
     """Each part goes round once and ends, summed, with its rank."""
     for step in range(len(orders[0]) - 1):
         for q, k in turn:
             for part, src, dst in _step(orders[q], step + 1):
-                trace.reduce(part * trace.chunks_per_rank + k, src, dst, channel=q)
+                channel = q * ways + part % ways
+                trace.reduce(part * trace.chunks_per_rank + k, src, dst, channel)
 
 
-def _allgather(trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]]) -> None:
+def _allgather(
+    trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]], ways: int
+) -> None:
     """Each part goes round once from its rank."""
     for step in range(len(orders[0]) - 1):
         for q, k in turn:
             for part, src, dst in _step(orders[q], step):
-                trace.send(part * trace.chunks_per_rank + k, src, dst, channel=q)
+                channel = q * ways + part % ways
+                trace.send(part * trace.chunks_per_rank + k, src, dst, channel)
 
 
 def _step(ring: _Ring, step: int) -> Iterator[tuple[int, int, int]]:
