@@ -96,10 +96,7 @@ def synthesize_best(
         Infeasible: no program could be made; says why the first one could not.
     """
     wires = network(topology)
-    methods = tuple(methods)
-    able = (*METHODS, *EXACT_METHODS)
-    if unknown := [m for m in methods if m not in able]:
-        raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(able)}")
+    methods = _known(methods)
     made: list[_Made] = []
     reasons: list[str] = []
     started = time.monotonic()
@@ -142,18 +139,21 @@ def synthesize_best(
         raise Infeasible(reasons[0] if reasons else tried)
     if improve_tries:
         wanted = Improvement(
-            wires,
-            machine,
-            knobs,
-            nbytes,
-            dialect=dialect,
-            tries=improve_tries,
-            seed=seed,
+            *(wires, machine, knobs, nbytes, dialect, improve_tries, seed),
             time_limit_s=None if time_limit_s is None else time_limit_s / _IMPROVED,
             progress=lambda done, total, us: progress(done, total, f"improving {us:.2f} us"),
         )
         made += _improved(made, wanted, topology, collective)
     return tuple(sorted((m.found for m in made), key=_rank))
+
+
+def _known(methods: Iterable[str]) -> tuple[str, ...]:
+    """Return ``methods``, after a look whether each has that name."""
+    methods = tuple(methods)
+    able = (*METHODS, *EXACT_METHODS)
+    if unknown := [m for m in methods if m not in able]:
+        raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(able)}")
+    return methods
 
 
 def _rank(found: Synthesized) -> tuple[float, str, str, int]:

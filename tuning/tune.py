@@ -129,8 +129,7 @@ def tune(
     """
     start = time.monotonic()
     ordered = _checked(topology, executor, search, budget, sizes, dialect)
-    if seconds is not None and seconds <= 0:
-        raise InputError(f"time limit {seconds:g}: expected more than 0 seconds")
+    deadline = _deadline(start, seconds)
     calls = [Collective(name, topology.ranks, root) for name in dict.fromkeys(collectives)]
     check_target(out)
     release = nccl_release(nccl_version)
@@ -155,34 +154,60 @@ def tune(
         )
         for call in calls
     ]
-    deadline = math.inf if seconds is None else start + seconds
     outcomes = _outcomes(tasks, ordered, progress, deadline)
     entries, files = _entries(outcomes, ordered)
     entries, files = (*entries, *kept), [*files, *kept_files]
-    table = LookupTable(
+    table = _table(topology, entries, dialect, executor.label, baseline)
+    save_table(table, out, topology, files)
+    studies.finish()
+    seconds = time.monotonic() - start
+    return _result(executor, search, outcomes, table, str(out), studies.where, seconds, release)
+
+
+def _result(
+    executor: Executor,
+    search: str,
+    outcomes: Sequence[Outcome],
+    table: LookupTable,
+    out: str,
+    study: str,
+    seconds: float,
+    release: str,
+) -> TuneResult:
+    return TuneResult(
+        table=out,
+        study=study,
+        label=executor.label,
+        on=executor.name,
+        search=search,
+        entries=len(table.entries),
+        evaluations=sum(o.evaluations for o in outcomes),
+        grid_size=sum(o.grid_size for o in outcomes),
+        seconds=seconds,
+        tuned=tuple(_summary(o, table) for o in outcomes),
+        nccl_version=release,
+        baseline=table.baseline,
+    )
+
+
+def _deadline(start: float, seconds: float | None) -> float:
+    """Return when searches end, on the clock that ``start`` is from."""
+    if seconds is not None and seconds <= 0:
+        raise InputError(f"time limit {seconds:g}: expected more than 0 seconds")
+    return math.inf if seconds is None else start + seconds
+
+
+def _table(
+    topology: Topology, entries: tuple[Entry, ...], dialect: str, label: str, baseline: str
+) -> LookupTable:
+    return LookupTable(
         name=topology.name[:120] or "table",
         signature=signature(topology),
         ranks=topology.ranks,
         hosts=len(topology.hosts),
         entries=entries,
         dialect=cast("Literal['executor', 'rccl', 'fork']", dialect),
-        tuned_on=executor.label,
-        baseline=baseline,
-    )
-    save_table(table, out, topology, files)
-    studies.finish()
-    return TuneResult(
-        table=str(out),
-        study=studies.where,
-        label=executor.label,
-        on=executor.name,
-        search=search,
-        entries=len(entries),
-        evaluations=sum(o.evaluations for o in outcomes),
-        grid_size=sum(o.grid_size for o in outcomes),
-        seconds=time.monotonic() - start,
-        tuned=tuple(_summary(o, table) for o in outcomes),
-        nccl_version=release,
+        tuned_on=label,
         baseline=baseline,
     )
 
