@@ -16,7 +16,7 @@ import time
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import METHODS, Collective, bound, synthesize, synthesize_best
-from tuccl.synth.hops import hop_bound, longest_chain
+from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.topology import Topology, load_machine
 from tuccl.topology.reference import REFERENCE_FABRICS, with_compared_latencies
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from tuccl._native import Knobs, Program, simulate, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Schedule, bound, lower, synthesize
-from tuccl.synth.hops import hop_bound, longest_chain
-from tuccl.synth.packing import packing_chunks
+from tuccl.synth.bounds.hops import hop_bound, longest_chain
+from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology import Topology, load_machine, network
 from tuccl.topology.reference import REFERENCE_FABRICS, host_line
 

@@ -26,8 +26,8 @@ from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, lower, synthesize
-from tuccl.synth.packing import packing_chunks
-from tuccl.synth.wire_load import bound_share
+from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology.reference import any_fabric, random_fabric
 
 _NAMES = ("allgather", "reduce-scatter", "allreduce", "broadcast", "reduce")

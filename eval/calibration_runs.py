@@ -23,7 +23,7 @@ from tuccl.runtime import (
     on_cpus,
 )
 from tuccl.synth import Collective
-from tuccl.synth.nccl_nvls import nvls_network
+from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.topology import Topology, join, keep_gpus, load_profile, load_topology, network
 
 __all__ = ["CalibrationRun", "emulated_case", "read_calibration_set", "switch_trial", "trial_of"]

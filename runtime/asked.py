@@ -11,7 +11,7 @@ from tuccl.runtime.entry import Candidate
 from tuccl.runtime.lookup import LookupTable
 from tuccl.runtime.plugins import SchedulerCall, TunerCall, ask_scheduler, ask_tuner
 from tuccl.runtime.selection import Explanation, explain, select
-from tuccl.synth.collective import ROOTED
+from tuccl.synth.model.collective import ROOTED
 
 __all__ = ["Asked", "ask_plugin"]
 

@@ -11,9 +11,9 @@ from tuccl.runtime.executor import MSCCL_WALK, OWN_CHOICE, Executor, Timing, Wal
 from tuccl.runtime.nccl_call import made_once, nccl_call
 from tuccl.runtime.nccl_choice import nccl_choice
 from tuccl.runtime.nccl_versions import NCCL_VERSION
-from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS, msccl_default
-from tuccl.synth.collective import Collective
-from tuccl.synth.lower import lower
+from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
+from tuccl.synth.lowering.lower import lower
+from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
 __all__ = [

@@ -10,7 +10,7 @@ import msgspec
 
 from tuccl._native import Knobs
 from tuccl.runtime.nccl_knobs import NcclKnobs
-from tuccl.synth.collective import REDUCING, ROOTED
+from tuccl.synth.model.collective import REDUCING, ROOTED
 
 __all__ = [
     "DATATYPE_CLASSES",

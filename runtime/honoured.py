@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tuccl._native import default_buffer_bytes
 from tuccl.runtime.entry import Entry, KnobValues
-from tuccl.synth.collective import ROOTED
+from tuccl.synth.model.collective import ROOTED
 from tuccl.units import format_bytes
 
 __all__ = [

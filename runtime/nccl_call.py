@@ -12,9 +12,9 @@ from tuccl.runtime.executor import MSCCL_WALK, Walk
 from tuccl.runtime.nccl_choice import NcclChoice
 from tuccl.runtime.nccl_constants import MOST_CHANNELS
 from tuccl.runtime.nccl_launch import shrunk_tree_chunk
-from tuccl.synth.collective import Collective
-from tuccl.synth.nccl import nccl_program
-from tuccl.synth.nccl_nvls import nvls_program
+from tuccl.synth.baseline.nccl import nccl_program
+from tuccl.synth.baseline.nccl_nvls import nvls_program
+from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
 __all__ = ["NcclCall", "made_once", "nccl_call"]

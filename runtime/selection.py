@@ -18,7 +18,7 @@ from tuccl.runtime.honoured import agreed_buffers, lost_knobs, why_left_out
 from tuccl.runtime.lookup import LookupTable
 from tuccl.runtime.spans import spans_of
 from tuccl.runtime.table_text import table_text
-from tuccl.synth.collective import COLLECTIVES
+from tuccl.synth.model.collective import COLLECTIVES
 from tuccl.units import format_bytes
 
 __all__ = ["Choice", "Explanation", "explain", "select"]

@@ -7,7 +7,7 @@ from tuccl._native import trace as walk_and_record
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
 from tuccl.runtime.traced import TracedRun
-from tuccl.synth.nccl_nvls import SWITCH_RANKS, nvls_network
+from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import Topology, machine_of, network
 
 __all__ = ["SimExecutor", "padded"]

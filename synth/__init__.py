@@ -1,22 +1,22 @@
 """Which chunk moves where and when: collectives, schedules, methods, lowering, bounds."""
 
-from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS, msccl_default
-from tuccl.synth.bounds import Bound, bound, time_bound_us
+from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
+from tuccl.synth.baseline.nccl import nccl_program
+from tuccl.synth.bounds.bound import Bound, bound, time_bound_us
+from tuccl.synth.bounds.hops import fewest_hops
 from tuccl.synth.choose import Synthesized, synthesize_best
-from tuccl.synth.collective import COLLECTIVES, Collective
-from tuccl.synth.exact import Solution, schedule_of, solve
-from tuccl.synth.exact_check import plan_fault, plan_time_us
-from tuccl.synth.exact_costs import Costs, sketch_costs, taccl_costs
-from tuccl.synth.exact_plan import Message
-from tuccl.synth.exact_solver import Budget
-from tuccl.synth.hops import fewest_hops
+from tuccl.synth.exact.check import plan_fault, plan_time_us
+from tuccl.synth.exact.costs import Costs, sketch_costs, taccl_costs
+from tuccl.synth.exact.plan import Message
+from tuccl.synth.exact.solution import Solution, schedule_of, solve
+from tuccl.synth.exact.solver import Budget
 from tuccl.synth.improve import Improved, Improvement, improve
-from tuccl.synth.lower import lower
+from tuccl.synth.lowering.lower import lower
+from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, synthesize
-from tuccl.synth.nccl import nccl_program
-from tuccl.synth.replicate import replicate
-from tuccl.synth.schedule import Address, Proof, Schedule, Transfer
-from tuccl.synth.trace import Trace
+from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
+from tuccl.synth.model.trace import Trace
 
 __all__ = [
     "COLLECTIVES",

@@ -11,14 +11,14 @@ from typing import NamedTuple
 from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
-from tuccl.synth.collective import Collective
-from tuccl.synth.exact_solver import Budget
-from tuccl.synth.hops import longest_chain
+from tuccl.synth.bounds.hops import longest_chain
+from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.exact.solver import Budget
 from tuccl.synth.improve import Improvement, improve
-from tuccl.synth.lower import lower
+from tuccl.synth.lowering.lower import lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize
-from tuccl.synth.schedule import Proof, Schedule
-from tuccl.synth.wire_load import bound_share
+from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.topology import Topology, network
 
 __all__ = ["Synthesized", "synthesize_best"]

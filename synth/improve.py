@@ -11,10 +11,10 @@ from random import Random
 from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
-from tuccl.synth.certificate import fault
 from tuccl.synth.improve_moves import MOVES
-from tuccl.synth.lower import lower
-from tuccl.synth.schedule import Schedule
+from tuccl.synth.lowering.lower import lower
+from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.schedule import Schedule
 
 __all__ = ["Improved", "Improvement", "improve"]
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from random import Random
 
 from tuccl.sketches import Sketch
-from tuccl.synth.certificate import Memory
-from tuccl.synth.schedule import Address, Schedule, Transfer
+from tuccl.synth.model.certificate import Memory
+from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
 __all__ = ["MOVES", "Move"]
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.allpairs import ALLPAIRS_COLLECTIVES, allpairs
-from tuccl.synth.collective import COLLECTIVES, Collective
-from tuccl.synth.exact_solver import Budget
-from tuccl.synth.flow import FLOW_COLLECTIVES, flow, flow_chunks
-from tuccl.synth.greedy import greedy
-from tuccl.synth.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
-from tuccl.synth.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
-from tuccl.synth.packing import PACKING_COLLECTIVES, packing, packing_chunks
-from tuccl.synth.pipelined import PIPELINED_COLLECTIVES, pipelined, pipelined_chunks
-from tuccl.synth.recursive import RECURSIVE_COLLECTIVES, recursive
-from tuccl.synth.ring import RING_COLLECTIVES, ring, rings
-from tuccl.synth.schedule import Schedule
+from tuccl.synth.classic.allpairs import ALLPAIRS_COLLECTIVES, allpairs
+from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
+from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
+from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
+from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
+from tuccl.synth.exact.solver import Budget
+from tuccl.synth.greedy.greedy import greedy
+from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.packing.flow import FLOW_COLLECTIVES, flow, flow_chunks
+from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing, packing_chunks
+from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipelined_chunks
 from tuccl.topology import Topology
 
 __all__ = ["EXACT_METHODS", "METHODS", "Method", "synthesize"]
@@ -117,7 +117,7 @@ def synthesize(
             f"{chunks_per_rank} chunks per rank, {nbytes} bytes: expected at least 1 of each"
         )
     if method in EXACT_METHODS:
-        from tuccl.synth.exact import exact
+        from tuccl.synth.exact.solution import exact
 
         return exact(collective, sketch, chunks_per_rank, nbytes, budget)
     if collective.name not in METHODS[method].collectives:

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FLOOR = {"_native", "__version__", "errors", "units"}
 ROOMS = ["topology", "sketches", "synth", "runtime", "torch", "tuning", "eval", "cli"]
+SYNTH = ["model", "bounds", "lowering", "classic", "greedy", "packing", "exact", "baseline"]
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 
 
@@ -31,6 +32,17 @@ def test_imports_point_up_the_table(room: str) -> None:
         for module in imported(path):
             top, _, rest = module.partition(".")
             assert top != "tuccl" or rest.split(".")[0] in allowed, f"{path}: {module}"
+
+
+@pytest.mark.parametrize("folder", SYNTH)
+def test_synthesis_points_up_its_own_table(folder: str) -> None:
+    allowed = SYNTH[: SYNTH.index(folder) + 1]
+    files = sorted((ROOT / "synth" / folder).glob("*.py"))
+    assert files
+    for path in files:
+        for module in imported(path):
+            if module.startswith("tuccl.synth"):
+                assert module.split(".")[2] in allowed, f"{path}: {module}"
 
 
 def test_the_floor_imports_no_room() -> None:

@@ -15,7 +15,7 @@ from tuccl.errors import Infeasible
 from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.sketches import Sketch
 from tuccl.synth import METHODS, Collective, Schedule, lower, msccl_default, replicate, synthesize
-from tuccl.synth.lower_limits import limits_of
+from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import CHUNKINGS, Channels, Plan

@@ -28,7 +28,7 @@ from tuccl.runtime import (
     select,
 )
 from tuccl.synth import Collective
-from tuccl.synth.lower_limits import limits_of
+from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Topology, signature
 from tuccl.tuning.finals import entries_of
 from tuccl.tuning.mraco import MracoSearch

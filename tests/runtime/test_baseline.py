@@ -15,10 +15,10 @@ from tuccl.runtime.executor import Executor
 from tuccl.runtime.nccl_choice import nccl_choice
 from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.runtime.sim import SimExecutor
-from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS
-from tuccl.synth.bounds import bound
-from tuccl.synth.collective import Collective
-from tuccl.synth.nccl import nccl_program
+from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS
+from tuccl.synth.baseline.nccl import nccl_program
+from tuccl.synth.bounds.bound import bound
+from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology, join, load_profile
 
 COLLECTIVES = ["allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce"]

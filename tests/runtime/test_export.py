@@ -17,8 +17,8 @@ from tuccl.runtime.export import double_match, export_table
 from tuccl.runtime.launch import run_environment
 from tuccl.runtime.selection import select
 from tuccl.runtime.table import load_table, open_table, program_file, save_table
-from tuccl.synth.collective import REDUCING, Collective
-from tuccl.synth.nccl import nccl_program
+from tuccl.synth.baseline.nccl import nccl_program
+from tuccl.synth.model.collective import REDUCING, Collective
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tuccl.errors import InputError
 from tuccl.runtime import entry as entry_module
 from tuccl.runtime.selection import explain, select
 from tuccl.runtime.table import load_table
-from tuccl.synth.collective import COLLECTIVES
+from tuccl.synth.model.collective import COLLECTIVES
 
 
 def test_the_choice_fits_the_call_and_nothing_before_it_does(stored: Path) -> None:

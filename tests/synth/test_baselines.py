@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.synth.baselines import MSCCL_DEFAULT_KNOBS, msccl_default
-from tuccl.synth.certificate import fault
-from tuccl.synth.collective import COLLECTIVES, Collective
-from tuccl.synth.lower import lower
-from tuccl.synth.schedule import Schedule
+from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
+from tuccl.synth.lowering.lower import lower
+from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.schedule import Schedule
 from tuccl.topology import Topology, join, load_profile
 
 TACCL_FILES = {

@@ -9,8 +9,7 @@ from fractions import Fraction
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.synth.bound_graph import Fabric, Wire, direct_fabric, fabric
-from tuccl.synth.bounds import (
+from tuccl.synth.bounds.bound import (
     allgather_cut,
     allreduce_cut,
     alltoall_cut,
@@ -19,8 +18,9 @@ from tuccl.synth.bounds import (
     scatter_cut,
     time_bound_us,
 )
-from tuccl.synth.collective import Collective
-from tuccl.synth.maxflow import FlowNetwork
+from tuccl.synth.bounds.graph import Fabric, Wire, direct_fabric, fabric
+from tuccl.synth.bounds.maxflow import FlowNetwork
+from tuccl.synth.model.collective import Collective
 from tuccl.topology import Link, Node, Topology
 
 # NVLinks of a DGX-1V's hybrid cube mesh: number of 25 GB/s links of each pair of GPUs.

@@ -38,10 +38,10 @@ from tuccl.synth import (
     synthesize,
     taccl_costs,
 )
-from tuccl.synth.certificate import fault
-from tuccl.synth.exact_costs import Wire
-from tuccl.synth.exact_plan import makespan, retimed, turned
-from tuccl.synth.exact_symmetry import group_of
+from tuccl.synth.exact.costs import Wire
+from tuccl.synth.exact.plan import makespan, retimed, turned
+from tuccl.synth.exact.symmetry import group_of
+from tuccl.synth.model.certificate import fault
 
 Mesh = Callable[..., Sketch]
 CHUNK = 1 << 20

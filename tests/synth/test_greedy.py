@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from tuccl._native import Knobs, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import LogicalLink, Sketch, candidate_sketches, full_mesh
-from tuccl.synth.bounds import bound
-from tuccl.synth.certificate import fault
-from tuccl.synth.collective import COLLECTIVES, Collective
-from tuccl.synth.greedy import greedy
-from tuccl.synth.lower import lower
-from tuccl.synth.schedule import Schedule
+from tuccl.synth.bounds.bound import bound
+from tuccl.synth.greedy.greedy import greedy
+from tuccl.synth.lowering.lower import lower
+from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.schedule import Schedule
 from tuccl.topology import Topology, join, load_machine, load_profile, network
 
 MACHINES = ("v100x4 x1", "v100x4 x2", "dgx-1v x1", "ndv2 x2", "dgx-a100 x2")

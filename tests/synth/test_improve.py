@@ -14,8 +14,8 @@ from tuccl._native import Knobs, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import Collective, Improvement, Schedule, improve, lower, synthesize
-from tuccl.synth.certificate import fault
 from tuccl.synth.improve_moves import MOVES
+from tuccl.synth.model.certificate import fault
 from tuccl.topology import load_profile, machine_of, network
 
 SIZE = 256 << 10

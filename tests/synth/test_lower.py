@@ -12,8 +12,8 @@ from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth import Address, Collective, Schedule, Trace, Transfer, lower, synthesize
-from tuccl.synth.certificate import fault
-from tuccl.synth.lower_credit import CREDIT, Move, stuck_moves
+from tuccl.synth.lowering.credit import CREDIT, Move, stuck_moves
+from tuccl.synth.model.certificate import fault
 
 
 def ops(program: Program) -> set[str]:

@@ -13,7 +13,7 @@ from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, lower, synthesize
-from tuccl.synth.certificate import fault
+from tuccl.synth.model.certificate import fault
 from tuccl.topology import PROFILES, Topology, join, keep_gpus, load_profile
 
 NAMES = ("allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce")

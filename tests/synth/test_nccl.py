@@ -9,17 +9,17 @@ import pytest
 from tuccl._native import Knobs, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl_graph import nccl_graph
-from tuccl.synth.bounds import bound
-from tuccl.synth.certificate import fault
-from tuccl.synth.collective import Collective
-from tuccl.synth.nccl import (
+from tuccl.synth.baseline.nccl import (
     double_tree_parents,
     nccl_alltoall,
     nccl_program,
     nccl_ring,
     nccl_tree,
 )
-from tuccl.synth.nccl_chains import chains
+from tuccl.synth.baseline.nccl_chains import chains
+from tuccl.synth.bounds.bound import bound
+from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology, join, load_machine, load_profile, network, path
 
 RINGS = ("allgather", "reduce-scatter", "allreduce", "broadcast", "reduce")

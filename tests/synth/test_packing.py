@@ -12,15 +12,15 @@ from tuccl._native import Knobs, Program, simulate, split_relays, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import LogicalLink, Sketch, full_mesh
 from tuccl.synth import Collective, Schedule, bound, lower, synthesize, synthesize_best
-from tuccl.synth.bound_graph import fabric
-from tuccl.synth.composed import composed
-from tuccl.synth.forest import Machine, grown
-from tuccl.synth.growth import Growth
-from tuccl.synth.hops import hop_bound, longest_chain
-from tuccl.synth.packing import machine_of_sketch, packing_chunks
-from tuccl.synth.pair_units import Demand, least_counts
-from tuccl.synth.pair_wires import pair_wires
-from tuccl.synth.wire_load import bound_share, busiest_us_per_mb
+from tuccl.synth.bounds.graph import fabric
+from tuccl.synth.bounds.hops import hop_bound, longest_chain
+from tuccl.synth.bounds.wire_load import bound_share, busiest_us_per_mb
+from tuccl.synth.packing.composed import composed
+from tuccl.synth.packing.forest import Machine, grown
+from tuccl.synth.packing.growth import Growth
+from tuccl.synth.packing.packing import machine_of_sketch, packing_chunks
+from tuccl.synth.packing.pair_units import Demand, least_counts
+from tuccl.synth.packing.pair_wires import pair_wires
 from tuccl.topology import Link, Node, Topology, load_machine, network
 from tuccl.topology.reference import (
     REFERENCE_FABRICS,

@@ -9,7 +9,7 @@ import pytest
 
 from tuccl.errors import Infeasible
 from tuccl.sketches import LogicalLink, Sketch, candidate_sketches, full_mesh
-from tuccl.synth.ring_orders import ring_orders
+from tuccl.synth.classic.ring_orders import ring_orders
 from tuccl.topology import PROFILES, join, load_profile
 
 

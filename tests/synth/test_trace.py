@@ -9,7 +9,7 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.synth import Address, Collective, Trace
-from tuccl.synth.certificate import fault
+from tuccl.synth.model.certificate import fault
 
 
 def test_runs_are_cut_where_either_end_is_not_contiguous() -> None:

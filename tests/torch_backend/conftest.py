@@ -25,7 +25,7 @@ from tuccl.runtime import (
 from tuccl.runtime.entry import Entry
 from tuccl.sketches import full_mesh
 from tuccl.synth import COLLECTIVES, Collective, lower, synthesize
-from tuccl.synth.collective import ROOTED
+from tuccl.synth.model.collective import ROOTED
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
 
 LIMIT_S = 90

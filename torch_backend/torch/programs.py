@@ -10,7 +10,7 @@ import torch
 
 from tuccl._native import Bound, Call
 from tuccl.runtime import StoredTable, select
-from tuccl.synth.collective import REDUCING, ROOTED
+from tuccl.synth.model.collective import REDUCING, ROOTED
 
 __all__ = ["Programs", "Wanted", "datatype_of"]
 

@@ -1,0 +1,349 @@
+"""NCCL's own algorithms as programs: ring, double binary tree, grouped sends and receives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tuccl._native import Gpu, Program, Step, ThreadBlock
+from tuccl.errors import Infeasible, InputError
+from tuccl.synth.baseline.nccl_chains import Chain, chains
+from tuccl.synth.lowering.lower import lower
+from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.trace import Trace
+from tuccl.topology import Topology
+
+__all__ = [
+    "NCCL_ALGORITHMS",
+    "nccl_alltoall",
+    "nccl_program",
+    "nccl_ring",
+    "nccl_tree",
+]
+
+NCCL_ALGORITHMS = ("ring", "tree", "p2p")
+
+# A ring allreduce takes 2 n - 1 steps, and the executor walks 64 in a block.
+_MOST_RANKS_EXECUTOR = 32
+_MOST_CHANNELS = 64
+
+
+def nccl_program(
+    t: Topology,
+    collective: Collective,
+    algorithm: str,
+    channels: int,
+    protocol: str = "Simple",
+    *,
+    parts: int = 1,
+) -> Program:
+    """Return NCCL's algorithm as a program, a peer for simulated and measured times.
+
+    Trees and lines have one chunk a channel; NCCL's kernels walk it in small passes, which is for
+    the executor (`tuccl.runtime.Walk`).
+
+    Args:
+        t: The topology.
+        collective: What is to be computed.
+        algorithm: ``ring``, ``tree`` (allreduce only) or ``p2p`` (alltoall, gather, scatter).
+        channels: Number of channels; NCCL's own number is `tuccl.runtime.nccl_choice`'s.
+        protocol: The protocol the program is to run with.
+        parts: Channels over which ``p2p`` spreads the data of one peer.
+
+    Raises:
+        Infeasible: NCCL has no such algorithm for the collective, or the program is too large.
+        InputError: an unknown algorithm, or numbers that do not fit `t`.
+    """
+    if algorithm not in NCCL_ALGORITHMS:
+        known = ", ".join(NCCL_ALGORITHMS)
+        raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {known}")
+    if algorithm == "p2p":
+        schedule = nccl_alltoall(t, collective, channels, parts)
+    elif algorithm == "tree":
+        schedule = nccl_tree(t, collective, channels)
+    else:
+        schedule = nccl_ring(t, collective, channels)
+    # Long rings only fit the fork's 256 steps, which then claims out of place alone.
+    short = algorithm == "p2p" or collective.ranks <= _MOST_RANKS_EXECUTOR
+    dialect = "executor" if short else "fork"
+    name = f"nccl-{algorithm}-{channels}" + (f"x{parts}" if parts > 1 else "")
+    return _coarse(lower(schedule, protocol=protocol, dialect=dialect, name=name))
+
+
+def _coarse(program: Program) -> Program:
+    """Return the program with neighbouring chunks that are only ever moved together made one.
+
+    A rank's own copies, which lowering spreads over blocks as evenly as can be, get a block a
+    chunk, as NCCL copies channel by channel.
+    """
+    gpus = [(gpu, *_parted(gpu)) for gpu in program.gpus]
+    moves = [s for _, blocks, _ in gpus for tb in blocks for s in tb.steps]
+    places = [max(n, 0) for s in moves for n in (s.src_offset, s.dst_offset, s.count)]
+    copies = [n for _, _, runs in gpus for run in runs for n in run]
+    sizes = [n for g in program.gpus for n in (g.input_chunks, g.output_chunks, g.scratch_chunks)]
+    by = math.gcd(program.nchunks, *sizes, *places, *copies)
+    return Program(
+        program.name,
+        program.collective,
+        program.protocol,
+        program.nchannels,
+        program.nchunks // by,
+        [_coarse_gpu(gpu, blocks, runs, by) for gpu, blocks, runs in gpus],
+        in_place=program.in_place,
+        out_of_place=program.out_of_place,
+        min_bytes=program.min_bytes,
+        max_bytes=program.max_bytes,
+        nthreads=program.nthreads,
+    )
+
+
+_Copy = tuple[int, int, int]  # source and destination offset, count; from input to output
+
+
+def _parted(gpu: Gpu) -> tuple[list[ThreadBlock], list[_Copy]]:
+    """Return the blocks that do more than copy from input to output, and the others' copies."""
+    blocks, copies = [], []
+    for tb in gpu.threadblocks:
+        if all(_is_plain_copy(s) for s in tb.steps):
+            copies += [(s.src_offset, s.dst_offset, s.count) for s in tb.steps]
+        else:
+            blocks.append(tb)
+    runs: list[_Copy] = []
+    for src, dst, count in sorted(copies):
+        last = runs[-1] if runs else (0, 0, 0)
+        if last[2] and (last[0] + last[2], last[1] + last[2]) == (src, dst):
+            runs[-1] = (last[0], last[1], last[2] + count)
+        else:
+            runs.append((src, dst, count))
+    return blocks, runs
+
+
+def _is_plain_copy(s: Step) -> bool:
+    alone = s.dep_tb < 0 and not s.has_dep
+    return s.op == "cpy" and alone and (s.src_buffer, s.dst_buffer) == ("i", "o")
+
+
+def _coarse_gpu(gpu: Gpu, blocks: list[ThreadBlock], copies: list[_Copy], by: int) -> Gpu:
+    ids = {tb.id: number for number, tb in enumerate(blocks)}
+    out = [
+        ThreadBlock(
+            *(ids[tb.id], tb.send_peer, tb.recv_peer, tb.channel),
+            [_coarse_step(s, ids, by) for s in tb.steps],
+        )
+        for tb in blocks
+    ]
+    for src, dst, count in copies:
+        for at in range(0, count, by):
+            step = Step("cpy", "i", (src + at) // by, "o", (dst + at) // by, 1)
+            out.append(ThreadBlock(len(out), -1, -1, 0, [step]))
+    chunks = (gpu.input_chunks // by, gpu.output_chunks // by, gpu.scratch_chunks // by)
+    return Gpu(gpu.id, *chunks, out)
+
+
+def _coarse_step(s: Step, ids: dict[int, int], by: int) -> Step:
+    src, dst = (at // by if at > 0 else at for at in (s.src_offset, s.dst_offset))
+    return Step(
+        *(s.op, s.src_buffer, src, s.dst_buffer, dst, s.count // by),
+        *(ids.get(s.dep_tb, -1), s.dep_step, s.has_dep, s.number),
+    )
+
+
+def _check(t: Topology, collective: Collective, channels: int) -> None:
+    if collective.ranks != t.ranks:
+        raise InputError(
+            f"{collective.name} of {collective.ranks} ranks on a topology of {t.ranks}: "
+            "the numbers must agree"
+        )
+    if not 1 <= channels <= _MOST_CHANNELS:
+        raise InputError(f"{channels} channels: expected 1 to {_MOST_CHANNELS}")
+
+
+def nccl_ring(t: Topology, collective: Collective, channels: int) -> Schedule:
+    """Return NCCL's ring: each channel sends its part of the data round its own order of ranks.
+
+    In a broadcast or reduce the ring is a line, from the root or to it.
+
+    Raises:
+        Infeasible: NCCL runs the collective without rings (alltoall, gather, scatter).
+        InputError: numbers that do not fit `t`.
+    """
+    _check(t, collective, channels)
+    orders = [
+        tuple(rank for chain in hosts for rank in chain.ranks) for hosts in chains(t, channels)
+    ]
+    moves: dict[str, Iterator[_Move]] = {
+        "allgather": _ring_allgather(orders),
+        "reduce-scatter": _ring_reduce_scatter(orders),
+        "broadcast": _ring_line(orders, collective.root, reduce=False),
+        "reduce": _ring_line(orders, collective.root, reduce=True),
+    }
+    trace = Trace(collective, channels, "nccl-ring")
+    if collective.name == "allreduce":
+        _play(trace, moves["reduce-scatter"])
+        _play(trace, moves["allgather"])
+    elif collective.name in moves:
+        _play(trace, moves[collective.name])
+    else:
+        raise Infeasible(f"NCCL has no ring for {collective.name}; it groups sends: use 'p2p'")
+    return trace.schedule()
+
+
+# (reduce, chunk, src, dst, channel, count)
+_Move = tuple[bool, int, int, int, int, int]
+
+
+def _play(trace: Trace, moves: Iterator[_Move]) -> None:
+    for reduce, chunk, src, dst, channel, count in moves:
+        move = trace.reduce if reduce else trace.send
+        move(chunk, src, dst, channel=channel, count=count)
+
+
+def _ring_reduce_scatter(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
+    """Yield the N - 1 rounds; the sum of the chunk of place p starts at p + 1 and ends at p."""
+    ranks, channels = len(orders[0]), len(orders)
+    for turn in range(ranks - 1):
+        for channel, order in enumerate(orders):
+            for place, rank in enumerate(order):
+                owner = order[(place - 1 - turn) % ranks]
+                target = order[(place + 1) % ranks]
+                yield True, owner * channels + channel, rank, target, channel, 1
+
+
+def _ring_allgather(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
+    """Yield the N - 1 rounds in which each place passes on what it got last."""
+    ranks, channels = len(orders[0]), len(orders)
+    for turn in range(ranks - 1):
+        for channel, order in enumerate(orders):
+            for place, rank in enumerate(order):
+                owner = order[(place - turn) % ranks]
+                target = order[(place + 1) % ranks]
+                yield False, owner * channels + channel, rank, target, channel, 1
+
+
+def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Iterator[_Move]:
+    """Yield the hops round each ring that start, or for a reduction end, at the root."""
+    ranks = len(orders[0])
+    for time in range(ranks - 1):
+        for channel, order in enumerate(orders):
+            place = order.index(root) + time + (1 if reduce else 0)
+            src, dst = order[place % ranks], order[(place + 1) % ranks]
+            yield reduce, channel * ranks, src, dst, channel, ranks
+
+
+def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
+    """Return NCCL's double binary tree over hosts, a chain of GPUs inside each host.
+
+    Even channels use one tree, odd channels its mirror image, in which the leaves of the first
+    are inside.
+
+    Raises:
+        Infeasible: the collective is no allreduce.
+        InputError: numbers that do not fit `t`.
+
+    Notes:
+        Sanders, Speck, Träff 2009 (two-tree); the binary tree is that of NCCL's trees.cc.
+    """
+    _check(t, collective, channels)
+    if collective.name != "allreduce":
+        raise Infeasible(
+            f"NCCL has trees for allreduce only, not for {collective.name}: use 'ring'"
+        )
+    trace = Trace(collective, channels, "nccl-tree")
+    hops = [
+        _tree_hops(hosts, mirrored=channel % 2 == 1)
+        for channel, hosts in enumerate(chains(t, channels))
+    ]
+    _play(trace, _tree_moves(hops, collective.ranks))
+    return trace.schedule()
+
+
+# A hop of a tree: (stage, child, parent); stages count upwards from the deepest.
+_Hop = tuple[int, int, int]
+
+
+def _tree_hops(hosts: tuple[Chain, ...], *, mirrored: bool) -> list[_Hop]:
+    """Return the hops towards the root, each after all that its child waits for."""
+    hops: list[_Hop] = []
+    longest = max(len(chain.ranks) for chain in hosts)
+    for chain in hosts:
+        tail = list(chain.from_head)[::-1]
+        start = longest - len(tail)
+        hops += [(start + n, *pair) for n, pair in enumerate(pairwise(tail))]
+    parents = double_tree_parents(len(hosts), mirrored=mirrored)
+    for host, parent in parents.items():
+        stage = longest + len(hosts) - _depth(parents, host)
+        hops.append((stage, hosts[host].head, hosts[parent].head))
+    return sorted(hops)
+
+
+def _depth(parents: dict[int, int], host: int) -> int:
+    depth = 0
+    while host in parents:
+        host, depth = parents[host], depth + 1
+    return depth
+
+
+def double_tree_parents(count: int, *, mirrored: bool) -> dict[int, int]:
+    """Return the parent of each node but the root; in the mirrored tree leaves are inside.
+
+    >>> double_tree_parents(4, mirrored=False)
+    {1: 2, 2: 0, 3: 2}
+    >>> double_tree_parents(4, mirrored=True)
+    {2: 1, 1: 3, 0: 1}
+    """
+    parents = {}
+    for node in range(1, count):
+        low = node & -node
+        parent = (node ^ low) | (low << 1)
+        parents[node] = parent if parent < count else node ^ low
+    if not mirrored:
+        return parents
+    turn = [count - 1 - n if count % 2 == 0 else (n + 1) % count for n in range(count)]
+    return {turn[node]: turn[parent] for node, parent in parents.items()}
+
+
+def _tree_moves(hops: list[list[_Hop]], ranks: int) -> Iterator[_Move]:
+    """Yield by time: sums go up the trees, results come down."""
+    last = max(stage for some in hops for stage, _, _ in some)
+    timed: list[tuple[int, _Move]] = []
+    for channel, some in enumerate(hops):
+        for stage, child, parent in some:
+            up = (True, channel * ranks, child, parent, channel, ranks)
+            down = (False, channel * ranks, parent, child, channel, ranks)
+            timed += [(stage, up), (2 * last + 1 - stage, down)]
+    yield from (move for _, move in sorted(timed, key=lambda entry: entry[0]))
+
+
+def nccl_alltoall(t: Topology, collective: Collective, channels: int, parts: int = 1) -> Schedule:
+    """Return grouped sends and receives: `parts` for each pair, spread over the channels.
+
+    Raises:
+        Infeasible: NCCL does the collective otherwise than by sends and receives.
+        InputError: numbers that do not fit `t`.
+
+    Notes:
+        As ncclSend and ncclRecv in a group: at distance d rank r sends to r + d and receives
+        from r - d; the parts of a distance keep to as many neighbouring channels.
+    """
+    _check(t, collective, channels)
+    if not 1 <= parts <= channels:
+        raise InputError(f"{parts} parts for a peer: expected 1 to {channels}, a channel each")
+    if collective.name not in ("alltoall", "gather", "scatter"):
+        raise Infeasible(f"NCCL does {collective.name} by ring, not by grouped sends: use 'ring'")
+    ranks, root = collective.ranks, collective.root
+    trace = Trace(collective, parts, "nccl-p2p")
+    for distance in range(1, ranks):
+        for src in range(ranks):
+            dst = (src + distance) % ranks
+            chunk = {"alltoall": src * ranks + dst, "gather": src, "scatter": dst}[collective.name]
+            if (
+                collective.name == "alltoall"
+                or (collective.name == "gather" and dst == root)
+                or (collective.name == "scatter" and src == root)
+            ):
+                for part in range(parts):
+                    channel = ((distance - 1) * parts + part) % channels
+                    trace.send(chunk * parts + part, src, dst, channel=channel)
+    return trace.schedule()

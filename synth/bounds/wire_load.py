@@ -1,0 +1,42 @@
+"""What a finished program puts on the wires, and the part of the bound that this allows."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tuccl._native import Program
+from tuccl.synth.bounds.bound import bound
+from tuccl.synth.model.collective import Collective
+from tuccl.topology import Topology, path
+
+__all__ = ["bound_share", "busiest_us_per_mb"]
+
+_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+
+
+def busiest_us_per_mb(program: Program, topology: Topology) -> float:
+    """Return the us that the busiest wire takes for each MB (1e6 bytes) of the whole buffer."""
+    sent: Counter[tuple[int, int]] = Counter()
+    for gpu in program.gpus:
+        for block in gpu.threadblocks:
+            chunks = sum(step.count for step in block.steps if step.op in _SENDS)
+            if chunks:
+                sent[gpu.id, block.send_peer] += chunks
+    chunks_over: Counter[tuple[str, str]] = Counter()
+    rate: dict[tuple[str, str], float] = {}
+    for (src, dst), chunks in sent.items():
+        for hop in path(topology, src, dst).hops:
+            chunks_over[hop.src, hop.dst] += chunks
+            rate[hop.src, hop.dst] = hop.bandwidth
+    busiest = max((n / rate[wire] for wire, n in chunks_over.items()), default=0.0)
+    return busiest * 1e3 / program.nchunks
+
+
+def bound_share(program: Program, topology: Topology, collective: Collective) -> float:
+    """Return the algbw that the busiest wire allows at large sizes, as a part of the bound.
+
+    Raises:
+        InputError: the collective or a route does not fit the topology.
+    """
+    busiest = busiest_us_per_mb(program, topology)
+    return 1e3 / busiest / bound(topology, collective).algbw_gbs if busiest else 1.0

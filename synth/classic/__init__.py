@@ -1,0 +1,1 @@
+"""Methods known by name: ring, recursive, all-pairs, hierarchical."""

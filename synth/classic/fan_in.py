@@ -1,0 +1,103 @@
+"""Many partial sums into one: added as they arrive, or kept aside and then added at one go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tuccl.synth.model.schedule import Address
+from tuccl.synth.model.trace import Trace
+
+__all__ = ["FanIn", "Whole", "prefers_aside"]
+
+# Waiting for another thread block, and adding up in one (estimates; docs/simulator.md 8 and 11).
+_DEPENDENCE_US = 0.7
+_ADDITION_GBS = 40.0
+
+
+def prefers_aside(senders: int, nbytes: float, count: int) -> bool:
+    """Return whether `senders` sums of `nbytes`, `count` chunks, are better kept aside first.
+
+    Notes:
+        Added on arrival, each sender's thread block waits for the one before: senders - 1 waits in
+        a row, but each byte is touched once. Kept aside there is one wait for all, then each byte
+        is read again, by as many thread blocks as there are chunks for.
+    """
+    again = nbytes * (senders + 1) / 2 / min(count, max(1, senders - 1))
+    return (senders - 2) * _DEPENDENCE_US > again / (_ADDITION_GBS * 1e3)
+
+
+class FanIn:
+    """Partial sums of chunks `chunk`..`chunk + count - 1` that come together on `rank`.
+
+    `receive` each sender's, then `finish`. The first is added at once, the rest too unless they
+    are kept `aside`.
+    """
+
+    def __init__(self, trace: Trace, rank: int, chunk: int, count: int, *, aside: bool) -> None:
+        """Open it."""
+        self.trace = trace
+        self.rank = rank
+        self.chunk = chunk
+        self.count = count
+        self.aside = aside
+        self.parked: list[Address] = []
+        self.begun = False
+
+    def receive(self, src: int, channel: int = 0) -> None:
+        """Take `src`'s sums."""
+        if self.aside and self.begun:
+            self.parked.append(self.trace.park(self.chunk, src, self.rank, channel, self.count))
+        else:
+            self.trace.reduce(self.chunk, src, self.rank, channel, self.count)
+            self.begun = True
+
+    def finish(self) -> None:
+        """Add up what was kept aside, each part of it in a thread block of its own.
+
+        A local step runs where the last of what it needs was written, so each part begins with
+        another sender's. The rest of a part follows in the same thread block: one primitive.
+        """
+        senders = len(self.parked)
+        for way, (low, high) in enumerate(_parts(self.count, senders)):
+            for sender in range(senders):
+                source = self.parked[(way + sender) % senders].shifted(low)
+                self.trace.fold(self.chunk + low, self.rank, source, high - low)
+
+
+class Whole:
+    """The sums of chunks 0..count - 1 over all ranks, made on every rank from everyone's own values.
+
+    All ranks add in one order: their sums are equal to the last bit, as NCCL's are. It begins with
+    rank 0's values, which are received where the sums are to be.
+    """
+
+    def __init__(self, trace: Trace, rank: int, count: int) -> None:
+        """Open it: the rank's own values are kept aside as the others' will be."""
+        self.trace = trace
+        self.rank = rank
+        self.count = count
+        self.parked = {rank: trace.park(0, rank, rank, 0, count)} if rank else {}
+
+    def receive(self, src: int) -> None:
+        """Take `src`'s values; rank 0's last, as they take the place of the rank's own."""
+        if src:
+            self.parked[src] = self.trace.park(0, src, self.rank, 0, self.count)
+        else:
+            self.trace.send(0, 0, self.rank, count=self.count)
+
+    def finish(self) -> None:
+        """Add them up, each part in a thread block of its own and from another rank on."""
+        if self.rank == 0:
+            self.trace.settle(0, 0, Address("i", 0), self.count)
+        senders = len(self.parked)
+        for way, (low, high) in enumerate(_parts(self.count, senders)):
+            for k in range(senders):
+                source = self.parked[1 + (way + k) % senders].shifted(low)
+                self.trace.fold(low, self.rank, source, high - low)
+
+
+def _parts(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield the edges of at most `most` even parts of `count`."""
+    ways = min(count, most)
+    return pairwise(count * k // ways for k in range(ways + 1)) if ways else iter(())

@@ -1,0 +1,229 @@
+"""Recursive doubling and halving, Bruck's exchange and binomial trees: fewest rounds.
+
+For small sizes the number of rounds decides: log2 of the ranks, rounded up, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.classic.local_routes import require_links, slowest
+from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.trace import Trace
+
+__all__ = ["RECURSIVE_COLLECTIVES", "recursive"]
+
+
+class _Move(NamedTuple):
+    """The parts of `parts` (ranks' parts of the whole buffer) go from `src` to `dst`."""
+
+    src: int
+    dst: int
+    parts: tuple[int, ...]
+
+
+_Rounds = list[list[_Move]]
+
+
+def recursive(
+    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
+) -> Schedule:
+    """Return a schedule of ceil(log2 ranks) rounds (twice as many for some allreduces).
+
+    Raises:
+        Infeasible: the sketch lacks a link that a round needs.
+    """
+    trace = Trace(collective, chunks_per_rank, "recursive")
+    _BUILD[collective.name](trace, sketch, nbytes)
+    return trace.schedule()
+
+
+def _allgather(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    _run(trace, sketch, _doubling(sketch), reducing=False)
+
+
+def _reduce_scatter(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    _run(trace, sketch, _backwards(_doubling(sketch)), reducing=True)
+
+
+def _allreduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    """Halve and double, or exchange whole buffers, whichever is quicker at this size."""
+    rounds = _doubling(sketch)
+    pairs = {(m.src, m.dst) for moves in rounds for m in moves}
+    alpha, beta = slowest(sketch, pairs)
+    ranks = trace.collective.ranks
+    power = 1 << (ranks.bit_length() - 1)
+    steps = power.bit_length() - 1 + 2 * (power != ranks)
+    whole = steps * (alpha + nbytes * beta)
+    halves = 2 * (len(rounds) * alpha + nbytes * beta * (ranks - 1) / ranks)
+    if whole < halves and _has_links(sketch, _exchange_pairs(ranks)):
+        _exchange_whole(trace)
+    else:
+        _run(trace, sketch, _backwards(rounds), reducing=True)
+        _run(trace, sketch, rounds, reducing=False)
+
+
+def _doubling(sketch: Sketch) -> _Rounds:
+    """Return the rounds of an allgather.
+
+    Partners are at distances that are powers of two where ranks are; else it is Bruck's exchange,
+    where a rank always sends to lower ranks and the parts that it has are a run of ranks.
+    """
+    ranks = sketch.ranks
+    if ranks & (ranks - 1):
+        return _bruck(ranks)
+    have: list[set[int]] = [{rank} for rank in range(ranks)]
+    rounds = []
+    for distance in _distances(sketch):
+        rounds.append([_Move(r, r ^ distance, tuple(sorted(have[r]))) for r in range(ranks)])
+        have = [have[r] | have[r ^ distance] for r in range(ranks)]
+    return rounds
+
+
+def _distances(sketch: Sketch) -> list[int]:
+    """Return the distances of partners: other hosts first, while there is little to send."""
+    ranks = sketch.ranks
+    near = [1 << k for k in range(ranks.bit_length() - 1)]
+    inter = [d for d in near if any(sketch.hosts[r] != sketch.hosts[r ^ d] for r in range(ranks))]
+    return inter + [d for d in near if d not in inter]
+
+
+def _bruck(ranks: int) -> _Rounds:
+    rounds: _Rounds = []
+    distance = 1
+    while distance < ranks:
+        count = min(distance, ranks - distance)
+        rounds.append(
+            [
+                _Move(
+                    (r + distance) % ranks,
+                    r,
+                    tuple((r + distance + k) % ranks for k in range(count)),
+                )
+                for r in range(ranks)
+            ]
+        )
+        distance *= 2
+    return rounds
+
+
+def _backwards(rounds: _Rounds) -> _Rounds:
+    """Return the rounds of a reduce-scatter: the allgather's, the other way round in all senses."""
+    return [[_Move(m.dst, m.src, m.parts) for m in moves] for moves in reversed(rounds)]
+
+
+def _run(trace: Trace, sketch: Sketch, rounds: _Rounds, *, reducing: bool) -> None:
+    require_links(sketch, ((m.src, m.dst) for moves in rounds for m in moves), trace.method)
+    move = trace.reduce if reducing else trace.send
+    c = trace.chunks_per_rank
+    for moves in rounds:
+        for m in moves:
+            for first, count in _runs(m.parts):
+                move(first * c, m.src, m.dst, count=count * c)
+
+
+def _runs(parts: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Yield (first, count) of the runs of numbers in a row."""
+    ordered = sorted(parts)
+    cuts = [0, *(k + 1 for k, (a, b) in enumerate(pairwise(ordered)) if b != a + 1), len(ordered)]
+    yield from ((ordered[a], b - a) for a, b in pairwise(cuts))
+
+
+def _has_links(sketch: Sketch, pairs: set[tuple[int, int]]) -> bool:
+    return all(sketch.link(*pair) is not None for pair in pairs)
+
+
+def _exchange_pairs(ranks: int) -> set[tuple[int, int]]:
+    power = 1 << (ranks.bit_length() - 1)
+    pairs = {(r, r ^ (1 << k)) for r in range(power) for k in range(power.bit_length() - 1)}
+    pairs |= {(r, r - power) for r in range(power, ranks)}
+    return pairs | {(b, a) for a, b in pairs}
+
+
+def _exchange_whole(trace: Trace) -> None:
+    """Exchange sums of everything with partners at doubling distances.
+
+    Ranks beyond a power of two give theirs to a partner first, and get the result from it.
+    """
+    ranks, total = trace.collective.ranks, trace.collective.nchunks(trace.chunks_per_rank)
+    power = 1 << (ranks.bit_length() - 1)
+    for extra in range(power, ranks):
+        trace.reduce(0, extra, extra - power, count=total)
+    distance = 1
+    while distance < power:
+        for rank in range(power):
+            if rank < rank ^ distance:
+                last = distance * 2 == power
+                trace.exchange(0, rank, rank ^ distance, count=total, last=last)
+        distance *= 2
+    for extra in range(power, ranks):
+        trace.send(0, extra - power, extra, count=total)
+
+
+def _tree(trace: Trace, sketch: Sketch) -> Iterator[tuple[int, int, range]]:
+    """Yield (parent, child, places under the child) of a binomial tree, far children first.
+
+    Places count ranks from the root on, its host first, so that whole hosts hang together.
+    """
+    order = _from_root(sketch, trace.collective.root)
+    distance = 1 << (sketch.ranks - 1).bit_length()
+    while distance := distance // 2:
+        for place in range(0, sketch.ranks - distance, 2 * distance):
+            child = place + distance
+            under = range(child, min(child + distance, sketch.ranks))
+            yield order[place], order[child], under
+
+
+def _from_root(sketch: Sketch, root: int) -> list[int]:
+    """Return all ranks, the root first, then the rest of its host, then host after host."""
+    home = sketch.hosts[root]
+
+    def key(rank: int) -> tuple[int, int]:
+        host = (sketch.hosts[rank] - home) % sketch.nhosts
+        return host, (rank - root) % sketch.ranks if host == 0 else rank
+
+    return sorted(range(sketch.ranks), key=key)
+
+
+def _broadcast(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    total = trace.collective.nchunks(trace.chunks_per_rank)
+    edges = list(_tree(trace, sketch))
+    require_links(sketch, ((a, b) for a, b, _ in edges), trace.method)
+    for parent, child, _ in edges:
+        trace.send(0, parent, child, count=total)
+
+
+def _reduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    total = trace.collective.nchunks(trace.chunks_per_rank)
+    edges = list(_tree(trace, sketch))
+    require_links(sketch, ((b, a) for a, b, _ in edges), trace.method)
+    for parent, child, _ in reversed(edges):
+        trace.reduce(0, child, parent, count=total)
+
+
+def _scatter(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    order = _from_root(sketch, trace.collective.root)
+    moves = [_Move(a, b, tuple(order[p] for p in under)) for a, b, under in _tree(trace, sketch)]
+    _run(trace, sketch, [moves], reducing=False)
+
+
+def _gather(trace: Trace, sketch: Sketch, nbytes: int) -> None:
+    order = _from_root(sketch, trace.collective.root)
+    moves = [_Move(b, a, tuple(order[p] for p in under)) for a, b, under in _tree(trace, sketch)]
+    _run(trace, sketch, [moves[::-1]], reducing=False)
+
+
+_BUILD: dict[str, Callable[[Trace, Sketch, int], None]] = {
+    "allgather": _allgather,
+    "reduce-scatter": _reduce_scatter,
+    "allreduce": _allreduce,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "scatter": _scatter,
+    "gather": _gather,
+}
+RECURSIVE_COLLECTIVES = frozenset(_BUILD)

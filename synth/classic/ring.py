@@ -1,0 +1,160 @@
+"""Ring methods: every link of a ring is busy all the time, which is best for large sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import sqrt
+
+from tuccl.errors import Infeasible
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.classic.local_routes import slowest
+from tuccl.synth.classic.ring_orders import ring_orders
+from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.trace import Trace
+
+__all__ = ["RING_COLLECTIVES", "ring", "rings", "segment_count", "segments"]
+
+RING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
+
+_Ring = tuple[int, ...]
+
+
+def ring(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
+    """Return a schedule on one ring (a chain from or to the root) with all chunks on one channel.
+
+    Raises:
+        Infeasible: the sketch has no ring.
+    """
+    return _scheduled(collective, ring_orders(sketch, 1), sketch, chunks_per_rank, nbytes, "ring")
+
+
+def rings(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
+    """Return a schedule on several rings, a channel each, which share each rank's chunks.
+
+    Where only one ring fits, as on a switch, the ranks' parts go round it on two channels by turns: a
+    thread block then has half the steps of one that carries all parts.
+
+    Raises:
+        Infeasible: the sketch has no ring, or several but each rank's part is a single chunk, or
+            one but the collective has a root.
+    """
+    several = len(ring_orders(sketch, 2)) > 1
+    if not several and collective.rooted:
+        raise Infeasible(f"rings: only one ring fits sketch {sketch.name[:60]}; use ring")
+    if several and chunks_per_rank < 2 and not collective.rooted:
+        raise Infeasible("rings: one chunk per rank cannot be shared; use more chunks, or ring")
+    shares = chunks_per_rank * (collective.ranks if collective.rooted else 1)
+    orders = ring_orders(sketch, shares if several else 1)
+    ways = 1 if several else 2
+    return _scheduled(collective, orders, sketch, chunks_per_rank, nbytes, "rings", ways)
+
+
+def _scheduled(
+    collective: Collective,
+    orders: tuple[_Ring, ...],
+    sketch: Sketch,
+    chunks_per_rank: int,
+    nbytes: int,
+    method: str,
+    ways: int = 1,
+) -> Schedule:
+    """Each ring has ``ways`` channels, which share the ranks' parts."""
+    trace = Trace(collective, chunks_per_rank, method)
+    if collective.rooted:
+        _chains(trace, orders, sketch, nbytes)
+        return trace.schedule()
+    for turn in _turns(chunks_per_rank, len(orders)):
+        if collective.name != "allgather":
+            _reduce_scatter(trace, orders, turn, ways)
+        if collective.name != "reduce-scatter":
+            _allgather(trace, orders, turn, ways)
+    return trace.schedule()
+
+
+def _turns(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield lists of (ring, chunk of each rank's part) that go round at the same time.
+
+    One chunk goes round a ring at a time: were there more in flight than a connection holds, the
+    ring would block.
+    """
+    shares = [
+        range(q * chunks_per_rank // rings, (q + 1) * chunks_per_rank // rings)
+        for q in range(rings)
+    ]
+    for turn in range(max(len(share) for share in shares)):
+        yield [(q, share[turn]) for q, share in enumerate(shares) if turn < len(share)]
+
+
+def _reduce_scatter(
+    trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]], ways: int
+) -> None:
+    """Each part goes round once and ends, summed, with its rank."""
+    for step in range(len(orders[0]) - 1):
+        for q, k in turn:
+            for part, src, dst in _step(orders[q], step + 1):
+                channel = q * ways + part % ways
+                trace.reduce(part * trace.chunks_per_rank + k, src, dst, channel)
+
+
+def _allgather(
+    trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]], ways: int
+) -> None:
+    """Each part goes round once from its rank."""
+    for step in range(len(orders[0]) - 1):
+        for q, k in turn:
+            for part, src, dst in _step(orders[q], step):
+                channel = q * ways + part % ways
+                trace.send(part * trace.chunks_per_rank + k, src, dst, channel)
+
+
+def _step(ring: _Ring, step: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (rank whose part moves, src, dst): each rank sends the part `step` places behind it."""
+    for place, rank in enumerate(ring):
+        yield ring[(place - step) % len(ring)], rank, ring[(place + 1) % len(ring)]
+
+
+def _chains(trace: Trace, orders: tuple[_Ring, ...], sketch: Sketch, nbytes: int) -> None:
+    """Send segments down (or up) each ring, cut open at the root, one behind the other."""
+    total = trace.collective.nchunks(trace.chunks_per_rank)
+    share = [
+        range(q * total // len(orders), (q + 1) * total // len(orders)) for q in range(len(orders))
+    ]
+    hops = len(orders[0]) - 1
+    pieces = []
+    for chunks, ring in zip(share, orders, strict=True):
+        count = segment_count(hops, nbytes * len(chunks) / total, *slowest(sketch, pairwise(ring)))
+        pieces.append(segments(chunks, count))
+    for time in range(max(len(cut) for cut in pieces) + hops - 1):
+        for q, cut in enumerate(pieces):
+            for hop in range(hops):
+                if 0 <= time - hop < len(cut):
+                    _hop(trace, orders[q], q, hop, cut[time - hop])
+
+
+def _hop(trace: Trace, ring: _Ring, channel: int, hop: int, segment: range) -> None:
+    root = ring.index(trace.collective.root)
+    if trace.collective.name == "broadcast":
+        src, dst = ring[(root + hop) % len(ring)], ring[(root + hop + 1) % len(ring)]
+        trace.send(segment.start, src, dst, channel, len(segment))
+    else:
+        src, dst = ring[(root + 1 + hop) % len(ring)], ring[(root + 2 + hop) % len(ring)]
+        trace.reduce(segment.start, src, dst, channel, len(segment))
+
+
+def segment_count(hops: int, nbytes: float, alpha: float, beta: float) -> int:
+    """Return how many segments take `nbytes` over a chain of `hops` quickest.
+
+    Notes:
+        With m segments the time is (m + hops - 1)(alpha + nbytes beta / m), alpha in us and beta
+        in us per byte; it is least at m = sqrt((hops - 1) nbytes beta / alpha).
+    """
+    return max(1, round(sqrt(max(0, hops - 1) * nbytes * beta / alpha)))
+
+
+def segments(chunks: range, count: int) -> list[range]:
+    """Return `chunks` cut in `count` runs, or as many as there are chunks."""
+    count = min(count, len(chunks))
+    bounds = [chunks.start + len(chunks) * k // count for k in range(count + 1)]
+    return [range(a, b) for a, b in pairwise(bounds)]

@@ -1,0 +1,1 @@
+"""TACCL's routing, ordering and contiguity as exact models."""

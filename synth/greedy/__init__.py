@@ -1,0 +1,1 @@
+"""Chunks sent as soon as links are free."""

@@ -1,0 +1,1 @@
+"""From a schedule to a Program within the dialect's limits."""

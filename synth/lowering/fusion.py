@@ -1,0 +1,144 @@
+"""Which receives are forwarded by the step that receives them (rcs, rrs, rrcs), and when."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from tuccl.synth.lowering.order import NONE, Order, recv_half, send_half
+from tuccl.synth.model.schedule import Schedule
+
+__all__ = ["Connection", "Plan", "plan"]
+
+Connection = tuple[int, int, int]  # channel, sending rank, receiving rank
+_Pair = tuple[Connection, Connection]
+
+
+@dataclass
+class Plan:
+    """Fused steps, and the time of every half.
+
+    Attributes:
+        forward: Receiving transfer -> the transfer that its step sends on.
+        partner: Incoming connection -> the outgoing connection that shares its thread block.
+        key: Time of each half: a half comes after all that it must come after, a message is never
+            received before it is sent, and each connection's messages keep one order at both ends.
+    """
+
+    forward: dict[int, int]
+    partner: dict[Connection, Connection]
+    key: list[float]
+
+
+def plan(schedule: Schedule, precedence: Order, banned: frozenset[int] | None) -> Plan:
+    """Return which receives to fuse with a later send; none if `banned` is None.
+
+    Notes:
+        Half 2t or 2t + 1 of transfer t starts at time 2t: the schedule's own order, under which
+        every message is received when it is sent, so nothing can block whatever the credit. A
+        fused step must have one time for both its halves. It may lie anywhere from the receive's
+        own time to the send's, after all that the send needs and before all that needs what was
+        received; sends then only move earlier and receives later, so the times stay a proof that
+        program order, dependencies and messages have no cycle. Buffering is needed though, from
+        the send's time to the receive's: `credit` checks that there is enough, and `banned`
+        names the receives that it found to wait for ever.
+    """
+    transfers = schedule.transfers
+    key = [float(half // 2 * 2) for half in range(2 * len(transfers))]
+    if banned is None:
+        return Plan({}, {}, key)
+    candidates = _candidates(schedule, precedence, banned)
+    partner = _matching(candidates)
+    neighbours = _neighbours(schedule)
+    forward: dict[int, int] = {}
+    chosen = sorted(
+        (
+            pair
+            for ends, pairs in candidates.items()
+            if partner.get(ends[0]) == ends[1]
+            for pair in pairs
+        ),
+        reverse=True,
+    )
+    sent: set[int] = set()
+    for received, forwarded in chosen:
+        if received in forward or forwarded in sent:
+            continue
+        time = _common_time(received, forwarded, key, precedence, neighbours)
+        if time is not None:
+            key[recv_half(received)] = key[send_half(forwarded)] = time
+            forward[received] = forwarded
+            sent.add(forwarded)
+    used = {_connection(schedule, received) for received in forward}
+    return Plan(forward, {end: partner[end] for end in used}, key)
+
+
+def _connection(schedule: Schedule, number: int) -> Connection:
+    transfer = schedule.transfers[number]
+    return transfer.channel, transfer.src, transfer.dst
+
+
+def _candidates(
+    schedule: Schedule, precedence: Order, banned: frozenset[int]
+) -> dict[_Pair, list[tuple[int, int]]]:
+    """Return the (receive, send) that could be one step, by the connections they use."""
+    found: dict[_Pair, list[tuple[int, int]]] = defaultdict(list)
+    for number, transfer in enumerate(schedule.transfers):
+        origin = precedence.source[number]
+        if origin == NONE or transfer.local or origin // 2 in banned:
+            continue
+        received = schedule.transfers[origin // 2]
+        if not received.local and received.channel == transfer.channel:
+            ends = _connection(schedule, origin // 2), _connection(schedule, number)
+            found[ends].append((origin // 2, number))
+    return found
+
+
+def _matching(candidates: dict[_Pair, list[tuple[int, int]]]) -> dict[Connection, Connection]:
+    """Return which connections share a thread block: those with most to fuse first."""
+    weight = Counter({ends: len({r for r, _ in pairs}) for ends, pairs in candidates.items()})
+    partner: dict[Connection, Connection] = {}
+    taken: set[Connection] = set()
+    for (incoming, outgoing), _ in sorted(weight.items(), key=lambda item: (-item[1], item[0])):
+        if incoming not in partner and outgoing not in taken:
+            partner[incoming] = outgoing
+            taken.add(outgoing)
+    return partner
+
+
+def _neighbours(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """Return for each transfer the one before and after it on its connection (or NONE)."""
+    lanes: dict[Connection, list[int]] = defaultdict(list)
+    for number, transfer in enumerate(schedule.transfers):
+        if not transfer.local:
+            lanes[_connection(schedule, number)].append(number)
+    found = {}
+    for lane in lanes.values():
+        padded = [NONE, *lane, NONE]
+        for k, number in enumerate(lane):
+            found[number] = (padded[k], padded[k + 2])
+    return found
+
+
+def _common_time(
+    received: int,
+    forwarded: int,
+    key: list[float],
+    precedence: Order,
+    neighbours: dict[int, tuple[int, int]],
+) -> float | None:
+    """Return a time at which both halves may run, as late as may be, or None."""
+    recv, send = recv_half(received), send_half(forwarded)
+    earlier = (precedence.before[recv] | precedence.before[send]) - {recv}
+    later = (precedence.after[recv] | precedence.after[send]) - {send}
+    low = max((key[half] for half in earlier), default=-1.0)
+    high = min((key[half] for half in later), default=float("inf"))
+    for number, half in ((received, recv_half), (forwarded, send_half)):
+        previous, following = neighbours[number]
+        low = max(low, key[half(previous)] if previous != NONE else low)
+        high = min(high, key[half(following)] if following != NONE else high)
+    low = max(low, key[recv])
+    if key[send] < high:
+        return key[send] if key[send] > low else None
+    middle = (low + high) / 2
+    return middle if low < middle < high else None

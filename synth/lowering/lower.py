@@ -1,0 +1,228 @@
+"""From a schedule to an MSCCL program: what can run at once, where, and within the limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuccl._native import Program, verify
+from tuccl.errors import Infeasible, InputError
+from tuccl.synth.lowering.blocks import Block, Item, blocks_of_ranks
+from tuccl.synth.lowering.credit import Move, stuck_moves
+from tuccl.synth.lowering.fusion import plan
+from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
+from tuccl.synth.lowering.order import Order, order
+from tuccl.synth.lowering.replicate import replicate
+from tuccl.synth.lowering.rewrites import (
+    aside,
+    cut_runs,
+    merge_runs,
+    share_copies,
+    spread_chains,
+    spread_peers,
+)
+from tuccl.synth.lowering.shift import period, turned_gpus
+from tuccl.synth.lowering.steps import gpus
+from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.schedule import Schedule
+
+__all__ = ["lower"]
+
+_RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
+_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+# Rounds of taking back the fusions that wait for ever before all are taken back.
+_MOST_ROUNDS = 6
+
+
+def lower(
+    schedule: Schedule,
+    *,
+    protocol: str = "Simple",
+    instances: int = 1,
+    dialect: str = "executor",
+    name: str | None = None,
+    nthreads: int = 0,
+    min_bytes: int | None = None,
+    max_bytes: int | None = None,
+) -> Program:
+    """Return the program that runs `schedule`, verified; `instances` copies share every chunk.
+
+    The program claims out of place, in place, or both, whichever the verifier proves. It cannot
+    deadlock at any size: see `fusion.plan` and `credit`.
+
+    Raises:
+        Infeasible: the schedule is wrong, or does not fit the dialect's limits; the message names
+            the limit, the rank and the mend.
+        InputError: an argument is out of range.
+    """
+    limits = limits_of(dialect)
+    if instances < 1:
+        raise InputError(f"{instances} instances: expected at least 1")
+    modes = _modes(schedule)
+    shape = _Shape(schedule, instances, limits, in_place=modes[1])
+    found = shape.program()
+    program = Program(
+        name or f"{schedule.collective.name}-{schedule.method}-{protocol}-i{instances}",
+        schedule.collective.name,
+        protocol,
+        found.nchannels,
+        found.nchunks,
+        found.gpus,
+        in_place=modes[1],
+        out_of_place=modes[0],
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        nthreads=nthreads,
+    )
+    return _proved(program, dialect, schedule.collective.root)
+
+
+def _modes(schedule: Schedule) -> tuple[bool, bool]:
+    """Return whether `schedule` is right out of place and in place.
+
+    One that repeats is taken to be: it is large, and its program is verified all the same.
+    """
+    if schedule.shift:
+        return True, True
+    outside = fault(schedule, in_place=False)
+    inside = fault(schedule, in_place=True)
+    if outside is not None and inside is not None:
+        raise Infeasible(f"{schedule.method} {schedule.collective.name}: wrong schedule: {outside}")
+    return outside is None, inside is None
+
+
+def _proved(program: Program, dialect: str, root: int) -> Program:
+    """Return `program` with the claims that the verifier proves.
+
+    Raises:
+        Infeasible: it proves neither; the message is the verifier's.
+    """
+    if program.in_place and program.out_of_place:
+        report = verify(program, dialect, root)
+        if report.ok:
+            return program
+    for inside in (False, True):
+        alone = program.replace(in_place=inside, out_of_place=not inside)
+        claimed = program.in_place if inside else program.out_of_place
+        if claimed and (report := verify(alone, dialect, root)).ok:
+            return alone
+    raise Infeasible(f"{program.name}: {report.errors[0].message}")
+
+
+@dataclass
+class _Shape:
+    """The search for a form of a schedule that keeps the dialect's limits."""
+
+    schedule: Schedule
+    copies: int
+    limits: Limits
+    in_place: bool
+
+    def program(self) -> Program:
+        """Return the first form that fits.
+
+        Notes:
+            What is tried is decided by the limit broken, so there is nothing to tune: too many
+            peers on a channel spreads peers over channels, too many steps spreads chunks over
+            channels, too many thread blocks has send and receive to one peer take turns.
+        """
+        if (program := self.turned()) is not None:
+            return program
+        base = share_copies(cut_runs(merge_runs(self.schedule)))
+        if not self.limits.fuses:
+            base = aside(base)
+        chain_ways = peer_ways = 1
+        paired = False
+        fewest = self.limits.xml_elements + 1  # steps of the longest thread block so far
+        while True:
+            form = self.spread(base, chain_ways, peer_ways)
+            program = replicate(self.built(form, paired), self.copies)
+            over = excess(program, self.limits)
+            if over is None:
+                return program
+            if over.limit == "peers" and peer_ways < self.limits.channels:
+                peer_ways *= 2
+            elif over.limit == "steps" and over.found < fewest and self.has_room(program):
+                # As many as would do if steps were spread evenly: each costs thread blocks.
+                chain_ways = max(chain_ways + 1, -(-chain_ways * over.found // over.most))
+                fewest = over.found
+            elif over.limit in ("threadblocks", "awaited") and not paired:
+                paired = True
+            else:
+                raise Infeasible(self.refusal(over))
+
+    def turned(self) -> Program | None:
+        """Return the first ranks' part turned round the circle; None where that does not fit."""
+        if not (self.schedule.shift and self.schedule.apart):
+            return None
+        part = share_copies(cut_runs(period(self.schedule)))
+        first = self.built(part if self.limits.fuses else aside(part), False)
+        parts = turned_gpus(self.schedule, first.gpus[: self.schedule.shift])
+        if parts is None:
+            return None
+        whole = Program("", first.collective, "Simple", first.nchannels, first.nchunks, parts)
+        program = replicate(whole, self.copies)
+        return program if excess(program, self.limits) is None else None
+
+    def has_room(self, program: Program) -> bool:
+        return program.nchannels * 2 <= self.limits.channels
+
+    def spread(self, base: Schedule, chain_ways: int, peer_ways: int) -> Schedule:
+        if chain_ways > 1:
+            base = spread_chains(base, order(base, self.in_place), chain_ways)
+        return spread_peers(base, peer_ways) if peer_ways > 1 else base
+
+    def built(self, form: Schedule, paired: bool) -> Program:
+        """Return `form` as a program that runs to its end on any split of its messages."""
+        precedence = order(form, self.in_place)
+        blocks = self.blocks(form, precedence, paired)
+        used = sorted({t.channel for t in form.transfers if not t.local})
+        channels = {old: new for new, old in enumerate(used)}
+        parts = gpus(form, blocks, channels)
+        what = form.collective.name
+        return Program("", what, "Simple", max(1, len(used)), form.nchunks, parts)
+
+    def blocks(self, form: Schedule, precedence: Order, paired: bool) -> list[list[Block]]:
+        """Return the thread blocks with as much fused as credit allows."""
+        banned: frozenset[int] = frozenset()
+        fuses = self.limits.fuses and not form.apart
+        for _ in range(_MOST_ROUNDS if fuses else 0):
+            fused = plan(form, precedence, banned)
+            blocks = blocks_of_ranks(form, precedence, fused, paired=paired)
+            stuck = _stuck_receives(blocks)
+            if stuck is None:
+                return blocks
+            banned |= stuck
+        return blocks_of_ranks(form, precedence, plan(form, precedence, None), paired=paired)
+
+    def refusal(self, over: Excess) -> str:
+        """Return why no form fits, and what to change."""
+        mend = "use fewer instances" if self.copies > 1 else "use fewer chunks per rank"
+        if over.limit in ("peers", "threadblocks", "awaited"):
+            mend += ", or a method or sketch with fewer connections"
+        what = self.schedule
+        return f"{what.method} {what.collective.name} over {what.collective.ranks} ranks: {over}; {mend}"
+
+
+def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int] | None:
+    """Return the fused receives of thread blocks that never end; None if all end."""
+    flat = [(rank, block) for rank, own in enumerate(blocks) for block in own]
+    first = [0]
+    for own in blocks:
+        first.append(first[-1] + len(own))
+    stuck = stuck_moves(
+        [[_move(block, item, first[rank]) for item in block.items] for rank, block in flat]
+    )
+    if not stuck:
+        return None
+    left = (item for n, at in stuck for item in flat[n][1].items[at:])
+    return frozenset(item.halves[0] // 2 for item in left if len(item.halves) == 2)
+
+
+def _move(block: Block, item: Item, first: int) -> Move:
+    """Return `item` as far as messages go; thread blocks of its rank count from `first`."""
+    return Move(
+        recv=block.recv if item.op in _RECEIVES else None,
+        send=block.send if item.op in _SENDS else None,
+        length=item.count,
+        waits=tuple((first + b, at) for b, at in item.waits),
+    )

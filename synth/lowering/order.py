@@ -1,0 +1,134 @@
+"""What must come before what on each rank: conflicts over memory, in the schedule's order.
+
+Every transfer has two halves, the send at its source (number 2t) and the receive at its
+destination (2t + 1); a local copy or reduction is a receive half alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tuccl.synth.model.schedule import Address, Schedule, Transfer
+
+__all__ = ["NONE", "Order", "order", "recv_half", "send_half"]
+
+NONE = -1
+_Cell = tuple[int, str, int]
+
+
+def send_half(transfer: int) -> int:
+    """Return the number of the half that reads at the source."""
+    return 2 * transfer
+
+
+def recv_half(transfer: int) -> int:
+    """Return the number of the half that writes at the destination."""
+    return 2 * transfer + 1
+
+
+@dataclass
+class Order:
+    """Precedence among halves of one rank.
+
+    Attributes:
+        before: For each half, the halves of its rank that must be done first.
+        after: The same edges the other way round.
+        readers: For each receive half, the halves that read what it wrote.
+        kept: Receive halves whose value is part of the result.
+        source: For each transfer, the one receive half that wrote all of what it sends, or NONE.
+    """
+
+    before: list[set[int]]
+    after: list[set[int]]
+    readers: list[set[int]]
+    kept: set[int] = field(default_factory=set)
+    source: list[int] = field(default_factory=list)
+
+
+def order(schedule: Schedule, in_place: bool) -> Order:
+    """Return the precedence that keeps `schedule` right when halves run in parallel.
+
+    With `in_place`, the program must be right with and without the buffers aliased: the edges of
+    both are taken.
+    """
+    halves = 2 * len(schedule.transfers)
+    result = Order([set() for _ in range(halves)], [], [set() for _ in range(halves)])
+    modes = (False, True) if in_place else (False,)
+    for mode in modes:
+        _Sweep(schedule, mode, result).run()
+    result.after = [set() for _ in range(halves)]
+    for half, earlier in enumerate(result.before):
+        for other in earlier:
+            result.after[other].add(half)
+    return result
+
+
+class _Sweep:
+    """One pass over the transfers under one aliasing of the buffers."""
+
+    def __init__(self, schedule: Schedule, in_place: bool, result: Order) -> None:
+        self.schedule = schedule
+        self.in_place = in_place
+        self.result = result
+        self.writer: dict[_Cell, int] = {}
+        self.reading: dict[_Cell, list[int]] = {}
+
+    def run(self) -> None:
+        sources = []
+        for number, transfer in enumerate(self.schedule.transfers):
+            reads = self.cells(transfer.src, transfer.src_at, transfer.count)
+            writes = self.cells(transfer.dst, transfer.dst_at, transfer.count)
+            writer = recv_half(number)
+            reader = writer if transfer.local else send_half(number)
+            sources.append(self.whole_source(transfer, reads))
+            if transfer.local and reads == writes and not transfer.reduce:
+                continue  # aliased onto itself: no access at all
+            self.read(reader, reads)
+            if (operand := transfer.operand_at) is not None:
+                added = self.cells(transfer.dst, operand, transfer.count)
+                self.read(writer, added)
+            self.write(writer, writes)
+        self.finish(sources)
+
+    def cells(self, rank: int, at: Address, count: int) -> list[_Cell]:
+        buffer, offset = at
+        if not self.in_place or buffer == "s":
+            return [(rank, buffer, offset + k) for k in range(count)]
+        name = self.schedule.collective.memory_in_place
+        share = self.schedule.chunks_per_rank
+        return [(rank, *name(rank, buffer, offset + k, share)) for k in range(count)]
+
+    def whole_source(self, transfer: Transfer, reads: list[_Cell]) -> int:
+        """Return the receive half that wrote exactly what `transfer` sends, or NONE."""
+        writer = self.writer.get(reads[0], NONE)
+        if writer == NONE or any(self.writer.get(cell) != writer for cell in reads):
+            return NONE
+        origin = self.schedule.transfers[writer // 2]
+        same = origin.dst_at == transfer.src_at and origin.count == transfer.count
+        return writer if same else NONE
+
+    def read(self, half: int, cells: list[_Cell]) -> None:
+        for cell in cells:
+            writer = self.writer.get(cell, NONE)
+            if writer not in (NONE, half):
+                self.result.before[half].add(writer)
+                self.result.readers[writer].add(half)
+            self.reading.setdefault(cell, []).append(half)
+
+    def write(self, half: int, cells: list[_Cell]) -> None:
+        before = self.result.before[half]
+        for cell in cells:
+            before.update(self.reading.pop(cell, ()))
+            if (writer := self.writer.get(cell)) is not None:
+                before.add(writer)
+            self.writer[cell] = half
+        before.discard(half)
+
+    def finish(self, sources: list[int]) -> None:
+        result = self.result
+        if self.in_place:  # second pass: where the two disagree, no fusion
+            pairs = zip(result.source, sources, strict=True)
+            result.source = [a if a == b else NONE for a, b in pairs]
+            return
+        result.source = sources
+        result.kept.update(half for (_, buffer, _), half in self.writer.items() if buffer == "o")

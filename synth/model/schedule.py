@@ -1,0 +1,122 @@
+"""A schedule: the transfers that compute a collective, in an order in which they may run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tuccl.synth.model.collective import Collective
+
+__all__ = ["Address", "BufferName", "Proof", "Schedule", "Transfer"]
+
+BufferName = Literal["i", "o", "s"]
+
+
+class Address(NamedTuple):
+    """A chunk of a rank's memory: input (i), output (o) or scratch (s), and its offset in chunks."""
+
+    buffer: BufferName
+    offset: int
+
+    def shifted(self, chunks: int) -> Address:
+        """Return the address `chunks` further."""
+        return Address(self.buffer, self.offset + chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`count` chunks in a row from `src` to `dst`; within one rank it is a local copy or reduction.
+
+    A copy does dst[dst_at..] = src[src_at..], a reduction dst[dst_at..] = dst[operand..] +
+    src[src_at..]; the operand is `dst_at` itself unless given.
+    """
+
+    src: int
+    dst: int
+    src_at: Address
+    dst_at: Address
+    count: int = 1
+    reduce: bool = False
+    operand: Address | None = None
+    channel: int = 0
+
+    @property
+    def local(self) -> bool:
+        """Return whether nothing leaves the rank."""
+        return self.src == self.dst
+
+    @property
+    def operand_at(self) -> Address | None:
+        """Return what a reduction adds to, None for a copy."""
+        return (self.operand or self.dst_at) if self.reduce else None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a solver proved of a schedule, by the costs of the sketch it was made for.
+
+    Attributes:
+        minimized: What was minimized.
+        time_us: Its value, in us.
+        bound_us: No schedule that keeps the sketch's rules and symmetries takes less, in us.
+        status: ``optimal``, ``feasible`` (not proved) or ``interrupted``.
+        reproducible: Whether the same call gives the same schedule again: no part of the search
+            was ended by the clock or by the user.
+    """
+
+    minimized: str
+    time_us: float
+    bound_us: float
+    status: str
+    reproducible: bool = True
+
+    @property
+    def gap(self) -> float:
+        """Return by what part of its time the schedule could be faster at most, 0 to 1.
+
+        >>> Proof("time", 80.0, 60.0, "feasible").gap
+        0.25
+        """
+        return 1 - self.bound_us / self.time_us if self.time_us else 0.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Transfers that compute `collective` when run one after another in their order.
+
+    The order is a promise of correctness, not a timetable: lowering runs in parallel whatever does
+    not touch the same memory. It still matters for speed, since a thread block walks its steps in
+    this order, so methods emit transfers by time.
+
+    Attributes:
+        collective: What is computed.
+        nchunks: Chunks of the whole buffer.
+        transfers: The transfers.
+        scratch: Chunks of scratch of each rank.
+        method: Name of the method that made it.
+        chunks_per_rank: Chunks of each rank's part of the whole buffer.
+        proof: What is proved of its time, where a solver made it.
+        apart: Receives and sends are to have thread blocks of their own: one that does both for
+            two busy connections has them wait for each other. Else what is received is passed on
+            by the same step where that can be.
+        turns: Where `apart`, the (channel, src, dst) that all the same share the thread block of the
+            way back, the two taking turns.
+        shift: Where not 0, the schedule stays the same when all ranks, and with them all chunks of
+            the whole buffer, are turned on by so many: rank r + shift does what rank r does.
+    """
+
+    collective: Collective
+    nchunks: int
+    transfers: tuple[Transfer, ...]
+    scratch: tuple[int, ...]
+    method: str
+    chunks_per_rank: int
+    proof: Proof | None = None
+    apart: bool = False
+    turns: frozenset[tuple[int, int, int]] = frozenset()
+    shift: int = 0
+
+    @property
+    def channels(self) -> int:
+        """Return the number of channels used."""
+        return 1 + max((t.channel for t in self.transfers), default=0)

@@ -1,0 +1,242 @@
+"""The builder methods write schedules with: it knows where every chunk is on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.schedule import Address, Schedule, Transfer
+
+__all__ = ["Trace"]
+
+
+class Trace:
+    """A schedule in the making.
+
+    A chunk starts in the input. What a rank receives goes to its place in the output if the rank
+    must end with it, else to scratch. Runs of chunks become one transfer wherever they lie side by
+    side at both ends.
+
+    >>> trace = Trace(Collective("allgather", 2), 1, "direct")
+    >>> trace.send(0, 0, 1); trace.send(1, 1, 0)
+    >>> len(trace.schedule().transfers)  # two messages, and each rank's copy of its own part
+    4
+    """
+
+    def __init__(self, collective: Collective, chunks_per_rank: int = 1, method: str = "") -> None:
+        """Start with the chunks where the collective's precondition has them."""
+        self.collective = collective
+        self.chunks_per_rank = chunks_per_rank
+        self.method = method
+        self._transfers: list[Transfer] = []
+        self._scratch = [0] * collective.ranks
+        self._at: dict[tuple[int, int], Address] = {}
+        self._spare: dict[tuple[int, int], Address] = {}  # scratch that exchanges may use again
+
+    def where(self, chunk: int, rank: int) -> Address | None:
+        """Return where `rank` has `chunk` (its newest value), None where it has not."""
+        known = self._at.get((chunk, rank))
+        if known is not None:
+            return known
+        offset = self.collective.input_offset(chunk, rank, self.chunks_per_rank)
+        return None if offset is None else Address("i", offset)
+
+    def holds(self, chunk: int, rank: int) -> bool:
+        """Return whether `rank` has a value of `chunk`."""
+        return self.where(chunk, rank) is not None
+
+    def home(self, chunk: int, rank: int) -> Address | None:
+        """Return where `chunk` must end up on `rank`, None where the rank need not have it."""
+        offset = self.collective.output_offset(chunk, rank, self.chunks_per_rank)
+        return None if offset is None else Address("o", offset)
+
+    def send(self, chunk: int, src: int, dst: int, channel: int = 0, count: int = 1) -> None:
+        """Move the value of chunks `chunk`..`chunk + count - 1` from `src` to `dst`.
+
+        For finished values: what `dst` had of the chunk counts no more.
+
+        Raises:
+            ValueError: `src` has no such chunk.
+        """
+        self.send_each(range(chunk, chunk + count), src, dst, channel)
+
+    def send_each(self, chunks: Sequence[int], src: int, dst: int, channel: int = 0) -> None:
+        """Move the values of `chunks`, in that order, as `send` does.
+
+        Raises:
+            ValueError: `src` has no such chunk.
+        """
+        targets = self._targets(dst, [self.home(c, dst) for c in chunks])
+        self._emit(chunks, src, dst, targets, channel)
+        self._at.update({(c, dst): at for c, at in zip(chunks, targets, strict=True)})
+
+    def reduce(self, chunk: int, src: int, dst: int, channel: int = 0, count: int = 1) -> None:
+        """Add `src`'s partial sums of the chunks to those of `dst`.
+
+        The sum goes to the output if `dst` owns the chunk, else to scratch.
+
+        Raises:
+            ValueError: one of the two has no value of a chunk.
+        """
+        chunks = range(chunk, chunk + count)
+        operands = [self._known(c, dst) for c in chunks]
+        targets = self._targets(dst, [self._sum_place(c, dst) for c in chunks])
+        self._emit(chunks, src, dst, targets, channel, operands=operands)
+        self._at.update({(c, dst): at for c, at in zip(chunks, targets, strict=True)})
+
+    def exchange(
+        self, chunk: int, one: int, other: int, channel: int = 0, count: int = 1, last: bool = False
+    ) -> None:
+        """Give both ranks the sum of their partial sums of the chunks; neither waits for the other.
+
+        Each sum is written beside the partial it was made from, since the other rank still reads
+        that. With `last` the sums go to the output where that is free.
+        """
+        chunks = range(chunk, chunk + count)
+        mine = [self._known(c, one) for c in chunks]
+        theirs = [self._known(c, other) for c in chunks]
+        # `one` is written first, while `other` must still read it: not over an input that the
+        # output may alias. `other` is written when both were read.
+        homeward = last and all(at.buffer == "s" for at in mine)
+        self._exchange_half(chunks, other, one, theirs, mine, channel, homeward)
+        self._exchange_half(chunks, one, other, mine, theirs, channel, last)
+
+    def _exchange_half(
+        self,
+        chunks: range,
+        src: int,
+        dst: int,
+        sources: list[Address],
+        operands: list[Address],
+        channel: int,
+        homeward: bool,
+    ) -> None:
+        places = [
+            self.home(c, dst) if homeward else self._spare.pop((c, dst), None) for c in chunks
+        ]
+        targets = self._targets(dst, places)
+        self._emit(chunks, src, dst, targets, channel, operands=operands, sources=sources)
+        for c, target, old in zip(chunks, targets, operands, strict=True):
+            self._at[c, dst] = target
+            if old.buffer == "s":
+                self._spare[c, dst] = old
+
+    def park(self, chunk: int, src: int, dst: int, channel: int = 0, count: int = 1) -> Address:
+        """Return the scratch of `dst` that now has `src`'s values, beside what `dst` has itself."""
+        chunks = range(chunk, chunk + count)
+        targets = self._targets(dst, [None] * count)
+        self._emit(chunks, src, dst, targets, channel)
+        return targets[0]
+
+    def fold(self, chunk: int, rank: int, parked: Address, count: int = 1) -> None:
+        """Add what is parked at `parked` to `rank`'s partial sums of the chunks."""
+        chunks = range(chunk, chunk + count)
+        operands = [self._known(c, rank) for c in chunks]
+        targets = self._targets(rank, [self._sum_place(c, rank) for c in chunks])
+        sources = [parked.shifted(k) for k in range(count)]
+        self._emit(chunks, rank, rank, targets, 0, operands=operands, sources=sources)
+        self._at.update({(c, rank): at for c, at in zip(chunks, targets, strict=True)})
+
+    def settle(self, chunk: int, rank: int, parked: Address, count: int = 1) -> None:
+        """Have what is parked at `parked` be `rank`'s partial sums of the chunks, where they must end.
+
+        Raises:
+            ValueError: `rank` need not have one of the chunks in the end.
+        """
+        chunks = range(chunk, chunk + count)
+        homes = [home for c in chunks if (home := self.home(c, rank)) is not None]
+        if len(homes) < count:
+            raise ValueError(f"{self.method}: rank {rank} has no place for chunks {chunk}...")
+        self._emit(chunks, rank, rank, homes, 0, sources=[parked.shifted(k) for k in range(count)])
+        self._at.update({(c, rank): at for c, at in zip(chunks, homes, strict=True)})
+
+    def schedule(
+        self,
+        *,
+        apart: bool = False,
+        turns: frozenset[tuple[int, int, int]] = frozenset(),
+        shift: int = 0,
+    ) -> Schedule:
+        """Return the schedule, with the local copies that the postcondition still lacks.
+
+        `apart`, `turns` and `shift` are the schedule's: which thread blocks it wants, how it repeats.
+        """
+        copies = list(self._missing_copies())
+        return Schedule(
+            collective=self.collective,
+            nchunks=self.collective.nchunks(self.chunks_per_rank),
+            transfers=(*self._transfers, *copies),
+            scratch=tuple(self._scratch),
+            method=self.method,
+            chunks_per_rank=self.chunks_per_rank,
+            apart=apart,
+            turns=turns,
+            shift=shift,
+        )
+
+    def _known(self, chunk: int, rank: int) -> Address:
+        at = self.where(chunk, rank)
+        if at is None:
+            raise ValueError(f"{self.method}: rank {rank} does not have chunk {chunk} yet")
+        return at
+
+    def _sum_place(self, chunk: int, rank: int) -> Address | None:
+        at = self._known(chunk, rank)
+        return self.home(chunk, rank) or (at if at.buffer == "s" else None)
+
+    def _targets(self, rank: int, places: list[Address | None]) -> list[Address]:
+        """Return `places`, with new scratch slots, side by side, where there is none."""
+        targets = []
+        for place in places:
+            if place is None:
+                place = Address("s", self._scratch[rank])
+                self._scratch[rank] += 1
+            targets.append(place)
+        return targets
+
+    def _emit(
+        self,
+        chunks: Sequence[int],
+        src: int,
+        dst: int,
+        targets: list[Address],
+        channel: int,
+        operands: list[Address] | None = None,
+        sources: list[Address] | None = None,
+    ) -> None:
+        sources = sources or [self._known(c, src) for c in chunks]
+        ends = [sources, targets] + ([operands] if operands else [])
+        for start, length in _runs(ends):
+            operand = operands[start] if operands else None
+            self._transfers.append(
+                Transfer(
+                    src,
+                    dst,
+                    sources[start],
+                    targets[start],
+                    length,
+                    reduce=operand is not None,
+                    operand=None if operand == targets[start] else operand,
+                    channel=channel,
+                )
+            )
+
+    def _missing_copies(self) -> Iterator[Transfer]:
+        for rank in range(self.collective.ranks):
+            sources, targets = [], []
+            for offset, chunk in self.collective.outputs(rank, self.chunks_per_rank):
+                if (at := self._known(chunk, rank)) != (home := Address("o", offset)):
+                    sources.append(at)
+                    targets.append(home)
+            for start, length in _runs([sources, targets]):
+                yield Transfer(rank, rank, sources[start], targets[start], length)
+
+
+def _runs(ends: list[list[Address]]) -> Iterator[tuple[int, int]]:
+    """Yield (start, length) of the longest runs that are contiguous in every list."""
+    start = 0
+    total = len(ends[0])
+    for k in range(1, total + 1):
+        if k == total or any(end[k] != end[k - 1].shifted(1) for end in ends):
+            yield start, k - start
+            start = k

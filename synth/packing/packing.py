@@ -1,0 +1,191 @@
+"""The throughput method: weighted spanning trees packed into the machine's wires.
+
+Every chunk travels down a tree of ranks (or its partial sums up one); the trees are packed so that
+the busiest wire has the least to carry that cuts allow (docs/packing.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from tuccl.errors import Infeasible
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.bounds.graph import fabric
+from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.trace import Trace
+from tuccl.synth.packing.forest import ENOUGH, Forest, Machine, chunked_share, grown
+from tuccl.synth.packing.growth import Growth
+from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.synth.packing.tree_runs import Run, merged_runs, single_runs
+from tuccl.topology import Topology, all_paths
+
+__all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
+
+PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
+# Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
+_MOST_BLOCKS = 32
+_CHUNKS_OF_CHOSEN_ROOTS = 48
+# Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
+_MOST_MESHED = 512
+_Lane = tuple[int, int, int]  # channel, sending and receiving rank
+
+
+def packing(
+    collective: Collective,
+    sketch: Sketch,
+    chunks_per_rank: int = 1,
+    nbytes: int = 1,
+    topology: Topology | None = None,
+) -> Schedule:
+    """Return the schedule with the least load on the busiest wire; it is the same at every size.
+
+    Args:
+        collective: What is to be computed.
+        sketch: The pairs that may be used.
+        chunks_per_rank: Parts of each rank's share: the more, the closer to the bound.
+        nbytes: Not looked at.
+        topology: The wires; without it those that the sketch tells of.
+
+    Raises:
+        Infeasible: the links do not join all ranks, or the sketch has relay rules.
+
+    Notes:
+        Edmonds 1973; Bang-Jensen, Frank and Jackson 1995; Zhao et al., arXiv 2402.06787.
+    """
+    machine = machine_of_sketch(sketch, topology)
+    forest = grown(machine, collective, chunks_per_rank)
+    trace = Trace(collective, chunks_per_rank, "packing")
+    feeds = forest.feeds(collective.ranks)
+    firsts = [sum(feeds[:rank]) for rank in range(collective.ranks)]
+    # Sums take the way of results backwards, turn by turn: in any other order blocks wait.
+    for run in sorted(_runs(forest, forest.up, firsts), reverse=True):
+        trace.reduce(run.first, run.child, run.parent, 0, run.weight)
+    blocks = _blocks(machine, forest)
+    for run in sorted(_runs(forest, forest.down, firsts)):
+        trace.send(run.first, run.parent, run.child, blocks.down, run.weight)
+    return trace.schedule(apart=True, turns=blocks.turns, shift=forest.shift)
+
+
+def _runs(forest: Forest, trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[Run]:
+    if forest.band:
+        return merged_runs(trees, firsts, forest.band)
+    return single_runs(trees, firsts)
+
+
+@lru_cache(maxsize=8)
+def machine_of_sketch(
+    sketch: Sketch, topology: Topology | None, method: str = "packing"
+) -> Machine:
+    """Return the wires that the pairs of `sketch` may use.
+
+    Raises:
+        Infeasible: the sketch has relay rules.
+    """
+    if any(
+        set(carried) != set(_host_mates(sketch, rank)) for rank, carried in sketch.relays.items()
+    ):
+        raise Infeasible(
+            f"{method}: sketch {sketch.name[:60]} rules which rank carries whose chunks; {method} "
+            "decides that itself: use a sketch without relay rules"
+        )
+    wires = pair_wires(sketch, topology)
+    small = sketch.ranks <= _MOST_MESHED
+    whole = small and topology is not None and len(sketch.links) == _most_links(topology)
+    return Machine(wires, fabric(topology) if whole and topology else wires.fabric)
+
+
+def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
+    return sketch.ranks_of(sketch.hosts[rank])
+
+
+def _most_links(topology: Topology) -> int:
+    return len(all_paths(topology))
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Which thread blocks a forest gets.
+
+    Attributes:
+        down: Channel of the results; 0, that of the sums, where they share thread blocks.
+        turns: Connections that share the thread block of the way back.
+    """
+
+    down: int
+    turns: frozenset[_Lane]
+
+
+def _blocks(machine: Machine, forest: Forest) -> _Blocks:
+    """Return thread blocks for each way of each connection, if need be fewer for idle ones.
+
+    A block that serves two connections holds up both, so those with the most idle wires share
+    first; only if that is not enough, results go by the blocks of the sums.
+    """
+    up = {(0, child, parent) for tree in forest.up for child, parent in tree.arcs}
+    down = {(1, parent, child) for tree in forest.down for child, parent in tree.arcs}
+    blocks = Counter(rank for _, *ends in up | down for rank in ends)
+    busy = machine.busyness(forest)
+    turns: set[_Lane] = set()
+
+    def idlest(lane: _Lane) -> tuple[float, int, _Lane]:
+        # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
+        return round(busy[lane[1:]], 2), lane[1] ^ lane[2], lane
+
+    both_ways = [lane for lane in up | down if lane[1] < lane[2] and _back(lane) in up | down]
+    for alike in _alike(sorted(both_ways, key=idlest), forest.shift):
+        if max(blocks[rank] for lane in alike for rank in lane[1:]) > _MOST_BLOCKS:
+            turns.update(*((lane, _back(lane)) for lane in alike))
+            blocks.subtract(rank for lane in alike for rank in lane[1:])
+    if max(blocks.values()) > _MOST_BLOCKS and not forest.shift:
+        return _Blocks(0, frozenset())
+    return _Blocks(1 if up else 0, frozenset(turns))
+
+
+def _back(lane: _Lane) -> _Lane:
+    return lane[0], lane[2], lane[1]
+
+
+def _alike(lanes: Sequence[_Lane], shift: int) -> list[list[_Lane]]:
+    """Return the lanes in order, together where turning ranks by `shift` takes one to another.
+
+    Where ranks turn, a lane that goes round the circle is left out: which of its ways comes first
+    would not be the same everywhere.
+    """
+    groups: dict[_Lane, list[_Lane]] = {}
+    for lane in lanes:
+        channel, src, dst = lane
+        if not shift:
+            groups[lane] = [lane]
+        elif src // shift == dst // shift:
+            groups.setdefault((channel, src % shift, dst % shift), []).append(lane)
+    return list(groups.values())
+
+
+def packing_chunks(
+    collective: Collective, sketch: Sketch, topology: Topology | None, most: int = 8
+) -> tuple[int, ...]:
+    """Return the fewest chunks per rank (up to `most`) that come within 1 % of the bound.
+
+    Where none does, those that come closest; for an allreduce, whose roots are then chosen chunk by
+    chunk, many.
+
+    Raises:
+        Infeasible: the links do not join all ranks, or the sketch has relay rules.
+    """
+    machine = machine_of_sketch(sketch, topology)
+    if not collective.rooted and machine.equal_hosts is not None:
+        return (1,)
+    found: list[tuple[Fraction, int]] = []
+    for chunks in range(1, most + 1):
+        share = chunked_share(machine, collective, chunks)
+        found.append((-share, chunks))
+        if share >= ENOUGH:
+            return (chunks,)
+    if collective.name == "allreduce":
+        return (max(1, min(most, _CHUNKS_OF_CHOSEN_ROOTS // collective.ranks)),)
+    return (min(found)[1],)
