@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
-
 import pytest
 
 from tuccl.errors import InputError
@@ -67,10 +64,3 @@ def test_an_unfinished_trace_cannot_be_closed() -> None:
 def test_impossible_collectives_are_refused(name: str, ranks: int, root: int) -> None:
     with pytest.raises(InputError, match="expected"):
         Collective(name, ranks, root)
-
-
-@pytest.mark.parametrize("module", ["collective", "trace"])
-def test_examples_in_docstrings(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"tuccl.synth.{module}"))
-    assert result.attempted > 0
-    assert result.failed == 0
