@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from tuccl._native import Knobs
 from tuccl.cli.output import columns
@@ -133,6 +135,19 @@ def launch(place: str, options: list[str]) -> None:
             sys.exit(f"exit codes by rank: {codes}")
 
 
+class Spent(NamedTuple):
+    """Of one run: ms on the slowest rank, and processor ms of all ranks and their threads."""
+
+    ms: float
+    cpu_ms: float
+
+
+def cpu_ms() -> float:
+    """Return the processor time that this process has had, in ms, its threads' and the kernel's too."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return (used.ru_utime + used.ru_stime) * 1e3
+
+
 class Rank:
     """What one process does."""
 
@@ -158,7 +173,7 @@ class Rank:
                 rows.append([name, format_bytes(nbytes), *self.compared(call)])
         rows.append(["DDP step", *self.step()])
         if self.rank == 0:
-            head = ["", "size", "tuccl ms", "spread", "Gloo ms", "spread", "x", "equal"]
+            head = ["", "size", "tuccl ms", "spread", "Gloo ms", "spread", "x", "CPU ms", "Gloo CPU ms", "x", "equal"]
             print(columns(head, rows), flush=True)
         self.dist.destroy_process_group()
 
@@ -186,7 +201,7 @@ class Rank:
 
     def compared(self, call: Callable) -> list[object]:
         """Return the row of a collective."""
-        times: dict[str, list[float]] = {name: [] for name in self.groups}
+        times: dict[str, list[Spent]] = {name: [] for name in self.groups}
         equal = True
         for turn in range(self.rounds + 1):
             results = {}
@@ -198,28 +213,33 @@ class Rank:
             equal &= self.torch.equal(results["tuccl"], results["gloo"])
         return [*self.figures(times), equal]
 
-    def timed(self, run: Callable) -> float:
-        """Return the time in ms of one run on the slowest rank."""
+    def timed(self, run: Callable) -> Spent:
+        """Return what one run takes: on the slowest rank, and of all ranks' processors."""
         self.dist.barrier(self.groups["gloo"])
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), cpu_ms()
         run()
-        spent = self.torch.tensor([(time.perf_counter() - begin) * 1e3])
-        self.dist.all_reduce(spent, self.dist.ReduceOp.MAX, group=self.groups["gloo"])
-        return spent.item()
+        took = (time.perf_counter() - begin) * 1e3
+        each = [self.torch.empty(2, dtype=self.torch.float64) for _ in range(self.size)]
+        mine = self.torch.tensor([took, cpu_ms() - before], dtype=self.torch.float64)
+        self.dist.all_gather(each, mine, group=self.groups["gloo"])
+        every = self.torch.stack(each)
+        return Spent(every[:, 0].max().item(), every[:, 1].sum().item())
 
-    def figures(self, times: dict[str, list[float]]) -> list[str]:
-        """Return medians with their spread, and how many times faster ours is."""
-        out = []
-        for samples in times.values():
-            middle = median(samples)
-            spread = (max(samples) - min(samples)) / middle
-            out += [f"{middle:.2f}", f"{spread:.0%}"]
-        return [*out, f"{median(times['gloo']) / median(times['tuccl']):.2f}"]
+    def figures(self, spent: dict[str, list[Spent]]) -> list[str]:
+        """Return medians with their spread, how many times faster ours is, and processor time."""
+        out, middles, cpu = [], {}, {}
+        for name, samples in spent.items():
+            times = [one.ms for one in samples]
+            middles[name], cpu[name] = median(times), median([one.cpu_ms for one in samples])
+            spread = (max(times) - min(times)) / middles[name]
+            out += [f"{middles[name]:.2f}", f"{spread:.0%}"]
+        out.append(f"{middles['gloo'] / middles['tuccl']:.2f}")
+        return [*out, *(f"{cpu[name]:.1f}" for name in cpu), f"{cpu['gloo'] / cpu['tuccl']:.2f}"]
 
     def step(self) -> list[object]:
         """Return the row of a DDP training step of a network of 4 million weights."""
         torch = self.torch
-        times: dict[str, list[float]] = {name: [] for name in self.groups}
+        times: dict[str, list[Spent]] = {name: [] for name in self.groups}
         models = {}
         for name, group in self.groups.items():
             torch.manual_seed(3)

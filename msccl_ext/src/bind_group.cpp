@@ -29,16 +29,21 @@ std::vector<exec::Piece> pieces(const Memory& memory) {
 }
 
 std::shared_ptr<exec::Group> make_group(int rank, const std::vector<int>& descriptors,
+                                        const std::vector<int>& memories,
                                         std::shared_ptr<exec::Hub> hub) {
   auto sockets = std::make_unique<exec::Sockets>(rank, static_cast<int>(descriptors.size()));
-  for (std::size_t peer = 0; peer < descriptors.size(); ++peer)
-    if (descriptors[peer] >= 0) sockets->attach(static_cast<int>(peer), descriptors[peer]);
+  for (std::size_t i = 0; i < descriptors.size(); ++i) {
+    if (descriptors[i] < 0) continue;
+    const int peer = static_cast<int>(i), memory = memories.at(i);
+    auto pipe = memory < 0 ? nullptr : std::make_unique<exec::SharedPipe>(memory, rank < peer);
+    sockets->attach(peer, exec::Stream(descriptors[i], std::move(pipe)));
+  }
   return std::make_shared<exec::Group>(std::move(sockets), std::move(hub));
 }
 
 void bind_group_class(nb::module_& m) {
   nb::class_<exec::Group>(m, "Group", "One rank's end of a group of processes (docs/torch.md).")
-      .def(nb::new_(&make_group), "rank"_a, "descriptors"_a, "hub"_a)
+      .def(nb::new_(&make_group), "rank"_a, "descriptors"_a, "memories"_a, "hub"_a)
       .def(
           "submit",
           [](exec::Group& group, std::shared_ptr<exec::Bound> bound, const Memory& inputs,

@@ -245,18 +245,20 @@ void Hub::serve() {
   }
 }
 
+/// They stay until this thread forgets them.
+std::vector<Group*> Hub::groups() {
+  const std::lock_guard lock(mutex_);
+  return groups_;
+}
+
 /// Moves every group as far as it gets; whether any has work under way.
 bool Hub::step_all() {
-  std::vector<Group*> groups;
-  {
-    const std::lock_guard lock(mutex_);
-    groups = groups_;
-  }
   bool busy = false;
-  for (Group* group : groups) {
+  for (Group* group : groups()) {
     for (bool moved = true; moved;) {
       moved = group->step();
       for (int peer = 0; peer < group->sockets_->ranks(); ++peer) group->sockets_->write(peer);
+      moved |= group->sockets_->read_shared();
       moved |= group->head_ && group->sockets_->has_ended();  // what was just written
     }
     busy |= group->head_ != nullptr;
@@ -287,16 +289,20 @@ void Hub::listen_to(Group& group) {
     w = {fd, writes};
     if (fd < 0) continue;
     ::epoll_event event{};
-    event.events = EPOLLIN | (writes ? EPOLLOUT : 0);
+    event.events = EPOLLIN | (writes ? EPOLLOUT : 0U);
     event.data.fd = fd;
     ::epoll_ctl(epoll_, how, fd, &event);
   }
 }
 
 void Hub::wait(bool busy) {
+  const std::vector<Group*> all = groups();
+  int limit_ms = busy ? kLookMs : -1;
+  for (Group* group : all)
+    if (!group->sockets_->may_sleep()) limit_ms = 0;
   std::array<::epoll_event, 64> events;
-  const int n =
-      ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), busy ? kLookMs : -1);
+  const int n = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), limit_ms);
+  for (Group* group : all) group->sockets_->stay_awake();
   for (int i = 0; i < n; ++i) {
     const int fd = events[static_cast<std::size_t>(i)].data.fd;
     if (fd == bell_) {

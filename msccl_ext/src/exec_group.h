@@ -110,6 +110,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void remove(Group* group);
   void wake();
   void serve();
+  std::vector<Group*> groups();
   bool step_all();
   void listen_to(Group& group);
   void wait(bool busy);

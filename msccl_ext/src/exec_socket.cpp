@@ -1,16 +1,10 @@
 #include "exec_socket.h"
 
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 
 #include "tuccl/error.h"
@@ -22,45 +16,32 @@ namespace {
 constexpr std::size_t kSmall = 32 << 10;
 /// Read ahead of what a message still lacks, so that frames and small messages need no call each.
 constexpr std::size_t kAhead = 64 << 10;
-constexpr int kUnixBuffer = 1 << 20;
 constexpr int kMostPieces = 32;          // of one writing call
+constexpr int kTurns = 8;                // readings of one peer before the next
 constexpr std::uint64_t kLongest = 500;  // of a peer's last words
 
 std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
-
-bool is_later(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
 
 }  // namespace
 
 Sockets::Sockets(int rank, int ranks) : rank_(rank), wires_(static_cast<std::size_t>(ranks)) {}
 
-Sockets::~Sockets() {
-  for (Wire& w : wires_)
-    if (w.fd >= 0) ::close(w.fd);
-}
-
-void Sockets::attach(int peer, int fd) {
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  const int on = 1;
-  // Each is refused where the socket is of the other kind. TCP finds its buffers' size by itself.
-  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
+void Sockets::attach(int peer, Stream stream) {
   Wire& w = wire(peer);
-  w.fd = fd;
-  w.ahead.resize(kAhead);
+  w.stream = std::move(stream);
+  w.ahead.resize(w.stream.shared() ? sizeof(Frame) : kAhead);
 }
 
-int Sockets::fd(int peer) const { return wires_[static_cast<std::size_t>(peer)].fd; }
+int Sockets::fd(int peer) const { return wires_[static_cast<std::size_t>(peer)].stream.fd(); }
 
 bool Sockets::waits_to_write(int peer) const {
   const Wire& w = wires_[static_cast<std::size_t>(peer)];
-  return w.fd >= 0 && !w.leaving.empty();
+  return w.stream.open() && !w.stream.shared() && !w.leaving.empty();
 }
 
 bool Sockets::all_written() const {
   return std::none_of(wires_.begin(), wires_.end(),
-                      [](const Wire& w) { return w.fd >= 0 && !w.leaving.empty(); });
+                      [](const Wire& w) { return w.stream.open() && !w.leaving.empty(); });
 }
 
 int Sockets::take_number() {
@@ -77,7 +58,7 @@ void Sockets::fail(std::string why) {
 int Sockets::send(std::span<const std::byte> data, int peer, int tag) {
   const int number = take_number();
   Wire& w = wire(peer);
-  if (w.fd < 0) {
+  if (!w.stream.open()) {
     fail(rank_name(peer) + " has left the group");
     return number;
   }
@@ -105,13 +86,13 @@ int Sockets::receive(std::span<std::byte> data, int peer, int tag) {
   Tag& t = w.tags[tag];
   if (!t.early.empty()) {
     take_early(w, peer, t, {data, number});
-  } else if (w.fd < 0) {
+  } else if (!w.stream.open()) {
     fail(rank_name(peer) + " has left the group");
     return number;
   } else {
     t.receives.push_back({data, number});
   }
-  if (w.fd >= 0)
+  if (w.stream.open())
     w.leaving.push_back(
         {{Kind::kCredit, static_cast<std::uint32_t>(tag), data.size()}, {}, nullptr, false});
   return number;
@@ -148,38 +129,43 @@ int Sockets::poll(std::span<int> ended) {
 void Sockets::rest(std::chrono::microseconds longest) {
   std::vector<::pollfd> fds;
   for (const Wire& w : wires_)
-    if (w.fd >= 0)
-      fds.push_back({w.fd, static_cast<short>(POLLIN | (w.leaving.empty() ? 0 : POLLOUT)), 0});
-  const auto us = std::min<std::int64_t>(longest.count(), 999'999);
+    if (w.stream.open()) {
+      const bool writes = !w.stream.shared() && !w.leaving.empty();
+      fds.push_back({w.stream.fd(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+    }
+  const auto us = may_sleep() ? std::min<std::int64_t>(longest.count(), 999'999) : 0;
   const timespec limit{0, static_cast<long>(us * 1000)};
   ::ppoll(fds.data(), fds.size(), &limit, nullptr);
+  stay_awake();
   for (int peer = 0; peer < ranks(); ++peer) {
     read(peer);
     write(peer);
   }
 }
 
+bool Sockets::may_sleep() {
+  bool may = true;
+  for (Wire& w : wires_) may &= !w.stream.open() || w.stream.may_sleep(!w.leaving.empty());
+  return may;
+}
+
+void Sockets::stay_awake() {
+  for (Wire& w : wires_) w.stream.stay_awake();
+}
+
 void Sockets::abandon() noexcept {
-  for (Wire& w : wires_) {
-    if (w.fd >= 0) ::close(w.fd);
-    w = Wire{};
-  }
+  for (Wire& w : wires_) w = Wire{};
   ended_.clear();
 }
 
 void Sockets::give_up(const std::string& why) noexcept {
   const std::string text = why.substr(0, kLongest);
   const Frame frame{Kind::kGiveUp, 0, text.size()};
-  for (Wire& w : wires_) {
-    // In the middle of a message it would be read as a part of it: closing must say enough.
-    if (w.fd < 0 || w.written > 0) continue;
-    const ::iovec pieces[] = {{const_cast<Frame*>(&frame), sizeof frame},
-                              {const_cast<char*>(text.data()), text.size()}};
-    ::msghdr message{};
-    message.msg_iov = const_cast<::iovec*>(pieces);
-    message.msg_iovlen = 2;
-    (void)::sendmsg(w.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
+  const ::iovec pieces[] = {{const_cast<Frame*>(&frame), sizeof frame},
+                            {const_cast<char*>(text.data()), text.size()}};
+  // In the middle of a message it would be read as a part of it: closing must say enough.
+  for (Wire& w : wires_)
+    if (w.stream.open() && w.written == 0) w.stream.write_whole(pieces);
   fail(why);
   abandon();
 }
@@ -193,7 +179,7 @@ void Sockets::check_size(int peer, std::uint64_t sent, std::uint64_t received) {
 
 bool Sockets::write(int peer) {
   Wire& w = wire(peer);
-  while (w.fd >= 0 && !w.leaving.empty()) {
+  while (w.stream.open() && !w.leaving.empty()) {
     std::array<::iovec, kMostPieces> pieces;
     std::size_t count = 0, skip = w.written;
     const auto add = [&](const void* data, std::size_t size) {
@@ -207,16 +193,13 @@ bool Sockets::write(int peer) {
       add(&w.leaving[i].frame, sizeof(Frame));
       add(w.leaving[i].data.data(), w.leaving[i].data.size());
     }
-    ::msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    const ssize_t n = ::sendmsg(w.fd, &message, MSG_NOSIGNAL);
-    if (n < 0) {
-      if (is_later(errno)) return false;
-      close_wire(peer, std::strerror(errno));
+    const auto n = w.stream.write({pieces.data(), count});
+    if (!n) {
+      close_wire(peer);
       return true;
     }
-    advance_writing(w, static_cast<std::size_t>(n));
+    if (*n == 0) return false;
+    advance_writing(w, *n);
   }
   return true;
 }
@@ -237,28 +220,41 @@ void Sockets::advance_writing(Wire& w, std::size_t bytes) {
 }
 
 bool Sockets::read(int peer) {
-  Wire& w = wire(peer);
+  wire(peer).stream.heard();
+  return read_some(peer);
+}
+
+bool Sockets::read_shared() {
   bool any = false;
-  // A share at a time, so that one peer's stream does not keep the others waiting.
-  for (int turns = 0; turns < 8 && w.fd >= 0 && fill(w, peer); ++turns) any = true;
+  for (int peer = 0; peer < ranks(); ++peer)
+    if (wire(peer).stream.shared()) any |= read_some(peer);
   return any;
 }
 
-/// One reading call: first what the present message lacks, then ahead.
+bool Sockets::read_some(int peer) {
+  Wire& w = wire(peer);
+  bool any = false;
+  // A share at a time, so that one peer's stream does not keep the others waiting.
+  for (int turns = 0; turns < kTurns && w.stream.open() && fill(w, peer); ++turns) any = true;
+  return any;
+}
+
+/// One reading: first what the present message lacks, then ahead, where each costs a call.
 bool Sockets::fill(Wire& w, int peer) {
-  const ::iovec pieces[] = {{w.body.data(), w.body.size()}, {w.ahead.data(), w.ahead.size()}};
+  const ::iovec pieces[] = {{w.body.data(), w.body.size()},
+                            {w.ahead.data(), w.ahead.size() - w.frame_bytes * w.stream.shared()}};
   const bool has_body = !w.body.empty();
-  const ssize_t n = ::readv(w.fd, has_body ? pieces : pieces + 1, has_body ? 2 : 1);
-  if (n < 0 && is_later(errno)) return false;
-  if (n <= 0) {
-    close_wire(peer, n == 0 ? "" : std::strerror(errno));
+  const std::size_t first = has_body ? 0 : 1, last = has_body && w.stream.shared() ? 1 : 2;
+  const auto n = w.stream.read({pieces + first, pieces + last});
+  if (!n) {
+    close_wire(peer);
     return true;
   }
-  const auto bytes = static_cast<std::size_t>(n);
-  const std::size_t direct = std::min(bytes, w.body.size());
+  if (*n == 0) return false;
+  const std::size_t direct = std::min(*n, w.body.size());
   w.body = w.body.subspan(direct);
   w.first = 0;
-  w.last = bytes - direct;
+  w.last = *n - direct;
   take_in(w, peer);
   return true;
 }
@@ -349,10 +345,10 @@ void Sockets::credit(int peer, Tag& t, std::uint64_t bytes) {
 }
 
 /// The other end has closed: an end of the group only if something was still to come or to go.
-void Sockets::close_wire(int peer, const std::string& how) {
+void Sockets::close_wire(int peer) {
   Wire& w = wire(peer);
-  ::close(w.fd);
-  w.fd = -1;
+  const std::string how = w.stream.why();
+  w.stream.close();
   if (needs(w))
     fail(rank_name(peer) + " closed its connection" + (how.empty() ? "" : " (" + how + ")") +
          ": it died or gave up");

@@ -1,4 +1,4 @@
-// Ranks that are processes: messages over connected stream sockets, none of which ever blocks.
+// Ranks that are processes: messages over streams between them, none of which ever blocks.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "exec_stream.h"
 #include "tuccl/carrier.h"
 
 namespace tuccl::exec {
 
-/// One rank's end of a group. All but the constructor, `attach` and `~Sockets` is called by one
-/// thread.
+/// One rank's end of a group. All but the constructor and `attach` is called by one thread.
 ///
 /// A receiver tells its sender of each receive that it posts (a credit); the k-th message of a tag
 /// meets the k-th credit. Large messages leave when their credit is there, so that they are read
@@ -20,9 +20,8 @@ namespace tuccl::exec {
 class Sockets final : public Carrier {
  public:
   Sockets(int rank, int ranks);
-  ~Sockets() override;
-  /// Takes over `fd`, a connected stream socket whose other end is `peer`.
-  void attach(int peer, int fd);
+  /// Takes over `stream`, whose other end is `peer`.
+  void attach(int peer, Stream stream);
 
   int rank() const override { return rank_; }
   int ranks() const override { return static_cast<int>(wires_.size()); }
@@ -34,12 +33,19 @@ class Sockets final : public Carrier {
 
   /// The socket to `peer`, -1 where there is none (any more).
   int fd(int peer) const;
+  /// Whether that socket must take something before all is written.
   bool waits_to_write(int peer) const;
   bool all_written() const;
   /// Whether `poll` would tell of something.
   bool has_ended() const { return !ended_.empty(); }
-  /// Reads what has come from `peer`; whether anything has.
+  /// Reads what has come from `peer`, whose socket is readable; whether anything has.
   bool read(int peer);
+  /// Reads what has come through shared memory; whether anything has.
+  bool read_shared();
+  /// Before the thread sleeps on the sockets: false where shared memory has something to do.
+  bool may_sleep();
+  /// After it: peers need not wake it.
+  void stay_awake();
   /// Writes what waits for `peer`, as far as the socket takes it. False where more waits.
   bool write(int peer);
   /// Tells every peer that this rank gives up, and why, as far as their sockets take it; then
@@ -85,7 +91,7 @@ class Sockets final : public Carrier {
     bool ends = false;                 ///< The message has its credit.
   };
   struct Wire {
-    int fd = -1;
+    Stream stream;
     std::map<int, Tag> tags;
     std::deque<Leaving> leaving;
     std::size_t written = 0;       ///< Of the first that leaves, its frame included.
@@ -106,12 +112,13 @@ class Sockets final : public Carrier {
   void take_early(Wire&, int peer, Tag&, Receiving);
   void credit(int peer, Tag&, std::uint64_t bytes);
   void check_size(int peer, std::uint64_t sent, std::uint64_t received);
+  bool read_some(int peer);
   bool fill(Wire&, int peer);
   void take_in(Wire&, int peer);
   void begin_body(Wire&, int peer);
   void end_body(Wire&);
   void advance_writing(Wire&, std::size_t bytes);
-  void close_wire(int peer, const std::string& how);
+  void close_wire(int peer);
   bool needs(const Wire&) const;
   void fail(std::string why);
 

@@ -14,9 +14,9 @@ from tuccl._native import Group
 from tuccl.errors import TucclError
 from tuccl.torch.agreement import Refusal, agreed, agreed_table
 from tuccl.torch.group import TucclGroup
-from tuccl.torch.options import interface, options_of
+from tuccl.torch.options import interface, options_of, shares_memory
 from tuccl.torch.programs import Programs
-from tuccl.torch.wires import connect
+from tuccl.torch.wires import Wires, connect
 from tuccl.torch.work import hub
 
 __all__ = ["BACKEND", "create_group"]
@@ -68,16 +68,16 @@ def _programs(
     if isinstance(stored, Refusal):
         return stored
     programs = Programs(stored, rank)
-    wires: list[int] = []
+    wires: Wires | None = None
     word = "connected"
     try:
-        wires = connect(store, rank, size, programs.peers(), interface(), _CONNECTING_S)
+        peers = programs.peers()
+        wires = connect(store, rank, size, peers, interface(), _CONNECTING_S, shares_memory())
     except (TucclError, OSError) as error:
         word = str(error)
-    reason = agreed(store, "connections", rank, size, word, bool(wires))
-    if reason is not None:
-        for descriptor in wires:
-            if descriptor >= 0:
-                os.close(descriptor)
-        return Refusal(reason)
-    return programs, Group(rank, wires, hub().native)
+    reason = agreed(store, "connections", rank, size, word, wires is not None)
+    if wires is None or reason is not None:
+        if wires is not None:
+            wires.close()
+        return Refusal(reason or word)
+    return programs, Group(rank, wires.sockets, wires.memories, hub().native)

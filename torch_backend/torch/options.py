@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tuccl.errors import InputError
 
-__all__ = ["Options", "interface", "options_of"]
+__all__ = ["Options", "interface", "options_of", "shares_memory"]
 
 TABLES = "TUCCL_TABLE"
+NO_SHARING = "TUCCL_SHM_DISABLE"
 _INTERFACES = ("TUCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
@@ -61,3 +62,12 @@ def interface(environment: Mapping[str, str] = os.environ) -> str | None:
         if chosen := environment.get(name, "").split(",")[0].strip():
             return chosen
     return None
+
+
+def shares_memory(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether ranks of one host may share memory: so unless ``TUCCL_SHM_DISABLE`` is 1.
+
+    >>> shares_memory({}), shares_memory({"TUCCL_SHM_DISABLE": "1"})
+    (True, False)
+    """
+    return environment.get(NO_SHARING, "0").strip() in ("", "0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hmac
+import mmap
 import os
 import secrets
 import select
@@ -12,6 +13,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -19,12 +21,17 @@ import torch.distributed as dist
 
 from tuccl.errors import InputError, TucclError
 
-__all__ = ["connect"]
+__all__ = ["Wires", "connect"]
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _GREETING = struct.Struct("!8s32sI")
-_MAGIC = b"tuccl-1\n"
+_MAGIC = b"tuccl-2\n"
+_SHARED, _ALONE = b"+", b"-"  # the answer to a greeting: whether the memory with it will be used
 _PATIENCE_S = 5.0  # with one who connects and says nothing
+_HEAD_BYTES = 4096  # of shared memory, before its two rings
+_MOST_RING, _LEAST_RING = 1 << 20, 64 << 10
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_SHARED_BYTES = 64 << 20  # at most, of one rank's rings to all its peers, unless the least is more
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -37,6 +44,31 @@ class _Address(msgspec.Struct, frozen=True):
     token: str
 
 
+@dataclass(frozen=True)
+class Wires:
+    """Descriptors by rank, -1 where there is none: connected sockets, and memory shared with it."""
+
+    sockets: tuple[int, ...]
+    memories: tuple[int, ...]
+
+    def close(self) -> None:
+        """Close all."""
+        for descriptor in (*self.sockets, *self.memories):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class _Wire:
+    socket: socket.socket
+    memory: int = -1
+
+    def close(self) -> None:
+        self.socket.close()
+        if self.memory >= 0:
+            os.close(self.memory)
+
+
 def connect(
     store: dist.Store,
     rank: int,
@@ -44,11 +76,14 @@ def connect(
     peers: Iterable[int],
     interface: str | None,
     limit: float,
-) -> list[int]:
-    """Return a connected socket's descriptor by rank, -1 for those that are no peers.
+    shares: bool = True,
+) -> Wires:
+    """Return the connections to ``peers``.
 
     Of two peers the higher rank connects; it proves itself by a secret that the lower one left in
-    the store. On one host they meet by a Unix socket, else by TCP.
+    the store. On one host they meet by a Unix socket, else by TCP; over the first the higher rank
+    passes memory that both will share, if it ``shares`` and the other does. It has no name, and is
+    gone with the last of them.
 
     Raises:
         TucclError: a peer cannot be reached, or did not connect within ``limit`` seconds.
@@ -56,7 +91,7 @@ def connect(
     """
     wanted = set(peers)
     deadline = time.monotonic() + limit
-    found: dict[int, socket.socket] = {}
+    found: dict[int, _Wire] = {}
     with contextlib.ExitStack() as stack:
         listeners = [_unix_listener(stack), _tcp_listener(stack, interface)]
         host, port = listeners[1].getsockname()
@@ -66,13 +101,18 @@ def connect(
         try:
             for peer in sorted(p for p in wanted if p < rank):
                 answer = msgspec.json.decode(store.get(f"address/{peer}"), type=_Address)
-                found[peer] = _called(rank, peer, mine, answer, deadline)
-            _await(listeners, found, {p for p in wanted if p > rank}, mine.token, deadline)
+                memory = _memory(size) if shares and answer.place == mine.place else -1
+                found[peer] = _called(rank, peer, mine, answer, memory, deadline)
+            missing = {p for p in wanted if p > rank}
+            _await(listeners, found, missing, mine.token, shares, deadline)
         except BaseException:
             for wire in found.values():
                 wire.close()
             raise
-    return [found[p].detach() if p in found else -1 for p in range(size)]
+    return Wires(
+        tuple(found[p].socket.detach() if p in found else -1 for p in range(size)),
+        tuple(found[p].memory if p in found else -1 for p in range(size)),
+    )
 
 
 def _place() -> str:
@@ -109,8 +149,36 @@ def _address_of(interface: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-def _called(rank: int, peer: int, mine: _Address, its: _Address, deadline: float) -> socket.socket:
-    """Connect to ``peer`` and greet it."""
+def _memory(ranks: int) -> int:
+    """Return a descriptor of memory for two rings, -1 where the kernel gives none."""
+    ring = min(max(_SHARED_BYTES // (2 * ranks), _LEAST_RING), _MOST_RING)
+    try:
+        memory = os.memfd_create("tuccl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:
+        return -1
+    try:
+        os.ftruncate(memory, _HEAD_BYTES + 2 * ring)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError:
+        os.close(memory)
+        return -1
+    return memory
+
+
+def _is_usable(memory: int) -> bool:
+    """Whether it is of a size that stays, and can be mapped."""
+    try:
+        sealed = fcntl.fcntl(memory, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+        with mmap.mmap(memory, 0):
+            return sealed and os.fstat(memory).st_size > _HEAD_BYTES
+    except (OSError, ValueError):
+        return False
+
+
+def _called(
+    rank: int, peer: int, mine: _Address, its: _Address, memory: int, deadline: float
+) -> _Wire:
+    """Connect to ``peer`` and greet it, offering ``memory`` unless it is -1."""
     near = its.place == mine.place
     if its.place != mine.place and its.host.startswith("127."):
         raise TucclError(
@@ -121,20 +189,29 @@ def _called(rank: int, peer: int, mine: _Address, its: _Address, deadline: float
     try:
         wire.settimeout(max(deadline - time.monotonic(), 0.1))
         wire.connect(b"\0" + its.name.encode() if near else (its.host, its.port))
-        wire.sendall(_GREETING.pack(_MAGIC, its.token.encode(), rank))
-        if _received(wire, len(_MAGIC)) != _MAGIC:
+        greeting = _GREETING.pack(_MAGIC, its.token.encode(), rank)
+        if memory >= 0:
+            socket.send_fds(wire, [greeting], [memory])
+        else:
+            wire.sendall(greeting)
+        answer = _received(wire, len(_MAGIC) + 1)
+        if answer[:-1] != _MAGIC:
             raise OSError("it is no tuccl")
     except OSError as error:
-        wire.close()
+        _Wire(wire, memory).close()
         raise TucclError(f"rank {rank} cannot connect to rank {peer}: {error}") from None
-    return wire
+    if memory >= 0 and answer[-1:] != _SHARED:
+        os.close(memory)
+        return _Wire(wire)
+    return _Wire(wire, memory)
 
 
 def _await(
     listeners: Iterable[socket.socket],
-    found: dict[int, socket.socket],
+    found: dict[int, _Wire],
     missing: set[int],
     token: str,
+    shares: bool,
     deadline: float,
 ) -> None:
     """Accept all of ``missing``; whoever has not the secret is sent away."""
@@ -143,8 +220,8 @@ def _await(
         ready, _, _ = select.select(list(listeners), [], [], max(left, 0))
         if not ready:
             raise TucclError(f"ranks {sorted(missing)[:8]} did not connect in time")
-        wire, _ = ready[0].accept()
-        peer = _greeted(wire, token)
+        accepted, _ = ready[0].accept()
+        peer, wire = _greeted(accepted, token, shares)
         if peer in missing:
             missing.discard(peer)
             found[peer] = wire
@@ -152,17 +229,24 @@ def _await(
             wire.close()
 
 
-def _greeted(wire: socket.socket, token: str) -> int | None:
-    """Return the rank of who connected, None for one who does not belong here."""
-    wire.settimeout(_PATIENCE_S)
+def _greeted(accepted: socket.socket, token: str, shares: bool) -> tuple[int, _Wire]:
+    """Return the rank of who connected, -1 for one who does not belong here, and the wire to it."""
+    accepted.settimeout(_PATIENCE_S)
+    wire = _Wire(accepted)
     try:
-        magic, secret, peer = _GREETING.unpack(_received(wire, _GREETING.size))
+        data, given, _, _ = socket.recv_fds(accepted, _GREETING.size, 1)
+        wire = _Wire(accepted, given[0] if given else -1)
+        data += _received(accepted, _GREETING.size - len(data)) if data else b""
+        magic, secret, peer = _GREETING.unpack(data)
         if magic != _MAGIC or not hmac.compare_digest(secret, token.encode()):
-            return None
-        wire.sendall(_MAGIC)
-    except OSError:
-        return None
-    return int(peer)
+            return -1, wire
+        if wire.memory >= 0 and not (shares and _is_usable(wire.memory)):
+            os.close(wire.memory)
+            wire = _Wire(accepted)
+        accepted.sendall(_MAGIC + (_SHARED if wire.memory >= 0 else _ALONE))
+    except (OSError, struct.error):
+        return -1, wire
+    return int(peer), wire
 
 
 def _received(wire: socket.socket, count: int) -> bytes:
