@@ -173,7 +173,19 @@ class Rank:
                 rows.append([name, format_bytes(nbytes), *self.compared(call)])
         rows.append(["DDP step", *self.step()])
         if self.rank == 0:
-            head = ["", "size", "tuccl ms", "spread", "Gloo ms", "spread", "x", "CPU ms", "Gloo CPU ms", "x", "equal"]
+            head = [
+                "",
+                "size",
+                "tuccl ms",
+                "spread",
+                "Gloo ms",
+                "spread",
+                "x",
+                "CPU ms",
+                "Gloo CPU ms",
+                "x",
+                "equal",
+            ]
             print(columns(head, rows), flush=True)
         self.dist.destroy_process_group()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tuccl.cli.arguments import add_json, add_nccl_version, sizes_of
 from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
+from tuccl.cli.peers import add_peers, chosen_peers
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.runtime import NcclTestsExecutor, baselines_on, open_table
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="msccl-default, nccl or both (default); --on mpi has no nccl, and of "
         "a table of NCCL's own choices nccl is the only one",
     )
+    add_peers(parser)
     add_nccl_version(parser, "the one the table was tuned against")
     parser.add_argument(
         "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
@@ -51,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
         )
     stored = open_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
+    if args.peers and args.on != "mpi":
+        raise InputError("--peers: stand beside programs on real ranks; use --on mpi")
     with ExitStack() as stack:
         executor = real_executor_of(
             *(args, stored.topology, stack),
@@ -70,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
                 sizes,
                 args.nccl_version,
                 progress.update,
+                chosen_peers(args, executor, stack),
             )
     if args.report:
         write_text(Path(args.report), html_report(comparison))

@@ -1,8 +1,9 @@
-"""``--peers``: other libraries' collectives beside a program, on the same ranks."""
+"""``--peers``: other libraries' collectives beside programs, on the same ranks."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tuccl._native import Knobs, Program
@@ -20,7 +21,7 @@ from tuccl.runtime import (
     find_mpi,
 )
 
-__all__ = ["add_peers", "check_peers", "peers_beside", "print_beside_peers"]
+__all__ = ["add_peers", "check_peers", "chosen_peers", "peers_beside", "print_beside_peers"]
 
 
 def add_peers(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +50,9 @@ def print_beside_peers(
     """
     from tuccl.eval import NamedProgram, peer_report, peer_text
 
+    peers = chosen_peers(args, executor, stack)
     if not isinstance(executor, MpiExecutor):
         raise InputError("--peers: use --on mpi")
-    peers, missing = peers_beside(executor, names_of(args.peers), stack)
-    for why in missing:
-        say(why)
     named = NamedProgram(program.name[:40], program, knobs)
     sizes = sorted(sizes_of(args.size))
     workload = Workload(args.datatype, args.op, check=True)
@@ -66,6 +65,23 @@ def print_beside_peers(
         print_json(report)
     else:
         print(peer_text(report))
+
+
+def chosen_peers(args: argparse.Namespace, executor: Executor, stack: ExitStack) -> Sequence[Peer]:
+    """Return the peers that ``args`` names on the ranks of ``executor``; says which cannot be had.
+
+    Raises:
+        InputError: one is not known, or the executor has no real ranks.
+        Unavailable: there is none of them.
+    """
+    if not args.peers:
+        return ()
+    if not isinstance(executor, MpiExecutor):
+        raise InputError("--peers: use --on mpi")
+    peers, missing = peers_beside(executor, names_of(args.peers), stack)
+    for why in missing:
+        say(why)
+    return peers
 
 
 def names_of(text: str) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ import msgspec
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
+from tuccl.eval.compare_peers import Beside
+from tuccl.eval.peers import NamedProgram, PeerRow
 from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,
@@ -21,6 +23,7 @@ from tuccl.runtime import (
     Entrant,
     Executor,
     LookupTable,
+    Peer,
     StoredTable,
     Timing,
     baselines_on,
@@ -91,7 +94,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
     order of ``tuned``; ``notes`` what could not be compared, and why; ``nccl_version`` is the
     NCCL whose choice ``nccl`` and the table's own defaults are, where NCCL can run, "" on
-    nccl-tests.
+    nccl-tests. ``peers`` are other libraries by their version and ``peer_rows`` what the table
+    picks in turns with them and the defaults (docs/peers.md).
     """
 
     table: str
@@ -106,6 +110,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     regressions: int
     nccl_version: str = NCCL_VERSION
+    peers: dict[str, str] = {}
+    peer_rows: tuple[PeerRow, ...] = ()
 
     @property
     def wrong(self) -> int:
@@ -139,13 +145,15 @@ def compare(
     sizes: Sequence[int] | None = None,
     nccl_version: str | None = None,
     progress: Progress = lambda done, total, what: None,
+    peers: Sequence[Peer] = (),
 ) -> Comparison:
     """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
 
     Without ``sizes`` each collective is compared at the sizes it was tuned at. Where the table
     picks the runtime's own default, the tuned time is that of ``nccl``, or of msccl-default where
     NCCL cannot run. Without ``nccl_version`` that is the NCCL the table was tuned against.
-    ``progress(done, total, what)`` is called before each size.
+    ``progress(done, total, what)`` is called before each size. ``peers`` run in turns with the
+    table's choice and the baselines, once all sizes have been compared.
 
     Raises:
         InputError: the table, a baseline or the executor's machine is not what it should be.
@@ -173,7 +181,7 @@ def compare(
     table = stored.table
     own = executor.name == "nccl-tests"  # the NCCL that it is linked with
     version = "" if own else nccl_release(nccl_version or _tuned_against(table))
-    comparer = _Comparer(stored, executor, tuple(baselines), version)
+    comparer = _Comparer(stored, executor, tuple(baselines), version, Beside(executor, peers))
     calls = [
         (Collective(collective, executor.ranks, root or 0), nbytes)
         for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries)
@@ -182,7 +190,7 @@ def compare(
     for done, (call, nbytes) in enumerate(calls):
         progress(done, len(calls), f"{call.name} {format_bytes(nbytes)}")
         comparer.add(call, nbytes)
-    return comparer.comparison()
+    return comparer.comparison(progress)
 
 
 def _tuned_against(table: LookupTable) -> str:
@@ -205,9 +213,15 @@ def _provenance(table: LookupTable, executor: Executor) -> tuple[str, ...]:
 
 class _Comparer:
     def __init__(
-        self, stored: StoredTable, executor: Executor, baselines: Sequence[str], version: str
+        self,
+        stored: StoredTable,
+        executor: Executor,
+        baselines: Sequence[str],
+        version: str,
+        beside: Beside,
     ) -> None:
         self._stored = stored
+        self._beside = beside
         self._executor = executor
         self._baselines = tuple(baselines)
         self._version = version
@@ -221,7 +235,8 @@ class _Comparer:
         self._bound_us: list[float] = []
         self._notes = [*_provenance(stored.table, executor)]
 
-    def comparison(self) -> Comparison:
+    def comparison(self, progress: Progress) -> Comparison:
+        peer_rows, left_out = self._beside.rows(progress)
         return Comparison(
             table=str(self._stored.folder),
             topology=self._stored.topology.name,
@@ -232,9 +247,11 @@ class _Comparer:
             rows=tuple(self._rows),
             tuned=tuple(self._tuned),
             bound_us=tuple(self._bound_us),
-            notes=tuple(dict.fromkeys(self._notes)),
+            notes=tuple(dict.fromkeys([*self._notes, *left_out])),
             regressions=sum(row.regression for row in self._rows),
             nccl_version=self._version,
+            peers={peer.name: peer.version for peer in self._beside.peers},
+            peer_rows=peer_rows,
         )
 
     def add(self, call: Collective, nbytes: int) -> None:
@@ -250,6 +267,7 @@ class _Comparer:
         if timing.time_us is None:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
+        self._beside.add(call, nbytes, self._named_programs(call, nbytes, defaults))
         bound_us = time_bound_us(self._bound(call), nbytes)
         self._tuned.append(
             bandwidth_row(call.name, call.ranks, nbytes, timing, chosen, root=call.root)
@@ -260,6 +278,20 @@ class _Comparer:
                 self._rows.append(
                     comparison_row(call, nbytes, kind, default, timing, chosen, bound_us)
                 )
+
+    def _named_programs(
+        self, call: Collective, nbytes: int, defaults: dict[str, BaselineTiming | None]
+    ) -> list[NamedProgram]:
+        """What the table picks, and each default, to stand beside others."""
+        known = {kind: d for kind, d in defaults.items() if d is not None}
+        picked = select(self._stored.table, call.name, nbytes, root=call.root).candidate
+        program, default = self._stored.program(picked), known[self._default]
+        ours = (
+            NamedProgram(f"default ({default.chosen})", default.program, default.knobs)
+            if program is None or picked.knobs is None
+            else NamedProgram(picked.name, program, picked.knobs.knobs)
+        )
+        return [ours, *(NamedProgram(d.chosen, d.program, d.knobs, k) for k, d in known.items())]
 
     @property
     def _needed(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuccl.eval.columns import columns_text
 from tuccl.eval.compare import Comparison, call_name
+from tuccl.eval.peers import geometric_mean, peer_rows_text
 
 __all__ = ["text_report"]
 
@@ -18,7 +19,16 @@ def text_report(comparison: Comparison) -> str:
         for call in comparison.calls
     ]
     notes = [f"note: {note}" for note in comparison.notes]
-    return "\n\n".join([head, *parts, "\n".join([*_summary(comparison), *notes])])
+    summary = "\n".join([*_summary(comparison), *notes])
+    return "\n\n".join([head, *parts, *_beside(comparison), summary])
+
+
+def _beside(comparison: Comparison) -> list[str]:
+    if not comparison.peer_rows:
+        return []
+    versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())
+    head = f"# in turns with peers and defaults, {comparison.how}; peers: {versions}"
+    return [f"{head}\n{peer_rows_text(comparison.peer_rows)}"]
 
 
 def _table(comparison: Comparison, call: tuple[str, int]) -> str:
@@ -51,6 +61,14 @@ def _summary(comparison: Comparison) -> list[str]:
                 f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "
                 f"({comparison.how}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
             )
+    for peer in dict.fromkeys(
+        row.peer for row in comparison.peer_rows if row.peer in comparison.peers
+    ):
+        speedups = [row.speedup for row in comparison.peer_rows if row.peer == peer]
+        lines.append(
+            f"beside {peer}: {min(speedups):.2f}x to {max(speedups):.2f}x, geometric mean "
+            f"{geometric_mean(speedups):.2f}x ({comparison.how})"
+        )
     slower = comparison.regressions
     lines.append(f"{slower} regressions" if slower else "no regression: never slower by over 1%")
     if comparison.wrong:

@@ -23,8 +23,17 @@ from tuccl.runtime import (
     cpu_threads,
     screened,
 )
+from tuccl.synth.collective import ROOTED
 
-__all__ = ["NamedProgram", "PeerReport", "PeerRow", "geometric_mean", "peer_report", "peer_text"]
+__all__ = [
+    "NamedProgram",
+    "PeerReport",
+    "PeerRow",
+    "geometric_mean",
+    "peer_report",
+    "peer_rows_text",
+    "peer_text",
+]
 
 OURS = "tuccl"
 _FINALISTS = 2  # of ours and of each peer, beside its own choice
@@ -44,10 +53,11 @@ class NamedProgram:
 
 
 class PeerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One size: the best of ours and of one peer, as measured in turns.
+    """One size: the best of ours and of one peer or default, as measured in turns.
 
     Times are medians in us of ``runs`` and ``peer_runs``; ``spread`` is how far the medians of the
-    rounds lie apart, as a part; ``speedup`` the peer's time over ours.
+    rounds lie apart, as a part; ``speedup`` the peer's time over ours. ``root`` is -1 for
+    collectives that have none.
     """
 
     collective: str
@@ -62,6 +72,7 @@ class PeerRow(msgspec.Struct, frozen=True, kw_only=True):
     peer_spread: float
     peer_runs: int
     speedup: float
+    root: int = -1
 
 
 class PeerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +155,7 @@ def peer_report(
         notes.update(dict.fromkeys(left_out))
         final, lost = contest(_finalists(standings), effort or Effort())
         notes.update(dict.fromkeys(lost))
-        own_rows = _rows(collective, nbytes, final)
+        own_rows = _rows(collective, nbytes, root, final)
         for row in own_rows:
             tell("  ".join(_cells(row)))
         rows += own_rows
@@ -196,7 +207,7 @@ def _finalists(standings: Sequence[Standing]) -> list[Standing]:
     return final
 
 
-def _rows(collective: str, nbytes: int, final: Sequence[Standing]) -> list[PeerRow]:
+def _rows(collective: str, nbytes: int, root: int, final: Sequence[Standing]) -> list[PeerRow]:
     best = {
         of: min((s for s in final if s.contender.of == of), key=lambda s: s.us)
         for of in dict.fromkeys(s.contender.of for s in final)
@@ -218,6 +229,7 @@ def _rows(collective: str, nbytes: int, final: Sequence[Standing]) -> list[PeerR
             peer_spread=theirs.spread,
             peer_runs=theirs.runs,
             speedup=theirs.us / own.us,
+            root=root if collective in ROOTED else -1,
         )
         for of, theirs in best.items()
         if of != OURS
@@ -232,12 +244,19 @@ _COLUMNS = (
 
 def peer_text(report: PeerReport) -> str:
     """Return the report as a table with a line for each size and peer."""
-    cells = [_COLUMNS, *(_cells(row) for row in report.rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(_COLUMNS))]
-    lines = ["  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in cells]
     versions = ", ".join(f"{name} {version}" for name, version in report.peers.items())
     head = f"# {report.label}; peers: {versions}; speedup is the peer's time over ours"
-    return "\n".join([head, *lines, *(f"note: {note}" for note in report.notes)])
+    notes = [f"note: {note}" for note in report.notes]
+    return "\n".join([head, peer_rows_text(report.rows), *notes])
+
+
+def peer_rows_text(rows: Sequence[PeerRow]) -> str:
+    """Return a table with a line for each row."""
+    cells = [_COLUMNS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(_COLUMNS))]
+    return "\n".join(
+        "  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in cells
+    )
 
 
 def _cells(row: PeerRow) -> tuple[str, ...]:

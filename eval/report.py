@@ -43,6 +43,7 @@ def html_report(comparison: Comparison) -> str:
         _provenance(comparison),
         *_overview(comparison),
         *(part for call in comparison.calls for part in _collective(comparison, *call)),
+        *_beside(comparison),
         *_notes(comparison),
     ]
     return (
@@ -110,6 +111,28 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
     last = len(head)
     speedups = tuple(range(5, last, 2))
     yield _table([*head, "chosen"], cells, text_columns=(last,), raw_columns=(*speedups, last))
+
+
+def _beside(comparison: Comparison) -> Iterator[str]:
+    """What ran in turns with other libraries' collectives."""
+    if not comparison.peer_rows:
+        return
+    versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())
+    yield "<h2>Beside other libraries</h2>"
+    yield (
+        f"<p>In turns on the same ranks, {comparison.how}: {escape(versions)}. Speed-up is the "
+        "other's time over ours.</p>"
+    )
+    head = ("collective", "size", "ours us", "other", "its best", "its us", "speed-up")
+    rows = [
+        [
+            *(call_name(row.collective, row.root), format_bytes(row.size), f"{row.time_us:.1f}"),
+            *(row.peer, row.algorithm, f"{row.peer_us:.1f}"),
+            _marked(f"{row.speedup:.2f}x", "slow" if row.speedup < 0.99 else "fast"),
+        ]
+        for row in comparison.peer_rows
+    ]
+    yield _table(head, rows, text_columns=(0, 3, 4), raw_columns=(6,))
 
 
 def _rows(comparison: Comparison, call: tuple[str, int], baseline: str) -> dict[int, ComparisonRow]:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tuccl._native import Call, RankResult, read_result
 from tuccl.errors import InputError, Stuck, Unavailable
+from tuccl.runtime.doubt import Doubt
 from tuccl.runtime.mpi_launch import Launch
 
 __all__ = ["Workers"]
@@ -31,7 +32,8 @@ __all__ = ["Workers"]
 _START_S = 60.0
 _END_S = 5.0
 _LOOK_S = 0.1
-_SILENT_S = 5.0  # without a sign of life a rank does not answer: 25 have been missed
+_SILENT_S = 5.0  # without a sign of life a rank is doubted: 25 have been missed
+_STARVED = 6.0  # times as long is enough also for a rank that gets no processor
 _SETTLE_S = 1.0  # after a death, for what the others still say
 _MOST_NAMED = 4
 
@@ -48,6 +50,7 @@ class _Worker:
     last: str = ""
     place: str = ""
     heard: float = 0.0
+    doubt: Doubt | None = None
     answer: tuple[str, str] | None = None
     gone: bool = False
 
@@ -138,7 +141,7 @@ class Workers:
 
         Args:
             text: What to run.
-            patience_s: Longest time in which no rank gets on.
+            patience_s: Longest time in which no rank gets on, though all get processors.
             limit_s: Longest time in all; None for none.
 
         Raises:
@@ -150,7 +153,8 @@ class Workers:
         try:
             now = time.monotonic()
             for worker in self._workers:
-                worker.answer, worker.progress, worker.heard = None, -1, now
+                worker.answer, worker.progress = None, -1
+                worker.heard, worker.doubt = now, None
                 worker.last = worker.place = ""
                 worker.send("C", text)
             self._wait(patience_s, limit_s)
@@ -242,13 +246,17 @@ class Workers:
     def _wait(self, patience_s: float, limit_s: float | None) -> None:
         """Return when all ranks have answered; raise Stuck when they cannot."""
         begin = moved = time.monotonic()
+        doubt: Doubt | None = None
         while any(worker.answer is None for worker in self._workers):
             if self._take_in():
-                moved = time.monotonic()
+                moved, doubt = time.monotonic(), None
             now = time.monotonic()
             failure = self._failure(now)
             if failure is None and now - moved > patience_s:
-                failure = f"no rank got on for {patience_s:g} s"
+                pids = [w.pid for w in self._workers if w.answer is None]
+                doubt = doubt or Doubt(pids, moved + patience_s * _STARVED)
+                if doubt.is_settled(now):
+                    failure = f"no rank got on for {now - moved:.0f} s"
             if failure is None and limit_s is not None and now - begin > limit_s:
                 failure = f"not done after {limit_s:g} s"
             if failure is not None:
@@ -260,7 +268,7 @@ class Workers:
         for key, _ in self._selector.select(_LOOK_S):
             worker = key.data
             for kind, text in self._read(worker):
-                worker.heard = time.monotonic()
+                worker.heard, worker.doubt = time.monotonic(), None
                 if kind == "P":
                     progress, worker.last, worker.place = text.split("\n")
                     moved |= int(progress) != worker.progress
@@ -283,7 +291,11 @@ class Workers:
             return f"rank {lost.rank} broke off"
         for worker in self._workers:
             if worker.answer is None and now - worker.heard > _SILENT_S:
-                return f"{worker.name} does not answer{worker.trace}"
+                worker.doubt = worker.doubt or Doubt(
+                    [worker.pid], worker.heard + _SILENT_S * _STARVED
+                )
+                if worker.doubt.is_settled(now):
+                    return f"{worker.name} does not answer{worker.trace}"
         return None
 
     def _settle(self) -> None:

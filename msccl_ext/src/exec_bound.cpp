@@ -22,8 +22,8 @@ void Bound::place(const std::vector<Piece>& inputs, const std::vector<Piece>& ou
   lay(outputs, plan_.output, plan_.output_chunks, "output");
   for (std::size_t i = 0; i < places_.size(); ++i)
     places_[i] = users_[i].bytes == plan_.chunk_bytes ? users_[i].data : aside(beside, i);
-  for (std::size_t i = 0, all = is_cut() ? places_.size() : 0; i < all; ++i)
-    places_[i] = aside(beside, i);
+  while (join_cut(beside)) {
+  }
   copy(plan_.input, plan_.input_chunks, false);
   engine_->set_places(places_);
 }
@@ -54,22 +54,28 @@ std::byte* Bound::aside(Bytes& memory, std::size_t place) const {
   return memory.data() + static_cast<std::int64_t>(place) * plan_.chunk_bytes;
 }
 
-/// Whether a transfer of several chunks would find them apart.
-bool Bound::is_cut() const {
-  const auto apart = [this](int place, int chunks) {
-    for (int i = place + 1; place >= 0 && i < place + chunks; ++i)
-      if (places_[static_cast<std::size_t>(i)] !=
-          places_[static_cast<std::size_t>(i - 1)] + plan_.chunk_bytes)
-        return true;
-    return false;
+/// Lays chunks beside the caller's memory that one transfer moves together and would find apart;
+/// whether there were any. Their new place may part them from others.
+bool Bound::join_cut(Bytes& beside) {
+  bool any = false;
+  const auto join = [&](int place, int chunks) {
+    const auto first = static_cast<std::size_t>(place),
+               last = first + static_cast<std::size_t>(chunks);
+    bool apart = false;
+    for (std::size_t i = first + 1; i < last; ++i)
+      apart |= places_[i] != places_[i - 1] + plan_.chunk_bytes;
+    for (std::size_t i = first; apart && i < last; ++i) places_[i] = aside(beside, i);
+    any |= apart;
   };
   for (const Block& block : plan_.blocks)
     for (const Transfer& t : block.transfers) {
-      if (t.chunks > 1 && (apart(t.src, t.chunks) || apart(t.dst, t.chunks))) return true;
-      for (int i = t.more_first; t.chunks > 1 && i < t.more_first + t.more_count; ++i)
-        if (apart(plan_.more[static_cast<std::size_t>(i)], t.chunks)) return true;
+      if (t.chunks < 2) continue;
+      if (t.src >= 0) join(t.src, t.chunks);
+      if (t.dst >= 0) join(t.dst, t.chunks);
+      for (int i = t.more_first; i < t.more_first + t.more_count; ++i)
+        join(plan_.more[static_cast<std::size_t>(i)], t.chunks);
     }
-  return false;
+  return any;
 }
 
 /// Between the caller's memory and the chunks that lie beside it.

@@ -35,7 +35,7 @@ class Bound : public std::enable_shared_from_this<Bound> {
 
  private:
   void lay(const std::vector<Piece>& pieces, int first, int chunks, const char* what);
-  bool is_cut() const;
+  bool join_cut(Bytes& beside);
   void copy(int first, int chunks, bool back);
   std::byte* aside(Bytes& memory, std::size_t place) const;
 

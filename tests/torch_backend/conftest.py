@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import subprocess
@@ -108,27 +107,24 @@ def job(tmp_path: Path) -> Callable[..., list[Outcome]]:
 
     def run(names: str, ranks: int, *tables: Path, **settings: str) -> list[Outcome]:
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "RANK"},
             **settings,
             "WORLD_SIZE": str(ranks),
             "STORE": str(tmp_path / "store"),
+            "LOGS": str(tmp_path),
             "TUCCL_TABLE": os.pathsep.join(map(str, tables)),
             "OMP_NUM_THREADS": "1",
         }
-        logs = [tmp_path / f"{rank}.log" for rank in range(ranks)]
-        with contextlib.ExitStack() as stack:
-            started = []
-            for rank, log in enumerate(logs):
-                process = subprocess.Popen(
-                    [sys.executable, JOBS, names],
-                    env={**environment, "RANK": str(rank)},
-                    stdout=stack.enter_context(log.open("w")),
-                    stderr=subprocess.STDOUT,
-                )
-                stack.callback(process.wait)
-                stack.callback(process.kill)
-                started.append(process)
-            codes = [process.wait(LIMIT_S) for process in started]
-        return [(code, log.read_text()) for code, log in zip(codes, logs, strict=True)]
+        done = subprocess.run(
+            [sys.executable, JOBS, names],
+            check=False,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        codes = [int(code) for code in done.stdout.split()]
+        assert len(codes) == ranks, done.stdout + done.stderr
+        return [(code, (tmp_path / f"{rank}.log").read_text()) for rank, code in enumerate(codes)]
 
     return run

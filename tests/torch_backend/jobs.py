@@ -1,11 +1,20 @@
-"""What the processes of a test do: python jobs.py NAME, told by the environment who they are."""
+"""What the processes of a test do: python jobs.py NAME, told by the environment who they are.
+
+Without RANK in it this process imports PyTorch once and becomes all ranks by forking, each with a
+log in the folder LOGS; it prints their exit codes.
+"""
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -14,7 +23,8 @@ import torch.distributed as dist
 
 import tuccl.torch
 
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ["WORLD_SIZE"])
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 NAME = ""
 Op = dist.ReduceOp
 JOBS: dict[str, Callable[[], None]] = {}
@@ -31,9 +41,9 @@ def begin(**more: object) -> None:
     dist.init_process_group("tuccl", init_method=where, rank=RANK, world_size=SIZE, **more)
 
 
-def drawn(count: int, dtype: torch.dtype, rank: int = RANK) -> torch.Tensor:
+def drawn(count: int, dtype: torch.dtype) -> torch.Tensor:
     """Return small whole numbers that no partial sum or product of 8 of them rounds."""
-    generator = torch.Generator().manual_seed(rank * 1000 + count)
+    generator = torch.Generator().manual_seed(RANK * 1000 + count)
     return torch.randint(1, 3, (count,), generator=generator).to(dtype)
 
 
@@ -152,9 +162,23 @@ def unequal_shares() -> None:
     lists = [torch.empty(n, dtype=torch.int64) for n in takes]
     dist.all_to_all(lists, list(given.split(gives)))
     assert torch.cat(lists).tolist() == taken.tolist()
-    even = [torch.empty(4) for _ in range(SIZE)]
-    dist.all_to_all(even, [torch.full((4,), RANK * 10.0 + peer) for peer in range(SIZE)])
-    assert [t[0].item() for t in even] == [peer * 10.0 + RANK for peer in range(SIZE)]
+    before = dist.group.WORLD.counts
+    for count in (1, 1000, 40009):
+        even = [torch.empty(count) for _ in range(SIZE)]
+        sums = dist.all_reduce(torch.ones(100), async_op=True)
+        dist.all_to_all(even, [torch.full((count,), RANK * 10.0 + p) for p in range(SIZE)])
+        sums.wait()
+        assert [(t[0].item(), t[-1].item()) for t in even] == [
+            (p * 10.0 + RANK,) * 2 for p in range(SIZE)
+        ]
+    after = dist.group.WORLD.counts
+    assert after["program"] == before["program"] + 6 and after["gloo"] == before["gloo"], after
+    # Equal on ranks 0 and 1 alone.
+    mixed = [torch.empty(3 if p < 2 and RANK < 2 else 2) for p in range(SIZE)]
+    dist.all_to_all(mixed, [torch.full((t.numel(),), RANK * 1.0) for t in mixed])
+    assert [t[0].item() for t in mixed] == list(range(SIZE)), mixed
+    nothing = [torch.empty(0) for _ in range(SIZE)]
+    dist.all_to_all(nothing, [torch.empty(0) for _ in range(SIZE)])
 
 
 @job
@@ -327,7 +351,170 @@ def training() -> None:
     assert all(torch.equal(copy, ours[0]) for copy in copies)
 
 
-if __name__ == "__main__":
-    for NAME in sys.argv[1].split(","):
-        JOBS[NAME]()
+def network() -> torch.nn.Module:
+    torch.manual_seed(11)
+    layers = [
+        torch.nn.Sequential(torch.nn.Linear(33, 57), torch.nn.GELU(), torch.nn.Linear(57, 33))
+    ]
+    layers += [torch.nn.Sequential(torch.nn.LayerNorm(33), torch.nn.Linear(33, 33))]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(33, 7))
+
+
+def stepped(model: torch.nn.Module, count: int = 4) -> None:
+    data = torch.Generator().manual_seed(RANK)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(count):
+        optimizer.zero_grad()
+        model(torch.randn(8, 33, generator=data)).square().mean().backward()
+        optimizer.step()
+
+
+def fully_sharded(group: dist.ProcessGroup) -> list[torch.Tensor]:
+    """Return this rank's part of the weights after some steps of ``fully_shard``."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = network(), DeviceMesh.from_group(group, "cpu")
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    stepped(model)
+    return [p.to_local().detach().clone() for p in model.parameters()]
+
+
+def flat_sharded(group: dist.ProcessGroup) -> list[torch.Tensor]:
+    """Return the same of the older class."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = FullyShardedDataParallel(
+            network(),
+            process_group=group,
+            device_id=torch.device("cpu"),
+            auto_wrap_policy=ModuleWrapPolicy({torch.nn.Sequential}),
+            use_orig_params=True,
+        )
+        stepped(model)
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@job
+def sharded_training() -> None:
+    """Weights that are kept in shards come out as with Gloo, and their shards go by programs."""
+    begin()
+    torch.set_num_threads(1)
+    gloo = dist.new_group(backend="gloo")
+    for trained_by in (fully_sharded, flat_sharded):
+        before = dist.group.WORLD.counts
+        ours = trained_by(dist.group.WORLD)
+        after = dist.group.WORLD.counts
+        assert after["program"] >= before["program"] + 16, (before, after)
+        theirs = trained_by(gloo)
+        for a, b in zip(ours, theirs, strict=True):
+            if SIZE == 2:
+                assert torch.equal(a, b), trained_by
+            else:
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@job
+def odd_calls() -> None:
+    """What is seldom called, and what ends and begins anew."""
+    begin()
+    peers = [(RANK + 1) % SIZE, (RANK - 1) % SIZE]
+    got = torch.empty(3)
+    pair = [dist.P2POp(dist.isend, torch.full((3,), float(RANK)), peers[0])]
+    for work in dist.batch_isend_irecv([*pair, dist.P2POp(dist.irecv, got, peers[1])]):
+        work.wait()
+    assert (got == peers[1]).all()
+    objects = [{"rank": RANK}, None] if RANK == 1 else [None, None]
+    dist.broadcast_object_list(objects, src=1)
+    assert objects == [{"rank": 1}, None]
+    mine: list[object] = [None]
+    dist.scatter_object_list(mine, list(range(SIZE)) if RANK == 0 else None, src=0)
+    assert mine == [RANK]
+    dist.group.WORLD.monitored_barrier(timedelta(seconds=30))
+    with dist._coalescing_manager(async_ops=True) as both:
+        many = [torch.full((n,), float(RANK)) for n in (3, 700)]
+        for tensor in many:
+            dist.all_reduce(tensor, Op.MAX)
+    both.wait()
+    assert all((t == SIZE - 1).all() for t in many)
+    gaps = torch.zeros(10, 2)[:, 0]
+    dist.broadcast(gaps.add_(RANK), 1)
+    assert (gaps == 1).all()
+    halves = torch.full((777,), RANK / 2, dtype=torch.float16)
+    dist.all_reduce(halves, Op.AVG)
+    assert (halves == (SIZE - 1) / 4).all()
+
+
+@job
+def threads() -> None:
+    """Two groups at a time, each from a thread of its own; then a world that begins anew."""
+    for turn in range(2):
+        begin_again(turn)
+        groups = [dist.group.WORLD, dist.new_group(list(range(SIZE)))]
+        wrong: list[int] = []
+
+        def use(group: dist.ProcessGroup, wrong: list[int] = wrong) -> None:
+            for count in (1, 10_007, 300_001) * 3:
+                tensor = torch.full((count,), float(RANK))
+                dist.all_reduce(tensor, group=group)
+                wrong.append(int((tensor != SIZE * (SIZE - 1) / 2).sum()))
+
+        users = [threading.Thread(target=use, args=(group,)) for group in groups]
+        for user in users:
+            user.start()
+        for user in users:
+            user.join()
+        assert wrong == [0] * 18
+        assert all(group.counts == {"program": 9, "gloo": 0} for group in groups)
         dist.destroy_process_group()
+
+
+def begin_again(turn: int) -> None:
+    where = f"file://{os.environ['STORE']}-{NAME}-{turn}"
+    dist.init_process_group("tuccl", init_method=where, rank=RANK, world_size=SIZE)
+
+
+def run(names: str) -> None:
+    global NAME
+    for NAME in names.split(","):
+        JOBS[NAME]()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def become(rank: int, names: str) -> None:
+    """Be a rank, which ends with the process that it was forked from."""
+    global RANK
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    log = os.open(f"{os.environ['LOGS']}/{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    RANK = rank
+    os.environ["RANK"] = str(rank)
+    try:
+        run(names)
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001 - nothing of a rank goes on as its parent
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    atexit._run_exitfuncs()
+    os._exit(0)
+
+
+def fork_all(names: str) -> None:
+    pids = []
+    for rank in range(SIZE):
+        if (pid := os.fork()) == 0:
+            become(rank, names)
+        pids.append(pid)
+    print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
+
+
+if __name__ == "__main__":
+    (run if "RANK" in os.environ else fork_all)(sys.argv[1])

@@ -32,12 +32,20 @@ def told(text: str) -> str:
 
 
 def test_four_ranks_do_all_that_gloo_does(job: Job, table: Table) -> None:
-    jobs = "operations,more_operations,unequal_shares,messages,order,training"
+    jobs = "operations,more_operations,unequal_shares,messages,order,odd_calls,threads"
     all_well(job(jobs, 4, table(2, 2)))
 
 
+def test_sharded_and_whole_weights_train_as_with_gloo(job: Job, table: Table) -> None:
+    all_well(job("training,sharded_training", 4, table(2, 2)))
+
+
 def test_two_ranks_train_to_the_same_bits(job: Job, table: Table) -> None:
-    all_well(job("training,more_operations", 2, table(1, 2, "LL")))
+    all_well(job("training,sharded_training,more_operations", 2, table(1, 2, "LL")))
+
+
+def test_without_shared_memory_sockets_carry_all(job: Job, table: Table) -> None:
+    all_well(job("more_operations", 2, table(1, 2), TUCCL_SHM_DISABLE="1"))
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from tuccl._native import Group
+from tuccl._native import Bound, Group
 from tuccl.torch.calls import Asked, op_name
 from tuccl.torch.programs import Programs
-from tuccl.torch.work import AllWork, Lane, TucclWork
+from tuccl.torch.work import AllWork, EngineOrder, Lane, TucclWork
 from tuccl.units import format_bytes
 
 __all__ = ["TucclGroup"]
@@ -168,24 +168,49 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     def alltoall(
         self, outputs: Tensors, inputs: Tensors, opts: dist.AllToAllOptions | None = None
     ) -> TucclWork:
-        """Send ``inputs[r]`` to rank r, receive its part into ``outputs[r]``; always by Gloo.
+        """Send ``inputs[r]`` to rank r, receive its part into ``outputs[r]``.
 
-        Parts may differ in size, also on other ranks than this one, so that no rank can tell
-        alone whether a program would do.
+        Parts may differ in size, also on other ranks alone: so the ranks vote first where the table
+        has a program for equal ones.
         """
         opts = opts or dist.AllToAllOptions()
-        splits = [[t.numel() for t in side] for side in (outputs, inputs)]
-        given = torch.cat([t.reshape(-1) for t in inputs])
-        taken = torch.empty(sum(splits[0]), dtype=given.dtype)
+        if self._programs is None or not self._programs.has("alltoall"):
+            uneven = _Joined(outputs, inputs)
+            works = ("alltoall", outputs, [uneven.given, uneven.taken])
+            return self._pass_on(*works, lambda: uneven.by(self._gloo, opts), uneven.put_back)
+        return self._lists(Asked("alltoall", inputs[0], inputs, outputs), opts)
 
-        def put_back() -> None:
-            for target, made in zip(outputs, taken.split(splits[0]), strict=True):
-                target.copy_(made.view(target.shape))
+    def _lists(self, call: Asked, opts: dist.AllToAllOptions) -> TucclWork:
+        """Vote on the size of a part, then run the program, or leave it to Gloo."""
+        wanted = call.wanted(self.rank(), self.size())
+        found = self._programs.ready(wanted) if self._programs and wanted else None
+        each = call.sample.numel() if wanted else -1
+        ballot = torch.tensor([each, -each])  # the most, and less the least
+        most = dist.AllreduceOptions()
+        most.reduceOp, most.timeout = dist.ReduceOp.MAX, opts.timeout
+        after: list[Callable[[], None]] = []
 
-        def by_gloo() -> dist.Work:
-            return self._gloo.alltoall_base(taken, given, *splits, opts)
+        def finish() -> None:
+            for put_back in after:
+                put_back()
 
-        return self._pass_on("alltoall", outputs, [given, taken], by_gloo, put_back)
+        work = TucclWork("alltoall", list(call.outputs), finish)
+        work.keeps = [*call.inputs, *call.outputs]
+
+        def decide() -> tuple[EngineOrder, None] | tuple[None, ByGloo]:
+            high, low = int(ballot[0]), -int(ballot[1])
+            if found is not None and high == low:
+                self._counts["program"] += 1
+                settled = call.settled(found[1])
+                work.keeps += [*settled.inputs, *settled.outputs]
+                after.append(lambda: _put_back(settled))
+                return self._order(found[0], settled, opts), None
+            self._counts["gloo"] += 1
+            uneven = _Joined(call.outputs, call.inputs)
+            after.append(uneven.put_back)
+            return None, lambda: uneven.by(self._gloo, opts)
+
+        return self._lane.vote(work, lambda: self._gloo.allreduce([ballot], most), decide)
 
     def all_to_all_single(
         self,
@@ -278,10 +303,11 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         size = format_bytes(wanted.share_bytes)
         work = TucclWork(f"{call.collective} of {size}", list(call.outputs), finish)
         work.keeps = [*settled.inputs, *settled.outputs]
+        return self._lane.run(work, self._order(bound, settled, opts))
+
+    def _order(self, bound: Bound, settled: Asked, opts: _Limited) -> EngineOrder:
         limit = opts.timeout if opts.timeout > timedelta(0) else self._limit
-        return self._lane.run(
-            work, bound, _pieces(settled.inputs), _pieces(settled.outputs), limit.total_seconds()
-        )
+        return bound, _pieces(settled.inputs), _pieces(settled.outputs), limit.total_seconds()
 
     def _pass_on(
         self,
@@ -295,6 +321,23 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         work = TucclWork(what, list(results), finish)
         work.keeps = list(keeps)
         return self._lane.pass_on(work, by_gloo)
+
+
+class _Joined:
+    """Lists of parts of any sizes, as Gloo takes them: one after another in two tensors."""
+
+    def __init__(self, outputs: Tensors, inputs: Tensors) -> None:
+        self._outputs = outputs
+        self._splits = [[t.numel() for t in side] for side in (outputs, inputs)]
+        self.given = torch.cat([t.reshape(-1) for t in inputs])
+        self.taken = torch.empty(sum(self._splits[0]), dtype=self.given.dtype)
+
+    def by(self, gloo: dist.ProcessGroupGloo, opts: dist.AllToAllOptions) -> dist.Work:
+        return gloo.alltoall_base(self.taken, self.given, *self._splits, opts)
+
+    def put_back(self) -> None:
+        for target, made in zip(self._outputs, self.taken.split(self._splits[0]), strict=True):
+            target.copy_(made.view(target.shape))
 
 
 def _all(what: str, works: list[TucclWork]) -> TucclWork:

@@ -68,6 +68,10 @@ class Programs:
         """Ranks of the table."""
         return self._stored.table.ranks
 
+    def has(self, collective: str) -> bool:
+        """Return whether the table has entries for a collective."""
+        return any(entry.collective == collective for entry in self._stored.table.entries)
+
     def peers(self) -> Iterator[int]:
         """Every rank that some program joins to this one."""
         for program in self._stored.programs.values():

@@ -15,10 +15,12 @@ import torch.distributed as dist
 
 from tuccl._native import Bound, Group, Hub, Order
 
-__all__ = ["AllWork", "Lane", "TucclWork", "hub"]
+__all__ = ["AllWork", "EngineOrder", "Lane", "TucclWork", "hub"]
 
 _BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
 _Piece = tuple[int, int]
+# A program made ready, its input's and output's pieces, the longest that it may take in seconds.
+EngineOrder = tuple[Bound, list[_Piece], list[_Piece], float]
 
 
 class TucclWork(dist.Work):  # type: ignore[misc]
@@ -134,39 +136,63 @@ class Lane:
         self._under_way = 0
         self._by_engine = False  # what is under way
 
-    def run(
-        self,
-        work: TucclWork,
-        bound: Bound,
-        inputs: list[_Piece],
-        outputs: list[_Piece],
-        limit_s: float,
-    ) -> TucclWork:
-        """Let the engine run ``bound`` for ``work`` when its turn comes."""
-
-        def start() -> None:
-            assert self._group is not None
-            name = f"{self._where}: {work.name}"
-
-            def ended() -> None:
-                self._end(work, _failure(work.order))
-
-            work.order = hub().submit(self._group, (bound, inputs, outputs, name, limit_s), ended)
-
-        return self._add(work, start, True)
+    def run(self, work: TucclWork, order: EngineOrder) -> TucclWork:
+        """Let the engine do ``work`` when its turn comes."""
+        return self._add(work, lambda: self._by_engine_now(work, order), True)
 
     def pass_on(self, work: TucclWork, call: Callable[[], dist.Work]) -> TucclWork:
         """Let Gloo do ``work`` by ``call`` when its turn comes."""
+        return self._add(work, lambda: self._by_gloo_now(work, call), False)
 
-        def start() -> None:
+    def vote(
+        self,
+        work: TucclWork,
+        vote: Callable[[], dist.Work],
+        decide: Callable[[], tuple[EngineOrder, None] | tuple[None, Callable[[], dist.Work]]],
+    ) -> TucclWork:
+        """Let Gloo hold a ``vote`` when the turn of ``work`` comes; then do what was decided.
+
+        That is an order for the engine, or Gloo's call. Nothing else of the group is under way
+        meanwhile.
+        """
+
+        def decided(future: torch.futures.Future[Any]) -> None:
+            if (error := self._gloo(work, future)) is not None:
+                return self._end(work, error)
             try:
-                call().get_future().add_done_callback(
-                    lambda f: self._end(work, self._gloo(work, f))
-                )
-            except RuntimeError as error:  # refused at once: as Gloo words it
-                self._end(work, error)
+                order, call = decide()
+                if order is not None:
+                    self._by_engine_now(work, order)
+                elif call is not None:
+                    self._by_gloo_now(work, call)
+            except Exception as failed:  # noqa: BLE001 - whoever waits must be told
+                self._end(work, failed)
 
-        return self._add(work, start, False)
+        return self._add(work, lambda: self._by_gloo_now(work, vote, decided), False)
+
+    def _by_engine_now(self, work: TucclWork, order: EngineOrder) -> None:
+        assert self._group is not None
+        name = f"{self._where}: {work.name}"
+        bound, inputs, outputs, limit_s = order
+
+        def ended() -> None:
+            self._end(work, _failure(work.order))
+
+        work.order = hub().submit(self._group, (bound, inputs, outputs, name, limit_s), ended)
+
+    def _by_gloo_now(
+        self,
+        work: TucclWork,
+        call: Callable[[], dist.Work],
+        then: Callable[[torch.futures.Future[Any]], None] | None = None,
+    ) -> None:
+        def ended(future: torch.futures.Future[Any]) -> None:
+            self._end(work, self._gloo(work, future))
+
+        try:
+            call().get_future().add_done_callback(then or ended)
+        except RuntimeError as error:  # refused at once: as Gloo words it
+            self._end(work, error)
 
     def _gloo(self, work: TucclWork, future: torch.futures.Future[Any]) -> Exception | None:
         try:
