@@ -4,8 +4,10 @@
 
 Two places, each of 2x2 ranks: `loopback` is this host alone, `cluster` two emulated hosts with uplinks of
 200 Mb/s (needs root). The same processes do each call by both backends in turn; a time is that of the
-slowest rank, a figure the median of the rounds, `x` Gloo's time over ours. Also printed: whether both gave
-the same values (sums of whole numbers, so exact). Four ranks share this machine's cores: run it alone.
+slowest rank, a figure the median of the rounds, `x` Gloo's time over ours. `CPU` is processor time of all
+ranks and their threads, of which other work on the machine takes little; it says most where ranks outnumber
+cores. Also printed: whether both gave the same values (sums of whole numbers, so exact). TUCCL_SHM_DISABLE=1
+measures sockets in place of shared memory. Four ranks share this machine's cores: run it alone.
 """
 
 from __future__ import annotations
@@ -208,7 +210,12 @@ class Rank:
             part = out[name][:share]
             return lambda: dist.reduce_scatter_single(part, whole, group=self.groups[name])
 
-        for prepare in (allreduce, allgather, reduce_scatter):
+        def allreduce_odd(name: str) -> object:
+            """The same of a number of elements that no chunks divide, as DDP's buckets have."""
+            odd = out[name][: count - 3].copy_(whole[: count - 3])
+            return lambda: dist.all_reduce(odd, group=self.groups[name])
+
+        for prepare in (allreduce, allreduce_odd, allgather, reduce_scatter):
             yield prepare.__name__.replace("_", "-"), lambda n, p=prepare: (p(n), out[n])
 
     def compared(self, call: Callable) -> list[object]:

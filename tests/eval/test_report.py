@@ -131,9 +131,19 @@ def test_the_text_says_where_it_ran_and_marks_regressions() -> None:
 
 def test_peers_are_named_with_their_best_in_page_and_text() -> None:
     row = PeerRow(
-        **{"collective": "broadcast", "size": 4096, "root": 2, "chosen": "c", "time_us": 10.0},
-        **{"spread": 0.1, "runs": 9, "peer": "<gloo>", "algorithm": "auto", "peer_us": 25.0},
-        **{"peer_spread": 0.1, "peer_runs": 9, "speedup": 2.5},
+        collective="broadcast",
+        size=4096,
+        root=2,
+        chosen="c",
+        time_us=10.0,
+        spread=0.1,
+        runs=9,
+        peer="<gloo>",
+        algorithm="auto",
+        peer_us=25.0,
+        peer_spread=0.1,
+        peer_runs=9,
+        speedup=2.5,
     )
     beside = msgspec.structs.replace(comparison("mpi"), peers={"<gloo>": "1"}, peer_rows=(row,))
     text = text_report(beside)

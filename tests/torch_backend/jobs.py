@@ -17,6 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -148,6 +149,16 @@ def more_operations() -> None:
     dist.all_reduce(bits, Op.BOR)  # no program knows it
     assert bits.item() == (1 << SIZE) - 1
     assert world.name() == "tuccl" and dist.get_backend() == "tuccl"
+
+
+@job
+def one_shares_nothing() -> None:
+    """Every pair without rank 1 has memory, under no name; rank 1 refuses or offers none."""
+    if RANK == 1:
+        os.environ["TUCCL_SHM_DISABLE"] = "1"
+    more_operations()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert len([m for m in maps if "/memfd:tuccl" in m]) == (0 if RANK == 1 else SIZE - 2), maps
 
 
 @job
@@ -448,6 +459,21 @@ def odd_calls() -> None:
     halves = torch.full((777,), RANK / 2, dtype=torch.float16)
     dist.all_reduce(halves, Op.AVG)
     assert (halves == (SIZE - 1) / 4).all()
+
+
+@job
+def restarted() -> None:
+    """The first time rank 1 dies at work; those that are started anew find each other and end."""
+    begin()
+    first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    for turn in range(4):
+        if first and RANK == 1 and turn == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        tensor = torch.ones(100_003)
+        dist.all_reduce(tensor)
+        assert (tensor == SIZE).all()
+    assert not first and dist.group.WORLD.counts == {"program": 4, "gloo": 0}
+    print("DONE", flush=True)
 
 
 @job

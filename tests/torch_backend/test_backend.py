@@ -44,8 +44,8 @@ def test_two_ranks_train_to_the_same_bits(job: Job, table: Table) -> None:
     all_well(job("training,sharded_training,more_operations", 2, table(1, 2, "LL")))
 
 
-def test_without_shared_memory_sockets_carry_all(job: Job, table: Table) -> None:
-    all_well(job("more_operations", 2, table(1, 2), TUCCL_SHM_DISABLE="1"))
+def test_who_shares_no_memory_is_joined_by_sockets(job: Job, table: Table) -> None:
+    all_well(job("one_shares_nothing", 3, table(1, 3)))
 
 
 @pytest.mark.slow
@@ -122,6 +122,21 @@ def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "all goes to Gloo" not in done.stderr
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_job_anew_after_a_death(table: Table) -> None:
+    launcher = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *launcher, JOBS, "restarted"],
+        check=False,
+        env={**os.environ, "TUCCL_TABLE": str(table(1, 2)), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert done.stdout.count("DONE") == 2
 
 
 def test_an_interface_that_is_not_there_leaves_all_to_gloo(job: Job, table: Table) -> None:
