@@ -468,21 +468,6 @@ def odd_calls() -> None:
 
 
 @job
-def restarted() -> None:
-    """The first time rank 1 dies at work; those that are started anew find each other and end."""
-    begin()
-    first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-    for turn in range(4):
-        if first and RANK == 1 and turn == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        tensor = torch.ones(100_003)
-        dist.all_reduce(tensor)
-        assert (tensor == SIZE).all()
-    assert not first and dist.group.WORLD.counts == {"program": 4, "gloo": 0}
-    print("DONE", flush=True)
-
-
-@job
 def threads() -> None:
     """Two groups at a time, each from a thread of its own; then a world that begins anew."""
     for turn in range(2):

@@ -124,21 +124,6 @@ def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
     assert "all goes to Gloo" not in done.stderr
 
 
-@pytest.mark.slow
-def test_torchrun_starts_a_job_anew_after_a_death(table: Table) -> None:
-    launcher = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *launcher, JOBS, "restarted"],
-        check=False,
-        env={**os.environ, "TUCCL_TABLE": str(table(1, 2)), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    assert done.stdout.count("DONE") == 2
-
-
 def test_an_interface_that_is_not_there_leaves_all_to_gloo(job: Job, table: Table) -> None:
     outcomes = job("no_table", 2, table(1, 2), TUCCL_SOCKET_IFNAME="none0", GLOO_SOCKET_IFNAME="lo")
     all_well(outcomes)
