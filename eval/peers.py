@@ -23,7 +23,7 @@ from tuccl.runtime import (
     cpu_threads,
     screened,
 )
-from tuccl.synth.collective import ROOTED
+from tuccl.synth.model.collective import ROOTED
 
 __all__ = [
     "NamedProgram",
