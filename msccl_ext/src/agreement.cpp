@@ -217,9 +217,8 @@ class Leader {
 
   Agreed verdict() {
     const bool use = held_.trouble.empty();
-    const std::string word =
-        use ? std::string(1, static_cast<char>(Order::kUse))
-            : static_cast<char>(Order::kDefault) + held_.trouble;
+    const std::string word = use ? std::string(1, static_cast<char>(Order::kUse))
+                                 : static_cast<char>(Order::kDefault) + held_.trouble;
     circle_.scatter(std::vector<std::string_view>(mates_.size(), word));
     if (!use) return {nullptr, {}, held_.trouble, notice_};
     return {held_.table, held_.ranking, "", notice_};

@@ -48,8 +48,8 @@ class Receipt {
   std::uint32_t count_ = 0;
 };
 
-/// Memory that rank 0 makes and the ranks of its host map. It has no name in any folder, and is gone
-/// with the processes.
+/// Memory that rank 0 makes and the ranks of its host map. It has no name in any folder, and is
+/// gone with the processes.
 class Mailbox {
  public:
   /// nullptr where the host cannot, or the job is larger than a host's.

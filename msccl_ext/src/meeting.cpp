@@ -171,8 +171,7 @@ class Host {
     if (!expected || in_.peers[hello.rank].get() >= 0) return false;
     Welcome mine{{}, host_, {}};
     const std::string place = in_.mailbox != nullptr ? in_.mailbox->address() : "";
-    if (place.size() < mine.place.size())
-      std::copy(place.begin(), place.end(), mine.place.begin());
+    if (place.size() < mine.place.size()) std::copy(place.begin(), place.end(), mine.place.begin());
     mine.proof = hmac_sha256(m_.token, "rank 0 " + text + text_of(mine));
     s.rank = hello.rank;
     s.have = 0;
@@ -205,9 +204,7 @@ bool moved(Passage passage, int socket, short event, Deadline deadline) {
   return true;
 }
 
-std::span<char> bytes_of(auto& record) {
-  return {reinterpret_cast<char*>(&record), sizeof record};
-}
+std::span<char> bytes_of(auto& record) { return {reinterpret_cast<char*>(&record), sizeof record}; }
 
 /// nullptr where rank 0 is on another host, or its memory cannot be mapped.
 std::unique_ptr<Mailbox> mailbox_at(const Meeting& m, const Welcome& w) {

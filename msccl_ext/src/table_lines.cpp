@@ -42,14 +42,6 @@ bool is_word(std::string_view text) {
          std::all_of(text.begin(), text.end(), word_character);
 }
 
-bool is_program(std::string_view text) {
-  if (!text.starts_with(kFolder) || !text.ends_with(kSuffix)) return false;
-  text.remove_prefix(kFolder.size());
-  if (text.size() <= kSuffix.size()) return false;
-  text.remove_suffix(kSuffix.size());
-  return is_word(text) && text.front() != '.';
-}
-
 class Reader {
  public:
   Reader(std::string_view text, std::string_view where)
@@ -204,7 +196,8 @@ class Reader {
     if (!fresh && found->second.digest != digest)
       line.fail(std::string(path) + ": two different checksums");
     if (!fresh) return found->second.program;
-    if (!is_program(path)) line.fail("program '" + shown(path) + "': expected algorithms/NAME.xml");
+    if (!is_program_path(path))
+      line.fail("program '" + shown(path) + "': expected algorithms/NAME.xml");
     out_.programs.push_back({keep(path), line.digest(digest)});
     return next;
   }
@@ -230,6 +223,14 @@ class Reader {
 };
 
 }  // namespace
+
+bool is_program_path(std::string_view text) {
+  if (!text.starts_with(kFolder) || !text.ends_with(kSuffix)) return false;
+  text.remove_prefix(kFolder.size());
+  if (text.size() <= kSuffix.size()) return false;
+  text.remove_suffix(kSuffix.size());
+  return is_word(text) && text.front() != '.';
+}
 
 std::string_view to_string(Algorithm algorithm) {
   return algorithm == Algorithm::kNone ? "none" : kAlgorithms[static_cast<std::size_t>(algorithm)];
