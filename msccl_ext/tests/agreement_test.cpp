@@ -68,7 +68,8 @@ void as_ranks(int ranks, milliseconds patience, const std::function<void(Circle&
                                 .token = "a token of the job",
                                 .rank = rank,
                                 .ranks = ranks,
-                                .patience = patience});
+                                .patience = patience,
+                                .share = rank != 1});  // words of one rank go by socket
       job(*circle);
     });
   for (std::thread& thread : crew) thread.join();
