@@ -12,6 +12,15 @@ THREADED := build/tsan
 # The C++ tests that several threads make worth the thread sanitizer.
 RACES := exec_run_test|exec_group_test|selector_test|agreement_test|learned_test|plugin_tuner_test|plugin_profiler_test|plugin_scheduler_test
 
+# What is fuzzed, and the folder of its corpus in msccl_ext/fuzz.
+FUZZED := program=corpus table=tables learned=learned image=images agreement=words
+FUZZ_SECONDS := 60
+define newline
+
+
+endef
+fuzz = @mkdir -p build/fuzz-$1 && build/fuzz/fuzz_$1 -max_total_time=$(FUZZ_SECONDS) -max_len=65536 build/fuzz-$1 msccl_ext/fuzz/$2
+
 demo: setup
 	sh examples/demo.sh build/demo
 
@@ -36,10 +45,8 @@ soak: setup cpp
 # Coverage-guided, with Debian's clang; `make test` replays and mutates the same corpus under g++.
 fuzz:
 	cmake -S msccl_ext -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DTUCCL_LIBFUZZER=ON -DTUCCL_SANITIZE=address,undefined
-	cmake --build build/fuzz --target fuzz_program fuzz_table -j 2
-	mkdir -p build/fuzz-corpus build/fuzz-tables
-	build/fuzz/fuzz_program -max_total_time=60 -max_len=65536 build/fuzz-corpus msccl_ext/fuzz/corpus
-	build/fuzz/fuzz_table -max_total_time=60 -max_len=65536 build/fuzz-tables msccl_ext/fuzz/tables
+	cmake --build build/fuzz -j 2 --target $(foreach f,$(FUZZED),fuzz_$(firstword $(subst =, ,$f)))
+	$(foreach f,$(FUZZED),$(call fuzz,$(firstword $(subst =, ,$f)),$(lastword $(subst =, ,$f)))$(newline))
 
 wheel: setup
 	rm -rf dist

@@ -132,7 +132,7 @@ def tune_own_choices(
         raise InputError(
             f"--dialect nccl: only NCCL itself can time them, not {args.on[:40]}; use --on nccl-tests"
         )
-    usual = {"search": "mraco", "resume": False, "storage": None, "nccl_version": None, "seed": 0}
+    usual = {"search": "mraco", "storage": None, "nccl_version": None, "seed": 0}
     if given := [f"--{n.replace('_', '-')}" for n, v in usual.items() if getattr(args, n) != v]:
         raise InputError(f"{', '.join(given)}: --dialect nccl has none; leave it out")
     with ExitStack() as stack:
@@ -143,6 +143,7 @@ def tune_own_choices(
             out=Path(args.output),
             budget=args.budget,
             root=args.root,
+            resume=args.resume,
             seconds=args.time_limit,
             progress=progress.update,
         )

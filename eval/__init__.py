@@ -28,9 +28,10 @@ from tuccl.eval.columns import (
     columns_text,
     element_count,
 )
-from tuccl.eval.compare import REGRESSION, Comparison, ComparisonRow, compare
+from tuccl.eval.compare import compare
 from tuccl.eval.compare_plugin import compare_plugin
 from tuccl.eval.compare_text import text_report
+from tuccl.eval.comparison import REGRESSION, Comparison, ComparisonRow
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
 from tuccl.eval.peers import (

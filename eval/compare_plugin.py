@@ -8,7 +8,7 @@ from pathlib import Path
 from tuccl._native import Knobs
 from tuccl.errors import InputError
 from tuccl.eval.columns import bandwidth_row
-from tuccl.eval.compare import Comparison, comparison_row
+from tuccl.eval.comparison import Comparison, comparison_row
 from tuccl.runtime import (
     BaselineTiming,
     NcclTestsExecutor,

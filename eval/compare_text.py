@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuccl.eval.columns import columns_text
-from tuccl.eval.compare import Comparison, call_name
+from tuccl.eval.comparison import Comparison, call_name
 from tuccl.eval.peers import geometric_mean, peer_rows_text
 
 __all__ = ["text_report"]

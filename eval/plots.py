@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.errors import Unavailable
 from tuccl.eval.columns import busbw_gbs
-from tuccl.eval.compare import Comparison, ComparisonRow, call_name
+from tuccl.eval.comparison import Comparison, ComparisonRow, call_name
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tuccl.eval.compare import Comparison, ComparisonRow, call_name
+from tuccl.eval.comparison import Comparison, ComparisonRow, call_name
 from tuccl.eval.plots import bandwidth_svg, heat_map_svg, latency_svg, plots_available
 from tuccl.units import format_bytes
 

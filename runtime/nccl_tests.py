@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -17,6 +19,7 @@ from tuccl.runtime.entry import KnobValues
 from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
 from tuccl.runtime.honoured import fork_threads
 from tuccl.runtime.launch import BUFFER_VARIABLES, msccl_variables
+from tuccl.runtime.nccl_ran import Ran, read_ran
 from tuccl.runtime.nccl_tests_output import TestsOutput, TestsRow
 from tuccl.runtime.nccl_tests_run import NcclTests, paced, run_tests
 from tuccl.runtime.table import placements
@@ -66,6 +69,11 @@ class NcclTestsExecutor:
     def label(self) -> str:
         """That it measures, with which binaries, and on what."""
         return f"measured by nccl-tests ({self._tests.folder}) on {self._ranks} GPUs, {self._place}"
+
+    @property
+    def shared(self) -> Path:
+        """The folder that every host is to see."""
+        return self._tests.shared
 
     @property
     def ranks(self) -> int:
@@ -139,6 +147,40 @@ class NcclTestsExecutor:
                 timings.append(self._timing(out, out.rows[at :: len(part)], True, True))
         return timings
 
+    def chosen(
+        self,
+        collective: str,
+        sizes: Sequence[int],
+        *,
+        root: int = 0,
+        variables: Mapping[str, str] | None = None,
+    ) -> list[tuple[Ran, ...]]:
+        """Return for each of ``sizes`` what NCCL's log says that it runs, steered by ``variables``.
+
+        Nothing is timed: a line a call would be in the time of small ones. No calls: no log came
+        back, or it does not say.
+
+        Raises:
+            InputError: the run failed.
+            Stuck: the run took too long, and was ended.
+            Unavailable: nccl-tests or its launch is not what it should be.
+        """
+        once = replace(self._tests, iterations=1, warmup=1)
+        found: list[tuple[Ran, ...]] = []
+        for part in paced(sizes):
+            steered = {**_MSCCL_OFF[self.dialect], **(variables or {})}
+            with self._run_folder() as work:
+                out = run_tests(
+                    *(once, self._ranks, collective, part, steered, work),
+                    root=root,
+                    log="INIT,TUNING",
+                )
+                ran = [one for log in _logs(work) for one in read_ran(log.splitlines())]
+            for row in out.rows[: len(part)]:
+                of_size = (r for r in ran if r.is_of(collective, row.nbytes, self._ranks))
+                found.append(tuple(of_size))
+        return found
+
     def close(self) -> None:
         """Take the work folder away, if there is one."""
         if self._work is not None:
@@ -207,20 +249,26 @@ class NcclTestsExecutor:
         *,
         with_msccl: bool = False,
     ) -> TestsOutput:
-        with tempfile.TemporaryDirectory(dir=self._folder(), prefix="run-") as folder:
-            work = Path(folder)
-            work.chmod(0o755)
+        with self._run_folder() as work:
             out = run_tests(
                 *(self._tests, self._ranks, collective, sizes, variables, work),
                 root=root,
                 cycles=cycles,
             )
-            logs = [path.read_text(errors="replace") for path in sorted(work.glob("nccl.*"))]
+            logs = _logs(work)
             counts = [int(n) for log in logs for n in _CHANNELS.findall(log)]
             self.channels = min(counts, default=None)
             if with_msccl:
                 self._check_loaded(logs)
         return out
+
+    @contextmanager
+    def _run_folder(self) -> Iterator[Path]:
+        """An empty folder that every host sees, for the time of a run."""
+        with tempfile.TemporaryDirectory(dir=self._folder(), prefix="run-") as folder:
+            work = Path(folder)
+            work.chmod(0o755)
+            yield work
 
     def _check_loaded(self, logs: Sequence[str]) -> None:
         """Refuse a run in which NCCL's log does not know MSCCL: plain NCCL would have been timed."""
@@ -258,6 +306,10 @@ class NcclTestsExecutor:
             self._tests.iterations * len(us or us_ip),
             f"nccl-tests counts {wrong} out of bounds" if wrong else "",
         )
+
+
+def _logs(work: Path) -> list[str]:
+    return [path.read_text(errors="replace") for path in sorted(work.glob("nccl.*"))]
 
 
 def _knows_msccl(log: str) -> bool:

@@ -75,10 +75,11 @@ def run_tests(
     *,
     root: int = 0,
     cycles: int = 1,
+    log: str = "INIT",
 ) -> TestsOutput:
     """Return what nccl-tests printed for ``sizes``, one after another, in each of ``cycles``.
 
-    Every rank gets ``variables``; NCCL's log goes to files ``nccl.*`` in ``work``, an empty folder
+    Every rank gets ``variables``; NCCL's log (of the subsystems ``log``) goes to files ``nccl.*`` in ``work``, an empty folder
     that every host sees, so that it does not break into the results' lines.
 
     Raises:
@@ -89,8 +90,8 @@ def run_tests(
     binary = tests.folder / _BINARIES[collective]
     if not binary.is_file():
         raise Unavailable(f"{binary}: missing; build all of nccl-tests")
-    log = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT"}
-    handed = {**log, **variables, "NCCL_DEBUG_FILE": str(work / "nccl.%h.%p")}
+    logged = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": log}
+    handed = {**logged, **variables, "NCCL_DEBUG_FILE": str(work / "nccl.%h.%p")}
     kept = {n: v for n, v in os.environ.items() if n not in _DROPPED}
     if "MSCCL" in kept.get("NCCL_ALGO", ""):
         del kept["NCCL_ALGO"]

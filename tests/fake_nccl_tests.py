@@ -42,22 +42,35 @@ def us(size):
     return latency * (0.7 if algorithm == "Tree" else 1.0) + channels * 0.1 + size / rate
 def row(size):
     return {{"size": size, "us": us(size), "wrong": 3 if fault == "wrong" else 0}}
+def walked():
+    sizes, size, last = [], int(options["-b"]), int(options["-e"])
+    while size <= last:
+        sizes.append(size)
+        size = size * int(options["-f"]) if "-f" in options else size + int(options.get("-i", "1048576"))
+    return sizes
+def ran(size):
+    """What NCCL logs of a call: newer versions count a rank's share."""
+    name = {{"all_reduce": "AllReduce", "all_gather": "AllGather"}}.get(os.path.basename(sys.argv[0])[:10], "Broadcast")
+    algorithm, protocol = os.environ.get("NCCL_ALGO", "Ring"), os.environ.get("NCCL_PROTO", "Simple")
+    if fault == "no-trees" and size > 4096:
+        algorithm = "Ring"
+    share = size // ranks if name == "AllGather" else size
+    return "%s: %d Bytes -> Algo %s proto %s channel{{Lo..Hi}}={{0..1}}" % (name, share, algorithm.upper(), protocol.upper())
 if fault != "no-log" and "NCCL_DEBUG_FILE" in os.environ and os.environ.get("NCCL_DEBUG") == "INFO":
     name = os.environ["NCCL_DEBUG_FILE"].replace("%h", "host0").replace("%p", str(os.getpid()))
     with open(name, "w") as log:
         log.write("host0:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0\\n")
         if {msccl!r}:
             log.write("host0:1:1 [0] NCCL INFO MSCCL: Initialization finished\\n")
+        if rank == 0 and "TUNING" in os.environ.get("NCCL_DEBUG_SUBSYS", ""):
+            log.writelines("host0:1:1 [0] NCCL INFO %s\\n" % ran(size) for size in walked() for _ in range(4))
 if fault == "hang":
     time.sleep(600)
 if fault == "crash":
     print("host0: Test NCCL failure common.cu:303 'unhandled cuda error'", file=sys.stderr)
     sys.exit(3)
 if rank == 0 or fault == "no-mpi":
-    sizes, size, last = [], int(options["-b"]), int(options["-e"])
-    while size <= last:
-        sizes.append(size)
-        size = size * int(options["-f"]) if "-f" in options else size + int(options.get("-i", "1048576"))
+    sizes = walked()
     print("# nThread 1 nGpus 1 minBytes %d maxBytes %d step: 2(factor) warmup iters: 5 iters: 20" % (sizes[0], sizes[-1]))
     print("#\\n# Using devices")
     for n in range(1 if fault == "no-mpi" else ranks - (fault == "ranks")):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal, cast
 
-from tuccl.errors import InputError, Stuck
+from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
     Candidate,
@@ -18,7 +17,6 @@ from tuccl.runtime import (
     LookupTable,
     NcclTestsExecutor,
     Statistics,
-    Timing,
     check_target,
     default_candidate,
     nccl_graph,
@@ -32,30 +30,14 @@ from tuccl.runtime.nccl_model import ll128_is_safe
 from tuccl.runtime.nccl_tables import CONSTANTS
 from tuccl.topology import Topology, signature
 from tuccl.tuning.finals import beats
+from tuccl.tuning.sweep_journal import SweepJournal
+from tuccl.tuning.sweep_runs import CHANNELS, MOST_CANDIDATES, Sweep, Sweeps
 from tuccl.tuning.tune import Tuned, TuneResult, kept_entries
 
-__all__ = ["nccl_variables", "tune_nccl", "worth_a_try"]
+__all__ = ["tune_nccl", "worth_a_try"]
 
 Progress = Callable[[int, int, str], None]
-Sweep = dict[int, Timing]
-CHANNELS = (1, 2, 4, 8, 16, 32)
-_CLOSE = 1.5  # times as long as the best at some size: its channels are worth a try
 _FINAL_ROUNDS = 5
-_MOST_FINALISTS = 8
-_MOST_CANDIDATES = 3
-
-
-def nccl_variables(knobs: NcclKnobs) -> dict[str, str]:
-    """Return the variables that make NCCL run ``knobs`` for every call.
-
-    >>> nccl_variables(NcclKnobs(algorithm="Ring", protocol="LL", channels=4))["NCCL_MAX_NCHANNELS"]
-    '4'
-    """
-    variables: dict[str, str] = {"NCCL_ALGO": knobs.algorithm, "NCCL_PROTO": knobs.protocol}
-    if knobs.channels:
-        count = str(knobs.channels)
-        variables |= {"NCCL_MIN_NCHANNELS": count, "NCCL_MAX_NCHANNELS": count}
-    return variables
 
 
 def worth_a_try(topology: Topology, collective: str) -> tuple[NcclKnobs, ...]:
@@ -94,71 +76,6 @@ def worth_a_try(topology: Topology, collective: str) -> tuple[NcclKnobs, ...]:
     )
 
 
-@dataclass
-class _Sweeps:
-    """The runs of one collective: each configuration over all sizes, wrong and failed ones left out."""
-
-    executor: NcclTestsExecutor
-    collective: str
-    sizes: Sequence[int]
-    root: int
-    left: int
-    seen: dict[NcclKnobs, Sweep] = field(default_factory=dict)
-
-    def run(self, knobs: NcclKnobs | None) -> Sweep:
-        """Times by size of one run; empty where it failed. The default's failure is everyone's."""
-        try:
-            timings = self.executor.sweep(
-                self.collective,
-                self.sizes,
-                root=self.root,
-                variables=None if knobs is None else nccl_variables(knobs),
-            )
-        except (InputError, Stuck):
-            if knobs is None:
-                raise
-            return {}
-        times = dict(zip(self.sizes, timings, strict=True))
-        return {} if any(t.wrong for t in timings) and knobs is not None else times
-
-    def search(self, first: Iterable[NcclKnobs], told: Callable[[], None], until: float) -> None:
-        """All of ``first``, then the close ones' channels, as far as the budget goes."""
-        self._try(first, told, until)
-        most = self.executor.channels or CHANNELS[-1]
-        self._try(self._with_channels(most), told, until)
-
-    def _try(self, each: Iterable[NcclKnobs], told: Callable[[], None], until: float) -> None:
-        for knobs in each:
-            if self.left < 1 or time.monotonic() >= until:
-                return
-            self.seen[knobs] = self.run(knobs)
-            self.left -= 1
-            told()
-
-    def _with_channels(self, most: int) -> Iterator[NcclKnobs]:
-        """More channels than the communicator has no tuner can give."""
-        close = [knobs for knobs in self.seen if self._is_close(knobs)]
-        for count in (c for c in CHANNELS if c <= most):
-            for knobs in close:
-                yield NcclKnobs(algorithm=knobs.algorithm, protocol=knobs.protocol, channels=count)
-
-    def _is_close(self, knobs: NcclKnobs) -> bool:
-        return any(t.us <= _CLOSE * self.best_us(n) for n, t in self.seen[knobs].items())
-
-    def best_us(self, nbytes: int) -> float:
-        """The least time so far of a size."""
-        return min((s[nbytes].us for s in self.seen.values() if nbytes in s), default=math.inf)
-
-    def finalists(self) -> list[NcclKnobs]:
-        """The three best of each size, those first that are best at most sizes."""
-        wins: dict[NcclKnobs, float] = {}
-        for nbytes in self.sizes:
-            times = {k: s[nbytes].us for k, s in self.seen.items() if nbytes in s}
-            for place, knobs in enumerate(sorted(times, key=lambda k: times[k])[:_MOST_CANDIDATES]):
-                wins[knobs] = wins.get(knobs, 0.0) + 2.0**-place
-        return sorted(wins, key=lambda k: -wins[k])[:_MOST_FINALISTS]
-
-
 def tune_nccl(
     executor: NcclTestsExecutor,
     topology: Topology,
@@ -168,6 +85,7 @@ def tune_nccl(
     out: Path,
     budget: int = 60,
     root: int = 0,
+    resume: bool = False,
     seconds: float | None = None,
     progress: Progress = lambda done, total, what: None,
 ) -> TuneResult:
@@ -176,11 +94,15 @@ def tune_nccl(
     A run times one configuration at all sizes; ``budget`` counts the runs of a collective before
     the last rounds, in which the default and the best are timed in turns. A candidate enters where
     it beats the default by more than the noise out of place, and is no slower in place. More
-    channels than NCCL's communicator has, which no tuner can give, are not tried.
+    channels than NCCL's communicator has, which no tuner can give, are not tried. Nor does one
+    enter of which NCCL's log does not say that it ran where it was asked for.
+
+    Every run is kept beside the table: a sweep that was interrupted goes on with ``resume``.
 
     Raises:
-        InputError: an argument cannot be, or NCCL's own choice fails.
-        Unavailable: nccl-tests or its launch is not what it should be.
+        InputError: an argument cannot be, NCCL's own choice fails, or an unfinished study is there
+            and ``resume`` was not asked for.
+        Unavailable: nccl-tests or its launch is not what it should be, or no log comes back.
     """
     start = time.monotonic()
     if budget < 1 or not sizes or min(sizes) < 1:
@@ -190,14 +112,15 @@ def tune_nccl(
     tried = {name: worth_a_try(topology, name) for name in names}
     ordered = sorted(set(sizes))
     kept, _ = kept_entries(out, signature(topology), "nccl", "nccl", executor, names)
+    journal = SweepJournal(out, resume=resume)
     entries: list[Entry] = []
     tuned: list[Tuned] = []
     runs = 0
     for at, name in enumerate(names):
         until = math.inf if seconds is None else start + seconds * (at + 1) / len(names)
-        sweeps = _Sweeps(executor, name, ordered, root, budget)
+        sweeps = Sweeps(executor, name, ordered, root, budget, journal, signature(topology))
 
-        def told(at: int = at, name: str = name, sweeps: _Sweeps = sweeps) -> None:
+        def told(at: int = at, name: str = name, sweeps: Sweeps = sweeps) -> None:
             progress(at * budget + budget - sweeps.left, len(names) * budget, name)
 
         told()
@@ -219,9 +142,10 @@ def tune_nccl(
         baseline="nccl",
     )
     save_table(table, out, topology, [])
+    journal.finish()
     return TuneResult(
         table=str(out),
-        study="",
+        study=journal.where,
         label=executor.label,
         on=executor.name,
         search="sweep",
@@ -242,13 +166,19 @@ def _ranges(sizes: Sequence[int]) -> Iterator[tuple[int, tuple[int, int | None]]
 _Samples = dict[NcclKnobs | None, list[Sweep]]
 
 
-def _last_rounds(sweeps: _Sweeps) -> _Samples:
-    """The default and the finalists in turns, every other round backwards; the search is forgotten."""
-    entrants: list[NcclKnobs | None] = [None, *sweeps.finalists()]
+def _last_rounds(sweeps: Sweeps) -> _Samples:
+    """The default and the finalists in turns, every other round backwards; the search is forgotten.
+
+    Of a finalist only the sizes are kept at which it was seen to run.
+    """
+    proven = {knobs: sweeps.proven(knobs) for knobs in sweeps.finalists()}
+    entrants: list[NcclKnobs | None] = [None, *(k for k, sizes in proven.items() if sizes)]
     samples: _Samples = {knobs: [] for knobs in entrants}
     for done in range(_FINAL_ROUNDS):
         for knobs in entrants if done % 2 == 0 else reversed(entrants):
-            samples[knobs].append(sweeps.run(knobs))
+            sizes = sweeps.sizes if knobs is None else proven[knobs]
+            times = sweeps.run(knobs)
+            samples[knobs].append({n: times[n] for n in sizes if n in times})
     return samples
 
 
@@ -271,7 +201,7 @@ def _entry(
         if inside and own_inside and beats(own_inside, inside):
             continue  # slower in place, which a tuner cannot tell apart
         winners.append((median(us), knobs, Statistics.of(us)))
-    best = sorted(winners, key=lambda w: (w[0], w[1].channels))[:_MOST_CANDIDATES]
+    best = sorted(winners, key=lambda w: (w[0], w[1].channels))[:MOST_CANDIDATES]
     reducing = reduction_class(collective) == "plain"
     notes = (f"tuned at {nbytes} bytes",)
     default = default_candidate("nccl-tests", Statistics.of(own) if own else None, notes)
@@ -285,10 +215,11 @@ def _entry(
 
 
 def _candidate(knobs: NcclKnobs, stats: Statistics) -> Candidate:
-    return Candidate(name=knobs.name, on="nccl-tests", stats=stats, nccl=knobs)
+    proof = f"NCCL's log: {knobs.algorithm} {knobs.protocol} ran where it was asked for"
+    return Candidate(name=knobs.name, on="nccl-tests", stats=stats, nccl=knobs, notes=(proof,))
 
 
-def _tuned(collective: str, nbytes: int, entry: Entry, sweeps: _Sweeps) -> Tuned:
+def _tuned(collective: str, nbytes: int, entry: Entry, sweeps: Sweeps) -> Tuned:
     best = entry.candidates[0]
     default = entry.default.stats
     stats = None if best.is_default else best.stats

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna.storages import BaseStorage
 
-__all__ = ["Studies", "Study", "study_folder"]
+__all__ = ["SWEEPS", "Studies", "Study", "end_study", "start_study", "study_folder"]
 
+SWEEPS = "sweeps.jsonl"
+"""What a sweep over NCCL's own configurations keeps in the folder (`tuccl.tuning.sweep_journal`)."""
 _JOURNAL = "journal.log"
 _UNFINISHED = "unfinished"
 
@@ -119,25 +121,10 @@ class Studies:
         self._own = url is None
         self._url = url or ""
         if self._own:
-            self._start_folder()
+            start_study(out, resume=resume)
             self._storage = _journal(self._folder / _JOURNAL)
         else:
             self._storage = _remote(self._url)
-
-    def _start_folder(self) -> None:
-        if self._folder.is_symlink() or (self._folder.exists() and not self._folder.is_dir()):
-            raise InputError(
-                f"{self._folder}: expected a folder of studies, or nothing; move it away"
-            )
-        if self._folder.exists() and not self._resume:
-            if (self._folder / _UNFINISHED).exists():
-                raise InputError(
-                    f"{self._folder}: holds an unfinished study; go on with --resume, "
-                    "or remove the folder"
-                )
-            _remove(self._folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / _UNFINISHED).touch()
 
     def study(self, space: Space, run: str, *identity: object) -> Study:
         """Return the study of ``identity``: topology, collective, size, what times it.
@@ -162,7 +149,35 @@ class Studies:
     def finish(self) -> None:
         """Note that the tune came to its end, so that the next one may start anew."""
         if self._own:
-            (self._folder / _UNFINISHED).unlink(missing_ok=True)
+            end_study(self._folder)
+
+
+def start_study(out: Path, *, resume: bool) -> Path:
+    """Return the folder of the studies of the table ``out``, marked as unfinished.
+
+    One that came to its end is emptied first, unless ``resume``.
+
+    Raises:
+        InputError: an unfinished study is there and ``resume`` was not asked for, or the folder
+            holds what no study wrote.
+    """
+    folder = study_folder(out)
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{folder}: expected a folder of studies, or nothing; move it away")
+    if folder.exists() and not resume:
+        if (folder / _UNFINISHED).exists():
+            raise InputError(
+                f"{folder}: holds an unfinished study; go on with --resume, or remove the folder"
+            )
+        _remove(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _UNFINISHED).touch()
+    return folder
+
+
+def end_study(folder: Path) -> None:
+    """Take the mark away that ``start_study`` left."""
+    (folder / _UNFINISHED).unlink(missing_ok=True)
 
 
 def _remove(folder: Path) -> None:
@@ -180,8 +195,8 @@ def _remove(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this is the marker, the journal or one of Optuna's locks on it."""
-    named = path.name in (_JOURNAL, _UNFINISHED) or path.name.startswith(f"{_JOURNAL}.lock")
+    """Whether this is the marker, a journal or one of Optuna's locks on it."""
+    named = path.name in (_JOURNAL, SWEEPS, _UNFINISHED) or path.name.startswith(f"{_JOURNAL}.lock")
     return named and (path.is_symlink() or path.is_file())
 
 

@@ -1,195 +1,50 @@
-// The ranks over TCP: rank 0 listens, everybody proves the token, words are length and bytes.
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
+// The ranks over TCP, and those of rank 0's host through memory.
+#include <optional>
 #include <thread>
 
-#include "folder.h"
-#include "sha256.h"
-#include "tuccl/circle.h"
+#include "joined.h"
+#include "socket_words.h"
 
 namespace tuccl::select {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
+constexpr std::chrono::milliseconds kLook{10};  // how long before a silent peer is looked after
+constexpr std::chrono::microseconds kNap{50};
 
-constexpr std::size_t kMostWord = 512u << 20;
-constexpr int kMostRanks = 1 << 20;
-constexpr std::size_t kMostStrangers = 256;
-constexpr std::chrono::milliseconds kAgain{20};
-constexpr std::size_t kHeader = 8;
+/// Until the next look, or the end.
+std::chrono::milliseconds slice(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  return std::clamp(left, std::chrono::milliseconds(0), kLook);
+}
 
-using Nonce = std::array<char, 16>;
+/// Whether the other side closed, or died.
+bool hung_up(const Descriptor& socket) {
+  pollfd state{socket.get(), POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) > 0;
+}
 
-/// What a rank says of itself: its number, how many it believes there are, and the proof.
-struct Hello {
-  std::uint32_t rank;
-  std::uint32_t ranks;
-  Digest proof;
+/// Both ways between two ranks of one host.
+struct Near {
+  Post post;
+  Receipt receipt;
 };
-
-std::string proof_text(const Nonce& nonce, std::uint32_t rank, std::uint32_t ranks) {
-  return std::string(nonce.data(), nonce.size()) + std::to_string(rank) + " of " +
-         std::to_string(ranks);
-}
-
-std::string last_error(const std::string& what) { return what + ": " + std::strerror(errno); }
-
-int milliseconds_left(Deadline deadline) {
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<long>(left + 1, 0, 1000));
-}
-
-bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-sockaddr_in address_of(const Meeting& m) {
-  sockaddr_in out{};
-  out.sin_family = AF_INET;
-  out.sin_port = htons(static_cast<std::uint16_t>(m.port));
-  if (::inet_pton(AF_INET, m.host.c_str(), &out.sin_addr) != 1)
-    throw InputError("meeting at '" + m.host.substr(0, 40) + "': expected an IPv4 address");
-  return out;
-}
-
-Descriptor open_socket() {
-  Descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (out.get() < 0) throw Lost(last_error("socket"));
-  return out;
-}
-
-void hurry(int socket) {
-  const int on = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-/// Bytes on their way in or out of one socket. `step` moves what can be moved without waiting and
-/// says whether the socket still lives.
-class Passage {
- public:
-  explicit Passage(std::span<char> bytes) : left_(bytes) {}
-  bool done() const { return left_.empty(); }
-
-  bool take(int socket) { return moved(::recv(socket, left_.data(), left_.size(), 0)); }
-  bool give(int socket) { return moved(::send(socket, left_.data(), left_.size(), MSG_NOSIGNAL)); }
-
- private:
-  bool moved(ssize_t n) {
-    if (n < 0) return would_wait();
-    if (n == 0) return false;
-    left_ = left_.subspan(static_cast<std::size_t>(n));
-    return true;
-  }
-
-  std::span<char> left_;
-};
-
-/// One word on its way in: its length, then its bytes.
-class Incoming {
- public:
-  bool step(int socket) {
-    while (true) {
-      std::span<char> left = in_body_ ? std::span<char>(word_).subspan(have_)
-                                      : std::span<char>(header_).subspan(have_);
-      if (in_body_ && left.empty()) return true;
-      const ssize_t n = ::recv(socket, left.data(), left.size(), 0);
-      if (n < 0) return would_wait();
-      if (n == 0) return false;
-      have_ += static_cast<std::size_t>(n);
-      if (in_body_ || have_ < kHeader) continue;
-      std::uint64_t size = 0;
-      std::memcpy(&size, header_.data(), kHeader);
-      if (size > kMostWord) return false;
-      word_.resize(size);
-      in_body_ = true;
-      have_ = 0;
-    }
-  }
-  bool done() const { return in_body_ && have_ == word_.size(); }
-  std::string take() { return std::move(word_); }
-
- private:
-  std::array<char, kHeader> header_{};
-  std::string word_;
-  std::size_t have_ = 0;
-  bool in_body_ = false;
-};
-
-/// One word on its way out.
-class Outgoing {
- public:
-  explicit Outgoing(std::string_view word) : word_(word) {
-    const std::uint64_t size = word.size();
-    std::memcpy(header_.data(), &size, kHeader);
-  }
-  bool step(int socket) {
-    while (!done()) {
-      const bool in_header = sent_ < kHeader;
-      const std::string_view left = in_header
-                                        ? std::string_view(header_.data(), kHeader).substr(sent_)
-                                        : word_.substr(sent_ - kHeader);
-      const int more = in_header && !word_.empty() ? MSG_MORE : 0;
-      const ssize_t n = ::send(socket, left.data(), left.size(), MSG_NOSIGNAL | more);
-      if (n < 0) return would_wait();
-      sent_ += static_cast<std::size_t>(n);
-    }
-    return true;
-  }
-  bool done() const { return sent_ == kHeader + word_.size(); }
-
- private:
-  std::array<char, kHeader> header_{};
-  std::string_view word_;
-  std::size_t sent_ = 0;
-};
-
-/// Moves every word until it is there, its socket is gone or time is up. A peer that did not make
-/// it is closed.
-template <class Word>
-void move_all(std::vector<std::optional<Word>>& words, std::vector<Descriptor>& peers, short event,
-              Deadline deadline) {
-  const auto step = [&](std::size_t i) {
-    if (!words[i]->step(peers[i].get())) words[i].reset();
-  };
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i]) step(i);
-  std::vector<pollfd> waiting;
-  std::vector<std::size_t> whose;
-  while (true) {
-    waiting.clear();
-    whose.clear();
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      if (!words[i] || words[i]->done()) continue;
-      waiting.push_back({peers[i].get(), event, 0});
-      whose.push_back(i);
-    }
-    if (waiting.empty() || Clock::now() >= deadline) break;
-    ::poll(waiting.data(), waiting.size(), milliseconds_left(deadline));
-    for (std::size_t k = 0; k < waiting.size(); ++k)
-      if (waiting[k].revents != 0) step(whose[k]);
-  }
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (peers[i].get() >= 0 && (!words[i] || !words[i]->done())) {
-      words[i].reset();
-      peers[i] = Descriptor();
-    }
-}
 
 class SocketCircle final : public Circle {
  public:
-  SocketCircle(const Meeting& meeting, std::vector<Descriptor> peers)
-      : meeting_(meeting), peers_(std::move(peers)) {}
+  SocketCircle(const Meeting& meeting, Joined joined)
+      : meeting_(meeting),
+        mailbox_(std::move(joined.mailbox)),
+        sockets_(std::move(joined.peers)),
+        inboxes_(sockets_.size()),
+        near_(sockets_.size()) {
+    for (std::size_t i = 0; i < near_.size(); ++i) {
+      if (mailbox_ == nullptr || !joined.near[i]) continue;
+      const int other = rank() == 0 ? static_cast<int>(i) : rank();
+      Slot& up = mailbox_->up(other);
+      Slot& down = mailbox_->down(other);
+      near_[i] = rank() == 0 ? Near{Post(down), Receipt(up)} : Near{Post(up), Receipt(down)};
+    }
+  }
 
   int rank() const override { return meeting_.rank; }
   int ranks() const override { return meeting_.ranks; }
@@ -198,207 +53,140 @@ class SocketCircle final : public Circle {
 
   std::vector<std::optional<std::string>> gather(std::string_view mine) override {
     if (rank() != 0) return send_up(mine), std::vector<std::optional<std::string>>{};
-    std::vector<std::optional<Incoming>> words(peers_.size());
-    for (std::size_t i = 1; i < peers_.size(); ++i)
-      if (peers_[i].get() >= 0) words[i].emplace();
-    move_all(words, peers_, POLLIN, Clock::now() + meeting_.patience);
-    std::vector<std::optional<std::string>> out(peers_.size());
-    out[0] = std::string(mine);
-    for (std::size_t i = 1; i < peers_.size(); ++i)
-      if (words[i]) out[i] = words[i]->take();
-    return out;
+    auto words = receive(Clock::now() + meeting_.patience);
+    words[0] = std::string(mine);
+    return words;
   }
 
   std::string scatter(std::span<const std::string_view> words) override {
     if (rank() != 0) return take_down();
-    std::vector<std::optional<Outgoing>> outgoing(peers_.size());
-    for (std::size_t i = 1; i < peers_.size(); ++i)
-      if (peers_[i].get() >= 0) outgoing[i].emplace(words[i]);
-    move_all(outgoing, peers_, POLLOUT, Clock::now() + meeting_.patience);
+    send(words);
     return std::string(words[0]);
   }
 
  private:
   void send_up(std::string_view mine) {
-    std::vector<std::optional<Outgoing>> words;
-    words.emplace_back(mine);
-    if (peers_[0].get() < 0) words[0].reset();
-    move_all(words, peers_, POLLOUT, Clock::now() + meeting_.patience);
-    if (!words[0]) throw Lost("rank 0 is gone");
+    send(std::span(&mine, 1));
+    if (!alive(0)) throw Lost("rank 0 is gone");
   }
 
   /// Rank 0 may itself be waiting for a silent rank: it gets time to say so.
   std::string take_down() {
-    std::vector<std::optional<Incoming>> words(1);
-    if (peers_[0].get() >= 0) words[0].emplace();
-    if (words[0]) move_all(words, peers_, POLLIN, Clock::now() + 3 * meeting_.patience);
-    if (!words[0]) throw Lost("rank 0 is gone or stays silent");
-    return words[0]->take();
+    auto word = std::move(receive(Clock::now() + 3 * meeting_.patience)[0]);
+    if (!word) throw Lost("rank 0 is gone or stays silent");
+    return *word;
+  }
+
+  bool alive(std::size_t i) const { return sockets_[i].get() >= 0; }
+  void close(std::size_t i) { sockets_[i] = Descriptor(); }
+
+  /// A word to every peer: near ones find it in memory, unless it is too long.
+  void send(std::span<const std::string_view> words) {
+    const Deadline deadline = Clock::now() + meeting_.patience;
+    const std::vector<bool> posted = post(words, deadline);
+    std::vector<Outgoing> outgoing(words.begin(), words.end());
+    std::vector<Outgoing*> under_way(sockets_.size());
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (!alive(i) || posted[i]) continue;
+      under_way[i] = &outgoing[i];
+      if (outgoing[i].step(sockets_[i].get())) continue;  // most are gone with this one call
+      under_way[i] = nullptr;
+      close(i);
+    }
+    move_all(under_way, sockets_, POLLOUT, deadline);
+  }
+
+  /// Which words are on their way in memory.
+  std::vector<bool> post(std::span<const std::string_view> words, Deadline deadline) {
+    std::vector<bool> out(words.size());
+    bool any = false;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (!alive(i) || !near_[i] || !is_free(i, deadline)) continue;
+      out[i] = near_[i]->post.put(words[i]);
+      any = true;
+    }
+    if (any && rank() == 0) mailbox_->ring_down();
+    if (any && rank() != 0) mailbox_->ring_up();
+    return out;
+  }
+
+  /// Waits until the word before is read, which is long ago as a rule.
+  bool is_free(std::size_t i, Deadline deadline) {
+    while (!near_[i]->post.free()) {
+      if (Clock::now() >= deadline || hung_up(sockets_[i])) return close(i), false;
+      std::this_thread::sleep_for(kNap);
+    }
+    return true;
+  }
+
+  std::vector<std::optional<std::string>> receive(Deadline deadline) {
+    std::vector<std::optional<std::string>> out(sockets_.size());
+    std::vector<Inbox*> under_way(sockets_.size());
+    listen_near(out, deadline);
+    for (std::size_t i = 0; i < sockets_.size(); ++i) {
+      if (!alive(i) || out[i]) continue;
+      if (inboxes_[i].begin())
+        under_way[i] = &inboxes_[i];
+      else
+        close(i);
+    }
+    move_all(under_way, sockets_, POLLIN, deadline);
+    for (std::size_t i = 0; i < sockets_.size(); ++i)
+      if (under_way[i] != nullptr) out[i] = inboxes_[i].take();
+    return out;
+  }
+
+  /// Waits for a word of every near peer, and leaves `out` empty where it comes by socket.
+  void listen_near(std::vector<std::optional<std::string>>& out, Deadline deadline) {
+    std::vector<std::size_t> missing;
+    for (std::size_t i = 0; i < near_.size(); ++i)
+      if (alive(i) && near_[i]) missing.push_back(i);
+    while (!missing.empty()) {
+      const std::uint32_t seen = words_so_far();
+      std::erase_if(missing, [&](std::size_t i) { return take(i, out[i]); });
+      if (missing.empty()) return;
+      const bool late = Clock::now() >= deadline;
+      if (!late) rest(seen, static_cast<std::uint32_t>(missing.size()), slice(deadline));
+      if (!late && words_so_far() != seen) continue;
+      std::erase_if(missing, [&](std::size_t i) {
+        if (take(i, out[i])) return true;
+        if (late || hung_up(sockets_[i])) close(i);
+        return !alive(i);
+      });
+    }
+  }
+
+  /// Whether a word of a near peer was there.
+  bool take(std::size_t i, std::optional<std::string>& out) {
+    Receipt& receipt = near_[i]->receipt;
+    if (!receipt.ready()) return false;
+    std::string word;
+    if (receipt.take(word)) out = std::move(word);
+    return true;
+  }
+
+  std::uint32_t words_so_far() const {
+    return rank() == 0 ? mailbox_->words_up() : mailbox_->words_down();
+  }
+
+  void rest(std::uint32_t seen, std::uint32_t missing, std::chrono::milliseconds longest) {
+    if (rank() == 0)
+      mailbox_->wait_up(seen, missing, longest);
+    else
+      mailbox_->wait_down(seen, longest);
   }
 
   Meeting meeting_;
-  std::vector<Descriptor> peers_;  ///< By rank; elsewhere than at rank 0 it alone.
+  std::unique_ptr<Mailbox> mailbox_;
+  std::vector<Descriptor> sockets_;  ///< By rank; elsewhere than at rank 0 it alone.
+  std::vector<Inbox> inboxes_;
+  std::vector<std::optional<Near>> near_;
 };
-
-/// One that knocked and has not shown the token yet.
-struct Stranger {
-  Descriptor socket;
-  Nonce nonce;
-  std::array<char, sizeof(Hello)> hello;
-  std::size_t have = 0;
-};
-
-class Host {
- public:
-  explicit Host(const Meeting& m) : m_(m), listening_(open_socket()), peers_(ranks()) {
-    const int on = 1;
-    ::setsockopt(listening_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const sockaddr_in at = address_of(m);
-    if (::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-        ::listen(listening_.get(), 1024) != 0)
-      throw Lost(last_error("listening at " + m.host + ":" + std::to_string(m.port)));
-  }
-
-  std::vector<Descriptor> wait(Deadline deadline) {
-    while (missing_ > 0 && Clock::now() < deadline) {
-      std::vector<pollfd> waiting{{listening_.get(), POLLIN, 0}};
-      for (const Stranger& s : strangers_) waiting.push_back({s.socket.get(), POLLIN, 0});
-      ::poll(waiting.data(), waiting.size(), milliseconds_left(deadline));
-      for (std::size_t i = strangers_.size(); i > 0; --i)
-        if (waiting[i].revents != 0) listen_to(i - 1);
-      if (waiting[0].revents != 0) let_in();
-    }
-    return std::move(peers_);
-  }
-
- private:
-  std::size_t ranks() const { return static_cast<std::size_t>(m_.ranks); }
-
-  void let_in() {
-    while (true) {
-      Descriptor socket(
-          ::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket.get() < 0) return;
-      hurry(socket.get());
-      Stranger s{std::move(socket), {}, {}};
-      if (::getrandom(s.nonce.data(), s.nonce.size(), 0) != static_cast<ssize_t>(s.nonce.size()))
-        return;
-      if (::send(s.socket.get(), s.nonce.data(), s.nonce.size(), MSG_NOSIGNAL) !=
-          static_cast<ssize_t>(s.nonce.size()))
-        continue;
-      if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
-      strangers_.push_back(std::move(s));
-    }
-  }
-
-  void listen_to(std::size_t i) {
-    Stranger& s = strangers_[i];
-    const ssize_t n = ::recv(s.socket.get(), s.hello.data() + s.have, s.hello.size() - s.have, 0);
-    if (n < 0 && would_wait()) return;
-    if (n > 0) s.have += static_cast<std::size_t>(n);
-    if (n > 0 && s.have < s.hello.size()) return;
-    if (n > 0) welcome(s);
-    strangers_.erase(strangers_.begin() + static_cast<long>(i));
-  }
-
-  void welcome(Stranger& s) {
-    Hello hello;
-    std::memcpy(&hello, s.hello.data(), sizeof hello);
-    const Digest proof = hmac_sha256(m_.token, proof_text(s.nonce, hello.rank, hello.ranks));
-    if (!equal_in_constant_time(proof, hello.proof)) return;
-    const bool expected = hello.rank > 0 && hello.rank < ranks() && hello.ranks == ranks();
-    if (!expected || peers_[hello.rank].get() >= 0) return;
-    const Digest mine =
-        hmac_sha256(m_.token, "rank 0 " + proof_text(s.nonce, hello.rank, hello.ranks));
-    if (::send(s.socket.get(), mine.data(), mine.size(), MSG_NOSIGNAL) !=
-        static_cast<ssize_t>(mine.size()))
-      return;
-    peers_[hello.rank] = std::move(s.socket);
-    --missing_;
-  }
-
-  const Meeting& m_;
-  Descriptor listening_;
-  std::vector<Descriptor> peers_;
-  std::vector<Stranger> strangers_;
-  int missing_ = m_.ranks - 1;
-};
-
-bool moved(Passage passage, int socket, short event, Deadline deadline) {
-  while (!passage.done()) {
-    if (Clock::now() >= deadline) return false;
-    pollfd ready{socket, event, 0};
-    ::poll(&ready, 1, milliseconds_left(deadline));
-    if (ready.revents == 0) continue;
-    if (!(event == POLLIN ? passage.take(socket) : passage.give(socket))) return false;
-  }
-  return true;
-}
-
-/// A joined socket; nullopt where rank 0 is not there yet, or sent us away.
-std::optional<Descriptor> knock(const Meeting& m, Deadline deadline) {
-  Descriptor socket = open_socket();
-  const sockaddr_in at = address_of(m);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 &&
-      errno != EINPROGRESS)
-    return std::nullopt;
-  hurry(socket.get());
-  Nonce nonce;
-  if (!moved(Passage(nonce), socket.get(), POLLIN, deadline)) return std::nullopt;
-  Hello hello{static_cast<std::uint32_t>(m.rank), static_cast<std::uint32_t>(m.ranks), {}};
-  const std::string text = proof_text(nonce, hello.rank, hello.ranks);
-  hello.proof = hmac_sha256(m.token, text);
-  std::array<char, sizeof hello> bytes;
-  std::memcpy(bytes.data(), &hello, sizeof hello);
-  if (!moved(Passage(bytes), socket.get(), POLLOUT, deadline)) return std::nullopt;
-  std::array<char, sizeof(Digest)> answer;
-  if (!moved(Passage(answer), socket.get(), POLLIN, deadline)) return std::nullopt;
-  Digest theirs;
-  std::memcpy(theirs.data(), answer.data(), answer.size());
-  if (!equal_in_constant_time(theirs, hmac_sha256(m.token, "rank 0 " + text))) return std::nullopt;
-  return socket;
-}
-
-std::vector<Descriptor> join(const Meeting& m, Deadline deadline) {
-  while (Clock::now() < deadline) {
-    if (auto socket = knock(m, deadline)) {
-      std::vector<Descriptor> out;
-      out.push_back(std::move(*socket));
-      return out;
-    }
-    std::this_thread::sleep_for(kAgain);
-  }
-  throw Lost("no rank 0 with this job's token at " + m.host + ":" + std::to_string(m.port));
-}
-
-void check(const Meeting& m) {
-  if (m.ranks < 1 || m.ranks > kMostRanks || m.rank < 0 || m.rank >= m.ranks)
-    throw InputError("meeting: rank " + std::to_string(m.rank) + " of " + std::to_string(m.ranks) +
-                     ": expected a rank below the number of ranks");
-  if (m.port < 1 || m.port > 65535)
-    throw InputError("meeting: port " + std::to_string(m.port) + ": expected 1 to 65535");
-  if (m.token.size() < 8) throw InputError("meeting: expected a token of at least 8 characters");
-  if (m.patience.count() < 1) throw InputError("meeting: expected a patience above 0");
-}
 
 }  // namespace
 
-std::unique_ptr<Circle> meet(const Meeting& meeting) {
-  check(meeting);
-  const Deadline deadline = Clock::now() + meeting.patience;
-  auto peers = meeting.rank == 0 ? Host(meeting).wait(deadline) : join(meeting, deadline);
-  return std::make_unique<SocketCircle>(meeting, std::move(peers));
-}
-
-std::string host_name() {
-  std::array<char, 128> space{};
-  const ssize_t n = ::readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
-  std::string boot(64, '\0');
-  const Descriptor file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  const ssize_t m = file.get() < 0 ? 0 : ::read(file.get(), boot.data(), boot.size());
-  boot.resize(static_cast<std::size_t>(std::max<ssize_t>(m, 0)));
-  if (n <= 0 || m <= 0) return "process " + std::to_string(::getpid());
-  return boot.substr(0, boot.find('\n')) + " " + std::string(space.data());
+std::unique_ptr<Circle> circle_of(const Meeting& meeting, Joined joined) {
+  return std::make_unique<SocketCircle>(meeting, std::move(joined));
 }
 
 }  // namespace tuccl::select

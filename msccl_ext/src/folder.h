@@ -18,6 +18,8 @@ class Descriptor {
   }
   ~Descriptor();
   int get() const { return number_; }
+  /// Gives it away: somebody else closes it.
+  int release() { return std::exchange(number_, -1); }
 
  private:
   int number_;

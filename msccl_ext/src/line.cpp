@@ -6,6 +6,8 @@ namespace {
 constexpr std::size_t kMostBytes = 256u << 20;
 constexpr std::size_t kEndLine = 4 + 64 + 1;
 
+std::string end_line(const Digest& digest) { return "end " + hex(digest) + "\n"; }
+
 }  // namespace
 
 Lines::Lines(std::string_view text, std::string_view where) : text_(text), where_(where) {
@@ -17,7 +19,7 @@ Lines::Lines(std::string_view text, std::string_view where) : text_(text), where
     fail("cut short or edited: its last line is no checksum");
   text_ = text.substr(0, body);
   sha256_ = tuccl::sha256(text_);
-  if (end != seal_line(text_)) fail("damaged or edited: its checksum does not match");
+  if (end != end_line(sha256_)) fail("damaged or edited: its checksum does not match");
 }
 
 Line Lines::next() {
@@ -37,6 +39,6 @@ void Lines::fail(const std::string& what) const {
   throw InputError(std::string(where_) + ": " + what);
 }
 
-std::string seal_line(std::string_view body) { return "end " + hex(sha256(body)) + "\n"; }
+std::string seal_line(std::string_view body) { return end_line(tuccl::sha256(body)); }
 
 }  // namespace tuccl::select

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <thread>
+#include <utility>
 
 #include "tuccl/error.h"
 
@@ -226,14 +227,14 @@ void check(const Ranking& ranking, const Table& table) {
   if (ranking.order.empty()) return;
   if (ranking.order.size() != count)
     throw InputError("ranking: another number of places than the table has candidates");
-  std::vector<bool> seen;
-  for (const EntryRecord& entry : table.entries()) {
-    seen.assign(entry.candidates, false);
+  std::vector<std::uint32_t> seen(1);  // by place: in which entry it was last seen, from 1
+  for (std::uint32_t i = 0; i < table.entries().size(); ++i) {
+    const EntryRecord& entry = table.entries()[i];
+    if (seen.size() < entry.candidates) seen.resize(entry.candidates);
     for (std::uint32_t k = 0; k < entry.candidates; ++k) {
       const std::uint16_t place = ranking.order[entry.first_candidate + k];
-      if (place >= entry.candidates || seen[place])
+      if (place >= entry.candidates || std::exchange(seen[place], i + 1) == i + 1)
         throw InputError("ranking: an entry's order is no order of its candidates");
-      seen[place] = true;
     }
   }
 }

@@ -22,6 +22,9 @@ struct Draft {
   std::string text;
 };
 
+/// Whether a program may be called so: algorithms/NAME.xml, a file right in that folder.
+bool is_program_path(std::string_view text);
+
 /// Reads `table.txt`. Throws InputError.
 Draft read_lines(std::string_view text, std::string_view where);
 

@@ -38,25 +38,47 @@ void check_below(const Table& table, const Descriptor& folder, const std::string
   }
 }
 
-std::shared_ptr<const Table> read_folder(const std::string& path) {
-  const Descriptor folder = open_below(AT_FDCWD, path.c_str(), O_DIRECTORY, path);
-  const std::string where = path + "/table.txt";
-  const Descriptor file = open_below(folder.get(), "table.txt", O_NOFOLLOW, where);
-  auto table = Table::parse(contents(file, where), cut(where));
-  check_below(*table, folder, path);
-  return table;
+/// A table's folder, held open: what is read of it is of one table, whoever replaces it meanwhile.
+class Opened {
+ public:
+  explicit Opened(const std::string& path)
+      : path_(is_folder(path) ? path : previous(path)),
+        folder_(open_below(AT_FDCWD, path_.c_str(), O_DIRECTORY, path)) {}
+
+  std::shared_ptr<const Table> read() const {
+    const std::string where = path_ + "/table.txt";
+    const Descriptor file = open_below(folder_.get(), "table.txt", O_NOFOLLOW, where);
+    return Table::parse(contents(file, where), cut(where));
+  }
+  void check(const Table& table) const { check_below(table, folder_, path_); }
+
+ private:
+  std::string path_;
+  Descriptor folder_;
+};
+
+bool names_a_folder(const std::string& path) {
+  return is_folder(path) || is_folder(previous(path));
+}
+
+std::shared_ptr<const Table> read_file(const std::string& path) {
+  return Table::parse(contents(open_below(AT_FDCWD, path.c_str(), 0, path), path), cut(path));
 }
 
 }  // namespace
 
 std::shared_ptr<const Table> Table::load(const std::string& path) {
-  if (is_folder(path)) return read_folder(path);
-  if (const std::string old = previous(path); is_folder(old)) return read_folder(old);
-  return parse(contents(open_below(AT_FDCWD, path.c_str(), 0, path), path), cut(path));
+  if (!names_a_folder(path)) return read_file(path);
+  const Opened folder(path);
+  auto table = folder.read();
+  folder.check(*table);
+  return table;
 }
 
-void Table::check_programs(const std::string& folder) const {
-  check_below(*this, open_below(AT_FDCWD, folder.c_str(), O_DIRECTORY, folder), folder);
+std::shared_ptr<const Table> Table::read(const std::string& path) {
+  return names_a_folder(path) ? Opened(path).read() : read_file(path);
 }
+
+void Table::check_programs(const std::string& folder) const { Opened(folder).check(*this); }
 
 }  // namespace tuccl::select

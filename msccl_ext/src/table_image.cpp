@@ -211,17 +211,23 @@ void Table::check() const {
   const auto inside = [this](Text at) {
     return at.first <= text_.size() && at.length <= text_.size() - at.first;
   };
-  for (const ProgramRecord& p : programs_) demand(inside(p.path), "a program outside");
+  demand(header_->ranks >= 1 && header_->hosts >= 1 && header_->hosts <= header_->ranks &&
+             header_->dialect <= Dialect::kFork && header_->stock <= 1,
+         "a machine of no kind");
+  for (const ProgramRecord& p : programs_)
+    demand(inside(p.path) && is_program_path(text(p.path)), "a program outside");
   for (const CandidateRecord& c : candidates_) {
     demand(inside(c.name) && c.protocol <= Protocol::kLL128 && c.algorithm <= Algorithm::kNone &&
-               c.on <= Source::kNcclTests && c.nchunks >= 0,
+               c.on <= Source::kNcclTests && c.nchunks >= 0 && c.max_safe_bytes >= 0 &&
+               c.placements <= 3,
            "a candidate of no kind");
     demand(c.program == kNoIndex || c.program < programs_.size(), "a program outside");
   }
   for (const EntryRecord& e : entries_) {
     demand(e.first_candidate <= candidates_.size() &&
                e.candidates <= candidates_.size() - e.first_candidate && e.candidates > 0 &&
-               e.collective <= Collective::kScatter,
+               e.collective <= Collective::kScatter && e.datatype <= Datatype::kAny &&
+               e.reduction <= ReductionClass::kPlain && e.placement <= Placement::kAny,
            "an entry outside");
     const auto own = candidates_of(e);
     demand(std::count_if(own.begin(), own.end(), [](auto& c) { return c.is_default(); }) == 1,

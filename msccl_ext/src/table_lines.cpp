@@ -17,6 +17,7 @@ constexpr std::size_t kMostCandidates = 4096;  // of an entry
 constexpr int kMostRanks = 1 << 24;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 62;
 constexpr std::size_t kMostWord = 120;
+constexpr std::size_t kLeastCandidate = 48;  // bytes of its line: "candidate default - - 0 1 1 ..."
 constexpr std::string_view kFolder = "algorithms/";
 constexpr std::string_view kSuffix = ".xml";
 constexpr std::string_view kNccl = "nccl/";
@@ -41,20 +42,14 @@ bool is_word(std::string_view text) {
          std::all_of(text.begin(), text.end(), word_character);
 }
 
-bool is_program(std::string_view text) {
-  if (!text.starts_with(kFolder) || !text.ends_with(kSuffix)) return false;
-  text.remove_prefix(kFolder.size());
-  if (text.size() <= kSuffix.size()) return false;
-  text.remove_suffix(kSuffix.size());
-  return is_word(text) && text.front() != '.';
-}
-
 class Reader {
  public:
-  Reader(std::string_view text, std::string_view where) : lines_(text, where) {}
+  Reader(std::string_view text, std::string_view where)
+      : lines_(text, where), bytes_(text.size()) {}
 
   Draft read() {
     out_.sha256 = lines_.sha256();
+    out_.candidates.reserve(bytes_ / kLeastCandidate);
     read_version();
     const std::size_t entries = read_table();
     out_.entries.reserve(entries);
@@ -196,14 +191,15 @@ class Reader {
   }
 
   std::uint32_t known_program(const Line& line, std::string_view path, std::string_view digest) {
-    if (!is_program(path)) line.fail("program '" + shown(path) + "': expected algorithms/NAME.xml");
-    const Digest sha256 = line.digest(digest);
     const auto next = static_cast<std::uint32_t>(out_.programs.size());
-    const auto [found, fresh] = programs_.try_emplace(path, next);
-    if (fresh) out_.programs.push_back({keep(path), sha256});
-    if (out_.programs[found->second].sha256 != sha256)
+    const auto [found, fresh] = programs_.try_emplace(path, Named{next, digest});
+    if (!fresh && found->second.digest != digest)
       line.fail(std::string(path) + ": two different checksums");
-    return found->second;
+    if (!fresh) return found->second.program;
+    if (!is_program_path(path))
+      line.fail("program '" + shown(path) + "': expected algorithms/NAME.xml");
+    out_.programs.push_back({keep(path), line.digest(digest)});
+    return next;
   }
 
   Text keep(std::string_view text) {
@@ -213,13 +209,28 @@ class Reader {
     return out;
   }
 
+  /// A program that was named before, and its checksum as it was written.
+  struct Named {
+    std::uint32_t program;
+    std::string_view digest;
+  };
+
   Lines lines_;
+  std::size_t bytes_;
   Draft out_;
   std::vector<std::string_view> names_;  ///< Of the entry being read.
-  std::unordered_map<std::string_view, std::uint32_t> programs_;
+  std::unordered_map<std::string_view, Named> programs_;
 };
 
 }  // namespace
+
+bool is_program_path(std::string_view text) {
+  if (!text.starts_with(kFolder) || !text.ends_with(kSuffix)) return false;
+  text.remove_prefix(kFolder.size());
+  if (text.size() <= kSuffix.size()) return false;
+  text.remove_suffix(kSuffix.size());
+  return is_word(text) && text.front() != '.';
+}
 
 std::string_view to_string(Algorithm algorithm) {
   return algorithm == Algorithm::kNone ? "none" : kAlgorithms[static_cast<std::size_t>(algorithm)];

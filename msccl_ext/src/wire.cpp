@@ -134,11 +134,14 @@ Ranking read_ranking(std::string_view text, const Ranking& last, const Table& ta
 }
 
 std::string digest_of(const Table& table, const Ranking& ranking) {
-  const Ranking whole = spelled(ranking, table);
+  const bool full = !ranking.order.empty() && !ranking.expected_us.empty();
+  const Ranking made = full ? Ranking{} : spelled(ranking, table);
+  const Ranking& whole = full ? ranking : made;
   std::string bytes = hex(table.header().sha256) + " " + std::to_string(whole.epoch) + " " +
                       std::to_string(whole.exploration.every) + " " +
                       std::to_string(whole.exploration.calls) + " " +
                       std::to_string(std::bit_cast<std::uint32_t>(whole.exploration.factor)) + " ";
+  bytes.reserve(bytes.size() + whole.order.size() * (sizeof(std::uint16_t) + sizeof(float)));
   bytes.append(reinterpret_cast<const char*>(whole.order.data()),
                whole.order.size() * sizeof(std::uint16_t));
   bytes.append(reinterpret_cast<const char*>(whole.expected_us.data()),

@@ -68,7 +68,8 @@ void as_ranks(int ranks, milliseconds patience, const std::function<void(Circle&
                                 .token = "a token of the job",
                                 .rank = rank,
                                 .ranks = ranks,
-                                .patience = patience});
+                                .patience = patience,
+                                .share = rank != 1});  // words of one rank go by socket
       job(*circle);
     });
   for (std::thread& thread : crew) thread.join();
@@ -141,7 +142,7 @@ void a_lost_rank_leaves_all_with_the_default() {
       as_ranks(4, milliseconds(hangs ? 300 : 20000), [&](Circle& circle) {
         if (circle.rank() == 2) {
           for (int i = 0; i < steps; ++i) {
-            circle.gather("0123456789abcdef 4 elsewhere");
+            circle.gather(i == 0 ? "0123456789abcdef 4 elsewhere" : "at /proc/0/fd/0");
             circle.scatter({});
           }
           if (hangs) std::this_thread::sleep_for(milliseconds(1200));

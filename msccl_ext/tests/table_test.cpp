@@ -121,6 +121,24 @@ void a_bent_image_is_refused_or_harmless() {
   }
 }
 
+/// Nor does a path in it lead out of the table's folder.
+void an_image_names_files_of_the_folder_only() {
+  const auto table = Table::parse(uniform_table(1), "t");
+  const std::string_view image(reinterpret_cast<const char*>(table->image().data()),
+                               table->image().size());
+  const std::string path = "algorithms/p0.xml";
+  const std::size_t at = image.find(path);
+  CHECK(at != image.npos);
+  for (const std::string bad : {"algorithms/../.ml", "algorithms/..xml/", "/etc/passwd.xmlxm",
+                                "algorithms/a/.xml", "algorithms/p\n.xml"}) {
+    std::vector<std::uint64_t> words(image.size() / 8);
+    std::memcpy(words.data(), image.data(), image.size());
+    std::memcpy(reinterpret_cast<char*>(words.data()) + at, bad.data(),
+                std::min(bad.size(), path.size()));
+    CHECK(!refusal([&] { Table::adopt(std::as_bytes(std::span(words)), nullptr); }).empty());
+  }
+}
+
 }  // namespace
 }  // namespace tuccl::test
 
@@ -130,4 +148,5 @@ int main() {
   damage_is_always_seen();
   wrong_lines_are_named();
   a_bent_image_is_refused_or_harmless();
+  an_image_names_files_of_the_folder_only();
 }

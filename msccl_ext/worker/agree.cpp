@@ -55,7 +55,7 @@ Options options(std::vector<std::string> words) {
   for (std::size_t i = 2; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--no-share") {
-      out.terms.share = false;
+      out.terms.share = out.meeting.share = false;
       continue;
     }
     if (i + 1 == words.size()) throw InputError(word + ": expected a value");

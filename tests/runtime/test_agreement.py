@@ -21,12 +21,14 @@ AGREE = Path(tuccl.__path__[0]) / "worker" / "tuccl-agree"
 RANKS = 4
 
 
-def ranks_of(folder: Path, patience_ms: int, ranks: range) -> list[subprocess.Popen[str]]:
+def ranks_of(
+    folder: Path, patience_ms: int, ranks: range, *more: str
+) -> list[subprocess.Popen[str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     meeting = ["--meet", f"127.0.0.1:{port}", "--ranks", str(RANKS)]
-    meeting += ["--patience-ms", str(patience_ms)]
+    meeting += ["--patience-ms", str(patience_ms), *more]
     return [
         subprocess.Popen(
             [AGREE, folder, load_table(folder).signature, "--rank", str(rank), *meeting],
@@ -37,13 +39,6 @@ def ranks_of(folder: Path, patience_ms: int, ranks: range) -> list[subprocess.Po
         )
         for rank in ranks
     ]
-
-
-def test_all_ranks_hold_one_table(stored: Path) -> None:
-    crew = ranks_of(stored, 30_000, range(RANKS))
-    told = [rank.communicate(timeout=60)[0].split() for rank in crew]
-    assert [rank.returncode for rank in crew] == [0] * RANKS
-    assert len({words[3] for words in told}) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -99,6 +94,25 @@ def test_the_plugins_refuse_what_python_refuses(stored: Path) -> None:
         check_table_folder(str(stored))
     with pytest.raises(InputError, match=program.name):
         run_environment(stored, "executor", stored.parent / "cache")
+
+
+@pytest.mark.parametrize("name", ["table.txt", "algorithms", "a program"])
+def test_no_link_leads_out_of_the_folder(stored: Path, tmp_path: Path, name: str) -> None:
+    """Whatever a link points to, the very same file too: it is refused before it is read."""
+    path = next((stored / "algorithms").glob("*.xml")) if name == "a program" else stored / name
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    with pytest.raises(InputError, match=path.name):
+        check_table_folder(str(stored))
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_words_go_through_memory_or_sockets(stored: Path, share: bool) -> None:
+    crew = ranks_of(stored, 30_000, range(RANKS), *([] if share else ["--no-share"]))
+    told = [rank.communicate(timeout=60)[0].split() for rank in crew]
+    assert [rank.returncode for rank in crew] == [0] * RANKS
+    assert len({words[3] for words in told}) == 1
 
 
 def test_another_machine_is_named() -> None:

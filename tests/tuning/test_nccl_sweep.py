@@ -11,7 +11,8 @@ import pytest
 from tests.fake_nccl_tests import make_fakes
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
-from tuccl.runtime import TunerCall, ask_tuner, load_table
+from tuccl.runtime import TunerCall, ask_tuner, load_table, nccl_tests
+from tuccl.runtime.nccl_tests_run import run_tests
 from tuccl.topology import Topology, load_profile, save_topology
 from tuccl.tuning.nccl_sweep import worth_a_try
 
@@ -64,7 +65,71 @@ def test_one_run_a_configuration_and_its_budget(machine: Path, tmp_path: Path) -
     lines = (tmp_path / "fakes" / "seen.jsonl").read_text().splitlines()
     seen = [json.loads(line)["env"].get("NCCL_PROTO") for line in lines]
     assert seen[:3] == [None, "LL", "Simple"]
-    assert len(seen) == 1 + 2 + 5 * 3  # the default, the search, and five rounds of all three
+    # The default, the search, what the two are seen to run, and five rounds of all three.
+    assert len(seen) == 1 + 2 + 2 + 5 * 3
+
+
+def test_what_nccl_ignores_does_not_enter(machine: Path, tmp_path: Path) -> None:
+    """Asked for a tree this NCCL runs a ring above 4 KiB; its log says so."""
+    out = tmp_path / "table"
+    words = ["tune", str(machine), "-c", "allreduce", "-s", "1K:256K:x16", "--dialect", "nccl"]
+    on = on_fakes(tmp_path, fault="no-trees")
+    assert run([*words, *on, "--budget", "6", "-o", str(out)]) == 0
+    small, *others = load_table(out).entries
+    assert small.candidates[0].nccl is not None and small.candidates[0].nccl.algorithm == "Tree"
+    assert "ran where it was asked for" in small.candidates[0].notes[0]
+    chosen = [c.nccl for entry in others for c in entry.candidates if c.nccl is not None]
+    assert chosen and all(knobs.algorithm == "Ring" for knobs in chosen)
+
+
+def test_without_a_log_nothing_is_entered(
+    machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "table"
+    words = ["tune", str(machine), "-c", "allreduce", "-s", "1K", "--dialect", "nccl"]
+    on = on_fakes(tmp_path, fault="no-log")
+    assert run([*words, *on, "--budget", "2", "-o", str(out)]) == 2
+    assert "no log of what NCCL chose came back" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_an_interrupted_sweep_goes_on(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C after some runs: none of them is made again, and the table is the uninterrupted one's."""
+    words = ["tune", str(machine), "-c", "allreduce,allgather", "-s", "1K:64K:x8"]
+    words += ["--dialect", "nccl", "--budget", "3", *on_fakes(tmp_path)]
+    assert run([*words, "-o", str(tmp_path / "whole")]) == 0
+    seen = tmp_path / "fakes" / "seen.jsonl"
+    uninterrupted = len(seen.read_text().splitlines())
+    out = tmp_path / "table"
+    for left in (2, 9):
+        stop_after(left, monkeypatch)
+        more = ["--resume"] if left > 2 else []
+        assert run([*words, "-o", str(out), *more]) == 130
+        monkeypatch.undo()
+        assert not out.exists()
+    assert run([*words, "-o", str(out)]) == 2  # an unfinished study is there
+    with (tmp_path / "table.study" / "sweeps.jsonl").open("ab") as journal:
+        journal.write(b'{"run": "cut sh')
+    assert run([*words, "-o", str(out), "--resume"]) == 0
+    assert len(seen.read_text().splitlines()) == 2 * uninterrupted
+    assert load_table(out).entries == load_table(tmp_path / "whole").entries
+    assert run([*words, "-o", str(out)]) == 0  # finished: the next one starts anew
+
+
+def stop_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Ctrl-C come before run number ``runs`` of what is started from now on."""
+    started = 0
+
+    def counted(*words: object, **named: object) -> object:
+        nonlocal started
+        started += 1
+        if started > runs:
+            raise KeyboardInterrupt
+        return run_tests(*words, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nccl_tests, "run_tests", counted)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +137,6 @@ def test_one_run_a_configuration_and_its_budget(machine: Path, tmp_path: Path) -
     [
         (["--on", "sim"], "only NCCL itself can time them"),
         (["--search", "grid"], "--search: --dialect nccl has none"),
-        (["--resume"], "--resume: --dialect nccl has none"),
         (["-c", "alltoall"], "NCCL's tuners choose for"),
     ],
 )

@@ -49,11 +49,13 @@ struct Meeting {
   int rank = 0;
   int ranks = 1;
   std::chrono::milliseconds patience{10000};
+  bool share = true;  ///< Hands words over in memory where rank 0 is on the same host.
 };
 
-/// A circle over TCP. Rank 0 waits for everybody, the others for rank 0; ranks that do not come in
-/// time are lost. Strangers without the token are sent away. Throws InputError where the meeting
-/// makes no sense, Lost where rank 0 cannot be reached or listen.
+/// A circle over TCP, and through memory on rank 0's host. Rank 0 waits for everybody, the others
+/// for rank 0; ranks that do not come in time are lost. Strangers without the token are sent away.
+/// Throws InputError where the meeting makes no sense, Lost where rank 0 cannot be reached or
+/// listen.
 std::unique_ptr<Circle> meet(const Meeting& meeting);
 
 /// A circle over MPI, or whatever else `carrier` is. Only this circle uses it meanwhile.

@@ -121,6 +121,9 @@ class Table {
   /// where `path` is a file, that table.txt without its programs. No file outside is touched.
   static std::shared_ptr<const Table> load(const std::string& path);
 
+  /// The same without a look at the programs, for which `check_programs` is there.
+  static std::shared_ptr<const Table> read(const std::string& path);
+
   /// The table whose image another process made; `owner` keeps the memory. Throws InputError
   /// where any index in it leads outside.
   static std::shared_ptr<const Table> adopt(std::span<const std::byte> image,

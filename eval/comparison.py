@@ -1,0 +1,163 @@
+"""A comparison as values: a row for each size and default, and what it takes to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import quantiles
+
+import msgspec
+
+from tuccl.eval.columns import BandwidthRow
+from tuccl.eval.peers import PeerRow
+from tuccl.runtime import (
+    NCCL_VERSION,
+    BaselineTiming,
+    Timing,
+)
+from tuccl.synth import Collective
+from tuccl.tuning import beats
+
+__all__ = ["REGRESSION", "Comparison", "ComparisonRow", "call_name", "comparison_row"]
+
+# Slower than a baseline by more than this share is a regression.
+REGRESSION = 0.01
+_FEWEST_SAMPLES = 5
+_ROOT_WORDS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
+
+
+class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective, size and baseline; times in us out of place, ``_ip`` in place.
+
+    ``speedup`` is the baseline's time over the tuned one, ``fraction_of_bound`` the least time
+    that any algorithm could take over the tuned time. ``chosen`` is what the table picks;
+    ``on`` says what both were timed on. ``root`` is -1 for collectives that have none. Where
+    times have noise both are medians of ``rounds`` runs in turns, ``spread`` is how far the middle
+    half of the tuned ones lies apart, as a part of their median, and a regression is one by more
+    than the noise.
+    """
+
+    collective: str
+    size: int
+    baseline: str
+    baseline_us: float
+    baseline_chosen: str
+    tuned_us: float
+    speedup: float
+    chosen: str
+    fraction_of_bound: float
+    on: str
+    regression: bool
+    baseline_us_ip: float | None = None
+    tuned_us_ip: float | None = None
+    speedup_ip: float | None = None
+    root: int = -1
+    rounds: int = 1
+    spread: float = 0.0
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Every row, and what it takes to read them.
+
+    ``label`` says whether times are simulated or measured, and on what; ``tuned`` holds the
+    tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
+    order of ``tuned``; ``notes`` what could not be compared, and why; ``nccl_version`` is the
+    NCCL whose choice ``nccl`` and the table's own defaults are, where NCCL can run, "" on
+    nccl-tests. ``peers`` are other libraries by their version and ``peer_rows`` what the table
+    picks in turns with them and the defaults (docs/peers.md).
+    """
+
+    table: str
+    topology: str
+    ranks: int
+    label: str
+    on: str
+    baselines: tuple[str, ...]
+    rows: tuple[ComparisonRow, ...]
+    tuned: tuple[BandwidthRow, ...]
+    bound_us: tuple[float, ...]
+    notes: tuple[str, ...]
+    regressions: int
+    nccl_version: str = NCCL_VERSION
+    peers: dict[str, str] = {}
+    peer_rows: tuple[PeerRow, ...] = ()
+
+    @property
+    def wrong(self) -> int:
+        """Wrong elements of the tuned programs, where they were checked."""
+        return sum(row.wrong or 0 for row in self.tuned)
+
+    @property
+    def how(self) -> str:
+        """Whether every number is simulated or measured."""
+        return "simulated" if self.on == "sim" else "measured"
+
+    @property
+    def calls(self) -> tuple[tuple[str, int], ...]:
+        """Each collective with each of its roots (-1: it has none), in the order compared."""
+        return tuple(dict.fromkeys((row.collective, row.root) for row in self.tuned))
+
+
+def call_name(collective: str, root: int) -> str:
+    """Return what to call a collective in a heading.
+
+    >>> call_name("allgather", -1), call_name("broadcast", 3)
+    ('allgather', 'broadcast from rank 3')
+    """
+    return collective if root < 0 else f"{collective} {_ROOT_WORDS[collective]} rank {root}"
+
+
+def comparison_row(
+    call: Collective,
+    nbytes: int,
+    kind: str,
+    default: BaselineTiming,
+    tuned: Timing,
+    chosen: str,
+    bound_us: float,
+) -> ComparisonRow:
+    """Return the row of one size against one default; ``bound_us`` is the least time there could be.
+
+    Raises:
+        ValueError: one of them has no out-of-place time.
+    """
+    base_us, tuned_us = default.timing.time_us, tuned.time_us
+    base_ip, tuned_ip = default.timing.time_us_ip, tuned.time_us_ip
+    if base_us is None or tuned_us is None:
+        raise ValueError("a row needs both out-of-place times")
+    inside = base_ip / tuned_ip if base_ip is not None and tuned_ip is not None else None
+    slower = _is_slower(default.timing.samples_us, tuned.samples_us, base_us / tuned_us)
+    if inside is not None:
+        slower |= _is_slower(default.timing.samples_us_ip, tuned.samples_us_ip, inside)
+    return ComparisonRow(
+        collective=call.name,
+        size=nbytes,
+        baseline=kind,
+        baseline_us=base_us,
+        baseline_chosen=default.chosen,
+        tuned_us=tuned_us,
+        speedup=base_us / tuned_us,
+        chosen=chosen,
+        fraction_of_bound=bound_us / tuned_us,
+        on=tuned.on,
+        regression=slower,
+        baseline_us_ip=base_ip,
+        tuned_us_ip=tuned_ip,
+        speedup_ip=inside,
+        root=call.root if call.rooted else -1,
+        rounds=len(tuned.samples_us),
+        spread=_spread(tuned.samples_us),
+    )
+
+
+def _is_slower(base_us: Sequence[float], tuned_us: Sequence[float], speedup: float) -> bool:
+    """Whether the tuned time is longer by more than what passes, and by more than the noise."""
+    noisy = len(base_us) > 1 and len(tuned_us) > 1
+    return speedup < 1.0 - REGRESSION and (not noisy or beats(base_us, tuned_us))
+
+
+def _spread(samples_us: Sequence[float]) -> float:
+    """How far the middle half lies apart, as a part of the median."""
+    if len(samples_us) < _FEWEST_SAMPLES:
+        return 0.0
+    low, middle, high = quantiles(samples_us, n=4)
+    return (high - low) / middle

@@ -1,0 +1,156 @@
+// One input of the fuzzer: what the others say in an agreement and in a round of adaptation, words
+// that are parted by the byte 0x1e (0x1f: that rank is lost). Whatever they say, it ends, with a
+// table that was proved or the default and one line; and a mailbox slot gives out no more than
+// fits.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "mailbox.h"
+#include "table_maker.h"
+#include "tuccl/agreement.h"
+#include "wire.h"
+
+namespace {
+
+using namespace tuccl::select;
+namespace fs = std::filesystem;
+using Words = std::vector<std::optional<std::string>>;
+
+constexpr std::size_t kMostRounds = 64;
+
+Words words_in(std::string_view text) {
+  Words out(1, "");
+  for (const char c : text) {
+    if (c == '\x1e')
+      out.emplace_back("");
+    else if (c == '\x1f')
+      out.back() = std::nullopt;
+    else if (out.back())
+      *out.back() += c;
+  }
+  return out;
+}
+
+/// A circle in which everybody else reads the input aloud.
+class Parrots final : public Circle {
+ public:
+  Parrots(int rank, const Words& words) : rank_(rank), words_(words) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return 4; }
+  std::string host() const override { return "here"; }
+  std::chrono::milliseconds patience() const override { return std::chrono::milliseconds(1); }
+
+  Words gather(std::string_view mine) override {
+    if (++rounds_ > kMostRounds) std::abort();
+    if (rank_ != 0) return {};
+    Words out{std::string(mine)};
+    for (int i = 1; i < ranks(); ++i) {
+      out.push_back(next());
+      if (out.back() == "=") out.back() = mine;  // says the same as we do
+    }
+    return out;
+  }
+
+  std::string scatter(std::span<const std::string_view> words) override {
+    if (rank_ == 0) return std::string(words[0]);
+    auto word = next();
+    if (!word) throw Lost("rank 0 is gone");
+    return *word;
+  }
+
+ private:
+  std::optional<std::string> next() { return at_ < words_.size() ? words_[at_++] : std::nullopt; }
+
+  int rank_;
+  const Words& words_;
+  std::size_t at_ = 0;
+  std::size_t rounds_ = 0;
+};
+
+std::shared_ptr<const Table> table() {
+  static const auto made = Table::parse(tuccl::test::uniform_table(4), "table.txt");
+  return made;
+}
+
+/// A table's folder without programs, which rank 0 reads; gone in the end.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "tuccl-fuzz-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+    std::ofstream(path_ / "table.txt") << tuccl::test::sealed(
+        tuccl::test::header(1) + tuccl::test::entry_line("allreduce any plain any -", "0 1024", 1) +
+        tuccl::test::default_line(9));
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+};
+
+void agreement(int rank, const Words& words) {
+  static const Folder folder;
+  Parrots circle(rank, words);
+  const Agreed own = agree(circle, {.folder = rank == 0 ? folder.path() : "",
+                                    .signature = tuccl::test::kSignature,
+                                    .exploration = {}});
+  if ((own.table == nullptr) == own.why.empty()) std::abort();
+  if (own.table != nullptr) digest_of(*own.table, own.ranking);
+}
+
+void round(int rank, const Words& words) {
+  Parrots circle(rank, words);
+  Selector selector(table());
+  Adaptation adaptation(circle, selector, "");
+  for (int i = 0; i < 3; ++i) adaptation.record({.candidate = 0}, 50);
+  try {
+    adaptation.round(5, 10);
+  } catch (const Lost&) {
+  } catch (const tuccl::InputError&) {
+  }
+  if (selector.choose(tuccl::test::uniform_call(100)).candidate > 2) std::abort();
+}
+
+void ranking(std::string_view word) {
+  try {
+    std::string_view rest = word;
+    Selector selector(table());
+    selector.adopt(read_ranking(cut_ranking(rest), Ranking{}, *table()), 0);
+    selector.choose(tuccl::test::uniform_call(100));
+  } catch (const tuccl::InputError&) {
+  }
+  read_ready(word);
+}
+
+void slot(std::string_view bytes) {
+  static Slot memory;
+  std::memset(static_cast<void*>(&memory), 0, sizeof memory);
+  std::memcpy(static_cast<void*>(&memory), bytes.data(), std::min(bytes.size(), sizeof memory));
+  Receipt receipt(memory);
+  std::string word;
+  if (receipt.ready() && receipt.take(word) && word.size() > Slot::kRoom) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const Words words = words_in(text);
+  agreement(0, words);
+  agreement(1, words);
+  round(0, words);
+  round(1, words);
+  for (const auto& word : words)
+    if (word) ranking(*word);
+  slot(text);
+  return 0;
+}

@@ -1,0 +1,21 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "folder.h"
+#include "mailbox.h"
+#include "tuccl/circle.h"
+
+namespace tuccl::select {
+
+/// Ranks that have met: every one has a socket to rank 0, and those of its host, called near, hand
+/// short words over in memory.
+struct Joined {
+  std::vector<Descriptor> peers;  ///< By rank; elsewhere than at rank 0 it alone.
+  std::vector<bool> near;         ///< The same.
+  std::unique_ptr<Mailbox> mailbox;
+};
+
+std::unique_ptr<Circle> circle_of(const Meeting& meeting, Joined joined);
+
+}  // namespace tuccl::select

@@ -1,0 +1,112 @@
+"""The runs of a sweep over NCCL's own configurations, kept beside the table so that it can go on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections import defaultdict, deque
+from pathlib import Path
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.tuning.study import SWEEPS, end_study, start_study
+
+__all__ = ["SizeTime", "SweepJournal", "SweepRun", "run_name"]
+
+
+class SizeTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The time of a size in us, out of place and in place."""
+
+    nbytes: int
+    time_us: float | None
+    time_us_ip: float | None
+
+    @property
+    def us(self) -> float:
+        """Time in us out of place, or in place where there is no other; infinite without any."""
+        known = (t for t in (self.time_us, self.time_us_ip) if t is not None)
+        return next(known, math.inf)
+
+
+class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What came of one run: ``what`` was run, of which sweep (``run``); no times where it failed.
+
+    ``channels`` are the communicator's, as NCCL's log said; ``proven`` the sizes at which the log
+    says that what was asked for ran, of a run that was made to see that.
+    """
+
+    run: str
+    what: str
+    channels: int | None = None
+    times: tuple[SizeTime, ...] = ()
+    proven: tuple[int, ...] = ()
+
+
+class SweepJournal:
+    """A line of JSON a run in the study's folder; answers are given back in the order of asking.
+
+    A sweep asks the same when it gets the same answers, so it goes on by asking again from the
+    start. A run that was cut short left no line, and is made again.
+    """
+
+    def __init__(self, out: Path, *, resume: bool) -> None:
+        """Open the journal that belongs to the table ``out``.
+
+        Raises:
+            InputError: an unfinished study is there and ``resume`` was not asked for, or what is
+                there is none.
+        """
+        self._folder = start_study(out, resume=resume)
+        self._path = self._folder / SWEEPS
+        self._stored: dict[tuple[str, str], deque[SweepRun]] = defaultdict(deque)
+        for line in _whole_lines(self._path):
+            try:
+                run = msgspec.json.decode(line, type=SweepRun)
+            except msgspec.DecodeError as error:
+                raise InputError(
+                    f"{self._path}: no journal of a sweep ({str(error)[:80]}); remove it"
+                ) from None
+            self._stored[run.run, run.what].append(run)
+
+    @property
+    def where(self) -> str:
+        """The folder of the study."""
+        return str(self._folder)
+
+    def recall(self, run: str, what: str) -> SweepRun | None:
+        """Return the next stored answer, once; None where none is left."""
+        answers = self._stored[run, what]
+        return answers.popleft() if answers else None
+
+    def store(self, run: SweepRun) -> None:
+        """Append ``run``, and see it to the disk: a run takes seconds of a whole cluster."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(run) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def finish(self) -> None:
+        """Note that the sweep came to its end, so that the next one may start anew."""
+        end_study(self._folder)
+
+
+def run_name(*identity: object) -> str:
+    """Return a short name for what a sweep is of, equal for equal ``identity``.
+
+    >>> run_name("allreduce", [1024]) == run_name("allreduce", [1024])
+    True
+    """
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """The lines that were written to their end; what a crash left of the last one is cut off."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return data[:whole].splitlines()
