@@ -25,6 +25,10 @@ std::string_view letters(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+int ranks_of(const Circle& circle, const Terms& terms) {
+  return terms.ranks > 0 ? terms.ranks : circle.ranks();
+}
+
 // Before an image: whether it goes to the first rank of a host. Instead of one: it will be mapped.
 const std::string kFirst = "1";
 const std::string kNext = "+";
@@ -66,7 +70,7 @@ class Leader {
 
   Agreed run() {
     load();
-    learn_hosts(circle_.gather(ready_word(circle_.host(), terms_.signature, circle_.ranks())));
+    learn_hosts(circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_))));
     const bool sound = held_.trouble.empty();
     const std::string first = sound ? kFirst + image_ : "";
     const std::string next = sound && !terms_.share ? kNext + image_ : sound ? kWait : "";
@@ -87,7 +91,7 @@ class Leader {
  private:
   void load() {
     try {
-      held_.table = Table::load(terms_.folder);
+      held_.table = terms_.table ? terms_.table : Table::load(terms_.folder);
       const Learned learned = load_learned(terms_.folder, *held_.table, notice_);
       Ranking first;
       first.exploration = terms_.exploration;
@@ -179,7 +183,7 @@ class Follower {
   Follower(Circle& circle, const Terms& terms) : circle_(circle), terms_(terms) {}
 
   Agreed run() {
-    circle_.gather(ready_word(circle_.host(), terms_.signature, circle_.ranks()));
+    circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_)));
     const std::string image = hear();
     const bool waits = image == kWait;
     if (!waits && !image.empty()) take(std::string_view(image).substr(1), image[0] == kFirst[0]);

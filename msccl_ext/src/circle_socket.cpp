@@ -1,36 +1,20 @@
 // The ranks over TCP: rank 0 listens, everybody proves the token, words are length and bytes.
-#include <arpa/inet.h>
+#include "circle_socket.h"
+
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <thread>
 
-#include "folder.h"
 #include "sha256.h"
-#include "tuccl/circle.h"
 
 namespace tuccl::select {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
-
-constexpr std::size_t kMostWord = 512u << 20;
 constexpr int kMostRanks = 1 << 20;
-constexpr std::size_t kMostStrangers = 256;
 constexpr std::chrono::milliseconds kAgain{20};
-constexpr std::size_t kHeader = 8;
-
-using Nonce = std::array<char, 16>;
 
 /// What a rank says of itself: its number, how many it believes there are, and the proof.
 struct Hello {
@@ -43,116 +27,6 @@ std::string proof_text(const Nonce& nonce, std::uint32_t rank, std::uint32_t ran
   return std::string(nonce.data(), nonce.size()) + std::to_string(rank) + " of " +
          std::to_string(ranks);
 }
-
-std::string last_error(const std::string& what) { return what + ": " + std::strerror(errno); }
-
-int milliseconds_left(Deadline deadline) {
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<long>(left + 1, 0, 1000));
-}
-
-bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-sockaddr_in address_of(const Meeting& m) {
-  sockaddr_in out{};
-  out.sin_family = AF_INET;
-  out.sin_port = htons(static_cast<std::uint16_t>(m.port));
-  if (::inet_pton(AF_INET, m.host.c_str(), &out.sin_addr) != 1)
-    throw InputError("meeting at '" + m.host.substr(0, 40) + "': expected an IPv4 address");
-  return out;
-}
-
-Descriptor open_socket() {
-  Descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (out.get() < 0) throw Lost(last_error("socket"));
-  return out;
-}
-
-void hurry(int socket) {
-  const int on = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-/// Bytes on their way in or out of one socket. `step` moves what can be moved without waiting and
-/// says whether the socket still lives.
-class Passage {
- public:
-  explicit Passage(std::span<char> bytes) : left_(bytes) {}
-  bool done() const { return left_.empty(); }
-
-  bool take(int socket) { return moved(::recv(socket, left_.data(), left_.size(), 0)); }
-  bool give(int socket) { return moved(::send(socket, left_.data(), left_.size(), MSG_NOSIGNAL)); }
-
- private:
-  bool moved(ssize_t n) {
-    if (n < 0) return would_wait();
-    if (n == 0) return false;
-    left_ = left_.subspan(static_cast<std::size_t>(n));
-    return true;
-  }
-
-  std::span<char> left_;
-};
-
-/// One word on its way in: its length, then its bytes.
-class Incoming {
- public:
-  bool step(int socket) {
-    while (true) {
-      std::span<char> left = in_body_ ? std::span<char>(word_).subspan(have_)
-                                      : std::span<char>(header_).subspan(have_);
-      if (in_body_ && left.empty()) return true;
-      const ssize_t n = ::recv(socket, left.data(), left.size(), 0);
-      if (n < 0) return would_wait();
-      if (n == 0) return false;
-      have_ += static_cast<std::size_t>(n);
-      if (in_body_ || have_ < kHeader) continue;
-      std::uint64_t size = 0;
-      std::memcpy(&size, header_.data(), kHeader);
-      if (size > kMostWord) return false;
-      word_.resize(size);
-      in_body_ = true;
-      have_ = 0;
-    }
-  }
-  bool done() const { return in_body_ && have_ == word_.size(); }
-  std::string take() { return std::move(word_); }
-
- private:
-  std::array<char, kHeader> header_{};
-  std::string word_;
-  std::size_t have_ = 0;
-  bool in_body_ = false;
-};
-
-/// One word on its way out.
-class Outgoing {
- public:
-  explicit Outgoing(std::string_view word) : word_(word) {
-    const std::uint64_t size = word.size();
-    std::memcpy(header_.data(), &size, kHeader);
-  }
-  bool step(int socket) {
-    while (!done()) {
-      const bool in_header = sent_ < kHeader;
-      const std::string_view left = in_header
-                                        ? std::string_view(header_.data(), kHeader).substr(sent_)
-                                        : word_.substr(sent_ - kHeader);
-      const int more = in_header && !word_.empty() ? MSG_MORE : 0;
-      const ssize_t n = ::send(socket, left.data(), left.size(), MSG_NOSIGNAL | more);
-      if (n < 0) return would_wait();
-      sent_ += static_cast<std::size_t>(n);
-    }
-    return true;
-  }
-  bool done() const { return sent_ == kHeader + word_.size(); }
-
- private:
-  std::array<char, kHeader> header_{};
-  std::string_view word_;
-  std::size_t sent_ = 0;
-};
 
 /// Moves every word until it is there, its socket is gone or time is up. A peer that did not make
 /// it is closed.
@@ -250,14 +124,8 @@ struct Stranger {
 
 class Host {
  public:
-  explicit Host(const Meeting& m) : m_(m), listening_(open_socket()), peers_(ranks()) {
-    const int on = 1;
-    ::setsockopt(listening_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const sockaddr_in at = address_of(m);
-    if (::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-        ::listen(listening_.get(), 1024) != 0)
-      throw Lost(last_error("listening at " + m.host + ":" + std::to_string(m.port)));
-  }
+  Host(const Meeting& m, Descriptor listening)
+      : m_(m), listening_(std::move(listening)), peers_(ranks()) {}
 
   std::vector<Descriptor> wait(Deadline deadline) {
     while (missing_ > 0 && Clock::now() < deadline) {
@@ -266,7 +134,7 @@ class Host {
       ::poll(waiting.data(), waiting.size(), milliseconds_left(deadline));
       for (std::size_t i = strangers_.size(); i > 0; --i)
         if (waiting[i].revents != 0) listen_to(i - 1);
-      if (waiting[0].revents != 0) let_in();
+      if (waiting[0].revents != 0) greet();
     }
     return std::move(peers_);
   }
@@ -274,15 +142,10 @@ class Host {
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(m_.ranks); }
 
-  void let_in() {
+  void greet() {
     while (true) {
-      Descriptor socket(
-          ::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket.get() < 0) return;
-      hurry(socket.get());
-      Stranger s{std::move(socket), {}, {}};
-      if (::getrandom(s.nonce.data(), s.nonce.size(), 0) != static_cast<ssize_t>(s.nonce.size()))
-        return;
+      Stranger s{let_in(listening_.get()), {}, {}};
+      if (s.socket.get() < 0 || !fill(s.nonce)) return;
       if (::send(s.socket.get(), s.nonce.data(), s.nonce.size(), MSG_NOSIGNAL) !=
           static_cast<ssize_t>(s.nonce.size()))
         continue;
@@ -324,35 +187,24 @@ class Host {
   int missing_ = m_.ranks - 1;
 };
 
-bool moved(Passage passage, int socket, short event, Deadline deadline) {
-  while (!passage.done()) {
-    if (Clock::now() >= deadline) return false;
-    pollfd ready{socket, event, 0};
-    ::poll(&ready, 1, milliseconds_left(deadline));
-    if (ready.revents == 0) continue;
-    if (!(event == POLLIN ? passage.take(socket) : passage.give(socket))) return false;
-  }
-  return true;
-}
-
 /// A joined socket; nullopt where rank 0 is not there yet, or sent us away.
 std::optional<Descriptor> knock(const Meeting& m, Deadline deadline) {
   Descriptor socket = open_socket();
-  const sockaddr_in at = address_of(m);
+  const sockaddr_in at = address_of(m.host, m.port);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 &&
       errno != EINPROGRESS)
     return std::nullopt;
   hurry(socket.get());
   Nonce nonce;
-  if (!moved(Passage(nonce), socket.get(), POLLIN, deadline)) return std::nullopt;
+  if (!taken(nonce, socket.get(), deadline)) return std::nullopt;
   Hello hello{static_cast<std::uint32_t>(m.rank), static_cast<std::uint32_t>(m.ranks), {}};
   const std::string text = proof_text(nonce, hello.rank, hello.ranks);
   hello.proof = hmac_sha256(m.token, text);
   std::array<char, sizeof hello> bytes;
   std::memcpy(bytes.data(), &hello, sizeof hello);
-  if (!moved(Passage(bytes), socket.get(), POLLOUT, deadline)) return std::nullopt;
+  if (!given(bytes, socket.get(), deadline)) return std::nullopt;
   std::array<char, sizeof(Digest)> answer;
-  if (!moved(Passage(answer), socket.get(), POLLIN, deadline)) return std::nullopt;
+  if (!taken(answer, socket.get(), deadline)) return std::nullopt;
   Digest theirs;
   std::memcpy(theirs.data(), answer.data(), answer.size());
   if (!equal_in_constant_time(theirs, hmac_sha256(m.token, "rank 0 " + text))) return std::nullopt;
@@ -385,8 +237,15 @@ void check(const Meeting& m) {
 
 std::unique_ptr<Circle> meet(const Meeting& meeting) {
   check(meeting);
+  const bool hosts = meeting.rank == 0;
+  return meet_on(meeting, hosts ? listen_at(meeting.host, meeting.port) : Descriptor());
+}
+
+std::unique_ptr<Circle> meet_on(const Meeting& meeting, Descriptor listening) {
+  check(meeting);
   const Deadline deadline = Clock::now() + meeting.patience;
-  auto peers = meeting.rank == 0 ? Host(meeting).wait(deadline) : join(meeting, deadline);
+  auto peers = meeting.rank == 0 ? Host(meeting, std::move(listening)).wait(deadline)
+                                 : join(meeting, deadline);
   return std::make_unique<SocketCircle>(meeting, std::move(peers));
 }
 
