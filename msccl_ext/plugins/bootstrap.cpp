@@ -37,8 +37,7 @@ select::Invitation invitation(const std::string& group, int ranks) {
   const std::string at = environment("TUCCL_BOOTSTRAP");
   const std::size_t colon = at.rfind(':');
   const auto port = colon == at.npos ? std::nullopt : number<int>(at.substr(colon + 1));
-  if (!port)
-    throw InputError("TUCCL_BOOTSTRAP '" + at.substr(0, 60) + "': expected ADDRESS:PORT");
+  if (!port) throw InputError("TUCCL_BOOTSTRAP '" + at.substr(0, 60) + "': expected ADDRESS:PORT");
   return {.host = at.substr(0, colon),
           .port = *port,
           .token = environment("TUCCL_TOKEN"),
@@ -53,8 +52,8 @@ std::string objection(select::Circle& circle, const std::string& mine) {
   std::string first;
   for (std::size_t rank = 0; rank < said.size() && first.empty(); ++rank)
     if (!said[rank] || !said[rank]->empty())
-      first = "rank " + std::to_string(rank) + (said[rank] ? ": " + *said[rank]
-                                                           : std::string(" does not answer"));
+      first = "rank " + std::to_string(rank) +
+              (said[rank] ? ": " + *said[rank] : std::string(" does not answer"));
   const std::vector<std::string_view> words(said.size(), first);
   return circle.scatter(words);
 }

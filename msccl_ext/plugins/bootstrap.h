@@ -12,8 +12,8 @@ namespace tuccl::plugin {
 
 /// What ranks settled on, and the circle in which they did.
 struct Settled {
-  select::Agreed agreed;  ///< Without a table: the default for every call.
-  std::string folder;     ///< Of the table, as this rank names it.
+  select::Agreed agreed;                   ///< Without a table: the default for every call.
+  std::string folder;                      ///< Of the table, as this rank names it.
   std::unique_ptr<select::Circle> circle;  ///< Null where no rank was asked.
 };
 

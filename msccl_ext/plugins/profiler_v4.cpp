@@ -4,8 +4,8 @@
 namespace tuccl::plugin {
 namespace {
 
-abi::Result init(void** context, int* mask, const char*, uint64_t communicator, int nodes, int ranks, int rank,
-                 abi::Logger logger) {
+abi::Result init(void** context, int* mask, const char*, uint64_t communicator, int nodes,
+                 int ranks, int rank, abi::Logger logger) {
   return open_profile(context, communicator, mask, nodes, ranks, rank, logger);
 }
 

@@ -74,8 +74,8 @@ void Rounds::run() noexcept {
 void Rounds::learn() {
   if (circle_->rank() == 0) {
     std::string left_aside;  // said when the ranks agreed
-    adaptation_.remember(select::load_learned(communicator_.folder, *communicator_.selector.table(),
-                                              left_aside));
+    adaptation_.remember(
+        select::load_learned(communicator_.folder, *communicator_.selector.table(), left_aside));
   }
   Clock::time_point next = Clock::now() + period_;
   while (wait_until(std::min(next, Clock::now() + kTick))) {
@@ -105,8 +105,7 @@ bool Rounds::take_part() {
   if (ranking->epoch != epoch && circle_->rank() == 0)
     communicator_.notices.inform("tuner: epoch " + std::to_string(ranking->epoch) +
                                  " of the ranking, within " + std::to_string(ahead) + " calls");
-  if (!trouble.empty())
-    communicator_.notices.inform("the ranking stays as it is: " + trouble);
+  if (!trouble.empty()) communicator_.notices.inform("the ranking stays as it is: " + trouble);
   if (circle_->rank() != 0) return true;
   save();
   return trouble.find("does not answer") == std::string::npos;

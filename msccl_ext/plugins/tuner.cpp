@@ -99,7 +99,8 @@ void Tuner::begin_rounds(const Communicator& communicator, Settled settled) {
         Rounds::Communicator{*selector_, calls_, feed_to_read(*communicator.id, *table_),
                              settled.folder, notices_},
         duration("TUCCL_EPOCH", kUsualPeriod));
-  } catch (const std::exception& error) {  // no thread to be had: the table is agreed on all the same
+  } catch (
+      const std::exception& error) {  // no thread to be had: the table is agreed on all the same
     notices_.inform(std::string("no rounds: ") + error.what());
   }
 }
@@ -137,8 +138,7 @@ std::optional<select::Call> Tuner::counted(const Ask& ask) noexcept {
 void Tuner::remember(const Ask& ask, std::uint32_t entry,
                      const select::CandidateRecord& candidate) noexcept {
   const std::uint64_t key = key_of(ask.function, ask.nbytes);
-  const auto index =
-      static_cast<std::uint32_t>(&candidate - table_->candidates().data());
+  const auto index = static_cast<std::uint32_t>(&candidate - table_->candidates().data());
   Advised& place = advised_[place_of(key)];
   place.candidate.store(index, std::memory_order_relaxed);
   place.call.store(key, std::memory_order_relaxed);

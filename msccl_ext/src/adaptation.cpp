@@ -97,8 +97,7 @@ std::string Adaptation::round(std::uint64_t calls, std::uint64_t margin) {
 /// What all ranks learned since the last round, and how far the furthest has come.
 Adaptation::Gathered Adaptation::gathered(const Learned& mine, std::uint64_t calls) {
   const auto words = circle_.gather(report(calls, mine, *selector_.table()));
-  Gathered out{
-      .learned = {}, .furthest = calls, .slowest = calls, .trouble = lost_among(words)};
+  Gathered out{.learned = {}, .furthest = calls, .slowest = calls, .trouble = lost_among(words)};
   for (std::size_t rank = 0; rank < words.size() && out.trouble.empty(); ++rank) try {
       const Report theirs = read_report(*words[rank], *selector_.table());
       out.learned.merge(theirs.learned, true);

@@ -70,7 +70,8 @@ class Leader {
 
   Agreed run() {
     load();
-    learn_hosts(circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_))));
+    learn_hosts(
+        circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_))));
     const bool sound = held_.trouble.empty();
     const std::string first = sound ? kFirst + image_ : "";
     const std::string next = sound && !terms_.share ? kNext + image_ : sound ? kWait : "";

@@ -76,8 +76,8 @@ std::vector<Lesson> lessons(const Table& table, const select::Learned& learned) 
   return out;
 }
 
-/// What `tuccl learn` writes into a table: by entry the order of its candidates, shortest first, and
-/// their recent times.
+/// What `tuccl learn` writes into a table: by entry the order of its candidates, shortest first,
+/// and their recent times.
 struct Lore {
   std::vector<std::vector<std::uint32_t>> order;
   std::vector<double> recent_us;
@@ -128,12 +128,16 @@ void bind_meeting(nb::module_& m) {
             }
           },
           "host"_a, "port"_a, "token"_a)
-      .def_prop_ro("port", [](const Holder& self) { return self.point ? self.point->port() : 0; },
-                   "Where it listens; 0 when closed.")
-      .def("close", [](Holder& self) {
-        nb::gil_scoped_release unlocked;
-        self.point.reset();
-      }, "Serve nobody any more.");
+      .def_prop_ro(
+          "port", [](const Holder& self) { return self.point ? self.point->port() : 0; },
+          "Where it listens; 0 when closed.")
+      .def(
+          "close",
+          [](Holder& self) {
+            nb::gil_scoped_release unlocked;
+            self.point.reset();
+          },
+          "Serve nobody any more.");
 }
 
 void bind_selected(nb::module_& m) {
@@ -181,7 +185,8 @@ void bind_select(nb::module_& m) {
             return nb::make_tuple(out.order, out.recent_us);
           },
           "folder"_a,
-          "By entry the order of its candidates as jobs found them, and by candidate the recent time "
+          "By entry the order of its candidates as jobs found them, and by candidate the recent "
+          "time "
           "in us as it would have been tuned.")
       .def(
           "renumbered",
@@ -191,7 +196,8 @@ void bind_select(nb::module_& m) {
             return nb::bytes(out.data(), out.size());
           },
           "folder"_a, "text"_a, "places"_a,
-          "What `folder` holds of jobs, for the table that `text` says, where candidate k is number "
+          "What `folder` holds of jobs, for the table that `text` says, where candidate k is "
+          "number "
           "places[k].")
       .def(
           "learn",

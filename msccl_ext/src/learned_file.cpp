@@ -112,7 +112,8 @@ void check_same(int folder, const Table& table, const std::string& where) {
   if (file.get() < 0 || ::fstat(file.get(), &known) != 0) return;
   const off_t at = known.st_size - static_cast<off_t>(last.size());
   if (at < 0 || ::pread(file.get(), last.data(), last.size(), at) < 0 || last != seal)
-    refuse(where, "the table was replaced meanwhile; what was learned with the old one is left out");
+    refuse(where,
+           "the table was replaced meanwhile; what was learned with the old one is left out");
 }
 
 /// Keeps the signal for files beyond a limit, which ends processes, from our host: writing fails

@@ -100,9 +100,9 @@ class Outgoing {
   bool step(int socket) {
     while (!done()) {
       const bool in_header = sent_ < kWordHeader;
-      const std::string_view left = in_header
-                                        ? std::string_view(header_.data(), kWordHeader).substr(sent_)
-                                        : word_.substr(sent_ - kWordHeader);
+      const std::string_view left =
+          in_header ? std::string_view(header_.data(), kWordHeader).substr(sent_)
+                    : word_.substr(sent_ - kWordHeader);
       const int more = in_header && !word_.empty() ? MSG_MORE : 0;
       const ssize_t n = ::send(socket, left.data(), left.size(), MSG_NOSIGNAL | more);
       if (n < 0) return would_wait();

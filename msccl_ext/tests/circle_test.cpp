@@ -185,9 +185,7 @@ void a_group_that_is_not_complete_gives_up() {
                                    milliseconds(late ? 300 : 20000));
     CHECK(meets(own) == !late);
   });
-  as_threads(3, [&](int) {
-    CHECK(meets(invited(point, "incomplete", 3, milliseconds(20000))));
-  });
+  as_threads(3, [&](int) { CHECK(meets(invited(point, "incomplete", 3, milliseconds(20000)))); });
   CHECK(!meets(invited(point, "of other numbers", 2, milliseconds(100))));
 }
 

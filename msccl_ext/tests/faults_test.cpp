@@ -131,8 +131,8 @@ int breaks(Circle& circle, Where where) {
 }
 
 /// A rank is stopped while a table of many megabytes is on its way to it, and then killed, or left
-/// as it is. Every other rank that lives gets the default, in some times its patience. If it is rank
-/// 0 that dies, the others have nothing to agree on.
+/// as it is. Every other rank that lives gets the default, in some times its patience. If it is
+/// rank 0 that dies, the others have nothing to agree on.
 void a_rank_broken_in_the_middle(int rank, Where where, bool killed, bool share) {
   static const Folder folder;
   if (!fs::exists(folder.path() + "/table.txt")) write_table(folder.path(), 20000);
@@ -223,8 +223,8 @@ void two_jobs_learn_on_one_table() {
     for (int i = 0; i < kRanks; ++i)
       crew.push_back(forked([&, job] {
         const auto circle = points[job].circle(milliseconds(20000));
-        const Agreed agreed = agree(
-            *circle, {.folder = folder.path(), .signature = kSignature, .exploration = {}});
+        const Agreed agreed =
+            agree(*circle, {.folder = folder.path(), .signature = kSignature, .exploration = {}});
         if (!agreed.why.empty()) return kDefault;
         const auto selector = agreed.selector();
         Adaptation adaptation(*circle, *selector, folder.path());
@@ -266,8 +266,8 @@ bool on_a_small_disk(const std::string& at, const char* size) {
   return ::mount("tmpfs", at.c_str(), "tmpfs", 0, size) == 0;
 }
 
-/// A disk that is full to the last byte: what was learned before stays, what could not be written is
-/// there for the next time, and nothing half-written is left.
+/// A disk that is full to the last byte: what was learned before stays, what could not be written
+/// is there for the next time, and nothing half-written is left.
 int a_full_disk() {
   const Folder folder;
   const std::string disk = folder.path() + "/disk";

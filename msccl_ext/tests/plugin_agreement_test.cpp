@@ -58,8 +58,8 @@ class Job {
     set("TUCCL_PATIENCE", "20");
   }
   ~Job() {
-    for (const char* variable : {"TUCCL_BOOTSTRAP", "TUCCL_TOKEN", "TUCCL_PATIENCE", "TUCCL_EPOCH",
-                                 "TUCCL_EXPLORE"})
+    for (const char* variable :
+         {"TUCCL_BOOTSTRAP", "TUCCL_TOKEN", "TUCCL_PATIENCE", "TUCCL_EPOCH", "TUCCL_EXPLORE"})
       unsetenv(variable);
     ::kill(server_, SIGKILL);
     ::waitpid(server_, nullptr, 0);
@@ -238,8 +238,7 @@ class Rank {
     ++timed;
     void* channel = profiler_.start_channel(profile_, handle, 0, 1000);
     profiler_.stop(handle);
-    profiler_.stop_channel(
-        channel, 1000 + static_cast<std::uint64_t>(1000 * us(advice.algorithm)));
+    profiler_.stop_channel(channel, 1000 + static_cast<std::uint64_t>(1000 * us(advice.algorithm)));
   }
 
   std::vector<int> chosen;  ///< By call.
@@ -313,7 +312,8 @@ void epochs_change_under_load() {
     Rank own(tuner, profiler, rank, static_cast<std::uint64_t>(thread / kRanks));
     for (std::uint64_t number = 0; Clock::now() < until; ++number) {
       const bool turned = number / 3000 % 2 == 1;
-      own.make_call([&](int algorithm) { return (algorithm == abi::kTree) == turned ? 5.0 : 30.0; });
+      own.make_call(
+          [&](int algorithm) { return (algorithm == abi::kTree) == turned ? 5.0 : 30.0; });
       if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
     }
     timed += own.timed;

@@ -14,8 +14,8 @@ struct Terms {
   std::uint64_t signature = 0;  ///< Of the machine as this rank sees it.
   Exploration exploration;      ///< Rank 0's counts.
   std::shared_ptr<const Table> table;  ///< Rank 0's, where it has read it already.
-  bool share = true;            ///< One copy a host, where ranks can map each other's memory.
-  int ranks = 0;                ///< Of the communicator, where that is not the circle; or 0.
+  bool share = true;  ///< One copy a host, where ranks can map each other's memory.
+  int ranks = 0;      ///< Of the communicator, where that is not the circle; or 0.
 };
 
 /// What all ranks hold now: the same table and ranking, or nothing, and then `why`.
@@ -96,11 +96,11 @@ class Adaptation {
   Selector& selector_;
   std::string folder_;
   std::shared_ptr<Latencies> latencies_;
-  Learned mine_;     ///< Of this rank, since the last round.
-  Learned own_;      ///< Of this rank, all.
+  Learned mine_;                    ///< Of this rank, since the last round.
+  Learned own_;                     ///< Of this rank, all.
   std::uint64_t decides_from_ = 0;  ///< At rank 0: the call that the last adoption began with.
-  Learned all_;      ///< At rank 0: of all ranks.
-  Learned unsaved_;  ///< At rank 0.
+  Learned all_;                     ///< At rank 0: of all ranks.
+  Learned unsaved_;                 ///< At rank 0.
 };
 
 }  // namespace tuccl::select
