@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "host/scheduler_host.h"
 #include "host/tuner_host.h"
 #include "profiler_caller.h"
 #include "tuccl/learned.h"
@@ -210,6 +211,65 @@ void older_interfaces_settle_for_the_job() {
   }
 }
 
+/// What each process's scheduler picks for one call; nothing where it leaves it alone.
+std::vector<std::string> picked(int ranks, const std::function<void(int)>& change) {
+  int pipe[2];
+  CHECK(::pipe(pipe) == 0);
+  std::vector<pid_t> crew;
+  for (int rank = 0; rank < ranks; ++rank) {
+    crew.push_back(::fork());
+    if (crew.back() != 0) continue;
+    change(rank);
+    const host::SchedulerHost host(TUCCL_SCHEDULER);
+    std::string path;
+    for (int again = 0; again < 2; ++again) {  // a communicator's end is not the job's
+      host.init();
+      host::SchedulerCall call;
+      call.count = 1024;
+      call.rank = rank;
+      call.ranks = kRanks;
+      const std::string found = host.select(call);
+      CHECK(again == 0 || found == path);
+      path = found;
+      host.teardown();
+    }
+    path.resize(200, '\0');
+    CHECK(::write(pipe[1], path.data(), path.size()) == 200);
+    std::_Exit(0);
+  }
+  ::close(pipe[1]);
+  std::vector<std::string> out;
+  for (char text[200]; ::read(pipe[0], text, sizeof text) == 200;) out.emplace_back(text);
+  ::close(pipe[0]);
+  for (const pid_t child : crew) ::waitpid(child, nullptr, 0);
+  return out;
+}
+
+/// The MSCCL scheduler is told of no communicator either.
+void schedulers_settle_for_the_job() {
+  const Folder folder(uniform_table(8, kRanks));
+  for (int i = 0; i < 128; ++i)
+    folder.write("algorithms/p" + std::to_string(i) + ".xml", "program " + std::to_string(i));
+  const auto table = select::Table::load(folder.path(""));
+  select::Learned learned;  // of the fifth entry: the first choice is slow, the second is not
+  for (int i = 0; i < 20; ++i) learned.add(12, 90);
+  for (int i = 0; i < 20; ++i) learned.add(13, 6);
+  select::save_learned(folder.path(""), *table, learned);
+  const auto all = [&](const std::string& name) {
+    return std::vector<std::string>(3, name.empty() ? "" : folder.path("algorithms/" + name));
+  };
+  set("OMPI_COMM_WORLD_SIZE", "3");
+  CHECK(picked(3, [](int) {}) == all("p4.xml"));
+  {
+    const Job job;
+    CHECK(picked(3, [](int) {}) == all("p68.xml"));
+    CHECK(picked(3, [](int rank) {
+            if (rank == 1) set("TUCCL_SIGNATURE", "0000000000000000");
+          }) == all(""));
+  }
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
 /// One rank of a communicator that is called and timed, as NCCL does it.
 class Rank {
  public:
@@ -377,6 +437,7 @@ int main(int argc, char**) {
   if (argc == 1) {  // processes first, while there is one thread to fork from
     one_rank_that_disagrees_leaves_all_with_the_default();
     older_interfaces_settle_for_the_job();
+    schedulers_settle_for_the_job();
     a_rank_killed_under_load_changes_nothing();
     what_jobs_learned_counts_once_all_agree();
     communicators_do_not_meet_each_other();
