@@ -10,7 +10,7 @@ CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h')
 SANITIZED := build/cpp
 THREADED := build/tsan
 # The C++ tests that several threads make worth the thread sanitizer.
-RACES := exec_run_test|exec_group_test|selector_test|agreement_test|learned_test|plugin_tuner_test|plugin_profiler_test|plugin_scheduler_test
+RACES := exec_run_test|exec_group_test|selector_test|agreement_test|circle_test|faults_test|plugin_agreement_test|learned_test|plugin_tuner_test|plugin_profiler_test|plugin_scheduler_test
 
 # What is fuzzed, and the folder of its corpus in msccl_ext/fuzz.
 FUZZED := program=corpus table=tables learned=learned image=images agreement=words
@@ -41,6 +41,8 @@ format: setup
 
 soak: setup cpp
 	$(RUN) pytest -n 2 -m slow --hypothesis-profile=explore
+	TUCCL_SOAK_S=120 $(SANITIZED)/plugin_agreement_test soak
+	TUCCL_SOAK_S=120 $(THREADED)/plugin_agreement_test soak
 
 # Coverage-guided, with Debian's clang; `make test` replays and mutates the same corpus under g++.
 fuzz:

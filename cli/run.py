@@ -9,7 +9,18 @@ from pathlib import Path
 from tuccl.cli.arguments import topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError
-from tuccl.runtime import changed_machine, forwarding, open_table, run_environment, shell_block
+from tuccl.runtime import (
+    BOOTSTRAP_VARIABLES,
+    StoredTable,
+    changed_machine,
+    forwarding,
+    in_use,
+    meeting_address,
+    meeting_point,
+    open_table,
+    run_environment,
+    shell_block,
+)
 from tuccl.runtime import run as run_command
 
 HELP = "start a program with the table loaded into the runtime"
@@ -17,6 +28,7 @@ HELP = "start a program with the table loaded into the runtime"
 LEFT_OVER = (
     *("TUCCL_TABLE", "TUCCL_SIGNATURE", "TUCCL_TABLE_SHA256"),
     *("MSCCL_ALGO_DIR", "MSCCL_XML_FILES", "MSCCL_CONFIG"),
+    *BOOTSTRAP_VARIABLES,
 )
 EXAMPLE = "tuccl run --table table/ -- mpirun -np 16 all_gather_perf -b 1K -e 1G -f 4"
 
@@ -41,27 +53,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the machine as it is now: another signature than the table's"
         " starts CMD without the table",
     )
+    parser.add_argument(
+        "--bootstrap",
+        metavar="ADDR[:PORT]",
+        help="IPv4 address of this host where the ranks' plugins meet to agree on the table (default:"
+        " the loopback for a table of one host, else this host's); none: each trusts its own copy",
+    )
+    parser.add_argument(
+        "--explore",
+        type=int,
+        metavar="N",
+        help="let one call in about N try another candidate that may be faster (NCCL 2.28 on)",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD", help="what to start")
 
 
 def run(args: argparse.Namespace) -> int:
     """Set the environment, print it as a block to copy, and start the command."""
+    if args.explore is not None and not 0 <= args.explore < 1 << 32:
+        raise InputError(f"--explore {args.explore}: expected 0 (never) or one in how many calls")
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise InputError("nothing to start; expected -- CMD after the options")
-    if changes := changed(args):
+    stored = open_table(Path(args.table))
+    if changes := changed(args, stored):
         warn([f"the machine changed since the table was tuned: {changes[0]}"])
         warn(["CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
         return run_command(command, {}, without=LEFT_OVER)
-    environment, notes = run_environment(Path(args.table), args.dialect, scheduler=args.scheduler)
-    handing, more = forwarding(command, environment)
-    warn([*notes, *more])
-    say(shell_block(environment))
-    say(f"# starts: {shlex.join(handing)}")
-    return run_command(handing, environment, without=LEFT_OVER)
+    with in_use(stored.folder):
+        return run_with_table(args, command, stored)
 
 
-def changed(args: argparse.Namespace) -> tuple[str, ...]:
+def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredTable) -> int:
+    """Start the command with the table, and a place where its ranks' plugins can meet."""
+    environment, notes = run_environment(stored.folder, args.dialect, scheduler=args.scheduler)
+    address = None
+    if "TUCCL_TABLE_SHA256" in environment:  # the plugins' own
+        address = meeting_address(args.bootstrap, stored.table.hosts)
+        if args.explore is not None:
+            environment["TUCCL_EXPLORE"] = str(args.explore)
+    with meeting_point(address) as found:
+        handing, more = forwarding(command, {**environment, **found})
+        warn([*notes, *more])
+        say(shell_block(environment))
+        if found:
+            at = found["TUCCL_BOOTSTRAP"]
+            say(f"# ranks meet at {at} (TUCCL_BOOTSTRAP, TUCCL_TOKEN: of this run only)")
+        shown = ["TOKEN" if word == found.get("TUCCL_TOKEN") else word for word in handing]
+        say(f"# starts: {shlex.join(shown)}")
+        return run_command(handing, {**environment, **found}, without=LEFT_OVER)
+
+
+def changed(args: argparse.Namespace, stored: StoredTable) -> tuple[str, ...]:
     """Return why the table is not for this machine any more; nothing where it is."""
     now = topology_of(args.machine) if args.machine else None
-    return changed_machine(open_table(Path(args.table)).topology, now)
+    return changed_machine(stored.topology, now)

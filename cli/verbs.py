@@ -18,6 +18,7 @@ from tuccl.cli import (
     emulate,
     explain,
     export,
+    learn,
     probe,
     select,
     sketch,
@@ -47,6 +48,7 @@ VERBS = {
     "explain": explain,
     "export": export,
     "run": start,
+    "learn": learn,
     "emulate": emulate,
     "doctor": doctor,
 }

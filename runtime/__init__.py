@@ -8,6 +8,7 @@ from tuccl.runtime.baseline import (
     runtime_default,
     time_baseline,
 )
+from tuccl.runtime.bootstrap import BOOTSTRAP_VARIABLES, meeting_address, meeting_point
 from tuccl.runtime.contest import Contender, Standing, contest, screened
 from tuccl.runtime.emulate import (
     Emulation,
@@ -30,6 +31,7 @@ from tuccl.runtime.entry import (
 )
 from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
 from tuccl.runtime.export import Export, export_table
+from tuccl.runtime.folding import InService, fold, in_service
 from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
 from tuccl.runtime.job_launch import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.launch import run, run_environment, shell_block
@@ -73,10 +75,12 @@ from tuccl.runtime.table import (
     program_file,
     save_table,
 )
+from tuccl.runtime.table_lock import in_use
 from tuccl.runtime.traced import TracedRun
 
 __all__ = [
     "BASELINES",
+    "BOOTSTRAP_VARIABLES",
     "MSCCL_WALK",
     "NCCL_VERSION",
     "PEERS",
@@ -96,6 +100,7 @@ __all__ = [
     "Explanation",
     "Export",
     "GlooPeer",
+    "InService",
     "JobLauncher",
     "JobLog",
     "KnobValues",
@@ -147,12 +152,17 @@ __all__ = [
     "find_mpi",
     "find_mpis",
     "find_nccl_tests",
+    "fold",
     "forwarding",
     "glue_library",
+    "in_service",
+    "in_use",
     "interleaved",
     "is_noise_free",
     "job_launcher",
     "load_table",
+    "meeting_address",
+    "meeting_point",
     "nccl_call",
     "nccl_choice",
     "nccl_graph",

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
 
 from tuccl.errors import TucclError
-from tuccl.topology import Topology, check, probe_local, signature
+from tuccl.topology import Topology, check, keep_gpus, probe_local, signature
 
 __all__ = ["changed_machine"]
 
+_SYS = "sys: "  # what a link's source begins with where it was read from /sys
 
-def changed_machine(tuned: Topology, now: Topology | None = None) -> tuple[str, ...]:
+
+def changed_machine(
+    tuned: Topology, now: Topology | None = None, root: str | os.PathLike[str] = "/"
+) -> tuple[str, ...]:
     """Return why ``tuned`` does not describe this machine any more, a line each; none if it does.
 
     ``now`` is a description of the machine as it is: then signatures are compared. Without one
-    the GPUs of this host are counted, where there are any: /sys tells neither NVLink nor the
-    other hosts.
+    this host is probed (below ``root``), where it has GPUs, and compared with the hosts of
+    ``tuned`` as far as /sys tells: by signature where ``tuned`` was probed from there too, else by
+    the number of GPUs. It tells neither NVLink nor the other hosts.
 
     >>> from tuccl.topology import join, load_profile
     >>> dgx = load_profile("dgx-1v")
@@ -28,11 +37,55 @@ def changed_machine(tuned: Topology, now: Topology | None = None) -> tuple[str, 
         lines = check(tuned, now)
         return lines or (f"signature {signature(tuned)} before, {signature(now)} now",)
     try:
-        here, _ = probe_local()
+        here, _ = probe_local(root)
     except TucclError:  # no GPU here: the host that launches need not have one
         return ()
     hosts = Counter(gpu.host for gpu in tuned.gpus)
-    if here.ranks in hosts.values():
+    if here.ranks not in hosts.values():
+        known = ", ".join(str(count) for count in sorted(set(hosts.values())))
+        return (f"{known} GPUs on a host before, {here.ranks} on this one now",)
+    return _changed_host(tuned, here)
+
+
+def _changed_host(tuned: Topology, here: Topology) -> tuple[str, ...]:
+    """Why no host of ``tuned`` that was probed is like this one; nothing where none was."""
+    mine, first = _seen(here), None
+    for host in _probed_hosts(tuned, here.ranks):
+        if signature(_seen(host)) == signature(mine) and not _renamed(host, here):
+            return ()
+        first = first or host
+    if first is None:
         return ()
-    known = ", ".join(str(count) for count in sorted(set(hosts.values())))
-    return (f"{known} GPUs on a host before, {here.ranks} on this one now",)
+    lines = _renamed(first, here) or check(_seen(first), mine)
+    return lines or ("this host's PCIe tree is another one",)
+
+
+def _probed_hosts(tuned: Topology, ranks: int) -> Iterator[Topology]:
+    """The hosts of ``ranks`` GPUs whose PCIe tree was read from /sys, alone."""
+    for host in dict.fromkeys(gpu.host for gpu in tuned.gpus):
+        own = [rank for rank, gpu in enumerate(tuned.gpus) if gpu.host == host]
+        if len(own) != ranks:
+            continue
+        alone = keep_gpus(tuned, own)
+        if any(link.source.startswith(_SYS) for link in alone.links):
+            yield alone
+
+
+def _seen(host: Topology) -> Topology:
+    """What /sys tells of a host: a profile or a fabric may have added the rest."""
+    nodes = tuple(
+        msgspec.structs.replace(node, model=None, port_gbs=None)
+        for node in host.nodes
+        if node.kind not in ("nvswitch", "switch")
+    )
+    links = tuple(link for link in host.links if link.kind in ("pcie", "cpu"))
+    return msgspec.structs.replace(host, nodes=nodes, links=links, routes=())
+
+
+def _renamed(before: Topology, now: Topology) -> tuple[str, ...]:
+    """GPUs whose model is known and another one."""
+    return tuple(
+        f"rank {rank}: {mine.model} before, {other.model} now"
+        for rank, (mine, other) in enumerate(zip(before.gpus, now.gpus, strict=True))
+        if mine.model and other.model and mine.model != other.model
+    )

@@ -159,7 +159,8 @@ def _answers(arguments: Sequence[str], lines: Iterable[str], table: Path) -> lis
     """One line of answer for each line asked, from the plugin in a process of its own."""
     asked = list(lines)
     host = _folder() / _HOST
-    environment = {**os.environ, "TUCCL_TABLE": str(table.resolve())}
+    environment = {k: v for k, v in os.environ.items() if k != "TUCCL_BOOTSTRAP"}  # it is alone
+    environment["TUCCL_TABLE"] = str(table.resolve())
     try:
         done = subprocess.run(
             [str(host), *arguments],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,9 +47,10 @@ __all__ = [
 ]
 
 JSON_NAME, TEXT_NAME, TOPOLOGY_NAME = "table.json", "table.txt", "topology.json"
+LEARNED_NAME = "learned.txt"
 ALGORITHMS = "algorithms"
 _OWN_FILE = re.compile(
-    r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|algorithms(/[\w.+-]+\.xml)?"
+    r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|use\.lock|algorithms(/[\w.+-]+\.xml)?"
 )
 _LARGEST_FILE = 256 << 20
 _TRIES = 4
@@ -184,12 +185,17 @@ def _candidate_name(method: str, file: ProgramFile, knobs: Knobs) -> str:
 
 
 def save_table(
-    table: LookupTable, folder: Path, topology: Topology, files: Iterable[ProgramFile]
+    table: LookupTable,
+    folder: Path,
+    topology: Topology,
+    files: Iterable[ProgramFile],
+    learned: Callable[[LookupTable], bytes] | None = None,
 ) -> LookupTable:
     """Write ``table`` as ``folder`` in one step; return it with its checksums filled in.
 
-    ``files`` holds at least the programs that the table names; others are not written. An
-    older table at ``folder`` is replaced; whatever happens, the old or the new one is whole.
+    ``files`` holds at least the programs that the table names; others are not written.
+    ``learned`` returns what jobs learned, for the table as it is written. An older table at
+    ``folder`` is replaced; whatever happens, the old or the new one is whole.
 
     Raises:
         InputError: ``folder`` holds something else than a table or cannot be written, a program
@@ -198,6 +204,8 @@ def save_table(
     folder = folder.resolve()
     check_target(folder)
     sealed, contents = _contents(table, topology, {file.path: file for file in files})
+    if learned is not None:
+        contents[LEARNED_NAME] = learned(sealed)
     try:
         put_folder(folder, contents)
     except OSError as error:

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "rounds.h"
+
 namespace tuccl::plugin {
 namespace {
 
@@ -67,12 +69,13 @@ bool is_for(const select::Table& table, int nodes, int ranks) {
 
 }  // namespace
 
-Profile::Profile(int nodes, int ranks, int rank, abi::Logger logger)
+Profile::Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi::Logger logger)
     : notices_(logger), ranks_(ranks), rank_(rank) {
   HeldTable held = held_table();
   if (!held.table || !is_for(*held.table, nodes, ranks)) return;
   table_ = held.table;
   folder_ = held.folder;
+  feed_ = feed_to_fill(communicator, *table_);
   timed_ = std::make_unique<Timed[]>(kTimed);
   notices_.inform("profiler: table " + held.folder + ", " + std::to_string(ranks) + " ranks");
 }
@@ -81,7 +84,7 @@ Profile::~Profile() {
   if (table_ == nullptr) return;
   try {
     learn();
-    report();
+    report(*table_, learned_, notices_);
     if (rank_ == 0 && !learned_.empty()) select::save_learned(folder_, *table_, learned_);
   } catch (const std::exception& error) {  // a full disk, a folder that cannot be written
     notices_.warn(std::string("what was measured is lost: ") + error.what());
@@ -171,7 +174,7 @@ void Profile::release(Timed& timed) noexcept {
 
 /// Now and then the thread that ended a call, one of NCCL's own, makes room for more.
 void Profile::record(std::uint32_t candidate, float us) noexcept {
-  latencies_.record(candidate, us);
+  feed_->latencies.record(candidate, us);
   if (recorded_.fetch_add(1, std::memory_order_relaxed) % kLearnEvery != kLearnEvery - 1) return;
   try {
     learn();
@@ -180,19 +183,11 @@ void Profile::record(std::uint32_t candidate, float us) noexcept {
 }
 
 void Profile::learn() {
+  if (feed_->taught) return;
   const std::unique_lock lock(learning_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  for (select::Latencies::Sample sample; latencies_.take(sample);)
+  for (select::Latencies::Sample sample; feed_->latencies.take(sample);)
     learned_.add(sample.candidate, sample.time_us);
-}
-
-/// One line a candidate, for a log: what `tuccl doctor` and people look for.
-void Profile::report() const {
-  for (const auto& [candidate, known] : learned_.by_candidate())
-    notices_.inform("profiler: candidate " + std::to_string(candidate) + " " +
-                    std::string(table_->text(table_->candidates()[candidate].name)) + ": " +
-                    std::to_string(known.count) + " calls, recently " +
-                    std::to_string(known.recent_us) + " us of the GPU's clock");
 }
 
 }  // namespace tuccl::plugin

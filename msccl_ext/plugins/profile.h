@@ -7,6 +7,7 @@
 #include <string>
 
 #include "abi/profiler.h"
+#include "feed.h"
 #include "held_table.h"
 #include "notices.h"
 #include "tuccl/learned.h"
@@ -16,10 +17,11 @@ namespace tuccl::plugin {
 /// Times the collectives of one communicator by the GPU's clock: from the first channel's start to
 /// the last one's end. Handles are places in a fixed array, so nothing is allocated on the way and
 /// nothing outlives the communicator; where all are taken, a call goes untimed. What was learned
-/// goes beside the table in the end, from rank 0 (learned.txt, docs/table-format.md).
+/// the tuner of the same rank keeps, where it makes rounds; else it goes beside the table in the
+/// end, from rank 0 (learned.txt, docs/table-format.md).
 class Profile {
  public:
-  Profile(int nodes, int ranks, int rank, abi::Logger logger);
+  Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi::Logger logger);
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
@@ -51,7 +53,6 @@ class Profile {
   static void release(Timed& timed) noexcept;
   void record(std::uint32_t candidate, float us) noexcept;
   void learn();
-  void report() const;
 
   static constexpr std::size_t kTimed = 512;
   static constexpr std::uint64_t kLearnEvery = 1024;  ///< A quarter of what Latencies hold.
@@ -64,7 +65,7 @@ class Profile {
   std::atomic<std::size_t> next_{0};
   std::unique_ptr<Timed[]> timed_;
   std::atomic<std::uint64_t> recorded_{0};
-  select::Latencies latencies_;
+  std::shared_ptr<Feed> feed_;
   std::mutex learning_;
   select::Learned learned_;
 };

@@ -9,12 +9,12 @@ namespace tuccl::plugin {
 #define TUCCL_EXPORT extern "C" __attribute__((visibility("default")))
 
 /// NCCL keeps one mask for all communicators: bits are added, never taken away.
-inline abi::Result open_profile(void** context, int* mask, int nodes, int ranks, int rank,
-                                abi::Logger logger) noexcept {
+inline abi::Result open_profile(void** context, std::uint64_t communicator, int* mask, int nodes,
+                                int ranks, int rank, abi::Logger logger) noexcept {
   if (context == nullptr) return abi::kSuccess;
   *context = nullptr;
   try {
-    auto* profile = new Profile(nodes, ranks, rank, logger);
+    auto* profile = new Profile(communicator, nodes, ranks, rank, logger);
     *context = profile;
     if (mask != nullptr && profile->wanted()) *mask |= abi::kEventColl | abi::kEventKernelChannel;
   } catch (const std::exception&) {  // out of memory: nothing is timed

@@ -4,9 +4,9 @@
 namespace tuccl::plugin {
 namespace {
 
-abi::Result init(void** context, int* mask, const char*, uint64_t, int nodes, int ranks, int rank,
-                 abi::Logger logger) {
-  return open_profile(context, mask, nodes, ranks, rank, logger);
+abi::Result init(void** context, int* mask, const char*, uint64_t communicator, int nodes,
+                 int ranks, int rank, abi::Logger logger) {
+  return open_profile(context, communicator, mask, nodes, ranks, rank, logger);
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 namespace tuccl::plugin {
 namespace {
 
-abi::Result init(void** context, uint64_t, int* mask, const char*, int nodes, int ranks, int rank,
-                 abi::Logger logger) {
-  return open_profile(context, mask, nodes, ranks, rank, logger);
+abi::Result init(void** context, uint64_t communicator, int* mask, const char*, int nodes,
+                 int ranks, int rank, abi::Logger logger) {
+  return open_profile(context, communicator, mask, nodes, ranks, rank, logger);
 }
 
 constexpr abi::ProfilerV5 kTable = {kProfilerName, init,         start_event<abi::EventV5>,

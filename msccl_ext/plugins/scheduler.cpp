@@ -119,14 +119,16 @@ std::string file_text(const std::string& path) {
 
 }  // namespace
 
-Scheduler::Scheduler(HeldTable held, RuntimeLibrary runtime)
-    : held_(checked(std::move(held), runtime)), runtime_(runtime), selector_(held_.table) {
-  if (!held_.refusal.empty()) notices_.warn(held_.refusal + "; NCCL's own choices are used");
-  if (!held_.table) return;
+Scheduler::Scheduler(const HeldTable& held, RuntimeLibrary runtime)
+    : runtime_(runtime),
+      settled_(settle_for_job("scheduler", checked(held, runtime), notices_)),
+      table_(settled_.agreed.table) {
+  if (!table_) return;
+  selector_ = settled_.agreed.selector();
   prove();
-  notices_.inform("scheduler: table " + held_.folder + ", " +
-                  std::to_string(held_.table->entries().size()) + " entries, " +
-                  std::to_string(held_.table->ranks()) + " ranks");
+  notices_.inform("scheduler: table " + settled_.folder + ", " +
+                  std::to_string(table_->entries().size()) + " entries, " +
+                  std::to_string(table_->ranks()) + " ranks");
 }
 
 Scheduler::~Scheduler() {
@@ -142,7 +144,7 @@ Scheduler::~Scheduler() {
 /// A candidate's size limit was proven with the buffer it was tuned with: where the process has
 /// another, its program is proven again.
 void Scheduler::prove() {
-  const select::Table& table = *held_.table;
+  const select::Table& table = *table_;
   std::map<std::pair<std::uint32_t, int>, std::int64_t> proven;
   const auto limit = [&](const select::CandidateRecord& c, int root) {
     const std::int64_t buffer = process_buffer_bytes(c.protocol);
@@ -162,7 +164,7 @@ void Scheduler::prove() {
 std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int64_t buffer) const {
   std::string why;
   try {
-    const Dialect dialect = held_.table->header().dialect;
+    const Dialect dialect = table_->header().dialect;
     const VerifyReport report = verify(parse_xml(file_text(path), path), dialect, root, buffer);
     if (report.ok()) return report.max_safe_bytes;
     why = path + ": " + report.errors.front().message;
@@ -174,21 +176,21 @@ std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int
 }
 
 std::string Scheduler::path_of(std::uint32_t program) const {
-  const select::Table& table = *held_.table;
-  return held_.folder + "/" + std::string(table.text(table.programs()[program].path));
+  const select::Table& table = *table_;
+  return settled_.folder + "/" + std::string(table.text(table.programs()[program].path));
 }
 
 void Scheduler::select(abi::MscclParameters& call) noexcept {
   call.scheduled = false;
-  if (!held_.table) return;
+  if (!table_) return;
   const std::int64_t element = element_bytes(call.datatype);
   if (element == 0) return;
   const std::optional<Seen> as = seen(call, element);
   if (!as) return;
   std::optional<select::Call> asked = call_of(call, *as, element);
   if (!asked) return;
-  asked->signature = held_.table->signature();
-  const select::Decision decision = selector_.choose(*asked);
+  asked->signature = table_->signature();
+  const select::Decision decision = selector_->choose(*asked);
   if (decision.is_default) return;
   const Loaded* programs = loaded(call.rank);
   if (programs == nullptr) return;
@@ -197,7 +199,7 @@ void Scheduler::select(abi::MscclParameters& call) noexcept {
            asked->nbytes / element % c.nchunks == 0 &&
            (c.placements >> (as->in_place ? 1 : 0) & 1) != 0;
   };
-  const select::CandidateRecord* found = settled(*held_.table, decision, fits);
+  const select::CandidateRecord* found = settled(*table_, decision, fits);
   if (found == nullptr) return;
   call.handle = programs->handles[found->program];
   call.scheduled = true;
@@ -205,7 +207,7 @@ void Scheduler::select(abi::MscclParameters& call) noexcept {
 
 bool Scheduler::usable(const select::CandidateRecord& candidate, std::int64_t nbytes,
                        bool any_placement) const {
-  const auto index = static_cast<std::size_t>(&candidate - held_.table->candidates().data());
+  const auto index = static_cast<std::size_t>(&candidate - table_->candidates().data());
   const std::int64_t safe = safe_bytes_[index];
   return safe != kUnsafe && (safe == 0 || nbytes <= safe) &&
          (!any_placement || candidate.placements == 3);
@@ -230,7 +232,7 @@ const Scheduler::Loaded* Scheduler::load(int rank) {
   const std::lock_guard lock(loading_);
   auto& place = by_rank_[static_cast<std::size_t>(rank)];
   if (const Loaded* known = place.load(std::memory_order_acquire)) return known;
-  const select::Table& table = *held_.table;
+  const select::Table& table = *table_;
   auto loaded = std::make_unique<Loaded>(Loaded{std::vector<int>(table.programs().size(), -1)});
   for (std::size_t i = 0; i < loaded->handles.size(); ++i) {
     const std::string path = path_of(static_cast<std::uint32_t>(i));

@@ -8,7 +8,7 @@
 
 #include "abi/msccl_scheduler.h"
 #include "alternatives.h"
-#include "held_table.h"
+#include "bootstrap.h"
 #include "notices.h"
 #include "runtime_library.h"
 
@@ -18,7 +18,7 @@ namespace tuccl::plugin {
 /// another with as many ranks, and calls cannot be counted: so nothing is tried out here.
 class Scheduler {
  public:
-  Scheduler(HeldTable held, RuntimeLibrary runtime);
+  Scheduler(const HeldTable& held, RuntimeLibrary runtime);
   /// Takes back what was loaded.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -45,9 +45,10 @@ class Scheduler {
 
   Notices notices_;
   Once said_mixed_;
-  HeldTable held_;
   RuntimeLibrary runtime_;
-  select::Selector selector_;
+  Settled settled_;
+  std::shared_ptr<const select::Table> table_;  ///< Null where there is none to use.
+  std::unique_ptr<select::Selector> selector_;
   /// By candidate: the most bytes at which its program is safe with this process's buffers; 0 is
   /// every size, kUnsafe none.
   std::vector<std::int64_t> safe_bytes_;

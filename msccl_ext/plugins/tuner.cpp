@@ -6,7 +6,8 @@
 namespace tuccl::plugin {
 namespace {
 
-using select::Reason;
+/// Between two rounds of a communicator.
+constexpr std::chrono::milliseconds kUsualPeriod{60000};
 
 /// What the table must be for a communicator, or why it is not used: one line.
 std::string misfit(const select::Table& table, std::size_t ranks, std::size_t nodes) {
@@ -20,19 +21,24 @@ std::string misfit(const select::Table& table, std::size_t ranks, std::size_t no
          " hosts, this communicator has " + std::to_string(ranks) + " on " + std::to_string(nodes);
 }
 
-std::shared_ptr<const select::Table> fitting_table(std::size_t ranks, std::size_t nodes,
-                                                   const Notices& notices) {
+/// What the communicator's ranks settle on. Those of another shape than the table's ask nobody.
+Settled settled_for(const Communicator& communicator, const Notices& notices) {
   HeldTable held = held_table();
-  if (!held.refusal.empty()) notices.warn(held.refusal + "; NCCL's own choices are used");
-  if (!held.table) return nullptr;
-  if (const std::string why = misfit(*held.table, ranks, nodes); !why.empty()) {
-    notices.inform(held.folder + ": " + why + "; NCCL's own choices are used");
-    return nullptr;
-  }
-  notices.inform("tuner: table " + held.folder + ", " +
-                 std::to_string(held.table->entries().size()) + " entries, " +
-                 std::to_string(ranks) + " ranks");
-  return held.table;
+  const std::string folder = held.folder;
+  const auto misfit_of = [&](const select::Table& table) {
+    const std::string why = misfit(table, communicator.ranks, communicator.nodes);
+    if (!why.empty()) notices.inform(folder + ": " + why + "; NCCL's own choices are used");
+    return !why.empty();
+  };
+  if (held.table && misfit_of(*held.table)) return {};
+  Settled out = communicator.id ? settle(*communicator.id, static_cast<int>(communicator.ranks),
+                                         std::move(held), exploration(), notices)
+                                : settle_for_job("tuner", std::move(held), notices);
+  if (!out.agreed.table || misfit_of(*out.agreed.table)) return {};
+  notices.inform("tuner: table " + folder + ", " +
+                 std::to_string(out.agreed.table->entries().size()) + " entries, " +
+                 std::to_string(communicator.ranks) + " ranks");
+  return out;
 }
 
 std::optional<Collective> collective_of(abi::Function function) {
@@ -74,13 +80,29 @@ std::size_t grain_bytes(int protocol) {
 
 }  // namespace
 
-Tuner::Tuner(std::size_t ranks, std::size_t nodes, bool counts, abi::Logger logger)
+Tuner::Tuner(const Communicator& communicator, abi::Logger logger)
     : notices_(logger),
-      selector_(fitting_table(ranks, nodes, notices_)),
-      ranks_(static_cast<int>(ranks)),
-      counts_(counts) {
-  if (const select::Table* table = selector_.table())
-    said_ = std::make_unique<Once[]>(table->candidates().size());
+      ranks_(static_cast<int>(communicator.ranks)),
+      counts_(communicator.id.has_value()) {
+  Settled settled = settled_for(communicator, notices_);
+  if (!settled.agreed.table) return;
+  selector_ = settled.agreed.selector();
+  table_ = selector_->table();
+  said_ = std::make_unique<Once[]>(table_->candidates().size());
+  if (settled.circle) begin_rounds(communicator, std::move(settled));
+}
+
+void Tuner::begin_rounds(const Communicator& communicator, Settled settled) {
+  try {
+    rounds_ = std::make_unique<Rounds>(
+        std::move(settled.circle),
+        Rounds::Communicator{*selector_, calls_, feed_to_read(*communicator.id, *table_),
+                             settled.folder, notices_},
+        duration("TUCCL_EPOCH", kUsualPeriod));
+  } catch (
+      const std::exception& error) {  // no thread to be had: the table is agreed on all the same
+    notices_.inform(std::string("no rounds: ") + error.what());
+  }
 }
 
 int Tuner::protocol_of(const select::CandidateRecord& candidate) noexcept {
@@ -97,14 +119,14 @@ int Tuner::protocol_of(const select::CandidateRecord& candidate) noexcept {
 
 std::optional<select::Call> Tuner::counted(const Ask& ask) noexcept {
   const std::uint64_t number = calls_.fetch_add(1, std::memory_order_relaxed);
-  if (selector_.table() == nullptr) return std::nullopt;
+  if (table_ == nullptr) return std::nullopt;
   const auto collective = collective_of(ask.function);
   if (!collective || ask.nbytes > static_cast<std::size_t>(select::kNoLimit)) return std::nullopt;
   const std::uint64_t key = key_of(ask.function, ask.nbytes);
   advised_[place_of(key)].call.store(0, std::memory_order_relaxed);
   if (ask.pipe_ops > 1 || ask.registered) return std::nullopt;
   select::Call call;
-  call.signature = selector_.table()->signature();
+  call.signature = table_->signature();
   call.ranks = ranks_;
   call.collective = *collective;
   call.nbytes = static_cast<std::int64_t>(ask.nbytes);
@@ -116,8 +138,7 @@ std::optional<select::Call> Tuner::counted(const Ask& ask) noexcept {
 void Tuner::remember(const Ask& ask, std::uint32_t entry,
                      const select::CandidateRecord& candidate) noexcept {
   const std::uint64_t key = key_of(ask.function, ask.nbytes);
-  const auto index =
-      static_cast<std::uint32_t>(&candidate - selector_.table()->candidates().data());
+  const auto index = static_cast<std::uint32_t>(&candidate - table_->candidates().data());
   Advised& place = advised_[place_of(key)];
   place.candidate.store(index, std::memory_order_relaxed);
   place.call.store(key, std::memory_order_relaxed);
@@ -127,7 +148,7 @@ void Tuner::remember(const Ask& ask, std::uint32_t entry,
 void Tuner::say_once(const Ask& ask, std::uint32_t entry,
                      const select::CandidateRecord& candidate) noexcept {
   try {
-    const select::Table& table = *selector_.table();
+    const select::Table& table = *table_;
     notices_.inform("tuner: " + std::string(tuccl::to_string(table.entries()[entry].collective)) +
                     " of " + std::to_string(ask.nbytes) +
                     " bytes: " + std::string(table.text(candidate.name)) + " (entry " +
@@ -138,12 +159,12 @@ void Tuner::say_once(const Ask& ask, std::uint32_t entry,
 
 std::size_t Tuner::chunk_bytes(abi::Function function, std::size_t nbytes, int algorithm,
                                int protocol) const noexcept {
-  if (selector_.table() == nullptr) return 0;
+  if (table_ == nullptr) return 0;
   const std::uint64_t key = key_of(function, nbytes);
   const Advised& place = advised_[place_of(key)];
   if (place.call.load(std::memory_order_relaxed) != key) return 0;
   const std::uint32_t index = place.candidate.load(std::memory_order_relaxed);
-  const select::CandidateRecord& advised = selector_.table()->candidates()[index];
+  const select::CandidateRecord& advised = table_->candidates()[index];
   if (static_cast<int>(advised.algorithm) != algorithm || protocol_of(advised) != protocol)
     return 0;
   const auto chunk = static_cast<std::size_t>(std::max<std::int64_t>(advised.buffer_bytes, 0));

@@ -9,8 +9,9 @@
 
 #include "abi/nccl_types.h"
 #include "alternatives.h"
-#include "held_table.h"
+#include "bootstrap.h"
 #include "notices.h"
+#include "rounds.h"
 
 namespace tuccl::plugin {
 
@@ -22,11 +23,19 @@ struct Ask {
   bool registered;     ///< Registered buffers, or a CUDA graph: other kernels than were timed.
 };
 
+/// A communicator as the interface tells of it.
+struct Communicator {
+  std::size_t ranks;
+  std::size_t nodes;
+  /// Equal on all its ranks; they are counted then. nullopt of interfaces that tell none.
+  std::optional<std::uint64_t> id;
+};
+
 /// What one communicator is told: no NCCL type but numbers, no error, no lock, no allocation
 /// once it is made.
 class Tuner {
  public:
-  Tuner(std::size_t ranks, std::size_t nodes, bool counts, abi::Logger logger);
+  Tuner(const Communicator& communicator, abi::Logger logger);
 
   /// What to run for a call, of the combinations for which `allowed(algorithm, protocol)` holds,
   /// or null: leave it alone.
@@ -34,11 +43,11 @@ class Tuner {
   const select::CandidateRecord* advise(const Ask& ask, const Allowed& allowed) noexcept {
     const std::optional<select::Call> call = counted(ask);
     if (!call) return nullptr;
-    const select::Decision decision = selector_.choose(*call);
+    const select::Decision decision = selector_->choose(*call);
     const auto usable = [&](const select::CandidateRecord& c) {
       return allowed(static_cast<int>(c.algorithm), protocol_of(c));
     };
-    const select::CandidateRecord* found = settled(*selector_.table(), decision, usable);
+    const select::CandidateRecord* found = settled(*table_, decision, usable);
     if (found != nullptr) remember(ask, decision.entry, *found);
     return found;
   }
@@ -50,6 +59,7 @@ class Tuner {
   static int protocol_of(const select::CandidateRecord& candidate) noexcept;
 
  private:
+  void begin_rounds(const Communicator&, Settled);
   std::optional<select::Call> counted(const Ask& ask) noexcept;
   void remember(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
   void say_once(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
@@ -57,7 +67,8 @@ class Tuner {
   static constexpr std::size_t kRemembered = 64;
 
   Notices notices_;
-  select::Selector selector_;
+  std::unique_ptr<select::Selector> selector_;
+  const select::Table* table_ = nullptr;  ///< The selector's; null where there is none.
   int ranks_;
   bool counts_;
   std::atomic<std::uint64_t> calls_{0};
@@ -69,6 +80,7 @@ class Tuner {
   };
   std::array<Advised, kRemembered> advised_;
   std::unique_ptr<Once[]> said_;  ///< By candidate of the table.
+  std::unique_ptr<Rounds> rounds_;
 };
 
 }  // namespace tuccl::plugin

@@ -14,12 +14,12 @@ namespace tuccl::plugin {
 inline constexpr const char* kTunerName = "tuccl";
 
 /// A communicator's context; null where there was no memory for one, and then nothing is done.
-inline abi::Result open_tuner(void** context, std::size_t ranks, std::size_t nodes, bool counts,
+inline abi::Result open_tuner(void** context, const Communicator& communicator,
                               abi::Logger logger) noexcept {
   if (context == nullptr) return abi::kSuccess;
   *context = nullptr;
   try {
-    *context = new Tuner(ranks, nodes, counts, logger);
+    *context = new Tuner(communicator, logger);
   } catch (const std::exception&) {
   }
   return abi::kSuccess;

@@ -6,7 +6,7 @@ namespace tuccl::plugin {
 namespace {
 
 abi::Result init(std::size_t ranks, std::size_t nodes, abi::Logger logger, void** context) {
-  return open_tuner(context, ranks, nodes, false, logger);
+  return open_tuner(context, {ranks, nodes, std::nullopt}, logger);
 }
 
 /// A user's own choice beats the table's. LL128 corrupts data where NCCL has not enabled it, which

@@ -5,7 +5,7 @@ namespace tuccl::plugin {
 namespace {
 
 abi::Result init(std::size_t ranks, std::size_t nodes, abi::Logger logger, void** context) {
-  return open_tuner(context, ranks, nodes, false, logger);
+  return open_tuner(context, {ranks, nodes, std::nullopt}, logger);
 }
 
 abi::Result get_coll_info(void* context, abi::Function function, std::size_t nbytes, int pipe_ops,

@@ -5,9 +5,9 @@
 namespace tuccl::plugin {
 namespace {
 
-abi::Result init(void** context, uint64_t, std::size_t ranks, std::size_t nodes, abi::Logger logger,
-                 abi::NvlDomainInfo*, abi::TunerConstants*) {
-  return open_tuner(context, ranks, nodes, true, logger);
+abi::Result init(void** context, uint64_t communicator, std::size_t ranks, std::size_t nodes,
+                 abi::Logger logger, abi::NvlDomainInfo*, abi::TunerConstants*) {
+  return open_tuner(context, {ranks, nodes, communicator}, logger);
 }
 
 abi::Result get_coll_info(void* context, abi::Function function, std::size_t nbytes, int pipe_ops,

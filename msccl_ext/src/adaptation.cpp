@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "line.h"
 #include "tuccl/agreement.h"
@@ -64,35 +65,44 @@ std::string lost_among(const std::vector<std::optional<std::string>>& words) {
 
 }  // namespace
 
-Adaptation::Adaptation(Circle& circle, Selector& selector, std::string folder)
-    : circle_(circle), selector_(selector), folder_(std::move(folder)) {
+Adaptation::Adaptation(Circle& circle, Selector& selector, std::string folder,
+                       std::shared_ptr<Latencies> latencies)
+    : circle_(circle),
+      selector_(selector),
+      folder_(std::move(folder)),
+      latencies_(latencies ? std::move(latencies) : std::make_shared<Latencies>()) {
   if (selector.table() == nullptr) throw InputError("adaptation: there is no table to adapt");
 }
 
 bool Adaptation::record(const Decision& decision, float time_us) noexcept {
-  return decision.candidate != kNoIndex && latencies_.record(decision.candidate, time_us);
+  return decision.candidate != kNoIndex && latencies_->record(decision.candidate, time_us);
 }
 
-Learned Adaptation::drained() {
-  Learned out;
+void Adaptation::drain() {
   Latencies::Sample sample;
-  while (latencies_.take(sample)) out.add(sample.candidate, sample.time_us);
-  return out;
+  while (latencies_->take(sample)) mine_.add(sample.candidate, sample.time_us);
+}
+
+Learned Adaptation::taken() {
+  drain();
+  own_.merge(mine_, false);
+  return std::exchange(mine_, Learned{});
 }
 
 std::string Adaptation::round(std::uint64_t calls, std::uint64_t margin) {
-  const Learned mine = drained();
+  const Learned mine = taken();
   return circle_.rank() == 0 ? lead(mine, calls, margin) : follow(mine, calls);
 }
 
 /// What all ranks learned since the last round, and how far the furthest has come.
 Adaptation::Gathered Adaptation::gathered(const Learned& mine, std::uint64_t calls) {
   const auto words = circle_.gather(report(calls, mine, *selector_.table()));
-  Gathered out{.learned = {}, .furthest = calls, .trouble = lost_among(words)};
+  Gathered out{.learned = {}, .furthest = calls, .slowest = calls, .trouble = lost_among(words)};
   for (std::size_t rank = 0; rank < words.size() && out.trouble.empty(); ++rank) try {
       const Report theirs = read_report(*words[rank], *selector_.table());
       out.learned.merge(theirs.learned, true);
       out.furthest = std::max(out.furthest, theirs.calls);
+      out.slowest = std::min(out.slowest, theirs.calls);
     } catch (const InputError& error) {
       out.trouble = "rank " + std::to_string(rank) + ": " + error.what();
     }
@@ -106,7 +116,9 @@ std::string Adaptation::lead(const Learned& mine, std::uint64_t calls, std::uint
   const Table& table = *selector_.table();
   const Gathered news = gathered(mine, calls);
   const auto last = selector_.ranking();
-  if (!news.trouble.empty() || news.learned.empty()) {
+  // A selector tells two rankings apart: all must be past the call that the last one began with.
+  const bool reached = decides_from_ == 0 || news.slowest > decides_from_;
+  if (!news.trouble.empty() || news.learned.empty() || !reached) {
     say(circle_, "stay");
     return news.trouble;
   }
@@ -121,7 +133,10 @@ std::string Adaptation::lead(const Learned& mine, std::uint64_t calls, std::uint
     if (*proofs[rank] != own || !held.in_time())
       trouble =
           "rank " + std::to_string(rank) + " cannot adopt it: " + proofs[rank]->substr(0, 200);
-  if (trouble.empty()) selector_.adopt(std::move(next), from);
+  if (trouble.empty()) {
+    selector_.adopt(std::move(next), from);
+    decides_from_ = from;
+  }
   say(circle_, trouble.empty() ? "adopt" : "stay");
   return trouble;
 }
@@ -148,6 +163,12 @@ std::string Adaptation::follow(const Learned& mine, std::uint64_t calls) {
   if (circle_.scatter({}) != "adopt") return trouble.empty() ? "another rank refused" : trouble;
   selector_.adopt(std::move(*next), from);
   return "";
+}
+
+void Adaptation::conclude() {
+  const Learned mine = taken();
+  all_.merge(mine, false);
+  unsaved_.merge(mine, false);
 }
 
 void Adaptation::save() {

@@ -45,6 +45,10 @@ std::string_view letters(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+int ranks_of(const Circle& circle, const Terms& terms) {
+  return terms.ranks > 0 ? terms.ranks : circle.ranks();
+}
+
 /// What a rank has come to hold, and what it says of it.
 struct Holding {
   std::shared_ptr<const Table> table;
@@ -90,7 +94,7 @@ class Leader {
 
   Agreed run() {
     load();
-    learn_hosts(circle_.gather(ready_word(circle_.host(), terms_.signature, circle_.ranks())));
+    learn_hosts(circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_))));
     for (int round = 0; held_.trouble.empty() && !all_proved(); ++round) {
       std::vector<std::string_view> orders;
       for (std::size_t rank = 0; rank < mates_.size(); ++rank) orders.push_back(order(rank));
@@ -104,7 +108,7 @@ class Leader {
  private:
   void load() {
     try {
-      held_.table = Table::read(terms_.folder);
+      held_.table = terms_.table ? terms_.table : Table::read(terms_.folder);
       const Learned learned = load_learned(terms_.folder, *held_.table, notice_);
       Ranking first;
       first.exploration = terms_.exploration;
@@ -242,7 +246,7 @@ class Follower {
   Follower(Circle& circle, const Terms& terms) : circle_(circle), terms_(terms) {}
 
   Agreed run() {
-    circle_.gather(ready_word(circle_.host(), terms_.signature, circle_.ranks()));
+    circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_)));
     for (int round = 0; round < kMostRounds; ++round) {
       const std::string word = circle_.scatter({});
       const Order order = word.empty() ? Order::kDefault : static_cast<Order>(word[0]);

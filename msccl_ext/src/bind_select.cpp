@@ -6,9 +6,13 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <memory>
+
 #include "bindings.h"
 #include "tuccl/error.h"
 #include "tuccl/learned.h"
+#include "tuccl/meeting_point.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -72,6 +76,70 @@ std::vector<Lesson> lessons(const Table& table, const select::Learned& learned) 
   return out;
 }
 
+/// What `tuccl learn` writes into a table: by entry the order of its candidates, shortest first,
+/// and their recent times.
+struct Lore {
+  std::vector<std::vector<std::uint32_t>> order;
+  std::vector<double> recent_us;
+};
+
+Lore lore(const Selector& selector, const std::string& folder) {
+  const Table& table = *selector.table();
+  std::string left_aside;
+  const auto learned = select::load_learned(folder, table, left_aside);
+  const auto ranking = select::rank(table, learned, {});
+  Lore out{{}, select::recent_as_tuned_us(table, learned)};
+  for (const auto& entry : table.entries()) {
+    const auto first = ranking.order.begin() + entry.first_candidate;
+    out.order.emplace_back(first, first + entry.candidates);
+  }
+  return out;
+}
+
+/// learned.txt of the table in `folder` for another, in which candidate k is numbered places[k].
+std::string renumbered(const Selector& selector, const std::string& folder, nb::bytes text,
+                       const std::vector<std::uint32_t>& places) {
+  const auto other = Table::parse({text.c_str(), text.size()}, "table.txt");
+  std::vector<std::uint32_t> sorted(places);
+  std::sort(sorted.begin(), sorted.end());
+  for (std::uint32_t k = 0; k < sorted.size(); ++k)
+    if (sorted[k] != k) throw InputError("places: expected each of the other table's once");
+  if (places.size() != selector.table()->candidates().size() ||
+      places.size() != other->candidates().size())
+    throw InputError("places: expected one for each candidate");
+  std::string left_aside;
+  const auto learned = select::load_learned(folder, *selector.table(), left_aside);
+  return select::write_learned(learned.renumbered(places), *other);
+}
+
+void bind_meeting(nb::module_& m) {
+  using Point = std::unique_ptr<select::MeetingPoint>;
+  struct Holder {
+    Point point;
+  };
+  nb::class_<Holder>(m, "MeetingPoint", "Where a job's ranks find together; served by a thread.")
+      .def(
+          "__init__",
+          [](Holder* self, const std::string& host, int port, const std::string& token) {
+            try {
+              new (self) Holder{std::make_unique<select::MeetingPoint>(host, port, token)};
+            } catch (const select::Lost& error) {
+              throw InputError(error.what());
+            }
+          },
+          "host"_a, "port"_a, "token"_a)
+      .def_prop_ro(
+          "port", [](const Holder& self) { return self.point ? self.point->port() : 0; },
+          "Where it listens; 0 when closed.")
+      .def(
+          "close",
+          [](Holder& self) {
+            nb::gil_scoped_release unlocked;
+            self.point.reset();
+          },
+          "Serve nobody any more.");
+}
+
 void bind_selected(nb::module_& m) {
   nb::class_<Selected>(m, "Selected", "What a call gets.")
       .def_ro("reason", &Selected::reason, "Why, in words.")
@@ -91,6 +159,7 @@ void bind_selected(nb::module_& m) {
 
 void bind_select(nb::module_& m) {
   bind_selected(m);
+  bind_meeting(m);
   nb::class_<Selector>(m, "Selector", "A table's entries, ready to choose from.")
       .def(
           "__init__",
@@ -109,6 +178,27 @@ void bind_select(nb::module_& m) {
             return nb::make_tuple(lessons(*self.table(), learned), warning);
           },
           "folder"_a, "What jobs left in `folder`, and a line on what had to be left aside.")
+      .def(
+          "lore",
+          [](const Selector& self, const std::string& folder) {
+            const Lore out = lore(self, folder);
+            return nb::make_tuple(out.order, out.recent_us);
+          },
+          "folder"_a,
+          "By entry the order of its candidates as jobs found them, and by candidate the recent "
+          "time "
+          "in us as it would have been tuned.")
+      .def(
+          "renumbered",
+          [](const Selector& self, const std::string& folder, nb::bytes text,
+             const std::vector<std::uint32_t>& places) {
+            const std::string out = renumbered(self, folder, text, places);
+            return nb::bytes(out.data(), out.size());
+          },
+          "folder"_a, "text"_a, "places"_a,
+          "What `folder` holds of jobs, for the table that `text` says, where candidate k is "
+          "number "
+          "places[k].")
       .def(
           "learn",
           [](Selector& self, const std::string& folder,

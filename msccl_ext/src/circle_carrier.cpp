@@ -1,6 +1,7 @@
 // The ranks over a carrier of bytes: MPI in the worker, threads in tests.
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,14 @@ struct Word {
   bool done = false;
 };
 
+/// Words that MPI may write into until the process ends.
+void keep_for_good(std::map<int, Word>* words) {
+  static std::mutex lock;
+  static auto* const kept = new std::vector<std::map<int, Word>*>;
+  const std::lock_guard guard(lock);
+  kept->push_back(words);
+}
+
 class CarrierCircle final : public Circle {
  public:
   CarrierCircle(Carrier& carrier, std::chrono::milliseconds patience)
@@ -36,8 +45,8 @@ class CarrierCircle final : public Circle {
   std::chrono::milliseconds patience() const override { return patience_; }
 
   std::vector<std::optional<std::string>> gather(std::string_view mine) override {
-    if (rank() != 0) {
-      if (!send({{0, mine}}, patience_)) throw Lost("rank 0 is gone");
+    if (rank() != 0) {  // which may itself be waiting for a silent rank to take its last word
+      if (!send({{0, mine}}, 3 * patience_)) throw Lost("rank 0 is gone");
       return {};
     }
     auto out = receive(others(), patience_);
@@ -144,12 +153,14 @@ class CarrierCircle final : public Circle {
     return requests.empty();
   }
 
-  /// Frees the words unless a request for them is still under way: MPI may write into them until
-  /// the process ends.
+  /// Frees the words unless a request for them is still under way.
   struct Keep {
     CarrierCircle* circle;
     void operator()(std::map<int, Word>* words) const {
-      if (!circle->given_up_) delete words;
+      if (circle->given_up_)
+        keep_for_good(words);
+      else
+        delete words;
     }
   };
 

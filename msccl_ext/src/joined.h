@@ -18,4 +18,7 @@ struct Joined {
 
 std::unique_ptr<Circle> circle_of(const Meeting& meeting, Joined joined);
 
+/// The circle of `meeting`; at rank 0 the others are heard through `listening`.
+std::unique_ptr<Circle> meet_on(const Meeting& meeting, Descriptor listening);
+
 }  // namespace tuccl::select

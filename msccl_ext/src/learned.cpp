@@ -121,6 +121,12 @@ void Learned::merge(const Learned& other, bool same_calls) {
   }
 }
 
+Learned Learned::renumbered(std::span<const std::uint32_t> places) const {
+  Learned out;
+  for (const auto& [candidate, e] : by_candidate_) out.by_candidate_[places[candidate]] = e;
+  return out;
+}
+
 void Learned::age() {
   for (auto& [candidate, e] : by_candidate_) ++e.idle;
 }
@@ -152,6 +158,12 @@ class Expected {
 
   bool any() const { return any_; }
 
+  /// What tuning would measure now.
+  double as_tuned_us(std::uint32_t k) const {
+    const Experience* e = known(k);
+    return e != nullptr ? faded_us(*e) / ratio_ : own_[k].recent_us;
+  }
+
   /// 0 where nothing is known.
   float time_us(std::uint32_t k) const {
     const Experience* e = known(k);
@@ -173,6 +185,15 @@ class Expected {
 };
 
 }  // namespace
+
+std::vector<double> recent_as_tuned_us(const Table& table, const Learned& learned) {
+  std::vector<double> out;
+  for (const EntryRecord& entry : table.entries()) {
+    const Expected expected(table, entry, learned);
+    for (std::uint32_t k = 0; k < entry.candidates; ++k) out.push_back(expected.as_tuned_us(k));
+  }
+  return out;
+}
 
 Ranking rank(const Table& table, const Learned& learned, const Ranking& last) {
   Ranking out;

@@ -103,6 +103,19 @@ Learned held(int folder, const Table& table, const std::string& where, std::stri
   }
 }
 
+/// Refuses a folder that holds another table by now: its own jobs write there.
+void check_same(int folder, const Table& table, const std::string& where) {
+  const Descriptor file(::openat(folder, "table.txt", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat known{};
+  const std::string seal = "end " + hex(table.header().sha256) + "\n";
+  std::string last(seal.size(), '\0');
+  if (file.get() < 0 || ::fstat(file.get(), &known) != 0) return;
+  const off_t at = known.st_size - static_cast<off_t>(last.size());
+  if (at < 0 || ::pread(file.get(), last.data(), last.size(), at) < 0 || last != seal)
+    refuse(where,
+           "the table was replaced meanwhile; what was learned with the old one is left out");
+}
+
 /// Keeps the signal for files beyond a limit, which ends processes, from our host: writing fails
 /// with EFBIG instead.
 class NoSizeSignal {
@@ -195,6 +208,7 @@ void save_learned(const std::string& folder, const Table& table, const Learned& 
     if (!locked.is_still(folder)) continue;  // replaced while we waited
     std::string warning;
     const std::string where = cut(folder) + "/" + kName;
+    check_same(locked.folder(), table, where);
     Learned all = held(locked.folder(), table, where, warning);
     all.merge(fresh, false);
     put(locked.folder(), write_learned(all, table), where);

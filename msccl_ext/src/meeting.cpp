@@ -1,9 +1,5 @@
 // How the ranks find each other over TCP: rank 0 listens, both sides prove the token.
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <optional>
@@ -17,10 +13,7 @@ namespace tuccl::select {
 namespace {
 
 constexpr int kMostRanks = 1 << 20;
-constexpr std::size_t kMostStrangers = 256;
 constexpr std::chrono::milliseconds kAgain{20};
-
-using Nonce = std::array<char, 16>;
 
 /// What a rank says of itself: its number, how many it believes there are, and the proof.
 struct Hello {
@@ -50,49 +43,6 @@ std::string proof_text(const Nonce& nonce, std::uint32_t rank, std::uint32_t ran
          std::to_string(ranks);
 }
 
-std::string last_error(const std::string& what) { return what + ": " + std::strerror(errno); }
-
-sockaddr_in address_of(const Meeting& m) {
-  sockaddr_in out{};
-  out.sin_family = AF_INET;
-  out.sin_port = htons(static_cast<std::uint16_t>(m.port));
-  if (::inet_pton(AF_INET, m.host.c_str(), &out.sin_addr) != 1)
-    throw InputError("meeting at '" + m.host.substr(0, 40) + "': expected an IPv4 address");
-  return out;
-}
-
-Descriptor open_socket() {
-  Descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (out.get() < 0) throw Lost(last_error("socket"));
-  return out;
-}
-
-void hurry(int socket) {
-  const int on = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-/// Bytes on their way in or out of one socket. `step` moves what can be moved without waiting and
-/// says whether the socket still lives.
-class Passage {
- public:
-  explicit Passage(std::span<char> bytes) : left_(bytes) {}
-  bool done() const { return left_.empty(); }
-
-  bool take(int socket) { return moved(::recv(socket, left_.data(), left_.size(), 0)); }
-  bool give(int socket) { return moved(::send(socket, left_.data(), left_.size(), MSG_NOSIGNAL)); }
-
- private:
-  bool moved(ssize_t n) {
-    if (n < 0) return would_wait();
-    if (n == 0) return false;
-    left_ = left_.subspan(static_cast<std::size_t>(n));
-    return true;
-  }
-
-  std::span<char> left_;
-};
-
 /// One that knocked and is not in yet.
 struct Stranger {
   Descriptor socket;
@@ -106,16 +56,10 @@ struct Stranger {
 
 class Host {
  public:
-  explicit Host(const Meeting& m) : m_(m), listening_(open_socket()) {
+  Host(const Meeting& m, Descriptor listening) : m_(m), listening_(std::move(listening)) {
     in_.peers.resize(ranks());
     in_.near.resize(ranks());
     if (m.share) in_.mailbox = Mailbox::make(m.ranks);
-    const int on = 1;
-    ::setsockopt(listening_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const sockaddr_in at = address_of(m);
-    if (::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-        ::listen(listening_.get(), 1024) != 0)
-      throw Lost(last_error("listening at " + m.host + ":" + std::to_string(m.port)));
   }
 
   Joined wait(Deadline deadline) {
@@ -125,7 +69,7 @@ class Host {
       ::poll(waiting.data(), waiting.size(), milliseconds_left(deadline));
       for (std::size_t i = strangers_.size(); i > 0; --i)
         if (waiting[i].revents != 0) listen_to(i - 1);
-      if (waiting[0].revents != 0) let_in();
+      if (waiting[0].revents != 0) greet();
     }
     return std::move(in_);
   }
@@ -133,15 +77,10 @@ class Host {
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(m_.ranks); }
 
-  void let_in() {
+  void greet() {
     while (true) {
-      Descriptor socket(
-          ::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket.get() < 0) return;
-      hurry(socket.get());
-      Stranger s{std::move(socket), {}, {}};
-      if (::getrandom(s.nonce.data(), s.nonce.size(), 0) != static_cast<ssize_t>(s.nonce.size()))
-        return;
+      Stranger s{let_in(listening_.get()), {}, {}};
+      if (s.socket.get() < 0 || !fill(s.nonce)) return;
       if (::send(s.socket.get(), s.nonce.data(), s.nonce.size(), MSG_NOSIGNAL) !=
           static_cast<ssize_t>(s.nonce.size()))
         continue;
@@ -193,17 +132,6 @@ class Host {
   int missing_ = m_.ranks - 1;
 };
 
-bool moved(Passage passage, int socket, short event, Deadline deadline) {
-  while (!passage.done()) {
-    if (Clock::now() >= deadline) return false;
-    pollfd ready{socket, event, 0};
-    ::poll(&ready, 1, milliseconds_left(deadline));
-    if (ready.revents == 0) continue;
-    if (!(event == POLLIN ? passage.take(socket) : passage.give(socket))) return false;
-  }
-  return true;
-}
-
 std::span<char> bytes_of(auto& record) { return {reinterpret_cast<char*>(&record), sizeof record}; }
 
 /// nullptr where rank 0 is on another host, or its memory cannot be mapped.
@@ -216,25 +144,25 @@ std::unique_ptr<Mailbox> mailbox_at(const Meeting& m, const Welcome& w) {
 /// nullopt where rank 0 is not there yet, or sent us away.
 std::optional<Joined> knock(const Meeting& m, Deadline deadline) {
   Descriptor socket = open_socket();
-  const sockaddr_in at = address_of(m);
+  const sockaddr_in at = address_of(m.host, m.port);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 &&
       errno != EINPROGRESS)
     return std::nullopt;
   hurry(socket.get());
   Nonce nonce;
-  if (!moved(Passage(nonce), socket.get(), POLLIN, deadline)) return std::nullopt;
+  if (!taken(nonce, socket.get(), deadline)) return std::nullopt;
   Hello hello{static_cast<std::uint32_t>(m.rank), static_cast<std::uint32_t>(m.ranks), {}};
   const std::string text = proof_text(nonce, hello.rank, hello.ranks);
   hello.proof = hmac_sha256(m.token, text);
-  if (!moved(Passage(bytes_of(hello)), socket.get(), POLLOUT, deadline)) return std::nullopt;
+  if (!given(bytes_of(hello), socket.get(), deadline)) return std::nullopt;
   Welcome theirs;
-  if (!moved(Passage(bytes_of(theirs)), socket.get(), POLLIN, deadline)) return std::nullopt;
+  if (!taken(bytes_of(theirs), socket.get(), deadline)) return std::nullopt;
   const Digest proof = hmac_sha256(m.token, "rank 0 " + text + text_of(theirs));
   if (!equal_in_constant_time(theirs.proof, proof)) return std::nullopt;
   Joined out;
   out.mailbox = mailbox_at(m, theirs);
   char word = out.mailbox != nullptr ? kNear : kFar;
-  if (!moved(Passage(std::span(&word, 1)), socket.get(), POLLOUT, deadline)) return std::nullopt;
+  if (!given(std::span(&word, 1), socket.get(), deadline)) return std::nullopt;
   out.peers.push_back(std::move(socket));
   out.near.push_back(out.mailbox != nullptr);
   return out;
@@ -262,9 +190,15 @@ void check(const Meeting& m) {
 
 std::unique_ptr<Circle> meet(const Meeting& meeting) {
   check(meeting);
+  return meet_on(meeting,
+                 meeting.rank == 0 ? listen_at(meeting.host, meeting.port) : Descriptor());
+}
+
+std::unique_ptr<Circle> meet_on(const Meeting& meeting, Descriptor listening) {
+  check(meeting);
   const Deadline deadline = Clock::now() + meeting.patience;
-  return circle_of(meeting,
-                   meeting.rank == 0 ? Host(meeting).wait(deadline) : join(meeting, deadline));
+  return circle_of(meeting, meeting.rank == 0 ? Host(meeting, std::move(listening)).wait(deadline)
+                                              : join(meeting, deadline));
 }
 
 std::string host_name() {

@@ -1,5 +1,6 @@
-// Words over sockets that never block: a length of eight bytes, then the bytes.
+// Words over TCP: a length of eight bytes, then the bytes. Nothing here waits without an end.
 #pragma once
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -13,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "folder.h"
@@ -21,22 +23,50 @@ namespace tuccl::select {
 
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
+using Nonce = std::array<char, 16>;
 
 inline constexpr std::size_t kMostWord = 512u << 20;
 inline constexpr std::size_t kHeader = 8;
+inline constexpr std::size_t kMostStrangers = 256;
 
-inline int milliseconds_left(Deadline deadline) {
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<long>(left + 1, 0, 1000));
-}
+std::string last_error(const std::string& what);
+
+/// At most a second, for poll.
+int milliseconds_left(Deadline deadline);
 
 inline bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+/// Throws InputError where `host` is no IPv4 address.
+sockaddr_in address_of(const std::string& host, int port);
+
+/// The local address of a socket as HOST and port.
+std::pair<std::string, int> own_address(int socket);
+
+/// A TCP socket that does not wait. Throws Lost.
+Descriptor open_socket();
+
+/// One that listens at `host`:`port` (0: any). Throws Lost.
+Descriptor listen_at(const std::string& host, int port);
+
+/// Whoever knocks; -1 where nobody does.
+Descriptor let_in(int listening);
+
+void hurry(int socket);
+
+/// Unguessable bytes; false where there are none.
+bool fill(Nonce& nonce);
+
+/// Moves all of `bytes` by `deadline`; false where that cannot be.
+bool taken(std::span<char> bytes, int socket, Deadline deadline);
+bool given(std::span<const char> bytes, int socket, Deadline deadline);
 
 /// Words that come in at one socket: what arrives is taken as it comes, so that a short word costs
 /// one call, and what belongs to the next word is kept.
 class Inbox {
  public:
+  /// Of words of at most so many bytes.
+  explicit Inbox(std::size_t most = kMostWord) : most_(most) {}
+
   /// Takes what is there; false where the socket is gone.
   bool step(int socket) {
     while (!done()) {
@@ -55,7 +85,7 @@ class Inbox {
     if (in_body_ || early_have_ < kHeader) return true;
     std::uint64_t size = 0;
     std::memcpy(&size, early_.data(), kHeader);
-    if (size > kMostWord) return false;
+    if (size > most_) return false;
     word_.resize(size);
     have_ = std::min<std::size_t>(size, early_have_ - kHeader);
     std::memcpy(word_.data(), early_.data() + kHeader, have_);
@@ -71,6 +101,7 @@ class Inbox {
   }
 
  private:
+  std::size_t most_;
   std::array<char, 512> early_;
   std::size_t early_have_ = 0;
   std::string word_;

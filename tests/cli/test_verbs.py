@@ -29,6 +29,7 @@ VERBS = [
     "explain",
     "export",
     "run",
+    "learn",
     "doctor",
 ]
 

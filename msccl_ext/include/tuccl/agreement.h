@@ -13,7 +13,9 @@ struct Terms {
   std::string folder;           ///< Of the table; rank 0's is read, the others' programs checked.
   std::uint64_t signature = 0;  ///< Of the machine as this rank sees it.
   Exploration exploration;      ///< Rank 0's counts.
-  bool share = true;            ///< One copy a host, where ranks can map each other's memory.
+  std::shared_ptr<const Table> table;  ///< Rank 0's, where it has read it already.
+  bool share = true;  ///< One copy a host, where ranks can map each other's memory.
+  int ranks = 0;      ///< Of the communicator, where that is not the circle; or 0.
 };
 
 /// What all ranks hold now: the same table and ranking, or nothing, and then `why`.
@@ -45,11 +47,19 @@ std::string digest_of(const Table& table, const Ranking& ranking);
 /// ranking, which they all proved.
 class Adaptation {
  public:
-  /// `folder`: where rank 0 keeps what was learned; empty for nowhere.
-  Adaptation(Circle& circle, Selector& selector, std::string folder);
+  /// `folder`: where rank 0 keeps what was learned; empty for nowhere. `latencies`: where others
+  /// record times too; null: nobody does.
+  Adaptation(Circle& circle, Selector& selector, std::string folder,
+             std::shared_ptr<Latencies> latencies = nullptr);
+
+  /// At rank 0, before the first round: what was known of the table before.
+  void remember(const Learned& known) { all_ = known; }
 
   /// Any thread, without waiting.
   bool record(const Decision& decision, float time_us) noexcept;
+
+  /// Makes room for more times. By the thread that calls `round`, more often than that.
+  void drain();
 
   /// One round; all ranks call it. `calls` is how many calls this rank has made; `margin` how many
   /// more may be made before the ranking changes (rank 0's counts). Empty where the new ranking is
@@ -61,17 +71,23 @@ class Adaptation {
   /// the disk refuses; nothing is lost then, and it may be tried again.
   void save();
 
+  /// At rank 0, after the last round: what this rank learned since counts too.
+  void conclude();
+
   const Learned& learned() const { return all_; }
-  std::uint64_t dropped() const { return latencies_.dropped(); }
+  /// Of this rank alone, of rounds past.
+  const Learned& own() const { return own_; }
+  std::uint64_t dropped() const { return latencies_->dropped(); }
 
  private:
   struct Gathered {
     Learned learned;
     std::uint64_t furthest;
+    std::uint64_t slowest;
     std::string trouble;
   };
 
-  Learned drained();
+  Learned taken();
   Gathered gathered(const Learned& mine, std::uint64_t calls);
   std::string lead(const Learned& mine, std::uint64_t calls, std::uint64_t margin);
   std::string follow(const Learned& mine, std::uint64_t calls);
@@ -79,9 +95,12 @@ class Adaptation {
   Circle& circle_;
   Selector& selector_;
   std::string folder_;
-  Latencies latencies_;
-  Learned all_;      ///< At rank 0: of all ranks.
-  Learned unsaved_;  ///< At rank 0.
+  std::shared_ptr<Latencies> latencies_;
+  Learned mine_;                    ///< Of this rank, since the last round.
+  Learned own_;                     ///< Of this rank, all.
+  std::uint64_t decides_from_ = 0;  ///< At rank 0: the call that the last adoption began with.
+  Learned all_;                     ///< At rank 0: of all ranks.
+  Learned unsaved_;                 ///< At rank 0.
 };
 
 }  // namespace tuccl::select

@@ -70,6 +70,9 @@ class Learned {
   /// An epoch passed: what was not measured in it fades towards what it usually takes.
   void age();
 
+  /// The same of a table whose candidate k is numbered `places[k]`.
+  Learned renumbered(std::span<const std::uint32_t> places) const;
+
   bool empty() const { return by_candidate_.empty(); }
   const std::map<std::uint32_t, Experience>& by_candidate() const { return by_candidate_; }
 
@@ -89,6 +92,11 @@ class Learned {
 /// A candidate that was not measured yet is expected to differ from the tuned time as those do
 /// that were.
 Ranking rank(const Table& table, const Learned& learned, const Ranking& last);
+
+/// By candidate: the recent time in us as it would have been tuned. What calls taught moves the
+/// candidates of an entry against each other; the one in the middle usually takes what it was tuned
+/// at. As the table has it where nothing was learned.
+std::vector<double> recent_as_tuned_us(const Table& table, const Learned& learned);
 
 /// `learned.txt` (docs/table-format.md).
 std::string write_learned(const Learned& learned, const Table& table);

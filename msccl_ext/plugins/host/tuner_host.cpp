@@ -52,12 +52,13 @@ const Plugin& TunerHost::plugin() const {
   return library_.table<Plugin>(symbol_);
 }
 
-void* TunerHost::open(std::size_t ranks, std::size_t nodes, abi::Logger logger) const {
+void* TunerHost::open(std::size_t ranks, std::size_t nodes, abi::Logger logger,
+                      std::uint64_t communicator) const {
   void* context = nullptr;
   const auto early = [&](const auto& p) { return p.init(ranks, nodes, logger, &context); };
   const auto late = [&](const auto& p) {
     abi::NvlDomainInfo domains{1, static_cast<int>(ranks), static_cast<int>(ranks)};
-    return p.init(&context, 42, ranks, nodes, logger, &domains, nullptr);
+    return p.init(&context, communicator, ranks, nodes, logger, &domains, nullptr);
   };
   abi::Result result = abi::kSuccess;
   if (version_ == 2) result = early(plugin<abi::TunerV2>());

@@ -48,8 +48,9 @@ class TunerHost {
   /// `version` 2 to 6.
   TunerHost(const std::string& path, int version);
 
-  /// A communicator's context.
-  void* open(std::size_t ranks, std::size_t nodes, abi::Logger logger = nullptr) const;
+  /// A communicator's context; its name is known from v5 on.
+  void* open(std::size_t ranks, std::size_t nodes, abi::Logger logger = nullptr,
+             std::uint64_t communicator = 42) const;
   Advice ask(void* context, const TunerCall& call) const;
   void close(void* context) const;
 

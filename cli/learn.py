@@ -1,0 +1,66 @@
+"""``tuccl learn``: what jobs measured with a table, folded into it on demand."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tuccl.cli.arguments import add_json
+from tuccl.cli.output import columns, print_json_lines, say, warn
+from tuccl.runtime import InService, fold, in_service
+from tuccl.units import format_bytes
+
+HELP = "what jobs measured with a table; --write folds it into the table"
+EXAMPLE = "tuccl learn table/ --write"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("table", metavar="TABLE")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="order the table's candidates by what was measured; refused while a job that"
+        " `tuccl run` started uses it",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was measured, and fold it in if asked to."""
+    rows, left_aside = in_service(Path(args.table))
+    warn([left_aside] if left_aside else [])
+    if args.json:
+        print_json_lines(msgspec.to_builtins(row) for row in rows)
+    elif rows:
+        print(as_columns(rows))
+    else:
+        say(f"{args.table}: no job measured anything with it yet")
+    if args.write:
+        changed = fold(Path(args.table))
+        say(f"{args.table}: {'written' if changed else 'nothing to change'}")
+    return 0
+
+
+def as_columns(rows: Sequence[InService]) -> str:
+    """Return the rows as a table; times in us."""
+    header = ["collective", "from", "candidate", "calls", "tuned", "median", "p99", "recent"]
+    return columns([*header, "place"], [_cells(row) for row in rows])
+
+
+def _cells(row: InService) -> list[object]:
+    moves = row.place != row.moves_to
+    return [
+        row.collective,
+        format_bytes(row.min_bytes),
+        row.candidate,
+        row.calls,
+        "-" if row.tuned_us is None else f"{row.tuned_us:.1f}",
+        f"{row.median_us:.1f}",
+        f"{row.p99_us:.1f}",
+        f"{row.recent_us:.1f}",
+        f"{row.place + 1} to {row.moves_to + 1}" if moves else str(row.place + 1),
+    ]

@@ -1,0 +1,26 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "sha256.h"
+#include "tuccl/learned.h"
+
+namespace tuccl::plugin {
+
+/// Times of one rank's calls on their way from its profiler to its tuner, which NCCL loads apart.
+struct Feed {
+  std::uint64_t communicator = 0;
+  Digest table{};  ///< Which table's candidates the times are of.
+  select::Latencies latencies;
+  std::atomic<bool> taught{false};  ///< Someone drains it and keeps what is learned.
+  bool has_source = false;
+  bool has_reader = false;
+};
+
+/// The feed of a rank of `communicator`, for its profiler and for its tuner; whichever comes first
+/// makes it. Ranks of one process that share a communicator have a feed each, whosever.
+std::shared_ptr<Feed> feed_to_fill(std::uint64_t communicator, const select::Table& table);
+std::shared_ptr<Feed> feed_to_read(std::uint64_t communicator, const select::Table& table);
+
+}  // namespace tuccl::plugin

@@ -1,0 +1,59 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "feed.h"
+#include "notices.h"
+#include "tuccl/agreement.h"
+
+namespace tuccl::plugin {
+
+/// One line for each candidate that was timed, for a log: what `tuccl doctor` and people look for.
+void report(const select::Table& table, const select::Learned& learned, const Notices&);
+
+/// Keeps a communicator's ranks learning: in a thread of its own, off the path of calls, it takes
+/// the times of this rank, and now and then all ranks agree on a new ranking (select::Adaptation).
+/// What was learned goes beside the table after each round that all made, and in the end.
+class Rounds {
+ public:
+  /// What a communicator has that its rounds need; it must outlive them.
+  struct Communicator {
+    select::Selector& selector;
+    const std::atomic<std::uint64_t>& calls;  ///< That this rank has made.
+    std::shared_ptr<Feed> feed;
+    std::string folder;
+    Notices notices;
+  };
+
+  Rounds(std::unique_ptr<select::Circle> circle, Communicator communicator,
+         std::chrono::milliseconds period);
+  /// Returns after the round under way: within some times the circle's patience.
+  ~Rounds();
+  Rounds(const Rounds&) = delete;
+  Rounds& operator=(const Rounds&) = delete;
+
+ private:
+  void run() noexcept;
+  void learn();
+  bool wait_until(std::chrono::steady_clock::time_point);
+  bool take_part();
+  void save();
+
+  std::unique_ptr<select::Circle> circle_;
+  Communicator communicator_;
+  std::chrono::milliseconds period_;
+  select::Adaptation adaptation_;
+  std::uint64_t calls_before_ = 0;
+  bool said_unsaved_ = false;
+  std::mutex lock_;
+  std::condition_variable woken_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tuccl::plugin

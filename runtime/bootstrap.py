@@ -1,0 +1,91 @@
+"""Where the ranks of a job find together, so that its plugins can agree on a table."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tuccl._native import MeetingPoint
+from tuccl.errors import InputError
+
+__all__ = ["BOOTSTRAP_VARIABLES", "meeting_address", "meeting_point"]
+
+BOOTSTRAP_VARIABLES = ("TUCCL_BOOTSTRAP", "TUCCL_TOKEN")
+# Of a block for documentation (RFC 5737): asking for the way there sends nothing.
+_ANYWHERE = ("192.0.2.1", 9)
+
+
+def meeting_address(asked: str | None, hosts: int) -> tuple[str, int] | None:
+    """Return the IPv4 address and port (0: any) to meet at; None where there is to be no meeting.
+
+    ``asked`` is ADDRESS, ADDRESS:PORT or ``none``. Without it: the loopback for a table of one of
+    ``hosts``, else the address of this host by which others reach it, if it has one.
+
+    >>> meeting_address(None, 1), meeting_address("127.0.0.1:4711", 2), meeting_address("none", 2)
+    (('127.0.0.1', 0), ('127.0.0.1', 4711), None)
+
+    Raises:
+        InputError: ``asked`` names no host, or no port.
+    """
+    if asked == "none":
+        return None
+    if asked is None:
+        return ("127.0.0.1", 0) if hosts == 1 else _reachable()
+    host, colon, port = asked.partition(":")
+    if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise InputError(f"--bootstrap {asked[:60]!r}: expected ADDRESS, ADDRESS:PORT or none")
+    try:
+        return socket.gethostbyname(host), int(port or 0)
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"--bootstrap {asked[:60]!r}: {error}") from None
+
+
+def _reachable() -> tuple[str, int] | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        try:
+            way.connect(_ANYWHERE)
+        except OSError:
+            return None
+        return way.getsockname()[0], 0
+
+
+@contextmanager
+def meeting_point(address: tuple[str, int] | None) -> Iterator[dict[str, str]]:
+    """Yield the variables by which ranks find a meeting point at ``address`` while it is open.
+
+    The job's token is made up, or TUCCL_TOKEN. Where ``address`` is another host's, ``tuccl run``
+    there opens it: its port and the token must be given.
+
+    >>> with meeting_point(("127.0.0.1", 0)) as variables:
+    ...     sorted(variables)
+    ['TUCCL_BOOTSTRAP', 'TUCCL_TOKEN']
+
+    Raises:
+        InputError: it cannot be opened, or the token is too short.
+    """
+    if address is None:
+        yield {}
+        return
+    host, port = address
+    token = os.environ.get("TUCCL_TOKEN", "")
+    known = token or secrets.token_hex(16)
+    if token and port and not _is_here(host):
+        yield {"TUCCL_BOOTSTRAP": f"{host}:{port}", "TUCCL_TOKEN": token}
+        return
+    point = MeetingPoint(host, port, known)
+    try:
+        yield {"TUCCL_BOOTSTRAP": f"{host}:{point.port}", "TUCCL_TOKEN": known}
+    finally:
+        point.close()
+
+
+def _is_here(host: str) -> bool:
+    with socket.socket() as own:
+        try:
+            own.bind((host, 0))
+        except OSError:
+            return False
+    return True
