@@ -160,7 +160,8 @@ std::string Adaptation::follow(const Learned& mine, std::uint64_t calls) {
     trouble = error.what();
   }
   circle_.gather(next ? digest_of(table, *next) : "no " + trouble);
-  if (circle_.scatter({}) != "adopt") return trouble.empty() ? "another rank refused" : trouble;
+  const bool adopted = circle_.scatter({}) == "adopt";
+  if (!adopted || !next) return trouble.empty() ? "another rank refused" : trouble;
   selector_.adopt(std::move(*next), from);
   return "";
 }
