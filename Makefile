@@ -72,7 +72,7 @@ cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
 	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
-	cmake --build $(THREADED) -j 2 --target $(subst |, ,$(RACES))
+	cmake --build $(THREADED) -j 2 --target run_calls $(subst |, ,$(RACES))
 
 build/uv/bin/uv:
 	@sh scripts/system-packages
