@@ -30,7 +30,7 @@ format: setup
 	$(RUN) ruff check --fix . && $(RUN) ruff format .
 	$(RUN) clang-format -i $(CPP_FILES)
 
-soak: setup cpp
+soak: setup cpp mpi
 	$(RUN) pytest -n 2 -m slow --hypothesis-profile=explore
 
 # Coverage-guided, with Debian's clang; `make test` replays and mutates the same corpus under g++.

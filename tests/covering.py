@@ -35,27 +35,30 @@ class Covering:
         self._left = np.array(
             [[a != b and frozenset((a, b)) not in loose for b in names] for a in names]
         )
-        self._wanted = self._left.copy()
+        self._tried = self._left.copy()  # what was left before the last choice
         self._refused = np.zeros_like(self._left)
 
     def __iter__(self) -> Iterator[Choice]:
         while self._left.any():
-            chosen = self._drawn()
+            chosen = np.array(sorted(self._drawn()))
+            self._tried = self._left.copy()
             self._left[np.ix_(chosen, chosen)] = False
-            yield dict(self._values[n] for n in sorted(chosen))
+            yield dict(self._values[n] for n in chosen)
 
     def refuse(self, choice: Choice, first: str, second: str) -> None:
-        """Note that ``choice`` could not be tried: its values of two factors do not go together.
+        """Note that the last choice could not be tried: two factors' values do not go together.
 
-        Where that was known, the second's value goes with nothing else of the choice either.
+        Where that was known already, they go with nothing else of the choice either.
         """
-        chosen = {name: self._values.index((name, choice[name])) for name in self._blocks}
-        one, other = chosen[first], chosen[second]
-        others = [n for n in chosen.values() if n != other] if self._refused[one, other] else [one]
-        self._refused[other, others] = self._refused[others, other] = True
-        all_of = list(chosen.values())
-        self._left[np.ix_(all_of, all_of)] = True
-        self._left &= self._wanted & ~self._refused
+        chosen = np.array([self._values.index(item) for item in choice.items()])
+        pair = np.array([self._values.index((name, choice[name])) for name in (first, second)])
+        self._left = self._tried
+        if self._refused[pair[0], pair[1]]:
+            self._left[np.ix_(pair, chosen)] = self._left[np.ix_(chosen, pair)] = False
+        self._refused[pair, pair[::-1]] = True
+        self._left &= ~self._refused
+        if self._refused[np.ix_(self._blocks[first], self._blocks[second])].all():
+            self._left[:] = False
 
     def _drawn(self) -> list[int]:
         """Return a choice around a pair that is left, each further value the best at its turn."""
@@ -65,9 +68,9 @@ class Covering:
         for name in self._rng.sample(sorted(self._blocks), len(self._blocks)):
             if name in taken:
                 continue
-            block = self._blocks[name]
-            worth = self._left[np.ix_(block, chosen)].sum(1)
-            worth = worth - _REFUSED * self._refused[np.ix_(block, chosen)].sum(1)
+            block, with_all = self._blocks[name], np.array(chosen)
+            worth = self._left[np.ix_(block, with_all)].sum(1)
+            worth = worth - _REFUSED * self._refused[np.ix_(block, with_all)].sum(1)
             best = block[worth == worth.max()]
             chosen.append(int(best[self._rng.randrange(len(best))]))
         return chosen

@@ -161,7 +161,6 @@ class Way:
             "prime": 1009,
             "rest": (program.nchunks * 3 + 1) * width,
             "large prime": 65537 * width,
-            "megabyte": 1_000_003,
             "huge": 33_554_467,
         }[self.count]
 

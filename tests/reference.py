@@ -39,7 +39,7 @@ def _wide(stored: Array, datatype: str) -> Array:
     """Return the numbers in a type in which sums of a few of them hardly round."""
     if datatype == "bfloat16":
         stored = (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.longdouble)
+    return np.asarray(stored, np.longdouble)
 
 
 def fault(
@@ -48,7 +48,7 @@ def fault(
     """Return which element of which output is wrong; "" where all are right."""
     for rank, found in enumerate(outputs):
         if collective in ("reduce", "gather") and rank != root:
-            right = np.ones(0, bool) if found.size == 0 else np.zeros(found.size, bool)
+            right = np.zeros(found.size, bool)  # it has none
         elif collective in ("allreduce", "reduce", "reduce-scatter"):
             right = _right_sums(_parts(collective, rank, inputs), found, datatype, op)
         else:
@@ -62,7 +62,7 @@ def fault(
 
 
 def _bits(stored: Array) -> Array:
-    return stored.view(f"uint{8 * stored.itemsize}")
+    return np.asarray(stored.view(f"uint{8 * stored.itemsize}"))
 
 
 def _parts(collective: str, rank: int, inputs: list[Array]) -> list[Array]:
@@ -76,9 +76,9 @@ def _moved(collective: str, rank: int, root: int, inputs: list[Array]) -> Array:
     if collective in ("allgather", "gather"):
         return np.concatenate(inputs)
     if collective == "broadcast":
-        return inputs[root]
+        return np.asarray(inputs[root])
     if collective == "scatter":
-        return inputs[root].reshape(len(inputs), -1)[rank]
+        return np.asarray(inputs[root].reshape(len(inputs), -1)[rank])
     return np.concatenate([given.reshape(len(inputs), -1)[rank] for given in inputs])  # alltoall
 
 

@@ -50,6 +50,7 @@ class Rank {
     for (int i = 0; i < call_.warmup; ++i) timed_run();
     for (int i = 0; i < call_.timed; ++i) result_.times_us.push_back(timed_run());
     result_.bytes_sent = engine_.bytes_sent();
+    finish(messages_, carrier_, watch_);
     barrier(messages_, carrier_, watch_);  // nobody leaves while others still need him
     return std::move(result_);
   }

@@ -48,7 +48,6 @@ def few_trials(matrix: ModuleType, covering: ModuleType, method: str) -> Iterato
 def all_trials(matrix: ModuleType, covering: ModuleType, method: str, name: str) -> Iterator[Any]:
     """Yield runs on all machines in which every value meets every other."""
     factors = matrix.factors([name], matrix.ALL_SHAPES)
-    factors["count"] = (*matrix.COUNTS, "megabyte")
     yield from matrix.trials(covering.Covering(factors, random.Random(name)), method)
 
 
