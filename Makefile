@@ -39,7 +39,7 @@ format: setup
 	$(RUN) ruff check --fix . && $(RUN) ruff format .
 	$(RUN) clang-format -i $(CPP_FILES)
 
-soak: setup cpp
+soak: setup cpp mpi
 	$(RUN) pytest -n 2 -m slow --hypothesis-profile=explore
 	TUCCL_SOAK_S=120 $(SANITIZED)/plugin_agreement_test soak
 	TUCCL_SOAK_S=120 $(THREADED)/plugin_agreement_test soak
@@ -81,7 +81,7 @@ cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
 	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
-	cmake --build $(THREADED) -j 2 --target $(subst |, ,$(RACES))
+	cmake --build $(THREADED) -j 2 --target run_calls $(subst |, ,$(RACES))
 
 build/uv/bin/uv:
 	@sh scripts/system-packages

@@ -80,9 +80,10 @@ class _Worker:
             return self.place
         return self.answer[1] if self.answer[0] == "F" else ""
 
-    def send(self, kind: str, text: str = "") -> None:
+    def send(self, kind: str, text: str = "", within_s: float = _SILENT_S) -> None:
+        """Tell it something; raises OSError where it is gone, TimeoutError where it is stopped."""
         frame = (kind + text).encode()
-        self.line.setblocking(True)
+        self.line.settimeout(within_s)  # a stopped rank takes in what the socket holds, no more
         self.line.sendall(struct.pack("<I", len(frame)) + frame)
         self.line.setblocking(False)
 
@@ -156,11 +157,8 @@ class Workers:
                 worker.answer, worker.progress = None, -1
                 worker.heard, worker.doubt = now, None
                 worker.last = worker.place = ""
-                worker.send("C", text)
+                self._call(worker, text)
             self._wait(patience_s, limit_s)
-        except OSError as error:
-            self.close()
-            raise Stuck(f"a worker has ended before the call: {error}") from None
         except BaseException:
             self.close()
             raise
@@ -187,6 +185,16 @@ class Workers:
         self._selector.close()
         self._listener.close()
         self._end()
+
+    def _call(self, worker: _Worker, text: str) -> None:
+        try:
+            worker.send("C", text)
+        except TimeoutError:
+            worker.gone = True
+            raise Stuck(f"{worker.name} does not answer: it takes no call") from None
+        except OSError as error:
+            worker.gone = True
+            raise Stuck(f"{worker.name} died before the call: {error}") from None
 
     def _answers(self) -> list[tuple[str, str]]:
         return [worker.answer for worker in self._workers if worker.answer is not None]
@@ -322,7 +330,7 @@ def _end(process: subprocess.Popen[bytes], workers: list[_Worker], folder: Path)
     """End the launcher and its workers: by a word, by their group, then by their ids."""
     for worker in workers:
         with contextlib.suppress(OSError):
-            worker.send("Q")
+            worker.send("Q", within_s=_LOOK_S)
     idle = all(worker.answer is not None or worker.progress < 0 for worker in workers)
     try:
         process.wait(_END_S if idle and not any(w.gone for w in workers) else 0)

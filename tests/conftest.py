@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,47 @@ def shared_data() -> Path:
 def handmade() -> ModuleType:
     """Return tests/programs.py: small correct programs made by hand."""
     return _module("programs")
+
+
+@pytest.fixture(scope="session")
+def matrix() -> ModuleType:
+    """Return tests/matrix.py: every method's programs on machines of 2 to 16 ranks."""
+    return _module("matrix")
+
+
+@pytest.fixture(scope="session")
+def covering() -> ModuleType:
+    """Return tests/covering.py: few choices that try every pair of values."""
+    return _module("covering")
+
+
+@pytest.fixture(scope="session")
+def numbers() -> ModuleType:
+    """Return tests/reference.py: what collectives must leave on every rank, by numpy alone."""
+    return _module("reference")
+
+
+@pytest.fixture
+def tally(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Return a function that adds to what the summary says of programs and runs."""
+
+    def count(**numbers: int) -> None:
+        for name, number in numbers.items():
+            record_property(f"tally {name}", number)
+
+    return count
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the tests tallied, such as how many programs ran."""
+    totals: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, number in report.user_properties if report.when == "call" else ():
+            if name.startswith("tally "):
+                totals[name.removeprefix("tally ")] += int(str(number))
+    if totals:
+        told = ", ".join(f"{number:,} {name}" for name, number in totals.items())
+        terminalreporter.write_line(f"on real data: {told}")
 
 
 @pytest.fixture(scope="session")

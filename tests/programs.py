@@ -209,6 +209,42 @@ def echo(shift: int, fused: bool) -> Program:
     return program("allgather", 2, 2, blocks.__getitem__, channels=2, scratch=4)
 
 
+def stalled(op: str, window: int = 2) -> Program:
+    """Return a program of three ranks in which step `op` of rank 0's tb 0 waits for ever.
+
+    Rank 1 sends, or takes, what it needs only after a message that rank 0 sends after the step;
+    rank 2 waits for what comes after it too. The step is number 1, a send number `window`.
+    """
+    local = op in ("cpy", "re", "nop")
+    receives = op in ("r", "rcs", "rrc", "rrs", "rrcs")
+    sends = op in ("rcs", "rrs", "rrcs")
+    waits = {"dep_tb": 2, "dep_step": 0} if local else {}
+    source = -1 if op in ("r", "rcs", "nop") else 0
+    step = Step(op, "i", source, "o", 0, 0 if op == "nop" else 1, **waits, has_dep=True)
+    after = {"dep_tb": 0, "dep_step": 1}
+    steps = [recv("o", 1), step]
+    if op == "s":
+        after["dep_step"] = window
+        steps = [send("i", 0) for _ in range(window)] + [send("i", 0, has_dep=True)]
+    main = ThreadBlock(0, 2 if sends else 1 if op == "s" else -1, -1 if op == "s" else 1, 0, steps)
+    gate = ThreadBlock(1, 1, -1, 1, [send("i", 0, **after)])
+    blocks = {0: [main, gate], 1: [], 2: [ThreadBlock(0, -1, 0, 0 if sends else 3, [recv("o", 0)])]}
+    opened = {"dep_tb": 1, "dep_step": 0}
+    if op == "s":
+        taken = [recv("o", 0, **opened), *(recv("o", 0) for _ in range(window))]
+        blocks[1].append(ThreadBlock(0, -1, 0, 0, taken))
+    else:
+        given = [send("i", 0), *([send("i", 0, **opened)] if receives else [])]
+        blocks[1].append(ThreadBlock(0, 0, -1, 0, given))
+    blocks[1].append(ThreadBlock(1, -1, 0, 1, [recv("o", 0, has_dep=True)]))
+    if local:
+        blocks[0].append(ThreadBlock(2, -1, 1, 2, [recv("o", 2, has_dep=True)]))
+        blocks[1].append(ThreadBlock(2, 0, -1, 2, [send("i", 0, **opened)]))
+    if not sends:
+        blocks[0].append(ThreadBlock(3, 2, -1, 3, [send("i", 0, **after)]))
+    return program("allreduce", 3, 3, blocks.__getitem__, channels=4)
+
+
 def everything(ranks: int) -> list[Program]:
     """Return a correct program of each kind above, root 0."""
     return [

@@ -5,6 +5,7 @@
 
 #include "exec_element.h"
 #include "exec_engine.h"
+#include "exec_jitter.h"
 #include "exec_messages.h"
 #include "exec_pattern.h"
 #include "exec_plan.h"
@@ -29,21 +30,27 @@ std::vector<double> latencies(const Call& call, int rank) {
 
 class Rank {
  public:
-  Rank(const Call& call, Carrier& carrier, Watch& watch)
+  Rank(const Call& call, Carrier& carrier, Watch& watch, Contents* contents)
       : call_(call),
-        carrier_(carrier),
+        jitter_(carrier),
+        carrier_(call.delay_us > 0 ? jitter_ : carrier),
         watch_(watch),
+        contents_(contents),
         plan_(compile(call, carrier.rank())),
         memory_(plan_.chunks * plan_.chunk_bytes),
         engine_(plan_, call, memory_.data()),
-        messages_(carrier, latencies(call, carrier.rank())) {}
+        messages_(carrier_, latencies(call, carrier.rank())) {
+    if (contents != nullptr) check_size(static_cast<std::int64_t>(contents->input.size()));
+  }
 
   RankResult all_runs() {
     fill(Pattern(call_, plan_.chunk_elements, 0));
     for (int i = 0; i < call_.checked; ++i) checked_run(i);
+    if (contents_ != nullptr) given_run();
     for (int i = 0; i < call_.warmup; ++i) timed_run();
     for (int i = 0; i < call_.timed; ++i) result_.times_us.push_back(timed_run());
     result_.bytes_sent = engine_.bytes_sent();
+    finish(messages_, carrier_, watch_);
     barrier(messages_, carrier_, watch_);  // nobody leaves while others still need him
     return std::move(result_);
   }
@@ -52,8 +59,7 @@ class Rank {
   void checked_run(int round) {
     const Pattern pattern(call_, plan_.chunk_elements, round);
     fill(pattern);
-    barrier(messages_, carrier_, watch_);
-    run(call_.delay_us, call_.seed + static_cast<std::uint64_t>(round) * 7919);
+    delayed_run(call_.seed + static_cast<std::uint64_t>(round) * 7919);
     in_pieces(plan_.output, 0, plan_.output_chunks,
               [&](std::int64_t first, std::span<std::byte> s) {
                 pattern.check_output(plan_.rank, first, s, result_);
@@ -61,11 +67,41 @@ class Rank {
     check_input(pattern);
   }
 
-  /// What of the send buffer is not also receive buffer must be as it was.
-  void check_input(const Pattern& pattern) {
-    const auto look = [&](std::int64_t first, std::span<std::byte> s) {
-      pattern.check_input(plan_.rank, first, s, result_);
+  /// On the caller's data, whose result the caller judges.
+  void given_run() {
+    poison();
+    const auto bytes = [this](int first, int chunks) {
+      return std::span(memory_.data() + first * plan_.chunk_bytes,
+                       static_cast<std::size_t>(chunks * plan_.chunk_bytes));
     };
+    const std::vector<std::byte>& given = contents_->input;
+    std::ranges::copy(given, bytes(plan_.input, plan_.input_chunks).begin());
+    delayed_run(call_.seed);
+    const std::span<std::byte> out = bytes(plan_.output, plan_.output_chunks);
+    contents_->output.assign(out.begin(), out.end());
+    in_kept_input([&](std::int64_t first, std::span<std::byte> s) {
+      if (std::ranges::equal(s, std::span(given).subspan(first * plan_.width, s.size()))) return;
+      ++result_.wrong;
+      result_.first_wrong = "input changed near element " + std::to_string(first);
+    });
+  }
+
+  void check_size(std::int64_t given) const {
+    const std::int64_t expected = plan_.input_chunks * plan_.chunk_bytes;
+    if (given != expected)
+      throw InputError("input of rank " + std::to_string(plan_.rank) + ": " +
+                       std::to_string(given) + " bytes, expected " + std::to_string(expected));
+  }
+
+  void check_input(const Pattern& pattern) {
+    in_kept_input([&](std::int64_t first, std::span<std::byte> s) {
+      pattern.check_input(plan_.rank, first, s, result_);
+    });
+  }
+
+  /// What of the send buffer is not also receive buffer must be as it was.
+  template <class F>
+  void in_kept_input(F look) {
     const int before = std::clamp(plan_.output - plan_.input, 0, plan_.input_chunks);
     const int after =
         std::clamp(plan_.output + plan_.output_chunks - plan_.input, before, plan_.input_chunks);
@@ -73,12 +109,16 @@ class Rank {
     in_pieces(plan_.input, after, plan_.input_chunks, look);
   }
 
-  void fill(const Pattern& pattern) {
+  void poison() {
     for (std::int64_t at = 0; at < memory_.size(); at += kPiece) {
       look_up();
       std::memset(memory_.data() + at, kPoison,
                   static_cast<std::size_t>(std::min(kPiece, memory_.size() - at)));
     }
+  }
+
+  void fill(const Pattern& pattern) {
+    poison();
     in_pieces(plan_.input, 0, plan_.input_chunks, [&](std::int64_t first, std::span<std::byte> s) {
       pattern.fill(plan_.rank, first, s);
     });
@@ -102,6 +142,13 @@ class Rank {
     if (watch_.stopped()) throw Stopped();
   }
 
+  void delayed_run(std::uint64_t seed) {
+    jitter_.set(call_.delay_us, seed);
+    barrier(messages_, carrier_, watch_);
+    run(call_.delay_us, seed);
+    jitter_.set(0, 0);
+  }
+
   double timed_run() {
     barrier(messages_, carrier_, watch_);
     const Clock::time_point begin = Clock::now();
@@ -117,8 +164,10 @@ class Rank {
   }
 
   const Call& call_;
+  Jitter jitter_;
   Carrier& carrier_;
   Watch& watch_;
+  Contents* contents_;
   Plan plan_;
   Bytes memory_;
   Engine engine_;
@@ -145,13 +194,13 @@ std::string Watch::place() const {
   return place_;
 }
 
-RankResult run_call(const Call& call, Carrier& carrier, Watch& watch) {
+RankResult run_call(const Call& call, Carrier& carrier, Watch& watch, Contents* contents) {
   check(call);
   if (carrier.ranks() != call.program.ngpus)
     throw InputError("program '" + call.program.name.substr(0, 60) + "' is for " +
                      std::to_string(call.program.ngpus) + " ranks, there are " +
                      std::to_string(carrier.ranks()));
-  return exec::Rank(call, carrier, watch).all_runs();
+  return exec::Rank(call, carrier, watch, contents).all_runs();
 }
 
 }  // namespace tuccl

@@ -126,6 +126,17 @@ void Patience::rest(std::optional<Clock::time_point> due,
   carrier_.rest(longest);
 }
 
+void finish(Messages& messages, Carrier& carrier, Watch& watch) {
+  Patience patience(carrier, watch);
+  while (messages.any()) {
+    if (messages.poll())
+      patience.renew();
+    else
+      patience.rest(messages.due(), [] { return "waits for its last messages to be received"; });
+  }
+  patience.renew();
+}
+
 void barrier(Messages& messages, Carrier& carrier, Watch& watch) {
   Ticket sent, received;
   Patience patience(carrier, watch);

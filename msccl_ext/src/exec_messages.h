@@ -45,6 +45,8 @@ class Messages {
   void receive_stamped(Ticket&, std::span<std::byte> data, int peer, int tag);
   /// Marks what has ended; whether anything has.
   bool poll();
+  /// Whether any is under way.
+  bool any() const { return open_ > 0; }
   /// When the next held message will be given out.
   std::optional<Clock::time_point> due() const;
 
@@ -89,6 +91,10 @@ class Patience {
   bool told_ = false;
   Clock::time_point since_;
 };
+
+/// Returns once nothing is under way: an eager send may end after the step that it belongs to, and
+/// after its data has arrived.
+void finish(Messages&, Carrier&, Watch&);
 
 /// Returns once every rank has called it.
 void barrier(Messages&, Carrier&, Watch&);

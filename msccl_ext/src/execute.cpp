@@ -18,8 +18,9 @@ constexpr int kMostNamed = 4;  // ranks in a message
 
 class Ranks {
  public:
-  explicit Ranks(const Call& call)
+  Ranks(const Call& call, std::span<Contents> contents)
       : call_(call),
+        contents_(contents),
         loopback_(call.program.ngpus),
         watches_(static_cast<std::size_t>(call.program.ngpus)),
         results_(watches_.size()) {}
@@ -41,7 +42,8 @@ class Ranks {
  private:
   void work(std::size_t i) {
     try {
-      results_[i] = run_call(call_, loopback_.port(static_cast<int>(i)), watches_[i]);
+      Contents* contents = contents_.empty() ? nullptr : &contents_[i];
+      results_[i] = run_call(call_, loopback_.port(static_cast<int>(i)), watches_[i], contents);
     } catch (const Stopped&) {
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -90,6 +92,7 @@ class Ranks {
   }
 
   const Call& call_;
+  std::span<Contents> contents_;
   exec::Loopback loopback_;
   std::deque<Watch> watches_;
   std::vector<RankResult> results_;
@@ -102,9 +105,13 @@ class Ranks {
 
 }  // namespace
 
-std::vector<RankResult> run_in_threads(const Call& call, double patience_s, bool (*interrupted)()) {
+std::vector<RankResult> run_in_threads(const Call& call, double patience_s, bool (*interrupted)(),
+                                       std::span<Contents> contents) {
   check(call);
-  return Ranks(call).run(patience_s, interrupted);
+  if (!contents.empty() && static_cast<int>(contents.size()) != call.program.ngpus)
+    throw InputError("data of " + std::to_string(contents.size()) + " ranks, expected " +
+                     std::to_string(call.program.ngpus));
+  return Ranks(call, contents).run(patience_s, interrupted);
 }
 
 }  // namespace tuccl

@@ -100,6 +100,8 @@ class _HostWires:
         # Pairs with a link of their own; a switch or bridge serves its rings all alike.
         self.direct: set[tuple[int, int]] = set()
         for pair in permutations(self.ranks, 2):
+            if pair not in paths:  # joined by other GPUs only, which pass nothing on for NCCL
+                continue
             self._rate[pair] = paths[pair].bandwidth
             if len(paths[pair].hops) == 1:
                 self.direct.add(pair)
@@ -145,12 +147,13 @@ def _orders(
             return
         order = waiting.pop()
         if len(order) == len(ranks):
-            closed = leave is not None or widths.get((order[-1], entry), least) >= least
+            alone = len(ranks) == 1
+            closed = leave is not None or alone or widths.get((order[-1], entry), 0.0) >= least
             if closed and (leave is None or order[-1] == leave):
                 yield order
             continue
         start = ranks.index(order[-1])
         for rank in (ranks[start:] + ranks[:start])[:0:-1]:
             early = rank == leave and len(order) < len(ranks) - 1
-            if rank not in order and not early and widths[order[-1], rank] >= least:
+            if rank not in order and not early and widths.get((order[-1], rank), 0.0) >= least:
                 waiting.append((*order, rank))

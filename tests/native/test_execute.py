@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -28,6 +29,7 @@ OPS = ("sum", "prod", "min", "max", "avg")
 PROTOCOLS = ("Simple", "LL", "LL128")
 SIZES = (1, 1009, 65536, 999983)
 PATIENCE_S = 60.0
+KINDS = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 
 
 @cache
@@ -153,6 +155,27 @@ def test_mutations_never_hang_or_crash(handmade: ModuleType, mutate: Any) -> Non
             assert "waits for" in str(stuck)
             seen.add("stuck")
     assert seen >= {"wrong", "refused"}
+
+
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_every_kind_of_step_that_waits_for_ever_is_named(
+    handmade: ModuleType, protocol: str
+) -> None:
+    """With its rank, its place and whom it waits for; delays do not hide it."""
+    window = 2 if protocol == "Simple" else 8
+
+    def said(op: str) -> str:
+        call = Call(handmade.stalled(op, window), Knobs(protocol), 4096, checked=1, delay_us=100)
+        with pytest.raises(Stuck) as stuck:
+            run_in_threads(call, 2.0)
+        return str(stuck.value)
+
+    with ThreadPoolExecutor() as pool:
+        for op, text in zip(KINDS, pool.map(said, KINDS), strict=True):
+            assert f"rank 0 tb 0 step {window if op == 's' else 1} ({op}) waits for" in text
+            assert "rank 2 tb 0 step 0 (r) waits for data from rank 0" in text
+            whom = "rank 1 to receive (FIFO full)" if op == "s" else "data from rank 1"
+            assert f"waits for {whom}" in text.split("; ")[0]
 
 
 def test_equal_seeds_give_equal_bytes_on_the_wire(handmade: ModuleType) -> None:

@@ -1,7 +1,9 @@
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,7 +52,7 @@ struct Call {
   int warmup = 0;   ///< Runs that are not timed.
   int timed = 0;    ///< Runs that are.
   std::uint64_t seed = 1;     ///< Of the data and the delays.
-  std::int64_t delay_us = 0;  ///< Most that each transfer of a checked run is held back.
+  std::int64_t delay_us = 0;  ///< Most that each transfer and message of a checked run waits.
   int threads = 1;            ///< CPU threads that share a large reduction.
   /// What is added to the way of each message, by sender x ranks + receiver; empty: nothing is.
   std::vector<double> latency_us = {};
@@ -62,6 +64,12 @@ struct RankResult {
   std::int64_t wrong = 0;        ///< Elements, over all checked runs.
   std::string first_wrong;       ///< Where and what, empty if none.
   std::int64_t bytes_sent = 0;   ///< In one run.
+};
+
+/// One rank's buffers of a run on the caller's data, padding included.
+struct Contents {
+  std::vector<std::byte> input;   ///< The send buffer.
+  std::vector<std::byte> output;  ///< What the receive buffer holds afterwards.
 };
 
 /// A run that cannot end: the message names the ranks, their steps and whom they wait for.
@@ -107,12 +115,15 @@ struct Stopped : Error {
 void check(const Call& call);
 
 /// Runs `call` on the rank of `carrier`; every rank must do so. Throws what `check` throws, and
-/// Stopped.
-RankResult run_call(const Call& call, Carrier& carrier, Watch& watch);
+/// Stopped. With `contents`, one more run, held back like a checked one, is on their input and
+/// leaves their output; its result counts as wrong only where the input has changed.
+RankResult run_call(const Call& call, Carrier& carrier, Watch& watch, Contents* contents = nullptr);
 
 /// Results by rank of `call` run by threads of this process as ranks. Throws Stuck if no rank gets
-/// on for `patience_s`, Stopped if `interrupted`, which is asked now and then, says so.
+/// on for `patience_s`, Stopped if `interrupted`, which is asked now and then, says so. `contents`
+/// has one for each rank, or none.
 std::vector<RankResult> run_in_threads(const Call& call, double patience_s,
-                                       bool (*interrupted)() = nullptr);
+                                       bool (*interrupted)() = nullptr,
+                                       std::span<Contents> contents = {});
 
 }  // namespace tuccl
