@@ -68,7 +68,7 @@ METHODS: dict[str, Method] = {
         Method("allpairs", ALLPAIRS_COLLECTIVES, _wireless(allpairs)),
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
         Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
-        Method("greedy", frozenset(COLLECTIVES), _wireless(greedy)),
+        Method("greedy", frozenset(COLLECTIVES), greedy, most_ranks=1024),
         Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
