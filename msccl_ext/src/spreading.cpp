@@ -17,6 +17,13 @@ namespace {
 
 using Word = std::uint64_t;
 constexpr int kBits = 64;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+/// How often, for each item and rank, a lane may leave an item to a faster one that may not come.
+constexpr long kLooks = 4;
+/// Starts of a round: all may use what rounds before have found.
+constexpr int kRound = 8;
+/// By what part a plan must be quicker to be looked for.
+constexpr double kWorth = 1e-6;
 
 /// How a start chooses.
 struct Manner {
@@ -184,10 +191,11 @@ void check_spreading(const Roads& roads, const std::vector<int>& holders,
 /// One start.
 class Spreading {
  public:
-  Spreading(const Question& asked, Manner manner, std::uint64_t seed)
+  Spreading(const Question& asked, Manner manner, std::uint64_t seed, double limit_us)
       : asked_(asked),
         roads_(asked.roads),
         manner_(manner),
+        limit_(limit_us),
         dice_(seed),
         have_(asked.ranks, 2 * asked.items + kBits),
         coming_(asked.ranks, asked.items),
@@ -196,15 +204,16 @@ class Spreading {
         spread_(asked.per_block, 0),
         lacking_(asked.ranks, asked.items),
         free_(roads_.wires, 0.0),
+        loads_(roads_.wires, 0.0),
         sent_(roads_.lanes.size(), 0),
         place_(roads_.lanes.size()),
-        asleep_until_(roads_.lanes.size(), -1.0),
         awake_(roads_.lanes.size(), 1) {
     for (int item = 0; item < asked.per_block; ++item) {
       const int rank = asked.holders[item];
       arrive(rank, item);
       expect(rank, item);
     }
+    looks_ = kLooks * asked.ranks * asked.items;
     for (std::size_t n = 0; n < place_.size(); ++n) {
       place_[n] = manner_.even ? static_cast<std::uint32_t>(asked.distance[n])
                                : static_cast<std::uint32_t>(dice_.next() >> 40);
@@ -301,16 +310,28 @@ class Spreading {
   void serve(int number) {
     const Lane& lane = roads_.lanes[number];
     if (!free(lane)) return;  // its wire wakes it
+    if (too_late(number, lane)) return;
     int item = choice(number, lane, lane.inter && !lifted_);
     if (item < 0 && lane.inter && !lifted_ && manner_.patient && in_time(number, lane))
       item = choice(number, lane, false);
     if (item < 0) return;
-    if (manner_.patient)
+    if (manner_.patient && looks_ > 0)
       if (const double later = better_time(number, lane, item); later > 0) {
+        --looks_;
         events_.emplace(later, kLook, number, 0);
         return;
       }
     send(number, lane, item);
+  }
+
+  /// Whether a plan with this send could not be quicker than the limit.
+  bool too_late(int number, const Lane& lane) const {
+    const double end = now_ + asked_.travel[number];
+    if (roads_.tiles == 1) return end >= limit_;
+    double fullest = fullest_;
+    for (const Passage& passage : lane.way)
+      fullest = std::max(fullest, loads_[passage.wire] + passage.us);
+    return end + (roads_.tiles - 1) * fullest >= limit_;
   }
 
   /// The items, as the receiver knows them, that the sender has and the receiver lacks.
@@ -378,7 +399,7 @@ class Spreading {
   double better_time(int number, const Lane& lane, int item) {
     if (in_time(number, lane)) return 0;
     const double travel = asked_.travel[number];
-    if (!lane.inter && lane.turn == 0 &&
+    if (!lane.inter && lane.turn == 0 && !manner_.direct &&
         asked_.quickest[lane.tail][lane.head] < travel * (1 - 1e-9))
       return now_ + asked_.quickest[lane.tail][lane.head];
     const int known = asked_.turned(item, lane);
@@ -418,6 +439,7 @@ class Spreading {
     expect(lane.head, known);
     for (const Passage& passage : lane.way) {
       free_[passage.wire] = std::max(free_[passage.wire], now_) + passage.us;
+      fullest_ = std::max(fullest_, loads_[passage.wire] += passage.us);
       events_.emplace(free_[passage.wire], kFree, passage.wire, 0);
     }
     if (lane.way.empty()) wake(number);
@@ -427,17 +449,19 @@ class Spreading {
   const Question& asked_;
   const Roads& roads_;
   Manner manner_;
+  double limit_;  ///< Plans that take as long are not looked for.
   Dice dice_;
   bool lifted_ = false;
+  long looks_ = 0;  ///< How often lanes may still leave an item to a faster one.
   double now_ = 0;
   ItemSets have_, coming_, crossed_;
   std::vector<int> copies_;  ///< By host and item: ranks that have it or soon will.
   std::vector<int> spread_;  ///< By item of a block: hosts that have it or soon will.
   std::vector<int> lacking_;
-  std::vector<double> free_;  ///< By wire.
+  std::vector<double> free_, loads_;  ///< By wire, in us.
+  double fullest_ = 0;
   std::vector<int> sent_;
   std::vector<std::uint32_t> place_;
-  std::vector<double> asleep_until_;
   std::vector<char> awake_;
   std::vector<int> queue_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -452,20 +476,30 @@ GreedyPlan spread_items(const Roads& roads, const std::vector<int>& holders,
   using namespace greedy;
   check_spreading(roads, holders, leaving);
   const Question asked(roads, holders, leaving);
-  const auto attempt = [&](int start, int manner) {
-    GreedyPlan plan = Spreading(asked, manner_of(manner), search.seed * 1000003 + start).run();
+  GreedyPlan best;
+  int best_manner = 0;
+  const auto attempt = [&](int start, int manner, double limit) {
+    GreedyPlan plan =
+        Spreading(asked, manner_of(manner), search.seed * 1000003 + start, limit).run();
     if (plan.rank < 0) plan.start = start;
     return plan;
   };
-  // Half of the starts try all manners, the others the one that did best.
-  const int first = std::max(std::min(search.starts, kManners), search.starts / 2);
-  GreedyPlan best = best_of(0, first, search.threads,
-                            [&](int start) { return attempt(start, start % kManners); });
-  if (best.start < 0 || first >= search.starts) return best;
-  const int manner = best.start % kManners | 4;  // drawn ties: the even ones are the same again
-  GreedyPlan later = best_of(first, search.starts, search.threads,
-                             [&](int start) { return attempt(start, manner); });
-  return later.start >= 0 && later.time_us < best.time_us ? later : best;
+  const int starts = std::max(1, search.starts);
+  for (int from = 0; from < starts; from += kRound) {
+    // Each round looks for what is quicker than all before. Every other start goes on in the manner
+    // that did best; ties are drawn there, since the even ones would be the same again.
+    const double limit = best.start < 0 ? kNever : best.time_us * (1 - kWorth);
+    const int liked = best.start < 0 ? -1 : best_manner | 4;
+    const auto manner = [&](int start) {
+      return liked >= 0 && start % 2 == 1 ? liked : start / (from ? 2 : 1) % kManners;
+    };
+    GreedyPlan found = best_of(from, std::min(starts, from + kRound), search.threads,
+                               [&](int start) { return attempt(start, manner(start), limit); });
+    if (found.start >= 0) best_manner = manner(found.start);
+    if (found.start >= 0 || from == 0) best = std::move(found);
+    if (best.start < 0) break;  // what a start cannot reach without a limit, none can
+  }
+  return best;
 }
 
 }  // namespace tuccl

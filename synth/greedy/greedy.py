@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec.structs import replace as changed
@@ -31,6 +32,8 @@ __all__ = ["greedy"]
 
 # Steps that a thread block of a program that is turned should have at most (the executor's: 64).
 _MOST_STEPS = 60
+# What each connection adds to the time that plans are chosen by, as a part of it.
+_SHARING = 0.005
 # More connections than a GPU should need are worth it where they are so much faster.
 _WORTH = 0.9
 
@@ -109,14 +112,15 @@ class _Move(NamedTuple):
     up: bool
 
 
-class _Plan(NamedTuple):
+@dataclass(frozen=True)
+class _Plan:
     """Moves in order of start, and what they are estimated to take in us."""
 
     asked: Question
     time_us: float
     moves: list[_Move]
 
-    @property
+    @cached_property
     def connections(self) -> int:
         """Return the ways in and out of the rank that has most."""
         return self.asked.lanes.connections([move.lane for move in self.moves])
@@ -143,8 +147,12 @@ def _best(asked: Question, attempt: Callable[[Question], _Plan]) -> _Plan:
 
 
 def _cost(plan: _Plan) -> tuple[float, int]:
-    """Return the time, to six digits, and the moves: what takes as long is better done in few."""
-    return float(f"{plan.time_us:.6g}"), len(plan.moves)
+    """Return the time, to six digits, with what its connections cost, and the moves.
+
+    Plans see wires serve one message at a time. The more connections share one, the more messages
+    are on their way at once, and the later the first of them arrives.
+    """
+    return float(f"{plan.time_us * (1 + _SHARING * plan.connections):.6g}"), len(plan.moves)
 
 
 def _spreading(asked: Question, *, backwards: bool = False) -> GreedyPlan:
@@ -270,7 +278,7 @@ def _schedule(plan: _Plan) -> Schedule:
         for chunk, src, dst in _everywhere(asked, move):
             step = trace.reduce if move.up else trace.send
             step(chunk, src, dst, channel, asked.bundle)
-    return trace.schedule(apart=turned, shift=asked.lanes.turning.ranks if turned else 0)
+    return trace.schedule(apart=True, shift=asked.lanes.turning.ranks if turned else 0)
 
 
 def _everywhere(asked: Question, move: _Move) -> Iterator[tuple[int, int, int]]:

@@ -87,10 +87,9 @@ class Question:
     @property
     def bundles(self) -> list[int]:
         """Return the bundles worth a try."""
-        sizes = {1, self.chunks_per_rank}
-        if self.collective.name in ("broadcast", "reduce"):
-            sizes.add(self.collective.nchunks(self.chunks_per_rank))
-        return sorted(sizes)
+        if self.collective.name not in ("broadcast", "reduce"):
+            return [1]
+        return sorted({1, self.chunks_per_rank, self.collective.nchunks(self.chunks_per_rank)})
 
     def leaving(self) -> list[list[int]]:
         """Return by rank the items that it may take off its host; empty: there is no rule."""
