@@ -28,8 +28,11 @@ from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.pair_wires import pair_wires
 from tuccl.topology import Topology
 
-__all__ = ["greedy"]
+__all__ = ["greedy", "greedy_chunks"]
 
+_CHUNKS = (1, 2, 4, 6, 8)
+# Messages beyond which a program takes long to lower, and has too many steps besides.
+_MOST_MESSAGES = 17_000
 # Steps that a thread block of a program that is turned should have at most (the executor's: 64).
 _MOST_STEPS = 60
 # What each connection adds to the time that plans are chosen by, as a part of it.
@@ -74,6 +77,24 @@ def greedy(
     asked = _question(collective, sketch, chunks_per_rank, nbytes, topology, search or Search())
     plan = _PLANS[collective.name](asked)
     return _schedule(plan)
+
+
+def greedy_chunks(
+    collective: Collective, sketch: Sketch, topology: Topology | None, most: int = 8
+) -> tuple[int, ...]:
+    """Return the chunks per rank (up to `most`) worth a try: few, and as many as are soon planned.
+
+    >>> from tuccl.sketches import full_mesh
+    >>> from tuccl.topology.reference import cube_mesh
+    >>> greedy_chunks(Collective("allgather", 8), full_mesh(cube_mesh()), None)
+    (1, 2, 4, 6, 8)
+    """
+    ways = 2 if collective.name == "allreduce" else 1
+    if collective.name == "alltoall":
+        most = min(most, 4)
+    messages = collective.ranks * (collective.ranks - 1) * ways
+    enough = min(most, max(1, _MOST_MESSAGES // messages))
+    return tuple(chunks for chunks in _CHUNKS if chunks <= enough)
 
 
 def _question(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tuccl.errors import InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.greedy.lanes import Lanes
 from tuccl.synth.greedy.turning import Turning, turning, unturned
@@ -20,7 +21,7 @@ MOST_SINGLE = 64
 # Ways in and out that a rank should need at most: each takes a thread block.
 MOST_CONNECTIONS = 32
 # Sends planned over all starts of one question, which bounds the time spent on it.
-_MOST_PLANNED = 400_000
+_MOST_PLANNED = 150_000
 _MOST_STARTS = 128
 
 
@@ -37,6 +38,14 @@ class Search:
     seed: int = 0
     starts: int = 0
     threads: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what the native search cannot count."""
+        if not 0 <= self.seed < 1 << 63 or not 0 <= self.starts <= 1_000_000:
+            raise InputError(
+                f"seed {self.seed}, {self.starts} starts: expected a seed of 0 to 2^63 - 1 and at "
+                "most 1000000 starts"
+            )
 
     def starts_of(self, sends: int) -> int:
         """Return the starts to make of a plan of so many sends."""
@@ -113,7 +122,8 @@ class Question:
         """Yield the same question over other lanes: all, near ones alone, one block's alone."""
         whole = unturned(self.wires)
         turned = whole
-        if not self.collective.rooted and not self.sketch.relays:
+        everywhere = not self.collective.rooted and self.collective.name != "alltoall"
+        if everywhere and not self.sketch.relays:
             turned = turning(self.wires, self.lanes.alphas)
         many = self.wires.ranks > MOST_SINGLE
         for circle in dict.fromkeys((turned,) if many else (whole, turned)):
