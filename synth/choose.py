@@ -117,7 +117,9 @@ def synthesize_best(
 
         budget = Budget(seconds=left / (len(points) - number), report=tell)
         try:
-            schedule = synthesize(collective, sketch, method, parts, nbytes, topology, budget, search)
+            schedule = synthesize(
+                collective, sketch, method, parts, nbytes, topology, budget, search
+            )
             program = lower(
                 schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect
             )

@@ -15,8 +15,7 @@ using namespace nb::literals;
 namespace tuccl {
 namespace {
 
-using LaneFields =
-    std::tuple<int, int, int, bool, double, std::vector<std::pair<int, double>>>;
+using LaneFields = std::tuple<int, int, int, bool, double, std::vector<std::pair<int, double>>>;
 using LegFields = std::tuple<int, std::vector<int>, double>;
 
 Roads roads_of(int blocks, std::vector<int> hosts, int wires, double tiles,
@@ -64,7 +63,8 @@ void bind_greedy(nb::module_& m) {
          int threads) { return spread_items(roads, holders, leaving, {starts, seed, threads}); },
       nb::call_guard<nb::gil_scoped_release>(), "roads"_a, "holders"_a, "leaving"_a, nb::kw_only(),
       "starts"_a, "seed"_a, "threads"_a = 0,
-      "Sends by which each rank gets each item of `holders` once; `leaving` names by rank the items "
+      "Sends by which each rank gets each item of `holders` once; `leaving` names by rank the "
+      "items "
       "that it may take off its host (empty: all). The same for equal arguments on any threads.");
   m.def(
       "deliver_items",
@@ -76,8 +76,8 @@ void bind_greedy(nb::module_& m) {
         for (const auto& [origin, target, place] : freights) all.push_back({origin, target, place});
         return deliver_items(roads, all, carried, {starts, seed, threads});
       },
-      nb::call_guard<nb::gil_scoped_release>(), "roads"_a, "freights"_a, "carried"_a,
-      nb::kw_only(), "starts"_a, "seed"_a, "threads"_a = 0,
+      nb::call_guard<nb::gil_scoped_release>(), "roads"_a, "freights"_a, "carried"_a, nb::kw_only(),
+      "starts"_a, "seed"_a, "threads"_a = 0,
       "Sends by which each of `freights` (origin, target, place) gets to its target; off its host "
       "by ranks whose part of `carried` names the place (empty: by any).");
   m.def(

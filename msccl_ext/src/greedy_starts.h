@@ -41,8 +41,8 @@ void check(const Roads& roads);
 /// Us from the start of a send over the lane to its arrival.
 double travel_us(const Lane& lane);
 
-/// The best of the plans that `plan(start)` makes for starts `from` to `to`: the least estimate, then
-/// the first start, so it does not depend on how threads take turns.
+/// The best of the plans that `plan(start)` makes for starts `from` to `to`: the least estimate,
+/// then the first start, so it does not depend on how threads take turns.
 GreedyPlan best_of(int from, int to, int threads, const std::function<GreedyPlan(int)>& plan);
 
 }  // namespace tuccl::greedy

@@ -27,16 +27,15 @@ constexpr double kWorth = 1e-6;
 
 /// How a start chooses.
 struct Manner {
-  bool patient = false;  ///< A slow lane leaves an item to a faster one that will deliver it sooner.
-  bool direct = false;   ///< Items move by shortest ways alone.
-  bool even = false;     ///< Ties go round by distance; else they are drawn.
+  bool patient =
+      false;            ///< A slow lane leaves an item to a faster one that will deliver it sooner.
+  bool direct = false;  ///< Items move by shortest ways alone.
+  bool even = false;    ///< Ties go round by distance; else they are drawn.
 };
 
 constexpr int kManners = 8;
 
-Manner manner_of(int number) {
-  return {(number & 1) == 0, (number & 2) != 0, (number & 4) == 0};
-}
+Manner manner_of(int number) { return {(number & 1) == 0, (number & 2) != 0, (number & 4) == 0}; }
 
 /// Sets of items, one for each of several owners.
 class ItemSets {
@@ -71,14 +70,14 @@ struct Question {
   const Roads& roads;
   const std::vector<int>& holders;
   int ranks, items, per_block, hosts;
-  std::vector<double> travel;                ///< By lane.
-  std::vector<std::vector<int>> out, into;   ///< Lanes by rank.
-  std::vector<std::vector<int>> users;       ///< Lanes by wire.
-  std::vector<int> distance;                 ///< By lane: how many ranks on.
-  std::vector<double> rate_in;               ///< By rank: items that its wires take in a us.
-  std::vector<std::vector<double>> quickest; ///< Inside hosts: least travel by idle lanes.
-  std::vector<std::vector<int>> hops;        ///< Least sends from each item's holder.
-  ItemSets leaves;                           ///< What each rank may take off its host.
+  std::vector<double> travel;                 ///< By lane.
+  std::vector<std::vector<int>> out, into;    ///< Lanes by rank.
+  std::vector<std::vector<int>> users;        ///< Lanes by wire.
+  std::vector<int> distance;                  ///< By lane: how many ranks on.
+  std::vector<double> rate_in;                ///< By rank: items that its wires take in a us.
+  std::vector<std::vector<double>> quickest;  ///< Inside hosts: least travel by idle lanes.
+  std::vector<std::vector<int>> hops;         ///< Least sends from each item's holder.
+  ItemSets leaves;                            ///< What each rank may take off its host.
 
   Question(const Roads& all, const std::vector<int>& held,
            const std::vector<std::vector<int>>& leaving)
@@ -376,8 +375,7 @@ class Spreading {
     const auto& hops = asked_.hops[item % asked_.per_block];
     const int block = item / asked_.per_block;
     const int there = (block + lane.turn) % roads_.blocks;
-    return hops[there * asked_.ranks + lane.head] ==
-           hops[block * asked_.ranks + lane.tail] + 1;
+    return hops[there * asked_.ranks + lane.head] == hops[block * asked_.ranks + lane.tail] + 1;
   }
 
   std::uint32_t tie(int, const Lane& lane, int item) {

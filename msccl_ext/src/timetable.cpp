@@ -51,9 +51,9 @@ class Timing {
   }
 
  private:
-  using Coming = std::pair<double, int>;                // ready, leg
-  using Waiting = std::tuple<double, double, int>;      // less urgent, ready, leg
-  using Event = std::tuple<double, int, int, int>;      // when, sent, distance, lane
+  using Coming = std::pair<double, int>;            // ready, leg
+  using Waiting = std::tuple<double, double, int>;  // less urgent, ready, leg
+  using Event = std::tuple<double, int, int, int>;  // when, sent, distance, lane
   template <class T>
   using First = std::priority_queue<T, std::vector<T>, std::greater<>>;
 

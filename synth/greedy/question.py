@@ -139,7 +139,10 @@ class Question:
     def _strided(self, lanes: list[int], size: int) -> list[int]:
         """Return the lanes that lead 0, 1, 2, 4 and so on blocks ahead, if all were too many."""
         pairs = [self.wires.pairs[n] for n in lanes]
-        if 2 * max(sum(src == rank for src, _ in pairs) for rank in range(size)) <= MOST_CONNECTIONS:
+        if (
+            2 * max(sum(src == rank for src, _ in pairs) for rank in range(size))
+            <= MOST_CONNECTIONS
+        ):
             return lanes
         blocks = self.wires.ranks // size
         strides = {0, *(1 << power for power in range((blocks - 1).bit_length()))}
