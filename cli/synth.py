@@ -75,7 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="then change the best programs a little at a time, N simulated tries each: order, ways, "
         "channels, thread blocks (docs/synthesis.md)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what --improve draws (default 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of what greedy and --improve draw (default 0)"
+    )
+    parser.add_argument(
+        "--starts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="starts of greedy for each question, of which the best counts (default: about a second's)",
+    )
     parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
     parser.add_argument("-o", "--output", required=True, metavar="F.xml")
     add_knobs(parser)
@@ -95,6 +104,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
     if not 0 <= args.improve <= 1_000_000:
         raise InputError(f"--improve {args.improve}: expected 0 to 1000000 tries")
+    if not 0 <= args.starts <= 100_000 or args.seed < 0:
+        raise InputError(
+            f"--starts {args.starts} --seed {args.seed}: expected up to 100000 starts and a seed of 0 or more"
+        )
     sketches = (
         (load_sketch(Path(args.sketch), topology),)
         if args.sketch
@@ -114,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
             time_limit_s=args.time_limit,
             improve_tries=args.improve,
             seed=args.seed,
+            starts=args.starts,
             progress=progress.update,
         )
     write_text(Path(args.output), to_xml(ranked[0].program, args.dialect))

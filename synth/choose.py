@@ -14,6 +14,7 @@ from tuccl.sketches import Sketch
 from tuccl.synth.bounds.hops import longest_chain
 from tuccl.synth.bounds.wire_load import bound_share
 from tuccl.synth.exact.solver import Budget
+from tuccl.synth.greedy.question import Search
 from tuccl.synth.improve import Improvement, improve
 from tuccl.synth.lowering.lower import lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize
@@ -79,6 +80,7 @@ def synthesize_best(
     time_limit_s: float | None = None,
     improve_tries: int = 0,
     seed: int = 0,
+    starts: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> tuple[Synthesized, ...]:
     """Return every program that could be made, the fastest in simulation first.
@@ -89,13 +91,15 @@ def synthesize_best(
     time left for each of its programs, and an interrupt while one is at work ends the search as
     `time_limit_s` does. ``progress(done, total, what)`` is called before each. With `improve_tries`, the
     fastest programs of three methods are then improved by a local search of so many programs each
-    (`improve`), drawn by `seed`, which ends at twice the limit.
+    (`improve`), drawn by `seed`, which ends at twice the limit. `greedy` makes `starts` (0: as many as
+    take about a second), drawn by `seed` too.
 
     Raises:
         InputError: a method has no such name.
         Infeasible: no program could be made; says why the first one could not.
     """
     wires = network(topology)
+    search = Search(seed, starts)
     methods = _known(methods)
     made: list[_Made] = []
     reasons: list[str] = []
@@ -113,7 +117,9 @@ def synthesize_best(
 
         budget = Budget(seconds=left / (len(points) - number), report=tell)
         try:
-            schedule = synthesize(collective, sketch, method, parts, nbytes, topology, budget)
+            schedule = synthesize(
+                collective, sketch, method, parts, nbytes, topology, budget, search
+            )
             program = lower(
                 schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect
             )

@@ -13,7 +13,8 @@ from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarc
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.exact.solver import Budget
-from tuccl.synth.greedy.greedy import greedy
+from tuccl.synth.greedy.greedy import greedy, greedy_chunks
+from tuccl.synth.greedy.question import Search
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.packing.flow import FLOW_COLLECTIVES, flow, flow_chunks
@@ -68,7 +69,7 @@ METHODS: dict[str, Method] = {
         Method("allpairs", ALLPAIRS_COLLECTIVES, _wireless(allpairs)),
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
         Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
-        Method("greedy", frozenset(COLLECTIVES), _wireless(greedy)),
+        Method("greedy", frozenset(COLLECTIVES), greedy, greedy_chunks, most_ranks=128),
         Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
@@ -88,6 +89,7 @@ def synthesize(
     nbytes: int,
     topology: Topology | None = None,
     budget: Budget | None = None,
+    search: Search | None = None,
 ) -> Schedule:
     """Return the schedule of `method` for `collective` on the links of `sketch`.
 
@@ -98,7 +100,8 @@ def synthesize(
         chunks_per_rank: Parts that each rank's part of the whole buffer is cut into.
         nbytes: Bytes of the whole buffer, which decide between variants of a method.
         topology: The machine of the sketch, for methods that look at wires.
-        budget: What an exact method may spend; by default 20 s. The others take no time.
+        budget: What an exact method may spend; by default 20 s.
+        search: Seed and starts of a method that draws (`greedy`).
 
     Raises:
         Infeasible: the method cannot do it under this sketch; the message names the rule.
@@ -128,4 +131,6 @@ def synthesize(
             f"sketch {sketch.name[:60]} of {sketch.ranks} ranks on a topology of {topology.ranks}: "
             "expected the same number"
         )
+    if method == "greedy":
+        return greedy(collective, sketch, chunks_per_rank, nbytes, topology, search)
     return METHODS[method].build(collective, sketch, chunks_per_rank, nbytes, topology)

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FLOOR = {"_native", "__version__", "errors", "units"}
 ROOMS = ["topology", "sketches", "synth", "runtime", "torch", "tuning", "eval", "cli"]
-SYNTH = ["model", "bounds", "lowering", "classic", "greedy", "packing", "exact", "baseline"]
+SYNTH = ["model", "bounds", "lowering", "classic", "packing", "greedy", "exact", "baseline"]
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 
 

@@ -10,6 +10,7 @@ void bind_exec(nanobind::module_& m);
 void bind_group(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
+void bind_greedy(nanobind::module_& m);
 void bind_select(nanobind::module_& m);
 
 }  // namespace tuccl

@@ -20,5 +20,6 @@ NB_MODULE(_native, m) {
   tuccl::bind_group(m);
   tuccl::bind_trace(m);
   tuccl::bind_packing(m);
+  tuccl::bind_greedy(m);
   tuccl::bind_select(m);
 }

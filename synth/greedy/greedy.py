@@ -1,36 +1,53 @@
-"""The sketch-guided method: routes found greedily over time-expanded links.
+"""The time-expanded greedy method: free links take what is rarest where they lead, many times over.
 
-Spreading (allgather, broadcast) matches free links with the chunks rarest at their far end
-(`tuccl.synth.greedy.spreading`); reductions are spreadings planned on reversed links and run backwards in
-time; chunks with one destination are routed around each other (`tuccl.synth.greedy.routing`).
+Spreading (allgather, broadcast) matches free lanes with items; reductions are spreadings planned on
+reversed lanes and run backwards in time; items with one destination are routed around each other.
+The search is native (`spreading.cpp`, `delivery.cpp`); of many starts the best counts. docs/greedy.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from random import Random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
-from tuccl.errors import InputError
+from tuccl._native import GreedyPlan, Send, deliver_items, spread_items, timetable
+from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.greedy.lanes import Lanes, Send, estimate_us
-from tuccl.synth.greedy.routing import Parcel, Step, route, timed
-from tuccl.synth.greedy.spreading import spread
+from tuccl.synth.greedy.lanes import Lanes
+from tuccl.synth.greedy.question import MOST_CONNECTIONS, MOST_SINGLE, Question, Search
+from tuccl.synth.greedy.reasons import stranded, undelivered
+from tuccl.synth.greedy.turning import unturned
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
+from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.topology import Topology
 
-__all__ = ["greedy"]
+__all__ = ["greedy", "greedy_chunks"]
 
-# Sends planned over all restarts of one question, which bounds the time spent on it.
-_MOST_PLANNED = 8_000
-_MOST_RESTARTS = 16
+_CHUNKS = (1, 2, 4, 6, 8)
+# Messages beyond which a program takes long to lower, and has too many steps besides.
+_MOST_MESSAGES = 17_000
+# Steps that a thread block of a program that is turned should have at most (the executor's: 64).
+_MOST_STEPS = 60
+# What each connection adds to the time that plans are chosen by, as a part of it.
+_SHARING = 0.005
+# More connections than a GPU should need are worth it where they are so much faster.
+_WORTH = 0.9
 
 
 def greedy(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int = 1, nbytes: int = 1 << 20
+    collective: Collective,
+    sketch: Sketch,
+    chunks_per_rank: int = 1,
+    nbytes: int = 1 << 20,
+    topology: Topology | None = None,
+    search: Search | None = None,
 ) -> Schedule:
     """Return a schedule for `nbytes` over the links of `sketch`; equal arguments, equal schedule.
 
@@ -39,30 +56,65 @@ def greedy(
         sketch: Links, NICs that they share, and relay rules.
         chunks_per_rank: Parts that each rank's share is cut into.
         nbytes: Size that the schedule is made for, as nccl-tests counts it.
+        topology: The wires; without it those that the sketch tells of.
+        search: Seed, starts and threads.
 
     Raises:
         Infeasible: the sketch does not allow the collective; names the rule, rank and chunk.
         InputError: the collective and the sketch differ in ranks.
 
     Notes:
-        A chunk enters each host once. The relay rule says whose chunks a sender may carry off its
-        host. Where all chunks are the root's, they count as those of the ranks of its host in
-        turn, so that all its NICs work. A sum has no single owner: for reductions the rule only
-        says which ranks send at all.
+        After TACOS (Won et al., MICRO 2024), with wires that lanes share. The relay rule says whose
+        chunks a sender may carry off its host. Where all chunks are the root's, they count as those
+        of the ranks of its host in turn, so that all its NICs work. A sum has no single owner: for
+        reductions the rule only says which ranks send at all.
     """
     if collective.ranks != sketch.ranks:
         raise InputError(
             f"{collective.name} of {collective.ranks} ranks on a sketch of {sketch.ranks}: "
             "the numbers must agree"
         )
-    plan = _PLANS.get(collective.name)
-    if plan is None:
-        raise InputError(
-            f"collective {collective.name[:40]!r}: expected one of {', '.join(_PLANS)}"
-        )
-    trace = Trace(collective, chunks_per_rank, "greedy")
-    plan(trace, _Question(collective, _without_idle_senders(sketch), chunks_per_rank, nbytes))
-    return trace.schedule()
+    asked = _question(collective, sketch, chunks_per_rank, nbytes, topology, search or Search())
+    plan = _PLANS[collective.name](asked)
+    return _schedule(plan)
+
+
+def greedy_chunks(
+    collective: Collective, sketch: Sketch, topology: Topology | None, most: int = 8
+) -> tuple[int, ...]:
+    """Return the chunks per rank (up to `most`) worth a try: few, and as many as are soon planned.
+
+    >>> from tuccl.sketches import full_mesh
+    >>> from tuccl.topology.reference import cube_mesh
+    >>> greedy_chunks(Collective("allgather", 8), full_mesh(cube_mesh()), None)
+    (1, 2, 4, 6, 8)
+    """
+    ways = 2 if collective.name == "allreduce" else 1
+    if collective.name == "alltoall":
+        most = min(most, 4)
+    messages = collective.ranks * (collective.ranks - 1) * ways
+    enough = min(most, max(1, _MOST_MESSAGES // messages))
+    return tuple(chunks for chunks in _CHUNKS if chunks <= enough)
+
+
+def _question(
+    collective: Collective,
+    sketch: Sketch,
+    chunks_per_rank: int,
+    nbytes: int,
+    topology: Topology | None,
+    search: Search,
+) -> Question:
+    sketch = _without_idle_senders(sketch)
+    wires = pair_wires(sketch, topology)
+    alphas = tuple(link.alpha_us for link in sketch.links)
+    # Without a topology, what shares a wire unseen is taken to be as slow as in a round of all.
+    slowed = tuple(
+        1.0 + link.congestion if topology is None and len(way) == 1 else 1.0
+        for link, way in zip(sketch.links, wires.ways, strict=True)
+    )
+    lanes = Lanes(wires, alphas, slowed, unturned(wires), tuple(range(len(wires.pairs))))
+    return Question(collective, sketch, wires, chunks_per_rank, nbytes, search, slowed, lanes)
 
 
 def _without_idle_senders(sketch: Sketch) -> Sketch:
@@ -70,205 +122,227 @@ def _without_idle_senders(sketch: Sketch) -> Sketch:
     if not sketch.relays:
         return sketch
     links = (link for link in sketch.links if not link.inter or sketch.relays.get(link.src))
-    return replace(sketch, links=tuple(links))
+    return changed(sketch, links=tuple(links))
 
 
-class _Question(NamedTuple):
-    """What is to be planned: chunks may travel one by one or in bundles of neighbours."""
+class _Move(NamedTuple):
+    """An item over a lane, numbered as its sender's block knows it; `up` where it is a sum."""
 
-    collective: Collective
-    sketch: Sketch
-    chunks_per_rank: int
-    nbytes: int
-
-    @property
-    def bundles(self) -> list[int]:
-        """Return the sizes of bundles to try; the chunks of a bundle start and end alike."""
-        sizes = {1, self.chunks_per_rank}
-        if self.collective.name in ("broadcast", "reduce"):
-            sizes.add(self.collective.nchunks(self.chunks_per_rank))
-        return sorted(sizes)
-
-    def place(self, rank: int) -> int:
-        """Return the rank of the root's host at the same place as `rank` on its own host."""
-        hosts, root = self.sketch.hosts, self.collective.root
-        at_root = self.sketch.ranks_of(hosts[root])
-        place = self.sketch.ranks_of(hosts[rank]).index(rank)
-        return at_root[place % len(at_root)]
-
-    def carried(self, bundle: int) -> dict[int, int]:
-        """Return the bundles, one bit each, that each sender may take off its host."""
-        nchunks = self.collective.nchunks(self.chunks_per_rank)
-        owners = [n * bundle // self.chunks_per_rank for n in range(nchunks // bundle)]
-        if self.collective.name == "broadcast":
-            owners = [self.place(owner) for owner in owners]
-        return {
-            sender: sum(1 << n for n, owner in enumerate(owners) if owner in ranks)
-            for sender, ranks in self.sketch.relays.items()
-        }
-
-    def lanes(self, bundle: int, backwards: bool = False) -> Lanes:
-        """Return the lanes for bundles of `bundle` chunks."""
-        nchunks = self.collective.nchunks(self.chunks_per_rank)
-        chunk_bytes = max(1, -(-self.nbytes // nchunks))
-        return Lanes(self.sketch, bundle * chunk_bytes, backwards)
-
-    def holders(self, bundle: int) -> list[int]:
-        """Return the rank that has, or is to have, each bundle: its root or its owner."""
-        numbers = range(self.collective.nchunks(self.chunks_per_rank) // bundle)
-        if self.collective.name in ("broadcast", "reduce"):
-            return [self.collective.root for _ in numbers]
-        return [number * bundle // self.chunks_per_rank for number in numbers]
+    item: int
+    lane: int
+    up: bool
 
 
-class _Plan(NamedTuple):
-    """Sends of bundles of `bundle` chunks, and what they are estimated to take in us."""
+@dataclass(frozen=True)
+class _Plan:
+    """Moves in order of start, and what they are estimated to take in us."""
 
-    estimate: float
-    bundle: int
-    sends: list[Send]
+    asked: Question
+    time_us: float
+    moves: list[_Move]
 
-
-def _best(lanes: Lanes, bundle: int, sends: int, attempt: Callable[[int], list[Send]]) -> _Plan:
-    """Return the attempt that the estimate likes best."""
-    restarts = max(1, min(_MOST_RESTARTS, _MOST_PLANNED // max(1, sends)))
-    attempts = (attempt(number) for number in range(restarts))
-    plans = (_Plan(estimate_us(lanes, sends), bundle, sends) for sends in attempts)
-    return min(plans, key=lambda plan: plan.estimate)
+    @cached_property
+    def connections(self) -> int:
+        """Return the ways in and out of the rank that has most."""
+        return self.asked.lanes.connections([move.lane for move in self.moves])
 
 
-def _spreading(question: _Question, bundle: int, backwards: bool = False) -> _Plan:
-    """Return the best of several spreadings of bundles; `backwards` on the reversed links."""
-    sketch = question.sketch
-    lanes, holders = question.lanes(bundle, backwards), question.holders(bundle)
-    carried = {} if backwards else question.carried(bundle)
-
-    def attempt(number: int) -> list[Send]:
-        rng = Random(f"{sketch.digest} {backwards} {bundle} {number}")
-        return spread(lanes, holders, carried, rng, patient=number % 2 == 0)
-
-    return _best(lanes, bundle, len(holders) * (sketch.ranks - 1), attempt)
-
-
-def _spread(trace: Trace, question: _Question) -> None:
-    """Trace an allgather or a broadcast."""
-    plans = (_spreading(question, bundle) for bundle in question.bundles)
-    _emit(trace.send, question.sketch, min(plans, key=lambda plan: plan.estimate))
-
-
-def _gather_up(trace: Trace, question: _Question) -> None:
-    """Trace a reduce-scatter or a reduce: a spreading run backwards, copies become reductions."""
-    plans = (_spreading(question, bundle, backwards=True) for bundle in question.bundles)
-    best = min(plans, key=lambda plan: plan.estimate)
-    _emit(trace.reduce, question.sketch, best._replace(sends=_backwards(best.sends)))
+def _best(asked: Question, attempt: Callable[[Question], _Plan]) -> _Plan:
+    """Return the plan of the best variant: the fastest that needs few connections, or is worth it."""
+    plans: list[_Plan] = []
+    reasons: list[Infeasible] = []
+    for variant in asked.variants():
+        for bundle in variant.bundles:
+            try:
+                plans.append(attempt(replace(variant, bundle=bundle)))
+            except Infeasible as why:
+                reasons.append(why)
+    if not plans:
+        raise reasons[0]
+    fastest = min(plans, key=_cost)
+    frugal = [plan for plan in plans if plan.connections <= MOST_CONNECTIONS]
+    if not frugal:
+        return fastest
+    best = min(frugal, key=_cost)
+    return best if best.time_us * _WORTH <= fastest.time_us else fastest
 
 
-def _emit(move: Callable[..., None], sketch: Sketch, plan: _Plan) -> None:
-    for send in plan.sends:
-        link = sketch.links[send.lane]
-        move(send.number * plan.bundle, link.src, link.dst, count=plan.bundle)
+def _cost(plan: _Plan) -> tuple[float, int]:
+    """Return the time, to six digits, with what its connections cost, and the moves.
+
+    Plans see wires serve one message at a time. The more connections share one, the more messages
+    are on their way at once, and the later the first of them arrives.
+    """
+    return float(f"{plan.time_us * (1 + _SHARING * plan.connections):.6g}"), len(plan.moves)
 
 
-def _backwards(sends: Sequence[Send]) -> list[Send]:
-    """Return the sends with time reversed, in order of their new start."""
-    last = max((send.end for send in sends), default=0.0)
-    turned = (Send(s.number, s.lane, last - s.end, last - s.start) for s in sends)
-    return sorted(turned, key=lambda send: send.start)
+def _spreading(asked: Question, *, backwards: bool = False) -> GreedyPlan:
+    """Return the best of many spreadings; `backwards` on the reversed lanes.
 
-
-def _allreduce(trace: Trace, question: _Question) -> None:
-    """Trace a reduce-scatter and an allgather; each chunk is spread as soon as it is summed."""
-    plans = (
-        (_spreading(question, bundle, backwards=True), _spreading(question, bundle))
-        for bundle in question.bundles
+    Raises:
+        Infeasible: some item cannot reach some rank.
+    """
+    roads = asked.lanes.roads(asked.item_bytes, backwards=backwards)
+    blocks, ranks = asked.lanes.turning.blocks, asked.lanes.turning.ranks
+    sends = len(asked.holders) * (blocks * ranks - 1)
+    found = spread_items(
+        roads,
+        asked.holders,
+        [] if backwards else asked.leaving(),
+        starts=asked.search.starts_of(sends),
+        seed=asked.search.seed,
+        threads=asked.search.threads,
     )
-    gathering, spreading = min(plans, key=lambda both: both[0].estimate + both[1].estimate)
-    up, down, bundle = _backwards(gathering.sends), spreading.sends, spreading.bundle
-    sketch = question.sketch
-    steps = _both_ways(sketch, up, down)
-    middle = max((send.end for send in up), default=0.0)
-    priority = [send.start for send in up] + [middle + send.start for send in down]
-    numbered = [step._replace(number=index) for index, step in enumerate(steps)]
-    for send in timed(question.lanes(bundle), numbered, priority):
-        link = sketch.links[send.lane]
-        move = trace.reduce if send.number < len(up) else trace.send
-        move(steps[send.number].number * bundle, link.src, link.dst, count=bundle)
+    if found.start < 0:
+        raise Infeasible(stranded(asked, found.item, found.rank, backwards=backwards))
+    return found
 
 
-def _both_ways(sketch: Sketch, up: Sequence[Send], down: Sequence[Send]) -> list[Step]:
-    """Return the steps of both halves; each waits for what its sender needs of the chunk."""
-    arrived: dict[tuple[int, int], tuple[int, ...]] = {}
-    steps: list[Step] = []
-    for send in up:
-        link = sketch.links[send.lane]
-        steps.append(Step(send.number, send.lane, arrived.get((send.number, link.src), ())))
-        place = send.number, link.dst
-        arrived[place] = (*arrived.get(place, ()), len(steps) - 1)
-    for send in down:
-        link = sketch.links[send.lane]
-        steps.append(Step(send.number, send.lane, arrived.get((send.number, link.src), ())))
+def _spread(asked: Question) -> _Plan:
+    """Return the plan of an allgather or a broadcast."""
+    found = _spreading(asked)
+    return _Plan(asked, found.time_us, [_Move(s.item, s.lane, False) for s in found.sends])
+
+
+def _gathered_up(asked: Question) -> _Plan:
+    """Return the plan of a reduce-scatter or a reduce: a spreading run backwards."""
+    found = _spreading(asked, backwards=True)
+    return _Plan(asked, found.time_us, _backwards(asked, found.sends))
+
+
+def _backwards(asked: Question, sends: Sequence[Send]) -> list[_Move]:
+    """Return the sends of a spreading on reversed lanes as sums, in order of their new start."""
+    items = len(asked.holders) * asked.lanes.turning.blocks
+    ends = asked.lanes.ends
+    return [
+        _Move((s.item - ends[s.lane][2] * len(asked.holders)) % items, s.lane, True)
+        for s in sorted(sends, key=lambda send: -send.end_us)
+    ]
+
+
+def _summed_everywhere(asked: Question) -> _Plan:
+    """Return the plan of an allreduce; each chunk is spread as soon as it is summed."""
+    up, down = _gathered_up(asked), _spread(asked)
+    moves = [*up.moves, *down.moves]
+    legs = _legs(asked, moves)
+    sends = timetable(asked.lanes.roads(asked.item_bytes), legs)
+    first = max(send.end_us for send in sends)
+    # Each half's estimate has its own further tiles; the first ones overlap.
+    halves = up.time_us + down.time_us
+    return _Plan(asked, min(first, halves) if halves else first, [moves[s.item] for s in sends])
+
+
+def _legs(asked: Question, moves: Sequence[_Move]) -> list[tuple[int, list[int], float]]:
+    """Return the moves as legs: each waits for what its sender needs of the item."""
+    ends, each = asked.lanes.ends, len(asked.holders)
+    items = each * asked.lanes.turning.blocks
+    arrived: dict[tuple[int, int], list[int]] = {}
+    legs: list[tuple[int, list[int], float]] = []
+    for number, move in enumerate(moves):
+        tail, head, on = ends[move.lane]
+        legs.append((move.lane, list(arrived.get((tail, move.item), ())), -float(number)))
+        there = head, (move.item + on * each) % items
         # What a rank reduced before it got the result no longer holds anything up.
-        arrived[send.number, link.dst] = (len(steps) - 1,)
-    return steps
+        arrived[there] = [*arrived.get(there, ()), number] if move.up else [number]
+    return legs
 
 
-def _parcels(question: _Question, bundle: int) -> dict[int, Parcel]:
-    """Return where each bundle that has to move comes from and goes to."""
-    ranks, root = question.collective.ranks, question.collective.root
-    if question.collective.name == "alltoall":
+def _delivered(asked: Question) -> _Plan:
+    """Return the plan of an alltoall, scatter or gather: each bundle by its own way.
+
+    Raises:
+        Infeasible: some item has no way to its target.
+    """
+    parcels = _parcels(asked)
+    relays = asked.sketch.relays
+    freights = [(src, dst, place) for _, src, dst, place in parcels]
+    found = deliver_items(
+        asked.lanes.roads(asked.item_bytes),
+        freights,
+        [list(relays.get(rank, ())) for rank in range(asked.sketch.ranks)] if relays else [],
+        starts=asked.search.starts_of(8 * len(parcels)),
+        seed=asked.search.seed,
+        threads=asked.search.threads,
+    )
+    if found.start < 0:
+        raise Infeasible(undelivered(asked, *freights[found.item]))
+    moves = [_Move(parcels[send.item][0], send.lane, False) for send in found.sends]
+    return _Plan(asked, found.time_us, moves)
+
+
+def _parcels(asked: Question) -> list[tuple[int, int, int, int]]:
+    """Return (item, from, to, the place that relay rules go by) of each bundle that has to move."""
+    ranks, root = asked.collective.ranks, asked.collective.root
+    if asked.collective.name == "alltoall":
         pairs = [(src, dst) for src in range(ranks) for dst in range(ranks)]
-    elif question.collective.name == "scatter":
+    elif asked.collective.name == "scatter":
         pairs = [(root, dst) for dst in range(ranks)]
     else:
         pairs = [(src, root) for src in range(ranks)]
-    parts = question.chunks_per_rank // bundle
-    scatters = question.collective.name == "scatter"
-    return {
-        index * parts + part: Parcel(src, dst, question.place(dst) if scatters else src)
+    parts = asked.chunks_per_rank // asked.bundle
+    scatters = asked.collective.name == "scatter"
+    return [
+        (index * parts + part, src, dst, asked.place(dst) if scatters else src)
         for index, (src, dst) in enumerate(pairs)
         for part in range(parts)
         if src != dst
-    }
+    ]
 
 
-def _deliver(trace: Trace, question: _Question) -> None:
-    """Trace an alltoall, scatter or gather: each bundle by its own route."""
-    plans = (_delivery(question, bundle) for bundle in question.bundles)
-    _emit(trace.send, question.sketch, min(plans, key=lambda plan: plan.estimate))
+def _schedule(plan: _Plan) -> Schedule:
+    """Return the plan's schedule: what one block does, for all of them."""
+    asked = plan.asked
+    trace = Trace(asked.collective, asked.chunks_per_rank, "greedy")
+    turned = asked.wires.ranks > MOST_SINGLE and asked.lanes.turning.blocks > 1
+    channels = _channels(plan) if turned else [1 if m.up else 0 for m in plan.moves]
+    for move, channel in zip(plan.moves, channels, strict=True):
+        for chunk, src, dst in _everywhere(asked, move):
+            step = trace.reduce if move.up else trace.send
+            step(chunk, src, dst, channel, asked.bundle)
+    return trace.schedule(apart=True, shift=asked.lanes.turning.ranks if turned else 0)
 
 
-def _delivery(question: _Question, bundle: int) -> _Plan:
-    parcels, lanes = _parcels(question, bundle), question.lanes(bundle)
-    sketch = question.sketch
-
-    def attempt(number: int) -> list[Send]:
-        rng = Random(f"{sketch.digest} {question.collective.name} {bundle} {number}")
-        ways = route(lanes, list(parcels.values()), sketch.relays, rng)
-        return _timed_ways(lanes, dict(zip(parcels, ways, strict=True)), rng)
-
-    return _best(lanes, bundle, len(parcels), attempt)
-
-
-def _timed_ways(lanes: Lanes, ways: Mapping[int, Sequence[int]], rng: Random) -> list[Send]:
-    """Return the sends along the ways; those with most of their way before them go first."""
-    steps: list[Step] = []
-    priority: list[float] = []
-    for chunk, way in ways.items():
-        left = sum(lanes.lanes[number].travel for number in way)
-        for place, number in enumerate(way):
-            steps.append(Step(chunk, number, (len(steps) - 1,) if place else ()))
-            priority.append(-left + 1e-6 * rng.random())
-            left -= lanes.lanes[number].travel
-    return timed(lanes, steps, priority)
+def _everywhere(asked: Question, move: _Move) -> Iterator[tuple[int, int, int]]:
+    """Yield the first chunk, sender and receiver of a move of each block."""
+    circle = asked.lanes.turning
+    tail, head, on = asked.lanes.ends[move.lane]
+    each = len(asked.holders)
+    back, item = divmod(move.item, each) if circle.blocks > 1 else (0, move.item)
+    for block in range(circle.blocks):
+        home = (block - back) % circle.blocks
+        there = (block + on) % circle.blocks
+        yield (
+            (home * each + item) * asked.bundle,
+            block * circle.ranks + tail,
+            there * circle.ranks + head,
+        )
 
 
-_PLANS: dict[str, Callable[[Trace, _Question], None]] = {
-    "allgather": _spread,
-    "broadcast": _spread,
-    "reduce-scatter": _gather_up,
-    "reduce": _gather_up,
-    "allreduce": _allreduce,
-    "alltoall": _deliver,
-    "scatter": _deliver,
-    "gather": _deliver,
+def _channels(plan: _Plan) -> list[int]:
+    """Return the channel of each move: sums on their own, and no thread block with too many steps."""
+    loads = Counter((move.lane, move.up) for move in plan.moves)
+    ways = -(-max(loads.values()) // _MOST_STEPS)
+    sent: Counter[tuple[int, bool]] = Counter()
+    channels = []
+    for move in plan.moves:
+        lane = move.lane, move.up
+        needed = -(-loads[lane] // _MOST_STEPS)
+        channels.append(ways * move.up + sent[lane] % needed)
+        sent[lane] += 1
+    return channels
+
+
+def _planned(attempt: Callable[[Question], _Plan]) -> Callable[[Question], _Plan]:
+    return lambda asked: _best(asked, attempt)
+
+
+_PLANS: dict[str, Callable[[Question], _Plan]] = {
+    "allgather": _planned(_spread),
+    "broadcast": _planned(_spread),
+    "reduce-scatter": _planned(_gathered_up),
+    "reduce": _planned(_gathered_up),
+    "allreduce": _planned(_summed_everywhere),
+    "alltoall": _planned(_delivered),
+    "scatter": _planned(_delivered),
+    "gather": _planned(_delivered),
 }

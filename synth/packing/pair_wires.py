@@ -9,11 +9,12 @@ from functools import cached_property
 
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.synth.bounds.graph import Fabric, exact_rate, routed_fabric
-from tuccl.topology import Topology, all_paths
+from tuccl.topology import Topology, all_paths, path
 
 __all__ = ["Pair", "PairWires", "pair_wires"]
 
 Pair = tuple[int, int]
+_MOST_ROUTED = 128
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,13 @@ _Keys = list[tuple[object, ...]]
 
 
 def _of_topology(sketch: Sketch, t: Topology) -> tuple[_Keys, dict[object, Fraction]]:
-    paths = all_paths(t)
+    # Of very many ranks a sketch has few pairs: the ways of the others are not looked for.
+    paths = all_paths(t) if sketch.ranks <= _MOST_ROUTED else None
     keys: _Keys = []
     rates: dict[object, Fraction] = {}
     for link in sketch.links:
-        hops = paths[link.src, link.dst].hops
+        ends = link.src, link.dst
+        hops = (paths[ends] if paths else path(t, *ends)).hops
         keys.append(tuple((hop.src, hop.dst) for hop in hops))
         rates.update({(hop.src, hop.dst): exact_rate(hop.bandwidth) for hop in hops})
     return keys, rates

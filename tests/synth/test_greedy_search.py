@@ -1,0 +1,112 @@
+"""The native greedy search, by certificates: seeds, threads, symmetry, one-way links, refusals."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tuccl._native import spread_items, verify
+from tuccl.errors import Infeasible, InputError
+from tuccl.sketches import full_mesh, rails
+from tuccl.synth import Collective, lower
+from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.greedy.greedy import greedy
+from tuccl.synth.greedy.lanes import Lanes
+from tuccl.synth.greedy.question import Search
+from tuccl.synth.greedy.turning import turning, unturned
+from tuccl.synth.model.certificate import fault
+from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.topology import Topology
+from tuccl.topology.reference import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
+
+QUICK = Search(seed=3, starts=16)
+
+
+def test_threads_do_not_decide() -> None:
+    t = cube_mesh()
+    sketch = full_mesh(t)
+    one, two = (
+        greedy(Collective("allgather", 8), sketch, 4, 1 << 20, t, Search(7, 48, threads))
+        for threads in (1, 2)
+    )
+    assert one == two
+
+
+def lanes_of(t: Topology, alpha_us: float) -> Lanes:
+    wires = pair_wires(full_mesh(t), t)
+    everything = tuple(range(len(wires.pairs)))
+    alphas, slowed = (alpha_us,) * len(everything), (1.0,) * len(everything)
+    return Lanes(wires, alphas, slowed, unturned(wires), everything)
+
+
+def test_more_starts_are_never_slower() -> None:
+    roads, holders = lanes_of(cube_mesh(), 0.7).roads(1 << 15), [*range(8)] * 4
+    times = [
+        spread_items(roads, holders, [], starts=starts, seed=1, threads=2).time_us
+        for starts in (1, 8, 32, 96)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_hosts_turned_round_their_circle(name: str) -> None:
+    """Above 64 ranks one host is planned and turned; the verifier sees the whole program."""
+    t = a100_pod(9)
+    collective = Collective(name, t.ranks)
+    schedule = greedy(collective, rails(t), 1, 1 << 30, t, Search(starts=4))
+    assert schedule.shift == 8
+    program = lower(schedule)
+    assert verify(program, "executor", 0).ok
+    assert bound_share(program, t, collective) > 0.99
+
+
+def test_a_torus_turns_by_its_rows_and_lopsided_wires_do_not() -> None:
+    t = torus(4, 4)
+    sketch = full_mesh(t)
+    alphas = [link.alpha_us for link in sketch.links]
+    assert turning(pair_wires(sketch, t), alphas).blocks == 4
+    assert turning(pair_wires(sketch, t), [0.1 * n for n in range(len(alphas))]).blocks == 1
+
+
+def test_wires_are_kept_one_at_a_time() -> None:
+    """No wire carries two messages of a plan at once, and nobody sends what he has not got."""
+    lanes = lanes_of(ndv2_pair(), 1.0)
+    wires = lanes.wires
+    plan = spread_items(lanes.roads(1 << 16), list(range(16)), [], starts=8, seed=0)
+    arrived = {(rank, rank): 0.0 for rank in range(16)}
+    free = [0.0] * len(wires.rates)
+    for send in plan.sends:
+        src, dst = wires.pairs[send.lane]
+        assert arrived[src, send.item] <= send.start_us + 1e-6
+        assert (dst, send.item) not in arrived
+        arrived[dst, send.item] = send.end_us
+        for wire in wires.ways[send.lane]:
+            assert free[wire] <= send.start_us + 1e-6
+            free[wire] = send.start_us + (1 << 16) / float(wires.rates[wire]) / 1e3
+    assert len(arrived) == 16 * 16
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_fabrics_are_served_or_refused(seed: int) -> None:
+    """Switches, one-way and lopsided links: a verified program, or one line that names a rank."""
+    try:
+        t = any_fabric(random.Random(seed))
+    except InputError:
+        return  # a GPU without wires is no machine
+    name = ("allgather", "reduce-scatter", "allreduce", "broadcast", "gather", "alltoall")[seed % 6]
+    collective = Collective(name, t.ranks, root=seed % t.ranks if seed % 6 in (3, 4) else 0)
+    try:
+        schedule = greedy(collective, full_mesh(t), 1 + seed % 3, 1 << 20, t, QUICK)
+    except Infeasible as why:
+        assert "cannot reach rank" in str(why)
+        return
+    assert fault(schedule) is None
+    assert verify(lower(schedule), "executor", collective.root).ok
+
+
+def test_seeds_and_starts_out_of_range_are_refused() -> None:
+    with pytest.raises(InputError, match="seed -1"):
+        Search(seed=-1)
+    with pytest.raises(InputError, match="starts"):
+        Search(starts=1 << 30)
