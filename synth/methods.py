@@ -12,6 +12,7 @@ from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarch
 from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
+from tuccl.synth.exact.fewstep import FEWSTEP_COLLECTIVES, fewstep
 from tuccl.synth.exact.solver import Budget
 from tuccl.synth.greedy.greedy import greedy
 from tuccl.synth.model.collective import COLLECTIVES, Collective
@@ -72,6 +73,7 @@ METHODS: dict[str, Method] = {
         Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
+        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep),
     )
 }
 
