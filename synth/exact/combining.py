@@ -1,72 +1,113 @@
-"""Allreduces that sum whole buffers: inside groups of ranks that are all joined, then between them."""
+"""Allreduces in which groups of ranks each sum for themselves: fewer steps, more bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.fan_in import Whole
-from tuccl.synth.exact.host_waves import EqualParts, equal_parts
-from tuccl.synth.exact.waves import Wave, estimated_us
+from tuccl.synth.classic.host_moves import reversed_sketch
+from tuccl.synth.exact.host_waves import EqualParts, Inside, equal_parts, inside_waves
+from tuccl.synth.exact.spread import Item
+from tuccl.synth.exact.waves import Wave, estimated_us, spread_waves, sum_waves
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.pair_wires import PairWires
 
-__all__ = ["combined"]
+__all__ = ["Combination", "combinations", "written"]
 
 
-def combined(trace: Trace, wires: PairWires, sketch: Sketch, nbytes: int, us: float) -> bool:
-    """Write the quickest such allreduce to `trace` if it takes less than `us`; return whether.
+class _Sum(NamedTuple):
+    """Each of `ranks` is to have the sum over them of chunks `first`..`first + count - 1`."""
 
-    Every rank has the sum of its group after one step, and that of all groups after two: half the
-    steps of a reduce-scatter and an allgather, for more bytes.
-    """
-    total = trace.collective.nchunks(trace.chunks_per_rank)
-    found = []
-    for groups in _groupings(wires):
-        waves = [
-            Wave(step, src, dst, 0, total)
-            for step, sets in enumerate(_stages(groups))
-            for ranks in sets
-            for src in ranks
-            for dst in ranks
-            if src != dst
+    ranks: tuple[int, ...]
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Combination:
+    """An allreduce: sums on the way `up`, run backwards; sums in groups, stage by stage; `down`."""
+
+    up: tuple[Wave, ...]
+    stages: tuple[tuple[_Sum, ...], ...]
+    down: tuple[Wave, ...]
+
+    def us(self, wires: PairWires, sketch: Sketch, chunk_bytes: float) -> float:
+        """Return about what it takes in us."""
+        back = estimated_us(self.up, wires.reverse, reversed_sketch(sketch), chunk_bytes)
+        across = [
+            Wave(step, src, dst, one.first, one.count)
+            for step, stage in enumerate(self.stages)
+            for one in stage
+            for src, dst in permutations(one.ranks, 2)
         ]
-        found.append((estimated_us(waves, wires, sketch, nbytes / total), len(found), groups))
-    if not found or min(found)[0] >= us:
-        return False
-    for sets in _stages(min(found)[2]):
-        for ranks in sets:
-            _sum_in(trace, ranks, total)
-    return True
+        onward = estimated_us(self.down, wires, sketch, chunk_bytes)
+        return back + estimated_us(across, wires, sketch, chunk_bytes) + onward
 
 
-def _groupings(wires: PairWires) -> list[EqualParts]:
-    """Return the hosts, and even blocks of ranks, where ranks are joined inside and by place."""
-    sizes = [None, *(size for size in range(2, wires.ranks) if wires.ranks % size == 0)]
-    found = []
-    for size in sizes:
-        parts = equal_parts(wires, size)
-        if parts is None or len(parts.gates) < parts.places:
+def combinations(wires: PairWires, total: int, inside: Inside) -> Iterator[Combination]:
+    """Yield ways to sum `total` chunks on all ranks.
+
+    - Whole buffers in each group of ranks that are all joined, hosts or even blocks of ranks, then
+      among equal places of the groups: two steps.
+    - Each rank of a host sums one part of the buffer; equal places of all hosts sum these among
+      themselves, one step over slow links where a reduce-scatter and an allgather have two; the
+      parts spread inside.
+    """
+    for size in (None, *(size for size in range(2, wires.ranks) if wires.ranks % size == 0)):
+        groups = equal_parts(wires, size)
+        if groups is None or len(groups.gates) < groups.places:
             continue
-        if len(parts.inside.pairs) == parts.places * (parts.places - 1):
-            found.append(parts)
-    return found
+        peers = tuple(zip(*groups.members, strict=True))
+        if len(groups.inside.pairs) == groups.places * (groups.places - 1):
+            sums = ([_Sum(ranks, 0, total) for ranks in sets] for sets in (groups.members, peers))
+            yield Combination((), tuple(tuple(stage) for stage in sums), ())
+        if size is None:
+            yield from _by_parts(groups, peers, total, inside)
 
 
-def _stages(groups: EqualParts) -> tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]:
-    """Return the sets of ranks that sum among themselves: groups, then equal places of them."""
-    return groups.members, tuple(zip(*groups.members, strict=True))
+def _by_parts(
+    hosts: EqualParts, peers: Sequence[tuple[int, ...]], total: int, inside: Inside
+) -> Iterator[Combination]:
+    share = total // hosts.places
+    items = tuple(
+        Item(place, frozenset(range(hosts.places)) - {place}) for place in range(hosts.places)
+    )
+    up, down = inside(hosts.inside.reverse, items), inside(hosts.inside, items)
+    if up is not None and down is not None:
+        stage = tuple(_Sum(ranks, place * share, share) for place, ranks in enumerate(peers))
+        runs = [(place * share, share) for place in range(hosts.places)]
+        yield Combination(
+            tuple(wave for ranks in hosts.members for wave in inside_waves(ranks, up, 0, runs)),
+            (stage,),
+            tuple(wave for ranks in hosts.members for wave in inside_waves(ranks, down, 0, runs)),
+        )
 
 
-def _sum_in(trace: Trace, ranks: Sequence[int], total: int) -> None:
-    """Give every rank of the set the sum of all, added in one order everywhere."""
-    sums = {rank: Whole(trace, rank, total, ranks) for rank in ranks}
+def written(trace: Trace, way: Combination, nbytes: int) -> None:
+    """Add the transfers of `way` to `trace`."""
+    sum_waves(trace, way.up, nbytes)
+    for stage in way.stages:
+        for one in stage:
+            if len(one.ranks) == 2:
+                trace.exchange(one.first, *one.ranks, count=one.count, last=True)
+            else:
+                _sum_in(trace, one)
+    spread_waves(trace, way.down, 1)
+
+
+def _sum_in(trace: Trace, one: _Sum) -> None:
+    """Give every rank of a group the sum, added in one order everywhere."""
+    ranks = one.ranks
+    sums = [Whole(trace, rank, one.count, ranks, one.first) for rank in ranks]
     for ahead in range(1, len(ranks)):
         for place, src in enumerate(ranks):
             if place:
-                dst = ranks[(place + ahead) % len(ranks)]
-                sums[dst].receive(src)
-    for dst in ranks[1:]:
-        sums[dst].receive(ranks[0])
-    for one in sums.values():
-        one.finish()
+                sums[(place + ahead) % len(ranks)].receive(src)
+    for dst in sums[1:]:
+        dst.receive(ranks[0])
+    for each in sums:
+        each.finish()

@@ -13,7 +13,7 @@ from functools import lru_cache
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.host_moves import reversed_sketch
-from tuccl.synth.exact.combining import combined
+from tuccl.synth.exact.combining import combinations, written
 from tuccl.synth.exact.host_waves import broadcast_between, equal_parts, gather_between
 from tuccl.synth.exact.rounds import FewSteps, few_steps
 from tuccl.synth.exact.solver import Budget
@@ -22,14 +22,15 @@ from tuccl.synth.exact.waves import Wave, estimated_us, spread_waves, sum_waves
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.packing import machine_of_sketch
-from tuccl.synth.packing.pair_wires import PairWires
+from tuccl.synth.packing.pair_wires import PairWires, pair_wires
 from tuccl.topology import Topology
 
 __all__ = ["FEWSTEP_COLLECTIVES", "fewstep", "spread_of"]
 
 FEWSTEP_COLLECTIVES = frozenset(COLLECTIVES)
 _FORWARDS = {"reduce-scatter": "allgather", "reduce": "broadcast", "gather": "scatter"}
+# What gains by thread blocks of their own for receives and sends.
+_APART = frozenset({"allgather", "allreduce", "broadcast"})
 # Steps beyond the fewest that are looked at, and what a solve may take that nobody asked for.
 _MORE_STEPS = 2
 # Only what might take at most this part of the best time so far is solved.
@@ -55,6 +56,18 @@ class _Question:
         """Return about what the waves take in us."""
         return estimated_us(waves, self.wires, self.sketch, self.chunk_bytes)
 
+    def inside(
+        self, wires: PairWires, items: tuple[Item, ...]
+    ) -> list[tuple[int, int, int, int]] | None:
+        """Return the fewest steps on one host: (step, from place, to place, item); None: not found."""
+        if not wires.pairs:
+            return []
+        spread = Spread(wires, items, min(wires.rates))
+        found = _found(spread, spread.fewest_steps or 0, self.budget)
+        if found.status != "solved":
+            return None
+        return [(c.step, *wires.pairs[c.pair], c.item) for c in found.crossings]
+
 
 def fewstep(
     collective: Collective,
@@ -79,7 +92,7 @@ def fewstep(
         Infeasible: the links do not join all ranks, the sketch has relay rules, there is no
             solver, or it found nothing in time.
     """
-    wires = machine_of_sketch(sketch, topology, "fewstep").wires
+    wires = pair_wires(sketch, topology)
     trace = Trace(collective, chunks_per_rank, "fewstep")
     chunk_bytes = nbytes / collective.nchunks(chunks_per_rank)
     onward = _Question(
@@ -97,16 +110,27 @@ def fewstep(
         sum_waves(trace, _quickest(back), nbytes)
     else:
         spread_waves(trace, _quickest(onward))
-    return trace.schedule()
+    return trace.schedule(apart=collective.name in _APART)
 
 
 def _allreduce(trace: Trace, onward: _Question, back: _Question, nbytes: int) -> None:
-    """Sum the parts and spread the sums, or sum whole buffers inside and between hosts at once."""
-    up, down = _quickest(back), _quickest(onward)
-    us = back.us(up) + onward.us(down)
-    if not combined(trace, onward.wires, onward.sketch, nbytes, us):
-        sum_waves(trace, up, nbytes)
-        spread_waves(trace, down, 1)
+    """Sum parts and spread the sums, or have groups of ranks sum for themselves if that is quicker."""
+    total = trace.collective.nchunks(trace.chunks_per_rank)
+    groups = [
+        (way.us(onward.wires, onward.sketch, onward.chunk_bytes), number, way)
+        for number, way in enumerate(combinations(onward.wires, total, onward.inside))
+    ]
+    try:
+        up, down = _quickest(back), _quickest(onward)
+    except Infeasible:
+        if not groups:
+            raise
+    else:
+        if not groups or back.us(up) + onward.us(down) <= min(groups)[0]:
+            sum_waves(trace, up, nbytes)
+            spread_waves(trace, down, 1)
+            return
+    written(trace, min(groups)[2], nbytes)
 
 
 def _quickest(ask: _Question) -> list[Wave]:
@@ -116,7 +140,8 @@ def _quickest(ask: _Question) -> list[Wave]:
         Infeasible: there are none.
     """
     try:
-        found = [(ask.us(waves), number, waves) for number, waves in enumerate(_ways(ask))]
+        ways = (waves for waves in _ways(ask) if _keeps_rules(ask, waves))
+        found = [(ask.us(waves), number, waves) for number, waves in enumerate(ways)]
     except InputError as missing:
         raise Infeasible(f"fewstep: {missing}") from None
     if not found:
@@ -133,19 +158,29 @@ def _ways(ask: _Question) -> Iterator[list[Wave]]:
     yield from _at_once(ask, solved=small)
     if hosts is None or small:
         return
-
-    def inside(wires: PairWires, items: tuple[Item, ...]) -> list[tuple[int, int, int, int]] | None:
-        spread = Spread(wires, items, min(wires.rates, default=0))
-        found = _found(spread, spread.fewest_steps or 0, ask.budget)
-        if found.status != "solved":
-            return None
-        return [(c.step, *wires.pairs[c.pair], c.item) for c in found.crossings]
-
     if ask.name == "allgather":
-        yield from gather_between(hosts, ask.chunks_per_rank, inside)
+        yield from gather_between(hosts, ask.chunks_per_rank, ask.inside)
     elif ask.name == "broadcast":
         total = ask.chunks_per_rank * ask.wires.ranks
-        yield from broadcast_between(hosts, total, ask.root, inside)
+        yield from broadcast_between(hosts, total, ask.root, ask.inside)
+
+
+def _keeps_rules(ask: _Question, waves: Sequence[Wave]) -> bool:
+    """Return whether ranks carry off their host only the chunks that the sketch lets them carry.
+
+    A broadcast's chunks have one owner, the root, and are not looked at.
+    """
+    hosts, relays, c = ask.sketch.hosts, ask.sketch.relays, ask.chunks_per_rank
+    if not relays or ask.name not in ("allgather", "alltoall"):
+        return True
+    for _, src, dst, first, count in waves:
+        if hosts[src] == hosts[dst] or not (carried := relays.get(src, ())):
+            continue
+        each = c * ask.wires.ranks if ask.name == "alltoall" else c
+        owners = {chunk // each for chunk in range(first, first + count)} - {src, *carried}
+        if any(hosts[owner] == hosts[src] for owner in owners):
+            return False
+    return True
 
 
 def _at_once(ask: _Question, *, solved: bool) -> Iterator[list[Wave]]:

@@ -11,7 +11,14 @@ from tuccl.synth.exact.spread import Item
 from tuccl.synth.exact.waves import Wave
 from tuccl.synth.packing.pair_wires import PairWires
 
-__all__ = ["EqualParts", "Inside", "equal_parts", "gather_between", "broadcast_between"]
+__all__ = [
+    "EqualParts",
+    "Inside",
+    "broadcast_between",
+    "equal_parts",
+    "gather_between",
+    "inside_waves",
+]
 
 # Solves a spread of items inside one host: (step, sending place, receiving place, item), None where
 # there is no way or no time.
@@ -184,20 +191,24 @@ def broadcast_between(
             return
         ready = 1 + max((step for step, _, dst, _ in before if dst == gate), default=-1)
         yield [
-            *_inside_waves(hosts.members[home], before, 0, total),
+            *inside_waves(hosts.members[home], before, 0, [(0, total)]),
             *(
                 wave
                 for host in hosts.others(home)
                 for wave in (
                     Wave(ready, hosts.members[home][gate], hosts.members[host][gate], 0, total),
-                    *_inside_waves(hosts.members[host], after, ready + 1, total),
+                    *inside_waves(hosts.members[host], after, ready + 1, [(0, total)]),
                 )
             ),
         ]
 
 
-def _inside_waves(
-    ranks: Sequence[int], sends: Sequence[tuple[int, int, int, int]], start: int, total: int
+def inside_waves(
+    ranks: Sequence[int],
+    sends: Sequence[tuple[int, int, int, int]],
+    start: int,
+    runs: Sequence[tuple[int, int]],
 ) -> Iterator[Wave]:
-    for step, src, dst, _ in sends:
-        yield Wave(start + step, ranks[src], ranks[dst], 0, total)
+    """Yield what is sent inside a host of `ranks` from step `start` on; an item is a run of chunks."""
+    for step, src, dst, item in sends:
+        yield Wave(start + step, ranks[src], ranks[dst], *runs[item])

@@ -142,7 +142,7 @@ class _Search:
         if outcome.values:
             least = max(known.least_rounds, outcome.bound if whole else 0)
             rounds = tuple(outcome.value(length) for length in model.lengths)
-            crossings = tuple(sorted(self._crossings(model, outcome)))
+            crossings = _needed(self.spread, sorted(self._crossings(model, outcome)))
             return replace(
                 known, status="solved", rounds=rounds, least_rounds=least, crossings=crossings
             )
@@ -158,6 +158,18 @@ class _Search:
             if outcome.value(sent):
                 for pairs, items in zip(self.group.pairs, self.group.items, strict=True):
                     yield Crossing(step, pairs[pair], items[item])
+
+
+def _needed(spread: Spread, crossings: Sequence[Crossing]) -> tuple[Crossing, ...]:
+    """Return the crossings without those that lead to no target."""
+    kept = []
+    passed_on: set[tuple[int, int]] = set()
+    for crossing in reversed(crossings):
+        src, dst = spread.wires.pairs[crossing.pair]
+        if dst in spread.items[crossing.item].targets or (crossing.item, dst) in passed_on:
+            passed_on.add((crossing.item, src))
+            kept.append(crossing)
+    return tuple(reversed(kept))
 
 
 class _Model:

@@ -16,6 +16,8 @@ __all__ = ["Wave", "estimated_us", "joined", "spread_waves", "sum_waves"]
 # What a hop costs beside its latency, and a message a NIC (estimates; docs/simulator.md 3 and 8).
 _HOP_US = 1.0
 _MESSAGE_US = 1.0
+# What one thread block, and so one connection, moves of a small message (docs/simulator.md 3).
+_BLOCK_GBS = 4.0
 
 
 class Wave(NamedTuple):
@@ -49,11 +51,12 @@ def estimated_us(
 ) -> float:
     """Return about how many us the waves take if every step waits for the one before."""
     alphas: dict[int, float] = defaultdict(float)
-    busy: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    busy: dict[int, dict[object, float]] = defaultdict(lambda: defaultdict(float))
     for step, src, dst, _, count in waves:
         link = sketch.link(src, dst)
         assert link is not None, "waves go over links"
         alphas[step] = max(alphas[step], link.alpha_us + _HOP_US)
+        busy[step][src, dst] += count * chunk_bytes / _BLOCK_GBS / 1e3
         for wire in wires.ways[wires.number[src, dst]]:
             passing = count * chunk_bytes / float(wires.rates[wire]) / 1e3
             busy[step][wire] += passing + _MESSAGE_US * link.inter
