@@ -19,6 +19,10 @@ from tuccl.synth.packing.pair_wires import PairWires
 __all__ = ["Combination", "combinations", "written"]
 
 
+# What it costs to keep several ranks' values aside and add them up behind (estimate).
+_ASIDE_US = 6.0
+
+
 class _Sum(NamedTuple):
     """Each of `ranks` is to have the sum over them of chunks `first`..`first + count - 1`."""
 
@@ -45,7 +49,8 @@ class Combination:
             for src, dst in permutations(one.ranks, 2)
         ]
         onward = estimated_us(self.down, wires, sketch, chunk_bytes)
-        return back + estimated_us(across, wires, sketch, chunk_bytes) + onward
+        aside = any(len(one.ranks) > 2 for one in self.stages[0]) * _ASIDE_US
+        return back + estimated_us(across, wires, sketch, chunk_bytes) + aside + onward
 
 
 def combinations(wires: PairWires, total: int, inside: Inside) -> Iterator[Combination]:
@@ -53,38 +58,47 @@ def combinations(wires: PairWires, total: int, inside: Inside) -> Iterator[Combi
 
     - Whole buffers in each group of ranks that are all joined, hosts or even blocks of ranks, then
       among equal places of the groups: two steps.
-    - Each rank of a host sums one part of the buffer; equal places of all hosts sum these among
-      themselves, one step over slow links where a reduce-scatter and an allgather have two; the
-      parts spread inside.
+    - Each rank of a host, or one for each NIC, sums one part of the buffer; equal places of all
+      hosts sum these among themselves, one step over slow links where a reduce-scatter and an
+      allgather have two; the parts spread inside.
     """
     for size in (None, *(size for size in range(2, wires.ranks) if wires.ranks % size == 0)):
         groups = equal_parts(wires, size)
-        if groups is None or len(groups.gates) < groups.places:
+        if groups is None:
             continue
-        peers = tuple(zip(*groups.members, strict=True))
-        if len(groups.inside.pairs) == groups.places * (groups.places - 1):
+        if len(groups.gates) == groups.places and _all_joined(groups):
+            peers = tuple(zip(*groups.members, strict=True))
             sums = ([_Sum(ranks, 0, total) for ranks in sets] for sets in (groups.members, peers))
             yield Combination((), tuple(tuple(stage) for stage in sums), ())
         if size is None:
-            yield from _by_parts(groups, peers, total, inside)
+            for gates in dict.fromkeys((groups.gates, tuple(door[0] for door in groups.doors))):
+                if total % len(gates) == 0:
+                    yield from _by_parts(groups, gates, total // len(gates), inside)
+
+
+def _all_joined(groups: EqualParts) -> bool:
+    return len(groups.inside.pairs) == groups.places * (groups.places - 1)
 
 
 def _by_parts(
-    hosts: EqualParts, peers: Sequence[tuple[int, ...]], total: int, inside: Inside
+    hosts: EqualParts, gates: Sequence[int], share: int, inside: Inside
 ) -> Iterator[Combination]:
-    share = total // hosts.places
-    items = tuple(
-        Item(place, frozenset(range(hosts.places)) - {place}) for place in range(hosts.places)
-    )
+    """Yield the way on which each of `gates` sums `share` chunks of its host, then of all."""
+    everyone = frozenset(range(hosts.places))
+    items = tuple(Item(gate, everyone - {gate}) for gate in gates)
     up, down = inside(hosts.inside.reverse, items), inside(hosts.inside, items)
-    if up is not None and down is not None:
-        stage = tuple(_Sum(ranks, place * share, share) for place, ranks in enumerate(peers))
-        runs = [(place * share, share) for place in range(hosts.places)]
-        yield Combination(
-            tuple(wave for ranks in hosts.members for wave in inside_waves(ranks, up, 0, runs)),
-            (stage,),
-            tuple(wave for ranks in hosts.members for wave in inside_waves(ranks, down, 0, runs)),
-        )
+    if up is None or down is None:
+        return
+    runs = [(number * share, share) for number in range(len(gates))]
+    stage = tuple(
+        _Sum(tuple(ranks[gate] for ranks in hosts.members), *run)
+        for gate, run in zip(gates, runs, strict=True)
+    )
+    yield Combination(
+        tuple(wave for ranks in hosts.members for wave in inside_waves(ranks, up, 0, runs)),
+        (stage,),
+        tuple(wave for ranks in hosts.members for wave in inside_waves(ranks, down, 0, runs)),
+    )
 
 
 def written(trace: Trace, way: Combination, nbytes: int) -> None:
