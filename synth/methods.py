@@ -26,6 +26,7 @@ __all__ = ["EXACT_METHODS", "METHODS", "Method", "synthesize"]
 
 Build = Callable[[Collective, Sketch, int, int], Schedule]
 WiredBuild = Callable[[Collective, Sketch, int, int, Topology | None], Schedule]
+SolverBuild = Callable[[Collective, Sketch, int, int, Topology | None, Budget | None], Schedule]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Method:
         chunkings: The chunks per rank worth a try, given the collective, the sketch, the topology
             and the most; None where any will do.
         most_ranks: Above so many ranks no search tries it unasked, since it takes minutes.
+        solve: `build` within a budget, for methods that run a solver.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Method:
     build: WiredBuild
     chunkings: Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None = None
     most_ranks: int = 256
+    solve: SolverBuild | None = None
 
 
 def _wireless(build: Build) -> WiredBuild:
@@ -73,7 +76,7 @@ METHODS: dict[str, Method] = {
         Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
-        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep),
+        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, solve=fewstep),
     )
 }
 
@@ -100,7 +103,8 @@ def synthesize(
         chunks_per_rank: Parts that each rank's part of the whole buffer is cut into.
         nbytes: Bytes of the whole buffer, which decide between variants of a method.
         topology: The machine of the sketch, for methods that look at wires.
-        budget: What an exact method may spend; by default 20 s. The others take no time.
+        budget: What a method that runs a solver may spend; by default 20 s for an exact one, and
+            for others little. The rest take no time.
 
     Raises:
         Infeasible: the method cannot do it under this sketch; the message names the rule.
@@ -130,4 +134,6 @@ def synthesize(
             f"sketch {sketch.name[:60]} of {sketch.ranks} ranks on a topology of {topology.ranks}: "
             "expected the same number"
         )
+    if budget is not None and (solve := METHODS[method].solve) is not None:
+        return solve(collective, sketch, chunks_per_rank, nbytes, topology, budget)
     return METHODS[method].build(collective, sketch, chunks_per_rank, nbytes, topology)

@@ -24,11 +24,11 @@ _ASIDE_US = 6.0
 
 
 class _Sum(NamedTuple):
-    """Each of `ranks` is to have the sum over them of chunks `first`..`first + count - 1`."""
+    """Each of `ranks` is to have the sum over them of chunks `first`..`first + length - 1`."""
 
     ranks: tuple[int, ...]
     first: int
-    count: int
+    length: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Combination:
         """Return about what it takes in us."""
         back = estimated_us(self.up, wires.reverse, reversed_sketch(sketch), chunk_bytes)
         across = [
-            Wave(step, src, dst, one.first, one.count)
+            Wave(step, src, dst, one.first, one.length)
             for step, stage in enumerate(self.stages)
             for one in stage
             for src, dst in permutations(one.ranks, 2)
@@ -107,7 +107,7 @@ def written(trace: Trace, way: Combination, nbytes: int) -> None:
     for stage in way.stages:
         for one in stage:
             if len(one.ranks) == 2:
-                trace.exchange(one.first, *one.ranks, count=one.count, last=True)
+                trace.exchange(one.first, *one.ranks, count=one.length, last=True)
             else:
                 _sum_in(trace, one)
     spread_waves(trace, way.down, 1)
@@ -116,7 +116,7 @@ def written(trace: Trace, way: Combination, nbytes: int) -> None:
 def _sum_in(trace: Trace, one: _Sum) -> None:
     """Give every rank of a group the sum, added in one order everywhere."""
     ranks = one.ranks
-    sums = [Whole(trace, rank, one.count, ranks, one.first) for rank in ranks]
+    sums = [Whole(trace, rank, one.length, ranks, one.first) for rank in ranks]
     for ahead in range(1, len(ranks)):
         for place, src in enumerate(ranks):
             if place:

@@ -101,7 +101,9 @@ def fewstep(
     )
     back = replace(onward, wires=wires.reverse, sketch=reversed_sketch(sketch))
     if collective.name == "allreduce":
-        _allreduce(trace, replace(onward, name="allgather"), replace(back, name="allgather"), nbytes)
+        _allreduce(
+            trace, replace(onward, name="allgather"), replace(back, name="allgather"), nbytes
+        )
     elif collective.name == "gather":
         waves = _quickest(back)
         last = max(wave.step for wave in waves)
@@ -199,9 +201,7 @@ def _at_once(ask: _Question, *, solved: bool) -> Iterator[list[Wave]]:
             found = _found(spread, steps, ask.budget)
             if found.status != "solved":
                 continue
-            waves = [
-                Wave(c.step, *ask.wires.pairs[c.pair], *runs[c.item]) for c in found.crossings
-            ]
+            waves = [Wave(c.step, *ask.wires.pairs[c.pair], *runs[c.item]) for c in found.crossings]
             best = min(ask.us(waves), best)
             yield waves
 

@@ -101,7 +101,9 @@ def gather_between(hosts: EqualParts, chunks: int, solve: Inside) -> Iterator[li
     - One gate for each NIC sends what the ranks around it have, as one; that spreads inside.
     """
     every = tuple(range(hosts.places))
-    own = solve(hosts.inside, tuple(_to_all(place, every) for place in every for _ in range(chunks)))
+    own = solve(
+        hosts.inside, tuple(_to_all(place, every) for place in every for _ in range(chunks))
+    )
     if own is None:
         return
     at_home = [
@@ -155,11 +157,16 @@ def _by_doors(
     spread = solve(hosts.inside, tuple(_to_all(gate, every) for gate in gates))
     if spread is None:
         return None
-    share = [every[len(every) * n // len(gates) : len(every) * (n + 1) // len(gates)] for n in range(len(gates))]
+    share = [
+        every[len(every) * n // len(gates) : len(every) * (n + 1) // len(gates)]
+        for n in range(len(gates))
+    ]
     came = {(wave.dst, wave.first): wave.step for wave in at_home}
     waves = []
     for home, ranks in enumerate(hosts.members):
-        blocks = [[ranks[place] * chunks + k for place in part for k in range(chunks)] for part in share]
+        blocks = [
+            [ranks[place] * chunks + k for place in part for k in range(chunks)] for part in share
+        ]
         ready = [
             1 + max(came.get((ranks[gate], chunk), -1) for chunk in block)
             for gate, block in zip(gates, blocks, strict=True)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuccl.synth.exact.solver import Budget, Outcome, cp_sat, run_model
 from tuccl.synth.exact.spread import Alike, Spread, alike
-from tuccl.synth.packing.pair_wires import PairWires
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["Crossing", "FewSteps", "few_steps", "faults"]
+__all__ = ["Crossing", "FewSteps", "faults", "few_steps"]
 
 # Possible sends beyond which a model takes longer than the answer is worth.
 _MOST_SENDS = 60_000
@@ -235,6 +234,7 @@ def faults(spread: Spread, found: FewSteps) -> str | None:
     """Return what is wrong with a schedule, None if nothing is; looks at no model.
 
     >>> from tuccl.synth.exact.spread import Item
+    >>> from tuccl.synth.packing.pair_wires import PairWires
     >>> wires = PairWires((0, 0), ((0, 1),), ((0,),), (Fraction(25),))
     >>> one = Spread(wires, (Item(0, frozenset({1})),), Fraction(25))
     >>> faults(one, FewSteps("solved", 1, (1,), 1, (Crossing(0, 0, 0),)))
@@ -255,8 +255,8 @@ def faults(spread: Spread, found: FewSteps) -> str | None:
     for (step, wire), load in loads.items():
         if load > spread.wires.rates[wire] / spread.unit * found.rounds[step]:
             return f"wire {wire} carries {load} items in step {step} of {found.rounds[step]} rounds"
-    for number, item in enumerate(spread.items):
-        for to in sorted(item.targets):
+    for number, wanted in enumerate(spread.items):
+        for to in sorted(wanted.targets):
             if (number, to) not in has:
                 return f"item {number} does not reach rank {to}"
     return None

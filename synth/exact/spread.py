@@ -189,7 +189,11 @@ def _moved_pairs(wires: PairWires, move: Ranks) -> tuple[int, ...] | None:
             return None
         for wire, other in zip(way, wires.ways[image], strict=True):
             same = wires.rates[wire] == wires.rates[other]
-            if not same or to.setdefault(wire, other) != other or back.setdefault(other, wire) != wire:
+            if (
+                not same
+                or to.setdefault(wire, other) != other
+                or back.setdefault(other, wire) != wire
+            ):
                 return None
         moved.append(image)
     return tuple(moved)

@@ -21,26 +21,26 @@ _BLOCK_GBS = 4.0
 
 
 class Wave(NamedTuple):
-    """Chunks `first`..`first + count - 1` from `src` to `dst` in a step."""
+    """Chunks `first`..`first + length - 1` from `src` to `dst` in a step."""
 
     step: int
     src: int
     dst: int
     first: int
-    count: int
+    length: int
 
 
 def joined(waves: Iterable[Wave]) -> list[Wave]:
     """Return the waves by step, those of a pair that carry chunks side by side as one.
 
     >>> joined([Wave(0, 0, 1, 5, 1), Wave(0, 0, 1, 4, 1)])
-    [Wave(step=0, src=0, dst=1, first=4, count=2)]
+    [Wave(step=0, src=0, dst=1, first=4, length=2)]
     """
     found: list[Wave] = []
     for wave in sorted(waves):
         last = found[-1] if found else None
-        if last and last[:3] == wave[:3] and last.first + last.count == wave.first:
-            found[-1] = last._replace(count=last.count + wave.count)
+        if last and last[:3] == wave[:3] and last.first + last.length == wave.first:
+            found[-1] = last._replace(length=last.length + wave.length)
         else:
             found.append(wave)
     return found
@@ -67,7 +67,7 @@ def spread_waves(trace: Trace, waves: Iterable[Wave], channel: int = 0) -> None:
     """Send the waves by step; in a step each rank sends to one after the other."""
     ranks = trace.collective.ranks
     for wave in sorted(joined(waves), key=lambda wave: (wave.step, _turn(wave, ranks))):
-        trace.send(wave.first, wave.src, wave.dst, channel, wave.count)
+        trace.send(wave.first, wave.src, wave.dst, channel, wave.length)
 
 
 def sum_waves(trace: Trace, waves: Iterable[Wave], nbytes: int) -> None:
@@ -76,15 +76,21 @@ def sum_waves(trace: Trace, waves: Iterable[Wave], nbytes: int) -> None:
     chunk_bytes = nbytes / trace.collective.nchunks(trace.chunks_per_rank)
     meetings: dict[tuple[int, int, int, int], list[Wave]] = defaultdict(list)
     for wave in sorted(joined(waves), key=lambda wave: (-wave.step, _turn(wave, ranks))):
-        meetings[-wave.step, wave.src, wave.first, wave.count].append(wave)
+        meetings[-wave.step, wave.src, wave.first, wave.length].append(wave)
     fans = {
         key: FanIn(
-            trace, key[1], key[2], key[3], aside=prefers_aside(len(met), chunk_bytes * key[3], key[3])
+            trace,
+            key[1],
+            key[2],
+            key[3],
+            aside=prefers_aside(len(met), chunk_bytes * key[3], key[3]),
         )
         for key, met in meetings.items()
     }
     for step in sorted({key[0] for key in meetings}):
-        here = [(wave, fans[key]) for key, met in meetings.items() if key[0] == step for wave in met]
+        here = [
+            (wave, fans[key]) for key, met in meetings.items() if key[0] == step for wave in met
+        ]
         for wave, fan in sorted(here, key=lambda entry: _turn(entry[0], ranks)):
             fan.receive(wave.dst)
         for key in sorted(key for key in meetings if key[0] == step):
