@@ -12,6 +12,7 @@ from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarch
 from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
+from tuccl.synth.exact.fewstep import FEWSTEP_COLLECTIVES, fewstep
 from tuccl.synth.exact.solver import Budget
 from tuccl.synth.greedy.greedy import greedy, greedy_chunks
 from tuccl.synth.greedy.question import Search
@@ -26,6 +27,7 @@ __all__ = ["EXACT_METHODS", "METHODS", "Method", "synthesize"]
 
 Build = Callable[[Collective, Sketch, int, int], Schedule]
 WiredBuild = Callable[[Collective, Sketch, int, int, Topology | None], Schedule]
+SolverBuild = Callable[[Collective, Sketch, int, int, Topology | None, Budget | None], Schedule]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Method:
         chunkings: The chunks per rank worth a try, given the collective, the sketch, the topology
             and the most; None where any will do.
         most_ranks: Above so many ranks no search tries it unasked, since it takes minutes.
+        solve: `build` within a budget, for methods that run a solver.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Method:
     build: WiredBuild
     chunkings: Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None = None
     most_ranks: int = 256
+    solve: SolverBuild | None = None
 
 
 def _wireless(build: Build) -> WiredBuild:
@@ -73,6 +77,7 @@ METHODS: dict[str, Method] = {
         Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
+        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, solve=fewstep),
     )
 }
 
@@ -100,7 +105,8 @@ def synthesize(
         chunks_per_rank: Parts that each rank's part of the whole buffer is cut into.
         nbytes: Bytes of the whole buffer, which decide between variants of a method.
         topology: The machine of the sketch, for methods that look at wires.
-        budget: What an exact method may spend; by default 20 s.
+        budget: What a method that runs a solver may spend; by default 20 s for an exact one, and
+            for others little. The rest take no time.
         search: Seed and starts of a method that draws (`greedy`).
 
     Raises:
@@ -133,4 +139,6 @@ def synthesize(
         )
     if method == "greedy":
         return greedy(collective, sketch, chunks_per_rank, nbytes, topology, search)
+    if budget is not None and (solve := METHODS[method].solve) is not None:
+        return solve(collective, sketch, chunks_per_rank, nbytes, topology, budget)
     return METHODS[method].build(collective, sketch, chunks_per_rank, nbytes, topology)

@@ -76,7 +76,8 @@ def _sum_parts(trace: Trace, nbytes: int) -> None:
 def _sum_everywhere(trace: Trace) -> None:
     """Sum everything on every rank by itself."""
     total = trace.collective.nchunks(trace.chunks_per_rank)
-    sums = [Whole(trace, rank, total) for rank in range(trace.collective.ranks)]
+    everyone = range(trace.collective.ranks)
+    sums = [Whole(trace, rank, total, everyone) for rank in everyone]
     for src, dst in sorted(_rounds(trace.collective.ranks), key=lambda pair: pair[0] == 0):
         sums[dst].receive(src)
     for one in sums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tuccl.synth.model.schedule import Address
@@ -66,35 +66,41 @@ class FanIn:
 
 
 class Whole:
-    """The sums of chunks 0..count - 1 over all ranks, made on every rank from everyone's own values.
+    """The sums of a run of chunks over `ranks`, made on each of them from everyone's own values.
 
-    All ranks add in one order: their sums are equal to the last bit, as NCCL's are. It begins with
-    rank 0's values, which are received where the sums are to be.
+    All add in one order: their sums are equal to the last bit, as NCCL's are. It begins with the
+    first rank's values, which are received where the sums are to be.
     """
 
-    def __init__(self, trace: Trace, rank: int, count: int) -> None:
+    def __init__(
+        self, trace: Trace, rank: int, count: int, ranks: Sequence[int], chunk: int = 0
+    ) -> None:
         """Open it: the rank's own values are kept aside as the others' will be."""
         self.trace = trace
         self.rank = rank
+        self.chunk = chunk
         self.count = count
-        self.parked = {rank: trace.park(0, rank, rank, 0, count)} if rank else {}
+        self.ranks = ranks
+        own = rank != ranks[0]
+        self.parked = {rank: trace.park(chunk, rank, rank, 0, count)} if own else {}
 
     def receive(self, src: int) -> None:
-        """Take `src`'s values; rank 0's last, as they take the place of the rank's own."""
-        if src:
-            self.parked[src] = self.trace.park(0, src, self.rank, 0, self.count)
+        """Take `src`'s values; the first rank's last, as they take the place of the rank's own."""
+        if src != self.ranks[0]:
+            self.parked[src] = self.trace.park(self.chunk, src, self.rank, 0, self.count)
         else:
-            self.trace.send(0, 0, self.rank, count=self.count)
+            self.trace.send(self.chunk, src, self.rank, count=self.count)
 
     def finish(self) -> None:
         """Add them up, each part in a thread block of its own and from another rank on."""
-        if self.rank == 0:
-            self.trace.settle(0, 0, Address("i", 0), self.count)
-        senders = len(self.parked)
-        for way, (low, high) in enumerate(_parts(self.count, senders)):
-            for k in range(senders):
-                source = self.parked[1 + (way + k) % senders].shifted(low)
-                self.trace.fold(low, self.rank, source, high - low)
+        start = self.trace.where(self.chunk, self.rank)
+        if start is not None and start.buffer == "i":
+            self.trace.settle(self.chunk, self.rank, start, self.count)
+        senders = self.ranks[1:]
+        for way, (low, high) in enumerate(_parts(self.count, len(senders))):
+            for k in range(len(senders)):
+                source = self.parked[senders[(way + k) % len(senders)]].shifted(low)
+                self.trace.fold(self.chunk + low, self.rank, source, high - low)
 
 
 def _parts(count: int, most: int) -> Iterator[tuple[int, int]]:

@@ -42,7 +42,7 @@ def cp_sat() -> Any:  # noqa: ANN401 - a module
         from ortools.sat.python import cp_model
     except ImportError:
         raise InputError(
-            "method taccl: OR-Tools is not installed, expected it: pip install tuccl[solver]"
+            "OR-Tools is not installed, expected it: pip install tuccl[solver]"
         ) from None
     return cp_model
 
@@ -56,6 +56,7 @@ class Budget:
         seed: Of the solver's random choices.
         workers: Threads.
         report: Is told, in a line, what is being solved and each better plan.
+        effort: CP-SAT's deterministic time for a run; None: in proportion to the seconds.
         interrupted: Whether the user asked to stop: the best found so far is then the answer.
         clocked: Whether the clock ended part of the search, so that another run may differ.
     """
@@ -64,6 +65,7 @@ class Budget:
     seed: int = 0
     workers: int = 2
     report: Callable[[str], None] = lambda line: None
+    effort: float | None = None
     interrupted: bool = False
     clocked: bool = False
     started: float = field(default_factory=time.monotonic)
@@ -81,20 +83,34 @@ class Outcome:
     Attributes:
         values: The variables of the best solution by their index; empty where none was found.
         bound: No solution of the model is better.
+        proved: Whether the search is over: the solution is the best, or there is none.
     """
 
     values: Sequence[int]
     bound: int
+    proved: bool = False
 
     def value(self, variable: cp_model.IntVar) -> int:
         """Return the value of a variable in the best solution."""
         return self.values[variable.index]
 
 
-def run_model(model: cp_model.CpModel, budget: Budget, share: float, what: str) -> Outcome:
+def _in_us(values: Sequence[int], bound: int) -> str:
+    """Return in words how far a run is whose variable 0 is a makespan in ns."""
+    best = f"{values[0] / 1e3:.2f} us, " if values else ""
+    return f"{best}bound of this stage {bound / 1e3:.2f} us"
+
+
+def run_model(
+    model: cp_model.CpModel,
+    budget: Budget,
+    share: float,
+    what: str,
+    words: Callable[[Sequence[int], int], str] = _in_us,
+) -> Outcome:
     """Return the best solution of `model` found in `share` of the seconds left.
 
-    The solver runs in a forked process that sends each better solution: neither an interrupt nor
+    `words` makes a line for the user of a solution's values and the bound. The solver runs in a forked process that sends each better solution: neither an interrupt nor
     an end of time, nor a fault of its own (version 9.15 may abort where it is stopped while it
     loads a model), can take away what was found.
     """
@@ -102,7 +118,7 @@ def run_model(model: cp_model.CpModel, budget: Budget, share: float, what: str) 
     began = time.monotonic()
     if seconds < _LEAST_S:
         return Outcome((), 0)
-    run = _Run(model, budget, seconds, what)
+    run = _Run(model, budget, seconds, lambda values, bound: f"{what}: {words(values, bound)}")
     while run.going:
         try:
             run.advance()
@@ -110,14 +126,20 @@ def run_model(model: cp_model.CpModel, budget: Budget, share: float, what: str) 
             budget.interrupted = True
     if not run.proved and time.monotonic() - began >= 0.98 * seconds:
         budget.clocked = True
-    return Outcome(run.values, run.bound)
+    return Outcome(run.values, run.bound, run.proved)
 
 
 class _Run:
     """A forked process that solves, and what it has sent so far."""
 
-    def __init__(self, model: cp_model.CpModel, budget: Budget, seconds: float, what: str) -> None:
-        self.model, self.budget, self.seconds, self.what = model, budget, seconds, what
+    def __init__(
+        self,
+        model: cp_model.CpModel,
+        budget: Budget,
+        seconds: float,
+        words: Callable[[Sequence[int], int], str],
+    ) -> None:
+        self.model, self.budget, self.seconds, self.words = model, budget, seconds, words
         self.ends = time.monotonic() + seconds + _GRACE_S
         self.values: Sequence[int] = ()
         self.bound = 0
@@ -162,8 +184,7 @@ class _Run:
         if math.isfinite(bound):
             self.bound = max(self.bound, math.floor(bound + _ROUNDING))
         self.proved = self.proved or proved
-        best = f"{values[0] / 1e3:.2f} us, " if values else ""  # the makespan is variable 0
-        self.budget.report(f"{self.what}: {best}bound of this stage {self.bound / 1e3:.2f} us")
+        self.budget.report(self.words(values, self.bound))
 
     def _solve(self, sender: Any) -> None:  # noqa: ANN401 - a connection
         """Solve and send: the child's whole life."""
@@ -183,7 +204,9 @@ class _Run:
 
         solver = module.CpSolver()
         solver.parameters.max_time_in_seconds = self.seconds
-        solver.parameters.max_deterministic_time = self.seconds * _DETERMINISTIC_PER_SECOND
+        solver.parameters.max_deterministic_time = (
+            self.budget.effort or self.seconds * _DETERMINISTIC_PER_SECOND
+        )
         solver.parameters.num_workers = self.budget.workers
         solver.parameters.interleave_search = True
         solver.parameters.random_seed = self.budget.seed

@@ -9,7 +9,7 @@ from tuccl.sketches.symmetry import rotate
 from tuccl.synth.exact.costs import Costs
 from tuccl.synth.model.collective import Collective
 
-__all__ = ["Group", "group_of"]
+__all__ = ["Group", "group_of", "spanned"]
 
 _MOST_ELEMENTS = 1024
 _Ranks = tuple[int, ...]
@@ -71,7 +71,7 @@ def _elements(
     sketch: Sketch, costs: Costs, moves: list[_Ranks]
 ) -> dict[_Ranks, tuple[int, ...]] | None:
     """Return what `moves` span and where each of it takes the wires; None if one cannot hold."""
-    elements = _spanned(costs.ranks, moves)
+    elements = spanned(costs.ranks, moves)
     found: dict[_Ranks, tuple[int, ...]] = {}
     for element in elements or ():
         wires = _moved_wires(costs, element)
@@ -83,7 +83,8 @@ def _elements(
     return found or None
 
 
-def _spanned(ranks: int, moves: list[_Ranks]) -> list[_Ranks] | None:
+def spanned(ranks: int, moves: list[_Ranks]) -> list[_Ranks] | None:
+    """Return all permutations that `moves` make together, None where they are too many."""
     identity = tuple(range(ranks))
     found = {identity: None}
     ahead = [identity]

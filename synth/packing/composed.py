@@ -158,16 +158,7 @@ def _parents(
 
 def _inner(wires: PairWires, own: tuple[int, ...]) -> list[list[tuple[int, ...]]]:
     """Return for each place in a host the parents of the trees that its chunks take in turn."""
-    place = {rank: number for number, rank in enumerate(own)}
-    inside = [n for n, (src, dst) in enumerate(wires.pairs) if src in place and dst in place]
-    used = sorted({wire for n in inside for wire in wires.ways[n]})
-    renamed = {wire: number for number, wire in enumerate(used)}
-    host = PairWires(
-        (0,) * len(own),
-        tuple((place[wires.pairs[n][0]], place[wires.pairs[n][1]]) for n in inside),
-        tuple(tuple(renamed[wire] for wire in wires.ways[n]) for n in inside),
-        tuple(wires.rates[wire] for wire in used),
-    )
+    host = wires.inside(own)
     best: tuple[Fraction, list[list[tuple[int, ...]]]] | None = None
     for chunks in range(1, _MOST_INNER + 1):
         demand = Demand(host, host.fabric, (chunks,) * len(own))

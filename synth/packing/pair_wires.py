@@ -57,6 +57,19 @@ class PairWires:
         """Return the place of each pair."""
         return {pair: place for place, pair in enumerate(self.pairs)}
 
+    def inside(self, members: Sequence[int]) -> PairWires:
+        """Return the pairs among `members` and their wires, as of one host; ranks are places."""
+        place = {rank: number for number, rank in enumerate(members)}
+        kept = [n for n, (src, dst) in enumerate(self.pairs) if src in place and dst in place]
+        used = sorted({wire for n in kept for wire in self.ways[n]})
+        renamed = {wire: number for number, wire in enumerate(used)}
+        return PairWires(
+            (0,) * len(members),
+            tuple((place[self.pairs[n][0]], place[self.pairs[n][1]]) for n in kept),
+            tuple(tuple(renamed[wire] for wire in self.ways[n]) for n in kept),
+            tuple(self.rates[wire] for wire in used),
+        )
+
     def units(self, span: Fraction) -> list[int]:
         """Return how many whole chunks each wire carries in `span` (chunks of 1 GB: seconds)."""
         return [int(rate * span) for rate in self.rates]
