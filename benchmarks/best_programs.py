@@ -126,14 +126,21 @@ class Others:
     def __init__(self, executor: SimExecutor, t: Topology, nccl: Mapping[int, float]) -> None:
         """Prepare to time programs where they are not hopeless beside ``nccl``'s us by size."""
         self.executor = executor
-        self.safe = ll128_is_safe(t, ())
+        self.topology = t
         self.nccl = nccl
         self.timed: dict[tuple[int, bool], list[tuple[float, str, Program, Knobs]]] = {}
 
     def add(self, name: str, program: Program) -> None:
-        """Time ``program`` at all sizes, with every protocol and number of channels."""
+        """Time ``program`` at all sizes, with every protocol that is safe and number of channels."""
+        pairs = {
+            (gpu.id, block.send_peer)
+            for gpu in program.gpus
+            for block in gpu.threadblocks
+            if block.send_peer >= 0
+        }
+        safe = ll128_is_safe(self.topology, pairs)
         for channels, protocol in product(CHANNELS, ("Simple", "LL", "LL128")):
-            if protocol == "LL128" and not self.safe:
+            if protocol == "LL128" and not safe:
                 continue
             if channels * program.nchannels > 32:
                 break
