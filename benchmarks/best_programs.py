@@ -1,45 +1,59 @@
 """Prints whether the best program found is at least as good as every known one, simulated.
 
-    .venv/bin/python benchmarks/best_programs.py [--only TEXT] [--budget 60] [--times 16]
-        [--data ../shared/data/algorithms] [--all]
+    .venv/bin/python benchmarks/best_programs.py [--only "2x ndv4"] [--save FOLDER] [--budget 60]
+        [--times 16] [--equal] [--data ../shared/data/algorithms] [--all]
 
-On every profile, and on two hosts of those with network adapters, the search of `tuccl tune` (its
-budget in evaluations a size) stands beside
+On every profile, and on two hosts of those with network adapters, the search of `tuccl tune
+--any-order` (its budget in evaluations a size; `--equal`: without --any-order) stands beside
 
 - templates: ring, rings, recursive, all-pairs and hierarchical ones, on the best sketch and on the full
-  mesh, with each protocol and 1 to 16 channels, and both forms of msccl-default;
-- programs made by TACCL, and programs shipped with MSCCL for machines of as many ranks, at the
-  sizes they claim, where the data is there; each with its own protocol.
+  mesh, and both forms of msccl-default;
+- programs made by TACCL, and programs shipped with MSCCL, for as many ranks, whatever sizes they claim,
+  where the data is there.
 
-`ratio` is the time of the best of these over that of the best program found: below 1 another one is
-faster. All times are simulated, of one call without the host's share.
+These get the same knobs: each protocol, up to 16 channels (instances), and the best three of a size
+also other threads and buffers. Where the search tries `--budget` points of that, they get all.
+
+Both placements count, each against the programs that run so. `ratio` is the time of the best of these
+over that of the best program found: below 0.999 another one is faster. NCCL's own choice is no program
+here; `nccl` is its time. All times are simulated, of one call without the host's share. With `--save`
+a case that is done is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import geometric_mean
 
-from tuccl._native import Knobs, Program, parse_xml
+import msgspec
+
+from tuccl._native import Knobs, Program, default_buffer_bytes, max_threads, parse_xml
 from tuccl.errors import TucclError
-from tuccl.runtime import SimExecutor, time_baseline
+from tuccl.runtime import NCCL_VERSION, SimExecutor, nccl_release, time_baseline
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, lower, synthesize
+from tuccl.synth import METHODS, Collective, lower, replicate, synthesize
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import even_size, tune
-from tuccl.tuning.programs import ll128_is_safe
+from tuccl.tuning import SEARCHES, Final, Record, even_size
+from tuccl.tuning.programs import Programs, ll128_is_safe
+from tuccl.tuning.study import Studies
+from tuccl.tuning.task import Task, tuned_size
 
 COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
 ALONE = ("v100x4", "dgx-1v", "ndv2", "dgx-2", "dgx-a100", "ndv4", "dgx-h100", "ndv5", "a100x8-roce")
 PAIRED = ("ndv2", "dgx-2", "ndv4", "ndv5", "a100x8-roce")
 TEMPLATES = ("ring", "rings", "recursive", "allpairs", "hierarchical2", "hierarchical3")
 CHANNELS = (1, 2, 4, 8, 16)
+AS_GOOD = 0.999  # as tuning counts: stock knobs are taken where they cost no more than that
+VARIED = 3
+BUFFERS_OF_DEFAULT = (0.25, 0.5, 1, 2)
 SMALLEST, LARGEST = 1 << 10, 1 << 30
 
 
@@ -61,16 +75,16 @@ class Case:
         return join(node, self.hosts) if self.hosts > 1 else node
 
 
-@dataclass(frozen=True)
-class Row:
-    """One size: simulated us of the best found and of the best other program."""
+class Row(msgspec.Struct, frozen=True):
+    """One size and placement: simulated us of the best found, of the best other, of NCCL's choice."""
 
-    case: Case
     nbytes: int
+    placement: str
     found: str
     found_us: float
     other: str
     other_us: float
+    nccl_us: float
 
     @property
     def ratio(self) -> float:
@@ -88,127 +102,187 @@ def cases(only: str) -> Iterator[Case]:
 
 
 def templates(t: Topology, call: Collective) -> Iterator[tuple[str, Program]]:
-    """Make every template's programs that can be made."""
-    protocols = ("Simple", "LL", "LL128") if ll128_is_safe(t, ()) else ("Simple", "LL")
+    """Make every template's program that can be made."""
     sketches = (candidate_sketches(t, call.name, 1 << 20)[0], full_mesh(t))
     for sketch, method in product(sketches, TEMPLATES):
-        if call.name not in METHODS[method].collectives:
-            continue
-        for channels, protocol in product(CHANNELS, protocols):
+        if call.name in METHODS[method].collectives:
             try:
                 schedule = synthesize(call, sketch, method, 1, 1 << 20, t)
-                program = lower(schedule, protocol=protocol, instances=channels)
+                yield f"{method} on {sketch.name}", lower(schedule)
             except TucclError:
-                break
-            yield f"{method} on {sketch.name}, {protocol}, {channels}ch", program
+                continue
 
 
 def shipped(folder: Path, call: Collective) -> Iterator[tuple[str, Program]]:
-    """Read the programs that others made for as many ranks."""
+    """Read the programs that others made for as many ranks, made free of the sizes they claim."""
     for path in sorted(folder.rglob("*.xml")):
         program = parse_xml(path.read_bytes(), str(path))
         if program.collective == call.name and program.ngpus == call.ranks:
-            yield f"{path.parent.name}/{path.name}", program
+            yield f"{path.parent.name}/{path.name}", program.replace(min_bytes=0, max_bytes=1)
 
 
-def claims(program: Program, nbytes: int) -> bool:
-    """Return whether the program's own size limits admit ``nbytes``."""
-    return (program.min_bytes or 0) <= nbytes and (
-        not program.max_bytes or nbytes <= program.max_bytes
-    )
+class Others:
+    """The best other programs of a case, by size and placement."""
 
+    def __init__(self, executor: SimExecutor, t: Topology, nccl: Mapping[int, float]) -> None:
+        """Prepare to time programs where they are not hopeless beside ``nccl``'s us by size."""
+        self.executor = executor
+        self.topology = t
+        self.nccl = nccl
+        self.timed: dict[tuple[int, bool], list[tuple[float, str, Program, Knobs]]] = {}
 
-def time_us(executor: SimExecutor, program: Program, nbytes: int) -> float:
-    """Return the GPUs' simulated time of ``program`` with its own protocol, or infinity."""
-    knobs = Knobs(program.protocol, 1, program.nthreads or 512)
-    try:
-        return executor.time(program, knobs, nbytes).us
-    except TucclError:
-        return float("inf")
+    def add(self, name: str, program: Program) -> None:
+        """Time ``program`` at all sizes, with every protocol that is safe and number of channels."""
+        pairs = {
+            (gpu.id, block.send_peer)
+            for gpu in program.gpus
+            for block in gpu.threadblocks
+            if block.send_peer >= 0
+        }
+        safe = ll128_is_safe(self.topology, pairs)
+        for channels, protocol in product(CHANNELS, ("Simple", "LL", "LL128")):
+            if protocol == "LL128" and not safe:
+                continue
+            if channels * program.nchannels > 32:
+                break
+            made = replicate(program, channels).replace(protocol=protocol)
+            for nbytes in self.nccl:
+                called = f"{name}, {protocol}, {channels}ch"
+                self.time(called, made, Knobs(protocol, 1, max_threads(protocol)), nbytes)
 
-
-def others(
-    executor: SimExecutor, t: Topology, call: Collective, folder: Path, sizes: list[int]
-) -> dict[int, tuple[float, str]]:
-    """Return the best other program's time and name by size."""
-    best: dict[int, tuple[float, str]] = {}
-    made = [(name, p, False) for name, p in templates(t, call)]
-    made += [(name, p, True) for name, p in shipped(folder, call)]
-    for (name, program, limited), nbytes in product(made, sizes):
-        if not limited or claims(program, nbytes):
-            one = (time_us(executor, program, nbytes), name)
-            best[nbytes] = min(best.get(nbytes, one), one)
-    for kind, nbytes in product(("msccl-default", "msccl-default-robust"), sizes):
+    def time(self, name: str, program: Program, knobs: Knobs, nbytes: int) -> None:
+        """Keep the simulated time of ``program`` for the placements it runs in."""
         try:
-            timing = time_baseline(executor, t, kind, call.name, nbytes).timing
+            us = self.executor.time(program, knobs, nbytes).us
         except TucclError:
-            continue
-        best[nbytes] = min(best[nbytes], (timing.us, kind))
-    return best
+            return
+        for in_place, runs in ((False, program.out_of_place), (True, program.in_place)):
+            if runs:
+                self.timed.setdefault((nbytes, in_place), []).append((us, name, program, knobs))
+
+    def vary(self) -> None:
+        """Time the best three of each size with other threads and buffers too."""
+        for (nbytes, _), timed in list(self.timed.items()):
+            for _, name, program, knobs in sorted(timed, key=lambda each: each[0])[:VARIED]:
+                usual = default_buffer_bytes(knobs.protocol)
+                for threads, buffer_bytes in product((256, 384, knobs.threads), BUFFERS_OF_DEFAULT):
+                    tried = Knobs(knobs.protocol, 1, threads, int(usual * buffer_bytes))
+                    if tried.illegal() is None:
+                        self.time(f"{name}, {threads}t", program, tried, nbytes)
+
+    def best(self, nbytes: int, in_place: bool) -> tuple[float, str]:
+        """Return the least time and whose it is; infinity where none runs."""
+        timed = self.timed.get((nbytes, in_place), [])
+        return min(((us, name) for us, name, _, _ in timed), default=(math.inf, "none"))
 
 
-def rows_of(case: Case, budget: int, times: int, folder: Path) -> list[Row]:
+def rows_of(case: Case, args: argparse.Namespace) -> list[Row]:
     """Tune a case, and time all else there is."""
+    saved = args.save / f"{str(case).replace(' ', '_')}.json" if args.save else None
+    if saved and saved.exists():
+        return msgspec.json.decode(saved.read_bytes(), type=list[Row])
     t = case.topology()
     call = Collective(case.collective, t.ranks)
     # A graph launch: the host's share, equal for all, would hide what programs differ by.
     executor = SimExecutor(t, launch="graph")
-    sizes = []
-    nbytes = SMALLEST
-    while nbytes <= LARGEST:
-        sizes.append(even_size(nbytes, t.ranks))
-        nbytes *= times
-    sizes = sorted(set(sizes))
-    with tempfile.TemporaryDirectory() as out:
-        result = tune(executor, t, [call.name], sizes, budget=budget, out=Path(out) / "table")
-    best = others(executor, t, call, folder, sizes)
-    return [
-        Row(
-            case,
-            tuned.size,
-            tuned.best or "the default",
-            tuned.best_us if tuned.best_us is not None else tuned.default_us,
-            *reversed(best[tuned.size]),
+    finals = searched(executor, t, call, args)
+    known = Others(executor, t, {final.nbytes: final.default.timing.us for final in finals})
+    for name, program in (*templates(t, call), *shipped(args.data, call)):
+        known.add(name, program)
+    known.vary()
+    for kind, final in product(("msccl-default", "msccl-default-robust"), finals):
+        with suppress(TucclError):
+            usual = time_baseline(executor, t, kind, call.name, final.nbytes)
+            known.time(kind, usual.program, usual.knobs, final.nbytes)
+    rows = [row for final in finals for row in compared(final, known)]
+    if saved:
+        saved.parent.mkdir(parents=True, exist_ok=True)
+        saved.write_bytes(msgspec.json.encode(rows))
+    return rows
+
+
+def searched(
+    executor: SimExecutor, t: Topology, call: Collective, args: argparse.Namespace
+) -> list[Final]:
+    """Search every size as `tuccl tune` does, each begun with what the one before taught."""
+    found: list[Final] = []
+    record: Record | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        task = Task(
+            executor=executor,
+            topology=t,
+            programs=Programs(t, call, any_order=not args.equal),
+            studies=Studies(Path(folder) / "table"),
+            search=SEARCHES["mraco"],
+            budget=args.budget,
+            seed=0,
+            run="mraco-0",
+            nccl_version=nccl_release(NCCL_VERSION),
         )
-        for tuned in result.tuned
-    ]
+        powers = range(int(math.log(LARGEST / SMALLEST, args.times) + 1e-9) + 1)
+        for nbytes in sorted({even_size(SMALLEST * args.times**k, t.ranks) for k in powers}):
+            outcome = tuned_size(task, nbytes, record, lambda spent: None)
+            record = outcome.record or record
+            found.append(outcome.final)
+    return found
+
+
+def compared(final: Final, known: Others) -> Iterator[Row]:
+    """Yield what came of a size in each placement that another program runs in."""
+    for in_place, placement in ((False, "out"), (True, "in")):
+        other_us, other = known.best(final.nbytes, in_place)
+        times = [
+            (us, f"{f.point.plan.method}, {f.point.protocol}, {f.point.channels}ch")
+            for f in final.finalists
+            if (us := f.timing.time_us_ip if in_place else f.timing.time_us) is not None
+        ]
+        if times and other_us < math.inf:
+            us, name = min(times)
+            nccl_us = final.default.timing.us
+            yield Row(final.nbytes, placement, name, us, other, other_us, nccl_us)
 
 
 def main() -> None:
     """Print a line a size that is lost, and a line a case."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="cases that have this in their name")
+    parser.add_argument("--save", type=Path, help="folder of cases that are done")
     parser.add_argument("--budget", type=int, default=60)
     parser.add_argument("--times", type=int, default=16, help="between sizes")
+    parser.add_argument("--equal", action="store_true", help="equal results on all ranks only")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/algorithms"))
     parser.add_argument("--all", action="store_true", help="print every size")
     args = parser.parse_args()
     ratios: list[float] = []
     with ProcessPoolExecutor(2) as pool:
         todo = list(cases(args.only))
-        jobs = [pool.submit(rows_of, c, args.budget, args.times, args.data) for c in todo]
-        for case, job in zip(todo, jobs, strict=True):
-            rows = job.result()
-            mean = geometric_mean([row.ratio for row in rows])
-            print(
-                f"{case!s:<32}{len(rows):>4} sizes, least ratio "
-                f"{min(row.ratio for row in rows):.3f}, mean {mean:.3f}",
-                flush=True,
-            )
-            for row in rows:
-                if args.all or row.ratio < 1 - 1e-9:
-                    print(
-                        f"  {row.nbytes:>11} B  {row.ratio:.3f}  found {row.found_us:.2f} us "
-                        f"({row.found})  other {row.other_us:.2f} us ({row.other})"
-                    )
-            ratios += [row.ratio for row in rows]
+        for case, job in [(case, pool.submit(rows_of, case, args)) for case in todo]:
+            ratios += printed(case, job.result(), whole=args.all)
     if not ratios:
         raise SystemExit(f"--only {args.only!r}: no case has that in its name")
-    lost = sum(ratio < 1 - 1e-9 for ratio in ratios)
+    lost = sum(ratio < AS_GOOD for ratio in ratios)
     print(
-        f"simulated: at least as good at {len(ratios) - lost} of {len(ratios)} sizes, "
+        f"simulated: at least as good at {len(ratios) - lost} of {len(ratios)} sizes and placements, "
         f"least ratio {min(ratios):.3f}, mean {geometric_mean(ratios):.3f}"
     )
+
+
+def printed(case: Case, rows: Sequence[Row], *, whole: bool) -> list[float]:
+    """Print a case, and of its rows the lost ones or all; return the ratios."""
+    ratios = [row.ratio for row in rows]
+    if not rows:
+        print(f"{case!s:<32} no program to compare with", flush=True)
+        return []
+    least, mean = min(ratios), geometric_mean(ratios)
+    print(f"{case!s:<32}{len(rows):>4} rows, least ratio {least:.3f}, mean {mean:.3f}", flush=True)
+    for row in rows:
+        if whole or row.ratio < AS_GOOD:
+            print(
+                f"  {row.nbytes:>11} B {row.placement:<3}  {row.ratio:.3f}  found {row.found_us:.2f} us "
+                f"({row.found})  other {row.other_us:.2f} us ({row.other})  nccl {row.nccl_us:.2f} us",
+                flush=True,
+            )
+    return ratios
 
 
 if __name__ == "__main__":

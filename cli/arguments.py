@@ -68,6 +68,16 @@ def add_nccl_version(parser: argparse.ArgumentParser, default: str = NCCL_VERSIO
     )
 
 
+def add_any_order(parser: argparse.ArgumentParser) -> None:
+    """Add ``--any-order``."""
+    parser.add_argument(
+        "--any-order",
+        action="store_true",
+        help="also programs whose ranks add in different orders: results may differ between ranks "
+        "in the last bit (docs/latency.md)",
+    )
+
+
 def collectives_of(text: str) -> list[str]:
     """Return the collectives named in ``text``, in order, each once.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuccl._native import to_xml
 from tuccl.cli.arguments import (
+    add_any_order,
     add_collective,
     add_json,
     add_knobs,
@@ -26,6 +27,7 @@ from tuccl.synth import (
     Synthesized,
     bound,
     fewest_hops,
+    searched_methods,
     synthesize_best,
     time_bound_us,
 )
@@ -59,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="chunks a rank (default: what the method finds worth a try; the sketch's own for a solver)",
     )
+    add_any_order(parser)
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
     parser.add_argument(
         "--time-limit",
@@ -119,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
             collective,
             nbytes,
             sketches,
-            methods=tuple(METHODS) if args.method == "auto" else (args.method,),
+            methods=methods_of(args),
             chunks=chunks_of(args, sketches[0].chunks_per_rank),
             knobs=knobs_of(args),
             machine=load_machine(args.machine) if args.machine else machine_of(topology),
@@ -153,6 +156,13 @@ def run(args: argparse.Namespace) -> int:
     )
     print(f"what holds it up: {facts['bottleneck']}; fewest hops: {facts['fewest_hops']}")
     return 0
+
+
+def methods_of(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the methods to try."""
+    if args.method == "auto":
+        return searched_methods(any_order=args.any_order)
+    return (args.method,)
 
 
 def name_of(found: Synthesized) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import (
+    add_any_order,
     add_collective,
     add_json,
     add_nccl_version,
@@ -73,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="executor (default), rccl or fork; "
         "nccl, with --on nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
     )
+    add_any_order(parser)
     add_nccl_version(parser)
     parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
     parser.add_argument("--resume", action="store_true", help="go on with the study beside TABLE")
@@ -114,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
             progress=progress.update,
             nccl_version=args.nccl_version or NCCL_VERSION,
             seconds=args.time_limit,
+            any_order=args.any_order,
         )
     return print_result(args, result)
 
@@ -132,7 +135,13 @@ def tune_own_choices(
         raise InputError(
             f"--dialect nccl: only NCCL itself can time them, not {args.on[:40]}; use --on nccl-tests"
         )
-    usual = {"search": "mraco", "storage": None, "nccl_version": None, "seed": 0}
+    usual = {
+        "search": "mraco",
+        "storage": None,
+        "nccl_version": None,
+        "seed": 0,
+        "any_order": False,
+    }
     if given := [f"--{n.replace('_', '-')}" for n, v in usual.items() if getattr(args, n) != v]:
         raise InputError(f"{', '.join(given)}: --dialect nccl has none; leave it out")
     with ExitStack() as stack:

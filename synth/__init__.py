@@ -11,9 +11,9 @@ from tuccl.synth.exact.plan import Message
 from tuccl.synth.exact.solution import Solution, schedule_of, solve
 from tuccl.synth.exact.solver import Budget
 from tuccl.synth.improve import Improved, Improvement, improve
-from tuccl.synth.lowering.lower import lower
+from tuccl.synth.lowering.lower import Placement, lower
 from tuccl.synth.lowering.replicate import replicate
-from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, synthesize
+from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, searched_methods, synthesize
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
 from tuccl.synth.model.trace import Trace
@@ -32,6 +32,7 @@ __all__ = [
     "Improvement",
     "Message",
     "Method",
+    "Placement",
     "Proof",
     "Schedule",
     "Solution",
@@ -48,6 +49,7 @@ __all__ = [
     "plan_time_us",
     "replicate",
     "schedule_of",
+    "searched_methods",
     "sketch_costs",
     "solve",
     "synthesize",

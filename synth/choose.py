@@ -17,14 +17,13 @@ from tuccl.synth.exact.solver import Budget
 from tuccl.synth.greedy.question import Search
 from tuccl.synth.improve import Improvement, improve
 from tuccl.synth.lowering.lower import lower
-from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize
+from tuccl.synth.methods import EXACT_METHODS, METHODS, searched_methods, synthesize
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.topology import Topology, network
 
 __all__ = ["Synthesized", "synthesize_best"]
 
-_CHUNKS = (1, 2, 4)
 _MOST_CHUNKS = 8
 _IMPROVED = 3  # so many of the fastest, each of another method
 
@@ -74,7 +73,7 @@ def synthesize_best(
     *,
     machine: MachineClass,
     knobs: Knobs,
-    methods: Iterable[str] = tuple(METHODS),
+    methods: Iterable[str] = searched_methods(),
     chunks: Iterable[int] | None = None,
     dialect: str = "executor",
     time_limit_s: float | None = None,
@@ -85,8 +84,8 @@ def synthesize_best(
 ) -> tuple[Synthesized, ...]:
     """Return every program that could be made, the fastest in simulation first.
 
-    Out of place where the program runs so, else in place. Without `chunks`, 1, 2 and 4 chunks a rank
-    are tried, or what the method itself finds worth a try. `time_limit_s` ends the search after the
+    Out of place where the program runs so, else in place. Without `chunks`, what each method
+    finds worth a try is tried. `time_limit_s` ends the search after the
     program at work; what was found by then is returned. An exact method gets an equal part of the
     time left for each of its programs, and an interrupt while one is at work ends the search as
     `time_limit_s` does. ``progress(done, total, what)`` is called before each. With `improve_tries`, the
@@ -205,7 +204,7 @@ def _points(
         method = METHODS.get(name)
         if method and len(methods) > 1 and sketch.ranks > method.most_ranks:
             continue
-        tried = given or _CHUNKS
+        tried = given or (method.parts if method else (1,))
         if not given and method and method.chunkings and collective.name in method.collectives:
             try:
                 tried = method.chunkings(collective, sketch, topology, _MOST_CHUNKS)

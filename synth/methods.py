@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.classic.allpairs import ALLPAIRS_COLLECTIVES, allpairs
+from tuccl.synth.classic.allpairs import (
+    ALLPAIRS_COLLECTIVES,
+    ANY_ORDER_COLLECTIVES,
+    allpairs,
+    allpairs_any_order,
+)
 from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
 from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
@@ -23,7 +28,7 @@ from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing, packing_ch
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipelined_chunks
 from tuccl.topology import Topology
 
-__all__ = ["EXACT_METHODS", "METHODS", "Method", "synthesize"]
+__all__ = ["EXACT_METHODS", "METHODS", "Method", "searched_methods", "synthesize"]
 
 Build = Callable[[Collective, Sketch, int, int], Schedule]
 WiredBuild = Callable[[Collective, Sketch, int, int, Topology | None], Schedule]
@@ -43,6 +48,8 @@ class Method:
             and the most; None where any will do.
         most_ranks: Above so many ranks no search tries it unasked, since it takes minutes.
         solve: `build` within a budget, for methods that run a solver.
+        one_order: All ranks get equal results: a sum is made once, or by all in one order.
+        parts: The chunks per rank that a search tries where ``chunkings`` names none.
     """
 
     name: str
@@ -51,6 +58,8 @@ class Method:
     chunkings: Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None = None
     most_ranks: int = 256
     solve: SolverBuild | None = None
+    one_order: bool = True
+    parts: tuple[int, ...] = (1, 2, 4)
 
 
 def _wireless(build: Build) -> WiredBuild:
@@ -64,13 +73,23 @@ def _wireless(build: Build) -> WiredBuild:
     return built
 
 
+# Each chunk may be summed in a thread block of its own.
+_SUMMED_APART = (1, 2, 4, 8)
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("ring", RING_COLLECTIVES, _wireless(ring)),
         Method("rings", RING_COLLECTIVES, _wireless(rings)),
         Method("recursive", RECURSIVE_COLLECTIVES, _wireless(recursive)),
-        Method("allpairs", ALLPAIRS_COLLECTIVES, _wireless(allpairs)),
+        Method("allpairs", ALLPAIRS_COLLECTIVES, _wireless(allpairs), parts=_SUMMED_APART),
+        Method(
+            "allpairs-any-order",
+            ANY_ORDER_COLLECTIVES,
+            _wireless(allpairs_any_order),
+            one_order=False,
+            parts=_SUMMED_APART,
+        ),
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
         Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
         Method("greedy", frozenset(COLLECTIVES), greedy, greedy_chunks, most_ranks=128),
@@ -80,6 +99,15 @@ METHODS: dict[str, Method] = {
         Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, solve=fewstep),
     )
 }
+
+
+def searched_methods(*, any_order: bool = False) -> tuple[str, ...]:
+    """Return the methods that searches try: with ``any_order`` also those without equal results.
+
+    >>> "allpairs-any-order" in searched_methods()
+    False
+    """
+    return tuple(m.name for m in METHODS.values() if m.one_order or any_order)
 
 
 EXACT_METHODS = ("taccl",)

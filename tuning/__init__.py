@@ -13,13 +13,12 @@ from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSear
 from tuccl.tuning.programs import Programs, VerifiedProgram, ll128_is_safe
 from tuccl.tuning.record import Record
 from tuccl.tuning.search import Request, Search, run
-from tuccl.tuning.space import CHUNKINGS, Dimension, Plan, Point, Space
+from tuccl.tuning.space import Dimension, Plan, Point, Space
 from tuccl.tuning.study import Studies, Study, study_folder
 from tuccl.tuning.tune import SEARCHES, Tuned, TuneResult, even_size, tune
 
 __all__ = [
     "CHANNELS",
-    "CHUNKINGS",
     "FULL_EFFORT",
     "PROTOCOLS",
     "SEARCHES",

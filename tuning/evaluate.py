@@ -11,6 +11,7 @@ from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.runtime import Executor, Timing, is_noise_free
 from tuccl.sketches import Sketch
+from tuccl.synth import Placement
 from tuccl.tuning.programs import Programs, VerifiedProgram
 from tuccl.tuning.space import Point
 from tuccl.tuning.study import Study
@@ -56,8 +57,8 @@ class Evaluator:
         self._known: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._best_us = math.inf
 
-    def program(self, point: Point) -> VerifiedProgram:
-        """Return the proven program of ``point``.
+    def program(self, point: Point, placement: Placement = "any") -> VerifiedProgram:
+        """Return the proven program of ``point``, made for any placement or for one alone.
 
         Raises:
             Infeasible: there is none, or it is unsafe at this size.
@@ -69,6 +70,7 @@ class Evaluator:
             point.protocol,
             point.channels,
             point.buffer_bytes,
+            placement,
         )
         if made.max_safe_bytes and made.max_safe_bytes < self.nbytes:
             raise Infeasible(f"{made.program.name[:60]}: safe up to {made.max_safe_bytes} bytes")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tuccl._native import Program
+from tuccl.errors import Infeasible
 from tuccl.runtime import is_noise_free
+from tuccl.synth import Placement
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.finals import beats
 from tuccl.tuning.preference import is_as_good, is_stock, preference, stock_twin
 from tuccl.tuning.record import Record
 from tuccl.tuning.space import Point
 
-__all__ = ["entrants_of"]
+__all__ = ["entrants_of", "placed"]
+
+_PLACEMENTS: tuple[Placement, ...] = ("in-place", "out-of-place")
 
 
 def entrants_of(
@@ -32,6 +39,24 @@ def entrants_of(
         entrants.append(_settled(point, evaluate, record, effort) if tried else point)
         twins -= tried
     return tuple(dict.fromkeys(entrants))
+
+
+def placed(evaluate: Evaluator, points: Sequence[Point]) -> list[tuple[Point, Program]]:
+    """Return the points with their programs for one placement alone, where these are others.
+
+    Such a program has no waits and copies that only the other placement needs.
+    """
+    found: list[tuple[Point, Program]] = []
+    for point in points:
+        usual = evaluate.program(point).program
+        for placement in _PLACEMENTS:
+            try:
+                alone = evaluate.program(point, placement).program
+            except Infeasible:
+                continue
+            if alone.gpus != usual.gpus:
+                found.append((point, alone))
+    return found
 
 
 def _settled(point: Point, evaluate: Evaluator, record: Record, effort: int) -> Point:

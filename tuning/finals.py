@@ -120,7 +120,7 @@ def _ranked(final: Final, *, in_place: bool) -> tuple[list[Candidate], list[Prog
             candidate = _candidate(finalist, file, samples)
             winners.setdefault(candidate.name, (_middle(samples), finalist.point, candidate, file))
     least_us = min((us for us, _, _, _ in winners.values()), default=0.0)
-    ranked = sorted(winners.values(), key=lambda each: preference(each[1], each[0], least_us))
+    ranked = sorted(winners.values(), key=lambda each: _order(each[0], each[1], each[2], least_us))
     best = ranked[:_MOST_CANDIDATES]
     last = default_candidate(
         best[0][2].on if best else _source(final.default.timing),
@@ -128,6 +128,15 @@ def _ranked(final: Final, *, in_place: bool) -> tuple[list[Candidate], list[Prog
         (f"tuned at {final.nbytes} bytes", f"{final.default.chosen} there"),
     )
     return [*(c for _, _, c, _ in best), last], [file for _, _, _, file in best]
+
+
+def _order(
+    us: float, point: Point, candidate: Candidate, best_us: float
+) -> tuple[bool, bool, int, int, bool, float]:
+    """The key to sort winners by: of one point's equally fast programs, that for any placement."""
+    slower, changed, channels, threads, us = preference(point, us, best_us)
+    alone = not slower and not (candidate.in_place and candidate.out_of_place)
+    return slower, changed, channels, threads, alone, us
 
 
 def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:

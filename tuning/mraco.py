@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tuccl.tuning.brackets import Bracket, brackets
 from tuccl.tuning.convergence import Convergence
+from tuccl.tuning.descent import descents
 from tuccl.tuning.search import Search
 from tuccl.tuning.space import Point, Space
 from tuccl.tuning.tpe import Proposal, Tpe
@@ -16,6 +17,7 @@ __all__ = ["MracoSearch"]
 _SAME_AGAIN = 4
 _MUTANTS = 30
 _PARENTS = 5
+_DESCENTS = 4
 
 
 class MracoSearch(Search):
@@ -24,7 +26,8 @@ class MracoSearch(Search):
     Rounds of brackets follow one another until the search settles (Eq. 5), each sampling from
     what all before have taught. Effort is repeats of a timing; where the executor has no noise
     one repeat is full effort, every bracket is one point, and what remains is the estimator
-    with Eq. 5's stop.
+    with Eq. 5's stop. There the search begins with descents from the best points of several programs
+    (`descent`): they find a program's knobs in fewer points, the estimator what they step over.
 
     Notes:
         ``literal`` takes the brackets as Algorithm 1 prints them (see ``brackets``). Where the
@@ -53,6 +56,8 @@ class MracoSearch(Search):
 
     def wishes(self) -> Iterator[tuple[Point, int]]:
         """Yield the points of one bracket after another, each with its rung's effort."""
+        if self.full_effort == 1:
+            yield from ((p, 1) for p in descents(self.space, self.record, _DESCENTS))
         rng = random.Random(self.seed)
         tpe = Tpe(self.space, self.seed)
         for point in self.record.ranked(self.full_effort):

@@ -34,7 +34,7 @@ def opening(space: Space, nbytes: int, neighbour: Record | None, most: int) -> l
 
     The best points of the neighbouring size, and their plans with knobs that suit this one, since
     knobs may have to change together; then, for every method, its best point there, or where it
-    has none its first plan with such knobs.
+    has none its first plan with such knobs; then its plan on the last sketch, which leaves out least.
     """
     known = [] if neighbour is None else neighbour.ranked()
     points = [space.nearest(p) for p in known[:_BEST_OF_NEIGHBOUR]]
@@ -45,11 +45,14 @@ def opening(space: Space, nbytes: int, neighbour: Record | None, most: int) -> l
         if method not in seen:
             best = next((p for p in known if p.plan.method == method), None)
             points.append(space.nearest(best) if best else _first(space, method, nbytes))
+    points += [_first(space, m, nbytes, space.sketches[-1]) for m in space.methods]
     return list(dict.fromkeys(points))[:most]
 
 
-def _first(space: Space, method: str, nbytes: int) -> Point:
-    plan = next(p for p in space.plans if p.method == method)
+def _first(space: Space, method: str, nbytes: int, sketch: str = "") -> Point:
+    """Return ``method``'s first plan, on ``sketch`` where it has one there, with suitable knobs."""
+    plans = [p for p in space.plans if p.method == method]
+    plan = next((p for p in plans if p.sketch == sketch), plans[0])
     return _suited(space, plan, nbytes)
 
 

@@ -14,11 +14,21 @@ from tuccl._native import Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import Infeasible
 from tuccl.runtime.nccl_graph import nccl_graph
 from tuccl.sketches import Sketch
-from tuccl.synth import METHODS, Collective, Schedule, lower, msccl_default, replicate, synthesize
+from tuccl.synth import (
+    METHODS,
+    Collective,
+    Placement,
+    Schedule,
+    lower,
+    msccl_default,
+    replicate,
+    searched_methods,
+    synthesize,
+)
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
-from tuccl.tuning.space import CHUNKINGS, Channels, Plan
+from tuccl.tuning.space import Channels, Plan
 
 __all__ = ["DEFAULT_METHODS", "ROBUST", "Programs", "VerifiedProgram", "ll128_is_safe"]
 
@@ -63,21 +73,30 @@ class Programs:
     """
 
     def __init__(
-        self, topology: Topology, collective: Collective, dialect: str = "executor"
+        self,
+        topology: Topology,
+        collective: Collective,
+        dialect: str = "executor",
+        *,
+        any_order: bool = False,
     ) -> None:
-        """Prepare to make programs for ``collective`` on ``topology``."""
+        """Prepare to make programs for ``collective`` on ``topology``.
+
+        With ``any_order`` also those whose ranks add in different orders.
+        """
         self.topology = topology
         self.collective = collective
         self.dialect = dialect
+        self._any_order = any_order
         self._limits = limits_of(dialect)
         # Every thread block must be resident at once, or they wait for ever for each other.
         resident = machine_of(topology).sm_count or self._limits.threadblocks
         self._most_threadblocks = min(self._limits.threadblocks, resident)
         self._schedules: dict[tuple[object, ...], _Numbered | Infeasible] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._lowered: dict[int, Program | Infeasible] = {}
-        self._verified: dict[tuple[int, str, int], VerifiedProgram | Infeasible] = {}
-        self._safe: dict[tuple[int, str, int, int], int | Infeasible] = {}
+        self._lowered: dict[tuple[int, Placement], Program | Infeasible] = {}
+        self._verified: dict[tuple[int, Placement, str, int], VerifiedProgram | Infeasible] = {}
+        self._safe: dict[tuple[int, Placement, str, int, int], int | Infeasible] = {}
 
     def plans(self, sketches: Sequence[Sketch], nbytes: int) -> dict[Plan, Channels]:
         """Return every plan worth a try, with the channels whose chunks divide the array.
@@ -99,10 +118,12 @@ class Programs:
         for method in DEFAULT_METHODS:
             yield Plan(sketches[-1].name, method, 1)
         name = self.collective.name
-        methods = [m.name for m in METHODS.values() if name in m.collectives]
-        for sketch, method, chunks in product(sketches, methods, CHUNKINGS):
-            if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
-                yield Plan(sketch.name, method, chunks)
+        tried = searched_methods(any_order=self._any_order)
+        methods = [method for method in tried if name in METHODS[method].collectives]
+        for sketch, method in product(sketches, methods):
+            for chunks in METHODS[method].parts:
+                if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
+                    yield Plan(sketch.name, method, chunks)
 
     def channels(self, sketch: Sketch, plan: Plan, nbytes: int) -> Channels:
         """Return the channels by protocol that the program of ``plan`` leaves legal, or none.
@@ -159,13 +180,14 @@ class Programs:
         content = (schedule.nchunks, schedule.transfers, schedule.scratch)
         return _Numbered(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
-    def _lower(self, made: _Numbered) -> Program:
-        if made.number not in self._lowered:
+    def _lower(self, made: _Numbered, placement: Placement = "any") -> Program:
+        key = made.number, placement
+        if key not in self._lowered:
             try:
-                self._lowered[made.number] = lower(made.schedule, dialect=self.dialect)
+                self._lowered[key] = lower(made.schedule, dialect=self.dialect, placement=placement)
             except Infeasible as error:
-                self._lowered[made.number] = error
-        return _or_raise(self._lowered[made.number])
+                self._lowered[key] = error
+        return _or_raise(self._lowered[key])
 
     def program(
         self,
@@ -175,19 +197,21 @@ class Programs:
         protocol: str,
         channels: int,
         buffer_bytes: int = 0,
+        placement: Placement = "any",
     ) -> VerifiedProgram:
         """Return the proven program of ``plan`` with ``protocol`` and ``channels``.
 
         Up to which size it is safe is proven with ``buffer_bytes``; 0: the protocol's default.
+        One for a single ``placement`` may be faster there than one for any.
 
         Raises:
             Infeasible: it cannot be made, or is not right; remembered.
         """
         made = self._schedule(sketch, plan, nbytes)
-        key = (made.number, protocol, channels)
+        key = (made.number, placement, protocol, channels)
         if key not in self._verified:
             try:
-                bare = replicate(self._lower(made), channels)
+                bare = replicate(self._lower(made, placement), channels)
                 self._verified[key] = self._proven(bare.replace(protocol=protocol))
             except Infeasible as error:
                 self._verified[key] = error

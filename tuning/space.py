@@ -11,9 +11,8 @@ from tuccl._native import Knobs
 from tuccl.errors import Infeasible
 from tuccl.tuning.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
 
-__all__ = ["CHUNKINGS", "Channels", "Dimension", "Plan", "Point", "Space"]
+__all__ = ["Channels", "Dimension", "Plan", "Point", "Space"]
 
-CHUNKINGS = (1, 2, 4)
 Channels = Mapping[str, tuple[int, ...]]
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tuccl._native import Program
 from tuccl.runtime import (
     BaselineTiming,
     Entrant,
@@ -22,7 +23,7 @@ from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator, full_effort
-from tuccl.tuning.finalists import entrants_of
+from tuccl.tuning.finalists import entrants_of, placed
 from tuccl.tuning.finals import Final, Finalist
 from tuccl.tuning.honoured import grid_of
 from tuccl.tuning.opening import default_point, opening
@@ -84,7 +85,8 @@ def tuned_size(
 ) -> Outcome:
     """Search one size, measure the best again, and the runtime's default with them.
 
-    The search ends at ``deadline`` (of ``time.monotonic``); the finals come after it.
+    The search ends at ``deadline`` (of ``time.monotonic``); the finals come after it, with the best
+    points' programs for one placement alone.
     """
     sketches = candidate_sketches(task.topology, task.collective.name, nbytes)
     default = _runtime_default(task, nbytes)
@@ -103,7 +105,7 @@ def tuned_size(
     evaluate = _evaluator(task, by_name, nbytes, space, default.timing)
     effort = full_effort(task.executor)
     noisy = not is_noise_free(task.executor)
-    each = 2 if noisy else 1
+    each = 2 if noisy else 3  # a finalist again or its two placements, and its twin
     most = min(_NOISY_FINALISTS if noisy else _SIM_TWINS, task.budget // (4 * each))
     twins = 0 if task.executor.name == "mpi" else most  # no stock runtime runs what it tunes
     budget = max(task.budget - each * most, 1)
@@ -116,8 +118,9 @@ def tuned_size(
     record = run(search, evaluate, budget, progress, lambda: time.monotonic() >= deadline)
     finalists = max(most, 1) if noisy else _SIM_FINALISTS
     entrants = entrants_of(evaluate, record, effort, finalists, twins=twins)
-    again = len(entrants) if noisy else 0
-    final = _final(task, nbytes, default, evaluate, entrants)
+    alone = placed(evaluate, entrants[:most]) if not noisy else []
+    final = _final(task, nbytes, default, evaluate, entrants, alone)
+    again = len(final.finalists) - (0 if noisy else len(entrants))
     return Outcome(final, space.legal_points, math.ceil(record.spent / effort) + again, record)
 
 
@@ -127,14 +130,15 @@ def _final(
     default: BaselineTiming,
     evaluate: Evaluator,
     points: Sequence[Point],
+    alone: Sequence[tuple[Point, Program]],
 ) -> Final:
     """The default and the finalists timed against each other, in both placements.
 
     In turns, with what the search has seen left out: the best of many noisy times is too good.
     """
-    programs = [evaluate.program(p).program for p in points]
-    entrants = [Entrant(made, p.knobs) for made, p in zip(programs, points, strict=True)]
     noisy = not is_noise_free(task.executor)
+    entries = [(p, evaluate.program(p).program) for p in points] + [*alone]
+    entrants = [Entrant(program, point.knobs) for point, program in entries]
     again = [Entrant(default.program, default.knobs, default.walk)] if noisy else []
     begin = time.monotonic()
 
@@ -156,7 +160,7 @@ def _final(
         replace(default, timing=timings[0]) if again else default,
         tuple(
             Finalist(point, program, timing)
-            for point, program, timing in zip(points, programs, timings[len(again) :], strict=True)
+            for (point, program), timing in zip(entries, timings[len(again) :], strict=True)
             if not timing.wrong
         ),
     )

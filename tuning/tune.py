@@ -104,6 +104,7 @@ def tune(
     storage: str | None = None,
     nccl_version: str = NCCL_VERSION,
     seconds: float | None = None,
+    any_order: bool = False,
 ) -> TuneResult:
     """Search every collective at every size, write the table to ``out``, and say what it took.
 
@@ -117,7 +118,8 @@ def tune(
     written once, whole, at the end. ``budget`` counts evaluations at full effort per collective
     and size; ``progress(done, total, what)`` is called after each. ``root`` matters to the
     collectives that have one. After ``seconds`` no search goes on: what is left of them is
-    shared evenly by the sizes that are left, and finals come on top.
+    shared evenly by the sizes that are left, and finals come on top. With ``any_order`` programs
+    count too whose ranks add in different orders, so that results may differ in the last bit.
 
     On an executor that stands for no GPU the default to beat is msccl-default; on an emulated
     cluster programs are made for the rates that it has.
@@ -144,7 +146,7 @@ def tune(
         Task(
             executor=executor,
             topology=ground,
-            programs=Programs(ground, call, dialect),
+            programs=Programs(ground, call, dialect, any_order=any_order),
             studies=studies,
             search=SEARCHES[search],
             budget=budget,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from itertools import permutations
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.classic.fan_in import FanIn, Whole, prefers_aside
+from tuccl.synth.classic.fan_in import FanIn, Own, Whole, prefers_aside
 from tuccl.synth.classic.local_routes import require_links, slowest
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["ALLPAIRS_COLLECTIVES", "allpairs"]
+__all__ = ["ALLPAIRS_COLLECTIVES", "ANY_ORDER_COLLECTIVES", "allpairs", "allpairs_any_order"]
 
 
 def allpairs(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
@@ -23,6 +23,23 @@ def allpairs(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbyte
     """
     trace = Trace(collective, chunks_per_rank, "allpairs")
     _BUILD[collective.name](trace, sketch, nbytes)
+    return trace.schedule()
+
+
+def allpairs_any_order(
+    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
+) -> Schedule:
+    """Return an allreduce in one step in which each rank adds the others' values to its own.
+
+    Ranks add in different orders, so their results may differ in the last bit. In place this
+    spares a wait: nothing is received where the rank's own values are still read.
+
+    Raises:
+        Infeasible: the sketch lacks the link between a pair.
+    """
+    trace = Trace(collective, chunks_per_rank, "allpairs-any-order")
+    _require_all(trace, sketch)
+    _sum_in_own_order(trace)
     return trace.schedule()
 
 
@@ -79,6 +96,16 @@ def _sum_everywhere(trace: Trace) -> None:
     everyone = range(trace.collective.ranks)
     sums = [Whole(trace, rank, total, everyone) for rank in everyone]
     for src, dst in sorted(_rounds(trace.collective.ranks), key=lambda pair: pair[0] == 0):
+        sums[dst].receive(src)
+    for one in sums:
+        one.finish()
+
+
+def _sum_in_own_order(trace: Trace) -> None:
+    """Sum everything on every rank by itself, from its own values on."""
+    ranks, count = trace.collective.ranks, trace.collective.nchunks(trace.chunks_per_rank)
+    sums = [Own(trace, rank, count) for rank in range(ranks)]
+    for src, dst in _rounds(ranks):
         sums[dst].receive(src)
     for one in sums:
         one.finish()
@@ -173,3 +200,4 @@ _BUILD: dict[str, Callable[[Trace, Sketch, int], None]] = {
     "gather": _gather,
 }
 ALLPAIRS_COLLECTIVES = frozenset(_BUILD)
+ANY_ORDER_COLLECTIVES = frozenset({"allreduce"})

@@ -8,7 +8,7 @@ from itertools import pairwise
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["FanIn", "Whole", "prefers_aside"]
+__all__ = ["FanIn", "Own", "Whole", "prefers_aside"]
 
 # Waiting for another thread block, and adding up in one (estimates; docs/simulator.md 8 and 11).
 _DEPENDENCE_US = 0.7
@@ -23,7 +23,7 @@ def prefers_aside(senders: int, nbytes: float, count: int) -> bool:
         a row, but each byte is touched once. Kept aside there is one wait for all, then each byte
         is read again, by as many thread blocks as there are chunks for.
     """
-    again = nbytes * (senders + 1) / 2 / min(count, max(1, senders - 1))
+    again = nbytes * (senders + 1) / 2 / min(count, max(1, 2 * (senders - 1)))
     return (senders - 2) * _DEPENDENCE_US > again / (_ADDITION_GBS * 1e3)
 
 
@@ -103,7 +103,36 @@ class Whole:
                 self.trace.fold(self.chunk + low, self.rank, source, high - low)
 
 
-def _parts(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield the edges of at most `most` even parts of `count`."""
-    ways = min(count, most)
+class Own:
+    """The sums of chunks 0..count - 1 over all ranks, made on a rank from its own values on.
+
+    All else is kept aside and then added to what the rank has, in place where it lies.
+    """
+
+    def __init__(self, trace: Trace, rank: int, count: int) -> None:
+        """Open it; out of place the rank's own values are copied to where the sums are to be."""
+        self.trace = trace
+        self.rank = rank
+        self.count = count
+        self.parked: list[Address] = []
+
+    def receive(self, src: int) -> None:
+        """Take `src`'s values."""
+        self.parked.append(self.trace.park(0, src, self.rank, 0, self.count))
+
+    def finish(self) -> None:
+        """Add them up, each part in a thread block of its own and from another rank on."""
+        self.trace.settle(0, self.rank, Address("i", 0), self.count)
+        for way, (low, high) in enumerate(_parts(self.count, len(self.parked))):
+            for k in range(len(self.parked)):
+                source = self.parked[(way + k) % len(self.parked)].shifted(low)
+                self.trace.fold(low, self.rank, source, high - low)
+
+
+def _parts(count: int, senders: int) -> Iterator[tuple[int, int]]:
+    """Yield the edges of the even parts of `count`: at most as many as thread blocks talk to them.
+
+    Those that received from the senders, and those that sent to them, which have done so by then.
+    """
+    ways = min(count, 2 * senders)
     return pairwise(count * k // ways for k in range(ways + 1)) if ways else iter(())

@@ -147,12 +147,32 @@ class _Builder:
         if not transfer.local:
             return self.by_recv[lane] if half % 2 else self.by_send[lane]
         if before := self.precedence.before[half]:
-            return self.place[self.nearest(transfer, before)][0]
+            near = self.place[self.nearest(transfer, before)][0]
+            return self.idle(rank, near, transfer) if transfer.reduce else near
         # What waits for nothing runs beside the rest in a block of its own.
         if transfer.channel not in spare:
             spare[transfer.channel] = len(self.blocks[rank])
             self.blocks[rank].append(Block(None, None))
         return spare[transfer.channel]
+
+    def idle(self, rank: int, near: int, local: Transfer) -> int:
+        """Return `near`, or a thread block that has only sent so far if `near` adds up another part.
+
+        So parts of a sum run side by side even where they are more than its sources.
+        """
+        blocks = self.blocks[rank]
+        last = blocks[near].items[-1]
+        if last.op != "re" or last.dst == local.dst_at:
+            return near
+        free = (
+            b
+            for b, block in enumerate(blocks)
+            if block.channel == blocks[near].channel
+            and block.recv is None
+            and block.items
+            and all(item.op == "s" for item in block.items)
+        )
+        return next(free, near)
 
     def nearest(self, local: Transfer, before: set[int]) -> int:
         """Return the half in whose thread block a local step waits least.

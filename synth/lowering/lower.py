@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
@@ -15,6 +16,7 @@ from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.lowering.rewrites import (
     aside,
     cut_runs,
+    in_place_moves,
     merge_runs,
     share_copies,
     spread_chains,
@@ -25,7 +27,9 @@ from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["lower"]
+__all__ = ["Placement", "lower"]
+
+Placement = Literal["any", "in-place", "out-of-place"]
 
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
@@ -43,22 +47,26 @@ def lower(
     nthreads: int = 0,
     min_bytes: int | None = None,
     max_bytes: int | None = None,
+    placement: Placement = "any",
 ) -> Program:
     """Return the program that runs `schedule`, verified; `instances` copies share every chunk.
 
-    The program claims out of place, in place, or both, whichever the verifier proves. It cannot
-    deadlock at any size: see `fusion.plan` and `credit`.
+    The program claims out of place, in place, or both, whichever the verifier proves. One for a single
+    `placement` waits for nothing that only the other needs, and in place it copies nothing onto
+    itself. It cannot deadlock at any size: see `fusion.plan` and `credit`.
 
     Raises:
-        Infeasible: the schedule is wrong, or does not fit the dialect's limits; the message names
-            the limit, the rank and the mend.
+        Infeasible: the schedule is wrong, is not right in this placement, or does not fit the
+            dialect's limits; the message names the limit, the rank and the mend.
         InputError: an argument is out of range.
     """
     limits = limits_of(dialect)
     if instances < 1:
         raise InputError(f"{instances} instances: expected at least 1")
-    modes = _modes(schedule)
-    shape = _Shape(schedule, instances, limits, in_place=modes[1])
+    modes = _modes(schedule, placement)
+    if not modes[0]:
+        schedule = in_place_moves(schedule)
+    shape = _Shape(schedule, instances, limits, tuple(at for at in (False, True) if modes[at]))
     found = shape.program()
     program = Program(
         name or f"{schedule.collective.name}-{schedule.method}-{protocol}-i{instances}",
@@ -76,18 +84,21 @@ def lower(
     return _proved(program, dialect, schedule.collective.root)
 
 
-def _modes(schedule: Schedule) -> tuple[bool, bool]:
-    """Return whether `schedule` is right out of place and in place.
+def _modes(schedule: Schedule, placement: Placement) -> tuple[bool, bool]:
+    """Return whether `schedule` is to run, and right, out of place and in place.
 
-    One that repeats is taken to be: it is large, and its program is verified all the same.
+    One that repeats is taken to be right: it is large, and its program is verified all the same.
     """
+    wanted = placement != "in-place", placement != "out-of-place"
     if schedule.shift:
-        return True, True
-    outside = fault(schedule, in_place=False)
-    inside = fault(schedule, in_place=True)
-    if outside is not None and inside is not None:
-        raise Infeasible(f"{schedule.method} {schedule.collective.name}: wrong schedule: {outside}")
-    return outside is None, inside is None
+        return wanted
+    faults = [
+        fault(schedule, in_place=at) if wanted[at] else "not asked for" for at in (False, True)
+    ]
+    if None not in faults:
+        why = next(each for at, each in enumerate(faults) if wanted[at])
+        raise Infeasible(f"{schedule.method} {schedule.collective.name}: wrong schedule: {why}")
+    return faults[0] is None, faults[1] is None
 
 
 def _proved(program: Program, dialect: str, root: int) -> Program:
@@ -115,7 +126,7 @@ class _Shape:
     schedule: Schedule
     copies: int
     limits: Limits
-    in_place: bool
+    placements: tuple[bool, ...]  # whether in place
 
     def program(self) -> Program:
         """Return the first form that fits.
@@ -168,12 +179,12 @@ class _Shape:
 
     def spread(self, base: Schedule, chain_ways: int, peer_ways: int) -> Schedule:
         if chain_ways > 1:
-            base = spread_chains(base, order(base, self.in_place), chain_ways)
+            base = spread_chains(base, order(base, self.placements), chain_ways)
         return spread_peers(base, peer_ways) if peer_ways > 1 else base
 
     def built(self, form: Schedule, paired: bool) -> Program:
         """Return `form` as a program that runs to its end on any split of its messages."""
-        precedence = order(form, self.in_place)
+        precedence = order(form, self.placements)
         blocks = self.blocks(form, precedence, paired)
         used = sorted({t.channel for t in form.transfers if not t.local})
         channels = {old: new for new, old in enumerate(used)}

@@ -6,6 +6,7 @@ destination (2t + 1); a local copy or reduction is a receive half alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
@@ -45,17 +46,15 @@ class Order:
     source: list[int] = field(default_factory=list)
 
 
-def order(schedule: Schedule, in_place: bool) -> Order:
+def order(schedule: Schedule, placements: Sequence[bool]) -> Order:
     """Return the precedence that keeps `schedule` right when halves run in parallel.
 
-    With `in_place`, the program must be right with and without the buffers aliased: the edges of
-    both are taken.
+    `placements` says whether the buffers are aliased (in place) or not; the edges of all are taken.
     """
     halves = 2 * len(schedule.transfers)
     result = Order([set() for _ in range(halves)], [], [set() for _ in range(halves)])
-    modes = (False, True) if in_place else (False,)
-    for mode in modes:
-        _Sweep(schedule, mode, result).run()
+    for number, in_place in enumerate(placements):
+        _Sweep(schedule, in_place, result).run(number == 0)
     result.after = [set() for _ in range(halves)]
     for half, earlier in enumerate(result.before):
         for other in earlier:
@@ -73,7 +72,7 @@ class _Sweep:
         self.writer: dict[_Cell, int] = {}
         self.reading: dict[_Cell, list[int]] = {}
 
-    def run(self) -> None:
+    def run(self, first: bool) -> None:
         sources = []
         for number, transfer in enumerate(self.schedule.transfers):
             reads = self.cells(transfer.src, transfer.src_at, transfer.count)
@@ -88,7 +87,7 @@ class _Sweep:
                 added = self.cells(transfer.dst, operand, transfer.count)
                 self.read(writer, added)
             self.write(writer, writes)
-        self.finish(sources)
+        self.finish(sources, first)
 
     def cells(self, rank: int, at: Address, count: int) -> list[_Cell]:
         buffer, offset = at
@@ -124,11 +123,16 @@ class _Sweep:
             self.writer[cell] = half
         before.discard(half)
 
-    def finish(self, sources: list[int]) -> None:
+    def finish(self, sources: list[int], first: bool) -> None:
         result = self.result
-        if self.in_place:  # second pass: where the two disagree, no fusion
-            pairs = zip(result.source, sources, strict=True)
-            result.source = [a if a == b else NONE for a, b in pairs]
+        result.kept.update(half for cell, half in self.writer.items() if self.is_output(cell))
+        if first:
+            result.source = sources
             return
-        result.source = sources
-        result.kept.update(half for (_, buffer, _), half in self.writer.items() if buffer == "o")
+        # Where two placements disagree, no fusion.
+        pairs = zip(result.source, sources, strict=True)
+        result.source = [a if a == b else NONE for a, b in pairs]
+
+    def is_output(self, cell: _Cell) -> bool:
+        """Return whether the result is read from `cell`; in place, maybe from some of its buffer."""
+        return cell[1] != "s" if self.in_place else cell[1] == "o"

@@ -14,6 +14,7 @@ __all__ = [
     "MOST_COUNT",
     "aside",
     "cut_runs",
+    "in_place_moves",
     "merge_runs",
     "share_copies",
     "spread_chains",
@@ -80,6 +81,23 @@ def _part(transfer: Transfer, start: int, count: int) -> Transfer:
         operand=transfer.operand.shifted(start) if transfer.operand else None,
         count=count,
     )
+
+
+def in_place_moves(schedule: Schedule) -> Schedule:
+    """Return `schedule` without the copies that move nothing when it runs in place."""
+    return replace(
+        schedule,
+        transfers=tuple(t for t in schedule.transfers if not _is_onto_itself(schedule, t)),
+    )
+
+
+def _is_onto_itself(schedule: Schedule, transfer: Transfer) -> bool:
+    def memory(at: Address) -> tuple[str, int]:
+        name = schedule.collective.memory_in_place
+        return name(transfer.dst, at.buffer, at.offset, schedule.chunks_per_rank)
+
+    moves = transfer.src != transfer.dst or transfer.reduce
+    return not moves and memory(transfer.src_at) == memory(transfer.dst_at)
 
 
 def share_copies(schedule: Schedule) -> Schedule:

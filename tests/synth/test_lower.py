@@ -11,7 +11,16 @@ import pytest
 from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
-from tuccl.synth import Address, Collective, Schedule, Trace, Transfer, lower, synthesize
+from tuccl.synth import (
+    Address,
+    Collective,
+    Placement,
+    Schedule,
+    Trace,
+    Transfer,
+    lower,
+    synthesize,
+)
 from tuccl.synth.lowering.credit import CREDIT, Move, stuck_moves
 from tuccl.synth.model.certificate import fault
 
@@ -152,3 +161,80 @@ def test_scratch_that_fusion_made_needless_is_not_asked_for(mesh: Callable[..., 
     assert min(schedule.scratch) > 0
     assert all(gpu.scratch_chunks == 0 for gpu in lower(schedule).gpus)
     assert all(gpu.scratch_chunks > 0 for gpu in lower(schedule, dialect="rccl").gpus)
+
+
+@pytest.mark.parametrize("method", ["allpairs", "allpairs-any-order", "ring"])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reduce-scatter"])
+def test_a_program_for_one_placement_is_right_there_and_no_larger(
+    method: str, collective: str, mesh: Callable[..., Sketch]
+) -> None:
+    if method == "allpairs-any-order" and collective != "allreduce":
+        return
+    schedule = synthesize(Collective(collective, 4), mesh([0] * 4), method, 2, 1 << 10)
+    usual = lower(schedule)
+    placements: tuple[tuple[Placement, bool], ...] = (("in-place", True), ("out-of-place", False))
+    for placement, inside in placements:
+        alone = lower(schedule, placement=placement)
+        assert (alone.in_place, alone.out_of_place) == (inside, not inside)
+        assert verify(alone).ok
+        assert alone.threadblocks <= usual.threadblocks
+        assert waits(alone) <= waits(usual)
+
+
+def waits(program: Program) -> int:
+    return sum(
+        step.dep_tb >= 0
+        for gpu in program.gpus
+        for block in gpu.threadblocks
+        for step in block.steps
+    )
+
+
+def test_in_place_nothing_is_copied_onto_itself(mesh: Callable[..., Sketch]) -> None:
+    program = lower(
+        synthesize(Collective("allgather", 4), mesh([0] * 4), "allpairs", 1, 1 << 10),
+        placement="in-place",
+    )
+    assert not any(
+        step.op == "cpy"
+        for gpu in program.gpus
+        for block in gpu.threadblocks
+        for step in block.steps
+    )
+
+
+def test_a_placement_in_which_the_schedule_is_wrong_is_refused(mesh: Callable[..., Sketch]) -> None:
+    schedule = synthesize(Collective("alltoall", 4), mesh([0] * 4), "allpairs", 1, 1 << 20)
+    with pytest.raises(Infeasible, match="wrong schedule"):
+        lower(schedule, placement="in-place")
+
+
+@pytest.mark.parametrize(("method", "same"), [("allpairs", True), ("allpairs-any-order", False)])
+def test_all_ranks_add_in_one_order_unless_any_will_do(
+    method: str, same: bool, mesh: Callable[..., Sketch]
+) -> None:
+    """Sums of numbers of very different size differ with the order of adding."""
+    schedule = synthesize(Collective("allreduce", 4), mesh([0] * 4), method, 1, 64)
+    values = [1e16, 1.0, -1e16, 3.0]
+    memory = {(r, "i", k): values[r] for r in range(4) for k in range(schedule.nchunks)}
+    for t in schedule.transfers:
+        moved = []
+        for k in range(t.count):
+            value = memory[(t.src, *t.src_at.shifted(k))]
+            if t.operand_at is not None:
+                value += memory[(t.dst, *t.operand_at.shifted(k))]
+            moved.append(value)
+        memory.update({(t.dst, *t.dst_at.shifted(k)): v for k, v in enumerate(moved)})
+    assert fault(schedule) is None
+    results = {tuple(memory[r, "o", k] for k in range(schedule.nchunks)) for r in range(4)}
+    assert (len(results) == 1) == same
+
+
+def test_parts_of_a_sum_run_in_blocks_that_have_sent_too(mesh: Callable[..., Sketch]) -> None:
+    ranks, chunks = 4, 4
+    schedule = synthesize(Collective("allreduce", ranks), mesh([0] * ranks), "allpairs", chunks, 64)
+    program = lower(schedule)
+    for gpu in program.gpus:
+        adding = [b for b in gpu.threadblocks if any(s.op == "re" for s in b.steps)]
+        assert len(adding) == 2 * (ranks - 1)
+        assert any(b.recv_peer < 0 <= b.send_peer for b in adding)

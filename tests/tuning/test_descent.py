@@ -1,0 +1,53 @@
+"""Descents: each ends where no single change is faster, and they begin at different programs."""
+
+from tests.tuning.conftest import Surface, small_space
+from tuccl.tuning import Point, Record
+from tuccl.tuning.descent import descent, descents
+
+SPACE = small_space()
+
+
+def walked(record: Record, surface: Surface, most: int) -> list[Point]:
+    asked = []
+    for point in descents(SPACE, record, most):
+        record.add(point, surface(point, 1), 1)
+        asked.append(point)
+    return asked
+
+
+def begun(surface: Surface) -> Record:
+    record = Record()
+    for method in SPACE.methods:
+        point = next(SPACE.nearest(p) for p in SPACE.grid() if p.plan.method == method)
+        record.add(point, surface(point, 1), 1)
+    return record
+
+
+def test_a_descent_ends_where_no_step_is_faster() -> None:
+    surface = Surface(SPACE, 3)
+    record = begun(surface)
+    start = record.ranked()[0]
+    for point in descent(SPACE, record, start):
+        assert point in SPACE
+        record.add(point, surface(point, 1), 1)
+    best = record.ranked()[0]
+    for dimension in SPACE.dimensions:
+        if dimension.name in ("channels", "threads", "buffer"):
+            for step in (-1, 1):
+                index = SPACE.indices(best)[dimension.name] + step
+                if 0 <= index < dimension.size:
+                    moved = SPACE.point({**SPACE.indices(best), dimension.name: index})
+                    assert record.us(best) <= surface.us(moved)
+
+
+def test_descents_ask_for_no_point_twice_and_begin_at_several_methods() -> None:
+    surface = Surface(SPACE, 5)
+    asked = walked(begun(surface), surface, 3)
+    assert len(asked) == len(set(asked))
+    assert len({point.plan.method for point in asked}) > 1
+
+
+def test_there_is_no_descent_from_one_method_alone() -> None:
+    record = Record()
+    record.add(SPACE.default, (10.0,), 1)
+    assert walked(record, Surface(SPACE), 3) == []

@@ -1,0 +1,90 @@
+"""From a point downhill: what programs differ by most, changed until nothing is faster."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+
+from tuccl.tuning.preference import stock_twin
+from tuccl.tuning.record import Record
+from tuccl.tuning.space import Dimension, Point, Space
+
+__all__ = ["descent", "descents"]
+
+_FEWEST_METHODS = 2
+_STEPPED = ("channels", "chunking", "threads", "buffer")
+
+
+def descents(space: Space, record: Record, most: int) -> Iterator[Point]:
+    """Yield the points to time of `most` descents, each from the best method and sketch not yet done.
+
+    The record must have what was told of one point when the next is asked for. Where it knows one
+    method alone there is no best to start from, and nothing is yielded.
+
+    Notes:
+        Worth it where one sample tells a point's time: it spends a dozen of them on a handful of
+        programs, where an estimator spreads as many over all.
+    """
+    if len({point.plan.method for point in record.ranked()}) < _FEWEST_METHODS:
+        return
+    done: dict[str, list[str]] = defaultdict(list)  # sketches by method
+    for _ in range(most):
+        fresh = (p for p in record.ranked() if not _is_done(record, p, done[p.plan.method]))
+        if (start := next(fresh, None)) is None:
+            return
+        done[start.plan.method].append(start.plan.sketch)
+        yield from descent(space, record, start)
+
+
+def _is_done(record: Record, point: Point, sketches: Sequence[str]) -> bool:
+    """Return whether the method was on the point's sketch, or takes as long on one where it was."""
+    plans = [replace(point.plan, sketch=sketch) for sketch in sketches]
+    return point.plan in plans or any(
+        record.us(replace(point, plan=plan)) == record.us(point) for plan in plans
+    )
+
+
+def descent(space: Space, record: Record, start: Point) -> Iterator[Point]:
+    """Yield the points to time on the way from ``start`` down, until no single change is faster.
+
+    Protocols are tried with their stock threads and buffer, the ordered dimensions step by step in
+    either direction as long as that gains.
+    """
+    best, before = start, None
+    while best != before:
+        before = best
+        for dimension in space.dimensions:
+            if dimension.name == "protocol":
+                for index in range(dimension.size):
+                    moved = space.nearest(stock_twin(_moved(space, best, dimension, index)))
+                    best = yield from _better(record, best, moved)
+            elif dimension.name in _STEPPED:
+                best = yield from _slide(space, record, best, dimension)
+
+
+def _slide(
+    space: Space, record: Record, best: Point, dimension: Dimension
+) -> Generator[Point, None, Point]:
+    """Yield the points along ``dimension`` on either side while they gain; return the best."""
+    for step in (1, -1):
+        while True:
+            index = space.indices(best)[dimension.name] + step
+            if not 0 <= index < dimension.size:
+                break
+            moved = yield from _better(record, best, _moved(space, best, dimension, index))
+            if moved == best:
+                break
+            best = moved
+    return best
+
+
+def _moved(space: Space, point: Point, dimension: Dimension, index: int) -> Point:
+    return space.point({**space.indices(point), dimension.name: index})
+
+
+def _better(record: Record, best: Point, other: Point) -> Generator[Point, None, Point]:
+    """Yield ``other`` if it was not timed yet; return the faster of the two."""
+    if other not in record:
+        yield other
+    return other if record.us(other) < record.us(best) else best
