@@ -6,8 +6,9 @@
 Clusters: 2x4 and 4x2 ranks (hosts times ranks) with uplinks of ``--rate`` Mb/s, and lopsided: 4x2
 ranks, two hosts at 1 Gb/s and two at 200 Mb/s. For each size it prints our best program, the part
 of the cut bound that it reaches on the rates that TCP has at that size, each peer's best algorithm
-and the ratio; then the geometric means over 4 to 64 MB beside the marks. Run it alone: a call for
-one collective takes some minutes at 200 Mb/s.
+and the ratio; then the geometric means over 4 to 64 MB beside the marks. ``--json`` keeps the figures of
+each collective in a file, which ``peer_tables.py`` prints. Run it alone: a call for one collective takes
+six to eight minutes at 200 Mb/s, of which 64 MiB half.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -24,7 +26,7 @@ from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import columns
 from tuccl.cli.peers import peers_beside
 from tuccl.errors import Infeasible, TucclError
-from tuccl.eval import NamedProgram, PeerReport, PeerRow, geometric_mean, peer_report, peer_text
+from tuccl.eval import NamedProgram, PeerRow, geometric_mean, peer_report, peer_text
 from tuccl.runtime import (
     PEERS,
     Effort,
@@ -57,6 +59,13 @@ METHODS_TRIED: dict[str, tuple[int, ...]] = {
     "packing": (),
     "pipelined": (),
     "flow": (),
+}
+# Small buffers cut chunks into passes, so that ranks pass parts of them on; eager messages wait for
+# nobody to ask for them.
+KNOBS = {
+    "Simple": Knobs("Simple"),
+    "Simple 256K": Knobs("Simple", buffer_bytes=256 << 10),
+    "LL": Knobs("LL"),
 }
 DEFAULT = "msccl-default"
 NOMINAL_MBPS = 1e5  # of a NIC of the profile
@@ -114,7 +123,8 @@ def programs(c: Cluster, collective: str, nbytes: int) -> list[NamedProgram]:
             continue
         if not verify(program, "executor", 0).ok:
             raise TucclError(f"{name} with {chunks} chunks does not verify")
-        found.append(NamedProgram(f"{name}/{chunks}", program, Knobs("Simple")))
+        label = f"{name}/{chunks}"
+        found += [NamedProgram(f"{label} {k}", program, knobs) for k, knobs in KNOBS.items()]
     return found
 
 
@@ -131,49 +141,85 @@ def candidates(c: Cluster, call: Collective) -> list[tuple[str, int]]:
     return found
 
 
-def bound_mbs(c: Cluster, emulation: Emulation, collective: str, nbytes: int) -> float:
-    """Return the MB/s that no algorithm passes, on the rates that TCP has at that size."""
-    rates = [round(rate.mbps / c.scale, -2) for rate in wire_rates(emulation, nbytes)]
-    measured = with_rates(c.topology, rates)
+class Figure(msgspec.Struct, frozen=True):
+    """One size of one collective on one cluster, as measured.
+
+    Rates in MB/s are the size over the median time; ``peer`` is the best of all, ``versus`` our
+    rate over that of each peer and of msccl-default, ``runs`` how many made ours.
+    """
+
+    cluster: str
+    collective: str
+    size: int
+    program: str
+    mbs: float
+    spread: float
+    runs: int
+    bound_mbs: float
+    peer: str
+    peer_mbs: float
+    versus: dict[str, float]
+
+    @property
+    def part(self) -> float:
+        """Our rate over the bound."""
+        return self.mbs / self.bound_mbs
+
+    @property
+    def ratio(self) -> float:
+        """Our rate over the best peer's."""
+        return self.mbs / self.peer_mbs
+
+
+def bound_mbs(c: Cluster, mbps: list[float], collective: str) -> float:
+    """Return the MB/s that no algorithm passes where hosts have the rates ``mbps``."""
+    measured = with_rates(c.topology, [round(rate / c.scale, -2) for rate in mbps])
     return bound(measured, Collective(collective, measured.ranks)).algbw_gbs * c.scale * 1e3
 
 
-def summary(report: PeerReport, limits: dict[int, float], title: str, mark: float) -> str:
-    """Return each size's figures, and the geometric means against the marks.
+def figure(c: Cluster, rows: list[PeerRow], limit: float) -> Figure:
+    """Return what the rows of one size say; ``limit`` is the bound in MB/s."""
+    best = min((row for row in rows if row.peer != DEFAULT), key=lambda row: row.peer_us)
+    return Figure(
+        *(c.name, best.collective, best.size, best.chosen, best.size / best.time_us),
+        *(best.spread, best.runs, limit, f"{best.peer} {best.algorithm}"),
+        *(best.size / best.peer_us, {row.peer: row.speedup for row in rows}),
+    )
 
-    Args:
-        report: what was measured.
-        limits: the bound in MB/s by size.
-        title: of the table.
-        mark: ratio to the best peer that the mean should reach.
-    """
-    lines = []
-    by_size: dict[int, list[PeerRow]] = {}
-    for row in report.rows:
-        by_size.setdefault(row.size, []).append(row)
-    ratios: dict[int, float] = {}
-    parts: dict[int, float] = {}
-    defaults = []
-    for size, rows in by_size.items():
-        usual = next((row.speedup for row in rows if row.peer == DEFAULT), float("nan"))
-        defaults.append(usual)
-        best = min((row for row in rows if row.peer != DEFAULT), key=lambda row: row.peer_us)
-        mbs = size / best.time_us
-        ratios[size], parts[size] = best.speedup, mbs / limits[size]
-        figures = (f"{mbs:.1f}", f"{limits[size]:.1f}", f"{parts[size]:.0%}")
-        theirs = (f"{best.peer} {best.algorithm}", f"{size / best.peer_us:.1f}")
-        ratio = (f"{best.speedup:.2f}x", f"{usual:.2f}x")
-        lines.append([size, best.chosen, *figures, *theirs, *ratio])
-    head = ["bytes", "ours", "MB/s", "bound", "part", "best peer", "MB/s", "ratio", DEFAULT]
-    marked = [size for size in by_size if size >= MARKED]
-    text = f"\n# {title}, measured\n{columns(head, lines)}\n"
+
+def marks(figures: list[Figure]) -> str:
+    """Return a line with the means over 4 to 64 MB of one collective beside the marks."""
+    marked = [f for f in figures if f.size >= MARKED]
+    one = figures[0]
+    near_the_ring = one.cluster.startswith("4x2") and one.cluster.count(",") == 0
+    far = one.collective in MARKED_FAR and not near_the_ring
+    text = ""
     if marked:
-        mean_part = geometric_mean(parts[size] for size in marked)
-        mean_ratio = geometric_mean(ratios[size] for size in marked)
-        text += f"4-64 MB: {mean_part:.0%} of the bound (mark {MARK_OF_BOUND:.0%}); "
-        text += f"{mean_ratio:.2f}x the best peer (mark {mark:g}x); "
-    text += f"worst {min(ratios.values()):.2f}x (mark {MARK_NOWHERE:g}x); "
-    return text + f"vs {DEFAULT} {geometric_mean(defaults):.2f}x (paper 1.75x to 11.49x)"
+        parts, ratios = [f.part for f in marked], [f.ratio for f in marked]
+        text = f"4-64 MB: {geometric_mean(parts):.0%} of the bound (mark {MARK_OF_BOUND:.0%}); "
+        text += (
+            f"{geometric_mean(ratios):.2f}x the best peer (mark {MARK if far else MARK_EVEN:g}x); "
+        )
+    text += f"worst {min(f.ratio for f in figures):.2f}x (mark {MARK_NOWHERE:g}x)"
+    usual = [f.versus[DEFAULT] for f in figures if DEFAULT in f.versus]
+    if usual:
+        text += f"; vs {DEFAULT} {geometric_mean(usual):.2f}x (paper 1.75x to 11.49x)"
+    return text
+
+
+def summary(figures: list[Figure]) -> str:
+    """Return each size's figures, and the geometric means against the marks."""
+    lines = [
+        [
+            *(f.size, f.program, f"{f.mbs:.1f}", f"{f.bound_mbs:.1f}", f"{f.part:.0%}"),
+            *(f.peer, f"{f.peer_mbs:.1f}", f"{f.ratio:.2f}x"),
+            f"{f.versus.get(DEFAULT, float('nan')):.2f}x",
+        ]
+        for f in figures
+    ]
+    head = ["bytes", "ours", "MB/s", "bound", "part", "best peer", "MB/s", "ratio", DEFAULT]
+    title = f"{figures[0].collective} on {figures[0].cluster}"
+    return f"\n# {title}, measured\n{columns(head, lines)}\n{marks(figures)}"
 
 
 def main() -> None:
@@ -184,29 +230,34 @@ def main() -> None:
     parser.add_argument("-c", "--collective", action="append", choices=COLLECTIVES)
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), metavar="BYTES,...")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of timed runs each (default 3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures there")
     args = parser.parse_args()
     c = cluster(args.cluster, args.rate)
     sizes = [int(size) for size in args.sizes.split(",")]
-    names = tuple(args.peers.split(","))
+    kept: list[Figure] = []
     with ExitStack() as stack:
         stack.enter_context(ended_by_signals())
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
         ours = stack.enter_context(EmulatedExecutor(emulation, find_mpi()))
-        peers, missing = peers_beside(ours, names, stack)
+        peers, missing = peers_beside(ours, tuple(args.peers.split(",")), stack)
         for why in missing:
             print(f"# {why}")
+        mbps = {n: [rate.mbps for rate in wire_rates(emulation, n)] for n in sizes}
         for collective in args.collective or COLLECTIVES:
-            limits = {n: bound_mbs(c, emulation, collective, n) for n in sizes}
             report = peer_report(
                 *(ours, peers, lambda n, of=collective: programs(c, of, n), collective, sizes),
-                effort=Effort(seconds=3.0),
+                effort=Effort(seconds=args.seconds),
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
             )
             print(peer_text(report))
-            far = collective in MARKED_FAR and args.cluster != "4x2"
-            mark = MARK if far else MARK_EVEN
-            title = f"{collective} on {c.name}"
-            print(summary(report, limits, title, mark), flush=True)
+            by_size = {n: [row for row in report.rows if row.size == n] for n in sizes}
+            limits = {n: bound_mbs(c, mbps[n], collective) for n in sizes}
+            figures = [figure(c, rows, limits[n]) for n, rows in by_size.items()]
+            print(summary(figures), flush=True)
+            kept += figures
+            if args.json:
+                args.json.write_bytes(msgspec.json.encode(kept))
 
 
 if __name__ == "__main__":

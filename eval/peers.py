@@ -37,8 +37,9 @@ __all__ = [
 
 OURS = "tuccl"
 _FINALISTS = 2  # of ours and of each peer, beside its own choice
-_SCREENED_BYTES = 4 << 20  # above, only what was good at the size before is tried
-_GOOD = 1.5  # times the best
+_SCREENED_BYTES = 1 << 20  # above, only what was good at the size before is tried
+_GOOD = 1.5  # times the best of its owner
+_MOST_TRIED = 6  # of an owner, where only the good are
 _LEAST_SENT = 0.25  # of the whole buffer: any of these collectives sends more between hosts
 
 
@@ -107,8 +108,7 @@ class _Field:
     def learn(self, standings: Sequence[Standing]) -> None:
         for of in {s.contender.of for s in standings}:
             own = [s for s in standings if s.contender.of == of]
-            best = min(s.us for s in own)
-            self.tried[of] = [s.contender.name for s in own if s.us <= _GOOD * best]
+            self.tried[of] = [s.contender.name for s in _good(own)[:_MOST_TRIED]]
 
 
 def peer_report(
@@ -126,7 +126,7 @@ def peer_report(
     """Return our best program against each peer's best algorithm, size by size.
 
     All are screened with their contents checked; then the best two of ours and of each peer, and
-    each peer's own choice, run in turns.
+    each peer's own choice where it is within 1.5 times its best, run in turns.
 
     Args:
         executor: runs our programs.
@@ -198,13 +198,19 @@ def _theirs(
 
 
 def _finalists(standings: Sequence[Standing]) -> list[Standing]:
-    """Return the best of each, and the peers' own choices."""
+    """Return the best of each, and the peers' own choices where they are near them."""
     final = []
     for of in dict.fromkeys(s.contender.of for s in standings):
-        own = sorted((s for s in standings if s.contender.of == of), key=lambda s: s.us)
+        own = _good([s for s in standings if s.contender.of == of])
         best = own[:_FINALISTS]
         final += [*best, *(s for s in own[_FINALISTS:] if s.contender.name == "auto")]
     return final
+
+
+def _good(own: Sequence[Standing]) -> list[Standing]:
+    """Return those of one owner that are near its best, by time."""
+    best = min(s.us for s in own)
+    return sorted((s for s in own if s.us <= _GOOD * best), key=lambda s: s.us)
 
 
 def _rows(collective: str, nbytes: int, root: int, final: Sequence[Standing]) -> list[PeerRow]:

@@ -14,6 +14,7 @@ __all__ = ["Contender", "Standing", "contest", "screened"]
 
 _SCREENED_RUNS = 3
 _LONG_US = 5e5  # a run this long is not repeated to be screened
+_LEAST_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,16 @@ def contest(
         standings: as screened, which tells how long a run takes.
         effort: runs of a round, and how many warm up before the first; fewer where they take
             long.
-        rounds: how many.
+        rounds: how many; fewer, at least two, for one whose runs would take longer than ``effort``
+            gives it.
     """
     times: dict[str, list[list[float]]] = {s.contender.label: [] for s in standings}
     notes: dict[str, str] = {}
     for turn in range(rounds):
         for standing in standings:
             contender = standing.contender
-            if contender.label in notes:
+            affordable = int(effort.seconds * 1e6 / max(standing.us, 1.0))
+            if contender.label in notes or turn >= max(_LEAST_ROUNDS, affordable):
                 continue
             runs = effort.runs_of(standing.us, rounds)
             warmup = min(effort.warmup, runs) if turn == 0 else 0
