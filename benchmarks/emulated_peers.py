@@ -59,6 +59,7 @@ METHODS_TRIED: dict[str, tuple[int, ...]] = {
     "packing": (),
     "pipelined": (),
     "flow": (),
+    "allpairs": (1,),
 }
 # Small buffers cut chunks into passes, so that ranks pass parts of them on; eager messages wait for
 # nobody to ask for them.

@@ -130,9 +130,14 @@ class Emulation:
         return (
             f"{len(self._plan.hosts)} emulated hosts of {self._plan.name[:60]}, rates scaled by "
             f"{self._plan.scale:.3g} ({rates} {max(nics):g} Mb/s), each rank on "
-            f"{'its own NIC' if self._plan.nic_of else 'all NICs'}, latencies "
+            f"{self._nics_of_a_rank()}, latencies "
             f"{f'times {self._latency_scale:g}' if self._latency_scale else 'not emulated'}"
         )
+
+    def _nics_of_a_rank(self) -> str:
+        if all(len(host.nics) == 1 for host in self._plan.hosts):
+            return "its host's one NIC"
+        return "its own NIC" if self._plan.nic_of else "all NICs of its host"
 
     @property
     def topology(self) -> Topology:
