@@ -121,6 +121,16 @@ def test_contenders_run_in_turns_and_slowest_ranks_count() -> None:
     assert [(s.us, s.runs, s.spread) for s in final] == [(10.0, 12, 0.0), (20.0, 12, 0.0)]
 
 
+def test_long_runs_have_fewer_rounds_but_two() -> None:
+    log: list[str] = []
+    fakes = [Fake("short", 1e4, log), Fake("long", 4e5, log), Fake("longest", 1e7, log)]
+    standings, _ = screened([f.contender for f in fakes], lambda: None, 1.0)
+    log.clear()
+    final, _ = contest(standings, Effort(seconds=1.3), rounds=5)
+    assert [log.count(name) for name in ("short", "long", "longest")] == [5, 3, 2]
+    assert [s.runs for s in final][1:] == [3, 2]
+
+
 def test_who_is_wrong_stuck_or_around_the_network_drops_out() -> None:
     log: list[str] = []
 
