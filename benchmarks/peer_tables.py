@@ -2,8 +2,8 @@
 
     python benchmarks/peer_tables.py FIGURES.json ...
 
-A line for each cluster, collective and size: our program, its part of the bound, the best peer and the
-ratio, the ratio to msccl-default. Then the marks, cluster by cluster.
+A table a cluster, with a line a collective and a cell a size: our program's part of the bound, how
+many times the best peer's rate, and that peer. Below, each collective's means beside the marks.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ import argparse
 from pathlib import Path
 
 import msgspec
-from emulated_peers import DEFAULT, Figure, marks
-
-_HEAD = ("cluster", "collective", "size", "program", "of the bound", "best peer", "against it")
+from emulated_peers import DEFAULT, Figure, geometric_mean, marks
 
 
-def lines(figures: list[Figure]) -> list[str]:
-    """Return a table in Markdown."""
-    rows = [
-        (
-            *(f.cluster, f.collective, size(f.size), f.program, f"{f.part:.0%}"),
-            *(f.peer, f"{f.ratio:.2f}x", f"{f.versus.get(DEFAULT, float('nan')):.2f}x"),
-        )
-        for f in figures
-    ]
-    cells = [(*_HEAD, f"against {DEFAULT}"), ("---",) * (len(_HEAD) + 1), *rows]
-    return ["| " + " | ".join(row) + " |" for row in cells]
+def table(figures: list[Figure]) -> list[str]:
+    """Return the lines of one cluster's table in Markdown."""
+    sizes = sorted({f.size for f in figures})
+    head = ["collective", *map(named, sizes), f"against {DEFAULT}"]
+    lines = [head, ["---"] * len(head)]
+    for collective in dict.fromkeys(f.collective for f in figures):
+        own = {f.size: f for f in figures if f.collective == collective}
+        usual = [f.versus[DEFAULT] for f in own.values() if DEFAULT in f.versus]
+        mean = f"{geometric_mean(usual):.2f}x" if usual else "-"
+        lines.append([collective, *(cell(own.get(n)) for n in sizes), mean])
+    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def size(nbytes: int) -> str:
-    """Return a size in KiB or MiB.
+def cell(f: Figure | None) -> str:
+    """Return what one size came to."""
+    if f is None:
+        return "-"
+    return f"{f.part:.0%}, {f.ratio:.2f}x {f.peer.partition(' ')[0]}"
 
-    >>> size(65536), size(4 << 20)
-    ('64 KiB', '4 MiB')
-    """
+
+def named(nbytes: int) -> str:
+    """Return a size in KiB or MiB."""
     return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
 
 
@@ -48,10 +49,11 @@ def main() -> None:
         for path in parser.parse_args().figures
         for figure in msgspec.json.decode(path.read_bytes(), type=list[Figure])
     ]
-    print("\n".join(lines(figures)))
-    for call in dict.fromkeys((f.cluster, f.collective) for f in figures):
-        own = [f for f in figures if (f.cluster, f.collective) == call]
-        print(f"{call[1]} on {call[0]}: {marks(own)}")
+    for cluster in dict.fromkeys(f.cluster for f in figures):
+        own = [f for f in figures if f.cluster == cluster]
+        print(f"\n## {cluster}, measured\n", *table(own), "", sep="\n")
+        for collective in dict.fromkeys(f.collective for f in own):
+            print(f"{collective}: {marks([f for f in own if f.collective == collective])}")
 
 
 if __name__ == "__main__":

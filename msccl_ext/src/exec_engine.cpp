@@ -58,7 +58,8 @@ void Engine::prepare(State& s, const Block& block) {
   s.block = &block;
   std::int64_t in = 0, out = 0;
   for (const Transfer& t : block.transfers) {
-    if (receives(t.op) && !(plan_.eager && direct(t))) in = std::max(in, stamp_ + payload(t, 0));
+    if (receives(t.op) && !(plan_.eager ? direct(t) : t.lands))
+      in = std::max(in, stamp_ + payload(t, 0));
     if (sends(t.op) && plan_.eager) out = std::max(out, stamp_ + payload(t, 0));
   }
   const int inbox = plan_.eager ? 1 : plan_.window;
@@ -222,7 +223,7 @@ bool Engine::move_in_parts(State& s) {
     if (receives(t.op)) {
       Slot& slot = s.inbox[static_cast<std::size_t>(s.taken % plan_.window)];
       if (slot.parts[index].open) return false;
-      arrived = slot.data.data() + c.first;
+      arrived = landing(t, slot, s.pass) + c.first;
     }
     const std::byte* data = work(t, s.pass, c, arrived, arrived);
     if (sends(t.op))
@@ -241,15 +242,21 @@ void Engine::post_ahead(State& s) {
     const Transfer& t = s.block->transfers[static_cast<std::size_t>(s.block->receiving[turn])];
     const std::int64_t bytes = payload(t, s.posted / each);
     Slot& slot = s.inbox[static_cast<std::size_t>(s.posted % plan_.window)];
+    std::byte* to = landing(t, slot, s.posted / each);
     for (int part = 0; part < kParts; ++part) {
       const Cut c = cut(bytes, part);
       if (c.size == 0) continue;
       messages_->receive(slot.parts[static_cast<std::size_t>(part)],
-                         {slot.data.data() + c.first, static_cast<std::size_t>(c.size)},
-                         s.block->recv_peer, s.block->channel);
+                         {to + c.first, static_cast<std::size_t>(c.size)}, s.block->recv_peer,
+                         s.block->channel);
     }
     ++s.posted;
   }
+}
+
+/// Where a Simple transfer's data is received.
+std::byte* Engine::landing(const Transfer& t, const Slot& slot, std::int64_t pass) const {
+  return t.lands ? at(t.dst, pass) : slot.data.data();
 }
 
 /// Ends the present transfer: frees its slot, tells who waits for it, and steps on.

@@ -63,10 +63,10 @@ class Engine {
     Bytes data;
     std::array<Ticket, kParts> parts;
   };
-  /// Simple: a message is received into one of two slots before its step is reached, and sent from
-  /// where it lies, so a step ends with its send. LL, LL128: it is sent from one of eight slots,
-  /// whose step ends at once, and received when its step is reached. Either way as many transfers
-  /// as in NCCL are between two ranks at most (docs/msccl.md 6).
+  /// Simple: a message is received before its step is reached, into one of two slots or where it
+  /// belongs, and sent from where it lies, so a step ends with its send. LL, LL128: it is sent from
+  /// one of eight slots, whose step ends at once, and received when its step is reached. Either way
+  /// as many transfers as in NCCL are between two ranks at most (docs/msccl.md 6).
   struct State {
     const Block* block = nullptr;
     Stage stage = Stage::kDepend;
@@ -99,6 +99,7 @@ class Engine {
   bool move_in_parts(State&);
   void finish(State&);
   void post_ahead(State&);
+  std::byte* landing(const Transfer&, const Slot&, std::int64_t pass) const;
   void post_eagerly(State&);
   const std::byte* work(const Transfer&, std::int64_t pass, const Cut&, std::byte* arrived,
                         std::byte* into);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 
 #include "verify_memory.h"
@@ -87,6 +88,7 @@ class Compiler {
         throw InputError("gpu " + std::to_string(gpu_.id) + ": two thread blocks have id " +
                          std::to_string(tb.id));
     for (const ThreadBlock& tb : gpu_.threadblocks) add_block(tb);
+    mark_landings();
     return std::move(plan_);
   }
 
@@ -131,6 +133,26 @@ class Compiler {
       i += steps;
     }
     plan_.blocks.push_back(std::move(b));
+  }
+
+  /// Nobody reads a chunk before it is written first; so what is written once, and does not hold
+  /// the caller's data, may be received right there at any time.
+  void mark_landings() {
+    std::vector<int> writes(static_cast<std::size_t>(plan_.chunks));
+    for (int i = 0; i < plan_.input_chunks; ++i)
+      ++writes[static_cast<std::size_t>(plan_.input + i)];
+    const auto written = [&](const Transfer& t) {
+      return std::span(writes).subspan(static_cast<std::size_t>(t.dst),
+                                       static_cast<std::size_t>(t.chunks));
+    };
+    for (const Block& b : plan_.blocks)
+      for (const Transfer& t : b.transfers)
+        if (t.dst >= 0)
+          for (int& times : written(t)) ++times;
+    for (Block& b : plan_.blocks)
+      for (Transfer& t : b.transfers)
+        t.lands = (t.op == Op::kRecv || t.op == Op::kRcs) &&
+                  std::ranges::all_of(written(t), [](int times) { return times == 1; });
   }
 
   void add_step(Block& b, const ThreadBlock& tb, int position, int steps) {

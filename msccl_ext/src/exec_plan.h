@@ -22,6 +22,7 @@ struct Transfer {
   int waits_block = -1;  ///< Index of the block whose step `waits_step` must be published first.
   int waits_step = -1;
   bool publishes = false;
+  bool lands = false;  ///< What it receives may lie at `dst` before the step is reached.
 };
 
 struct Block {
