@@ -81,14 +81,22 @@ def screened(
 
 
 def _screened(contender: Contender) -> Standing:
-    checked = contender.run(1, 0, 1)
+    checked = _ran(contender, 1, 0, 1)
     if wrong := sum(result.wrong for result in checked):
         first = next(result.first_wrong for result in checked if result.wrong)
         raise InputError(f"{wrong} wrong elements; {first}")
     times = _slowest(checked)
     if times[0] < _LONG_US:
-        times += _slowest(contender.run(0, 0, _SCREENED_RUNS - 1))
+        times += _slowest(_ran(contender, 0, 0, _SCREENED_RUNS - 1))
     return Standing(contender, min(times), tuple(times), len(times))
+
+
+def _ran(contender: Contender, *counts: int) -> Sequence[RankResult]:
+    """Return a call's results; one that gets stuck is tried again, since it may be the machine's fault."""
+    try:
+        return contender.run(*counts)
+    except Stuck:
+        return contender.run(*counts)
 
 
 def contest(
@@ -114,7 +122,7 @@ def contest(
             runs = effort.runs_of(standing.us, rounds)
             warmup = min(effort.warmup, runs) if turn == 0 else 0
             try:
-                times[contender.label].append(_slowest(contender.run(0, warmup, runs)))
+                times[contender.label].append(_slowest(_ran(contender, 0, warmup, runs)))
             except Stuck as error:
                 notes[contender.label] = f"{contender.label}: left out: {error}"
     through = [s.contender for s in standings if s.contender.label not in notes]

@@ -121,6 +121,21 @@ def test_contenders_run_in_turns_and_slowest_ranks_count() -> None:
     assert [(s.us, s.runs, s.spread) for s in final] == [(10.0, 12, 0.0), (20.0, 12, 0.0)]
 
 
+def test_who_gets_stuck_once_is_tried_again() -> None:
+    calls: list[int] = []
+
+    def once(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
+        calls.append(timed)
+        if len(calls) in (1, 4):
+            raise Stuck("rank 1 does not answer")
+        return result(10.0, timed)
+
+    standings, notes = screened([Contender("fake", "once", once)], lambda: None, 1.0)
+    final, lost = contest(standings, Effort(seconds=1.0), rounds=2)
+    assert [s.us for s in final] == [10.0] and not notes and not lost
+    assert len(calls) == 6
+
+
 def test_long_runs_have_fewer_rounds_but_two() -> None:
     log: list[str] = []
     fakes = [Fake("short", 1e4, log), Fake("long", 4e5, log), Fake("longest", 1e7, log)]
