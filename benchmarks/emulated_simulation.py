@@ -5,7 +5,8 @@
 Measures programs of several methods between real processes on emulated clusters, fits the class
 `emulated` to those of the fit set, and predicts the others: other collectives, other clusters. Prints
 the mean error at 1 MB and more (mark: 15 %) and how often the faster of two programs for one call is
-named, where they differ by more than 10 % (mark: 95 %). Needs root; run it alone on the machine.
+named, where they differ by more than 10 % (mark: 95 %); then the same of the runs whose repeats lie
+within 15 % (steady). Needs root; run it alone on the machine.
 `--keep` writes the measured times, or reads them if the file is there.
 """
 
@@ -54,6 +55,7 @@ KNOBS = (Knobs("Simple", 1), Knobs("Simple", 4), Knobs("LL", 2))
 PROGRAMS = 4  # of a call
 FIT = (("2x4 200", "allreduce"), ("2x4 1000", "allreduce"), ("4x2 1000", "allgather"))
 ROUNDS = 5
+STEADY = 0.15  # most spread of the repeats of a run that no other work disturbed much
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -199,8 +201,11 @@ def report(title: str, runs: list[Run], times_us: list[float]) -> None:
     """Print the error and the pairs of each cluster, and of all."""
     print(f"# {title}: {len(runs)} runs, simulated against measured")
     pairs = list(zip(runs, times_us, strict=True))
-    for cluster in (*dict.fromkeys(run.cluster for run in runs), "all"):
+    clusters = tuple(dict.fromkeys(run.cluster for run in runs))
+    for cluster in (*clusters, "all", "steady"):
         mine = [(r, us) for r, us in pairs if cluster in (r.cluster, "all")]
+        if cluster == "steady":
+            mine = [(r, us) for r, us in pairs if r.spread <= STEADY]
         error = fmean(abs(us / r.us - 1) for r, us in mine)
         bias = fmean(us / r.us - 1 for r, us in mine)
         right, every = named_right([r for r, _ in mine], [us for _, us in mine])
