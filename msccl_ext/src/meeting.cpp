@@ -190,8 +190,7 @@ void check(const Meeting& m) {
 
 std::unique_ptr<Circle> meet(const Meeting& meeting) {
   check(meeting);
-  return meet_on(meeting,
-                 meeting.rank == 0 ? listen_at(meeting.host, meeting.port) : Descriptor());
+  return meet_on(meeting, meeting.rank == 0 ? listen_at(meeting.host, meeting.port) : Descriptor());
 }
 
 std::unique_ptr<Circle> meet_on(const Meeting& meeting, Descriptor listening) {
