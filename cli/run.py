@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 from pathlib import Path
 
 from tuccl.cli.arguments import topology_of
@@ -75,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise InputError("nothing to start; expected -- CMD after the options")
+    if shutil.which(command[0]) is None:
+        raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     stored = open_table(Path(args.table))
     if changes := changed(args, stored):
         warn([f"the machine changed since the table was tuned: {changes[0]}"])

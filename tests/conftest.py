@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,9 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("patient", _PATIENT, derandomize=True)
 settings.register_profile("explore", _PATIENT)
 settings.load_profile("patient")
+
+# A shell that starts the tests in its background has them, and all they start, ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 

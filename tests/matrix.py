@@ -58,6 +58,7 @@ FEW_SHAPES = (
     *("ndv4 1+1+1+1", "ndv2 4+3", "dgx-1v 3+3 rail", "ndv4 8+4", "ndv5 4+4+2 clos"),
     *("dgx-2 9+4", "torus 3x3", "torus 3x5", "cube-mesh", "random 3", "dgx-h100 7+7"),
 )
+SOLVED_SHAPES = ("ndv4 2", "dgx-1v 5", "ndv4 2+1", "v100x4 2+2", "torus 3x3")  # by a solver
 ALL_SHAPES = (
     *dict.fromkeys(
         (

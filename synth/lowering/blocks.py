@@ -146,6 +146,8 @@ class _Builder:
         lane = (transfer.channel, transfer.src, transfer.dst)
         if not transfer.local:
             return self.by_recv[lane] if half % 2 else self.by_send[lane]
+        if half in self.place:  # the second step of an addition to a copy
+            return self.place[half][0]
         if before := self.precedence.before[half]:
             near = self.place[self.nearest(transfer, before)][0]
             return self.idle(rank, near, transfer) if transfer.reduce else near
