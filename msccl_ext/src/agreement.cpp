@@ -94,7 +94,8 @@ class Leader {
 
   Agreed run() {
     load();
-    learn_hosts(circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_))));
+    learn_hosts(
+        circle_.gather(ready_word(circle_.host(), terms_.signature, ranks_of(circle_, terms_))));
     for (int round = 0; held_.trouble.empty() && !all_proved(); ++round) {
       std::vector<std::string_view> orders;
       for (std::size_t rank = 0; rank < mates_.size(); ++rank) orders.push_back(order(rank));
