@@ -118,13 +118,7 @@ enum class Where { kBeforeReady, kWithTheTableHalfway, kBeforeTheProof };
 int breaks(Circle& circle, Where where) {
   if (where != Where::kBeforeReady) {
     circle.gather(ready_word(circle.host(), kSignature, circle.ranks()));
-    if (where == Where::kBeforeTheProof && circle.rank() != 0) {
-      for (int word = 0; word < 2; ++word) {
-        circle.scatter({});
-        circle.gather("-");
-      }
-      circle.scatter({});
-    }
+    if (where == Where::kBeforeTheProof && circle.rank() != 0) circle.scatter({});
   }
   ::raise(SIGSTOP);
   return 0;
