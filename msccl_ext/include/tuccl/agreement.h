@@ -13,7 +13,7 @@ struct Terms {
   std::string folder;           ///< Of the table; rank 0's is read, the others' programs checked.
   std::uint64_t signature = 0;  ///< Of the machine as this rank sees it.
   Exploration exploration;      ///< Rank 0's counts.
-  std::shared_ptr<const Table> table;  ///< Rank 0's, where it has read it already.
+  std::shared_ptr<const Table> table{};  ///< Rank 0's, where it has read it already.
   bool share = true;  ///< One copy a host, where ranks can map each other's memory.
   int ranks = 0;      ///< Of the communicator, where that is not the circle; or 0.
 };
