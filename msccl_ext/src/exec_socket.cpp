@@ -195,7 +195,8 @@ bool Sockets::write(int peer) {
     }
     const auto n = w.stream.write({pieces.data(), count});
     if (!n) {
-      close_wire(peer);
+      read_some(peer);  // it may have said why before it closed
+      if (w.stream.open()) close_wire(peer);
       return true;
     }
     if (*n == 0) return false;
