@@ -13,7 +13,7 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["columns", "print_json", "print_json_lines", "say", "warn", "write_text"]
+__all__ = ["check_target", "columns", "print_json", "print_json_lines", "say", "warn", "write_text"]
 
 
 def say(line: str) -> None:
@@ -69,8 +69,8 @@ def _cell(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` whole or not at all.
+def check_target(path: Path) -> None:
+    """Refuse to work long for a file that cannot be written.
 
     Raises:
         InputError: the folder of ``path`` is not there, or ``path`` is a folder.
@@ -79,6 +79,15 @@ def write_text(path: Path, text: str) -> None:
         raise InputError(f"{path}: is a folder, expected a file to write")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent}: no such folder; make it first")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` whole or not at all.
+
+    Raises:
+        InputError: the folder of ``path`` is not there, or ``path`` is a folder.
+    """
+    check_target(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w") as file:

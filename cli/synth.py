@@ -16,7 +16,7 @@ from tuccl.cli.arguments import (
     knobs_of,
     topology_of,
 )
-from tuccl.cli.output import columns, print_json, say, write_text
+from tuccl.cli.output import check_target, columns, print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, load_sketch
@@ -98,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Synthesize, write the program and print what it is worth."""
     topology = topology_of(args.topology)
+    check_target(Path(args.output))
     [name, *rest] = collectives_of(args.collective)
     if rest:
         raise InputError("-c: one collective at a time")
