@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -65,6 +66,47 @@ class _Made(NamedTuple):
     sketch: Sketch
 
 
+@dataclass(frozen=True)
+class _Order:
+    """What every program is made and timed for."""
+
+    topology: Topology
+    collective: Collective
+    nbytes: int
+    wires: Network
+    machine: MachineClass
+    knobs: Knobs
+    dialect: str
+    search: Search
+
+    def made(self, sketch: Sketch, method: str, parts: int, budget: Budget | None) -> _Made:
+        """Return one program.
+
+        Raises:
+            Infeasible: the method cannot, or the program does not fit.
+        """
+        begun = time.monotonic()
+        schedule = synthesize(
+            self.collective,
+            *(sketch, method, parts, self.nbytes, self.topology, budget, self.search),
+        )
+        program = lower(
+            schedule,
+            protocol=self.knobs.protocol,
+            instances=self.knobs.channels,
+            dialect=self.dialect,
+        )
+        _check_residency(program, self.machine)
+        time_us = simulated_us(program, self.knobs, self.wires, self.machine, self.nbytes)
+        one = Synthesized(
+            *(program, method, sketch.name, parts, time_us, time.monotonic() - begun),
+            bound_share=bound_share(program, self.topology, self.collective),
+            hops=longest_chain(schedule),
+            proof=schedule.proof,
+        )
+        return _Made(one, schedule, sketch)
+
+
 def synthesize_best(
     topology: Topology,
     collective: Collective,
@@ -97,46 +139,32 @@ def synthesize_best(
         InputError: a method has no such name.
         Infeasible: no program could be made; says why the first one could not.
     """
-    wires = network(topology)
-    search = Search(seed, starts)
     methods = _known(methods)
+    order = _Order(
+        *(topology, collective, nbytes, network(topology), machine, knobs, dialect),
+        search=Search(seed, starts),
+    )
     made: list[_Made] = []
     reasons: list[str] = []
     started = time.monotonic()
     points = tuple(_points(topology, collective, sketches, methods, chunks))
     for number, (sketch, method, parts) in enumerate(points):
-        progress(number, len(points), f"{method} on {sketch.name}")
-        if time_limit_s is not None and time.monotonic() - started > time_limit_s and made:
+        what = f"{method} on {sketch.name}"
+        tell = partial(progress, number, len(points))
+        tell(what)
+        spent_s = time.monotonic() - started
+        if time_limit_s is not None and spent_s > time_limit_s and made:
             break
-        begun = time.monotonic()
-        left = (time_limit_s or 20.0) - (begun - started)
-
-        def tell(line: str, at: int = number, name: str = f"{method} on {sketch.name}") -> None:
-            progress(at, len(points), f"{name}: {line}")
-
-        budget = Budget(seconds=left / (len(points) - number), report=tell)
-        try:
-            # Beside others a method takes the same little time everywhere, by its own measure.
-            spent = budget if len(methods) == 1 or method in EXACT_METHODS else None
-            schedule = synthesize(
-                collective, sketch, method, parts, nbytes, topology, spent, search
-            )
-            program = lower(
-                schedule, protocol=knobs.protocol, instances=knobs.channels, dialect=dialect
-            )
-            _check_residency(program, machine)
-        except Infeasible as why:
-            reasons.append(f"{method} on {sketch.name}: {why}")
-            continue
-        time_us = simulated_us(program, knobs, wires, machine, nbytes)
-        seconds = time.monotonic() - begun
-        share = bound_share(program, topology, collective)
-        one = Synthesized(
-            *(program, method, sketch.name, parts, time_us, seconds, share),
-            hops=longest_chain(schedule),
-            proof=schedule.proof,
+        left_s = (time_limit_s or 20.0) - spent_s
+        budget = Budget(
+            seconds=left_s / (len(points) - number), report=_with_head(tell, f"{what}: ")
         )
-        made.append(_Made(one, schedule, sketch))
+        # Beside others a method takes the same little time everywhere, by its own measure.
+        alone = len(methods) == 1 or method in EXACT_METHODS
+        try:
+            made.append(order.made(sketch, method, parts, budget if alone else None))
+        except Infeasible as why:
+            reasons.append(f"{what}: {why}")
         if budget.interrupted:
             break
     if not made:
@@ -146,12 +174,16 @@ def synthesize_best(
         raise Infeasible(reasons[0] if reasons else tried)
     if improve_tries:
         wanted = Improvement(
-            *(wires, machine, knobs, nbytes, dialect, improve_tries, seed),
+            *(order.wires, machine, knobs, nbytes, dialect, improve_tries, seed),
             time_limit_s=None if time_limit_s is None else time_limit_s / _IMPROVED,
             progress=lambda done, total, us: progress(done, total, f"improving {us:.2f} us"),
         )
         made += _improved(made, wanted, topology, collective)
     return tuple(sorted((m.found for m in made), key=_rank))
+
+
+def _with_head(tell: Callable[[str], None], head: str) -> Callable[[str], None]:
+    return lambda line: tell(head + line)
 
 
 def _known(methods: Iterable[str]) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ __all__ = ["EXACT_METHODS", "METHODS", "Method", "searched_methods", "synthesize
 Build = Callable[[Collective, Sketch, int, int], Schedule]
 WiredBuild = Callable[[Collective, Sketch, int, int, Topology | None], Schedule]
 SolverBuild = Callable[[Collective, Sketch, int, int, Topology | None, Budget | None], Schedule]
+DrawingBuild = Callable[[Collective, Sketch, int, int, Topology | None, Search | None], Schedule]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Method:
             and the most; None where any will do.
         most_ranks: Above so many ranks no search tries it unasked, since it takes minutes.
         solve: `build` within a budget, for methods that run a solver.
+        draw: `build` with seed and starts, for methods that draw.
         one_order: All ranks get equal results: a sum is made once, or by all in one order.
         parts: The chunks per rank that a search tries where ``chunkings`` names none.
     """
@@ -58,6 +60,7 @@ class Method:
     chunkings: Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None = None
     most_ranks: int = 256
     solve: SolverBuild | None = None
+    draw: DrawingBuild | None = None
     one_order: bool = True
     parts: tuple[int, ...] = (1, 2, 4)
 
@@ -92,7 +95,9 @@ METHODS: dict[str, Method] = {
         ),
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
         Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
-        Method("greedy", frozenset(COLLECTIVES), greedy, greedy_chunks, most_ranks=128),
+        Method(
+            *("greedy", frozenset(COLLECTIVES), greedy, greedy_chunks), most_ranks=128, draw=greedy
+        ),
         Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
@@ -135,7 +140,7 @@ def synthesize(
         topology: The machine of the sketch, for methods that look at wires.
         budget: What a method that runs a solver may spend; by default 20 s for an exact one, and
             for others little. The rest take no time.
-        search: Seed and starts of a method that draws (`greedy`).
+        search: Seed and starts of a method that draws.
 
     Raises:
         Infeasible: the method cannot do it under this sketch; the message names the rule.
@@ -165,8 +170,9 @@ def synthesize(
             f"sketch {sketch.name[:60]} of {sketch.ranks} ranks on a topology of {topology.ranks}: "
             "expected the same number"
         )
-    if method == "greedy":
-        return greedy(collective, sketch, chunks_per_rank, nbytes, topology, search)
+    asked = collective, sketch, chunks_per_rank, nbytes, topology
+    if search is not None and (draw := METHODS[method].draw) is not None:
+        return draw(*asked, search)
     if budget is not None and (solve := METHODS[method].solve) is not None:
-        return solve(collective, sketch, chunks_per_rank, nbytes, topology, budget)
-    return METHODS[method].build(collective, sketch, chunks_per_rank, nbytes, topology)
+        return solve(*asked, budget)
+    return METHODS[method].build(*asked)
