@@ -270,10 +270,10 @@ class Workers:
             if failure is not None:
                 raise Stuck(f"{failure}{self._places()}")
 
-    def _take_in(self) -> bool:
+    def _take_in(self, wait_s: float = _LOOK_S) -> bool:
         """Take in what the workers say for a moment; whether any of them got on."""
         moved = False
-        for key, _ in self._selector.select(_LOOK_S):
+        for key, _ in self._selector.select(wait_s):
             worker = key.data
             for kind, text in self._read(worker):
                 worker.heard, worker.doubt = time.monotonic(), None
@@ -289,10 +289,10 @@ class Workers:
     def _failure(self, now: float) -> str | None:
         """Return which rank has died, broken off or fallen silent, if one has."""
         if gone := [w for w in self._workers if w.gone and w.answer is None]:
-            # An MPI may end ranks because another one died: that one fell silent first.
-            dead = min(gone, key=lambda w: w.heard)
+            self._take_in(0)  # an end that lay behind words not yet read
+            gone = [w for w in self._workers if w.gone and w.answer is None]
             self._settle()
-            return f"{dead.name} died{dead.trace}"
+            return self._deaths(gone)
         lost = next((w for w in self._workers if w.answer is not None and w.answer[0] == "F"), None)
         if lost is not None:
             self._settle()
@@ -305,6 +305,13 @@ class Workers:
                 if worker.doubt.is_settled(now):
                     return f"{worker.name} does not answer{worker.trace}"
         return None
+
+    def _deaths(self, gone: Sequence[_Worker]) -> str:
+        """Return who died, who fell silent first in front: an MPI ends ranks for another's death."""
+        ordered = sorted(gone, key=lambda w: w.heard)
+        named = "; ".join(f"{w.name} died{w.trace}" for w in ordered[:_MOST_NAMED])
+        more = len(gone) - _MOST_NAMED
+        return f"{named}; and {more} ranks more" if more > 0 else named
 
     def _settle(self) -> None:
         """After a loss, wait until the others have said what they miss."""
