@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.runtime.closable import Closable
 from tuccl.runtime.emulate_build import address, shape, wire
 from tuccl.runtime.emulate_ground import emulated_topology
 from tuccl.runtime.emulate_launch import (
@@ -56,7 +56,7 @@ class RunningEmulation(msgspec.Struct, frozen=True):
     spaces: dict[str, str]
 
 
-class Emulation:
+class Emulation(Closable):
     """A cluster of network namespaces that lives from the ``with`` statement to its end.
 
     Whatever ends the owner, the next emulation on the machine clears what is left.
@@ -101,15 +101,6 @@ class Emulation:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Take the cluster down."""
-        self.close()
 
     @property
     def id(self) -> str:

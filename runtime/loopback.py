@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from tuccl._native import Knobs, Program, run_in_threads
-from tuccl.errors import InputError
 from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
-from tuccl.runtime.measured import Effort, Workload, measure
+from tuccl.runtime.measured import Effort, Workload, check_ranks, measure
 
 __all__ = ["LoopbackExecutor"]
 
@@ -62,11 +61,7 @@ class LoopbackExecutor:
             InputError: the program is for another number of ranks, or cannot be run.
             Stuck: the run cannot end; says who waits for whom.
         """
-        if program.ngpus != self._ranks:
-            raise InputError(
-                f"program {program.name[:40]!r} is for {program.ngpus} ranks, "
-                f"there are {self._ranks}"
-            )
+        check_ranks(program, self._ranks)
         return measure(
             lambda call: run_in_threads(call, self._patience_s),
             *(program, knobs, nbytes),

@@ -11,7 +11,7 @@ from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
 from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
 
-__all__ = ["Effort", "Workload", "cpu_threads", "measure"]
+__all__ = ["Effort", "Workload", "check_ranks", "cpu_threads", "measure"]
 
 Run = Callable[[Call], Sequence[RankResult]]
 _GPU_THREADS_OF_A_CPU_THREAD = 128
@@ -52,6 +52,18 @@ def cpu_threads(knobs: Knobs, ranks: int) -> int:
     """
     own_cores = (os.cpu_count() or 1) // ranks
     return max(1, min(own_cores, knobs.threads // _GPU_THREADS_OF_A_CPU_THREAD))
+
+
+def check_ranks(program: Program, ranks: int) -> None:
+    """Refuse a program for another number of ranks than there are.
+
+    Raises:
+        InputError: says both numbers.
+    """
+    if program.ngpus != ranks:
+        raise InputError(
+            f"program {program.name[:40]!r} is for {program.ngpus} ranks, there are {ranks}"
+        )
 
 
 def measure(

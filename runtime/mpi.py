@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from tuccl._native import Call, Knobs, Program, RankResult
-from tuccl.errors import InputError
+from tuccl.runtime.closable import Closable
 from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
-from tuccl.runtime.measured import Effort, Workload, measure
+from tuccl.runtime.measured import Effort, Workload, check_ranks, measure
 from tuccl.runtime.mpi_find import Mpi, find_mpi, glue_library, worker_program
 from tuccl.runtime.mpi_launch import Launch, usual_launch
 from tuccl.runtime.mpi_workers import Workers
@@ -18,7 +16,7 @@ from tuccl.runtime.mpi_workers import Workers
 __all__ = ["MpiExecutor"]
 
 
-class MpiExecutor:
+class MpiExecutor(Closable):
     """Runs programs on worker processes that live from the first call to ``close``.
 
     After a call that got stuck the next one starts a new set.
@@ -63,19 +61,6 @@ class MpiExecutor:
         self._limit_s = limit_s
         self._latency_us = tuple(latency_us)
         self._workers: Workers | None = None
-
-    def __enter__(self) -> Self:
-        """Return itself; ``close`` comes at the end."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the workers."""
-        self.close()
 
     @property
     def name(self) -> str:
@@ -133,11 +118,7 @@ class MpiExecutor:
             Stuck: a rank died or hangs, or the ranks wait for each other; says where.
             Unavailable: the ranks cannot be started.
         """
-        if program.ngpus != self._ranks:
-            raise InputError(
-                f"program {program.name[:40]!r} is for {program.ngpus} ranks, "
-                f"there are {self._ranks}"
-            )
+        check_ranks(program, self._ranks)
         return measure(
             self.run,
             *(program, knobs, nbytes),

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from types import TracebackType
-from typing import Self
 
 from tuccl._native import Knobs, Program, default_buffer_bytes, element_bytes, max_threads, to_xml
 from tuccl.errors import InputError, Unavailable
+from tuccl.runtime.closable import Closable
 from tuccl.runtime.entry import KnobValues
 from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
 from tuccl.runtime.honoured import fork_threads
@@ -34,7 +33,7 @@ _MSCCL_OFF = {
 }
 
 
-class NcclTestsExecutor:
+class NcclTestsExecutor(Closable):
     """Runs nccl-tests once for each time; a program is the only one that MSCCL can load then."""
 
     def __init__(self, tests: NcclTests, ranks: int, place: str, dialect: str = "executor") -> None:
@@ -46,19 +45,6 @@ class NcclTestsExecutor:
         self._work: Path | None = None
         self.notes: list[str] = []
         self.channels: int | None = None  # of the communicator, as NCCL's log last said
-
-    def __enter__(self) -> Self:
-        """Return itself; ``close`` comes at the end."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Take the work folder away."""
-        self.close()
 
     @property
     def name(self) -> str:
