@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 from tuccl.runtime.emulate_plan import FABRIC, EmulatedHost, Plan, Port
 from tuccl.runtime.netns import batch, set_controls
@@ -13,13 +14,22 @@ __all__ = ["address", "shape", "wire"]
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
 _MTU = 9000
-_LARGEST_PACKET = 18_000  # as handed to a queue: below any bucket, so that none is cut up there
+_LATE_S = 2e-4  # a bucket's timer may fire so late: with less room over a packet the rate falls
 # Networks of clusters lose nothing: a queue that overflowed would cost TCP 200 ms a time.
 _QUEUE_BYTES = 16_000_000
 _CONTROLS = {
     "net/ipv4/conf/all/rp_filter": "0",
     # A link keeps its rate between iterations: it is the network that is emulated, not TCP.
     "net/ipv4/tcp_slow_start_after_idle": "0",
+    # The same TCP on every machine. Reno is in all kernels, and starts no timer for each packet as
+    # BBR does, which some have as their default: the processors are short, not the wires.
+    "net/ipv4/tcp_congestion_control": "reno",
+    # No loss tells it when to stop: so much is under way at most, on each connection.
+    "net/ipv4/tcp_wmem": "4096 16384 524288",
+}
+_FILTERS = Path("/proc/sys/net/bridge")  # there where the kernel filters what crosses bridges
+_UNFILTERED = {
+    f"net/bridge/bridge-nf-call-{tables}": "0" for tables in ("iptables", "ip6tables", "arptables")
 }
 _TABLE = 100  # a routing table for each NIC
 
@@ -29,6 +39,8 @@ def wire(plan: Plan, spaces: Mapping[str, str]) -> None:
 
     Bridges learn nothing and flood nothing: so a fabric may have several ways, and loops.
     """
+    if _FILTERS.is_dir():
+        set_controls(spaces[FABRIC], _UNFILTERED)
     bridge = {switch: f"s{number}" for number, switch in enumerate(plan.switches)}
     by_space: dict[str, list[str]] = defaultdict(list)
     for name in bridge.values():
@@ -61,14 +73,16 @@ def wire(plan: Plan, spaces: Mapping[str, str]) -> None:
 def address(plan: Plan, host: EmulatedHost, space: str) -> None:
     """Give a host's NICs their addresses, fixed neighbours, and a table each.
 
-    What is sent from a NIC's address leaves by that NIC, whichever NIC it is for.
+    What is sent from a NIC's address leaves by that NIC, whichever NIC it is for. Packets are handed to
+    its queue as large as its bucket bears: each costs the processors the same.
     """
     nics = plan.nics
+    rates = {port.src: port.rate_bps for port in plan.ports}
     lines = []
     for nic in host.nics:
         lines += [
             f"link set {nic.device} address {nic.mac} addrgenmode none mtu {_MTU}",
-            f"link set {nic.device} gso_max_size {_LARGEST_PACKET}",
+            f"link set {nic.device} gso_max_size {_largest_packet(rates[nic.id])}",
             f"addr add {nic.address}/24 dev {nic.device}",
             f"link set {nic.device} up",
         ]
@@ -99,12 +113,22 @@ def _other_rails(plan: Plan, host: EmulatedHost) -> dict[str, str]:
     return found
 
 
+def _bucket(rate_bps: int) -> int:
+    """Return the bytes of a bucket; larger packets are cut into frames there."""
+    return round(min(max(rate_bps / 8 * _BURST_S, _LEAST_BURST), _USUAL_BURST))
+
+
+def _largest_packet(rate_bps: int) -> int:
+    """Return the bytes handed to a bucket at once: whole frames, two at least."""
+    room = _bucket(rate_bps) - rate_bps / 8 * _LATE_S
+    return max(2, int(room) // _MTU) * _MTU
+
+
 def shape(ports: tuple[Port, ...], spaces: Mapping[str, str]) -> None:
     """Put a token bucket on each port, or another rate into the one it has."""
     by_space: dict[str, list[str]] = defaultdict(list)
     for port in ports:
-        second = port.rate_bps / 8
-        burst = round(min(max(second * _BURST_S, _LEAST_BURST), _USUAL_BURST))
+        burst = _bucket(port.rate_bps)
         tbf = f"tbf rate {port.rate_bps}bit burst {burst}b limit {_QUEUE_BYTES}b"
         by_space[port.space].append(f"qdisc replace dev {port.device} root {tbf}")
     for space, lines in by_space.items():
