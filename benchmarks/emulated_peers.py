@@ -112,14 +112,17 @@ def with_rates(t: Topology, mbps: list[float]) -> Topology:
     return msgspec.structs.replace(t, links=tuple(links))
 
 
-def programs(c: Cluster, collective: str, nbytes: int) -> list[NamedProgram]:
-    """Return our candidates for one size, every one verified, and msccl-default."""
-    call, mesh = Collective(collective, c.topology.ranks), full_mesh(c.topology)
-    usual = lower(msccl_default(c.topology, call))
+def programs(t: Topology, collective: str, nbytes: int) -> list[NamedProgram]:
+    """Return our candidates for one size, every one verified, and msccl-default.
+
+    ``t`` has the emulated rates: with those of the profile short messages would look cheap.
+    """
+    call, mesh = Collective(collective, t.ranks), full_mesh(t)
+    usual = lower(msccl_default(t, call))
     found = [NamedProgram("robust", usual, MSCCL_DEFAULT_KNOBS, DEFAULT)]
-    for name, chunks in candidates(c, call):
+    for name, chunks in candidates(t, call):
         try:
-            program = lower(synthesize(call, mesh, name, chunks, nbytes, c.topology))
+            program = lower(synthesize(call, mesh, name, chunks, nbytes, t))
         except Infeasible:
             continue
         if not verify(program, "executor", 0).ok:
@@ -129,15 +132,15 @@ def programs(c: Cluster, collective: str, nbytes: int) -> list[NamedProgram]:
     return found
 
 
-def candidates(c: Cluster, call: Collective) -> list[tuple[str, int]]:
+def candidates(t: Topology, call: Collective) -> list[tuple[str, int]]:
     """Return the methods that are tried, with their chunks per rank."""
-    mesh = full_mesh(c.topology)
+    mesh = full_mesh(t)
     found = []
     for name, fixed in METHODS_TRIED.items():
         method = METHODS[name]
         if call.name not in method.collectives:
             continue
-        made = method.chunkings(call, mesh, c.topology, 16)[-2:] if method.chunkings else fixed
+        made = method.chunkings(call, mesh, t, 16)[-2:] if method.chunkings else fixed
         found += [(name, chunks) for chunks in made]
     return found
 
@@ -247,7 +250,13 @@ def main() -> None:
         mbps = {n: [rate.mbps for rate in wire_rates(emulation, n)] for n in sizes}
         for collective in args.collective or COLLECTIVES:
             report = peer_report(
-                *(ours, peers, lambda n, of=collective: programs(c, of, n), collective, sizes),
+                *(
+                    ours,
+                    peers,
+                    lambda n, of=collective: programs(ours.topology, of, n),
+                    collective,
+                    sizes,
+                ),
                 effort=Effort(seconds=args.seconds),
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
             )

@@ -12,7 +12,8 @@ from tuccl.runtime.measured import Effort
 
 __all__ = ["Contender", "Standing", "contest", "screened"]
 
-_SCREENED_RUNS = 3
+_SCREENED_US = 3e4  # of timed runs where they are short: their times scatter
+_SCREENED_RUNS = 2, 20  # at least and at most, beside the one that is checked
 _LONG_US = 5e5  # a run this long is not repeated to be screened
 _LEAST_ROUNDS = 2
 
@@ -86,9 +87,13 @@ def _screened(contender: Contender) -> Standing:
         first = next(result.first_wrong for result in checked if result.wrong)
         raise InputError(f"{wrong} wrong elements; {first}")
     times = _slowest(checked)
-    if times[0] < _LONG_US:
-        times += _slowest(_ran(contender, 0, 0, _SCREENED_RUNS - 1))
-    return Standing(contender, min(times), tuple(times), len(times))
+    if times[0] >= _LONG_US:
+        return Standing(contender, times[0], tuple(times), 1)
+    least, most = _SCREENED_RUNS
+    runs = max(least, min(most, int(_SCREENED_US / times[0])))
+    times += _slowest(_ran(contender, 0, 0, runs))
+    short = runs > least  # of few, the checked one among them, the best counts
+    return Standing(contender, median(times) if short else min(times), tuple(times), len(times))
 
 
 def _ran(contender: Contender, *counts: int) -> Sequence[RankResult]:

@@ -194,9 +194,11 @@ bool Engine::move_eagerly(State& s) {
   if (data != leaves) std::memcpy(leaves, data, static_cast<std::size_t>(bytes));
   const std::span<std::byte> message(out->data.data(), static_cast<std::size_t>(stamp_ + bytes));
   if (stamp_ > 0)
-    messages_->send_stamped(out->parts[0], message, s.block->send_peer, s.block->channel);
+    messages_->send_stamped(out->parts[0], message, s.block->send_peer, s.block->channel,
+                            s.block->counted);
   else
-    messages_->send(out->parts[0], message, s.block->send_peer, s.block->channel);
+    messages_->send(out->parts[0], message, s.block->send_peer, s.block->channel,
+                    s.block->counted);
   ++s.sent;
   return true;
 }
@@ -228,7 +230,7 @@ bool Engine::move_in_parts(State& s) {
     const std::byte* data = work(t, s.pass, c, arrived, arrived);
     if (sends(t.op))
       messages_->send(s.leaving[index], {data, static_cast<std::size_t>(c.size)},
-                      s.block->send_peer, s.block->channel);
+                      s.block->send_peer, s.block->channel, s.block->counted);
   }
   s.part = 0;
   return true;

@@ -24,6 +24,11 @@ int Jitter::send(std::span<const std::byte> data, int peer, int tag) {
                  [this, data, peer, tag] { return below_.send(data, peer, tag); });
 }
 
+int Jitter::send_uncounted(std::span<const std::byte> data, int peer, int tag) {
+  return enqueue({true, peer, tag},
+                 [this, data, peer, tag] { return below_.send_uncounted(data, peer, tag); });
+}
+
 int Jitter::receive(std::span<std::byte> data, int peer, int tag) {
   return enqueue({false, peer, tag},
                  [this, data, peer, tag] { return below_.receive(data, peer, tag); });

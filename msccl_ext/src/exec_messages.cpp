@@ -8,9 +8,9 @@ namespace tuccl::exec {
 namespace {
 
 constexpr int kBarrierTag = 32000;  // above any channel, below MPI's least upper bound of tags
-/// How long a rank polls, yielding in between, before it sleeps: an MPI whose polls are slow gets
-/// few.
-constexpr std::chrono::microseconds kYielding{60};
+/// How long a rank polls, yielding in between, before it sleeps: a small collective over a network
+/// has no longer waits, and a sleeper is back late where ranks outnumber processors.
+constexpr std::chrono::microseconds kYielding{500};
 /// Then it sleeps a part of the time it has waited: what the sleep adds is that part at most, and
 /// ranks that wait long, for a slow wire, leave the processors to those that work.
 constexpr int kWaitedPart = 4;
@@ -33,19 +33,22 @@ void Messages::open(int number, const Open& what) {
   ++open_;
 }
 
-void Messages::send(Ticket& ticket, std::span<const std::byte> data, int peer, int tag) {
-  open(carrier_.send(data, peer, tag), {.ticket = &ticket});
+void Messages::send(Ticket& ticket, std::span<const std::byte> data, int peer, int tag,
+                    bool counted) {
+  open(counted ? carrier_.send(data, peer, tag) : carrier_.send_uncounted(data, peer, tag),
+       {.ticket = &ticket});
 }
 
 void Messages::receive(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
   open(carrier_.receive(data, peer, tag), {.ticket = &ticket, .latency = latency(peer, tag)});
 }
 
-void Messages::send_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
+void Messages::send_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag,
+                            bool counted) {
   const Clock::time_point now = Clock::now();
   static_assert(sizeof now <= kStamp);
   std::memcpy(data.data(), &now, sizeof now);
-  send(ticket, data, peer, tag);
+  send(ticket, data, peer, tag, counted);
 }
 
 void Messages::receive_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
@@ -143,7 +146,7 @@ void barrier(Messages& messages, Carrier& carrier, Watch& watch) {
   const int ranks = carrier.ranks();
   for (int distance = 1; distance < ranks; distance *= 2) {
     const int before = (carrier.rank() - distance % ranks + ranks) % ranks;
-    messages.send(sent, {}, (carrier.rank() + distance) % ranks, kBarrierTag);
+    messages.send(sent, {}, (carrier.rank() + distance) % ranks, kBarrierTag, false);
     messages.receive(received, {}, before, kBarrierTag);
     while (sent.open || received.open) {
       if (messages.poll())

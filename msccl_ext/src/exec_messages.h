@@ -38,10 +38,10 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  void send(Ticket&, std::span<const std::byte> data, int peer, int tag);
+  void send(Ticket&, std::span<const std::byte> data, int peer, int tag, bool counted);
   void receive(Ticket&, std::span<std::byte> data, int peer, int tag);
   /// The same of a message that begins with `kStamp` bytes of room for the stamp.
-  void send_stamped(Ticket&, std::span<std::byte> data, int peer, int tag);
+  void send_stamped(Ticket&, std::span<std::byte> data, int peer, int tag, bool counted);
   void receive_stamped(Ticket&, std::span<std::byte> data, int peer, int tag);
   /// Marks what has ended; whether anything has.
   bool poll();

@@ -31,6 +31,7 @@ struct Block {
   int recv_peer = -1;
   int channel = 0;
   int steps = 0;
+  bool counted = false;  ///< Sends more transfers than the credit that it begins with.
   std::vector<Transfer> transfers;
   std::vector<int> receiving;  ///< Indices of the transfers that receive.
 };

@@ -33,6 +33,10 @@ int MpiCarrier::send(std::span<const std::byte> data, int peer, int tag) {
   return checked(glue_.send(data.data(), data.size(), peer, tag));
 }
 
+int MpiCarrier::send_uncounted(std::span<const std::byte> data, int peer, int tag) {
+  return checked(glue_.send_uncounted(data.data(), data.size(), peer, tag));
+}
+
 int MpiCarrier::receive(std::span<std::byte> data, int peer, int tag) {
   return checked(glue_.receive(data.data(), data.size(), peer, tag));
 }

@@ -16,6 +16,7 @@ class MpiCarrier final : public Carrier {
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   int send(std::span<const std::byte> data, int peer, int tag) override;
+  int send_uncounted(std::span<const std::byte> data, int peer, int tag) override;
   int receive(std::span<std::byte> data, int peer, int tag) override;
   int poll(std::span<int> ended) override;
   void rest(std::chrono::microseconds longest) override;

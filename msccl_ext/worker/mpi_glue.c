@@ -82,12 +82,24 @@ static int take(size_t bytes) {
   return used++;
 }
 
-static int send_message(const void* data, size_t bytes, int peer, int tag) {
+static int take_send(size_t bytes) {
   int slot = bytes > INT_MAX ? take(bytes) : take(SENDING);
+  if (slot >= 0) expected[slot] = SENDING;
+  return slot;
+}
+
+static int send_message(const void* data, size_t bytes, int peer, int tag) {
+  int slot = take_send(bytes);
   if (slot < 0) return -1;
-  expected[slot] = SENDING;
   int code = MPI_Issend((void*)data, (int)bytes, MPI_BYTE, peer, tag, comm, &requests[slot]);
   return code == MPI_SUCCESS ? slot : tuccl_failed("MPI_Issend", code);
+}
+
+static int send_uncounted(const void* data, size_t bytes, int peer, int tag) {
+  int slot = take_send(bytes);
+  if (slot < 0) return -1;
+  int code = MPI_Isend((void*)data, (int)bytes, MPI_BYTE, peer, tag, comm, &requests[slot]);
+  return code == MPI_SUCCESS ? slot : tuccl_failed("MPI_Isend", code);
 }
 
 static int receive_message(void* data, size_t bytes, int peer, int tag) {
@@ -148,7 +160,7 @@ static const char* error(void) { return message; }
 static void finish(void) { MPI_Finalize(); }
 
 __attribute__((visibility("default"))) const struct tuccl_mpi_glue tuccl_mpi_glue = {
-    TUCCL_MPI_GLUE_VERSION, start,        send_message,     receive_message,
+    TUCCL_MPI_GLUE_VERSION, start,        send_message,     send_uncounted, receive_message,
     poll_messages,          library,      error,            finish,
     tuccl_own_algorithms,   tuccl_own_choose, tuccl_own_run,
 };

@@ -63,6 +63,7 @@ def _allreduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
     if whole < halves and _has_links(sketch, _exchange_pairs(ranks)):
         _exchange_whole(trace)
     else:
+        rounds = _in_a_row(rounds, sketch)
         _run(trace, sketch, _backwards(rounds), reducing=True)
         _run(trace, sketch, rounds, reducing=False)
 
@@ -90,6 +91,20 @@ def _distances(sketch: Sketch) -> list[int]:
     near = [1 << k for k in range(ranks.bit_length() - 1)]
     inter = [d for d in near if any(sketch.hosts[r] != sketch.hosts[r ^ d] for r in range(ranks))]
     return inter + [d for d in near if d not in inter]
+
+
+def _in_a_row(rounds: _Rounds, sketch: Sketch) -> _Rounds:
+    """Return the rounds with the parts so numbered that every move's lie side by side: one message.
+
+    An allreduce is free to say which rank sums which part.
+    """
+    if sketch.ranks & (sketch.ranks - 1):
+        return rounds
+    bits = [d.bit_length() - 1 for d in _distances(sketch)]
+    place = [
+        sum((rank >> bit & 1) << k for k, bit in enumerate(bits)) for rank in range(sketch.ranks)
+    ]
+    return [[_Move(m.src, m.dst, tuple(place[p] for p in m.parts)) for m in r] for r in rounds]
 
 
 def _bruck(ranks: int) -> _Rounds:

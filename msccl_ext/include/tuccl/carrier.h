@@ -20,6 +20,11 @@ class Carrier {
   /// ends.
   virtual int send(std::span<const std::byte> data, int peer, int tag) = 0;
 
+  /// The same for a message that no credit is counted for: it may end as soon as `data` is free.
+  virtual int send_uncounted(std::span<const std::byte> data, int peer, int tag) {
+    return send(data, peer, tag);
+  }
+
   /// Starts a receive; returns the request's number.
   virtual int receive(std::span<std::byte> data, int peer, int tag) = 0;
 

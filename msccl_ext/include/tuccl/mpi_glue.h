@@ -4,7 +4,7 @@
 #define TUCCL_MPI_GLUE_H
 #include <stddef.h>
 
-#define TUCCL_MPI_GLUE_VERSION 2
+#define TUCCL_MPI_GLUE_VERSION 3
 #define TUCCL_MPI_GLUE_SYMBOL "tuccl_mpi_glue"
 
 /* One of the MPI's own collectives, by the names that MSCCL and nccl-tests have. */
@@ -25,6 +25,8 @@ struct tuccl_mpi_glue {
   /* Each starts a message and returns the number of its request, or -1. A send ends when the
    * receiver has taken the message up, not before. */
   int (*send)(const void* data, size_t bytes, int peer, int tag);
+  /* The same, but may end as soon as `data` is free. */
+  int (*send_uncounted)(const void* data, size_t bytes, int peer, int tag);
   int (*receive)(void* data, size_t bytes, int peer, int tag);
   /* Numbers of requests that ended, at most `room`; how many, or -1. */
   int (*poll)(int* ended, int room);
