@@ -15,7 +15,7 @@ import msgspec
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.errors import InputError
 from tuccl.eval.calibration_free import PROTOCOLS, Free, free_constants
-from tuccl.runtime import MSCCL_WALK, Walk
+from tuccl.runtime import MSCCL_WALK, Walk, eager_costs
 from tuccl.topology import Constant, MachineFile, machine_class
 
 __all__ = [
@@ -42,7 +42,10 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A measured call: what ran, on how many bytes, and how long it took in us."""
+    """A measured call: what ran, on how many bytes, and how long it took in us.
+
+    ``eager``: between ranks on CPUs, by messages that cost what the class has for LL.
+    """
 
     program: Program
     knobs: Knobs
@@ -50,6 +53,7 @@ class Case:
     us: float
     walk: Walk = MSCCL_WALK
     chosen: str = ""
+    eager: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def _run(trial: Trial, case: Case, machine: MachineClass) -> SimResult:
         case.program,
         case.knobs,
         trial.multicast if case.walk.multicast and trial.multicast else trial.network,
-        machine,
+        eager_costs(machine) if case.eager else machine,
         -(-case.nbytes // case.program.nchunks) * case.program.nchunks,
         launch=trial.launch,
         process_gpus=trial.process_gpus,

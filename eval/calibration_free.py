@@ -31,7 +31,8 @@ def free_constants(emulated: bool) -> Iterable[Free]:
     """Return what is fitted, on GPUs or in an emulation.
 
     Notes:
-        On a CPU anything may be far from the estimates, and the protocols do not differ.
+        On a CPU anything may be far from the estimates. LL's messages are eager, Simple's wait for
+        their receiver; bytes cost both the same.
     """
     if not emulated:
         yield from _on_gpus()
@@ -41,9 +42,11 @@ def free_constants(emulated: bool) -> Iterable[Free]:
     yield Free(("network_efficiency",), 0.005, most=1.0)  # buckets are exact
     yield Free(("cpu_efficiency",), 1.0, most=1.0)
     yield Free(("pcie_efficiency",), 1.0, most=1.0)
-    for name in ("transfer_us", "slice_us", "hop_us"):
-        yield Free((f"Simple.{name}",), 1.0)
-    yield Free(tuple(f"Simple.{rate}" for rate in (*_COPIES, *_REDUCTIONS)), 0.5)
+    for protocol in ("Simple", "LL"):
+        for name in ("transfer_us", "slice_us", "hop_us"):
+            yield Free((f"{protocol}.{name}",), 1.0)
+    rates = (*_COPIES, *_REDUCTIONS)
+    yield Free(tuple(f"{protocol}.{rate}" for protocol in ("Simple", "LL") for rate in rates), 0.5)
 
 
 def _on_gpus() -> Iterable[Free]:

@@ -169,7 +169,8 @@ def _emulated_trial(
 def emulated_case(case: Case) -> Case:
     """Return ``case`` as ranks on CPUs run it."""
     ran = on_cpus(case.program, case.knobs, case.walk)
-    return dataclasses.replace(case, program=ran.program, knobs=ran.knobs, walk=ran.walk)
+    asked = dataclasses.replace(case, program=ran.program, knobs=ran.knobs, walk=ran.walk)
+    return dataclasses.replace(asked, eager=ran.eager)
 
 
 def _name(run: CalibrationRun, measured: Measurements) -> str:

@@ -37,6 +37,7 @@ __all__ = [
 
 OURS = "tuccl"
 _FINALISTS = 2  # of ours and of each peer, beside its own choice
+_SHORT_US, _SHORT_FINALISTS = 2e4, 4  # of runs so short, which scatter and cost little
 _SCREENED_BYTES = 1 << 20  # above, only what was good at the size before is tried
 _GOOD = 1.5  # times the best of its owner
 _MOST_TRIED = 6  # of an owner, where only the good are
@@ -125,8 +126,9 @@ def peer_report(
 ) -> PeerReport:
     """Return our best program against each peer's best algorithm, size by size.
 
-    All are screened with their contents checked; then the best two of ours and of each peer, and
-    each peer's own choice where it is within 1.5 times its best, run in turns.
+    All are screened with their contents checked; then the best two of ours and of each peer, four
+    where runs are short, and each peer's own choice where it is within 1.5 times its best, run in
+    turns.
 
     Args:
         executor: runs our programs.
@@ -202,8 +204,8 @@ def _finalists(standings: Sequence[Standing]) -> list[Standing]:
     final = []
     for of in dict.fromkeys(s.contender.of for s in standings):
         own = _good([s for s in standings if s.contender.of == of])
-        best = own[:_FINALISTS]
-        final += [*best, *(s for s in own[_FINALISTS:] if s.contender.name == "auto")]
+        count = _SHORT_FINALISTS if own[0].us < _SHORT_US else _FINALISTS
+        final += [*own[:count], *(s for s in own[count:] if s.contender.name == "auto")]
     return final
 
 

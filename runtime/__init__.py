@@ -20,7 +20,7 @@ from tuccl.runtime.emulate_flows import WireRate, received_mbps, wire_rates
 from tuccl.runtime.emulate_ground import emulated_network, emulated_topology
 from tuccl.runtime.emulate_mpi import EmulatedExecutor
 from tuccl.runtime.emulate_plan import plan as emulation_plan
-from tuccl.runtime.emulate_sim import EmulatedSimExecutor, on_cpus
+from tuccl.runtime.emulate_sim import EmulatedSimExecutor, eager_costs, on_cpus
 from tuccl.runtime.entry import (
     Candidate,
     Entry,
@@ -144,6 +144,7 @@ __all__ = [
     "contest",
     "cpu_threads",
     "default_candidate",
+    "eager_costs",
     "emulated_network",
     "emulated_topology",
     "emulation_plan",

@@ -11,18 +11,24 @@ from tuccl.runtime.executor import MSCCL_WALK, Timing, Walk
 from tuccl.runtime.sim import SimExecutor
 from tuccl.topology import Topology, load_machine
 
-__all__ = ["EmulatedSimExecutor", "OnCpus", "on_cpus"]
+__all__ = ["EmulatedSimExecutor", "OnCpus", "eager_costs", "on_cpus"]
 
 _SLOTS = 8
 _LEAST_BUFFER, _MOST_BUFFER = 256, 8 << 20
 
 
 class OnCpus(NamedTuple):
-    """A program, its knobs and its walk as a CPU runs them."""
+    """A program, its knobs and its walk as a CPU runs them; ``eager``: by messages that wait for none."""
 
     program: Program
     knobs: Knobs
     walk: Walk
+    eager: bool
+
+
+def eager_costs(machine: MachineClass) -> MachineClass:
+    """Return ``machine`` for programs whose messages are eager: Simple costs what LL does."""
+    return machine.with_simple(machine.ll)
 
 
 def on_cpus(program: Program, knobs: Knobs, walk: Walk = MSCCL_WALK) -> OnCpus:
@@ -30,17 +36,17 @@ def on_cpus(program: Program, knobs: Knobs, walk: Walk = MSCCL_WALK) -> OnCpus:
 
     Notes:
         There are no flags in data: LL and LL128 send the payload of a slot in a message, eight
-        ahead (docs/mpi.md 1). That is Simple with a slot a transfer.
+        ahead (docs/mpi.md 1). That is Simple with a slot a transfer, at the costs of LL.
     """
     if knobs.protocol == "Simple":
-        return OnCpus(program.replace(protocol="Simple"), knobs, walk)
+        return OnCpus(program.replace(protocol="Simple"), knobs, walk, eager=False)
     slot_bytes = knobs.slice_bytes
     buffer_bytes = _LEAST_BUFFER
     while buffer_bytes < min(_SLOTS * slot_bytes, _MOST_BUFFER):
         buffer_bytes *= 2
     plain = Knobs("Simple", knobs.channels, min(knobs.threads, 512), buffer_bytes)
     passes = min(walk.pass_bytes or slot_bytes, slot_bytes)
-    return OnCpus(program.replace(protocol="Simple"), plain, Walk(passes // 8 * 8, 1))
+    return OnCpus(program.replace(protocol="Simple"), plain, Walk(passes // 8 * 8, 1), eager=True)
 
 
 class EmulatedSimExecutor(SimExecutor):
@@ -68,8 +74,9 @@ class EmulatedSimExecutor(SimExecutor):
         """
         shape = plan(topology, scale)
         ground = emulated_topology(topology, shape, latency_scale)
-        super().__init__(ground, machine or load_machine("emulated"))
-        self._network = emulated_network(ground, cores)
+        costs, wires = machine or load_machine("emulated"), emulated_network(ground, cores)
+        super().__init__(ground, costs, wires=wires)
+        self._eager = SimExecutor(ground, eager_costs(costs), wires=wires)
         nics = sorted({p.rate_bps / 1e6 for p in shape.ports if p.src in shape.nics})
         self._rates = " to ".join(f"{mbps:g}" for mbps in dict.fromkeys((nics[0], nics[-1])))
 
@@ -97,5 +104,6 @@ class EmulatedSimExecutor(SimExecutor):
             InputError: what `SimExecutor.time` raises.
         """
         ran = on_cpus(program, knobs, walk)
+        executor = self._eager if ran.eager else super()
         options = {"root": root, "repeats": repeats}
-        return super().time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)
+        return executor.time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)

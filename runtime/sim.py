@@ -17,9 +17,19 @@ class SimExecutor:
     """Runs programs in virtual time on one topology; deterministic, so repeats cost nothing."""
 
     def __init__(
-        self, topology: Topology, machine: MachineClass | None = None, launch: str = "mpi"
+        self,
+        topology: Topology,
+        machine: MachineClass | None = None,
+        launch: str = "mpi",
+        wires: Network | None = None,
     ) -> None:
-        """Prepare ``topology`` for many runs; ``machine`` None is the class of its GPUs.
+        """Prepare ``topology`` for many runs.
+
+        Args:
+            topology: the machine.
+            machine: its class; None is that of its GPUs.
+            launch: who launches: ``process``, ``mpi`` or ``graph``.
+            wires: what its ranks share; None are the topology's own links.
 
         Raises:
             InputError: the launch is none of process, mpi and graph.
@@ -29,7 +39,7 @@ class SimExecutor:
         self._topology = topology
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
-        self._network = network(topology)
+        self._network = wires if wires is not None else network(topology)
         self._process_gpus = max(len(topology.gpus_of(host)) for host in topology.hosts)
 
     @property

@@ -153,6 +153,14 @@ void bind_machine(nb::module_& m) {
       .def_ro("simple", &MachineClass::simple)
       .def_ro("ll", &MachineClass::ll)
       .def_ro("ll128", &MachineClass::ll128)
+      .def(
+          "with_simple",
+          [](const MachineClass& c, const ProtocolCosts& costs) {
+            MachineClass out = c;
+            out.simple = costs;
+            return out;
+          },
+          "costs"_a, "The class with these costs of Simple.")
       .def("__repr__", [](const MachineClass& c) { return "MachineClass('" + c.name + "')"; });
 }
 
