@@ -83,6 +83,26 @@ def test_a_wire_carries_its_rate_and_another_when_that_is_changed() -> None:
             emulation.set_rate("n0/nic0", "leaf0", 0)
 
 
+def test_hosts_have_one_tcp_and_packets_that_their_buckets_bear() -> None:
+    """A packet above its bucket is cut; one as large leaves a late timer no room."""
+    asked = ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]
+    for scale in (0.002, 0.01):
+        with Emulation(pair(), scale) as emulation:
+            said = subprocess.run(
+                [*emulation.prefix(1), *asked], capture_output=True, text=True, check=True
+            )
+            assert said.stdout.split() == ["reno"]
+            shown = subprocess.run(
+                [*emulation.prefix(1), "ip", "-d", "-j", "link", "show", "dev", "rail0"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            packet = json.loads(shown.stdout)[0]["gso_max_size"]
+            bucket = emulation.queues()["n1/nic0", "leaf0"].burst
+            assert 2 * 9000 <= packet <= bucket - 0.2e-3 * 12.5e9 * scale
+
+
 def test_an_uplink_is_shared() -> None:
     """What two hosts send into a third is together what its switch's uplink carries."""
     with Emulation(pair(3, up_gbs=6.25), 0.002) as emulation:

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Knobs
+from tuccl._native import Knobs, ProtocolCosts
 from tuccl.errors import InputError
 from tuccl.runtime import (
     EmulatedSimExecutor,
@@ -16,7 +16,7 @@ from tuccl.runtime import (
     emulation_plan,
     on_cpus,
 )
-from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
+from tuccl.topology import Topology, join, keep_gpus, load_machine, load_profile, signature
 
 LARGE = 64 << 20
 
@@ -89,6 +89,21 @@ def test_eager_messages_keep_their_payload_and_their_window(handmade: ModuleType
     assert ran.knobs.buffer_bytes // 8 >= ran.walk.pass_bytes
     same = on_cpus(program.replace(protocol="Simple"), Knobs())
     assert same.knobs == Knobs() and same.walk.pass_bytes == 0
+
+
+def test_eager_messages_cost_what_the_class_has_for_ll(handmade: ModuleType) -> None:
+    estimates = load_machine("emulated")
+    dear = estimates.with_simple(ProtocolCosts(hop_us=5000.0))
+    program = handmade.ring_allgather(4)
+    times = {
+        (protocol, machine is dear): EmulatedSimExecutor(pair(), 0.002, machine=machine)
+        .time(program, Knobs(protocol), 1024)
+        .us
+        for protocol in ("Simple", "LL")
+        for machine in (estimates, dear)
+    }
+    assert times["Simple", True] > times["Simple", False] + 5000.0
+    assert times["LL", True] == times["LL", False]
 
 
 def test_it_says_that_it_simulates_an_emulation(handmade: ModuleType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -121,6 +122,18 @@ def test_contenders_run_in_turns_and_slowest_ranks_count() -> None:
     assert [(s.us, s.runs, s.spread) for s in final] == [(10.0, 12, 0.0), (20.0, 12, 0.0)]
 
 
+def test_short_runs_are_screened_by_the_median_of_many() -> None:
+    """One lucky run says nothing of runs that scatter; long ones are not repeated for it."""
+
+    def lucky(us: float, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
+        slow = f"{us} " * (timed - 1)
+        return [read_result(f"wrong 0\nsent 0\ntimes {us / 10} {slow}\nfirst \n")] * 2
+
+    contenders = [Contender("fake", f"{us}", partial(lucky, us)) for us in (100.0, 1e6)]
+    standings, _ = screened(contenders, lambda: None, 1.0)
+    assert [(s.us, s.runs) for s in standings] == [(100.0, 21), (1e5, 3)]
+
+
 def test_who_gets_stuck_once_is_tried_again() -> None:
     calls: list[int] = []
 
@@ -148,9 +161,11 @@ def test_long_runs_have_fewer_rounds_but_two() -> None:
 
 def test_who_is_wrong_stuck_or_around_the_network_drops_out() -> None:
     log: list[str] = []
+    calls: list[int] = []
 
     def stuck(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
-        if checked or timed == 2:
+        calls.append(timed)
+        if len(calls) <= 2:
             return result(5.0, timed)
         raise Stuck("rank 1 does not answer")
 

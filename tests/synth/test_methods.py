@@ -52,6 +52,16 @@ def assert_sound(program: Program, dialect: str, collective: Collective) -> None
         assert len(ends) == len(set(ends))
 
 
+@pytest.mark.parametrize("hosts", [[0] * 8, [0] * 4 + [1] * 4, [0, 0, 1, 1, 2, 2, 3, 3]])
+def test_an_allreduce_by_halves_sends_one_message_a_round(
+    hosts: list[int], mesh: Callable[..., Sketch]
+) -> None:
+    program = lower(synthesize(Collective("allreduce", 8), mesh(hosts), "recursive", 1, 64 << 20))
+    for gpu in program.gpus:
+        sent = [s.op for tb in gpu.threadblocks for s in tb.steps if "s" in s.op]
+        assert len(sent) == 6
+
+
 @pytest.mark.parametrize(("method", "name"), PAIRS)
 def test_programs_verify(method: str, name: str, mesh: Callable[..., Sketch]) -> None:
     made = 0
