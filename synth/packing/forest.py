@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
@@ -14,6 +14,7 @@ from tuccl.synth.bounds.bound import MOST_ROUTED
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut
 from tuccl.synth.bounds.graph import Fabric
 from tuccl.synth.bounds.partitions import allreduce_cut
+from tuccl.synth.bounds.tree_prices import priced_trees
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.packing.composed import EqualHosts, composed, equal_hosts
 from tuccl.synth.packing.growth import Growth
@@ -125,10 +126,18 @@ class Machine:
         key = collective.name, collective.root
         if key not in self._cuts:
             try:
-                self._cuts[key] = max(_cut(whole, collective).ratio for whole in self._graphs)
+                tight = max(_cut(whole, collective).ratio for whole in self._graphs)
             except (InputError, ZeroDivisionError):
                 raise Infeasible("packing: the links do not join all ranks both ways") from None
+            self._cuts[key] = max(tight, self._priced(collective))
         return self._cuts[key]
+
+    def _priced(self, collective: Collective) -> Fraction:
+        """Return what prices of wires prove, 0 where none are sought."""
+        wires = self.wires
+        ways = dict(zip(wires.pairs, wires.ways, strict=True))
+        cut = priced_trees(wires.ranks, ways, dict(enumerate(wires.rates)), collective)
+        return cut.ratio if cut else Fraction(0)
 
     @property
     def _graphs(self) -> tuple[Fabric, ...]:
@@ -179,6 +188,7 @@ def _grown_down(wires: PairWires, fabric: Fabric, feeds: Sequence[int]) -> tuple
     return tuple(Growth(tree.root, tree.weight, tuple(tree.parent)) for tree in found)
 
 
+@lru_cache(maxsize=16)
 def grown(machine: Machine, collective: Collective, chunks_per_rank: int) -> Forest:
     """Return the trees of every chunk of `collective`, with little on the busiest wire.
 
