@@ -44,6 +44,7 @@ class Synthesized:
         hops: Messages that wait for each other, at most.
         proof: What an exact method proved, by the costs of the sketch.
         before_us: Simulated time before a local search made it faster, None where none did.
+        outcome: What is proved of its steps, in words, by a method that counts them.
     """
 
     program: Program
@@ -56,6 +57,7 @@ class Synthesized:
     hops: int
     proof: Proof | None = None
     before_us: float | None = None
+    outcome: str = ""
 
 
 class _Made(NamedTuple):
@@ -103,6 +105,7 @@ class _Order:
             bound_share=bound_share(program, self.topology, self.collective),
             hops=longest_chain(schedule),
             proof=schedule.proof,
+            outcome=schedule.outcome,
         )
         return _Made(one, schedule, sketch)
 
@@ -122,6 +125,7 @@ def synthesize_best(
     improve_tries: int = 0,
     seed: int = 0,
     starts: int = 0,
+    steps: int | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> tuple[Synthesized, ...]:
     """Return every program that could be made, the fastest in simulation first.
@@ -133,7 +137,8 @@ def synthesize_best(
     `time_limit_s` does. ``progress(done, total, what)`` is called before each. With `improve_tries`, the
     fastest programs of three methods are then improved by a local search of so many programs each
     (`improve`), drawn by `seed`, which ends at twice the limit. `greedy` makes `starts` (0: as many as
-    take about a second), drawn by `seed` too.
+    take about a second), drawn by `seed` too. `steps` are the messages in a row that `fewstep`, where it
+    is the one method, may have.
 
     Raises:
         InputError: a method has no such name.
@@ -157,7 +162,9 @@ def synthesize_best(
             break
         left_s = (time_limit_s or 20.0) - spent_s
         budget = Budget(
-            seconds=left_s / (len(points) - number), report=_with_head(tell, f"{what}: ")
+            seconds=left_s / (len(points) - number),
+            report=_with_head(tell, f"{what}: "),
+            steps=steps,
         )
         # Beside others a method takes the same little time everywhere, by its own measure.
         alone = len(methods) == 1 or method in EXACT_METHODS
@@ -219,6 +226,7 @@ def _improved(
                 bound_share=bound_share(best.program, topology, collective),
                 hops=longest_chain(best.schedule),
                 before_us=best.before_us,
+                outcome="",
             )
             better.append(_Made(faster, best.schedule, sketch))
     return better

@@ -113,13 +113,22 @@ def bound(t: Topology, collective: Collective) -> Bound:
     certified = _attained(t, collective, cut.ratio)
     if not certified:
         priced = priced_trees(t.ranks, *topology_ways(t), collective)
-        cut = cut if priced is None or priced.ratio <= cut.ratio else priced
+        if priced is not None and priced.ratio > cut.ratio:
+            cut = replace(priced, words=_less_than_cut(cut, priced))
     return Bound(
         algbw_gbs=float(1 / (cut.ratio * _part(collective))),
         latency_us=_latency_us(whole, collective),
         bottleneck=cut.words,
         certified=certified,
         cut_latency_us=cut.latency,
+    )
+
+
+def _less_than_cut(cut: Cut, priced: Cut) -> str:
+    """Return the cut in words, and how much of it prices of wires leave."""
+    return (
+        f"{cut.words}, and with one way for each pair of GPUs no program can use more than "
+        f"{float(cut.ratio / priced.ratio):.1%} of that ({priced.words})"
     )
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tuccl._native import price_trees
 from tuccl.errors import InputError
-from tuccl.synth.bounds.cuts import Cut, gbs, listed
+from tuccl.synth.bounds.cuts import Cut, listed
 from tuccl.synth.model.collective import Collective
 
 __all__ = ["priced_trees"]
@@ -63,14 +63,9 @@ def priced_trees(
     dearest = max(prices)
     worth = {wire: price * rates[wire] for price, wire in zip(prices, rates, strict=True)}
     load, room = Fraction(cost, dearest), sum(worth.values(), Fraction(0)) / dearest
-    scarce = sorted(worth, key=lambda wire: -worth[wire])
-    names = listed([_name(wire) for wire in scarce if worth[wire] * 50 > max(worth.values())])
-    what = f"{ranks} shards" if len(errands) > 1 else "the whole buffer"
-    words = (
-        f"with one way for each pair of GPUs, {what} must cross scarce wires {float(load):.4g} times, "
-        f"and all of these carry {gbs(room)} ({names})"
-    )
-    return Cut(load, room, frozenset(), words, 0.0)
+    scarce = sorted(worth, key=lambda wire: (-worth[wire], wire))
+    names = listed([_name(wire) for wire in scarce if worth[wire] * 10 > worth[scarce[0]]])
+    return Cut(load, room, frozenset(), f"scarcest: {names}", 0.0)
 
 
 def _errands(collective: Collective) -> list[tuple[int, bool, bool]]:

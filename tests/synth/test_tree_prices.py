@@ -106,7 +106,7 @@ def test_lopsided_fabrics_come_close_to_what_prices_prove(seed: int) -> None:
     [chunks] = packing_chunks(collective, mesh, t)
     program = lower(synthesize(collective, mesh, "packing", chunks, 1, t))
     assert 0.95 <= bound_share(program, t, collective) <= 1 + 1e-9
-    assert "scarce wires" in bound(t, collective).bottleneck
+    assert "no program can use more than" in bound(t, collective).bottleneck
 
 
 def test_arguments_are_checked() -> None:
