@@ -131,6 +131,7 @@ def run(args: argparse.Namespace) -> int:
         else candidate_sketches(topology, name, nbytes)
     )
     with Progress() as progress:
+        tried = _Tried(progress)
         ranked = synthesize_best(
             topology,
             collective,
@@ -146,8 +147,10 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             starts=args.starts,
             steps=args.steps,
-            progress=progress.update,
+            progress=tried.update,
         )
+    if tried.left and not args.improve:
+        say(f"ended by --time-limit or an interrupt: {tried.left} candidates were not tried")
     write_text(Path(args.output), to_xml(ranked[0].program, args.dialect))
     facts = facts_of(ranked[0], args.output, topology, collective, nbytes)
     if args.json:
@@ -165,15 +168,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class _Tried:
+    """Shows how far a search is, and knows how many candidates it leaves untried.
+
+    Attributes:
+        left: Candidates after the one at work.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.left = 0
+
+    def update(self, done: int, total: int, what: str) -> None:
+        """Show that candidate number `done` of `total` is at work."""
+        self.left = total - done - 1
+        self._progress.update(done, total, what)
+
+
 def print_candidates(ranked: Sequence[Synthesized], facts: dict[str, object], knobs: Knobs) -> None:
     """Print the fastest program of each method, beside what no program can beat."""
     best: dict[str, Synthesized] = {}
     for found in ranked:
         best.setdefault(name_of(found), found)
     channels = f"{knobs.channels} channel{'s' * (knobs.channels != 1)}"
-    say(
-        f"simulated with {knobs.protocol}, {channels}; the best of each method, of {len(ranked)} programs"
-    )
+    many = f"{len(ranked)} program{'s' * (len(ranked) != 1)}"
+    say(f"simulated with {knobs.protocol}, {channels}; the best of each method, of {many}")
     limit_us = cast(float, facts["time_bound_us"])
     rows: list[list[object]] = [
         [

@@ -133,7 +133,7 @@ def synthesize_best(
     Out of place where the program runs so, else in place. Without `chunks`, what each method
     finds worth a try is tried. `time_limit_s` ends the search after the
     program at work; what was found by then is returned. An exact method gets an equal part of the
-    time left for each of its programs, and an interrupt while one is at work ends the search as
+    time left for each of its programs. Once there is a program, an interrupt ends the search as
     `time_limit_s` does. ``progress(done, total, what)`` is called before each. With `improve_tries`, the
     fastest programs of three methods are then improved by a local search of so many programs each
     (`improve`), drawn by `seed`, which ends at twice the limit. `greedy` makes `starts` (0: as many as
@@ -156,7 +156,6 @@ def synthesize_best(
     for number, (sketch, method, parts) in enumerate(points):
         what = f"{method} on {sketch.name}"
         tell = partial(progress, number, len(points))
-        tell(what)
         spent_s = time.monotonic() - started
         if time_limit_s is not None and spent_s > time_limit_s and made:
             break
@@ -169,9 +168,14 @@ def synthesize_best(
         # Beside others a method takes the same little time everywhere, by its own measure.
         alone = len(methods) == 1 or method in EXACT_METHODS
         try:
+            tell(what)
             made.append(order.made(sketch, method, parts, budget if alone else None))
         except Infeasible as why:
             reasons.append(f"{what}: {why}")
+        except KeyboardInterrupt:
+            if not made:
+                raise
+            budget.interrupted = True
         if budget.interrupted:
             break
     if not made:
