@@ -60,7 +60,9 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _is_word(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value[:1].isdigit())
+    if isinstance(value, str):
+        return " " in value or not value[:1].isdigit()
+    return value is None
 
 
 def _cell(value: object) -> str:

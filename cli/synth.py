@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
-from tuccl._native import to_xml
+from tuccl._native import Knobs, to_xml
 from tuccl.cli.arguments import (
     add_any_order,
     add_collective,
@@ -61,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="chunks a rank (default: what the method finds worth a try; the sketch's own for a solver)",
     )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="with --method fewstep: programs of at most N messages in a row, with the least load that "
+        "so few allow (default: as few as pay at this size)",
+    )
     add_any_order(parser)
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
     parser.add_argument(
@@ -106,6 +115,10 @@ def run(args: argparse.Namespace) -> int:
     nbytes = parse_size(args.size)
     if args.chunks is not None and not 1 <= args.chunks <= 256:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
+    if args.steps is not None and (args.method != "fewstep" or not 1 <= args.steps <= 256):
+        raise InputError(
+            f"--steps {args.steps}: expected 1 to 256 messages in a row, with --method fewstep"
+        )
     if not 0 <= args.improve <= 1_000_000:
         raise InputError(f"--improve {args.improve}: expected 0 to 1000000 tries")
     if not 0 <= args.starts <= 100_000 or args.seed < 0:
@@ -118,6 +131,7 @@ def run(args: argparse.Namespace) -> int:
         else candidate_sketches(topology, name, nbytes)
     )
     with Progress() as progress:
+        tried = _Tried(progress)
         ranked = synthesize_best(
             topology,
             collective,
@@ -132,31 +146,65 @@ def run(args: argparse.Namespace) -> int:
             improve_tries=args.improve,
             seed=args.seed,
             starts=args.starts,
-            progress=progress.update,
+            steps=args.steps,
+            progress=tried.update,
         )
+    if tried.left and not args.improve:
+        say(f"ended by --time-limit or an interrupt: {tried.left} candidates were not tried")
     write_text(Path(args.output), to_xml(ranked[0].program, args.dialect))
     facts = facts_of(ranked[0], args.output, topology, collective, nbytes)
     if args.json:
         print_json(facts)
         return 0
-    say("simulated times; the best of each sketch and method:")
-    print(
-        columns(
-            ["method", "sketch", "chunks", "hops", "time us", "wires allow"],
-            [
-                [name_of(r), r.sketch, r.chunks_per_rank, r.hops, r.time_us, f"{r.bound_share:.1%}"]
-                for r in ranked[:10]
-            ],
-        )
-    )
+    print_candidates(ranked, facts, knobs_of(args))
     if ranked[0].proof is not None:
         print(proof_line(ranked[0]))
+    if ranked[0].outcome:
+        print(f"{ranked[0].method}: {ranked[0].outcome}")
     print(
-        f"{args.output}: {facts['algbw_gbs']:.2f} GB/s simulated, "
-        f"{facts['fraction_of_bound']:.0%} of the bound of {facts['algbw_bound_gbs']:.2f} GB/s"
+        f"{args.output}: {name_of(ranked[0])}, {facts['algbw_gbs']:.2f} GB/s simulated; the bound for "
+        f"large sizes is {facts['algbw_bound_gbs']:.2f} GB/s: {facts['bottleneck']}"
     )
-    print(f"what holds it up: {facts['bottleneck']}; fewest hops: {facts['fewest_hops']}")
     return 0
+
+
+class _Tried:
+    """Shows how far a search is, and knows how many candidates it leaves untried.
+
+    Attributes:
+        left: Candidates after the one at work.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.left = 0
+
+    def update(self, done: int, total: int, what: str) -> None:
+        """Show that candidate number `done` of `total` is at work."""
+        self.left = total - done - 1
+        self._progress.update(done, total, what)
+
+
+def print_candidates(ranked: Sequence[Synthesized], facts: dict[str, object], knobs: Knobs) -> None:
+    """Print the fastest program of each method, beside what no program can beat."""
+    best: dict[str, Synthesized] = {}
+    for found in ranked:
+        best.setdefault(name_of(found), found)
+    channels = f"{knobs.channels} channel{'s' * (knobs.channels != 1)}"
+    many = f"{len(ranked)} program{'s' * (len(ranked) != 1)}"
+    say(f"simulated with {knobs.protocol}, {channels}; the best of each method, of {many}")
+    limit_us = cast(float, facts["time_bound_us"])
+    rows: list[list[object]] = [
+        [
+            *(name_of(r), r.sketch, r.chunks_per_rank, r.hops, r.time_us),
+            *(f"{limit_us / r.time_us:.1%}", f"{r.bound_share:.1%}"),
+        ]
+        for r in best.values()
+    ]
+    rows.append(["(bound)", "-", "-", facts["fewest_hops"], limit_us, "100.0%", "100.0%"])
+    print(
+        columns(["method", "sketch", "chunks", "hops", "time us", "of bound", "wires allow"], rows)
+    )
 
 
 def methods_of(args: argparse.Namespace) -> tuple[str, ...]:
@@ -210,6 +258,7 @@ def facts_of(
     )
     return {
         "proof": proved,
+        "outcome": best.outcome or None,
         "file": file,
         "method": best.method,
         "sketch": best.sketch,

@@ -44,6 +44,7 @@ class Synthesized:
         hops: Messages that wait for each other, at most.
         proof: What an exact method proved, by the costs of the sketch.
         before_us: Simulated time before a local search made it faster, None where none did.
+        outcome: What is proved of its steps, in words, by a method that counts them.
     """
 
     program: Program
@@ -56,6 +57,7 @@ class Synthesized:
     hops: int
     proof: Proof | None = None
     before_us: float | None = None
+    outcome: str = ""
 
 
 class _Made(NamedTuple):
@@ -103,6 +105,7 @@ class _Order:
             bound_share=bound_share(program, self.topology, self.collective),
             hops=longest_chain(schedule),
             proof=schedule.proof,
+            outcome=schedule.outcome,
         )
         return _Made(one, schedule, sketch)
 
@@ -122,6 +125,7 @@ def synthesize_best(
     improve_tries: int = 0,
     seed: int = 0,
     starts: int = 0,
+    steps: int | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> tuple[Synthesized, ...]:
     """Return every program that could be made, the fastest in simulation first.
@@ -129,11 +133,12 @@ def synthesize_best(
     Out of place where the program runs so, else in place. Without `chunks`, what each method
     finds worth a try is tried. `time_limit_s` ends the search after the
     program at work; what was found by then is returned. An exact method gets an equal part of the
-    time left for each of its programs, and an interrupt while one is at work ends the search as
+    time left for each of its programs. Once there is a program, an interrupt ends the search as
     `time_limit_s` does. ``progress(done, total, what)`` is called before each. With `improve_tries`, the
     fastest programs of three methods are then improved by a local search of so many programs each
     (`improve`), drawn by `seed`, which ends at twice the limit. `greedy` makes `starts` (0: as many as
-    take about a second), drawn by `seed` too.
+    take about a second), drawn by `seed` too. `steps` are the messages in a row that `fewstep`, where it
+    is the one method, may have.
 
     Raises:
         InputError: a method has no such name.
@@ -151,20 +156,26 @@ def synthesize_best(
     for number, (sketch, method, parts) in enumerate(points):
         what = f"{method} on {sketch.name}"
         tell = partial(progress, number, len(points))
-        tell(what)
         spent_s = time.monotonic() - started
         if time_limit_s is not None and spent_s > time_limit_s and made:
             break
         left_s = (time_limit_s or 20.0) - spent_s
         budget = Budget(
-            seconds=left_s / (len(points) - number), report=_with_head(tell, f"{what}: ")
+            seconds=left_s / (len(points) - number),
+            report=_with_head(tell, f"{what}: "),
+            steps=steps,
         )
         # Beside others a method takes the same little time everywhere, by its own measure.
         alone = len(methods) == 1 or method in EXACT_METHODS
         try:
+            tell(what)
             made.append(order.made(sketch, method, parts, budget if alone else None))
         except Infeasible as why:
             reasons.append(f"{what}: {why}")
+        except KeyboardInterrupt:
+            if not made:
+                raise
+            budget.interrupted = True
         if budget.interrupted:
             break
     if not made:
@@ -219,6 +230,7 @@ def _improved(
                 bound_share=bound_share(best.program, topology, collective),
                 hops=longest_chain(best.schedule),
                 before_us=best.before_us,
+                outcome="",
             )
             better.append(_Made(faster, best.schedule, sketch))
     return better

@@ -34,6 +34,13 @@ Ways ways_from(int ranks, const std::vector<std::pair<int, int>>& pairs,
   return ways;
 }
 
+std::vector<Errand> errands_from(const std::vector<std::tuple<int, bool, bool>>& triples) {
+  std::vector<Errand> errands;
+  errands.reserve(triples.size());
+  for (const auto& [root, up, down] : triples) errands.push_back({root, up, down});
+  return errands;
+}
+
 }  // namespace
 
 void bind_packing(nb::module_& m) {
@@ -106,8 +113,7 @@ void bind_packing(nb::module_& m) {
          const std::vector<std::tuple<int, bool, bool>>& errands, int rounds, double target,
          int deepest_up, int deepest_down) {
         const Ways ways = ways_from(ranks, pairs, std::move(wires), std::move(rates));
-        std::vector<Errand> all;
-        for (const auto& [root, up, down] : errands) all.push_back({root, up, down});
+        const std::vector<Errand> all = errands_from(errands);
         std::vector<std::tuple<int, std::vector<int>, std::vector<int>>> found;
         {
           nb::gil_scoped_release unlocked;
@@ -120,6 +126,20 @@ void bind_packing(nb::module_& m) {
       "target"_a, "deepest_up"_a, "deepest_down"_a,
       "(root, parents up, parents down) for each errand (root or -1, up, down), such that the "
       "busiest wire has little to carry; stops early where it needs no more than `target`.");
+  m.def(
+      "price_trees",
+      [](int ranks, const std::vector<std::pair<int, int>>& pairs,
+         std::vector<std::vector<int>> wires, std::vector<double> rates,
+         const std::vector<std::tuple<int, bool, bool>>& errands, int rounds) {
+        const Ways ways = ways_from(ranks, pairs, std::move(wires), std::move(rates));
+        const std::vector<Errand> all = errands_from(errands);
+        nb::gil_scoped_release unlocked;
+        TreePrices found = price_trees(ways, all, rounds);
+        return std::pair(std::move(found.price), found.cost);
+      },
+      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, "rounds"_a,
+      "A whole price for each wire, and what the cheapest trees of all errands (root or -1, up, "
+      "down) cost at these: over the price of all rates, a time that no trees can beat.");
   m.def(
       "route_parcels",
       [](int ranks, const std::vector<std::pair<int, int>>& pairs,

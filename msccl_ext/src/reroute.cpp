@@ -19,26 +19,6 @@ constexpr double kFirstPower = 3.0, kLastPower = 48.0;
 /// What a rank one further from the root costs, as a part of the cheapest arc.
 constexpr double kDepthCost = 0.02;
 
-void check(const Ways& ways, const std::vector<Errand>& errands) {
-  constexpr int kMostRanks = 1024;
-  if (ways.ranks < 2 || ways.ranks > kMostRanks || ways.wires.size() != ways.tails.size())
-    throw InputError(std::to_string(ways.ranks) + " ranks: expected 2 to " +
-                     std::to_string(kMostRanks) + " and the wires of each pair");
-  for (const double rate : ways.rates)
-    if (!(rate > 0) || !std::isfinite(rate)) throw InputError("expected positive rates of wires");
-  for (std::size_t p = 0; p < ways.tails.size(); ++p) {
-    const bool ranked = std::min(ways.tails[p], ways.heads[p]) >= 0 &&
-                        std::max(ways.tails[p], ways.heads[p]) < ways.ranks;
-    for (const int wire : ways.wires[p])
-      if (wire < 0 || wire >= static_cast<int>(ways.rates.size()))
-        throw InputError("no wire " + std::to_string(wire) + ": expected the number of a rate");
-    if (!ranked) throw InputError("pair " + std::to_string(p) + ": expected two ranks");
-  }
-  for (const Errand& errand : errands)
-    if (errand.root < -1 || errand.root >= ways.ranks)
-      throw InputError("root " + std::to_string(errand.root) + ": expected a rank or -1");
-}
-
 struct Found {
   std::vector<int> parent;
   double cost = kNoWay;
@@ -229,9 +209,29 @@ class Router {
 }  // namespace
 }  // namespace packing
 
+void check_ways(const Ways& ways, const std::vector<Errand>& errands) {
+  constexpr int kMostRanks = 1024;
+  if (ways.ranks < 2 || ways.ranks > kMostRanks || ways.wires.size() != ways.tails.size())
+    throw InputError(std::to_string(ways.ranks) + " ranks: expected 2 to " +
+                     std::to_string(kMostRanks) + " and the wires of each pair");
+  for (const double rate : ways.rates)
+    if (!(rate > 0) || !std::isfinite(rate)) throw InputError("expected positive rates of wires");
+  for (std::size_t p = 0; p < ways.tails.size(); ++p) {
+    const bool ranked = std::min(ways.tails[p], ways.heads[p]) >= 0 &&
+                        std::max(ways.tails[p], ways.heads[p]) < ways.ranks;
+    for (const int wire : ways.wires[p])
+      if (wire < 0 || wire >= static_cast<int>(ways.rates.size()))
+        throw InputError("no wire " + std::to_string(wire) + ": expected the number of a rate");
+    if (!ranked) throw InputError("pair " + std::to_string(p) + ": expected two ranks");
+  }
+  for (const Errand& errand : errands)
+    if (errand.root < -1 || errand.root >= ways.ranks)
+      throw InputError("root " + std::to_string(errand.root) + ": expected a rank or -1");
+}
+
 std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands,
                              const Effort& effort) {
-  packing::check(ways, errands);
+  check_ways(ways, errands);
   return packing::Router(ways, errands).run(effort);
 }
 

@@ -23,8 +23,10 @@ from tuccl.synth.bounds.graph import (
     direct_load,
     fabric,
     topology_routes,
+    topology_ways,
 )
 from tuccl.synth.bounds.partitions import Isolation, allreduce_cut
+from tuccl.synth.bounds.tree_prices import priced_trees
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
@@ -94,7 +96,8 @@ def bound(t: Topology, collective: Collective) -> Bound:
 
     Notes:
         Allgather: the cut bound of ForestColl (arXiv 2402.06787), by discrete Newton over maximum
-        flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974.
+        flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974. Where
+        no program is known to meet the cut, up to 16 GPUs: prices of wires (`priced_trees`).
     """
     if collective.ranks != t.ranks:
         raise InputError(
@@ -107,12 +110,25 @@ def bound(t: Topology, collective: Collective) -> Bound:
         routed = _tightest(topology_routes(t), collective)
         # The latency of ways across is known in the first graph alone.
         cut = cut if routed.ratio <= cut.ratio else replace(routed, latency=0.0)
+    certified = _attained(t, collective, cut.ratio)
+    if not certified:
+        priced = priced_trees(t.ranks, *topology_ways(t), collective)
+        if priced is not None and priced.ratio > cut.ratio:
+            cut = replace(priced, words=_less_than_cut(cut, priced))
     return Bound(
         algbw_gbs=float(1 / (cut.ratio * _part(collective))),
         latency_us=_latency_us(whole, collective),
         bottleneck=cut.words,
-        certified=_attained(t, collective, cut.ratio),
+        certified=certified,
         cut_latency_us=cut.latency,
+    )
+
+
+def _less_than_cut(cut: Cut, priced: Cut) -> str:
+    """Return the cut in words, and how much of it prices of wires leave."""
+    return (
+        f"{cut.words}, and with one way for each pair of GPUs no program can use more than "
+        f"{float(cut.ratio / priced.ratio):.1%} of that ({priced.words})"
     )
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "broadcast_cut",
     "described",
     "gbs",
+    "listed",
     "place",
     "scatter_cut",
 ]
@@ -201,15 +202,20 @@ def place(whole: Fabric, vertices: frozenset[int]) -> str:
     hosts = sorted({whole.hosts[gpu] for gpu in gpus})
     filled = sum(host in hosts for host in whole.hosts) == len(gpus)
     names = hosts if filled and all(hosts) else [whole.names[gpu] for gpu in gpus]
-    return _listed(names)
+    return listed(names)
 
 
 def _wire_names(whole: Fabric, wires: tuple[Wire, ...], backwards: bool) -> str:
     ends = ((w.head, w.tail) if backwards else (w.tail, w.head) for w in wires)
-    return _listed([f"{whole.names[tail]}>{whole.names[head]}" for tail, head in ends])
+    return listed([f"{whole.names[tail]}>{whole.names[head]}" for tail, head in ends])
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Return up to three names, and how many more there are.
+
+    >>> listed(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
     few = ", ".join(names[:3])
     return few if len(names) <= 3 else f"{few} and {len(names) - 3} more"
 

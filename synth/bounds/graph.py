@@ -25,6 +25,7 @@ __all__ = [
     "max_min_shares",
     "routed_fabric",
     "topology_routes",
+    "topology_ways",
 ]
 
 _Hop = TypeVar("_Hop", int, tuple[str, str])
@@ -295,10 +296,17 @@ def direct_load(t: Topology) -> Fraction:
 
 def topology_routes(t: Topology) -> Fabric:
     """Return the `routed_fabric` of a machine."""
+    hosts = [t.host_of(rank) for rank in range(t.ranks)]
+    return routed_fabric([gpu.id for gpu in t.gpus], hosts, *topology_ways(t))
+
+
+def topology_ways(
+    t: Topology,
+) -> tuple[dict[tuple[int, int], list[tuple[str, str]]], dict[tuple[str, str], Fraction]]:
+    """Return the wires that a message of each pair of ranks takes, and the rate of each in GB/s."""
     paths = all_paths(t)
     ways = {pair: [(hop.src, hop.dst) for hop in path.hops] for pair, path in paths.items()}
-    hosts = [t.host_of(rank) for rank in range(t.ranks)]
-    return routed_fabric([gpu.id for gpu in t.gpus], hosts, ways, _rates(paths))
+    return ways, _rates(paths)
 
 
 def _rates(paths: dict[tuple[int, int], Path]) -> dict[tuple[str, str], Fraction]:

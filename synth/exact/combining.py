@@ -12,7 +12,7 @@ from tuccl.synth.classic.fan_in import Whole
 from tuccl.synth.classic.host_moves import reversed_sketch
 from tuccl.synth.exact.host_waves import EqualParts, Inside, equal_parts, inside_waves
 from tuccl.synth.exact.spread import Item
-from tuccl.synth.exact.waves import Wave, estimated_us, spread_waves, sum_waves
+from tuccl.synth.exact.waves import Wave, estimated_us, spread_waves, steps_of, sum_waves
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.pair_wires import PairWires
 
@@ -38,6 +38,11 @@ class Combination:
     up: tuple[Wave, ...]
     stages: tuple[tuple[_Sum, ...], ...]
     down: tuple[Wave, ...]
+
+    @property
+    def steps(self) -> int:
+        """Return its messages in a row, at most."""
+        return steps_of(self.up) + len(self.stages) + steps_of(self.down)
 
     def us(self, wires: PairWires, sketch: Sketch, chunk_bytes: float) -> float:
         """Return about what it takes in us."""

@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.host_moves import reversed_sketch
 from tuccl.synth.exact.combining import combinations, written
+from tuccl.synth.exact.host_exchange import exchange_between
 from tuccl.synth.exact.host_waves import broadcast_between, equal_parts, gather_between
 from tuccl.synth.exact.rounds import FewSteps, few_steps
 from tuccl.synth.exact.solver import Budget
 from tuccl.synth.exact.spread import Item, Spread
-from tuccl.synth.exact.waves import Wave, estimated_us, spread_waves, sum_waves
+from tuccl.synth.exact.waves import (
+    Wave,
+    bundled,
+    estimated_us,
+    spread_waves,
+    steps_of,
+    sum_waves,
+)
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
@@ -40,9 +49,21 @@ _UNASKED_S, _UNASKED_EFFORT = 30.0, 0.5
 _MOST_WHOLE = 64
 
 
+class _Way(NamedTuple):
+    """A way to spread, and in words what is proved of it."""
+
+    waves: list[Wave]
+    outcome: str
+
+
 @dataclass(frozen=True)
 class _Question:
-    """A spreading: `backwards` where the wires and the sketch are the collective's turned round."""
+    """A spreading, over the wires and the sketch turned round where a collective runs it backwards.
+
+    Attributes:
+        steps: Messages in a row that it may have; None: as few as pay.
+        refusals: Gathers why there is no way of so many steps.
+    """
 
     name: str
     root: int
@@ -51,6 +72,8 @@ class _Question:
     wires: PairWires
     sketch: Sketch
     budget: Budget | None
+    steps: int | None = None
+    refusals: list[str] = field(default_factory=list)
 
     def us(self, waves: Sequence[Wave]) -> float:
         """Return about what the waves take in us."""
@@ -60,8 +83,10 @@ class _Question:
         self, wires: PairWires, items: tuple[Item, ...]
     ) -> list[tuple[int, int, int, int]] | None:
         """Return the fewest steps on one host: (step, from place, to place, item); None: not found."""
-        if not wires.pairs:
+        if not any(item.targets - {item.source} for item in items):
             return []
+        if not wires.pairs:
+            return None
         spread = Spread(wires, items, min(wires.rates))
         found = _found(spread, spread.fewest_steps or 0, self.budget)
         if found.status != "solved":
@@ -100,71 +125,121 @@ def fewstep(
         *(collective.root, chunks_per_rank, chunk_bytes, wires, sketch, budget),
     )
     back = replace(onward, wires=wires.reverse, sketch=reversed_sketch(sketch))
+    if budget is not None and budget.steps is not None:
+        onward, back = (replace(ask, steps=budget.steps) for ask in (onward, back))
     if collective.name == "allreduce":
-        _allreduce(
-            trace, replace(onward, name="allgather"), replace(back, name="allgather"), nbytes
-        )
+        said = _allreduce(trace, onward, back, nbytes)
     elif collective.name == "gather":
-        waves = _quickest(back)
-        last = max(wave.step for wave in waves)
-        spread_waves(trace, (w._replace(step=last - w.step, src=w.dst, dst=w.src) for w in waves))
+        way = _quickest(back)
+        said, last = way.outcome, steps_of(way.waves) - 1
+        turned = (w._replace(step=last - w.step, src=w.dst, dst=w.src) for w in way.waves)
+        spread_waves(trace, turned)
     elif collective.reducing:
-        sum_waves(trace, _quickest(back), nbytes)
+        way = _quickest(back)
+        said = way.outcome
+        sum_waves(trace, way.waves, nbytes)
     else:
-        spread_waves(trace, _quickest(onward))
-    return trace.schedule(apart=collective.name in _APART)
+        way = _quickest(onward)
+        said = way.outcome
+        if collective.name == "alltoall":
+            bundled(trace, way.waves, wires.hosts)
+        spread_waves(trace, way.waves)
+    return trace.schedule(apart=collective.name in _APART, outcome=said)
 
 
-def _allreduce(trace: Trace, onward: _Question, back: _Question, nbytes: int) -> None:
-    """Sum parts and spread the sums, or have groups of ranks sum for themselves if that is quicker."""
+def _allreduce(trace: Trace, onward: _Question, back: _Question, nbytes: int) -> str:
+    """Sum parts and spread the sums, or have groups of ranks sum for themselves if that is quicker.
+
+    Returns what is proved.
+    """
     total = trace.collective.nchunks(trace.chunks_per_rank)
+    most = onward.steps
+    if most is not None and most < 2:
+        raise Infeasible(
+            "fewstep: an allreduce takes 2 steps at least, sums and results; allpairs does it in one"
+        )
     groups = [
         (way.us(onward.wires, onward.sketch, onward.chunk_bytes), number, way)
         for number, way in enumerate(combinations(onward.wires, total, onward.inside))
+        if most is None or way.steps <= most
     ]
+    onward, back = (
+        replace(ask, name="allgather", steps=half)
+        for ask, half in zip((onward, back), _halves(most), strict=True)
+    )
     try:
         up, down = _quickest(back), _quickest(onward)
     except Infeasible:
         if not groups:
             raise
     else:
-        if not groups or back.us(up) + onward.us(down) <= min(groups)[0]:
-            sum_waves(trace, up, nbytes)
-            spread_waves(trace, down, 1)
-            return
-    written(trace, min(groups)[2], nbytes)
+        if not groups or back.us(up.waves) + onward.us(down.waves) <= min(groups)[0]:
+            sum_waves(trace, up.waves, nbytes)
+            spread_waves(trace, down.waves, 1)
+            return f"sums: {up.outcome}; results: {down.outcome}"
+    best = min(groups)[2]
+    written(trace, best, nbytes)
+    return f"{best.steps} steps, in groups of ranks that each sum for themselves; nothing is proved"
 
 
-def _quickest(ask: _Question) -> list[Wave]:
-    """Return the waves that take the least time, by estimate.
+def _halves(steps: int | None) -> tuple[int | None, int | None]:
+    """Return the steps that the results and the sums of an allreduce may have."""
+    return (None, None) if steps is None else (steps - steps // 2, steps // 2)
+
+
+def _quickest(ask: _Question) -> _Way:
+    """Return the way that takes the least time, by estimate.
 
     Raises:
-        Infeasible: there are none.
+        Infeasible: there is none.
     """
     try:
-        ways = (waves for waves in _ways(ask) if _keeps_rules(ask, waves))
-        found = [(ask.us(waves), number, waves) for number, waves in enumerate(ways)]
+        ways = (way for way in _ways(ask) if _keeps_rules(ask, way.waves))
+        found = [
+            (ask.us(way.waves), number, way)
+            for number, way in enumerate(ways)
+            if ask.steps is None or steps_of(way.waves) <= ask.steps
+        ]
     except InputError as missing:
         raise Infeasible(f"fewstep: {missing}") from None
     if not found:
-        raise Infeasible(
-            f"fewstep: found no {ask.name} of few steps on sketch {ask.sketch.name[:60]}: it joins too "
-            "few ranks, or is too large to solve; use packing or greedy"
-        )
+        raise Infeasible(_refusal(ask))
     return min(found)[2]
 
 
-def _ways(ask: _Question) -> Iterator[list[Wave]]:
+def _refusal(ask: _Question) -> str:
+    """Return why there is no way."""
+    what = f"{ask.name} on sketch {ask.sketch.name[:60]}"
+    if ask.refusals:
+        return f"fewstep: {what}: {ask.refusals[-1]}"
+    if ask.steps is not None:
+        return f"fewstep: {what}: found none of {ask.steps} steps, which proves nothing; allow more"
+    return (
+        f"fewstep: found no {what} of few steps: it joins too few ranks, or is too large to solve; "
+        "use packing or greedy"
+    )
+
+
+def _ways(ask: _Question) -> Iterator[_Way]:
     hosts = equal_parts(ask.wires)
     small = hosts is None or hosts.places == 1
     yield from _at_once(ask, solved=small)
     if hosts is None or small:
         return
+    composed: Iterator[list[Wave]] = iter(())
     if ask.name == "allgather":
-        yield from gather_between(hosts, ask.chunks_per_rank, ask.inside)
+        composed = gather_between(hosts, ask.chunks_per_rank, ask.inside)
     elif ask.name == "broadcast":
         total = ask.chunks_per_rank * ask.wires.ranks
-        yield from broadcast_between(hosts, total, ask.root, ask.inside)
+        composed = broadcast_between(hosts, total, ask.root, ask.inside)
+    elif ask.name == "alltoall":
+        composed = exchange_between(hosts, ask.chunks_per_rank, ask.inside)
+    for waves in composed:
+        yield _Way(
+            waves,
+            f"{steps_of(waves)} steps: one host solved, and mapped to all "
+            f"{len(hosts.members)}; nothing is proved of the whole",
+        )
 
 
 def _keeps_rules(ask: _Question, waves: Sequence[Wave]) -> bool:
@@ -185,7 +260,7 @@ def _keeps_rules(ask: _Question, waves: Sequence[Wave]) -> bool:
     return True
 
 
-def _at_once(ask: _Question, *, solved: bool) -> Iterator[list[Wave]]:
+def _at_once(ask: _Question, *, solved: bool) -> Iterator[_Way]:
     """Yield ways over all wires at once, of the fewest steps and of more; unsolved only of one."""
     best = math.inf
     for pieces in _pieces(ask):
@@ -193,17 +268,29 @@ def _at_once(ask: _Question, *, solved: bool) -> Iterator[list[Wave]]:
         fewest = spread.fewest_steps
         if fewest is None or (fewest > 1 and not (solved and ask.wires.ranks <= _MOST_WHOLE)):
             continue
+        if ask.steps is not None and ask.steps < fewest:
+            ask.refusals.append(few_steps(spread, ask.steps).words)
+            continue
         hop_us = min(link.alpha_us for link in ask.sketch.links) + 1.0
         round_us = max(count for _, count in runs) * ask.chunk_bytes / float(spread.unit) / 1e3
-        for steps in range(fewest, fewest + 1 + (_MORE_STEPS if solved else 0)):
+        for steps in _steps_tried(ask, fewest, solved=solved):
             if steps * hop_us + float(spread.least_rounds) * round_us >= _WORTH * best:
                 break
             found = _found(spread, steps, ask.budget)
             if found.status != "solved":
+                if ask.steps is not None:
+                    ask.refusals.append(found.words)
                 continue
             waves = [Wave(c.step, *ask.wires.pairs[c.pair], *runs[c.item]) for c in found.crossings]
             best = min(ask.us(waves), best)
-            yield waves
+            yield _Way(waves, found.words)
+
+
+def _steps_tried(ask: _Question, fewest: int, *, solved: bool) -> Sequence[int]:
+    """Return the numbers of steps that are looked at: the one asked for, or the fewest and some more."""
+    if not solved:
+        return (fewest,)
+    return range(fewest, fewest + 1 + _MORE_STEPS) if ask.steps is None else (ask.steps,)
 
 
 def _pieces(ask: _Question) -> tuple[int, ...]:

@@ -56,6 +56,26 @@ class FewSteps:
         """Return whether no schedule of as many steps has fewer rounds."""
         return self.status == "solved" and sum(self.rounds) <= self.least_rounds
 
+    @property
+    def words(self) -> str:
+        """Return what was found and what is proved.
+
+        >>> FewSteps("solved", 2, (1, 2), 3).words
+        '2 steps of 3 rounds in all (a round: a chunk over the slowest wire), proved the fewest for 2 steps'
+        >>> FewSteps("impossible", 1).words
+        'proved: there is no schedule of 1 step'
+        """
+        steps = f"{self.steps} step{'s' * (self.steps != 1)}"
+        if self.status == "impossible":
+            return f"proved: there is no schedule of {steps}"
+        if self.status == "out of time":
+            return f"out of time for {steps}: found none, and proved nothing"
+        proof = f"proved the fewest for {steps}"
+        if not self.best:
+            proof = f"at least {self.least_rounds} proved"
+        rounds = f"{sum(self.rounds)} rounds in all (a round: a chunk over the slowest wire)"
+        return f"{steps} of {rounds}, {proof}"
+
 
 def few_steps(
     spread: Spread, steps: int, budget: Budget | None = None, rounds: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from tuccl.synth.classic.fan_in import FanIn, prefers_aside
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.pair_wires import PairWires
 
-__all__ = ["Wave", "estimated_us", "joined", "spread_waves", "sum_waves"]
+__all__ = ["Wave", "bundled", "estimated_us", "joined", "spread_waves", "steps_of", "sum_waves"]
 
 # What a hop costs beside its latency, and a message a NIC (estimates; docs/simulator.md 3 and 8).
 _HOP_US = 1.0
@@ -52,7 +52,10 @@ def estimated_us(
     """Return about how many us the waves take if every step waits for the one before."""
     alphas: dict[int, float] = defaultdict(float)
     busy: dict[int, dict[object, float]] = defaultdict(lambda: defaultdict(float))
+    carried = Counter[tuple[int, int, int]]()
     for step, src, dst, _, count in waves:
+        carried[step, src, dst] += count * (src != dst)
+    for (step, src, dst), count in (+carried).items():
         link = sketch.link(src, dst)
         assert link is not None, "waves go over links"
         alphas[step] = max(alphas[step], link.alpha_us + _HOP_US)
@@ -61,6 +64,30 @@ def estimated_us(
             passing = count * chunk_bytes / float(wires.rates[wire]) / 1e3
             busy[step][wire] += passing + _MESSAGE_US * link.inter
     return sum(alpha + max(busy[step].values()) for step, alpha in alphas.items())
+
+
+def steps_of(waves: Iterable[Wave]) -> int:
+    """Return the messages in a row that the waves take."""
+    return 1 + max((wave.step for wave in waves), default=-1)
+
+
+def bundled(trace: Trace, waves: Sequence[Wave], hosts: Sequence[int]) -> None:
+    """Have what one rank sends another host's rank in a step lie side by side on both, to go as one.
+
+    What the first has from the start is copied to its place among the others; what the second is
+    to keep, if not all, from there.
+    """
+    bundles: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for step, src, dst, first, length in waves:
+        if hosts[src] != hosts[dst]:
+            bundles[step, src, dst] += range(first, first + length)
+    for (_, src, dst), chunks in sorted(bundles.items()):
+        chunks.sort()
+        if chunks[-1] - chunks[0] >= len(chunks):
+            trace.reserve(chunks, src)
+            trace.send_each([chunk for chunk in chunks if trace.holds(chunk, src)], src, src)
+        if len({trace.home(chunk, dst) is None for chunk in chunks}) > 1:
+            trace.reserve(chunks, dst)
 
 
 def spread_waves(trace: Trace, waves: Iterable[Wave], channel: int = 0) -> None:

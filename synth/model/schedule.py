@@ -96,6 +96,7 @@ class Schedule:
         method: Name of the method that made it.
         chunks_per_rank: Chunks of each rank's part of the whole buffer.
         proof: What is proved of its time, where a solver made it.
+        outcome: What is proved of its steps, in words, where a search counted them.
         apart: Receives and sends are to have thread blocks of their own: one that does both for
             two busy connections has them wait for each other. Else what is received is passed on
             by the same step where that can be.
@@ -112,6 +113,7 @@ class Schedule:
     method: str
     chunks_per_rank: int
     proof: Proof | None = None
+    outcome: str = ""
     apart: bool = False
     turns: frozenset[tuple[int, int, int]] = frozenset()
     shift: int = 0

@@ -32,6 +32,7 @@ class Trace:
         self._scratch = [0] * collective.ranks
         self._at: dict[tuple[int, int], Address] = {}
         self._spare: dict[tuple[int, int], Address] = {}  # scratch that exchanges may use again
+        self._reserved: dict[tuple[int, int], Address] = {}
 
     def where(self, chunk: int, rank: int) -> Address | None:
         """Return where `rank` has `chunk` (its newest value), None where it has not."""
@@ -66,9 +67,18 @@ class Trace:
         Raises:
             ValueError: `src` has no such chunk.
         """
-        targets = self._targets(dst, [self.home(c, dst) for c in chunks])
+        places = [self._reserved.get((c, dst)) or self.home(c, dst) for c in chunks]
+        targets = self._targets(dst, places)
         self._emit(chunks, src, dst, targets, channel)
         self._at.update({(c, dst): at for c, at in zip(chunks, targets, strict=True)})
+
+    def reserve(self, chunks: Sequence[int], rank: int) -> None:
+        """Have `chunks`, when they come, lie side by side in the scratch of `rank`.
+
+        What comes from several ranks may then leave in one message, whatever comes first.
+        """
+        targets = self._targets(rank, [None] * len(chunks))
+        self._reserved.update({(c, rank): at for c, at in zip(chunks, targets, strict=True)})
 
     def reduce(self, chunk: int, src: int, dst: int, channel: int = 0, count: int = 1) -> None:
         """Add `src`'s partial sums of the chunks to those of `dst`.
@@ -156,10 +166,12 @@ class Trace:
         apart: bool = False,
         turns: frozenset[tuple[int, int, int]] = frozenset(),
         shift: int = 0,
+        outcome: str = "",
     ) -> Schedule:
         """Return the schedule, with the local copies that the postcondition still lacks.
 
-        `apart`, `turns` and `shift` are the schedule's: which thread blocks it wants, how it repeats.
+        `apart`, `turns` and `shift` are the schedule's: which thread blocks it wants, how it repeats;
+        `outcome` is what was proved of it.
         """
         copies = list(self._missing_copies())
         return Schedule(
@@ -169,6 +181,7 @@ class Trace:
             scratch=tuple(self._scratch),
             method=self.method,
             chunks_per_rank=self.chunks_per_rank,
+            outcome=outcome,
             apart=apart,
             turns=turns,
             shift=shift,

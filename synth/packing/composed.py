@@ -11,11 +11,13 @@ from tuccl.synth.packing.growth import Growth
 from tuccl.synth.packing.pair_units import Demand, least_counts
 from tuccl.synth.packing.pair_wires import PairWires
 
-__all__ = ["EqualHosts", "composed", "equal_hosts"]
+__all__ = ["MOST_RUNS", "MOST_RUNS_BOTH_WAYS", "EqualHosts", "composed", "equal_hosts"]
 
 _MOST_INNER = 6
-# Runs of chunks that a connection inside a host should carry at most: a thread block has 64 steps.
-_MOST_RUNS = 36
+# Runs of chunks that a connection inside a host should carry at most: a thread block has 64 steps,
+# and where it takes turns with the way back half as many for each.
+MOST_RUNS = 36
+MOST_RUNS_BOTH_WAYS = 32
 
 
 @dataclass(frozen=True)
@@ -53,23 +55,26 @@ class EqualHosts:
 
 
 @lru_cache(maxsize=8)
-def equal_hosts(wires: PairWires) -> EqualHosts | None:
-    """Return the hosts where they are alike and joined between equal places, else None."""
+def equal_hosts(wires: PairWires, runs: int = MOST_RUNS) -> EqualHosts | None:
+    """Return the hosts where they are alike and joined between equal places, else None.
+
+    `runs` are those of chunks that a connection should carry at most.
+    """
     groups: dict[int, list[int]] = {}
     for rank, host in enumerate(wires.hosts):
         groups.setdefault(host, []).append(rank)
     members = tuple(tuple(own) for own in groups.values())
-    hosts = EqualHosts(members, _band(len(members), len(members[0])))
+    hosts = EqualHosts(members, _band(len(members), len(members[0]), runs))
     return hosts if len(members) > 1 and _even(wires, hosts) else None
 
 
-def _band(hosts: int, places: int) -> int:
+def _band(hosts: int, places: int, runs: int) -> int:
     """Return the fewest ranks to a band with which connections carry no more runs than they should.
 
-    A band of one shares the wires between hosts exactly; larger ones have some hosts carry more.
+    With more than one, a host's own band is a run apart from those of others. A band of one shares the wires between hosts exactly; larger ones have some hosts carry more.
     """
     able = [band for band in range(1, places + 1) if places % band == 0 and hosts % band == 0]
-    return next((band for band in able if hosts <= band * _MOST_RUNS), able[-1])
+    return next((band for band in able if hosts <= band * (runs - (band > 1))), able[-1])
 
 
 def _even(wires: PairWires, hosts: EqualHosts) -> bool:
@@ -98,7 +103,9 @@ def _strides(hosts: EqualHosts) -> list[int]:
     return far if hosts.band == 1 else [1, *far]
 
 
-def composed(wires: PairWires, chunks_per_rank: int) -> tuple[Growth, ...] | None:
+def composed(
+    wires: PairWires, chunks_per_rank: int, runs: int = MOST_RUNS
+) -> tuple[Growth, ...] | None:
     """Return trees from every rank by which its chunks get to all; None where hosts differ.
 
     A chunk gets to all ranks of its host, from one of them, the gate, to the ranks of that place
@@ -107,7 +114,7 @@ def composed(wires: PairWires, chunks_per_rank: int) -> tuple[Growth, ...] | Non
     of their number. All hosts do the same, each for the hosts as far before it, so wires between
     hosts are shared evenly.
     """
-    hosts = equal_hosts(wires)
+    hosts = equal_hosts(wires, runs)
     if hosts is None:
         return None
     inner = _inner(wires, hosts.members[0])

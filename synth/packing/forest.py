@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
@@ -14,8 +14,15 @@ from tuccl.synth.bounds.bound import MOST_ROUTED
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut
 from tuccl.synth.bounds.graph import Fabric
 from tuccl.synth.bounds.partitions import allreduce_cut
+from tuccl.synth.bounds.tree_prices import priced_trees
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.packing.composed import EqualHosts, composed, equal_hosts
+from tuccl.synth.packing.composed import (
+    MOST_RUNS,
+    MOST_RUNS_BOTH_WAYS,
+    EqualHosts,
+    composed,
+    equal_hosts,
+)
 from tuccl.synth.packing.growth import Growth
 from tuccl.synth.packing.pair_units import Demand, least_counts, least_span
 from tuccl.synth.packing.pair_wires import Pair, PairWires
@@ -73,26 +80,27 @@ class Machine:
     wires: PairWires
     fabric: Fabric
 
-    @property
-    def equal_hosts(self) -> EqualHosts | None:
+    def equal_hosts(self, runs: int = MOST_RUNS) -> EqualHosts | None:
         """Return the hosts where they are many and alike, so that trees are composed."""
-        return equal_hosts(self.wires) if self.wires.ranks > _MOST_PACKED else None
+        return equal_hosts(self.wires, runs) if self.wires.ranks > _MOST_PACKED else None
 
-    def down(self, feeds: Sequence[int]) -> tuple[Growth, ...]:
+    def down(self, feeds: Sequence[int], runs: int = MOST_RUNS) -> tuple[Growth, ...]:
         """Return trees by which `feeds[r]` chunks of each rank r get to all.
 
-        Raises:
-            Infeasible: some rank cannot be reached.
-        """
-        return _grown_down(self.wires, self.fabric, feeds)
-
-    def up(self, feeds: Sequence[int]) -> tuple[Growth, ...]:
-        """Return trees by which the sums of `feeds[r]` chunks get to each rank r.
+        Where they are composed, with `runs` of chunks a connection at most.
 
         Raises:
             Infeasible: some rank cannot be reached.
         """
-        return _grown_down(self.wires.reverse, self.fabric.reverse, feeds)
+        return _grown_down(self.wires, self.fabric, feeds, runs)
+
+    def up(self, feeds: Sequence[int], runs: int = MOST_RUNS) -> tuple[Growth, ...]:
+        """Return trees by which the sums of `feeds[r]` chunks get to each rank r, as `down`.
+
+        Raises:
+            Infeasible: some rank cannot be reached.
+        """
+        return _grown_down(self.wires.reverse, self.fabric.reverse, feeds, runs)
 
     def forest(self, up: tuple[Growth, ...], down: tuple[Growth, ...]) -> Forest:
         """Return the trees with the time that the busiest wire takes."""
@@ -125,10 +133,18 @@ class Machine:
         key = collective.name, collective.root
         if key not in self._cuts:
             try:
-                self._cuts[key] = max(_cut(whole, collective).ratio for whole in self._graphs)
+                tight = max(_cut(whole, collective).ratio for whole in self._graphs)
             except (InputError, ZeroDivisionError):
                 raise Infeasible("packing: the links do not join all ranks both ways") from None
+            self._cuts[key] = max(tight, self._priced(collective))
         return self._cuts[key]
+
+    def _priced(self, collective: Collective) -> Fraction:
+        """Return what prices of wires prove, 0 where none are sought."""
+        wires = self.wires
+        ways = dict(zip(wires.pairs, wires.ways, strict=True))
+        cut = priced_trees(wires.ranks, ways, dict(enumerate(wires.rates)), collective)
+        return cut.ratio if cut else Fraction(0)
 
     @property
     def _graphs(self) -> tuple[Fabric, ...]:
@@ -164,14 +180,16 @@ def _cut(whole: Fabric, collective: Collective) -> Cut:
     return broadcast_cut(whole, collective.root) if collective.rooted else allgather_cut(whole)
 
 
-def _grown_down(wires: PairWires, fabric: Fabric, feeds: Sequence[int]) -> tuple[Growth, ...]:
+def _grown_down(
+    wires: PairWires, fabric: Fabric, feeds: Sequence[int], runs: int
+) -> tuple[Growth, ...]:
     """Return trees that give each rank's `feeds` to all: composed for many equal hosts, or packed.
 
     Raises:
         Infeasible: some rank cannot be reached.
     """
     if wires.ranks > _MOST_PACKED and len(set(feeds)) == 1:
-        trees = composed(wires, feeds[0])
+        trees = composed(wires, feeds[0], runs)
         if trees is not None:
             return trees
     demand = Demand(wires, fabric, tuple(feeds))
@@ -179,6 +197,7 @@ def _grown_down(wires: PairWires, fabric: Fabric, feeds: Sequence[int]) -> tuple
     return tuple(Growth(tree.root, tree.weight, tuple(tree.parent)) for tree in found)
 
 
+@lru_cache(maxsize=16)
 def grown(machine: Machine, collective: Collective, chunks_per_rank: int) -> Forest:
     """Return the trees of every chunk of `collective`, with little on the busiest wire.
 
@@ -190,10 +209,11 @@ def grown(machine: Machine, collective: Collective, chunks_per_rank: int) -> For
         (allreduce) or messages have one way only, the chunks are rerouted one by one.
     """
     feeds = _feeds(collective, chunks_per_rank)
-    up = machine.up(feeds) if collective.reducing else ()
-    down = machine.down(feeds) if collective.name not in ("reduce", "reduce-scatter") else ()
+    runs = MOST_RUNS_BOTH_WAYS if collective.name == "allreduce" else MOST_RUNS
+    up = machine.up(feeds, runs) if collective.reducing else ()
+    down = machine.down(feeds, runs) if collective.name not in ("reduce", "reduce-scatter") else ()
     packed = machine.forest(up, down)
-    if not collective.rooted and (hosts := machine.equal_hosts) is not None:
+    if not collective.rooted and (hosts := machine.equal_hosts(runs)) is not None:
         return replace(packed, band=hosts.band, shift=hosts.shift)
     least = least_time(machine, collective, chunks_per_rank)
     if packed.span * ENOUGH <= least:

@@ -18,9 +18,16 @@ from tuccl.synth.bounds.graph import fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.forest import ENOUGH, Forest, Machine, chunked_share, grown
+from tuccl.synth.packing.forest import (
+    ENOUGH,
+    Forest,
+    Machine,
+    chunked_share,
+    grown,
+    least_time,
+)
 from tuccl.synth.packing.growth import Growth
-from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.synth.packing.pair_wires import Pair, pair_wires
 from tuccl.synth.packing.tree_runs import Run, merged_runs, single_runs
 from tuccl.topology import Topology, all_paths
 
@@ -30,6 +37,8 @@ PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "br
 # Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
 _MOST_BLOCKS = 32
 _CHUNKS_OF_CHOSEN_ROOTS = 48
+# Ranks up to which trees are made for each number of chunks, to see which is best.
+_MOST_TRIED = 16
 # Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
 _MOST_MESHED = 512
 _Lane = tuple[int, int, int]  # channel, sending and receiving rank
@@ -67,7 +76,7 @@ def packing(
         trace.reduce(run.first, run.child, run.parent, 0, run.weight)
     blocks = _blocks(machine, forest)
     for run in sorted(_runs(forest, forest.down, firsts)):
-        trace.send(run.first, run.parent, run.child, blocks.down, run.weight)
+        trace.send(run.first, run.parent, run.child, blocks.of_result(run), run.weight)
     return trace.schedule(apart=True, turns=blocks.turns, shift=forest.shift)
 
 
@@ -114,10 +123,16 @@ class _Blocks:
     Attributes:
         down: Channel of the results; 0, that of the sums, where they share thread blocks.
         turns: Connections that share the thread block of the way back.
+        beside: Pairs whose results go on the channel of the sums, which do not use the pair.
     """
 
     down: int
     turns: frozenset[_Lane]
+    beside: frozenset[Pair] = frozenset()
+
+    def of_result(self, run: Run) -> int:
+        """Return the channel on which a result goes on."""
+        return 0 if (run.parent, run.child) in self.beside else self.down
 
 
 def _blocks(machine: Machine, forest: Forest) -> _Blocks:
@@ -126,8 +141,11 @@ def _blocks(machine: Machine, forest: Forest) -> _Blocks:
     A block that serves two connections holds up both, so those with the most idle wires share
     first; only if that is not enough, results go by the blocks of the sums.
     """
-    up = {(0, child, parent) for tree in forest.up for child, parent in tree.arcs}
-    down = {(1, parent, child) for tree in forest.down for child, parent in tree.arcs}
+    rising = {arc for tree in forest.up for arc in tree.arcs}
+    falling = {(parent, child) for tree in forest.down for child, parent in tree.arcs}
+    beside = _beside(machine, rising, falling) if forest.band else frozenset[Pair]()
+    up = {(0, *pair) for pair in rising}
+    down = {(int(pair not in beside), *pair) for pair in falling}
     blocks = Counter(rank for _, *ends in up | down for rank in ends)
     busy = machine.busyness(forest)
     turns: set[_Lane] = set()
@@ -137,32 +155,43 @@ def _blocks(machine: Machine, forest: Forest) -> _Blocks:
         return round(busy[lane[1:]], 2), lane[1] ^ lane[2], lane
 
     both_ways = [lane for lane in up | down if lane[1] < lane[2] and _back(lane) in up | down]
-    for alike in _alike(sorted(both_ways, key=idlest), forest.shift):
+    ranks = machine.wires.ranks
+    for alike in _alike(sorted(both_ways, key=idlest), forest.shift, ranks):
         if max(blocks[rank] for lane in alike for rank in lane[1:]) > _MOST_BLOCKS:
             turns.update(*((lane, _back(lane)) for lane in alike))
             blocks.subtract(rank for lane in alike for rank in lane[1:])
     if max(blocks.values()) > _MOST_BLOCKS and not forest.shift:
         return _Blocks(0, frozenset())
-    return _Blocks(1 if up else 0, frozenset(turns))
+    return _Blocks(1 if up else 0, frozenset(turns), beside)
+
+
+def _beside(machine: Machine, rising: set[Pair], falling: set[Pair]) -> frozenset[Pair]:
+    """Return the pairs between hosts that results take and sums do not: their channel is free.
+
+    There a result and the sum that came back on the same way may share a thread block.
+    """
+    hosts = machine.wires.hosts
+    return frozenset(
+        pair for pair in falling - rising if rising and hosts[pair[0]] != hosts[pair[1]]
+    )
 
 
 def _back(lane: _Lane) -> _Lane:
     return lane[0], lane[2], lane[1]
 
 
-def _alike(lanes: Sequence[_Lane], shift: int) -> list[list[_Lane]]:
-    """Return the lanes in order, together where turning ranks by `shift` takes one to another.
-
-    Where ranks turn, a lane that goes round the circle is left out: which of its ways comes first
-    would not be the same everywhere.
-    """
+def _alike(lanes: Sequence[_Lane], shift: int, ranks: int) -> list[list[_Lane]]:
+    """Return the lanes in order, together where turning ranks by `shift` takes one to another."""
     groups: dict[_Lane, list[_Lane]] = {}
     for lane in lanes:
         channel, src, dst = lane
+        ahead = (dst - src) % ranks
         if not shift:
             groups[lane] = [lane]
-        elif src // shift == dst // shift:
-            groups.setdefault((channel, src % shift, dst % shift), []).append(lane)
+        elif ahead < ranks - ahead:
+            groups.setdefault((channel, src % shift, ahead), []).append(lane)
+        else:
+            groups.setdefault((channel, dst % shift, ranks - ahead), []).append(lane)
     return list(groups.values())
 
 
@@ -178,8 +207,10 @@ def packing_chunks(
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
     machine = machine_of_sketch(sketch, topology)
-    if not collective.rooted and machine.equal_hosts is not None:
+    if not collective.rooted and machine.equal_hosts() is not None:
         return (1,)
+    if machine.wires.ranks <= _MOST_TRIED:
+        return (_best_chunks(machine, collective, most),)
     found: list[tuple[Fraction, int]] = []
     for chunks in range(1, most + 1):
         share = chunked_share(machine, collective, chunks)
@@ -189,3 +220,19 @@ def packing_chunks(
     if collective.name == "allreduce":
         return (max(1, min(most, _CHUNKS_OF_CHOSEN_ROOTS // collective.ranks)),)
     return (min(found)[1],)
+
+
+def _best_chunks(machine: Machine, collective: Collective, most: int) -> int:
+    """Return the fewest chunks whose trees, which are made to see, come within 1 % of the best."""
+    best, chosen = Fraction(0), 1
+    for chunks in range(1, most + 1):
+        free = collective.name == "allreduce"  # with roots of choice it may gain more than promised
+        if not free and chunked_share(machine, collective, chunks) * ENOUGH <= best:
+            continue
+        least = least_time(machine, collective, chunks)
+        share = least / grown(machine, collective, chunks).span
+        if share * ENOUGH > best:
+            best, chosen = share, chunks
+        if best >= ENOUGH:
+            break
+    return chosen

@@ -359,3 +359,37 @@ def test_synth_by_the_solver_says_what_is_proved(
     assert refused.code == 2
     assert "pip install tuccl[solver]" in refused.err
     assert refused.err.count("\n") == 1
+
+
+def test_synth_keeps_to_the_steps_asked_for_and_says_what_is_proved(
+    tuccl: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("ortools")
+    topology, out = tmp_path / "t.json", tmp_path / "p.xml"
+    assert tuccl("probe", "--profile", "v100x4", "-o", topology).code == 0
+    order = (
+        "synth", topology, "-c", "allgather", "-s", "8K", "--method", "fewstep", "--steps", 1,
+        "-o", out,
+    )  # fmt: skip
+    answer = tuccl(*order)
+    assert answer.code == 0
+    assert "1 step of" in answer.out and "proved the fewest for 1 step" in answer.out
+    facts = json.loads(tuccl(*order, "--json").out)
+    assert facts["hops"] == 1
+    assert "proved" in facts["outcome"]
+
+
+def test_synth_shows_a_row_a_method_the_bound_and_the_cut(
+    tuccl: Tuccl, work: Path, tmp_path: Path
+) -> None:
+    order = ("synth", work / "topology.json", "-c", "allgather", "-s", "1M", "-o", tmp_path / "p")
+    answer = tuccl(*order, "--time-limit", 0.5)
+    assert answer.code == 0
+    header, *rows = answer.out.splitlines()[:-1]
+    assert header.split()[:4] == ["method", "sketch", "chunks", "hops"]
+    methods = [row.split()[0] for row in rows if "%" in row]
+    assert methods[-1] == "(bound)"
+    assert len(methods) == len(set(methods))
+    assert "candidates were not tried" in answer.err
+    cut = json.loads(tuccl("bound", *order[1:4], "--json").out)["bottleneck"]
+    assert answer.out.rstrip().endswith(cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tuccl._native import verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Schedule, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.exact.fewstep import FEWSTEP_COLLECTIVES, spread_of
 from tuccl.synth.exact.frontier import frontier
@@ -141,6 +142,64 @@ def test_a_nic_sends_few_messages(name: str) -> None:
     )
     assert len(sent) == 24
     assert set(sent.values()) == {2}
+
+
+def test_a_small_alltoall_sends_one_message_a_nic() -> None:
+    """All that one host has for another goes as one, where they share a NIC."""
+    t = REFERENCE_FABRICS["2x-ndv2"]()
+    schedule = synthesize(Collective("alltoall", 16), full_mesh(t), "fewstep", 1, 1 << 10, t)
+    program = lower(schedule)
+    assert verify(program, "executor", 0).ok
+    crossing = [
+        (gpu.id, block.send_peer, step.count)
+        for gpu in program.gpus
+        for block in gpu.threadblocks
+        for step in block.steps
+        if step.op == "s" and gpu.id // 8 != block.send_peer // 8
+    ]
+    assert crossing == [(0, 8, 64), (8, 0, 64)]
+    assert "one host solved, and mapped to all 2" in schedule.outcome
+
+
+def test_between_places_an_alltoall_sends_one_message_a_pair() -> None:
+    t = a100_pod(3)
+    schedule = synthesize(Collective("alltoall", 24), full_mesh(t), "fewstep", 1, 1 << 10, t)
+    program = lower(schedule)
+    assert verify(program, "executor", 0).ok
+    for gpu in program.gpus:
+        for block in gpu.threadblocks:
+            if block.send_peer >= 0 and block.send_peer // 8 != gpu.id // 8:
+                assert (block.send_peer - gpu.id) % 8 == 0
+                assert [step.count for step in block.steps if step.op == "s"] == [8]
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
+def test_steps_asked_for_are_kept_and_what_is_proved_is_said(name: str) -> None:
+    t = cube_mesh()
+    asked_for = Collective(name, 8), full_mesh(t), "fewstep"
+
+    def made(chunks: int, steps: int) -> Schedule:
+        budget = replace(asked(), steps=steps)
+        return synthesize(*asked_for, chunks, 1 << 20, t, budget)
+
+    with pytest.raises(Infeasible, match="proved: there is no schedule of 1 step"):
+        made(1, 1)
+    for steps, chunks, rounds in ((2, 2, 3), (3, 6, 7)):
+        schedule = made(chunks, steps)
+        assert longest_chain(schedule) == steps
+        assert schedule.outcome.startswith(f"{steps} steps of {rounds} rounds in all")
+        assert f"proved the fewest for {steps} steps" in schedule.outcome
+
+
+def test_an_allreduce_keeps_to_the_steps_of_both_its_halves() -> None:
+    t = cube_mesh()
+    order = Collective("allreduce", 8), full_mesh(t), "fewstep", 1, 1 << 20, t
+    for steps in (2, 4):
+        schedule = synthesize(*order, replace(asked(), steps=steps))
+        assert verify(lower(schedule), "executor", 0).ok
+        assert longest_chain(schedule) <= steps
+    with pytest.raises(Infeasible, match="takes 2 steps at least"):
+        synthesize(*order, replace(asked(), steps=1))
 
 
 def test_hosts_that_differ_are_not_mapped() -> None:

@@ -89,6 +89,20 @@ struct Effort {
 std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands,
                              const Effort& effort);
 
+/// Throws InputError where ranks, pairs, wires and roots do not fit together.
+void check_ways(const Ways& ways, const std::vector<Errand>& errands);
+
+/// Whole prices of wires, and what the cheapest trees of all errands cost at them.
+struct TreePrices {
+  std::vector<std::int64_t> price;  ///< By wire.
+  std::int64_t cost = 0;
+};
+
+/// Prices at which trees for all errands are dear for what all the wires' rates cost: `cost` over
+/// the sum of price times rate is a time that no trees over these ways can beat. Every round raises
+/// the prices of what the cheapest trees fill. Throws InputError where pairs do not join all ranks.
+TreePrices price_trees(const Ways& ways, const std::vector<Errand>& errands, int rounds);
+
 /// A chunk that is to get from one rank to another.
 struct Parcel {
   int src = 0;
