@@ -97,6 +97,8 @@ class _Order:
             dialect=self.dialect,
         )
         _check_residency(program, self.machine)
+        if program.max_bytes is not None and program.max_bytes < self.nbytes:
+            raise Infeasible(f"{program.name[:60]}: safe up to {program.max_bytes} bytes")
         time_us = simulated_us(program, self.knobs, self.wires, self.machine, self.nbytes)
         one = Synthesized(
             *(program, method, sketch.name, parts, time_us, time.monotonic() - begun),

@@ -62,6 +62,8 @@ class Improvement:
         """Return the GPUs' simulated time in us, the size rounded up to whole chunks."""
         if self.machine.sm_count and program.threadblocks > self.machine.sm_count:
             return float("inf")
+        if program.max_bytes is not None and program.max_bytes < self.nbytes:
+            return float("inf")
         whole = -(-self.nbytes // program.nchunks) * program.nchunks
         return simulate(program, self.knobs, self.wires, self.machine, whole).gpu_us
 

@@ -155,11 +155,13 @@ class Trace:
         *,
         apart: bool = False,
         turns: frozenset[tuple[int, int, int]] = frozenset(),
+        sends_first: bool = False,
         shift: int = 0,
     ) -> Schedule:
         """Return the schedule, with the local copies that the postcondition still lacks.
 
-        `apart`, `turns` and `shift` are the schedule's: which thread blocks it wants, how it repeats.
+        `apart`, `turns`, `sends_first` and `shift` are the schedule's: which thread blocks it wants,
+        how it repeats.
         """
         copies = list(self._missing_copies())
         return Schedule(
@@ -171,6 +173,7 @@ class Trace:
             chunks_per_rank=self.chunks_per_rank,
             apart=apart,
             turns=turns,
+            sends_first=sends_first,
             shift=shift,
         )
 
