@@ -28,7 +28,7 @@ from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["Placement", "lower"]
+__all__ = ["Placement", "claims_size", "lower"]
 
 Placement = Literal["any", "in-place", "out-of-place"]
 
@@ -86,6 +86,12 @@ def lower(
     return _proved(program, dialect, schedule.collective.root)
 
 
+def claims_size(program: Program, nbytes: int, dialect: str) -> bool:
+    """Return whether `program`, as lowered for `dialect`, is for calls of `nbytes` bytes too."""
+    # The fork's range is half open.
+    return program.max_bytes is None or nbytes < program.max_bytes + (dialect != "fork")
+
+
 def _modes(schedule: Schedule, placement: Placement) -> tuple[bool, bool]:
     """Return whether `schedule` is to run, and right, out of place and in place.
 
@@ -128,7 +134,6 @@ def _sized(program: Program, dialect: str, root: int) -> Program | None:
     report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root)
     if not report.ok or not report.max_safe_bytes:
         return None
-    # The fork's range is half open.
     return program.replace(max_bytes=report.max_safe_bytes + (dialect == "fork"))
 
 
