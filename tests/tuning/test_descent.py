@@ -57,7 +57,9 @@ def test_a_descent_steps_over_buffers_that_change_nothing() -> None:
     best = 1 << 20
 
     def us(point: Point) -> float:
-        return 9.0 + abs(point.buffer_bytes - best) / best if point.buffer_bytes < 2 * best else 10.0
+        return (
+            9.0 + abs(point.buffer_bytes - best) / best if point.buffer_bytes < 2 * best else 10.0
+        )
 
     record = Record()
     record.add(SPACE.default, (us(SPACE.default),), 1)
