@@ -17,7 +17,7 @@ from tuccl.synth.bounds.wire_load import bound_share
 from tuccl.synth.exact.solver import Budget
 from tuccl.synth.greedy.question import Search
 from tuccl.synth.improve import Improvement, improve
-from tuccl.synth.lowering.lower import lower
+from tuccl.synth.lowering.lower import claims_size, lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, searched_methods, synthesize
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Proof, Schedule
@@ -99,6 +99,11 @@ class _Order:
             dialect=self.dialect,
         )
         _check_residency(program, self.machine)
+        if not claims_size(program, self.nbytes, self.dialect):
+            raise Infeasible(
+                f"{program.name[:60]}: sends before it receives, which is safe below "
+                f"{self.nbytes} bytes only; use protocol LL, more channels or another method"
+            )
         time_us = simulated_us(program, self.knobs, self.wires, self.machine, self.nbytes)
         one = Synthesized(
             *(program, method, sketch.name, parts, time_us, time.monotonic() - begun),

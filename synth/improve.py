@@ -12,7 +12,7 @@ from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth.improve_moves import MOVES
-from tuccl.synth.lowering.lower import lower
+from tuccl.synth.lowering.lower import claims_size, lower
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.schedule import Schedule
 
@@ -61,6 +61,8 @@ class Improvement:
     def time_us(self, program: Program) -> float:
         """Return the GPUs' simulated time in us, the size rounded up to whole chunks."""
         if self.machine.sm_count and program.threadblocks > self.machine.sm_count:
+            return float("inf")
+        if not claims_size(program, self.nbytes, self.dialect):
             return float("inf")
         whole = -(-self.nbytes // program.nchunks) * program.nchunks
         return simulate(program, self.knobs, self.wires, self.machine, whole).gpu_us

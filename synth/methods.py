@@ -10,8 +10,11 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.allpairs import (
     ALLPAIRS_COLLECTIVES,
     ANY_ORDER_COLLECTIVES,
+    PAIRED_COLLECTIVES,
     allpairs,
     allpairs_any_order,
+    allpairs_paired,
+    allpairs_paired_any_order,
 )
 from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
 from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
@@ -90,6 +93,17 @@ METHODS: dict[str, Method] = {
             "allpairs-any-order",
             ANY_ORDER_COLLECTIVES,
             _wireless(allpairs_any_order),
+            one_order=False,
+            parts=_SUMMED_APART,
+        ),
+        Method(
+            *("allpairs-paired", PAIRED_COLLECTIVES, _wireless(allpairs_paired)),
+            parts=_SUMMED_APART,
+        ),
+        Method(
+            "allpairs-paired-any-order",
+            ANY_ORDER_COLLECTIVES,
+            _wireless(allpairs_paired_any_order),
             one_order=False,
             parts=_SUMMED_APART,
         ),

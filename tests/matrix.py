@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
+from tests.safety import safe_bytes
 from tuccl._native import Call, Knobs, Program, chunk_counts, element_bytes
 from tuccl.errors import Infeasible
 from tuccl.runtime.executor import MSCCL_WALK, Walk
@@ -215,9 +216,21 @@ def trials(covered: Any, method: str) -> Iterator[Trial]:  # noqa: ANN401
         if made is None:
             covered.refuse(choice, "name", "shape")
             continue
+        way = safe_way(recipe, made, way)
         able = placements(made)
         in_place = choice["in_place"] if choice["in_place"] in able else able[0]
         yield Trial(recipe, made, way, call_of(recipe, made, way, in_place, seed))
+
+
+def safe_way(recipe: Recipe, made: Program, way: Way) -> Way:
+    """Return `way`, with the usual buffer and one byte by the program's own protocol if it may block."""
+    if recipe.method in NCCL:
+        return way
+    knobs, width = Knobs(way.protocol, buffer_bytes=way.buffer_bytes), element_bytes(way.datatype)
+    padded = -(-way.nbytes(made) // (made.nchunks * width)) * made.nchunks * width
+    if padded <= safe_bytes(made, knobs, recipe.collective.root):
+        return way
+    return replace(way, protocol=recipe.protocol, buffer_bytes=1 << 22, count="byte")
 
 
 def placements(made: Program) -> tuple[bool, ...]:

@@ -66,16 +66,22 @@ def descent(space: Space, record: Record, start: Point) -> Iterator[Point]:
 def _slide(
     space: Space, record: Record, best: Point, dimension: Dimension
 ) -> Generator[Point, None, Point]:
-    """Yield the points along ``dimension`` on either side while they gain; return the best."""
+    """Yield the points along `dimension` on either side while they gain; return the best.
+
+    Of buffers that are larger than needed one is as good as the next: there one step that changes
+    nothing is no end.
+    """
     for step in (1, -1):
-        while True:
-            index = space.indices(best)[dimension.name] + step
-            if not 0 <= index < dimension.size:
+        index, level = space.indices(best)[dimension.name] + step, 0
+        while 0 <= index < dimension.size:
+            moved = _moved(space, best, dimension, index)
+            if (yield from _better(record, best, moved)) == moved:
+                best, level = moved, 0
+            elif dimension.name == "buffer" and record.us(moved) == record.us(best) and not level:
+                level = 1
+            else:
                 break
-            moved = yield from _better(record, best, _moved(space, best, dimension, index))
-            if moved == best:
-                break
-            best = moved
+            index += step
     return best
 
 

@@ -14,7 +14,9 @@ __all__ = ["default_point", "opening"]
 
 _BEST_OF_NEIGHBOUR = 5
 _PLANS_OF_NEIGHBOUR = 3
+_HOPELESS = 3.0  # times as long as the best at the neighbouring size
 _SMALL_BYTES = 64 << 10
+_MIDDLE_BYTES = 1 << 20
 _LARGE_BYTES = 16 << 20
 
 
@@ -34,18 +36,28 @@ def opening(space: Space, nbytes: int, neighbour: Record | None, most: int) -> l
 
     The best points of the neighbouring size, and their plans with knobs that suit this one, since
     knobs may have to change together; then, for every method, its best point there, or where it
-    has none its first plan with such knobs; then its plan on the last sketch, which leaves out least.
+    has none its first plan with such knobs; then its plan on the last sketch, which leaves out
+    least, and on the first. Methods go by their time at the neighbouring size, those without one
+    before the hopeless.
     """
     known = [] if neighbour is None else neighbour.ranked()
     points = [space.nearest(p) for p in known[:_BEST_OF_NEIGHBOUR]]
     seen = {p.plan.method for p in points}
     plans = dict.fromkeys(p.plan for p in points)
     points += [_suited(space, plan, nbytes) for plan in plans][:_PLANS_OF_NEIGHBOUR]
-    for method in space.methods:
+    best: dict[str, Point] = {}
+    for point in known:
+        best.setdefault(point.plan.method, point)
+    limit_us = _HOPELESS * neighbour.us(known[0]) if neighbour and known else 0.0
+    times = {m: neighbour.us(p) if neighbour else 0.0 for m, p in best.items()}
+    methods = sorted(space.methods, key=lambda m: times.get(m, limit_us))
+    for method in methods:
         if method not in seen:
-            best = next((p for p in known if p.plan.method == method), None)
-            points.append(space.nearest(best) if best else _first(space, method, nbytes))
-    points += [_first(space, m, nbytes, space.sketches[-1]) for m in space.methods]
+            near = best.get(method)
+            points.append(space.nearest(near) if near else _first(space, method, nbytes))
+    last = space.plans[-1].sketch
+    points += [_first(space, method, nbytes, last) for method in methods]
+    points += [_first(space, method, nbytes) for method in methods]
     return list(dict.fromkeys(points))[:most]
 
 
@@ -57,9 +69,10 @@ def _first(space: Space, method: str, nbytes: int, sketch: str = "") -> Point:
 
 
 def _suited(space: Space, plan: Plan, nbytes: int) -> Point:
-    """Return ``plan`` with LL and one channel if small, Simple and more if large."""
-    small = nbytes <= _SMALL_BYTES
-    protocol = "LL" if small and "LL" in space.protocols else space.protocols[0]
-    channels = 1 if small else 8 if nbytes >= _LARGE_BYTES else 4
+    """Return ``plan`` with LL and one channel if small, Simple and more if large, LL128 between."""
+    small, large = nbytes <= _SMALL_BYTES, nbytes >= _LARGE_BYTES
+    wanted = "LL" if small else "Simple" if large else "LL128"
+    protocol = wanted if wanted in space.protocols else space.protocols[0]
+    channels = 1 if small else 8 if nbytes >= _MIDDLE_BYTES else 4
     buffer_bytes = default_buffer_bytes(protocol)
     return space.nearest(Point(plan, protocol, channels, THREADS[-1], buffer_bytes))

@@ -177,14 +177,16 @@ class Programs:
                 )
         except Infeasible as error:
             return error
-        content = (schedule.nchunks, schedule.transfers, schedule.scratch)
+        content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.sends_first)
         return _Numbered(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
     def _lower(self, made: _Numbered, placement: Placement = "any") -> Program:
         key = made.number, placement
         if key not in self._lowered:
             try:
-                self._lowered[key] = lower(made.schedule, dialect=self.dialect, placement=placement)
+                bare = lower(made.schedule, dialect=self.dialect, placement=placement)
+                # What is safe depends on protocol and channels: proven for each.
+                self._lowered[key] = bare.replace(min_bytes=0, max_bytes=1)
             except Infeasible as error:
                 self._lowered[key] = error
         return _or_raise(self._lowered[key])

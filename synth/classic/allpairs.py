@@ -12,7 +12,15 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["ALLPAIRS_COLLECTIVES", "ANY_ORDER_COLLECTIVES", "allpairs", "allpairs_any_order"]
+__all__ = [
+    "ALLPAIRS_COLLECTIVES",
+    "ANY_ORDER_COLLECTIVES",
+    "PAIRED_COLLECTIVES",
+    "allpairs",
+    "allpairs_any_order",
+    "allpairs_paired",
+    "allpairs_paired_any_order",
+]
 
 
 def allpairs(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
@@ -24,6 +32,19 @@ def allpairs(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbyte
     trace = Trace(collective, chunks_per_rank, "allpairs")
     _BUILD[collective.name](trace, sketch, nbytes)
     return trace.schedule()
+
+
+def allpairs_paired(
+    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
+) -> Schedule:
+    """Return `allpairs` with one thread block for each peer, which sends before it receives.
+
+    Raises:
+        Infeasible: the sketch lacks the link between a pair that must talk.
+    """
+    trace = Trace(collective, chunks_per_rank, "allpairs-paired")
+    _BUILD[collective.name](trace, sketch, nbytes)
+    return trace.schedule(sends_first=True)
 
 
 def allpairs_any_order(
@@ -41,6 +62,20 @@ def allpairs_any_order(
     _require_all(trace, sketch)
     _sum_in_own_order(trace)
     return trace.schedule()
+
+
+def allpairs_paired_any_order(
+    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
+) -> Schedule:
+    """Return `allpairs_any_order` with the thread blocks of `allpairs_paired`.
+
+    Raises:
+        Infeasible: the sketch lacks the link between a pair.
+    """
+    trace = Trace(collective, chunks_per_rank, "allpairs-paired-any-order")
+    _require_all(trace, sketch)
+    _sum_in_own_order(trace)
+    return trace.schedule(sends_first=True)
 
 
 def _rounds(ranks: int) -> Iterator[tuple[int, int]]:
@@ -82,7 +117,8 @@ def _share(trace: Trace) -> None:
 def _sum_parts(trace: Trace, nbytes: int) -> None:
     """Sum every rank's part on it."""
     ranks, c = trace.collective.ranks, trace.chunks_per_rank
-    aside = prefers_aside(ranks - 1, nbytes / ranks, c)
+    # Cut parts are for adding up side by side.
+    aside = c > 1 or prefers_aside(ranks - 1, nbytes / ranks, c)
     fans = [FanIn(trace, rank, rank * c, c, aside=aside) for rank in range(ranks)]
     for src, dst in _rounds(ranks):
         fans[dst].receive(src)
@@ -200,4 +236,5 @@ _BUILD: dict[str, Callable[[Trace, Sketch, int], None]] = {
     "gather": _gather,
 }
 ALLPAIRS_COLLECTIVES = frozenset(_BUILD)
+PAIRED_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "alltoall"})
 ANY_ORDER_COLLECTIVES = frozenset({"allreduce"})

@@ -158,23 +158,24 @@ class _Builder:
         return spare[transfer.channel]
 
     def idle(self, rank: int, near: int, local: Transfer) -> int:
-        """Return `near`, or a thread block that has only sent so far if `near` adds up another part.
+        """Return `near`, or a thread block with nothing to do if `near` adds up another part.
 
-        So parts of a sum run side by side even where they are more than its sources.
+        So parts of a sum run side by side even where they are more than its sources. A block that
+        has only sent so far has nothing to do; where blocks send first and then receive, one that
+        adds up nothing, or else a new one.
         """
         blocks = self.blocks[rank]
         last = blocks[near].items[-1]
         if last.op != "re" or last.dst == local.dst_at:
             return near
-        free = (
-            b
-            for b, block in enumerate(blocks)
-            if block.channel == blocks[near].channel
-            and block.recv is None
-            and block.items
-            and all(item.op == "s" for item in block.items)
-        )
-        return next(free, near)
+        beside = [b for b, own in enumerate(blocks) if own.channel == blocks[near].channel]
+        free = [b for b in beside if _has_only_sent(blocks[b])]
+        if free or not self.schedule.sends_first:
+            return free[0] if free else near
+        free = [b for b in beside if all(item.op != "re" for item in blocks[b].items)]
+        if not free:
+            blocks.append(Block(None, None))
+        return free[0] if free else len(blocks) - 1
 
     def nearest(self, local: Transfer, before: set[int]) -> int:
         """Return the half in whose thread block a local step waits least.
@@ -187,6 +188,11 @@ class _Builder:
             if found := [w for w in writers if near(self.schedule.transfers[w // 2], local)]:
                 return max(found)
         return max(writers or before)
+
+
+def _has_only_sent(block: Block) -> bool:
+    sent = bool(block.items) and all(item.op == "s" for item in block.items)
+    return sent and block.recv is None
 
 
 def _goes_before(transfer: Transfer, local: Transfer) -> bool:

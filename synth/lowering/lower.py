@@ -9,6 +9,7 @@ from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.lowering.blocks import Block, Item, blocks_of_ranks
 from tuccl.synth.lowering.credit import Move, stuck_moves
+from tuccl.synth.lowering.eager import eager_plan
 from tuccl.synth.lowering.fusion import plan
 from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lowering.order import Order, order
@@ -27,7 +28,7 @@ from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["Placement", "lower"]
+__all__ = ["Placement", "claims_size", "lower"]
 
 Placement = Literal["any", "in-place", "out-of-place"]
 
@@ -53,7 +54,8 @@ def lower(
 
     The program claims out of place, in place, or both, whichever the verifier proves. One for a single
     `placement` waits for nothing that only the other needs, and in place it copies nothing onto
-    itself. It cannot deadlock at any size: see `fusion.plan` and `credit`.
+    itself. It cannot deadlock at any size (see `fusion.plan` and `credit`), but where the schedule has
+    sends go first: that program claims the sizes at which the verifier proves that it cannot.
 
     Raises:
         Infeasible: the schedule is wrong, is not right in this placement, or does not fit the
@@ -84,6 +86,12 @@ def lower(
     return _proved(program, dialect, schedule.collective.root)
 
 
+def claims_size(program: Program, nbytes: int, dialect: str) -> bool:
+    """Return whether `program`, as lowered for `dialect`, is for calls of `nbytes` bytes too."""
+    # The fork's range is half open.
+    return program.max_bytes is None or nbytes < program.max_bytes + (dialect != "fork")
+
+
 def _modes(schedule: Schedule, placement: Placement) -> tuple[bool, bool]:
     """Return whether `schedule` is to run, and right, out of place and in place.
 
@@ -105,18 +113,28 @@ def _proved(program: Program, dialect: str, root: int) -> Program:
     """Return `program` with the claims that the verifier proves.
 
     Raises:
-        Infeasible: it proves neither; the message is the verifier's.
+        Infeasible: it proves none; the message is the verifier's.
     """
-    if program.in_place and program.out_of_place:
-        report = verify(program, dialect, root)
+    alone = [
+        program.replace(in_place=inside, out_of_place=not inside)
+        for inside, claimed in ((False, program.out_of_place), (True, program.in_place))
+        if claimed
+    ]
+    for form in [program, *alone] if len(alone) > 1 else alone:
+        report = verify(form, dialect, root)
         if report.ok:
-            return program
-    for inside in (False, True):
-        alone = program.replace(in_place=inside, out_of_place=not inside)
-        claimed = program.in_place if inside else program.out_of_place
-        if claimed and (report := verify(alone, dialect, root)).ok:
-            return alone
+            return form
+        if form.max_bytes is None and (sized := _sized(form, dialect, root)) is not None:
+            return sized
     raise Infeasible(f"{program.name}: {report.errors[0].message}")
+
+
+def _sized(program: Program, dialect: str, root: int) -> Program | None:
+    """Return `program` for the sizes at which it is safe, None where it is so at none."""
+    report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root)
+    if not report.ok or not report.max_safe_bytes:
+        return None
+    return program.replace(max_bytes=report.max_safe_bytes + (dialect == "fork"))
 
 
 @dataclass
@@ -142,7 +160,7 @@ class _Shape:
         if not self.limits.fuses:
             base = aside(base)
         chain_ways = peer_ways = 1
-        paired = False
+        paired = self.schedule.sends_first
         fewest = self.limits.xml_elements + 1  # steps of the longest thread block so far
         while True:
             form = self.spread(base, chain_ways, peer_ways)
@@ -194,6 +212,9 @@ class _Shape:
 
     def blocks(self, form: Schedule, precedence: Order, paired: bool) -> list[list[Block]]:
         """Return the thread blocks with as much fused as credit allows."""
+        if form.sends_first:
+            early = eager_plan(form, precedence)
+            return blocks_of_ranks(form, precedence, early, paired=True)
         banned: frozenset[int] = frozenset()
         fuses = self.limits.fuses and not form.apart
         for _ in range(_MOST_ROUNDS if fuses else 0):

@@ -102,6 +102,9 @@ class Schedule:
             by the same step where that can be.
         turns: Where `apart`, the (channel, src, dst) that all the same share the thread block of the
             way back, the two taking turns.
+        sends_first: A rank's messages to a peer and from it are to share a thread block, which sends
+            all it can before it receives. That takes half the thread blocks, so there is room for
+            more channels, but under Simple such a program is safe up to some size only.
         shift: Where not 0, the schedule stays the same when all ranks, and with them all chunks of
             the whole buffer, are turned on by so many: rank r + shift does what rank r does.
     """
@@ -116,6 +119,7 @@ class Schedule:
     outcome: str = ""
     apart: bool = False
     turns: frozenset[tuple[int, int, int]] = frozenset()
+    sends_first: bool = False
     shift: int = 0
 
     @property

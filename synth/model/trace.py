@@ -165,13 +165,14 @@ class Trace:
         *,
         apart: bool = False,
         turns: frozenset[tuple[int, int, int]] = frozenset(),
+        sends_first: bool = False,
         shift: int = 0,
         outcome: str = "",
     ) -> Schedule:
         """Return the schedule, with the local copies that the postcondition still lacks.
 
-        `apart`, `turns` and `shift` are the schedule's: which thread blocks it wants, how it repeats;
-        `outcome` is what was proved of it.
+        `apart`, `turns`, `sends_first` and `shift` are the schedule's: which thread blocks it wants,
+        how it repeats; `outcome` is what was proved of it.
         """
         copies = list(self._missing_copies())
         return Schedule(
@@ -184,6 +185,7 @@ class Trace:
             outcome=outcome,
             apart=apart,
             turns=turns,
+            sends_first=sends_first,
             shift=shift,
         )
 

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from tests.safety import safe_bytes
 from tuccl._native import Knobs, Network, Program, simulate
 from tuccl.errors import Infeasible
 from tuccl.sketches import candidate_sketches, full_mesh
@@ -58,6 +59,8 @@ def check(profile: str, hosts: int, method: str, collective: str, knobs: Knobs, 
         steps = sum(len(tb.steps) for gpu in program.gpus for tb in gpu.threadblocks)
         crowded = 0 < machine.sm_count < program.threadblocks
         if crowded or steps * (size // program.nchunks // knobs.slice_bytes) > MOST_STEPS:
+            continue
+        if size > safe_bytes(program, knobs):
             continue
         short = simulate(program, knobs, wires, machine, size)
         whole = simulate(program, knobs, wires, machine, size, exact=True)

@@ -112,10 +112,15 @@ def run_schedule() -> Callable[[Schedule, random.Random, bool], bool]:
 
 
 class Machine:
-    """Runs a program's thread blocks in random order, two messages of one chunk a connection."""
+    """Runs a program's thread blocks in random order, two messages a connection.
+
+    A message is one chunk, as at large sizes, unless the program claims small sizes alone.
+    """
 
     def __init__(self, program: Program, memory: Memory, rng: random.Random) -> None:
         self.memory, self.rng = memory, rng
+        steps = [s for gpu in program.gpus for tb in gpu.threadblocks for s in tb.steps]
+        self.room = 2 * (max(s.count for s in steps) if program.max_bytes else 1)
         self.blocks = [(gpu.id, tb) for gpu in program.gpus for tb in gpu.threadblocks]
         self.at = {(gpu, tb.id): 0 for gpu, tb in self.blocks}
         self.done_chunks = dict.fromkeys(self.at, 0)
@@ -150,7 +155,7 @@ class Machine:
             out = self.fifo[gpu, tb.send_peer, tb.channel]
             receives = step.op in ("r", "rcs", "rrs", "rrc", "rrcs")
             sends = step.op in ("s", "rcs", "rrs", "rrcs")
-            if (receives and not into) or (sends and len(out) >= 2):
+            if (receives and not into) or (sends and len(out) >= self.room):
                 return False
             value = self.work(gpu, step, into.popleft() if receives else 0, self.done_chunks[key])
             if sends:

@@ -238,3 +238,50 @@ def test_parts_of_a_sum_run_in_blocks_that_have_sent_too(mesh: Callable[..., Ske
         adding = [b for b in gpu.threadblocks if any(s.op == "re" for s in b.steps)]
         assert len(adding) == 2 * (ranks - 1)
         assert any(b.recv_peer < 0 <= b.send_peer for b in adding)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce-scatter", "allreduce", "alltoall"])
+def test_paired_blocks_send_before_they_receive(
+    collective: str, mesh: Callable[..., Sketch]
+) -> None:
+    ranks, call = 6, Collective(collective, 6)
+    usual, paired = (
+        lower(synthesize(call, mesh([0] * ranks), method, 4, 1 << 22))
+        for method in ("allpairs", "allpairs-paired")
+    )
+    for gpu in paired.gpus:
+        talking = [b for b in gpu.threadblocks if b.send_peer >= 0]
+        assert sorted(b.send_peer for b in talking) == [p for p in range(ranks) if p != gpu.id]
+        for block in talking:
+            assert block.send_peer == block.recv_peer
+            assert next(s.op for s in block.steps if s.op != "nop") == "s"
+    assert paired.threadblocks < usual.threadblocks
+
+
+@pytest.mark.parametrize("dialect", ["executor", "fork"])
+def test_paired_blocks_claim_the_sizes_at_which_nothing_blocks(
+    dialect: str, mesh: Callable[..., Sketch]
+) -> None:
+    """Two messages of four chunks wait in a connection: under LL all of them, under Simple two."""
+    call = Collective("allgather", 4)
+    schedule = synthesize(call, mesh([0] * 4), "allpairs-paired", 4, 1 << 20)
+    program = lower(schedule, placement="in-place", dialect=dialect)
+    assert program.max_bytes is not None
+    assert verify(program, dialect).ok
+    larger = verify(program.replace(max_bytes=2 * program.max_bytes), dialect)
+    assert [error.code for error in larger.errors] == ["size-range"]
+    freely = lower(schedule, placement="in-place", dialect=dialect, protocol="LL")
+    assert freely.max_bytes is None and verify(freely, dialect).max_safe_bytes == 0
+
+
+def test_parts_of_a_sum_get_a_block_each_where_blocks_are_paired(
+    mesh: Callable[..., Sketch],
+) -> None:
+    ranks = 4
+    schedule = synthesize(
+        Collective("allreduce", ranks), mesh([0] * ranks), "allpairs-paired-any-order", 1, 64
+    )
+    for gpu in lower(schedule, placement="in-place").gpus:
+        adding = [{s.dst_offset for s in b.steps if s.op == "re"} for b in gpu.threadblocks]
+        assert len(gpu.threadblocks) == ranks
+        assert sorted(adding, key=min) == [{part} for part in range(ranks)]

@@ -51,3 +51,19 @@ def test_there_is_no_descent_from_one_method_alone() -> None:
     record = Record()
     record.add(SPACE.default, (10.0,), 1)
     assert walked(record, Surface(SPACE), 3) == []
+
+
+def test_a_descent_steps_over_buffers_that_change_nothing() -> None:
+    best = 1 << 20
+
+    def us(point: Point) -> float:
+        return (
+            9.0 + abs(point.buffer_bytes - best) / best if point.buffer_bytes < 2 * best else 10.0
+        )
+
+    record = Record()
+    record.add(SPACE.default, (us(SPACE.default),), 1)
+    for point in descent(SPACE, record, SPACE.default):
+        record.add(point, (us(point),), 1)
+    assert SPACE.default.buffer_bytes > 2 * best
+    assert record.ranked()[0].buffer_bytes == best

@@ -99,6 +99,17 @@ def test_safety_is_proven_with_the_points_own_buffer(
     assert proofs == [0, 512, 1024]
 
 
+def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(
+    made: Programs, cluster: Topology
+) -> None:
+    mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
+    plan = Plan(mesh.name, "allpairs-paired", 4)
+    safe = [
+        made.program(mesh, plan, SIZE, protocol, 1).max_safe_bytes for protocol in ("Simple", "LL")
+    ]
+    assert safe[0] > 0 and safe[1] == 0
+
+
 def test_plans_begin_with_the_default_and_divide_the_array(
     made: Programs, cluster: Topology
 ) -> None:
