@@ -104,6 +104,7 @@ class EmulatedSimExecutor(SimExecutor):
             InputError: what `SimExecutor.time` raises.
         """
         ran = on_cpus(program, knobs, walk)
-        executor = self._eager if ran.eager else super()
         options = {"root": root, "repeats": repeats}
-        return executor.time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)
+        if ran.eager:
+            return self._eager.time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)
+        return super().time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)
