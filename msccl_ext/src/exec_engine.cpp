@@ -197,8 +197,7 @@ bool Engine::move_eagerly(State& s) {
     messages_->send_stamped(out->parts[0], message, s.block->send_peer, s.block->channel,
                             s.block->counted);
   else
-    messages_->send(out->parts[0], message, s.block->send_peer, s.block->channel,
-                    s.block->counted);
+    messages_->send(out->parts[0], message, s.block->send_peer, s.block->channel, s.block->counted);
   ++s.sent;
   return true;
 }

@@ -132,7 +132,8 @@ class Compiler {
       add_step(b, tb, i, steps);
       i += steps;
     }
-    const auto sent = std::ranges::count_if(b.transfers, [](const Transfer& t) { return sends(t.op); });
+    const auto sent =
+        std::ranges::count_if(b.transfers, [](const Transfer& t) { return sends(t.op); });
     b.counted = sent * plan_.passes > plan_.window;
     plan_.blocks.push_back(std::move(b));
   }
