@@ -97,7 +97,7 @@ def bound(t: Topology, collective: Collective) -> Bound:
     Notes:
         Allgather: the cut bound of ForestColl (arXiv 2402.06787), by discrete Newton over maximum
         flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974. Where
-        no program is known to meet the cut, up to 16 GPUs: prices of wires (`priced_trees`).
+        no program is known to meet the cut, up to 12 GPUs: prices of wires (`priced_trees`).
     """
     if collective.ranks != t.ranks:
         raise InputError(

@@ -13,8 +13,8 @@ from tuccl.synth.model.collective import Collective
 
 __all__ = ["priced_trees"]
 
-# Ranks up to which prices are sought, and how often all are raised: about 0.1 s at most.
-_MOST_RANKS = 16
+# Ranks up to which prices are sought, and how often all are raised: about 0.3 s at most.
+_MOST_RANKS = 12
 _ROUNDS = 1600
 _Wire = TypeVar("_Wire", int, tuple[str, str])
 

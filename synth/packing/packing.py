@@ -38,7 +38,7 @@ PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "br
 _MOST_BLOCKS = 32
 _CHUNKS_OF_CHOSEN_ROOTS = 48
 # Ranks up to which trees are made for each number of chunks, to see which is best.
-_MOST_TRIED = 16
+_MOST_TRIED = 12
 # Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
 _MOST_MESHED = 512
 _Lane = tuple[int, int, int]  # channel, sending and receiving rank
