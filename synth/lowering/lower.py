@@ -9,7 +9,6 @@ from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.lowering.blocks import Block, Item, blocks_of_ranks
 from tuccl.synth.lowering.credit import Move, stuck_moves
-from tuccl.synth.lowering.eager import eager_plan
 from tuccl.synth.lowering.fusion import plan
 from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lowering.order import Order, order
@@ -23,6 +22,7 @@ from tuccl.synth.lowering.rewrites import (
     spread_chains,
     spread_peers,
 )
+from tuccl.synth.lowering.sends_first import sends_first_plan
 from tuccl.synth.lowering.shift import period, turned_gpus
 from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import fault
@@ -213,7 +213,7 @@ class _Shape:
     def blocks(self, form: Schedule, precedence: Order, paired: bool) -> list[list[Block]]:
         """Return the thread blocks with as much fused as credit allows."""
         if form.sends_first:
-            early = eager_plan(form, precedence)
+            early = sends_first_plan(form, precedence)
             return blocks_of_ranks(form, precedence, early, paired=True)
         banned: frozenset[int] = frozenset()
         fuses = self.limits.fuses and not form.apart

@@ -6,10 +6,10 @@ from tuccl.synth.lowering.fusion import Plan
 from tuccl.synth.lowering.order import Order, recv_half, send_half
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["eager_plan"]
+__all__ = ["sends_first_plan"]
 
 
-def eager_plan(schedule: Schedule, precedence: Order) -> Plan:
+def sends_first_plan(schedule: Schedule, precedence: Order) -> Plan:
     """Return the plan, without fused steps, in which every half has the earliest time it can have.
 
     Notes:
