@@ -175,10 +175,18 @@ class Figure(msgspec.Struct, frozen=True):
         return self.mbs / self.peer_mbs
 
 
-def bound_mbs(c: Cluster, mbps: list[float], collective: str) -> float:
-    """Return the MB/s that no algorithm passes where hosts have the rates ``mbps``."""
+def bound_mbs(c: Cluster, emulation: Emulation, collective: str, nbytes: int) -> float:
+    """Return the MB/s that no algorithm passes with the rates that TCP has of the wires.
+
+    They are measured with the bytes that the slowest host's wires must carry for ``nbytes``, full
+    buckets at the start included.
+    """
+    call = Collective(collective, c.topology.ranks)
+    nominal = bound(c.topology, call).algbw_gbs * c.scale * 1e3
+    carried = round(nbytes * min(c.mbps) / 8 / nominal)
+    mbps = [rate.mbps for rate in wire_rates(emulation, carried)]
     measured = with_rates(c.topology, [round(rate / c.scale, -2) for rate in mbps])
-    return bound(measured, Collective(collective, measured.ranks)).algbw_gbs * c.scale * 1e3
+    return bound(measured, call).algbw_gbs * c.scale * 1e3
 
 
 def figure(c: Cluster, rows: list[PeerRow], limit: float) -> Figure:
@@ -247,7 +255,6 @@ def main() -> None:
         peers, missing = peers_beside(ours, tuple(args.peers.split(",")), stack)
         for why in missing:
             print(f"# {why}")
-        mbps = {n: [rate.mbps for rate in wire_rates(emulation, n)] for n in sizes}
         for collective in args.collective or COLLECTIVES:
             report = peer_report(
                 *(
@@ -262,7 +269,7 @@ def main() -> None:
             )
             print(peer_text(report))
             by_size = {n: [row for row in report.rows if row.size == n] for n in sizes}
-            limits = {n: bound_mbs(c, mbps[n], collective) for n in sizes}
+            limits = {n: bound_mbs(c, emulation, collective, n) for n in sizes}
             figures = [figure(c, rows, limits[n]) for n, rows in by_size.items()]
             print(summary(figures), flush=True)
             kept += figures

@@ -150,7 +150,11 @@ def peer_report(
     notes: dict[str, None] = {}
     for nbytes in sizes:
         own = [_ours(executor, e, nbytes, root, asked) for e in programs(nbytes)]
-        others = [c for p in peers for c in _theirs(p, collective, nbytes, root, asked)]
+        others = [
+            c
+            for p in peers
+            for c in _theirs(p, collective, nbytes, root, asked, executor.pause_us)
+        ]
         field_ = [c for c in (*own, *others) if known.admits(c, nbytes)]
         standings, left_out = screened(field_, executor.sent_bytes, _LEAST_SENT * nbytes)
         known.learn(standings)
@@ -183,6 +187,7 @@ def _ours(
             warmup=warmup,
             timed=timed,
             threads=cpu_threads(named.knobs, named.program.ngpus),
+            pause_us=executor.pause_us,
         )
         return executor.run(call)
 
@@ -190,11 +195,11 @@ def _ours(
 
 
 def _theirs(
-    peer: Peer, collective: str, nbytes: int, root: int, asked: Workload
+    peer: Peer, collective: str, nbytes: int, root: int, asked: Workload, pause_us: int
 ) -> list[Contender]:
     def run(algorithm: str, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
         kind = (asked.datatype, asked.op, root, checked, warmup, timed)
-        return peer.run(OwnCall(collective, algorithm, nbytes, *kind))
+        return peer.run(OwnCall(collective, algorithm, nbytes, *kind, pause_us=pause_us))
 
     return [Contender(peer.name, name, partial(run, name)) for name in peer.algorithms(collective)]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.closable import Closable
-from tuccl.runtime.emulate_build import address, shape, wire
+from tuccl.runtime.emulate_build import address, refill_us, shape, wire
 from tuccl.runtime.emulate_ground import emulated_topology
 from tuccl.runtime.emulate_launch import (
     RSH,
@@ -134,6 +134,11 @@ class Emulation(Closable):
     def topology(self) -> Topology:
         """The topology with the rates that its links have here."""
         return emulated_topology(self._nominal, self.plan, self._latency_scale)
+
+    @property
+    def refill_us(self) -> int:
+        """Us after which every token bucket is full, whatever was sent before."""
+        return refill_us(self.plan.ports)
 
     @property
     def added_latencies(self) -> tuple[RouteLatency, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 
 from tuccl.runtime.emulate_plan import FABRIC, EmulatedHost, Plan, Port
 from tuccl.runtime.netns import batch, set_controls
 
-__all__ = ["address", "shape", "wire"]
+__all__ = ["address", "refill_us", "shape", "wire"]
 
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
@@ -25,7 +26,7 @@ _CONTROLS = {
     # BBR does, which some have as their default: the processors are short, not the wires.
     "net/ipv4/tcp_congestion_control": "reno",
     # No loss tells it when to stop: so much is under way at most, on each connection.
-    "net/ipv4/tcp_wmem": "4096 16384 524288",
+    "net/ipv4/tcp_wmem": "4096 16384 131072",
 }
 _FILTERS = Path("/proc/sys/net/bridge")  # there where the kernel filters what crosses bridges
 _UNFILTERED = {
@@ -116,6 +117,11 @@ def _other_rails(plan: Plan, host: EmulatedHost) -> dict[str, str]:
 def _bucket(rate_bps: int) -> int:
     """Return the bytes of a bucket; larger packets are cut into frames there."""
     return round(min(max(rate_bps / 8 * _BURST_S, _LEAST_BURST), _USUAL_BURST))
+
+
+def refill_us(ports: tuple[Port, ...]) -> int:
+    """Return how many us the slowest to fill of the ports' buckets takes, its timer included."""
+    return ceil(max((_bucket(p.rate_bps) * 8 / p.rate_bps + _LATE_S for p in ports), default=0) * 1e6)
 
 
 def _largest_packet(rate_bps: int) -> int:

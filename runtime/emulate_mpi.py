@@ -55,6 +55,15 @@ class EmulatedExecutor(MpiExecutor):
         """What it runs on: the topology with the emulated rates."""
         return self._emulation.topology
 
+    @property
+    def pause_us(self) -> int:
+        """How long the emptiest token bucket takes to fill.
+
+        Without, a run finds what the one before it left, and one that ends with its wires idle is
+        flattered.
+        """
+        return self._emulation.refill_us
+
     def beside(self, mpi: Mpi) -> EmulatedExecutor:
         """Return an executor over another MPI on the same cluster; nothing is started yet."""
         return EmulatedExecutor(self._emulation, mpi)

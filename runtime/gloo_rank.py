@@ -175,7 +175,7 @@ def answer(text: str, rank: int, ranks: int, moved: Callable[[], None]) -> str:
     own.fill()
     times = []
     for turn in range(int(fields["warmup"]) + int(fields["timed"])):
-        dist.barrier()
+        start_together(int(fields["pause_us"]) * 1e-6)
         begin = time.perf_counter()
         own.run()
         if turn >= int(fields["warmup"]):
@@ -185,6 +185,14 @@ def answer(text: str, rank: int, ranks: int, moved: Callable[[], None]) -> str:
     spelled = "".join(f"{us:.3f} " for us in times)
     first = "elements differ from what Gloo was given" if wrong else ""
     return f"wrong {wrong}\nsent 0\ntimes {spelled}\nfirst {first}\n"
+
+
+def start_together(pause_s: float) -> None:
+    """Return on all ranks at once, after all rested for ``pause_s``."""
+    dist.barrier()
+    if pause_s:
+        time.sleep(pause_s)
+        dist.barrier()
 
 
 def serve(path: str) -> None:

@@ -79,12 +79,14 @@ def measure(
     workload: Workload | None = None,
     effort: Effort | None = None,
     latency_us: Sequence[float] = (),
+    pause_us: int = 0,
 ) -> Timing:
     """Return the time of ``program`` on ``nbytes`` bytes in us, in each placement it claims.
 
     A run takes as long as its slowest rank; all ranks start it together. ``repeats`` is the
     number of rounds, the samples are their medians, the time is the median of all runs. Each
-    message is held back by its route's ``latency_us`` (by sender x ranks + receiver).
+    message is held back by its route's ``latency_us`` (by sender x ranks + receiver). All ranks
+    rest for ``pause_us`` before each run.
 
     Raises:
         InputError: the program, the knobs or the size cannot be run.
@@ -115,6 +117,7 @@ def measure(
                 pass_bytes=walk.pass_bytes,
                 transfer_slots=walk.transfer_slots,
                 latency_us=list(latency_us),
+                pause_us=pause_us,
             )
 
         runs[in_place], ranks = _rounds(run, call, repeats, effort or Effort(), asked.check)

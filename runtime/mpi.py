@@ -92,6 +92,11 @@ class MpiExecutor(Closable):
         return None
 
     @property
+    def pause_us(self) -> int:
+        """How long all ranks rest before each timed run, so that all find the network alike."""
+        return 0
+
+    @property
     def ranks(self) -> int:
         """Ranks a program must have."""
         return self._ranks
@@ -129,6 +134,7 @@ class MpiExecutor(Closable):
             workload=self._workload,
             effort=self._effort,
             latency_us=self._latency_us,
+            pause_us=self.pause_us,
         )
 
     def run(self, call: Call) -> Sequence[RankResult]:

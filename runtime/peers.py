@@ -44,11 +44,13 @@ class OwnCall:
     warmup: int = 0
     timed: int = 0
     seed: int = 1
+    pause_us: int = 0
 
     @property
     def text(self) -> str:
         """What worker processes are told."""
-        named = ("nbytes", "datatype", "op", "root", "checked", "warmup", "timed", "seed")
+        counts = ("checked", "warmup", "timed", "seed", "pause_us")
+        named = ("nbytes", "datatype", "op", "root", *counts)
         lines = [f"own-run {self.collective}", f"algorithm {self.algorithm}"]
         return "\n".join([*lines, *(f"{name} {getattr(self, name)}" for name in named), ""])
 

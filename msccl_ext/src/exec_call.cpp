@@ -150,7 +150,7 @@ class Rank {
   }
 
   double timed_run() {
-    barrier(messages_, carrier_, watch_);
+    start_together(messages_, carrier_, watch_, call_.pause_us);
     const Clock::time_point begin = Clock::now();
     run(0, 0);
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();

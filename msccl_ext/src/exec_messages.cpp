@@ -13,9 +13,9 @@ constexpr int kBarrierTag = 32000;  // above any channel, below MPI's least uppe
 constexpr std::chrono::microseconds kYielding{500};
 /// Then it sleeps a part of the time it has waited: what the sleep adds is that part at most, and
 /// ranks that wait long, for a slow wire, leave the processors to those that work.
-constexpr int kWaitedPart = 4;
+constexpr int kWaitedPart = 8;
 constexpr std::chrono::microseconds kShortest{10};
-constexpr std::chrono::microseconds kLongest{500};
+constexpr std::chrono::microseconds kLongest{150};
 /// Held up for so long a rank says where it stands.
 constexpr std::chrono::milliseconds kSilence{20};
 
@@ -157,6 +157,13 @@ void barrier(Messages& messages, Carrier& carrier, Watch& watch) {
     }
   }
   patience.renew();
+}
+
+void start_together(Messages& messages, Carrier& carrier, Watch& watch, std::int64_t pause_us) {
+  barrier(messages, carrier, watch);
+  if (pause_us == 0) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+  barrier(messages, carrier, watch);
 }
 
 }  // namespace tuccl::exec

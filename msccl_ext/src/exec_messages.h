@@ -99,4 +99,7 @@ void finish(Messages&, Carrier&, Watch&);
 /// Returns once every rank has called it.
 void barrier(Messages&, Carrier&, Watch&);
 
+/// A barrier; with a pause, all ranks rest between two: nobody rests while another still runs.
+void start_together(Messages&, Carrier&, Watch&, std::int64_t pause_us);
+
 }  // namespace tuccl::exec

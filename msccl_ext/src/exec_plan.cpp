@@ -14,6 +14,7 @@ namespace {
 constexpr std::int64_t kLeastPartOf = 64;  // prims_simple.h, as in docs/simulator.md 2
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
 constexpr double kMostLatencyUs = 1e7;
+constexpr std::int64_t kMostPauseUs = 1'000'000;
 
 std::string name_of(const Program& p) { return "program '" + p.name.substr(0, 60) + "'"; }
 
@@ -68,6 +69,9 @@ void check_call(const Call& c) {
                      std::to_string(c.program.ngpus - 1));
   if (c.checked < 0 || c.warmup < 0 || c.timed < 0 || c.delay_us < 0)
     throw InputError("runs and delays: expected 0 or more of each");
+  if (c.pause_us < 0 || c.pause_us > kMostPauseUs)
+    throw InputError("pause " + std::to_string(c.pause_us) + ": expected 0 to " +
+                     std::to_string(kMostPauseUs) + " us");
   check_latencies(c);
 }
 

@@ -79,7 +79,8 @@ std::string write_call(const Call& c) {
          line("op", to_string(c.reduction)) + line("root", c.root) +
          line("in_place", c.in_place ? 1 : 0) + line("checked", c.checked) +
          line("warmup", c.warmup) + line("timed", c.timed) + line("seed", c.seed) +
-         line("delay_us", c.delay_us) + line("cpu_threads", c.threads) +
+         line("delay_us", c.delay_us) + line("pause_us", c.pause_us) +
+         line("cpu_threads", c.threads) +
          line("latency_us", c.latency_us) + to_xml(c.program, Dialect::kExecutor);
 }
 
@@ -102,6 +103,7 @@ Call read_call(std::string_view text) {
   c.timed = lines.number<int>("timed");
   c.seed = lines.number<std::uint64_t>("seed");
   c.delay_us = lines.number<std::int64_t>("delay_us");
+  c.pause_us = lines.number<std::int64_t>("pause_us");
   c.threads = lines.number<int>("cpu_threads");
   c.latency_us = lines.numbers("latency_us");
   c.program = parse_xml(lines.rest(), "program");

@@ -63,6 +63,7 @@ OwnCall read_own_call(const std::string& text, int ranks) {
   c.warmup = static_cast<int>(fields.number("warmup"));
   c.timed = static_cast<int>(fields.number("timed"));
   c.seed = static_cast<std::uint64_t>(fields.number("seed"));
+  c.pause_us = fields.number("pause_us");
   return own;
 }
 
@@ -140,7 +141,7 @@ class OwnRank {
 
   double timed_run() {
     using Clock = std::chrono::steady_clock;
-    exec::barrier(messages_, carrier_, watch_);
+    exec::start_together(messages_, carrier_, watch_, call_.pause_us);
     const Clock::time_point begin = Clock::now();
     run();
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
