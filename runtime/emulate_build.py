@@ -26,7 +26,7 @@ _CONTROLS = {
     # BBR does, which some have as their default: the processors are short, not the wires.
     "net/ipv4/tcp_congestion_control": "reno",
     # No loss tells it when to stop: so much is under way at most, on each connection.
-    "net/ipv4/tcp_wmem": "4096 16384 131072",
+    "net/ipv4/tcp_wmem": "4096 16384 524288",
 }
 _FILTERS = Path("/proc/sys/net/bridge")  # there where the kernel filters what crosses bridges
 _UNFILTERED = {
