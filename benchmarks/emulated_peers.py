@@ -69,6 +69,7 @@ KNOBS = {
     "LL": Knobs("LL"),
 }
 DEFAULT = "msccl-default"
+LARGEST_OF_DEFAULT = 16 << 20  # beyond, a run takes up to ten seconds
 NOMINAL_MBPS = 1e5  # of a NIC of the profile
 MARK_OF_BOUND, MARK, MARK_EVEN, MARK_NOWHERE = 0.9, 1.4, 1.0, 0.95
 
@@ -119,7 +120,8 @@ def programs(t: Topology, collective: str, nbytes: int) -> list[NamedProgram]:
     """
     call, mesh = Collective(collective, t.ranks), full_mesh(t)
     usual = lower(msccl_default(t, call))
-    found = [NamedProgram("robust", usual, MSCCL_DEFAULT_KNOBS, DEFAULT)]
+    default = NamedProgram("robust", usual, MSCCL_DEFAULT_KNOBS, DEFAULT)
+    found = [default] if nbytes <= LARGEST_OF_DEFAULT else []
     for name, chunks in candidates(t, call):
         try:
             program = lower(synthesize(call, mesh, name, chunks, nbytes, t))

@@ -41,6 +41,7 @@ _SHORT_US, _SHORT_FINALISTS = 2e4, 4  # of runs so short, which scatter and cost
 _SCREENED_BYTES = 1 << 20  # above, only what was good at the size before is tried
 _GOOD = 1.5  # times the best of its owner
 _MOST_TRIED = 6  # of an owner, where only the good are
+_LONG_US, _MOST_LONG = 5e5, 3  # of runs so long
 _LEAST_SENT = 0.25  # of the whole buffer: any of these collectives sends more between hosts
 
 
@@ -101,15 +102,20 @@ class _Field:
     """Who takes part: all at first, the good ones of the size before where runs are long."""
 
     tried: dict[str, list[str]] = field(default_factory=dict)
+    us_per_byte: dict[str, float] = field(default_factory=dict)
 
     def admits(self, contender: Contender, nbytes: int) -> bool:
         known = self.tried.get(contender.of)
-        return nbytes <= _SCREENED_BYTES or known is None or contender.name in known
+        if nbytes <= _SCREENED_BYTES or known is None:
+            return True
+        long = self.us_per_byte[contender.of] * nbytes >= _LONG_US
+        return contender.name in known[: _MOST_LONG if long else _MOST_TRIED]
 
-    def learn(self, standings: Sequence[Standing]) -> None:
+    def learn(self, standings: Sequence[Standing], nbytes: int) -> None:
         for of in {s.contender.of for s in standings}:
-            own = [s for s in standings if s.contender.of == of]
-            self.tried[of] = [s.contender.name for s in _good(own)[:_MOST_TRIED]]
+            own = _good([s for s in standings if s.contender.of == of])
+            self.tried[of] = [s.contender.name for s in own]
+            self.us_per_byte[of] = own[0].us / nbytes
 
 
 def peer_report(
@@ -151,13 +157,11 @@ def peer_report(
     for nbytes in sizes:
         own = [_ours(executor, e, nbytes, root, asked) for e in programs(nbytes)]
         others = [
-            c
-            for p in peers
-            for c in _theirs(p, collective, nbytes, root, asked, executor.pause_us)
+            c for p in peers for c in _theirs(p, collective, nbytes, root, asked, executor.pause_us)
         ]
         field_ = [c for c in (*own, *others) if known.admits(c, nbytes)]
         standings, left_out = screened(field_, executor.sent_bytes, _LEAST_SENT * nbytes)
-        known.learn(standings)
+        known.learn(standings, nbytes)
         notes.update(dict.fromkeys(left_out))
         final, lost = contest(_finalists(standings), effort or Effort())
         notes.update(dict.fromkeys(lost))

@@ -121,7 +121,9 @@ def _bucket(rate_bps: int) -> int:
 
 def refill_us(ports: tuple[Port, ...]) -> int:
     """Return how many us the slowest to fill of the ports' buckets takes, its timer included."""
-    return ceil(max((_bucket(p.rate_bps) * 8 / p.rate_bps + _LATE_S for p in ports), default=0) * 1e6)
+    return ceil(
+        max((_bucket(p.rate_bps) * 8 / p.rate_bps + _LATE_S for p in ports), default=0) * 1e6
+    )
 
 
 def _largest_packet(rate_bps: int) -> int:

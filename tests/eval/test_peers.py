@@ -31,9 +31,7 @@ def executor_of(times: dict[str, float]) -> MpiExecutor:
         by_steps = next(us for text, us in times.items() if text in call.text)
         return told(by_steps, int(call.text.split("timed ")[1].split()[0]))
 
-    made = SimpleNamespace(
-        run=run, label="measured by hand", sent_bytes=lambda: None, pause_us=0
-    )
+    made = SimpleNamespace(run=run, label="measured by hand", sent_bytes=lambda: None, pause_us=0)
     return cast(MpiExecutor, made)
 
 

@@ -114,6 +114,8 @@ def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.Monke
         assert emulation.plan.fastest_bps == 1e9
         assert all(0 < queue.burst <= 1 << 16 for queue in emulation.queues().values())
         assert len(emulation.queues()) == 4
+        fill_us = [8e6 * queue.burst / queue.rate_bps for queue in emulation.queues().values()]
+        assert max(fill_us) <= emulation.refill_us <= 2 * max(fill_us)
     monkeypatch.setattr(emulate_build, "_USUAL_BURST", 200_000)
     refused = Emulation(pair(), 0.04)
     with pytest.raises(Unavailable, match="bucket of"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -59,6 +60,13 @@ def test_types_and_operations_reach_the_mpi(peer: MpiPeer) -> None:
         assert wrong(peer.run(call)) == 0
 
 
+def test_peers_rest_as_programs_do(peer: MpiPeer) -> None:
+    begun = time.monotonic()
+    results = peer.run(OwnCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
+    assert time.monotonic() - begun >= 4 * 0.05
+    assert all(min(result.times_us) < 50_000 for result in results)
+
+
 def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: MpiPeer) -> None:
     for call in (
         OwnCall("allreduce", "no-such-way", 4096),
@@ -83,6 +91,10 @@ def test_gloo_is_right() -> None:
             assert gloo.algorithms(collective) == ("auto",)
             call = OwnCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)
             assert wrong(gloo.run(call)) == 0
+        begun = time.monotonic()
+        rested = gloo.run(OwnCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
+        assert time.monotonic() - begun >= 4 * 0.05
+        assert all(min(result.times_us) < 50_000 for result in rested)
         with pytest.raises(InputError, match="avg"):
             gloo.run(OwnCall("allreduce", "auto", 64, op="avg"))
     finally:
