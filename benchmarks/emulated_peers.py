@@ -227,7 +227,7 @@ def summary(figures: list[Figure]) -> str:
         [
             *(f.size, f.program, f"{f.mbs:.1f}", f"{f.bound_mbs:.1f}", f"{f.part:.0%}"),
             *(f.peer, f"{f.peer_mbs:.1f}", f"{f.ratio:.2f}x"),
-            f"{f.versus.get(DEFAULT, float('nan')):.2f}x",
+            f"{f.versus[DEFAULT]:.2f}x" if DEFAULT in f.versus else "-",
         ]
         for f in figures
     ]

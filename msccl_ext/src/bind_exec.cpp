@@ -61,8 +61,9 @@ void bind_call(nb::module_& m) {
           "__init__",
           [](Call* self, const Program& program, const Knobs& knobs, std::int64_t nbytes,
              std::string_view datatype, std::string_view op, int root, bool in_place, int checked,
-             int warmup, int timed, std::uint64_t seed, std::int64_t delay_us, std::int64_t pause_us, int threads,
-             std::int64_t pass_bytes, int transfer_slots, std::vector<double> latency_us) {
+             int warmup, int timed, std::uint64_t seed, std::int64_t delay_us,
+             std::int64_t pause_us, int threads, std::int64_t pass_bytes, int transfer_slots,
+             std::vector<double> latency_us) {
             new (self) Call{.program = program,
                             .knobs = knobs,
                             .walk = {pass_bytes, transfer_slots},

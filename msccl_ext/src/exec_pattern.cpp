@@ -28,6 +28,10 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+/// An integer below `n`, which has 32 bits at most, from the upper half of `bits`: cheaper than a
+/// remainder, of which a check takes one an element and rank.
+std::uint64_t below(std::uint64_t n, std::uint64_t bits) { return (bits >> 32) * n >> 32; }
+
 std::int64_t largest(Element element) { return element == Element::kInt8 ? kExactInt8 : kExact; }
 
 }  // namespace
@@ -36,6 +40,7 @@ Pattern::Pattern(const Call& call, std::int64_t chunk_elements, int round)
     : call_(call),
       chunk_(chunk_elements),
       width_(static_cast<std::size_t>(element_bytes(call.element))),
+      most_each_(static_cast<std::uint64_t>(largest(call.element) / call.program.ngpus)),
       seed_(mixed(call.seed * 1000003 + static_cast<std::uint64_t>(round))) {}
 
 void Pattern::fill(int rank, std::int64_t first, std::span<std::byte> input) const {
@@ -43,34 +48,38 @@ void Pattern::fill(int rank, std::int64_t first, std::span<std::byte> input) con
     give(rank, first + static_cast<std::int64_t>(i), input.data() + i * width_);
 }
 
+/// What the integers of all ranks at `position` are made of.
+std::uint64_t Pattern::shared_bits(std::int64_t position) const {
+  return mixed(seed_ ^ static_cast<std::uint64_t>(position));
+}
+
 /// The small integer that `rank` brings to a reduction, such that no partial result is rounded.
-std::int64_t Pattern::integer(int rank, std::int64_t position) const {
+std::int64_t Pattern::integer(int rank, std::int64_t position, std::uint64_t shared) const {
   const int n = call_.program.ngpus;
   const std::int64_t most = largest(call_.element);
-  const std::uint64_t common = mixed(seed_ ^ static_cast<std::uint64_t>(position));
-  const std::uint64_t own = mixed(common + static_cast<std::uint64_t>(rank));
+  const std::uint64_t own = mixed(shared + static_cast<std::uint64_t>(rank));
   switch (call_.reduction) {
     case Reduction::kSum:
     case Reduction::kAvg:
       if (n > most) return rank < most ? static_cast<std::int64_t>(own & 1) : 0;
-      return static_cast<std::int64_t>(own % static_cast<std::uint64_t>(most / n + 1));
+      return static_cast<std::int64_t>(below(most_each_ + 1, own));
     case Reduction::kProd: {
       // Three ranks bring a factor, at most 7 x 5 x 3 in all; the others bring 1.
       constexpr std::array<std::uint64_t, 3> kFactors{7, 5, 3};
       const auto turn = static_cast<std::size_t>((position + rank) % n);
-      return turn < kFactors.size() ? static_cast<std::int64_t>(1 + own % kFactors[turn]) : 1;
+      return turn < kFactors.size() ? static_cast<std::int64_t>(1 + below(kFactors[turn], own)) : 1;
     }
     case Reduction::kMin:
     case Reduction::kMax:
       break;
   }
-  return static_cast<std::int64_t>(own % static_cast<std::uint64_t>(most + 1)) -
+  return static_cast<std::int64_t>(below(static_cast<std::uint64_t>(most) + 1, own)) -
          (is_signed(call_.element) ? kBelowZero : 0);
 }
 
 void Pattern::give(int rank, std::int64_t position, std::byte* at) const {
   if (is_reducing(call_.program.collective))
-    return store(call_.element, at, integer(rank, position));
+    return store(call_.element, at, integer(rank, position, shared_bits(position)));
   const std::uint64_t bits =
       mixed(mixed(seed_ + static_cast<std::uint64_t>(rank)) ^ static_cast<std::uint64_t>(position));
   std::memcpy(at, &bits, width_);
@@ -78,9 +87,10 @@ void Pattern::give(int rank, std::int64_t position, std::byte* at) const {
 
 void Pattern::give_reduced(std::int64_t position, std::byte* at) const {
   const int n = call_.program.ngpus;
-  std::int64_t out = integer(0, position);
+  const std::uint64_t shared = shared_bits(position);
+  std::int64_t out = integer(0, position, shared);
   for (int rank = 1; rank < n; ++rank) {
-    const std::int64_t more = integer(rank, position);
+    const std::int64_t more = integer(rank, position, shared);
     switch (call_.reduction) {
       case Reduction::kSum:
       case Reduction::kAvg:
@@ -125,15 +135,20 @@ Pattern::Source Pattern::source(int rank, int chunk) const {
 void Pattern::check_output(int rank, std::int64_t first, std::span<const std::byte> output,
                            RankResult& result) const {
   std::array<std::byte, 8> right{};
-  for (std::size_t i = 0; i * width_ < output.size(); ++i) {
-    const std::int64_t at = first + static_cast<std::int64_t>(i);
-    const Source from = source(rank, static_cast<int>(at / chunk_));
-    const std::int64_t position = from.chunk * chunk_ + at % chunk_;
-    if (from.rank < 0)
-      give_reduced(position, right.data());
-    else
-      give(from.rank, position, right.data());
-    compare("output", at, output.data() + i * width_, right.data(), result);
+  const std::byte* found = output.data();
+  const std::int64_t end = first + static_cast<std::int64_t>(output.size() / width_);
+  for (std::int64_t at = first; at < end;) {
+    const std::int64_t chunk = at / chunk_;
+    const Source from = source(rank, static_cast<int>(chunk));
+    const std::int64_t moved = (from.chunk - chunk) * chunk_;
+    for (const std::int64_t stop = std::min(end, (chunk + 1) * chunk_); at < stop; ++at) {
+      if (from.rank < 0)
+        give_reduced(at + moved, right.data());
+      else
+        give(from.rank, at + moved, right.data());
+      compare("output", at, found, right.data(), result);
+      found += width_;
+    }
   }
 }
 

@@ -32,7 +32,8 @@ class Pattern {
     int chunk = 0;  ///< Of its send buffer.
   };
   Source source(int rank, int chunk) const;
-  std::int64_t integer(int rank, std::int64_t position) const;
+  std::uint64_t shared_bits(std::int64_t position) const;
+  std::int64_t integer(int rank, std::int64_t position, std::uint64_t shared) const;
   void give(int rank, std::int64_t position, std::byte* at) const;
   void give_reduced(std::int64_t position, std::byte* at) const;
   void compare(const char* what, std::int64_t position, const std::byte* found,
@@ -41,6 +42,7 @@ class Pattern {
   const Call& call_;
   std::int64_t chunk_;
   std::size_t width_;
+  std::uint64_t most_each_;  ///< What a rank brings to a sum at most.
   std::uint64_t seed_;
 };
 

@@ -80,8 +80,8 @@ std::string write_call(const Call& c) {
          line("in_place", c.in_place ? 1 : 0) + line("checked", c.checked) +
          line("warmup", c.warmup) + line("timed", c.timed) + line("seed", c.seed) +
          line("delay_us", c.delay_us) + line("pause_us", c.pause_us) +
-         line("cpu_threads", c.threads) +
-         line("latency_us", c.latency_us) + to_xml(c.program, Dialect::kExecutor);
+         line("cpu_threads", c.threads) + line("latency_us", c.latency_us) +
+         to_xml(c.program, Dialect::kExecutor);
 }
 
 Call read_call(std::string_view text) {
