@@ -274,6 +274,9 @@ def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType
         timing = executor.time(handmade.ring_allreduce(4), Knobs(), nbytes)
         inside = [Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in executor.pids]
         assert "2 emulated hosts" in executor.label and "0.002" in executor.label
+        assert executor.pause_us == emulation.refill_us
+        emulation.set_rate("leaf0", "n1/nic0", 1 * MBPS)  # the slowest: its bucket takes 160 ms
+        assert 160_000 <= executor.pause_us <= 200_000
     assert timing.wrong == 0 and len(set(inside)) == 2 and inside[0] == inside[1]
     least_us = 1.5 * nbytes / (200e6 / 8) * 1e6
     assert 0.9 * least_us < timing.us < 20 * least_us
