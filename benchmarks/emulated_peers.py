@@ -178,10 +178,10 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def bound_mbs(c: Cluster, emulation: Emulation, collective: str, nbytes: int) -> float:
-    """Return the MB/s that no algorithm passes with the rates that TCP has of the wires.
+    """Return the cut bound in MB/s on the rates that TCP has of the wires.
 
     They are measured with the bytes that the slowest host's wires must carry for ``nbytes``, full
-    buckets at the start included.
+    buckets at the start included. Of less than a few buckets that is no bound: TCP starts late.
     """
     call = Collective(collective, c.topology.ranks)
     nominal = bound(c.topology, call).algbw_gbs * c.scale * 1e3

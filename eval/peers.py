@@ -12,6 +12,7 @@ import msgspec
 from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
 from tuccl.runtime import (
+    LONG_US,
     Contender,
     Effort,
     MpiExecutor,
@@ -41,7 +42,7 @@ _SHORT_US, _SHORT_FINALISTS = 2e4, 4  # of runs so short, which scatter and cost
 _SCREENED_BYTES = 1 << 20  # above, only what was good at the size before is tried
 _GOOD = 1.5  # times the best of its owner
 _MOST_TRIED = 6  # of an owner, where only the good are
-_LONG_US, _MOST_LONG = 5e5, 3  # of runs so long
+_MOST_LONG = 3  # where runs are long
 _LEAST_SENT = 0.25  # of the whole buffer: any of these collectives sends more between hosts
 
 
@@ -108,7 +109,7 @@ class _Field:
         known = self.tried.get(contender.of)
         if nbytes <= _SCREENED_BYTES or known is None:
             return True
-        long = self.us_per_byte[contender.of] * nbytes >= _LONG_US
+        long = self.us_per_byte[contender.of] * nbytes >= LONG_US
         return contender.name in known[: _MOST_LONG if long else _MOST_TRIED]
 
     def learn(self, standings: Sequence[Standing], nbytes: int) -> None:

@@ -9,7 +9,7 @@ from tuccl.runtime.baseline import (
     time_baseline,
 )
 from tuccl.runtime.bootstrap import BOOTSTRAP_VARIABLES, meeting_address, meeting_point
-from tuccl.runtime.contest import Contender, Standing, contest, screened
+from tuccl.runtime.contest import LONG_US, Contender, Standing, contest, screened
 from tuccl.runtime.emulate import (
     Emulation,
     RunningEmulation,
@@ -81,6 +81,7 @@ from tuccl.runtime.traced import TracedRun
 __all__ = [
     "BASELINES",
     "BOOTSTRAP_VARIABLES",
+    "LONG_US",
     "MSCCL_WALK",
     "NCCL_VERSION",
     "PEERS",

@@ -10,11 +10,11 @@ from tuccl._native import RankResult
 from tuccl.errors import InputError, Stuck, TucclError
 from tuccl.runtime.measured import Effort
 
-__all__ = ["Contender", "Standing", "contest", "screened"]
+__all__ = ["LONG_US", "Contender", "Standing", "contest", "screened"]
 
 _SCREENED_US = 3e4  # of timed runs where they are short: their times scatter
 _SCREENED_RUNS = 2, 20  # at least and at most, beside the one that is checked
-_LONG_US = 5e5  # a run this long is not repeated to be screened
+LONG_US = 5e5  # a run this long is not repeated to be screened
 _LEAST_ROUNDS = 2
 
 
@@ -87,7 +87,7 @@ def _screened(contender: Contender) -> Standing:
         first = next(result.first_wrong for result in checked if result.wrong)
         raise InputError(f"{wrong} wrong elements; {first}")
     times = _slowest(checked)
-    if times[0] >= _LONG_US:
+    if times[0] >= LONG_US:
         return Standing(contender, times[0], tuple(times), 1)
     least, most = _SCREENED_RUNS
     runs = max(least, min(most, int(_SCREENED_US / times[0])))

@@ -57,7 +57,7 @@ class EmulatedExecutor(MpiExecutor):
 
     @property
     def pause_us(self) -> int:
-        """How long the emptiest token bucket takes to fill.
+        """How long the slowest token bucket takes to fill.
 
         Without, a run finds what the one before it left, and one that ends with its wires idle is
         flattered.

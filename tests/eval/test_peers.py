@@ -68,6 +68,18 @@ def test_the_best_of_each_counts_and_long_runs_try_only_good_ones() -> None:
     assert "3.00x" in text and "measured by hand" in text
 
 
+def test_where_runs_are_long_three_of_a_peer_are_screened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what a byte took at 8 MiB, a run of 64 MiB takes 0.56 s."""
+    near = {f"way{n}": 70_000.0 + n for n in range(5)}
+    monkeypatch.setattr(f"{__name__}.PEER_US", near)
+    ours = executor_of({"": 70_000.0})
+    seen: list[OwnCall] = []
+    sizes, named = (4 << 20, 8 << 20, 64 << 20), [program("ring")]
+    peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", sizes, effort=FEW)
+    tried = {n: {call.algorithm for call in seen if call.nbytes == n} for n in sizes}
+    assert tried == {sizes[0]: set(near), sizes[1]: set(near), sizes[2]: {"way0", "way1", "way2"}}
+
+
 def test_without_a_program_of_ours_there_is_nothing_to_compare() -> None:
     with pytest.raises(InputError, match="none of our programs"):
         peer_report(executor_of({"": 1.0}), [peer_of([])], lambda n: [], "allreduce", [64])
