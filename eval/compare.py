@@ -133,9 +133,9 @@ class _Comparer:
         self._baselines = tuple(baselines)
         self._version = version
         self._default = _default_kind(stored.table, executor)
-        self._ground = (
-            executor.topology if isinstance(executor, EmulatedExecutor) else stored.topology
-        )
+        self._ground, self._head_start_us = stored.topology, 0.0
+        if isinstance(executor, EmulatedExecutor):
+            self._ground, self._head_start_us = executor.topology, executor.head_start_us
         self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
@@ -175,7 +175,7 @@ class _Comparer:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
         self._beside.add(call, nbytes, self._named_programs(call, nbytes, defaults))
-        bound_us = time_bound_us(self._bound(call), nbytes)
+        bound_us = max(0.0, time_bound_us(self._bound(call), nbytes) - self._head_start_us)
         self._tuned.append(
             bandwidth_row(call.name, call.ranks, nbytes, timing, chosen, root=call.root)
         )

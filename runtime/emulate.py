@@ -10,7 +10,7 @@ import msgspec
 
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.closable import Closable
-from tuccl.runtime.emulate_build import address, refill_us, shape, wire
+from tuccl.runtime.emulate_build import address, head_start_us, refill_us, shape, wire
 from tuccl.runtime.emulate_ground import emulated_topology
 from tuccl.runtime.emulate_launch import (
     RSH,
@@ -139,6 +139,11 @@ class Emulation(Closable):
     def refill_us(self) -> int:
         """Us after which every token bucket is full, whatever was sent before."""
         return refill_us(self.plan.ports)
+
+    @property
+    def head_start_us(self) -> float:
+        """Us by which full buckets shorten a run, at most, of what its rates say."""
+        return head_start_us(self.plan.ports)
 
     @property
     def added_latencies(self) -> tuple[RouteLatency, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuccl.runtime.emulate_plan import FABRIC, EmulatedHost, Plan, Port
 from tuccl.runtime.netns import batch, set_controls
 
-__all__ = ["address", "refill_us", "shape", "wire"]
+__all__ = ["address", "head_start_us", "refill_us", "shape", "wire"]
 
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
@@ -121,9 +121,12 @@ def _bucket(rate_bps: int) -> int:
 
 def refill_us(ports: tuple[Port, ...]) -> int:
     """Return how many us the slowest to fill of the ports' buckets takes, its timer included."""
-    return ceil(
-        max((_bucket(p.rate_bps) * 8 / p.rate_bps + _LATE_S for p in ports), default=0) * 1e6
-    )
+    return ceil(head_start_us(ports) + _LATE_S * 1e6) if ports else 0
+
+
+def head_start_us(ports: tuple[Port, ...]) -> float:
+    """Return how many us of its rate a port sends at once when its bucket is full, at most."""
+    return max((_bucket(p.rate_bps) * 8e6 / p.rate_bps for p in ports), default=0.0)
 
 
 def _largest_packet(rate_bps: int) -> int:

@@ -64,6 +64,11 @@ class EmulatedExecutor(MpiExecutor):
         """
         return self._emulation.refill_us
 
+    @property
+    def head_start_us(self) -> float:
+        """How much less than its rates say a run may take, as it starts with full buckets."""
+        return self._emulation.head_start_us
+
     def beside(self, mpi: Mpi) -> EmulatedExecutor:
         """Return an executor over another MPI on the same cluster; nothing is started yet."""
         return EmulatedExecutor(self._emulation, mpi)

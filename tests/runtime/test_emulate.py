@@ -116,6 +116,7 @@ def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.Monke
         assert len(emulation.queues()) == 4
         fill_us = [8e6 * queue.burst / queue.rate_bps for queue in emulation.queues().values()]
         assert max(fill_us) <= emulation.refill_us <= 2 * max(fill_us)
+        assert emulation.head_start_us == pytest.approx(max(fill_us), rel=0.01)
     monkeypatch.setattr(emulate_build, "_USUAL_BURST", 200_000)
     refused = Emulation(pair(), 0.04)
     with pytest.raises(Unavailable, match="bucket of"):
@@ -277,6 +278,7 @@ def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType
         assert executor.pause_us == emulation.refill_us
         emulation.set_rate("leaf0", "n1/nic0", 1 * MBPS)  # the slowest: its bucket takes 160 ms
         assert 160_000 <= executor.pause_us <= 200_000
+        assert 160_000 == pytest.approx(executor.head_start_us, rel=0.01)
     assert timing.wrong == 0 and len(set(inside)) == 2 and inside[0] == inside[1]
     least_us = 1.5 * nbytes / (200e6 / 8) * 1e6
     assert 0.9 * least_us < timing.us < 20 * least_us
