@@ -214,9 +214,19 @@ def _finalists(standings: Sequence[Standing]) -> list[Standing]:
     final = []
     for of in dict.fromkeys(s.contender.of for s in standings):
         own = _good([s for s in standings if s.contender.of == of])
-        count = _SHORT_FINALISTS if own[0].us < _SHORT_US else _FINALISTS
+        count = _finalists_of(own[0].us)
         final += [*own[:count], *(s for s in own[count:] if s.contender.name == "auto")]
     return final
+
+
+def _finalists_of(us: float) -> int:
+    """Return how many of an owner whose best run took ``us`` are timed in turns.
+
+    Of long ones all that were tried: one run each says little.
+    """
+    if us >= LONG_US:
+        return _MOST_LONG
+    return _SHORT_FINALISTS if us < _SHORT_US else _FINALISTS
 
 
 def _good(own: Sequence[Standing]) -> list[Standing]:

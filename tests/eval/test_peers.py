@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
@@ -78,6 +79,18 @@ def test_where_runs_are_long_three_of_a_peer_are_screened(monkeypatch: pytest.Mo
     peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", sizes, effort=FEW)
     tried = {n: {call.algorithm for call in seen if call.nbytes == n} for n in sizes}
     assert tried == {sizes[0]: set(near), sizes[1]: set(near), sizes[2]: {"way0", "way1", "way2"}}
+
+
+def test_of_long_runs_three_of_a_peer_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    near = {f"way{n}": 600_000.0 + n for n in range(5)}
+    monkeypatch.setattr(f"{__name__}.PEER_US", near)
+    seen: list[OwnCall] = []
+    named = [program("ring")]
+    ours = executor_of({"": 600_000.0})
+    peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", [4 << 20], effort=FEW)
+    times = Counter(call.algorithm for call in seen)
+    again = {name for name, count in times.items() if count > times["way4"]}
+    assert set(times) == set(near) and again == {"way0", "way1", "way2"}
 
 
 def test_without_a_program_of_ours_there_is_nothing_to_compare() -> None:
