@@ -18,6 +18,10 @@ from tuccl.synth.classic.allpairs import (
 )
 from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
 from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
+from tuccl.synth.classic.hierarchical_rings import (
+    HIERARCHICAL_RINGS_COLLECTIVES,
+    hierarchical_rings,
+)
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.exact.fewstep import FEWSTEP_COLLECTIVES, fewstep
@@ -108,6 +112,10 @@ METHODS: dict[str, Method] = {
             parts=_SUMMED_APART,
         ),
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
+        Method(
+            *("hierarchical-rings", HIERARCHICAL_RINGS_COLLECTIVES, _wireless(hierarchical_rings)),
+            parts=(1, 2),
+        ),
         Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
         Method(
             *("greedy", frozenset(COLLECTIVES), greedy, greedy_chunks), most_ranks=128, draw=greedy

@@ -10,7 +10,7 @@ from itertools import pairwise
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import LogicalLink, Sketch
 
-__all__ = ["ring_orders"]
+__all__ = ["host_ring", "ring_orders"]
 
 # Ranks visited by one search for a path or a set of rings, which bounds its time (about 0.1 s).
 _MOST_VISITS = 40_000
@@ -60,6 +60,22 @@ def _one_host(sketch: Sketch, most: int) -> tuple[tuple[int, ...], ...]:
             "use method greedy, or allow more links"
         )
     return (ring,)
+
+
+def host_ring(sketch: Sketch, host: int) -> tuple[int, ...]:
+    """Return one ring through the ranks of ``host``, over the widest links.
+
+    Raises:
+        Infeasible: its links make no ring.
+    """
+    members = sketch.ranks_of(host)
+    ring = _widest_path(_widths(sketch.links), members, members[0], None)
+    if ring is None:
+        raise Infeasible(
+            f"sketch {sketch.name[:60]}: the links of host {host} make no ring through all its "
+            f"{len(members)} ranks; use hierarchical2 or greedy, or allow more links"
+        )
+    return ring
 
 
 def _widths(links: Iterable[LogicalLink]) -> _Width:

@@ -65,6 +65,24 @@ def test_an_allreduce_by_halves_sends_one_message_a_round(
         assert len(sent) == 6
 
 
+def test_rings_in_hosts_stream_each_part_through_blocks_of_its_own(
+    mesh: Callable[..., Sketch],
+) -> None:
+    """No thread block carries two parts the same way, and what passes a GPU passes in one step."""
+    sketch = mesh([0] * 8 + [1] * 8)
+    program = lower(
+        synthesize(Collective("allreduce", 16), sketch, "hierarchical-rings", 1, 1 << 26)
+    )
+    for gpu in program.gpus:
+        assert len(gpu.threadblocks) <= 32
+        steps = Counter(s.op for tb in gpu.threadblocks for s in tb.steps)
+        # Of its own host's 8 parts 6 pass as sums, of the other's 7 (the last leaves the host), and
+        # back 6 of each and the one that comes from the other host.
+        assert (steps["rrs"], steps["rcs"]) == (13, 13)
+        ops = [[s.op for s in tb.steps] for tb in gpu.threadblocks]
+        assert all(len(own) == len(set(own)) or own == ["s", "s"] for own in ops)
+
+
 @pytest.mark.parametrize(("method", "name"), PAIRS)
 def test_programs_verify(method: str, name: str, mesh: Callable[..., Sketch]) -> None:
     made = 0
@@ -136,6 +154,12 @@ def test_refusals_name_the_rule(mesh: Callable[..., Sketch]) -> None:
         synthesize(Collective("allgather", 4), gated, "allpairs", 1, 1024)
     with pytest.raises(Infeasible, match="one host"):
         synthesize(Collective("allgather", 4), mesh([0] * 4), "hierarchical2", 1, 1024)
+    for hosts, rule in (([0] * 4 + [1] * 3, "3 and 4 ranks"), ([0, 1, 2], "of 1 ranks")):
+        with pytest.raises(Infeasible, match=rule):
+            synthesize(Collective("allreduce", len(hosts)), mesh(hosts), "hierarchical-rings", 1, 9)
+    with pytest.raises(Infeasible, match="from 0 to 4 directly"):
+        rail_less = mesh([0] * 4 + [1] * 4, "gate")
+        synthesize(Collective("allreduce", 8), rail_less, "hierarchical-rings", 1, 1024)
     with pytest.raises(Infeasible, match=r"these methods do: .*allpairs"):
         synthesize(Collective("alltoall", 4), gated, "ring", 1, 1024)
     with pytest.raises(InputError, match="same number"):
