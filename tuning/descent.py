@@ -13,28 +13,36 @@ from tuccl.tuning.space import Dimension, Point, Space
 __all__ = ["descent", "descents"]
 
 _FEWEST_METHODS = 2
-_STEPPED = ("channels", "chunking", "threads", "buffer")
+# What programs differ by most, and what is left for the few that are near the best.
+_COARSE = ("protocol", "chunking", "channels")
+_ALL = (*_COARSE, "threads", "buffer")
+_BETWEEN = 3  # coarse descents after which the best so far goes all the way
 
 
 def descents(space: Space, record: Record, most: int) -> Iterator[Point]:
     """Yield the points to time of `most` descents, each from the best method and sketch not yet done.
 
-    The record must have what was told of one point when the next is asked for. Where it knows one
-    method alone there is no best to start from, and nothing is yielded.
+    These go by protocol, chunking and channels alone; after every few, and in the end, the best
+    point of all goes on by threads and buffer too. The record must have what was told of one point
+    when the next is asked for. Where it knows one method alone there is no best to start from, and
+    nothing is yielded.
 
     Notes:
-        Worth it where one sample tells a point's time: it spends a dozen of them on a handful of
-        programs, where an estimator spreads as many over all.
+        Worth it where one sample tells a point's time: it spends half a dozen of them on each of a
+        few programs, where an estimator spreads as many over all.
     """
     if len({point.plan.method for point in record.ranked()}) < _FEWEST_METHODS:
         return
     done: dict[str, list[str]] = defaultdict(list)  # sketches by method
-    for _ in range(most):
+    for count in range(1, most + 1):
         fresh = (p for p in record.ranked() if not _is_done(record, p, done[p.plan.method]))
-        if (start := next(fresh, None)) is None:
+        if (start := next(fresh, None)) is not None:
+            done[start.plan.method].append(start.plan.sketch)
+            yield from descent(space, record, start, _COARSE)
+        if start is None or count % _BETWEEN == 0 or count == most:
+            yield from descent(space, record, record.ranked()[0])
+        if start is None:
             return
-        done[start.plan.method].append(start.plan.sketch)
-        yield from descent(space, record, start)
 
 
 def _is_done(record: Record, point: Point, sketches: Sequence[str]) -> bool:
@@ -45,21 +53,23 @@ def _is_done(record: Record, point: Point, sketches: Sequence[str]) -> bool:
     )
 
 
-def descent(space: Space, record: Record, start: Point) -> Iterator[Point]:
+def descent(
+    space: Space, record: Record, start: Point, names: Sequence[str] = _ALL
+) -> Iterator[Point]:
     """Yield the points to time on the way from ``start`` down, until no single change is faster.
 
-    Protocols are tried with their stock threads and buffer, the ordered dimensions step by step in
-    either direction as long as that gains.
+    Only the dimensions of ``names`` are changed. Protocols are tried with their stock threads and
+    buffer, the ordered dimensions step by step in either direction as long as that gains.
     """
     best, before = start, None
     while best != before:
         before = best
         for dimension in space.dimensions:
-            if dimension.name == "protocol":
+            if dimension.name == "protocol" and "protocol" in names:
                 for index in range(dimension.size):
                     moved = space.nearest(stock_twin(_moved(space, best, dimension, index)))
                     best = yield from _better(record, best, moved)
-            elif dimension.name in _STEPPED:
+            elif dimension.name in names:
                 best = yield from _slide(space, record, best, dimension)
 
 

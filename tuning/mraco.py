@@ -17,7 +17,7 @@ __all__ = ["MracoSearch"]
 _SAME_AGAIN = 4
 _MUTANTS = 30
 _PARENTS = 5
-_DESCENTS = 4
+_DESCENTS = 8
 
 
 class MracoSearch(Search):

@@ -1,6 +1,7 @@
 """Descents: each ends where no single change is faster, and they begin at different programs."""
 
 from tests.tuning.conftest import Surface, small_space
+from tuccl._native import default_buffer_bytes
 from tuccl.tuning import Point, Record
 from tuccl.tuning.descent import descent, descents
 
@@ -45,6 +46,32 @@ def test_descents_ask_for_no_point_twice_and_begin_at_several_methods() -> None:
     asked = walked(begun(surface), surface, 3)
     assert len(asked) == len(set(asked))
     assert len({point.plan.method for point in asked}) > 1
+
+
+def test_a_coarse_descent_leaves_the_buffer_alone() -> None:
+    surface = Surface(SPACE, 3)
+    record = begun(surface)
+    start = record.ranked()[0]
+    asked = []
+    for point in descent(SPACE, record, start, ("protocol", "chunking", "channels")):
+        record.add(point, surface(point, 1), 1)
+        asked.append(point)
+    stock = {default_buffer_bytes(protocol) for protocol in SPACE.protocols}
+    assert asked and {p.buffer_bytes for p in asked} <= {start.buffer_bytes, *stock}
+
+
+def test_the_best_after_descents_is_changed_in_threads_and_buffer_too() -> None:
+    surface = Surface(SPACE, 4)
+    record = begun(surface)
+    assert walked(record, surface, 3)
+    best = record.ranked()[0]
+    for dimension in SPACE.dimensions:
+        if dimension.name in ("threads", "buffer"):
+            for step in (-1, 1):
+                index = SPACE.indices(best)[dimension.name] + step
+                if 0 <= index < dimension.size:
+                    moved = SPACE.point({**SPACE.indices(best), dimension.name: index})
+                    assert record.us(best) <= surface.us(moved)
 
 
 def test_there_is_no_descent_from_one_method_alone() -> None:
