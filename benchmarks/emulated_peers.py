@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -245,6 +245,9 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), metavar="BYTES,...")
     parser.add_argument("--seconds", type=float, default=3.0, help="of timed runs each (default 3)")
+    parser.add_argument(
+        "--sent", action="store_true", help="Open MPI's transport as our executor has it alone"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures there")
     args = parser.parse_args()
     c = cluster(args.cluster, args.rate)
@@ -253,7 +256,8 @@ def main() -> None:
     with ExitStack() as stack:
         stack.enter_context(ended_by_signals())
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
-        ours = stack.enter_context(EmulatedExecutor(emulation, find_mpi()))
+        mpi = replace(find_mpi(), as_shipped=not args.sent)
+        ours = stack.enter_context(EmulatedExecutor(emulation, mpi))
         peers, missing = peers_beside(ours, tuple(args.peers.split(",")), stack)
         for why in missing:
             print(f"# {why}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tuccl.cli.emulate import add_scale, ended_by_signals, introduce
@@ -17,6 +18,7 @@ from tuccl.runtime import (
     Emulation,
     Executor,
     LoopbackExecutor,
+    Mpi,
     MpiExecutor,
     NcclTests,
     NcclTestsExecutor,
@@ -205,12 +207,17 @@ def real_executor_of(
     if args.on == "mpi" and args.emulate:
         return emulated_executor(args, topology, workload, stack, effort)
     if args.on == "mpi":
-        mpi = find_mpi(args.mpi)
+        mpi = _mpi_of(args)
         executor = MpiExecutor(topology.ranks, mpi, workload=workload, effort=effort)
         return stack.enter_context(executor)
     if args.mpi:
         raise InputError("--mpi: --on loopback uses none; use --on mpi")
     return LoopbackExecutor(topology.ranks, workload)
+
+
+def _mpi_of(args: argparse.Namespace) -> Mpi:
+    """Return the MPI asked for; as its users run it, where its own collectives run beside ours."""
+    return replace(find_mpi(args.mpi), as_shipped=bool(getattr(args, "peers", None)))
 
 
 def _given(args: argparse.Namespace, usual: Mapping[str, object]) -> list[str]:
@@ -261,7 +268,7 @@ def emulated_executor(
         InputError: the topology cannot be emulated.
         Unavailable: there is no such MPI, or this process may not make namespaces.
     """
-    mpi = find_mpi(args.mpi)
+    mpi = _mpi_of(args)
     stack.enter_context(ended_by_signals())
     emulation = stack.enter_context(Emulation(topology, args.scale, args.latency or 0.0))
     introduce(emulation)

@@ -70,7 +70,8 @@ class MpiExecutor(Closable):
     @property
     def label(self) -> str:
         """That it measures, by which MPI, and on what."""
-        mpi = f"{self._mpi.family} {self._mpi.version}"
+        shipped = " with its transport as shipped" if self._mpi.as_shipped else ""
+        mpi = f"{self._mpi.family} {self._mpi.version}{shipped}"
         return f"measured between {self._ranks} processes by {mpi} on {self._place}"
 
     @property

@@ -25,12 +25,17 @@ _HEADERS = ("mpi_own.h", "tuccl/mpi_glue.h")
 
 @dataclass(frozen=True)
 class Mpi:
-    """One MPI: its family ("openmpi", "mpich"), version, launcher and C compiler."""
+    """One MPI: its family ("openmpi", "mpich"), version, launcher and C compiler.
+
+    ``as_shipped`` leaves its transport as its makers set it, for comparisons with its own
+    collectives as its users run them (`usual_launch`).
+    """
 
     family: str
     version: str
     mpiexec: str
     mpicc: str
+    as_shipped: bool = False
 
 
 def find_mpis() -> tuple[Mpi, ...]:

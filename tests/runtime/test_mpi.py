@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -204,6 +205,20 @@ def test_ranks_are_started_with_their_prefix(mpi: Mpi, handmade: ModuleType) -> 
     assert hosts == [b"HOST=a", b"HOST=a", b"HOST=b"]
     with pytest.raises(InputError, match="prefixes"):
         Launch(usual.launcher, prefixes).command(2, ["w"])
+
+
+def test_open_mpi_sends_long_messages_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Mpi("openmpi", "4.1.4", "/usr/bin/mpiexec", "/usr/bin/mpicc")
+    monkeypatch.delenv("OMPI_MCA_btl_tcp_flags", raising=False)
+    sent = ("--mca", "btl_tcp_flags", "1")
+    assert usual_launch(found).launcher[-3:] == sent
+    shipped = usual_launch(replace(found, as_shipped=True)).launcher
+    assert (*shipped, *sent) == usual_launch(found).launcher
+    monkeypatch.setenv("OMPI_MCA_btl_tcp_flags", "4")
+    assert usual_launch(found).launcher == shipped
+    assert "btl_tcp_flags" not in usual_launch(replace(found, family="mpich")).launcher
 
 
 def test_what_cannot_start_is_said(mpi: Mpi) -> None:
