@@ -1,6 +1,6 @@
 """Prints whether the best program found is at least as good as every known one, simulated.
 
-    .venv/bin/python benchmarks/best_programs.py [--only "2x ndv4"] [--save FOLDER] [--budget 60]
+    .venv/bin/python benchmarks/best_programs.py [--only "2x ndv4"] [--save FOLDER] [--budget 100]
         [--times 16] [--equal] [--data ../shared/data/algorithms] [--all]
 
 On every profile, and on two hosts of those with network adapters, the search of `tuccl tune
@@ -247,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="cases that have this in their name")
     parser.add_argument("--save", type=Path, help="folder of cases that are done")
-    parser.add_argument("--budget", type=int, default=60)
+    parser.add_argument("--budget", type=int, default=100)
     parser.add_argument("--times", type=int, default=16, help="between sizes")
     parser.add_argument("--equal", action="store_true", help="equal results on all ranks only")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/algorithms"))

@@ -55,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=int,
-        default=60,
+        default=100,
         metavar="N",
-        help="evaluations at full effort per collective and size (default 60)",
+        help="evaluations at full effort per collective and size (default 100)",
     )
     parser.add_argument(
         "--time-limit",

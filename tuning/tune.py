@@ -94,7 +94,7 @@ def tune(
     sizes: Sequence[int],
     *,
     search: str = "mraco",
-    budget: int = 60,
+    budget: int = 100,
     seed: int = 0,
     root: int = 0,
     out: Path,

@@ -138,20 +138,23 @@ class _Phases:
         parts = segments(range(self.total), len(self.lanes))
         yield from zip(self.lanes, parts, strict=False)
 
-    def collect(self, time: int, rank: int, piece: range) -> int:
-        """Sum `piece` over the rank's host on it, from `time` on; return when that is done."""
+    def collect(self, time: int, rank: int, piece: range, *, aside: bool = False) -> int:
+        """Sum `piece` over the rank's host on it, from `time` on; return when that is done.
+
+        With `aside` all that meets is added up at one go, whatever its size.
+        """
         back = reversed_sketch(self.sketch)
         levels: dict[int, dict[int, list[int]]] = {}
         for parent, child, depth in host_tree(back, rank):
             levels.setdefault(depth, {}).setdefault(parent, []).append(child)
         for _, meetings in sorted(levels.items(), reverse=True):
             for parent, children in meetings.items():
-                self.timeline.at(time, partial(self.meet, parent, children, piece))
+                self.timeline.at(time, partial(self.meet, parent, children, piece, aside))
             time += 1
         return time
 
-    def meet(self, rank: int, senders: list[int], piece: range) -> None:
-        aside = prefers_aside(len(senders), self.nbytes * len(piece) / self.total, len(piece))
+    def meet(self, rank: int, senders: list[int], piece: range, aside: bool) -> None:
+        aside |= prefers_aside(len(senders), self.nbytes * len(piece) / self.total, len(piece))
         fan = FanIn(self.trace, rank, piece.start, len(piece), aside=aside)
         for sender in senders:
             fan.receive(sender)
@@ -196,9 +199,13 @@ def _allreduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
 
 
 def _swap(phases: _Phases, lane: Lane, wave: int, piece: range) -> None:
-    """Sum on both hosts, exchange the sums, spread: one hop between hosts."""
+    """Sum on both hosts, exchange the sums, spread: one hop between hosts.
+
+    Every rank of a host sums a part, and all parts set out at once: chains of additions would leave
+    the way between hosts idle first, which costs more than touching bytes again.
+    """
     one, other = lane.into
-    done = max(phases.collect(wave, rank, piece) for rank in (one, other))
+    done = max(phases.collect(wave, rank, piece, aside=True) for rank in (one, other))
     exchange = partial(phases.trace.exchange, piece.start, one, other, count=len(piece), last=True)
     phases.timeline.at(done, exchange)
     for rank in (one, other):
