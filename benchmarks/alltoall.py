@@ -18,7 +18,7 @@ from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
 from tuccl.synth import METHODS, Collective, bound, lower, synthesize
-from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.bounds.link_load import bound_share
 from tuccl.topology import Topology, load_machine, network
 from tuccl.topology.reference import REFERENCE_FABRICS, host_line, random_fabric
 

@@ -25,16 +25,15 @@ from tuccl._native import Knobs, verify
 from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import columns
 from tuccl.cli.peers import peers_beside
-from tuccl.errors import Infeasible, TucclError
-from tuccl.eval import NamedProgram, PeerRow, geometric_mean, peer_report, peer_text
-from tuccl.runtime import (
-    PEERS,
-    Effort,
+from tuccl.emulation import (
     EmulatedExecutor,
     Emulation,
-    find_mpi,
     wire_rates,
 )
+from tuccl.errors import Infeasible, TucclError
+from tuccl.eval import NamedProgram, PeerRow, geometric_mean, peer_report, peer_text
+from tuccl.eval.peers import PEERS
+from tuccl.runtime import Effort, find_mpi
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,

@@ -9,7 +9,7 @@ beyond that is this machine's processors, so run it on an idle one.
 from __future__ import annotations
 
 from tuccl.cli.output import columns
-from tuccl.runtime import Emulation, received_mbps
+from tuccl.emulation import Emulation, received_mbps
 from tuccl.topology import join, load_profile
 
 RATES_MBPS = (100, 200, 500, 1000, 2000, 4000)

@@ -22,17 +22,19 @@ from statistics import fmean, median
 import msgspec
 
 from tuccl._native import Knobs, parse_xml, to_xml
+from tuccl.emulation import (
+    EmulatedExecutor,
+    Emulation,
+    emulated_network,
+    emulated_topology,
+    emulation_plan,
+)
 from tuccl.errors import Infeasible
 from tuccl.eval import Case, Trial, emulated_case, fit, predict
 from tuccl.runtime import (
     Effort,
-    EmulatedExecutor,
-    Emulation,
     Entrant,
     Timing,
-    emulated_network,
-    emulated_topology,
-    emulation_plan,
     find_mpi,
     interleaved,
 )

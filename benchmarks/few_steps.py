@@ -23,12 +23,12 @@ from tuccl.errors import TucclError
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Synthesized, lower, synthesize, synthesize_best
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
-from tuccl.synth.exact.fewstep import spread_of
-from tuccl.synth.exact.frontier import frontier
-from tuccl.synth.exact.rounds import faults
-from tuccl.synth.exact.solver import Budget, cp_sat
-from tuccl.synth.exact.spread import Spread
-from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.synth.few_step.few_step import spread_of
+from tuccl.synth.few_step.frontier import frontier
+from tuccl.synth.few_step.relaxation import Spread
+from tuccl.synth.few_step.rounds import faults
+from tuccl.synth.model.solver import Budget, cp_sat
+from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.topology import Topology, join, load_profile, machine_of
 from tuccl.topology.reference import REFERENCE_FABRICS, torus, with_compared_latencies
 

@@ -23,9 +23,9 @@ from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Collective, bound, lower, synthesize_best
 from tuccl.synth.bounds.hops import longest_chain
-from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.greedy.greedy import greedy, greedy_chunks
-from tuccl.synth.greedy.question import Search
+from tuccl.synth.greedy.problem import Search
 from tuccl.topology import load_machine
 from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, with_compared_latencies
 

@@ -11,7 +11,11 @@ from __future__ import annotations
 import argparse
 from itertools import groupby
 
-from tuccl.runtime import nccl_choice, nccl_versions, switch_points
+from tuccl.runtime import (
+    nccl_choice,
+    nccl_versions,
+    switch_points,
+)
 from tuccl.topology import Topology, join, load_profile
 from tuccl.units import format_bytes
 

@@ -26,7 +26,7 @@ from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, lower, synthesize
-from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology.reference import any_fabric, random_fabric
 

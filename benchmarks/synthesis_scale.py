@@ -22,7 +22,7 @@ from tuccl._native import verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import METHODS, Collective, lower, synthesize
-from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.bounds.link_load import bound_share
 from tuccl.topology import Topology
 from tuccl.topology.reference import a100_pod, torus
 

@@ -37,7 +37,7 @@ from tuccl.synth import (
     solve,
     taccl_costs,
 )
-from tuccl.synth.exact.plan import retimed
+from tuccl.synth.taccl.plan import retimed
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 from tuccl._native import Knobs
 from tuccl.cli.output import columns
+from tuccl.emulation import Emulation
 from tuccl.runtime import (
-    Emulation,
     LookupTable,
     Statistics,
     default_candidate,
@@ -37,7 +37,7 @@ from tuccl.runtime import (
     reduction_class,
     save_table,
 )
-from tuccl.runtime.entry import Entry
+from tuccl.runtime.table.entry import Entry
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, lower, synthesize
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature

@@ -12,7 +12,11 @@ from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.peers import add_peers, chosen_peers
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
-from tuccl.runtime import NcclTestsExecutor, baselines_on, open_table
+from tuccl.runtime import (
+    NcclTestsExecutor,
+    baselines_on,
+    open_table,
+)
 
 HELP = "compare a tuned table with the defaults, size by size"
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"

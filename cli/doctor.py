@@ -14,10 +14,10 @@ from tuccl import __version__
 from tuccl.cli.arguments import add_json
 from tuccl.cli.log_report import judge_log
 from tuccl.cli.output import columns, print_json
+from tuccl.emulation.netns import check_privilege
 from tuccl.errors import Unavailable
 from tuccl.runtime import find_mpis, plugin_paths
-from tuccl.runtime.netns import check_privilege
-from tuccl.runtime.plugins import Kind
+from tuccl.runtime.jobs.plugins import Kind
 
 HELP = "what is installed, what is missing and how to get it"
 EXAMPLE = "tuccl doctor --json"

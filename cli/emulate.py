@@ -12,8 +12,12 @@ from typing import NoReturn
 
 from tuccl.cli.arguments import add_json, topology_of
 from tuccl.cli.output import columns, print_json, say
+from tuccl.emulation import (
+    Emulation,
+    running_emulations,
+    set_rate,
+)
 from tuccl.errors import InputError
-from tuccl.runtime import Emulation, running_emulations, set_rate
 from tuccl.runtime import run as run_command
 
 HELP = "run a command on an emulated cluster: a network namespace a host, with the links' rates"

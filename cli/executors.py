@@ -10,12 +10,14 @@ from pathlib import Path
 
 from tuccl.cli.emulate import add_scale, ended_by_signals, introduce
 from tuccl.cli.output import warn
-from tuccl.errors import InputError
-from tuccl.runtime import (
-    Effort,
+from tuccl.emulation import (
     EmulatedExecutor,
     EmulatedSimExecutor,
     Emulation,
+)
+from tuccl.errors import InputError
+from tuccl.runtime import (
+    Effort,
     Executor,
     LoopbackExecutor,
     Mpi,
@@ -28,8 +30,8 @@ from tuccl.runtime import (
     find_nccl_tests,
     job_launcher,
 )
-from tuccl.runtime.export import DIALECTS
-from tuccl.runtime.launch import cache_folder
+from tuccl.runtime.export.export import DIALECTS
+from tuccl.runtime.jobs.launch import cache_folder
 from tuccl.topology import Topology, load_machine
 
 __all__ = [

@@ -11,7 +11,11 @@ import msgspec
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json_lines, say, warn
 from tuccl.errors import Unavailable
-from tuccl.runtime import Asked, ask_plugin, load_table
+from tuccl.runtime import (
+    Asked,
+    ask_plugin,
+    load_table,
+)
 from tuccl.runtime import explain as explain_table
 from tuccl.units import format_bytes
 

@@ -10,7 +10,11 @@ import msgspec
 
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json_lines, say, warn
-from tuccl.runtime import InService, fold, in_service
+from tuccl.runtime import (
+    InService,
+    fold,
+    in_service,
+)
 from tuccl.units import format_bytes
 
 HELP = "what jobs measured with a table; --write folds it into the table"

@@ -10,13 +10,15 @@ from tuccl._native import Knobs, Program
 from tuccl.cli.arguments import sizes_of
 from tuccl.cli.output import print_json, say
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime import (
+from tuccl.eval.peers import (
     PEERS,
-    Executor,
     GlooPeer,
-    MpiExecutor,
     MpiPeer,
     Peer,
+)
+from tuccl.runtime import (
+    Executor,
+    MpiExecutor,
     Workload,
     find_mpi,
 )

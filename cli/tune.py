@@ -30,7 +30,11 @@ from tuccl.cli.executors import (
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
-from tuccl.runtime import NCCL_VERSION, Executor, runtime_default
+from tuccl.runtime import (
+    NCCL_VERSION,
+    Executor,
+    runtime_default,
+)
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
 

@@ -34,7 +34,7 @@ from tuccl.eval.compare_text import text_report
 from tuccl.eval.comparison import REGRESSION, Comparison, ComparisonRow
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
-from tuccl.eval.peers import (
+from tuccl.eval.peers.timing import (
     NamedProgram,
     PeerReport,
     PeerRow,

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
+from tuccl.emulation import eager_costs
 from tuccl.errors import InputError
 from tuccl.eval.calibration_free import PROTOCOLS, Free, free_constants
-from tuccl.runtime import MSCCL_WALK, Walk, eager_costs
+from tuccl.runtime import MSCCL_WALK, Walk
 from tuccl.topology import Constant, MachineFile, machine_class
 
 __all__ = [

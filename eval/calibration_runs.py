@@ -11,17 +11,16 @@ from typing import Literal
 import msgspec
 
 from tuccl._native import Knobs, Program, parse_xml
-from tuccl.errors import Infeasible, InputError
-from tuccl.eval.calibrate import Case, Trial
-from tuccl.eval.measurements import Measured, Measurements, read_measurements
-from tuccl.runtime import (
+from tuccl.emulation import (
     emulated_network,
     emulated_topology,
     emulation_plan,
-    nccl_call,
-    nccl_choice,
     on_cpus,
 )
+from tuccl.errors import Infeasible, InputError
+from tuccl.eval.calibrate import Case, Trial
+from tuccl.eval.measurements import Measured, Measurements, read_measurements
+from tuccl.runtime import nccl_call, nccl_choice
 from tuccl.synth import Collective
 from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.topology import Topology, join, keep_gpus, load_profile, load_topology, network

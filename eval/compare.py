@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuccl.emulation import EmulatedExecutor
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
-from tuccl.eval.compare_peers import Beside
 from tuccl.eval.comparison import Comparison, ComparisonRow, comparison_row
-from tuccl.eval.peers import NamedProgram
+from tuccl.eval.peers import Peer
+from tuccl.eval.peers.compare import Beside
+from tuccl.eval.peers.timing import NamedProgram
 from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,
     BaselineTiming,
     Candidate,
-    EmulatedExecutor,
     Entrant,
     Executor,
     LookupTable,
-    Peer,
     StoredTable,
     Timing,
     baselines_on,

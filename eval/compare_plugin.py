@@ -19,7 +19,7 @@ from tuccl.runtime import (
     pooled,
     select,
 )
-from tuccl.runtime.baseline import named_only
+from tuccl.runtime.baseline.defaults import named_only
 from tuccl.synth import Collective, bound, time_bound_us
 from tuccl.tuning import tuned_sizes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuccl.eval.columns import columns_text
 from tuccl.eval.comparison import Comparison, call_name
-from tuccl.eval.peers import geometric_mean, peer_rows_text
+from tuccl.eval.peers.timing import geometric_mean, peer_rows_text
 
 __all__ = ["text_report"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.runtime.nccl_tests_output import TestsOutput, read_json, read_text
+from tuccl.runtime.nccl_tests.output import TestsOutput, read_json, read_text
 
 __all__ = ["Measured", "Measurements", "read_measurements"]
 

@@ -1,59 +1,31 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
-from tuccl.runtime.asked import Asked, ask_plugin
-from tuccl.runtime.baseline import (
+from tuccl.runtime.baseline.defaults import (
     BASELINES,
     BaselineTiming,
     baselines_on,
     runtime_default,
     time_baseline,
 )
-from tuccl.runtime.bootstrap import BOOTSTRAP_VARIABLES, meeting_address, meeting_point
-from tuccl.runtime.contest import LONG_US, Contender, Standing, contest, screened
-from tuccl.runtime.emulate import (
-    Emulation,
-    RunningEmulation,
-    running_emulations,
-    set_rate,
-)
-from tuccl.runtime.emulate_flows import WireRate, received_mbps, wire_rates
-from tuccl.runtime.emulate_ground import emulated_network, emulated_topology
-from tuccl.runtime.emulate_mpi import EmulatedExecutor
-from tuccl.runtime.emulate_plan import plan as emulation_plan
-from tuccl.runtime.emulate_sim import EmulatedSimExecutor, eager_costs, on_cpus
-from tuccl.runtime.entry import (
-    Candidate,
-    Entry,
-    KnobValues,
-    Statistics,
-    default_candidate,
-    reduction_class,
-)
-from tuccl.runtime.executor import MSCCL_WALK, Executor, Timing, Walk
-from tuccl.runtime.export import Export, export_table
-from tuccl.runtime.folding import InService, fold, in_service
-from tuccl.runtime.interleaved import Entrant, interleaved, is_noise_free, pooled
-from tuccl.runtime.job_launch import JobLauncher, forwarding, job_launcher
-from tuccl.runtime.launch import run, run_environment, shell_block
-from tuccl.runtime.log_verdict import Verdict, verdicts
-from tuccl.runtime.lookup import LookupTable, check_entries, ranges_from_sizes
-from tuccl.runtime.loopback import LoopbackExecutor
-from tuccl.runtime.machine_check import changed_machine
-from tuccl.runtime.measured import Effort, Workload, cpu_threads
-from tuccl.runtime.mpi import MpiExecutor
-from tuccl.runtime.mpi_find import Mpi, find_mpi, find_mpis, glue_library
-from tuccl.runtime.mpi_launch import Launch, usual_launch
-from tuccl.runtime.nccl_call import NcclCall, nccl_call
-from tuccl.runtime.nccl_choice import NcclChoice, nccl_choice
-from tuccl.runtime.nccl_graph import NcclGraph, nccl_graph
-from tuccl.runtime.nccl_knobs import NcclKnobs
-from tuccl.runtime.nccl_log import Communicator, JobLog, Process, read_log
-from tuccl.runtime.nccl_switches import SwitchPoint, switch_points
-from tuccl.runtime.nccl_tests import NcclTestsExecutor
-from tuccl.runtime.nccl_tests_run import NcclTests, find_nccl_tests
-from tuccl.runtime.nccl_versions import NCCL_VERSION, nccl_group, nccl_release, nccl_versions
-from tuccl.runtime.peers import PEERS, GlooPeer, MpiPeer, OwnCall, Peer
-from tuccl.runtime.plugins import (
+from tuccl.runtime.baseline.nccl_call import NcclCall, nccl_call
+from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executors.loopback import LoopbackExecutor
+from tuccl.runtime.executors.measure import Effort, Workload, cpu_threads
+from tuccl.runtime.executors.mpi import MpiExecutor
+from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
+from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
+from tuccl.runtime.executors.paired_timing import Entrant, interleaved, is_noise_free, pooled
+from tuccl.runtime.executors.sim import SimExecutor
+from tuccl.runtime.executors.traced import TracedRun
+from tuccl.runtime.export.export import Export, export_table
+from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, meeting_address, meeting_point
+from tuccl.runtime.jobs.launch import run, run_environment, shell_block
+from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
+from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
+from tuccl.runtime.jobs.machine_check import changed_machine
+from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_log
+from tuccl.runtime.jobs.plugin_check import Asked, ask_plugin
+from tuccl.runtime.jobs.plugins import (
     SchedulerCall,
     TunerCall,
     ask_scheduler,
@@ -62,9 +34,26 @@ from tuccl.runtime.plugins import (
     plugin_path,
     plugin_paths,
 )
-from tuccl.runtime.selection import Choice, Explanation, explain, select
-from tuccl.runtime.sim import SimExecutor
-from tuccl.runtime.table import (
+from tuccl.runtime.nccl.choice import NcclChoice, nccl_choice
+from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
+from tuccl.runtime.nccl.knobs import NcclKnobs
+from tuccl.runtime.nccl.switch_points import SwitchPoint, switch_points
+from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group, nccl_release, nccl_versions
+from tuccl.runtime.nccl_tests.executor import NcclTestsExecutor
+from tuccl.runtime.nccl_tests.run import NcclTests, find_nccl_tests
+from tuccl.runtime.table.entry import (
+    Candidate,
+    Entry,
+    KnobValues,
+    Statistics,
+    default_candidate,
+    reduction_class,
+)
+from tuccl.runtime.table.lock import in_use
+from tuccl.runtime.table.lookup import LookupTable, check_entries, ranges_from_sizes
+from tuccl.runtime.table.merge_observed import InService, fold, in_service
+from tuccl.runtime.table.selection import Choice, Explanation, explain, select
+from tuccl.runtime.table.store import (
     ProgramFile,
     StoredTable,
     check_target,
@@ -75,32 +64,23 @@ from tuccl.runtime.table import (
     program_file,
     save_table,
 )
-from tuccl.runtime.table_lock import in_use
-from tuccl.runtime.traced import TracedRun
 
 __all__ = [
     "BASELINES",
     "BOOTSTRAP_VARIABLES",
-    "LONG_US",
     "MSCCL_WALK",
     "NCCL_VERSION",
-    "PEERS",
     "Asked",
     "BaselineTiming",
     "Candidate",
     "Choice",
     "Communicator",
-    "Contender",
     "Effort",
-    "EmulatedExecutor",
-    "EmulatedSimExecutor",
-    "Emulation",
     "Entrant",
     "Entry",
     "Executor",
     "Explanation",
     "Export",
-    "GlooPeer",
     "InService",
     "JobLauncher",
     "JobLog",
@@ -110,21 +90,16 @@ __all__ = [
     "LoopbackExecutor",
     "Mpi",
     "MpiExecutor",
-    "MpiPeer",
     "NcclCall",
     "NcclChoice",
     "NcclGraph",
     "NcclKnobs",
     "NcclTests",
     "NcclTestsExecutor",
-    "OwnCall",
-    "Peer",
     "Process",
     "ProgramFile",
-    "RunningEmulation",
     "SchedulerCall",
     "SimExecutor",
-    "Standing",
     "Statistics",
     "StoredTable",
     "SwitchPoint",
@@ -133,7 +108,6 @@ __all__ = [
     "TunerCall",
     "Verdict",
     "Walk",
-    "WireRate",
     "Workload",
     "ask_plugin",
     "ask_scheduler",
@@ -142,13 +116,8 @@ __all__ = [
     "changed_machine",
     "check_entries",
     "check_target",
-    "contest",
     "cpu_threads",
     "default_candidate",
-    "eager_costs",
-    "emulated_network",
-    "emulated_topology",
-    "emulation_plan",
     "explain",
     "export_table",
     "find_mpi",
@@ -171,7 +140,6 @@ __all__ = [
     "nccl_group",
     "nccl_release",
     "nccl_versions",
-    "on_cpus",
     "open_table",
     "placements",
     "plugin_environment",
@@ -182,20 +150,15 @@ __all__ = [
     "program_file",
     "ranges_from_sizes",
     "read_log",
-    "received_mbps",
     "reduction_class",
     "run",
     "run_environment",
-    "running_emulations",
     "runtime_default",
     "save_table",
-    "screened",
     "select",
-    "set_rate",
     "shell_block",
     "switch_points",
     "time_baseline",
     "usual_launch",
     "verdicts",
-    "wire_rates",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuccl.errors import InputError
-from tuccl.sketches.wires import Wires
+from tuccl.sketches.nic_paths import Wires
 from tuccl.topology.graph import Topology
 
 __all__ = ["bind", "closest_nics"]

@@ -13,6 +13,7 @@ from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import prune_congested, with_congestion
 from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
 from tuccl.sketches.grouping import group
+from tuccl.sketches.nic_paths import Wires
 from tuccl.sketches.rails import rails
 from tuccl.sketches.size import (
     NVLINK_FIRST_BYTES,
@@ -24,7 +25,6 @@ from tuccl.sketches.size import (
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
-from tuccl.sketches.wires import Wires
 from tuccl.topology.graph import Topology
 
 __all__ = ["candidate_sketches", "rank_estimate_us"]

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from msgspec.structs import replace
 
 from tuccl.errors import InputError
+from tuccl.sketches.nic_paths import Wires
 from tuccl.sketches.reachability import adjacency, reaches_all
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
 from tuccl.sketches.symmetry import orbits
-from tuccl.sketches.wires import Wires
 from tuccl.topology.graph import Topology
 from tuccl.topology.paths import Path, path
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import pvariance
 
 from tuccl.errors import InputError
-from tuccl.sketches.wires import Wires
+from tuccl.sketches.nic_paths import Wires
 from tuccl.topology.graph import Topology
 
 __all__ = ["Grouping", "group"]

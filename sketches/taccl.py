@@ -14,10 +14,10 @@ from tuccl.sketches.binding import bind
 from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import with_congestion
 from tuccl.sketches.full_mesh import host_numbers, link_over, nvlink_pairs, unmarked_mesh
+from tuccl.sketches.nic_paths import Wires
 from tuccl.sketches.reading import read_bytes, reason, shown_path
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.taccl_profile import TacclMachine, TacclProfile, decode_taccl_profile
-from tuccl.sketches.wires import Wires
 from tuccl.topology.graph import Topology
 
 __all__ = ["TacclSketch", "decode_taccl_sketch", "read_taccl_profile", "taccl_to_sketch"]

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from tuccl.errors import InputError
 from tuccl.sketches.full_mesh import link_over, unmarked_mesh
 from tuccl.sketches.grouping import Grouping
+from tuccl.sketches.nic_paths import Wires
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
-from tuccl.sketches.wires import Wires
 from tuccl.topology.graph import FixedRoute, Topology
 
 __all__ = ["pinned_routes", "transform"]

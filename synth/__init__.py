@@ -5,18 +5,18 @@ from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.bounds.bound import Bound, bound, time_bound_us
 from tuccl.synth.bounds.hops import fewest_hops
 from tuccl.synth.choose import Synthesized, synthesize_best
-from tuccl.synth.exact.check import plan_fault, plan_time_us
-from tuccl.synth.exact.costs import Costs, sketch_costs, taccl_costs
-from tuccl.synth.exact.plan import Message
-from tuccl.synth.exact.solution import Solution, schedule_of, solve
-from tuccl.synth.exact.solver import Budget
 from tuccl.synth.improve import Improved, Improvement, improve
 from tuccl.synth.lowering.lower import Placement, lower
 from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, searched_methods, synthesize
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
+from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
+from tuccl.synth.taccl.check import plan_fault, plan_time_us
+from tuccl.synth.taccl.costs import Costs, sketch_costs, taccl_costs
+from tuccl.synth.taccl.plan import Message
+from tuccl.synth.taccl.solution import Solution, schedule_of, solve
 
 __all__ = [
     "COLLECTIVES",

@@ -13,14 +13,14 @@ from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth.bounds.hops import longest_chain
-from tuccl.synth.bounds.wire_load import bound_share
-from tuccl.synth.exact.solver import Budget
-from tuccl.synth.greedy.question import Search
+from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.greedy.problem import Search
 from tuccl.synth.improve import Improvement, improve
 from tuccl.synth.lowering.lower import claims_size, lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, searched_methods, synthesize
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Proof, Schedule
+from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology, network
 
 __all__ = ["Synthesized", "synthesize_best"]

@@ -24,12 +24,12 @@ from tuccl.synth.classic.hierarchical_rings import (
 )
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
-from tuccl.synth.exact.fewstep import FEWSTEP_COLLECTIVES, fewstep
-from tuccl.synth.exact.solver import Budget
+from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, fewstep
 from tuccl.synth.greedy.greedy import greedy, greedy_chunks
-from tuccl.synth.greedy.question import Search
+from tuccl.synth.greedy.problem import Search
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.solver import Budget
 from tuccl.synth.packing.flow import FLOW_COLLECTIVES, flow, flow_chunks
 from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing, packing_chunks
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipelined_chunks
@@ -181,7 +181,7 @@ def synthesize(
             f"{chunks_per_rank} chunks per rank, {nbytes} bytes: expected at least 1 of each"
         )
     if method in EXACT_METHODS:
-        from tuccl.synth.exact.solution import exact
+        from tuccl.synth.taccl.solution import exact
 
         return exact(collective, sketch, chunks_per_rank, nbytes, budget)
     if collective.name not in METHODS[method].collectives:

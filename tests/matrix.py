@@ -11,7 +11,7 @@ from typing import Any
 from tests.safety import safe_bytes
 from tuccl._native import Call, Knobs, Program, chunk_counts, element_bytes
 from tuccl.errors import Infeasible
-from tuccl.runtime.executor import MSCCL_WALK, Walk
+from tuccl.runtime.executors.executor import MSCCL_WALK, Walk
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, lower, msccl_default, nccl_program, synthesize
 from tuccl.topology import Topology, join, keep_gpus, load_profile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl.runtime.nccl_versions import nccl_versions
+from tuccl.runtime.nccl.versions import nccl_versions
 from tuccl.topology import PROFILES, Topology, join, load_profile
 
 SIZES = [1 << n for n in range(6, 33)]

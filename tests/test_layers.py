@@ -8,8 +8,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOOR = {"_native", "__version__", "errors", "units"}
-ROOMS = ["topology", "sketches", "synth", "runtime", "torch", "tuning", "eval", "cli"]
-SYNTH = ["model", "bounds", "lowering", "classic", "packing", "greedy", "exact", "baseline"]
+ROOMS = ["topology", "sketches", "synth", "runtime", "emulation", "torch", "tuning", "eval", "cli"]
+SYNTH = [
+    "model",
+    "bounds",
+    "lowering",
+    "classic",
+    "packing",
+    "greedy",
+    "taccl",
+    "few_step",
+    "baseline",
+]
+RUNTIME = ["nccl", "table", "executors", "baseline", "export", "jobs", "nccl_tests"]
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 
 
@@ -34,14 +45,18 @@ def test_imports_point_up_the_table(room: str) -> None:
             assert top != "tuccl" or rest.split(".")[0] in allowed, f"{path}: {module}"
 
 
-@pytest.mark.parametrize("folder", SYNTH)
-def test_synthesis_points_up_its_own_table(folder: str) -> None:
-    allowed = SYNTH[: SYNTH.index(folder) + 1]
-    files = sorted((ROOT / "synth" / folder).glob("*.py"))
+@pytest.mark.parametrize(
+    ("room", "folder"),
+    [*(("synth", folder) for folder in SYNTH), *(("runtime", folder) for folder in RUNTIME)],
+)
+def test_folders_of_a_room_point_up_its_own_table(room: str, folder: str) -> None:
+    folders = {"synth": SYNTH, "runtime": RUNTIME}[room]
+    allowed = folders[: folders.index(folder) + 1]
+    files = sorted((ROOT / room / folder).glob("*.py"))
     assert files
     for path in files:
         for module in imported(path):
-            if module.startswith("tuccl.synth"):
+            if module.startswith(f"tuccl.{room}."):
                 assert module.split(".")[2] in allowed, f"{path}: {module}"
 
 

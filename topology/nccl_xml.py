@@ -15,9 +15,9 @@ from pathlib import Path
 from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.files import read_bounded, shown_path
-from tuccl.topology.gpu_wires import GpuWires
 from tuccl.topology.graph import Link, LinkKind, Node, Topology, shown
 from tuccl.topology.models import gpu_model, is_gpu_class, is_nic_class, nic_model
+from tuccl.topology.nvlinks import GpuWires
 from tuccl.topology.rates import Rate
 from tuccl.topology.xml_tree import Element, read_xml
 

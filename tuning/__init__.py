@@ -3,18 +3,18 @@
 from tuccl.tuning.brackets import Bracket, Rung, brackets, highest_bracket
 from tuccl.tuning.convergence import Convergence, divergence
 from tuccl.tuning.evaluate import FULL_EFFORT, Evaluator, full_effort
-from tuccl.tuning.finals import Final, Finalist, beats, entries_of, tuned_sizes
-from tuccl.tuning.honoured import grid_of
+from tuccl.tuning.final_round import Final, Finalist, beats, entries_of, tuned_sizes
+from tuccl.tuning.initial_points import default_point, opening
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, THREADS, legal_buffers, legal_threads
+from tuccl.tuning.measurements import Record
 from tuccl.tuning.mraco import MracoSearch
 from tuccl.tuning.nccl_sweep import tune_nccl
-from tuccl.tuning.opening import default_point, opening
 from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
 from tuccl.tuning.programs import Programs, VerifiedProgram, ll128_is_safe
-from tuccl.tuning.record import Record
 from tuccl.tuning.search import Request, Search, run
 from tuccl.tuning.space import Dimension, Plan, Point, Space
 from tuccl.tuning.study import Studies, Study, study_folder
+from tuccl.tuning.supported_knobs import grid_of
 from tuccl.tuning.tune import SEARCHES, Tuned, TuneResult, even_size, tune
 
 __all__ = [

@@ -9,7 +9,11 @@ from statistics import median
 
 from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError, Stuck
-from tuccl.runtime import Executor, Timing, is_noise_free
+from tuccl.runtime import (
+    Executor,
+    Timing,
+    is_noise_free,
+)
 from tuccl.sketches import Sketch
 from tuccl.synth import Placement
 from tuccl.tuning.programs import Programs, VerifiedProgram

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tuccl.tuning.brackets import Bracket, brackets
 from tuccl.tuning.convergence import Convergence
-from tuccl.tuning.descent import descents
+from tuccl.tuning.coordinate_descent import descents
 from tuccl.tuning.search import Search
 from tuccl.tuning.space import Point, Space
 from tuccl.tuning.tpe import Proposal, Tpe

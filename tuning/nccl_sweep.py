@@ -25,11 +25,11 @@ from tuccl.runtime import (
     reduction_class,
     save_table,
 )
-from tuccl.runtime.nccl_knobs import ALGORITHMS, NcclKnobs
-from tuccl.runtime.nccl_model import ll128_is_safe
-from tuccl.runtime.nccl_tables import CONSTANTS
+from tuccl.runtime.nccl.knobs import ALGORITHMS, NcclKnobs
+from tuccl.runtime.nccl.model import ll128_is_safe
+from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.topology import Topology, signature
-from tuccl.tuning.finals import beats
+from tuccl.tuning.final_round import beats
 from tuccl.tuning.sweep_journal import SweepJournal
 from tuccl.tuning.sweep_runs import CHANNELS, MOST_CANDIDATES, Sweep, Sweeps
 from tuccl.tuning.tune import Tuned, TuneResult, kept_entries

@@ -12,7 +12,7 @@ import msgspec
 
 from tuccl._native import Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import Infeasible
-from tuccl.runtime.nccl_graph import nccl_graph
+from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.sketches import Sketch
 from tuccl.synth import (
     METHODS,

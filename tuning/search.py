@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tuccl.tuning.record import Record
+from tuccl.tuning.measurements import Record
 from tuccl.tuning.space import Point, Space
 
 __all__ = ["Evaluate", "Request", "Search", "run"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.runtime import NcclTestsExecutor
-from tuccl.runtime.nccl_knobs import NcclKnobs
+from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.tuning.sweep_journal import SizeTime, SweepJournal, SweepRun, run_name
 
 __all__ = ["CHANNELS", "MOST_CANDIDATES", "Sweep", "Sweeps", "nccl_variables"]

@@ -22,16 +22,16 @@ from tuccl.runtime import (
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
+from tuccl.tuning.candidates import entrants_of, placed
 from tuccl.tuning.evaluate import Evaluator, full_effort
-from tuccl.tuning.finalists import entrants_of, placed
-from tuccl.tuning.finals import Final, Finalist
-from tuccl.tuning.honoured import grid_of
-from tuccl.tuning.opening import default_point, opening
+from tuccl.tuning.final_round import Final, Finalist
+from tuccl.tuning.initial_points import default_point, opening
+from tuccl.tuning.measurements import Record
 from tuccl.tuning.programs import Programs
-from tuccl.tuning.record import Record
 from tuccl.tuning.search import Search, run
 from tuccl.tuning.space import Point, Space
 from tuccl.tuning.study import Studies
+from tuccl.tuning.supported_knobs import grid_of
 
 __all__ = ["Outcome", "Task", "tuned_size"]
 

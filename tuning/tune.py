@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from tuccl.emulation import EmulatedExecutor
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
-    EmulatedExecutor,
     Entry,
     Executor,
     LookupTable,
@@ -30,11 +30,11 @@ from tuccl.runtime import (
 from tuccl.synth import Collective
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Topology, signature
-from tuccl.tuning.finals import entries_of
+from tuccl.tuning.final_round import entries_of
+from tuccl.tuning.measurements import Record
 from tuccl.tuning.mraco import MracoSearch
 from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
 from tuccl.tuning.programs import Programs
-from tuccl.tuning.record import Record
 from tuccl.tuning.search import Search
 from tuccl.tuning.study import Studies
 from tuccl.tuning.task import Outcome, Task, tuned_size

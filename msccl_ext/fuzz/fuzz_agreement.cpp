@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "mailbox.h"
+#include "agree/mailbox.h"
+#include "agree/ranking_codec.h"
 #include "table_maker.h"
 #include "tuccl/agreement.h"
-#include "wire.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "table_draft.h"
+#include "select/table_draft.h"
 #include "tuccl/agreement.h"
 
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "line.h"
+#include "select/line_reader.h"
 #include "table_maker.h"
-#include "tuccl/learned.h"
+#include "tuccl/observed.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "line.h"
-#include "tuccl/learned.h"
+#include "select/line_reader.h"
+#include "tuccl/observed.h"
 #include "tuccl/selector.h"
 
 namespace {

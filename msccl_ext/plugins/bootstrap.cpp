@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "tuccl/error.h"
-#include "tuccl/meeting_point.h"
+#include "tuccl/rendezvous_server.h"
 
 namespace tuccl::plugin {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "sha256.h"
-#include "tuccl/learned.h"
+#include "agree/sha256.h"
+#include "tuccl/observed.h"
 
 namespace tuccl::plugin {
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <mutex>
 
-#include "sha256.h"
+#include "agree/sha256.h"
 #include "tuccl/error.h"
 
 namespace tuccl::plugin {

@@ -10,7 +10,7 @@
 #include "feed.h"
 #include "held_table.h"
 #include "notices.h"
-#include "tuccl/learned.h"
+#include "tuccl/observed.h"
 
 namespace tuccl::plugin {
 

@@ -1,7 +1,5 @@
 // Ranks joined over a carrier of bytes (here threads of a process, in a job MPI), and at a meeting
 // point: what one says the others hear, whoever is missing.
-#include "tuccl/circle.h"
-
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,11 +9,12 @@
 #include <functional>
 #include <thread>
 
-#include "exec_loopback.h"
+#include "exec/loopback.h"
 #include "sim_check.h"
 #include "table_maker.h"
 #include "tuccl/agreement.h"
-#include "tuccl/meeting_point.h"
+#include "tuccl/control_group.h"
+#include "tuccl/rendezvous_server.h"
 
 namespace tuccl::test {
 namespace {

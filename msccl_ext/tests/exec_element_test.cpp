@@ -1,11 +1,10 @@
 // Arithmetic on every type: conversions, rounding, wrapping.
-#include "exec_element.h"
-
 #include <array>
 #include <cstring>
 #include <limits>
 
-#include "exec_crew.h"
+#include "exec/element.h"
+#include "exec/thread_pool.h"
 #include "sim_check.h"
 
 namespace tuccl {

@@ -1,7 +1,5 @@
 // Ranks joined by sockets: alone in a thread each, and as groups that a hub moves; also under the
 // thread sanitizer (`make cpp`).
-#include "exec_group.h"
-
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +10,8 @@
 #include <numeric>
 #include <thread>
 
-#include "exec_socket.h"
+#include "exec/group.h"
+#include "exec/socket.h"
 #include "sim_check.h"
 #include "tuccl/execute.h"
 #include "tuccl/verify.h"

@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
+#include "agree/ranking_codec.h"
 #include "sim_check.h"
 #include "table_maker.h"
 #include "tuccl/agreement.h"
-#include "tuccl/meeting_point.h"
-#include "wire.h"
+#include "tuccl/rendezvous_server.h"
 
 namespace tuccl::test {
 namespace {

@@ -1,6 +1,4 @@
 // What is learned is counted, kept and merged, whatever happens to the writers and the disk.
-#include "tuccl/learned.h"
-
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -14,6 +12,7 @@
 
 #include "sim_check.h"
 #include "table_maker.h"
+#include "tuccl/observed.h"
 
 namespace tuccl::test {
 namespace {

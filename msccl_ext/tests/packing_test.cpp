@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "flow.h"
+#include "planners/max_flow.h"
 #include "sim_check.h"
 
 namespace tuccl::packing {

@@ -15,8 +15,8 @@
 #include "host/scheduler_host.h"
 #include "host/tuner_host.h"
 #include "profiler_caller.h"
-#include "tuccl/learned.h"
-#include "tuccl/meeting_point.h"
+#include "tuccl/observed.h"
+#include "tuccl/rendezvous_server.h"
 
 namespace tuccl::test {
 namespace {

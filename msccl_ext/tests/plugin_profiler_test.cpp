@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "profiler_caller.h"
-#include "tuccl/learned.h"
+#include "tuccl/observed.h"
 
 namespace tuccl::test {
 namespace {

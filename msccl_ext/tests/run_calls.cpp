@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-#include "exec_text.h"
+#include "exec/text.h"
 #include "tuccl/execute.h"
 
 namespace tuccl {

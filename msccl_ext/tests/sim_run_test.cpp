@@ -1,8 +1,8 @@
 // The event loop on programs whose time can be written down.
 #include <cmath>
 
+#include "exec/step_loop.h"
 #include "sim_check.h"
-#include "walk.h"
 
 namespace tuccl {
 namespace {

@@ -1,11 +1,10 @@
 // Rates are max-min fair after any history: no link above its rate, and every
 // bundle meets its own limit or a full link on which nobody is faster.
-#include "sim_share.h"
-
 #include <algorithm>
 #include <cmath>
 #include <random>
 
+#include "sim/share.h"
 #include "sim_check.h"
 
 namespace tuccl::sim {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sha256.h"
+#include "agree/sha256.h"
 #include "tuccl/selector.h"
 
 namespace tuccl::test {

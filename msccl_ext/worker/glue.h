@@ -1,7 +1,7 @@
 // An MPI as a carrier of bytes.
 #pragma once
-#include "tuccl/carrier.h"
 #include "tuccl/mpi_glue.h"
+#include "tuccl/transport.h"
 
 namespace tuccl::worker {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "control.h"
-#include "exec_text.h"
+#include "exec/text.h"
 #include "glue.h"
 #include "own_call.h"
 #include "tuccl/execute.h"

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "exec_engine.h"
-#include "exec_messages.h"
-#include "exec_pattern.h"
-#include "exec_text.h"
+#include "exec/check_data.h"
+#include "exec/engine.h"
+#include "exec/messages.h"
+#include "exec/text.h"
 
 namespace tuccl::worker {
 namespace {

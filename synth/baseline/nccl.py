@@ -48,7 +48,7 @@ def nccl_program(
         t: The topology.
         collective: What is to be computed.
         algorithm: ``ring``, ``tree`` (allreduce only) or ``p2p`` (alltoall, gather, scatter).
-        channels: Number of channels; NCCL's own number is `tuccl.runtime.nccl_choice`'s.
+        channels: Number of channels; NCCL's own number is `tuccl.runtime.nccl.choice`'s.
         protocol: The protocol the program is to run with.
         parts: Channels over which ``p2p`` spreads the data of one peer.
 

@@ -26,7 +26,7 @@ from tuccl.synth.bounds.graph import (
     topology_ways,
 )
 from tuccl.synth.bounds.partitions import Isolation, allreduce_cut
-from tuccl.synth.bounds.tree_prices import priced_trees
+from tuccl.synth.bounds.tree_duals import priced_trees
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 

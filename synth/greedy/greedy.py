@@ -18,14 +18,14 @@ from msgspec.structs import replace as changed
 from tuccl._native import GreedyPlan, Send, deliver_items, spread_items, timetable
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.greedy.lanes import Lanes
-from tuccl.synth.greedy.question import MOST_CONNECTIONS, MOST_SINGLE, Question, Search
+from tuccl.synth.greedy.problem import MOST_CONNECTIONS, MOST_SINGLE, Question, Search
 from tuccl.synth.greedy.reasons import stranded, undelivered
-from tuccl.synth.greedy.turning import unturned
+from tuccl.synth.greedy.rotation import unturned
+from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.topology import Topology
 
 __all__ = ["greedy", "greedy_chunks"]

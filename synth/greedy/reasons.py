@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl.synth.greedy.question import Question
+from tuccl.synth.greedy.problem import Question
 
 __all__ = ["stranded", "undelivered"]
 

@@ -22,8 +22,8 @@ from tuccl.synth.lowering.rewrites import (
     spread_chains,
     spread_peers,
 )
+from tuccl.synth.lowering.rotation import period, turned_gpus
 from tuccl.synth.lowering.sends_first import sends_first_plan
-from tuccl.synth.lowering.shift import period, turned_gpus
 from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.schedule import Schedule

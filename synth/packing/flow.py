@@ -22,10 +22,10 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import ENOUGH
+from tuccl.synth.packing.list_scheduler import Leg, Timetable
 from tuccl.synth.packing.packing import machine_of_sketch
+from tuccl.synth.packing.pair_network import Pair, PairWires
 from tuccl.synth.packing.pair_units import near
-from tuccl.synth.packing.pair_wires import Pair, PairWires
-from tuccl.synth.packing.timetable import Leg, Timetable
 from tuccl.topology import Topology
 
 __all__ = ["FLOW_COLLECTIVES", "flow", "flow_chunks"]

@@ -14,18 +14,18 @@ from tuccl.synth.bounds.bound import MOST_ROUTED
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut
 from tuccl.synth.bounds.graph import Fabric
 from tuccl.synth.bounds.partitions import allreduce_cut
-from tuccl.synth.bounds.tree_prices import priced_trees
+from tuccl.synth.bounds.tree_duals import priced_trees
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.packing.composed import (
+from tuccl.synth.packing.hierarchical import (
     MOST_RUNS,
     MOST_RUNS_BOTH_WAYS,
     EqualHosts,
     composed,
     equal_hosts,
 )
-from tuccl.synth.packing.growth import Growth
+from tuccl.synth.packing.pair_network import Pair, PairWires
 from tuccl.synth.packing.pair_units import Demand, least_counts, least_span
-from tuccl.synth.packing.pair_wires import Pair, PairWires
+from tuccl.synth.packing.tree import Growth
 
 __all__ = ["ENOUGH", "Forest", "Machine", "chunked_share", "grown", "least_time"]
 

@@ -26,8 +26,8 @@ from tuccl.synth.packing.forest import (
     grown,
     least_time,
 )
-from tuccl.synth.packing.growth import Growth
-from tuccl.synth.packing.pair_wires import Pair, pair_wires
+from tuccl.synth.packing.pair_network import Pair, pair_wires
+from tuccl.synth.packing.tree import Growth
 from tuccl.synth.packing.tree_runs import Run, merged_runs, single_runs
 from tuccl.topology import Topology, all_paths
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from tuccl._native import split_relays, suffices
 from tuccl.errors import Infeasible
 from tuccl.synth.bounds.graph import Fabric, max_min_shares
-from tuccl.synth.packing.pair_wires import PairWires
+from tuccl.synth.packing.pair_network import PairWires
 
 __all__ = ["Demand", "least_counts", "least_span", "near"]
 

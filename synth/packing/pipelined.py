@@ -14,9 +14,9 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import Forest, grown
-from tuccl.synth.packing.growth import Growth
+from tuccl.synth.packing.list_scheduler import Leg, Timetable
 from tuccl.synth.packing.packing import PACKING_COLLECTIVES, machine_of_sketch, packing_chunks
-from tuccl.synth.packing.timetable import Leg, Timetable
+from tuccl.synth.packing.tree import Growth
 from tuccl.topology import Topology
 
 __all__ = ["PIPELINED_COLLECTIVES", "pipelined", "pipelined_chunks"]

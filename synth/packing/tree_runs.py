@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tuccl.synth.lowering.rewrites import MOST_COUNT
-from tuccl.synth.packing.growth import Growth
+from tuccl.synth.packing.tree import Growth
 
 __all__ = ["Run", "merged_runs", "single_runs"]
 

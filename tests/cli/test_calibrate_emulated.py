@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Tuccl
 from tuccl._native import Knobs, Program, to_xml
-from tuccl.runtime import EmulatedSimExecutor
+from tuccl.emulation import EmulatedSimExecutor
 from tuccl.topology import (
     Constant,
     MachineFile,

@@ -8,11 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.runtime.nccl.test_nccl_table import nccl_table
 
 from tests.runtime.conftest import HAND
-from tests.runtime.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
-from tuccl.runtime import plugin_path, read_log, save_table, verdicts
+from tuccl.runtime import (
+    plugin_path,
+    read_log,
+    save_table,
+    verdicts,
+)
 
 SUBSYSTEMS = "NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING"
 

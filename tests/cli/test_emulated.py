@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tuccl
+from tuccl.emulation import netns
 from tuccl.errors import Unavailable
-from tuccl.runtime import find_mpi, load_table, netns
+from tuccl.runtime import find_mpi, load_table
 from tuccl.topology import join, keep_gpus, load_profile, save_topology
 
 

@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.eval import BandwidthRow, Comparison, ComparisonRow, bandwidth_row
-from tuccl.runtime import SimExecutor, Timing, TracedRun
+from tuccl.runtime import (
+    SimExecutor,
+    Timing,
+    TracedRun,
+)
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import Topology, join, load_profile
 

@@ -18,7 +18,7 @@ from tuccl.runtime import (
     select,
     time_baseline,
 )
-from tuccl.runtime.entry import default_candidate
+from tuccl.runtime.table.entry import default_candidate
 from tuccl.synth import Collective, bound, time_bound_us
 from tuccl.topology import Topology, load_profile
 from tuccl.tuning import tune

@@ -12,7 +12,8 @@ import pytest
 from tuccl._native import Call, Knobs, RankResult, read_result
 from tuccl.errors import InputError
 from tuccl.eval import NamedProgram, geometric_mean, peer_report, peer_text
-from tuccl.runtime import Effort, MpiExecutor, OwnCall, Peer
+from tuccl.eval.peers import OwnCall, Peer
+from tuccl.runtime import Effort, MpiExecutor
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, lower, synthesize
 from tuccl.topology import load_profile

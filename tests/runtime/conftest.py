@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock
-from tuccl.runtime.entry import Candidate, Entry, Statistics, default_candidate
-from tuccl.runtime.lookup import LookupTable
-from tuccl.runtime.table import ProgramFile, program_candidate, program_file, save_table
+from tuccl.runtime.table.entry import Candidate, Entry, Statistics, default_candidate
+from tuccl.runtime.table.lookup import LookupTable
+from tuccl.runtime.table.store import ProgramFile, program_candidate, program_file, save_table
 from tuccl.topology import Link, Node, Topology, signature
 
 RANKS = 4

@@ -15,7 +15,7 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, bound, lower, synthesize, synthesize_best
 from tuccl.synth.bounds.bound import alltoall_cut
 from tuccl.synth.bounds.graph import fabric
-from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.packing.flow import flow_chunks
 from tuccl.topology import Link, Node, Topology, load_machine
 from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, random_fabric, torus

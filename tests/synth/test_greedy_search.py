@@ -10,13 +10,13 @@ from tuccl._native import spread_items, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Collective, lower
-from tuccl.synth.bounds.wire_load import bound_share
+from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.greedy.greedy import greedy
-from tuccl.synth.greedy.lanes import Lanes
-from tuccl.synth.greedy.question import Search
-from tuccl.synth.greedy.turning import turning, unturned
+from tuccl.synth.greedy.problem import Search
+from tuccl.synth.greedy.rotation import turning, unturned
+from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.certificate import fault
-from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.topology import Topology
 from tuccl.topology.reference import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
 

@@ -8,7 +8,7 @@ import pytest
 
 from tuccl._native import Knobs, simulate
 from tuccl.errors import Infeasible, InputError
-from tuccl.runtime.nccl_graph import nccl_graph
+from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.synth.baseline.nccl import (
     double_tree_parents,
     nccl_alltoall,

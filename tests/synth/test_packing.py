@@ -14,13 +14,13 @@ from tuccl.sketches import LogicalLink, Sketch, full_mesh
 from tuccl.synth import Collective, Schedule, bound, lower, synthesize, synthesize_best
 from tuccl.synth.bounds.graph import fabric
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
-from tuccl.synth.bounds.wire_load import bound_share, busiest_us_per_mb
-from tuccl.synth.packing.composed import composed
+from tuccl.synth.bounds.link_load import bound_share, busiest_us_per_mb
 from tuccl.synth.packing.forest import Machine, grown
-from tuccl.synth.packing.growth import Growth
+from tuccl.synth.packing.hierarchical import composed
 from tuccl.synth.packing.packing import machine_of_sketch, packing_chunks
+from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.synth.packing.pair_units import Demand, least_counts
-from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.synth.packing.tree import Growth
 from tuccl.topology import Link, Node, Topology, load_machine, network
 from tuccl.topology.reference import (
     REFERENCE_FABRICS,

@@ -10,10 +10,10 @@ from tuccl._native import Knobs, simulate, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
-from tuccl.synth.bounds.wire_load import busiest_us_per_mb
-from tuccl.synth.packing.pair_wires import PairWires, pair_wires
+from tuccl.synth.bounds.link_load import busiest_us_per_mb
+from tuccl.synth.packing.list_scheduler import Leg, Timetable
+from tuccl.synth.packing.pair_network import PairWires, pair_wires
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined_chunks
-from tuccl.synth.packing.timetable import Leg, Timetable
 from tuccl.topology import load_machine, network
 from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, with_compared_latencies
 

@@ -12,13 +12,13 @@ from tuccl._native import Knobs, Program, diameter, isolation, simulate, verify
 from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, full_mesh, rails
 from tuccl.synth import Collective, Schedule, bound, lower, synthesize
+from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.bounds.maxflow import FlowNetwork
-from tuccl.synth.bounds.wire_load import bound_share
-from tuccl.synth.lowering.shift import period
+from tuccl.synth.lowering.rotation import period
 from tuccl.synth.model.certificate import fault
-from tuccl.synth.packing.composed import composed, equal_hosts
+from tuccl.synth.packing.hierarchical import composed, equal_hosts
 from tuccl.synth.packing.packing import packing_chunks
-from tuccl.synth.packing.pair_wires import pair_wires
+from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.synth.packing.tree_runs import merged_runs, single_runs
 from tuccl.topology import Link, Node, Topology, load_machine, network, path
 from tuccl.topology.reference import a100_pod, any_fabric, random_fabric, torus

@@ -21,7 +21,7 @@ from tuccl.runtime import (
     reduction_class,
     save_table,
 )
-from tuccl.runtime.entry import Entry
+from tuccl.runtime.table.entry import Entry
 from tuccl.sketches import full_mesh
 from tuccl.synth import COLLECTIVES, Collective, lower, synthesize
 from tuccl.synth.model.collective import ROOTED

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tuccl.emulation.netns import check_privilege
 from tuccl.errors import Unavailable
-from tuccl.runtime.netns import check_privilege
 
 JOBS = Path(__file__).with_name("jobs.py")
 Outcome = tuple[int, str]

@@ -9,7 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from tuccl._native import Knobs, Program
-from tuccl.runtime import MSCCL_WALK, SimExecutor, Timing, Walk
+from tuccl.runtime import (
+    MSCCL_WALK,
+    SimExecutor,
+    Timing,
+    Walk,
+)
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import Plan, Point, Space

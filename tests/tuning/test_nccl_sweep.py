@@ -11,8 +11,13 @@ import pytest
 from tests.fake_nccl_tests import make_fakes
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
-from tuccl.runtime import TunerCall, ask_tuner, load_table, nccl_tests
-from tuccl.runtime.nccl_tests_run import run_tests
+from tuccl.runtime import (
+    TunerCall,
+    ask_tuner,
+    load_table,
+    nccl_tests,
+)
+from tuccl.runtime.nccl_tests.run import run_tests
 from tuccl.topology import Topology, load_profile, save_topology
 from tuccl.tuning.nccl_sweep import worth_a_try
 

@@ -8,7 +8,14 @@ import pytest
 from tests.tuning.conftest import Stand
 from tuccl._native import Knobs, default_buffer_bytes, max_threads
 from tuccl.errors import InputError
-from tuccl.runtime import SimExecutor, StoredTable, load_table, open_table, select, time_baseline
+from tuccl.runtime import (
+    SimExecutor,
+    StoredTable,
+    load_table,
+    open_table,
+    select,
+    time_baseline,
+)
 from tuccl.topology import Topology, keep_gpus, load_profile
 from tuccl.tuning import SEARCHES, TuneResult, study_folder, tune, tuned_sizes
 

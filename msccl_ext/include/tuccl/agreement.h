@@ -2,8 +2,8 @@
 #include <memory>
 #include <string>
 
-#include "tuccl/circle.h"
-#include "tuccl/learned.h"
+#include "tuccl/control_group.h"
+#include "tuccl/observed.h"
 #include "tuccl/selector.h"
 
 namespace tuccl::select {

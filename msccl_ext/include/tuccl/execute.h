@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tuccl/carrier.h"
 #include "tuccl/error.h"
 #include "tuccl/knobs.h"
 #include "tuccl/program.h"
+#include "tuccl/transport.h"
 
 namespace tuccl {
 

@@ -1,0 +1,146 @@
+"""Building an emulated cluster: bridges and wires, addresses, and the queues that hold the rates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+
+from tuccl.emulation.netns import batch, set_controls
+from tuccl.emulation.plan import FABRIC, EmulatedHost, Plan, Port
+
+__all__ = ["address", "head_start_us", "refill_us", "shape", "wire"]
+
+_BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
+_LEAST_BURST, _USUAL_BURST = 20_000, 64_000
+_MTU = 9000
+_LATE_S = 2e-4  # a bucket's timer may fire so late: with less room over a packet the rate falls
+# Networks of clusters lose nothing: a queue that overflowed would cost TCP 200 ms a time.
+_QUEUE_BYTES = 16_000_000
+_CONTROLS = {
+    "net/ipv4/conf/all/rp_filter": "0",
+    # A link keeps its rate between iterations: it is the network that is emulated, not TCP.
+    "net/ipv4/tcp_slow_start_after_idle": "0",
+    # The same TCP on every machine. Reno is in all kernels, and starts no timer for each packet as
+    # BBR does, which some have as their default: the processors are short, not the wires.
+    "net/ipv4/tcp_congestion_control": "reno",
+    # No loss tells it when to stop: so much is under way at most, on each connection.
+    "net/ipv4/tcp_wmem": "4096 16384 524288",
+}
+_FILTERS = Path("/proc/sys/net/bridge")  # there where the kernel filters what crosses bridges
+_UNFILTERED = {
+    f"net/bridge/bridge-nf-call-{tables}": "0" for tables in ("iptables", "ip6tables", "arptables")
+}
+_TABLE = 100  # a routing table for each NIC
+
+
+def wire(plan: Plan, spaces: Mapping[str, str]) -> None:
+    """Make the bridges, the wires between namespaces, and the fixed ways through the bridges.
+
+    Bridges learn nothing and flood nothing: so a fabric may have several ways, and loops.
+    """
+    if _FILTERS.is_dir():
+        set_controls(spaces[FABRIC], _UNFILTERED)
+    bridge = {switch: f"s{number}" for number, switch in enumerate(plan.switches)}
+    by_space: dict[str, list[str]] = defaultdict(list)
+    for name in bridge.values():
+        lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0"]
+        by_space[FABRIC] += [*lines, f"link set {name} addrgenmode none mtu {_MTU} up"]
+    for one, other in zip(plan.ports[::2], plan.ports[1::2], strict=True):
+        peer = f"peer name {other.device} netns {spaces[other.space]}"
+        by_space[one.space].append(f"link add {one.device} type veth {peer}")
+    for space, lines in by_space.items():
+        batch("ip", spaces[space], lines)
+    inner = [port for port in plan.ports if port.space == FABRIC]
+    batch("ip", spaces[FABRIC], [f"link set {p.device} addrgenmode none mtu {_MTU}" for p in inner])
+    batch("ip", spaces[FABRIC], [f"link set {p.device} master {bridge[p.src]} up" for p in inner])
+    quiet = "learning off flood off mcast_flood off bcast_flood off"
+    device = {(p.src, p.dst): p.device for p in inner}
+    nics = plan.nics
+    batch(
+        "bridge",
+        spaces[FABRIC],
+        [
+            *(f"link set dev {p.device} {quiet}" for p in inner),
+            *(
+                f"fdb replace {nics[nic].mac} dev {device[switch, ahead]} master static"
+                for switch, nic, ahead in plan.forwarding
+            ),
+        ],
+    )
+
+
+def address(plan: Plan, host: EmulatedHost, space: str) -> None:
+    """Give a host's NICs their addresses, fixed neighbours, and a table each.
+
+    What is sent from a NIC's address leaves by that NIC, whichever NIC it is for. Packets are handed to
+    its queue as large as its bucket bears: each costs the processors the same.
+    """
+    nics = plan.nics
+    rates = {port.src: port.rate_bps for port in plan.ports}
+    lines = []
+    for nic in host.nics:
+        lines += [
+            f"link set {nic.device} address {nic.mac} addrgenmode none mtu {_MTU}",
+            f"link set {nic.device} gso_max_size {_largest_packet(rates[nic.id])}",
+            f"addr add {nic.address}/24 dev {nic.device}",
+            f"link set {nic.device} up",
+        ]
+        lines += [
+            f"neigh replace {nics[peer].address} lladdr {nics[peer].mac} dev {nic.device} "
+            f"nud permanent"
+            for own, peer in plan.reaches
+            if own == nic.id
+        ]
+    for rail, device in _other_rails(plan, host).items():
+        lines.append(f"route add 10.77.{rail}.0/24 dev {device}")
+    for number, nic in enumerate(host.nics, _TABLE):
+        lines.append(f"route add 10.77.0.0/16 dev {nic.device} table {number}")
+        lines.append(f"rule add from {nic.address} table {number}")
+    set_controls(space, _CONTROLS)
+    batch("ip", space, lines)
+
+
+def _other_rails(plan: Plan, host: EmulatedHost) -> dict[str, str]:
+    """Return the device by which a host reaches each rail that it has no NIC of."""
+    nics = plan.nics
+    own = {nic.device for nic in host.nics}
+    found: dict[str, str] = {}
+    for nic in host.nics:
+        for src, dst in plan.reaches:
+            if src == nic.id and nics[dst].device not in own:
+                found.setdefault(nics[dst].device.removeprefix("rail"), nic.device)
+    return found
+
+
+def _bucket(rate_bps: int) -> int:
+    """Return the bytes of a bucket; larger packets are cut into frames there."""
+    return round(min(max(rate_bps / 8 * _BURST_S, _LEAST_BURST), _USUAL_BURST))
+
+
+def refill_us(ports: tuple[Port, ...]) -> int:
+    """Return how many us the slowest to fill of the ports' buckets takes, its timer included."""
+    return ceil(head_start_us(ports) + _LATE_S * 1e6) if ports else 0
+
+
+def head_start_us(ports: tuple[Port, ...]) -> float:
+    """Return how many us of its rate a port sends at once when its bucket is full, at most."""
+    return max((_bucket(p.rate_bps) * 8e6 / p.rate_bps for p in ports), default=0.0)
+
+
+def _largest_packet(rate_bps: int) -> int:
+    """Return the bytes handed to a bucket at once: whole frames, two at least."""
+    room = _bucket(rate_bps) - rate_bps / 8 * _LATE_S
+    return max(2, int(room) // _MTU) * _MTU
+
+
+def shape(ports: tuple[Port, ...], spaces: Mapping[str, str]) -> None:
+    """Put a token bucket on each port, or another rate into the one it has."""
+    by_space: dict[str, list[str]] = defaultdict(list)
+    for port in ports:
+        burst = _bucket(port.rate_bps)
+        tbf = f"tbf rate {port.rate_bps}bit burst {burst}b limit {_QUEUE_BYTES}b"
+        by_space[port.space].append(f"qdisc replace dev {port.device} root {tbf}")
+    for space, lines in by_space.items():
+        batch("tc", spaces[space], lines)

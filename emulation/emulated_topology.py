@@ -1,0 +1,84 @@
+"""An emulated cluster as a topology: what a bound, a synthesizer or the simulator takes it for."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from tuccl._native import Network, Resource, Route
+from tuccl.emulation.plan import Plan
+from tuccl.topology import Link, Node, Topology, network
+
+__all__ = ["emulated_network", "emulated_topology"]
+
+# What the class "emulated" gives parts of, for each core: bytes moved at all, and over TCP.
+_CORE_GBS = 4.0
+_CORE_TCP_GBS = 1.0
+
+
+def emulated_topology(t: Topology, plan: Plan, latency_scale: float = 0.0) -> Topology:
+    """Return ``t`` with the rates of ``plan``, in GB/s, and its latencies scaled where they are.
+
+    Links within a host are as they were: next to the emulated ones they cost nothing.
+
+    >>> from tuccl.emulation.plan import plan
+    >>> from tuccl.topology import join, load_profile
+    >>> two = join(load_profile("ndv2"), 2)
+    >>> ground = emulated_topology(two, plan(two))
+    >>> [link.bandwidth for link in ground.links if link.kind == "network"]
+    [0.125, 0.125, 0.125, 0.125]
+    """
+    rates = {(port.src, port.dst): port.rate_bps / 8e9 for port in plan.ports}
+
+    def wire(link: Link) -> tuple[Link, ...]:
+        if link.kind != "network":
+            return (link,)
+        own = msgspec.structs.replace(
+            link, duplex=False, latency=link.latency * (latency_scale or 1.0)
+        )
+        return tuple(
+            msgspec.structs.replace(own, src=src, dst=dst, bandwidth=rates[src, dst])
+            for src, dst in link.directions()
+        )
+
+    def node(given: Node) -> Node:
+        port = None if given.port_gbs is None else given.port_gbs * plan.scale
+        return msgspec.structs.replace(given, port_gbs=port)
+
+    wires: dict[tuple[str, str, str], Link] = {}
+    for link in (each for given in t.links for each in wire(given)):
+        if link.kind != "network":  # parallel network links are one wire, with all their rate
+            wires[f"{len(wires)}", link.src, link.dst] = link
+        else:
+            wires["network", link.src, link.dst] = link
+    nodes = tuple(node(given) for given in t.nodes)
+    return msgspec.structs.replace(t, nodes=nodes, links=tuple(wires.values()))
+
+
+def emulated_network(ground: Topology, cores: int | None = None) -> Network:
+    """Return what all bytes of an emulated cluster share: its wires and this machine's cores.
+
+    Args:
+        ground: the cluster as `emulated_topology` has it.
+        cores: of the machine that carries all ranks; None is this one.
+
+    Notes:
+        Every byte passes ``cores`` (kind ``cpu``), and between hosts ``tcp`` too (kind ``pcie``):
+        a class says what part of their rates can be had. Within a host there is nothing else.
+    """
+    wires = network(ground)
+    count = cores if cores is not None else os.cpu_count() or 1
+    kept = [n for n, resource in enumerate(wires.resources) if resource.kind == "network"]
+    place = {old: new for new, old in enumerate(kept)}
+    shared = [
+        Resource("cores", "cpu", count * _CORE_GBS),
+        Resource("tcp", "pcie", count * _CORE_TCP_GBS),
+    ]
+    all_cores, tcp = len(kept), len(kept) + 1
+    routes = []
+    for route in wires.routes:
+        ways = [place[old] for old in route.resources if old in place]
+        through = [*ways, tcp, all_cores] if route.transport == "net" else [all_cores]
+        routes.append(Route(route.src, route.dst, through, route.latency_us, route.transport))
+    return Network(wires.ranks, [*(wires.resources[old] for old in kept), *shared], routes)

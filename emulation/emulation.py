@@ -1,0 +1,306 @@
+"""Emulated clusters: a network namespace a host, with the topology's rates (docs/emulate.md)."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from tuccl.emulation.build import address, head_start_us, refill_us, shape, wire
+from tuccl.emulation.emulated_topology import emulated_topology
+from tuccl.emulation.launch import (
+    RSH,
+    emulated_launch,
+    enter,
+    host_list,
+    hosts_file,
+    launch_environment,
+    places_file,
+)
+from tuccl.emulation.netns import (
+    Queue,
+    add_space,
+    check_privilege,
+    queues,
+)
+from tuccl.emulation.plan import FABRIC, Plan, RouteLatency, plan
+from tuccl.emulation.running import (
+    HOSTS_FOLDER,
+    RunFolder,
+    clear_leftovers,
+    run_folder,
+    running,
+    write_file,
+)
+from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.runtime.executors.closable import Closable
+from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.runtime.executors.mpi_launch import Launch
+from tuccl.topology import Topology
+
+__all__ = ["Emulation", "RunningEmulation", "running_emulations", "set_rate"]
+
+MOST_BURST = 1 << 16
+_STATE = "state.json"
+_MOST_LATENCY_SCALE = 1e6
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class RunningEmulation(msgspec.Struct, frozen=True):
+    """What an emulation tells of itself in its folder, for other processes."""
+
+    id: str
+    plan: Plan
+    spaces: dict[str, str]
+
+
+class Emulation(Closable):
+    """A cluster of network namespaces that lives from the ``with`` statement to its end.
+
+    Whatever ends the owner, the next emulation on the machine clears what is left.
+    """
+
+    def __init__(self, t: Topology, scale: float | None = None, latency_scale: float = 0.0) -> None:
+        """Work out the cluster; nothing is made yet.
+
+        Args:
+            t: at least two hosts joined by NICs and switches.
+            scale: emulated over nominal rates; None makes the fastest NIC 1 Gb/s.
+            latency_scale: emulated over nominal latencies, which our own executor adds to its
+                messages; 0 adds none. No other program's messages have them.
+
+        Raises:
+            InputError: the topology cannot be emulated, or not at that scale.
+        """
+        if not 0 <= latency_scale <= _MOST_LATENCY_SCALE:
+            raise InputError(
+                f"latency factor {latency_scale:g}: expected 0 to {_MOST_LATENCY_SCALE:g}"
+            )
+        self._plan = plan(t, scale)
+        self._nominal = t
+        self._latency_scale = latency_scale
+        self._folder: RunFolder | None = None
+        self._spaces: dict[str, str] = {}
+        self.cleared: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        """Clear what dead emulations left, then build the cluster and check its queues.
+
+        Raises:
+            Unavailable: this process may not.
+            TucclError: the kernel refused a step.
+        """
+        check_privilege()
+        self.cleared = tuple(clear_leftovers())
+        self._folder = RunFolder()
+        try:
+            self._build(self._folder)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @property
+    def id(self) -> str:
+        """The emulation's name: the owner's process id and a random number."""
+        return self._owned.name
+
+    @property
+    def plan(self) -> Plan:
+        """What it consists of, with the rates that it has now if it is up."""
+        file = self._folder.path / _STATE if self._folder is not None else None
+        return _read(file).plan if file is not None and file.exists() else self._plan
+
+    @property
+    def label(self) -> str:
+        """What it is and at what rates, for reports."""
+        nics = {p.rate_bps / 1e6 for p in self.plan.ports if p.src in self._plan.nics}
+        rates = "all NICs" if len(nics) == 1 else f"NICs from {min(nics):g} to"
+        return (
+            f"{len(self._plan.hosts)} emulated hosts of {self._plan.name[:60]}, rates scaled by "
+            f"{self._plan.scale:.3g} ({rates} {max(nics):g} Mb/s), each rank on "
+            f"{self._nics_of_a_rank()}, latencies "
+            f"{f'times {self._latency_scale:g}' if self._latency_scale else 'not emulated'}"
+        )
+
+    def _nics_of_a_rank(self) -> str:
+        if all(len(host.nics) == 1 for host in self._plan.hosts):
+            return "its host's one NIC"
+        return "its own NIC" if self._plan.nic_of else "all NICs of its host"
+
+    @property
+    def topology(self) -> Topology:
+        """The topology with the rates that its links have here."""
+        return emulated_topology(self._nominal, self.plan, self._latency_scale)
+
+    @property
+    def refill_us(self) -> int:
+        """Us after which every token bucket is full, whatever was sent before."""
+        return refill_us(self.plan.ports)
+
+    @property
+    def head_start_us(self) -> float:
+        """Us by which full buckets shorten a run, at most, of what its rates say."""
+        return head_start_us(self.plan.ports)
+
+    @property
+    def added_latencies(self) -> tuple[RouteLatency, ...]:
+        """What our executor adds to the messages of each pair of ranks on different hosts."""
+        factor = self._latency_scale
+        return tuple(
+            RouteLatency(route.src, route.dst, route.latency_us * factor)
+            for route in (self._plan.latencies if factor else ())
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which launchers and libraries find the hosts."""
+        return launch_environment(self._plan, self._owned.path, self._owned.memory)
+
+    def prefix(self, host: int = 0) -> tuple[str, ...]:
+        """Return what stands before a command so that it runs on that host."""
+        chosen = self._plan.hosts[host]
+        return enter(self._spaces[chosen.space], chosen)
+
+    def launch(self, mpi: Mpi) -> Launch:
+        """Return how ``mpi`` starts a rank for each GPU, on its host."""
+        return emulated_launch(mpi, self._plan, self._spaces, self.environment)
+
+    def queues(self) -> dict[tuple[str, str], Queue]:
+        """Return the token bucket of each direction of each wire, as the kernel has it now.
+
+        Raises:
+            TucclError: they cannot be read, or one is missing.
+        """
+        found = {space: queues(self._spaces[space]) for space in self._spaces}
+        missing = [p for p in self._plan.ports if p.device not in found[p.space]]
+        if missing:
+            raise TucclError(f"{missing[0].src[:60]} to {missing[0].dst[:60]}: has no queue")
+        return {(p.src, p.dst): found[p.space][p.device] for p in self._plan.ports}
+
+    def sent_bytes(self) -> int:
+        """Return the bytes that all hosts have sent into the network so far, headers included.
+
+        Raises:
+            TucclError: the queues cannot be read.
+        """
+        own = [self._spaces[host.space] for host in self._plan.hosts]
+        return sum(queue.sent for space in own for queue in queues(space).values())
+
+    def set_rate(self, src: str, dst: str, rate_bps: float) -> None:
+        """Change the rate of the wire from ``src`` to ``dst``, that direction only, in bit/s.
+
+        Raises:
+            InputError: there is no such wire, or no such rate.
+            TucclError: the kernel refused.
+        """
+        set_rate(src, dst, rate_bps, self.id)
+
+    def close(self) -> None:
+        """Take everything down, and end what still runs there; may be called again.
+
+        Raises:
+            TucclError: something could not be removed; the next call of anyone tries again.
+        """
+        if self._folder is None:
+            return
+        # Signals wait until it is done, so that none cuts it in half.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            self._folder.clear()
+            self._folder = None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @property
+    def _owned(self) -> RunFolder:
+        if self._folder is None:
+            raise TucclError("the emulated cluster is not up; use it in a with statement")
+        return self._folder
+
+    def _build(self, folder: RunFolder) -> None:
+        endings = [FABRIC, *(host.space for host in self._plan.hosts)]
+        self._spaces = {ending: folder.space(ending) for ending in endings}
+        for space in self._spaces.values():
+            add_space(space)
+        wire(self._plan, self._spaces)
+        for host in self._plan.hosts:
+            address(self._plan, host, self._spaces[host.space])
+        shape(self._plan.ports, self._spaces)
+        self._check_queues()
+        self._write_files(folder)
+        told = RunningEmulation(folder.name, self._plan, self._spaces)
+        folder.write(_STATE, msgspec.json.encode(told))
+
+    def _check_queues(self) -> None:
+        wanted = {(p.src, p.dst): p.rate_bps for p in self._plan.ports}
+        for (src, dst), queue in self.queues().items():
+            if queue.burst > MOST_BURST:
+                raise Unavailable(
+                    f"{src[:60]} to {dst[:60]}: the kernel made a bucket of {queue.burst} bytes; "
+                    f"at most {MOST_BURST} keep small messages honest"
+                )
+            if abs(queue.rate_bps - wanted[src, dst]) > 0.01 * wanted[src, dst]:
+                raise Unavailable(
+                    f"{src[:60]} to {dst[:60]}: the kernel made {queue.rate_bps:g} bit/s of "
+                    f"{wanted[src, dst]:g}"
+                )
+
+    def _write_files(self, folder: RunFolder) -> None:
+        folder.write("rsh", RSH.encode(), 0o700)
+        folder.write("places", places_file(self._plan, self._spaces).encode())
+        folder.write("openmpi-hosts", host_list(self._plan, "{} slots={}\n").encode())
+        folder.write("mpich-hosts", host_list(self._plan, "{}:{}\n").encode())
+        for host in self._plan.hosts:
+            own = HOSTS_FOLDER / self._spaces[host.space]
+            own.mkdir(parents=True)
+            (own / "hosts").write_text(hosts_file(self._plan))
+
+
+def running_emulations() -> list[RunningEmulation]:
+    """Return the emulations that run on this machine and are up."""
+    files = [folder / _STATE for folder in running()]
+    return [_read(file) for file in files if file.exists()]
+
+
+def set_rate(src: str, dst: str, rate_bps: float, emulation: str | None = None) -> str:
+    """Change the rate of a wire of a running emulation in bit/s; return the emulation's id.
+
+    Args:
+        src: id of a NIC or switch.
+        dst: id of the node at the wire's other end.
+        rate_bps: of that direction alone.
+        emulation: its id; None where only one runs.
+
+    Raises:
+        InputError: there is no such emulation, wire or rate.
+        TucclError: the kernel refused.
+    """
+    check_privilege()
+    file = run_folder(emulation) / _STATE
+    if not file.exists():
+        raise InputError(f"emulation {emulation or ''} is not up yet")
+    told = _read(file)
+    changed = _changed(told.plan, src, dst, rate_bps, told.spaces)
+    write_file(file, msgspec.json.encode(msgspec.structs.replace(told, plan=changed)))
+    return told.id
+
+
+def _read(file: Path) -> RunningEmulation:
+    return msgspec.json.decode(file.read_bytes(), type=RunningEmulation)
+
+
+def _changed(before: Plan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]) -> Plan:
+    """Return the plan with the new rate, which the kernel has by then."""
+    port = next((p for p in before.ports if (p.src, p.dst) == (src, dst)), None)
+    if port is None:
+        wires = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])
+        raise InputError(f"no wire from {src[:60]!r} to {dst[:60]!r}; there are {wires[:200]}, ...")
+    if not 1e6 <= rate_bps <= 1e11:
+        raise InputError(f"rate {rate_bps / 1e6:g} Mb/s: expected 1 to 100,000")
+    new = msgspec.structs.replace(port, rate_bps=round(rate_bps))
+    shape((new,), spaces)
+    ports = tuple(new if p is port else p for p in before.ports)
+    return msgspec.structs.replace(before, ports=ports)

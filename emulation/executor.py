@@ -1,0 +1,136 @@
+"""Measured times on an emulated cluster, refused where the bytes did not take its wires."""
+
+from __future__ import annotations
+
+from tuccl._native import Knobs, Program
+from tuccl.emulation.emulation import Emulation
+from tuccl.errors import TucclError
+from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.executors.measure import Effort, Workload
+from tuccl.runtime.executors.mpi import MpiExecutor
+from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.topology import Topology
+
+__all__ = ["EmulatedExecutor"]
+
+_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+_PATIENCE_S = 60.0  # a slice may take seconds on a slow wire
+_LEAST_CROSSED = 0.25  # of what the program sends between hosts; shared memory leaves nothing
+
+
+class EmulatedExecutor(MpiExecutor):
+    """Runs programs over MPI with each rank on its host of an emulated cluster that is up."""
+
+    def __init__(
+        self,
+        emulation: Emulation,
+        mpi: Mpi,
+        *,
+        workload: Workload | None = None,
+        effort: Effort | None = None,
+    ) -> None:
+        """Prepare a rank for each GPU of ``emulation``'s topology; nothing is started yet.
+
+        Args:
+            emulation: where the ranks run.
+            mpi: the MPI.
+            workload: elements, reduction, whether results are compared.
+            effort: how many runs make a time.
+        """
+        self._emulation = emulation
+        super().__init__(
+            sum(len(host.ranks) for host in emulation.plan.hosts),
+            mpi,
+            launch=emulation.launch(mpi),
+            place=emulation.label,
+            workload=workload,
+            effort=effort,
+            patience_s=_PATIENCE_S,
+            latency_us=_by_route(emulation),
+        )
+        self._crossed_by: tuple[int, ...] = ()
+
+    @property
+    def topology(self) -> Topology:
+        """What it runs on: the topology with the emulated rates."""
+        return self._emulation.topology
+
+    @property
+    def pause_us(self) -> int:
+        """How long the slowest token bucket takes to fill.
+
+        Without, a run finds what the one before it left, and one that ends with its wires idle is
+        flattered.
+        """
+        return self._emulation.refill_us
+
+    @property
+    def head_start_us(self) -> float:
+        """How much less than its rates say a run may take, as it starts with full buckets."""
+        return self._emulation.head_start_us
+
+    def beside(self, mpi: Mpi) -> EmulatedExecutor:
+        """Return an executor over another MPI on the same cluster; nothing is started yet."""
+        return EmulatedExecutor(self._emulation, mpi)
+
+    def sent_bytes(self) -> int:
+        """Return what has crossed the emulated wires so far, headers included.
+
+        Raises:
+            TucclError: the queues cannot be read.
+        """
+        return self._emulation.sent_bytes()
+
+    def time(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
+    ) -> Timing:
+        """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
+
+        Raises:
+            TucclError: the bytes between hosts did not cross the emulated wires; and what
+                `MpiExecutor.time` raises.
+        """
+        options = {"root": root, "repeats": repeats}
+        if self._crossed_by and self._crossed_by == tuple(self.pids):
+            return super().time(program, knobs, nbytes, **options, walk=walk)
+        before = self._emulation.sent_bytes()
+        timing = super().time(program, knobs, nbytes, **options, walk=walk)
+        crossed = self._emulation.sent_bytes() - before
+        least = _LEAST_CROSSED * timing.runs * self._crossing(program) * nbytes
+        if crossed < least:
+            raise TucclError(
+                f"only {crossed} bytes crossed the emulated wires, at least {least:.0f} were sent "
+                f"between hosts: this MPI joins them by other means, such as shared memory"
+            )
+        if least > 0:  # these workers' way, which they keep
+            self._crossed_by = tuple(self.pids)
+        return timing
+
+    def _crossing(self, program: Program) -> float:
+        """Return what the program sends between hosts, in whole arrays."""
+        hosts = self._emulation.plan.hosts
+        host_of = {rank: host.host for host in hosts for rank in host.ranks}
+        chunks = sum(
+            step.count
+            for gpu in program.gpus
+            for block in gpu.threadblocks
+            for step in block.steps
+            if step.op in _SENDS and host_of[gpu.id] != host_of[block.send_peer]
+        )
+        return chunks / program.nchunks
+
+
+def _by_route(emulation: Emulation) -> tuple[float, ...]:
+    """Return what a message is held back in us, by sender x ranks + receiver; none: ()."""
+    ranks = sum(len(host.ranks) for host in emulation.plan.hosts)
+    out = [0.0] * ranks**2
+    for route in emulation.added_latencies:
+        out[route.src * ranks + route.dst] = route.latency_us
+    return tuple(out) if any(out) else ()

@@ -1,0 +1,110 @@
+"""Emulated clusters without building them: the simulator with their rates, and one machine's cores."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuccl._native import Knobs, MachineClass, Program
+from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
+from tuccl.emulation.plan import plan
+from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.executors.sim import SimExecutor
+from tuccl.topology import Topology, load_machine
+
+__all__ = ["EmulatedSimExecutor", "OnCpus", "eager_costs", "on_cpus"]
+
+_SLOTS = 8
+_LEAST_BUFFER, _MOST_BUFFER = 256, 8 << 20
+
+
+class OnCpus(NamedTuple):
+    """A program, its knobs and its walk as a CPU runs them; ``eager``: by messages that wait for none."""
+
+    program: Program
+    knobs: Knobs
+    walk: Walk
+    eager: bool
+
+
+def eager_costs(machine: MachineClass) -> MachineClass:
+    """Return ``machine`` for programs whose messages are eager: Simple costs what LL does."""
+    return machine.with_simple(machine.ll)
+
+
+def on_cpus(program: Program, knobs: Knobs, walk: Walk = MSCCL_WALK) -> OnCpus:
+    """Return what the simulator shall run for a call that ranks on CPUs carry out.
+
+    Notes:
+        There are no flags in data: LL and LL128 send the payload of a slot in a message, eight
+        ahead (docs/mpi.md 1). That is Simple with a slot a transfer, at the costs of LL.
+    """
+    if knobs.protocol == "Simple":
+        return OnCpus(program.replace(protocol="Simple"), knobs, walk, eager=False)
+    slot_bytes = knobs.slice_bytes
+    buffer_bytes = _LEAST_BUFFER
+    while buffer_bytes < min(_SLOTS * slot_bytes, _MOST_BUFFER):
+        buffer_bytes *= 2
+    plain = Knobs("Simple", knobs.channels, min(knobs.threads, 512), buffer_bytes)
+    passes = min(walk.pass_bytes or slot_bytes, slot_bytes)
+    return OnCpus(program.replace(protocol="Simple"), plain, Walk(passes // 8 * 8, 1), eager=True)
+
+
+class EmulatedSimExecutor(SimExecutor):
+    """Runs programs in virtual time as an emulated cluster of the topology would."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        scale: float | None = None,
+        latency_scale: float = 0.0,
+        machine: MachineClass | None = None,
+        cores: int | None = None,
+    ) -> None:
+        """Prepare ``topology`` with its rates scaled as `Emulation` scales them.
+
+        Args:
+            topology: what would be emulated.
+            scale: emulated over nominal rates; None makes the fastest NIC 1 Gb/s.
+            latency_scale: emulated over nominal latencies.
+            machine: a class fitted to runs of this machine; None is ``emulated``, mere estimates.
+            cores: of the machine that carries all ranks; None is this one.
+
+        Raises:
+            InputError: the topology cannot be emulated, or not at that scale.
+        """
+        shape = plan(topology, scale)
+        ground = emulated_topology(topology, shape, latency_scale)
+        costs, wires = machine or load_machine("emulated"), emulated_network(ground, cores)
+        super().__init__(ground, costs, wires=wires)
+        self._eager = SimExecutor(ground, eager_costs(costs), wires=wires)
+        nics = sorted({p.rate_bps / 1e6 for p in shape.ports if p.src in shape.nics})
+        self._rates = " to ".join(f"{mbps:g}" for mbps in dict.fromkeys((nics[0], nics[-1])))
+
+    @property
+    def label(self) -> str:
+        """That it simulates, and what."""
+        return (
+            f"simulated on an emulated {self._topology.name[:60]}, NICs of {self._rates} Mb/s, "
+            f"class {self._machine.name}"
+        )
+
+    def time(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
+    ) -> Timing:
+        """Return the simulated time of ``program`` on the whole array of ``nbytes`` bytes.
+
+        Raises:
+            InputError: what `SimExecutor.time` raises.
+        """
+        ran = on_cpus(program, knobs, walk)
+        options = {"root": root, "repeats": repeats}
+        if ran.eager:
+            return self._eager.time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)
+        return super().time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)

@@ -1,0 +1,302 @@
+// Ranks come, prove the token, and say whom they look for and where they can be heard. When all of
+// a group are there, each is told its number and where rank 0 is; from then on they are among
+// themselves (circle_socket.cpp).
+#include "tuccl/rendezvous_server.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <list>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "agree/socket_messages.h"
+#include "sha256.h"
+#include "support/connected_ranks.h"
+
+namespace tuccl::select {
+namespace {
+
+constexpr std::size_t kMostSaid = 1024;
+constexpr std::chrono::milliseconds kAgain{20};
+constexpr int kRest = 200;  // ms without a free descriptor
+
+std::string text_of(const Nonce& nonce) { return {nonce.data(), nonce.size()}; }
+
+/// `text` behind the proof that whoever says it knows the token and heard the nonce.
+std::string proven(const std::string& token, const Nonce& nonce, const std::string& who,
+                   const std::string& text) {
+  const Digest proof = hmac_sha256(token, who + text_of(nonce) + text);
+  return std::string(reinterpret_cast<const char*>(proof.data()), proof.size()) + text;
+}
+
+/// The text of such a word; nullopt where the proof is none.
+std::optional<std::string> checked(const std::string& token, const Nonce& nonce,
+                                   const std::string& who, const std::string& word) {
+  Digest proof;
+  if (word.size() < proof.size()) return std::nullopt;
+  std::memcpy(proof.data(), word.data(), proof.size());
+  const std::string text = word.substr(proof.size());
+  if (!equal_in_constant_time(proof, hmac_sha256(token, who + text_of(nonce) + text)))
+    return std::nullopt;
+  return text;
+}
+
+/// Takes the field up to the next space off the front of `text`.
+std::string field(std::string& text) {
+  const std::size_t end = std::min(text.find(' '), text.size());
+  const std::string out = text.substr(0, end);
+  text.erase(0, end + 1);
+  return out;
+}
+
+int number(const std::string& text) {
+  int out = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() ? out : -1;
+}
+
+/// One that knocked: a stranger until it has shown the token, then one of a group.
+struct Guest {
+  Descriptor socket;
+  Nonce nonce{};
+  Inbox word{kMostSaid};
+  std::string group;  ///< Empty: a stranger.
+  int ranks = 0;
+  std::string host;
+  int port = 0;
+  bool gone = false;  ///< To be sent away.
+};
+
+void check(const std::string& token, int port, int least) {
+  if (port < least || port > 65535)
+    throw InputError("meeting point: port " + std::to_string(port) + ": expected " +
+                     std::to_string(least) + " to 65535");
+  if (token.size() < 8)
+    throw InputError("meeting point: expected a token of at least 8 characters");
+}
+
+void check(const Invitation& i) {
+  check(i.token, i.port, 1);
+  address_of(i.host, i.port);
+  if (i.ranks < 1) throw InputError("meeting point: expected at least one rank");
+  if (i.group.empty() || i.group.size() > 200)
+    throw InputError("meeting point: expected a group of 1 to 200 characters");
+  if (i.patience.count() < 1) throw InputError("meeting point: expected a patience above 0");
+}
+
+}  // namespace
+
+class MeetingPoint::Service {
+ public:
+  Service(const std::string& host, int port, std::string token)
+      : token_(std::move(token)),
+        listening_(listen_at(host, port)),
+        ending_(::eventfd(0, EFD_CLOEXEC)),
+        port_(own_address(listening_.get()).second) {
+    if (ending_.get() < 0) throw Lost(last_error("eventfd"));
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's own affair
+    thread_ = std::thread([this] { serve(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  ~Service() {
+    const std::uint64_t one = 1;
+    stop_ = true;
+    if (::write(ending_.get(), &one, sizeof one) != sizeof one) std::terminate();
+    thread_.join();
+  }
+
+  int port() const { return port_; }
+
+ private:
+  void serve() {
+    while (!stop_) {
+      std::vector<pollfd> waiting{{ending_.get(), POLLIN, 0},
+                                  {full_ ? -1 : listening_.get(), POLLIN, 0}};
+      std::vector<Guest*> whose;
+      for (Guest& guest : guests_) {
+        waiting.push_back({guest.socket.get(), POLLIN, 0});
+        whose.push_back(&guest);
+      }
+      ::poll(waiting.data(), waiting.size(), full_ ? kRest : -1);
+      for (std::size_t i = 0; i < whose.size(); ++i)
+        if (waiting[i + 2].revents != 0 && !whose[i]->gone) hear(*whose[i]);
+      guests_.remove_if([](const Guest& g) { return g.gone; });
+      if (full_ || waiting[1].revents != 0) greet();
+    }
+  }
+
+  void greet() {
+    while (true) {
+      Guest guest;
+      guest.socket = let_in(listening_.get());
+      full_ = guest.socket.get() < 0 && (errno == EMFILE || errno == ENFILE);
+      if (guest.socket.get() < 0 || !fill(guest.nonce)) return;
+      if (::send(guest.socket.get(), guest.nonce.data(), guest.nonce.size(), MSG_NOSIGNAL) !=
+          static_cast<ssize_t>(guest.nonce.size()))
+        continue;
+      strangers_.push_back(&guests_.emplace_back(std::move(guest)));
+      if (strangers_.size() <= kMostStrangers) continue;
+      const Guest* oldest = strangers_.front();
+      strangers_.erase(strangers_.begin());
+      guests_.remove_if([&](const Guest& g) { return &g == oldest; });
+    }
+  }
+
+  /// A word, the first; or that the guest has left: nobody says anything else.
+  void hear(Guest& guest) {
+    if (!guest.group.empty()) {
+      const auto group = groups_.find(guest.group);
+      std::erase(group->second, &guest);
+      if (group->second.empty()) groups_.erase(group);
+      guest.gone = true;
+      return;
+    }
+    const bool lives = guest.word.step(guest.socket.get());
+    if (lives && !guest.word.done()) return;
+    std::erase(strangers_, &guest);
+    if (!lives || !seat(guest, checked(token_, guest.nonce, "guest", guest.word.take())))
+      guest.gone = true;
+  }
+
+  /// False where the guest says nothing that makes sense.
+  bool seat(Guest& guest, std::optional<std::string> text) {
+    if (!text) return false;
+    guest.ranks = number(field(*text));
+    guest.host = field(*text);
+    guest.port = number(field(*text));
+    if (guest.ranks < 1 || text->empty()) return false;
+    guest.group = std::to_string(guest.ranks) + " " + *text;
+    std::vector<Guest*>& members = groups_[guest.group];
+    members.push_back(&guest);
+    if (members.size() < static_cast<std::size_t>(guest.ranks)) return true;
+    introduce(members);
+    groups_.erase(guest.group);
+    return true;
+  }
+
+  void introduce(const std::vector<Guest*>& members) {
+    Nonce secret{};
+    fill(secret);
+    const std::string where = " " + members[0]->host + " " + std::to_string(members[0]->port) +
+                              " " + hex(sha256(text_of(secret))).substr(0, 32);
+    for (std::size_t k = 0; k < members.size(); ++k) {
+      const std::string word =
+          proven(token_, members[k]->nonce, "point", std::to_string(k) + where);
+      Outgoing(word).step(members[k]->socket.get());  // who has left is missed by the others
+      members[k]->gone = true;
+    }
+  }
+
+  std::string token_;
+  Descriptor listening_;
+  Descriptor ending_;
+  int port_;
+  std::list<Guest> guests_;
+  std::vector<Guest*> strangers_;  ///< In the order of arrival.
+  std::map<std::string, std::vector<Guest*>> groups_;
+  bool full_ = false;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+MeetingPoint::MeetingPoint(const std::string& host, int port, std::string token) {
+  check(token, port, 0);
+  service_ = std::make_unique<Service>(host, port, std::move(token));
+}
+
+MeetingPoint::~MeetingPoint() = default;
+
+int MeetingPoint::port() const { return service_->port(); }
+
+namespace {
+
+/// What the meeting point tells a rank.
+struct Place {
+  int rank = -1;
+  std::string host;
+  int port = -1;
+  std::string secret;
+};
+
+/// A socket on which the meeting point has said its nonce; nullopt where it is not there.
+std::optional<Descriptor> reached(const Invitation& i, Nonce& nonce, Deadline deadline) {
+  Descriptor socket = open_socket();
+  const sockaddr_in at = address_of(i.host, i.port);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 &&
+      errno != EINPROGRESS)
+    return std::nullopt;
+  hurry(socket.get());
+  if (!taken(nonce, socket.get(), deadline)) return std::nullopt;
+  return socket;
+}
+
+Descriptor reach(const Invitation& i, Nonce& nonce, Deadline deadline) {
+  while (Clock::now() < deadline) {
+    if (auto socket = reached(i, nonce, deadline)) return std::move(*socket);
+    std::this_thread::sleep_for(kAgain);
+  }
+  throw Lost("no meeting point at " + i.host + ":" + std::to_string(i.port));
+}
+
+std::string heard(int socket, Deadline deadline) {
+  Inbox word(kMostSaid);
+  while (!word.done()) {
+    pollfd ready{socket, POLLIN, 0};
+    ::poll(&ready, 1, milliseconds_left(deadline));
+    if (ready.revents != 0 && !word.step(socket)) return "";
+    if (Clock::now() >= deadline) return "";
+  }
+  return word.take();
+}
+
+/// Says what we look for, and waits for the others.
+Place place_at(const Invitation& i, int socket, const Nonce& nonce, int listening,
+               Deadline deadline) {
+  const auto [host, port] = own_address(listening);
+  const std::string text =
+      std::to_string(i.ranks) + " " + host + " " + std::to_string(port) + " " + i.group;
+  const std::string word = proven(i.token, nonce, "guest", text);
+  if (!Outgoing(word).step(socket)) throw Lost("the meeting point is gone");
+  auto answer = checked(i.token, nonce, "point", heard(socket, deadline));
+  if (!answer)
+    throw Lost("not all " + std::to_string(i.ranks) + " ranks came to " + i.host + ":" +
+               std::to_string(i.port) + " in time");
+  Place out;
+  out.rank = number(field(*answer));
+  out.host = field(*answer);
+  out.port = number(field(*answer));
+  out.secret = field(*answer);
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Circle> meet_at(const Invitation& i) {
+  check(i);
+  const Deadline deadline = Clock::now() + i.patience;
+  Nonce nonce;
+  const Descriptor socket = reach(i, nonce, deadline);
+  Descriptor listening = listen_at(own_address(socket.get()).first, 0);
+  const Place place = place_at(i, socket.get(), nonce, listening.get(), deadline);
+  if (place.rank != 0) listening = Descriptor();
+  const Meeting meeting{.host = place.host,
+                        .port = place.port,
+                        .token = i.token + place.secret,
+                        .rank = place.rank,
+                        .ranks = i.ranks,
+                        .patience = i.patience};
+  return meet_on(meeting, std::move(listening));
+}
+
+}  // namespace tuccl::select

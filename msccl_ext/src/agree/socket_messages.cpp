@@ -1,0 +1,117 @@
+#include "agree/socket_messages.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "tuccl/control_group.h"
+
+namespace tuccl::select {
+namespace {
+
+/// Bytes on their way in or out of one socket. `step` moves what can be moved without waiting and
+/// says whether the socket still lives.
+class Passage {
+ public:
+  explicit Passage(std::span<char> bytes) : left_(bytes) {}
+  bool done() const { return left_.empty(); }
+
+  bool take(int socket) { return moved(::recv(socket, left_.data(), left_.size(), 0)); }
+  bool give(int socket) { return moved(::send(socket, left_.data(), left_.size(), MSG_NOSIGNAL)); }
+
+ private:
+  bool moved(ssize_t n) {
+    if (n < 0) return would_wait();
+    if (n == 0) return false;
+    left_ = left_.subspan(static_cast<std::size_t>(n));
+    return true;
+  }
+
+  std::span<char> left_;
+};
+
+bool moved(Passage passage, int socket, short event, Deadline deadline) {
+  while (!passage.done()) {
+    if (Clock::now() >= deadline) return false;
+    pollfd ready{socket, event, 0};
+    ::poll(&ready, 1, milliseconds_left(deadline));
+    if (ready.revents == 0) continue;
+    if (!(event == POLLIN ? passage.take(socket) : passage.give(socket))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string last_error(const std::string& what) { return what + ": " + std::strerror(errno); }
+
+int milliseconds_left(Deadline deadline) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<long>(left + 1, 0, 1000));
+}
+
+sockaddr_in address_of(const std::string& host, int port) {
+  sockaddr_in out{};
+  out.sin_family = AF_INET;
+  out.sin_port = htons(static_cast<std::uint16_t>(port));
+  if (::inet_pton(AF_INET, host.c_str(), &out.sin_addr) != 1)
+    throw InputError("meeting at '" + host.substr(0, 40) + "': expected an IPv4 address");
+  return out;
+}
+
+std::pair<std::string, int> own_address(int socket) {
+  sockaddr_in at{};
+  socklen_t size = sizeof at;
+  std::array<char, INET_ADDRSTRLEN> text{};
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) != 0 ||
+      ::inet_ntop(AF_INET, &at.sin_addr, text.data(), text.size()) == nullptr)
+    throw Lost(last_error("socket"));
+  return {text.data(), ntohs(at.sin_port)};
+}
+
+Descriptor open_socket() {
+  Descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (out.get() < 0) throw Lost(last_error("socket"));
+  return out;
+}
+
+Descriptor listen_at(const std::string& host, int port) {
+  Descriptor out = open_socket();
+  const int on = 1;
+  ::setsockopt(out.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const sockaddr_in at = address_of(host, port);
+  if (::bind(out.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
+      ::listen(out.get(), 1024) != 0)
+    throw Lost(last_error("listening at " + host + ":" + std::to_string(port)));
+  return out;
+}
+
+Descriptor let_in(int listening) {
+  Descriptor out(::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (out.get() >= 0) hurry(out.get());
+  return out;
+}
+
+void hurry(int socket) {
+  const int on = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+bool fill(Nonce& nonce) {
+  return ::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size());
+}
+
+bool taken(std::span<char> bytes, int socket, Deadline deadline) {
+  return moved(Passage(bytes), socket, POLLIN, deadline);
+}
+
+bool given(std::span<const char> bytes, int socket, Deadline deadline) {
+  // Passage does not write to what it gives.
+  return moved(Passage({const_cast<char*>(bytes.data()), bytes.size()}), socket, POLLOUT, deadline);
+}
+
+}  // namespace tuccl::select

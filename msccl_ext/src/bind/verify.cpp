@@ -1,0 +1,81 @@
+// Python view of the XML reader and writer and of the verifier.
+#include "tuccl/verify.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "tuccl/xml.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tuccl {
+namespace {
+
+void bind_xml(nb::module_& m) {
+  constexpr const char* kParse =
+      "The program in MSCCL XML `text`; InputError \"PATH:LINE: what, what was expected\" where "
+      "the runtimes would refuse, overrun or silently misread it.";
+  m.def(
+      "parse_xml",
+      [](nb::bytes text, std::string_view path) {
+        return parse_xml({text.c_str(), text.size()}, path);
+      },
+      "text"_a, "path"_a = "<string>", kParse);
+  m.def(
+      "parse_xml",
+      [](std::string_view text, std::string_view path) { return parse_xml(text, path); }, "text"_a,
+      "path"_a = "<string>", kParse);
+  m.def(
+      "to_xml",
+      [](const Program& program, std::string_view dialect) {
+        return to_xml(program, dialect_from(dialect));
+      },
+      "program"_a, "dialect"_a = "executor",
+      "MSCCL XML that `dialect` loads without a warning; InputError where it has no word for "
+      "something.");
+}
+
+void bind_report(nb::module_& m) {
+  nb::class_<Finding>(m, "Finding", "One thing that is wrong, or odd, and where.")
+      .def_ro("code", &Finding::code, "Stable: race, deadlock, wrong-result, limit ...")
+      .def_ro("message", &Finding::message, "One line that starts with the place.")
+      .def_ro("gpu", &Finding::gpu)
+      .def_ro("tb", &Finding::tb)
+      .def_ro("step", &Finding::step)
+      .def_ro("line", &Finding::line, "Line of the file, 0 where there is none.")
+      .def("__repr__",
+           [](const Finding& f) { return "Finding(" + f.code + ": " + f.message + ")"; });
+  nb::class_<VerifyReport>(m, "VerifyReport", "What verify() found.")
+      .def_prop_ro("ok", &VerifyReport::ok)
+      .def_ro("errors", &VerifyReport::errors)
+      .def_ro("warnings", &VerifyReport::warnings)
+      .def_ro("max_safe_bytes", &VerifyReport::max_safe_bytes,
+              "Largest whole-buffer size in bytes that cannot deadlock on FIFO credit; 0: every.")
+      .def("__repr__", [](const VerifyReport& r) {
+        return "VerifyReport(errors=" + std::to_string(r.errors.size()) +
+               ", warnings=" + std::to_string(r.warnings.size()) + ")";
+      });
+}
+
+}  // namespace
+
+void bind_verify(nb::module_& m) {
+  bind_xml(m);
+  bind_report(m);
+  m.def(
+      "verify",
+      [](const Program& program, std::string_view dialect, int root, std::int64_t buffer_bytes) {
+        const Dialect runtime = dialect_from(dialect);
+        nb::gil_scoped_release release;
+        return verify(program, runtime, root, buffer_bytes);
+      },
+      "program"_a, "dialect"_a = "executor", "root"_a = 0, "buffer_bytes"_a = 0,
+      "Proves that the program as `dialect` runs it computes its collective, cannot deadlock and "
+      "has no race. Never raises on a bad program: it reports.");
+}
+
+}  // namespace tuccl

@@ -1,0 +1,321 @@
+#include "exec/group.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tuccl/error.h"
+
+namespace tuccl::exec {
+namespace {
+
+constexpr std::int64_t kKept = 64 << 20;  // bytes beside the caller's memory that stay allocated
+constexpr int kLookMs = 100;              // how often a deadline is looked at
+
+std::string seconds(double s) {
+  std::string text = std::to_string(s);
+  return text.substr(0, text.find('.') + 2);
+}
+
+}  // namespace
+
+Order::Order(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+             std::vector<Piece> outputs, std::string name, double limit_s)
+    : number_(number),
+      bound_(std::move(bound)),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      name_(std::move(name)),
+      limit_s_(limit_s) {}
+
+bool Order::wait(double limit_s) {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return done(); };
+  if (limit_s < 0) {
+    ended_.wait(lock, is_done);
+    return true;
+  }
+  return ended_.wait_for(lock, std::chrono::duration<double>(limit_s), is_done);
+}
+
+void Order::end(std::string error) {
+  const std::lock_guard lock(mutex_);
+  error_ = std::move(error);
+  done_.store(true, std::memory_order_release);
+  ended_.notify_all();
+}
+
+Group::Group(std::unique_ptr<Sockets> sockets, std::shared_ptr<Hub> hub)
+    : sockets_(std::move(sockets)), messages_(*sockets_), hub_(std::move(hub)) {
+  hub_->add(this);
+}
+
+Group::~Group() {
+  close("the group was destroyed");
+  hub_->remove(this);
+}
+
+std::shared_ptr<Order> Group::submit(std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+                                     std::vector<Piece> outputs, std::string name, double limit_s) {
+  std::shared_ptr<Order> order;
+  {
+    const std::lock_guard lock(hub_->mutex_);
+    order = std::make_shared<Order>(hub_->numbers_++, std::move(bound), std::move(inputs),
+                                    std::move(outputs), std::move(name), limit_s);
+    queue_.push_back(order);
+  }
+  hub_->wake();
+  return order;
+}
+
+void Group::close(const std::string& why) {
+  {
+    const std::lock_guard lock(hub_->mutex_);
+    if (!asked_to_close_) asked_to_close_ = why;
+  }
+  hub_->wake();
+}
+
+/// Gets on as far as it can; whether it did.
+bool Group::step() {
+  if (!take_next()) return false;
+  try {
+    return advance_head();
+  } catch (const std::exception& error) {  // no memory, or tensors that are not as agreed
+    give_up(error.what());
+    return true;
+  }
+}
+
+/// Whether an order is under way.
+bool Group::take_next() {
+  const std::lock_guard lock(hub_->mutex_);
+  if (asked_to_close_ && !closed_) {
+    closed_ = true;
+    fail_all(*asked_to_close_);
+  }
+  if (!failure_.empty()) fail_all(failure_);
+  if (!head_ && !queue_.empty()) {
+    head_ = queue_.front();
+    queue_.pop_front();
+    begun_ = false;
+  }
+  return head_ != nullptr;
+}
+
+bool Group::advance_head() {
+  if (!begun_) begin(*head_);
+  Engine& engine = head_->bound_->engine();
+  const bool moved = engine.advance();
+  if (engine.finished() && sockets_->all_written()) {
+    head_->bound_->finish();
+    end_head("");
+    return true;
+  }
+  if (const std::string& why = sockets_->failure(); !why.empty()) {
+    give_up(why);
+    return true;
+  }
+  if (!moved && Order::Clock::now() >= head_->deadline_)
+    give_up("not done after " + seconds(head_->limit_s_) + " s");
+  return moved;
+}
+
+/// The order under way cannot end: so the group is no more.
+void Group::give_up(const std::string& why) {
+  const bool told = sockets_->is_told();
+  const std::string mine = head_->name_ + ": " + why;
+  failure_ = mine + "; " + where();
+  sockets_->give_up(told ? why : failure_);
+  end_head(told ? mine : failure_);
+}
+
+void Group::begin(Order& order) {
+  begun_ = true;
+  order.bound_->place(order.inputs_, order.outputs_, beside_);
+  const auto limit = std::chrono::duration<double>(order.limit_s_);
+  order.deadline_ = Order::Clock::now() + std::chrono::duration_cast<Order::Clock::duration>(limit);
+  order.bound_->engine().begin(messages_, order.watch_);
+}
+
+std::string Group::where() const {
+  const std::string place = head_->bound_->engine().place();
+  const std::string at = "rank " + std::to_string(rank()) + " ";
+  return at + (place.empty() ? "was about to end" : place);
+}
+
+/// Ends the order under way.
+void Group::end_head(std::string error) {
+  if (beside_.size() > kKept) beside_ = Bytes();
+  const std::shared_ptr<Order> order = std::exchange(head_, nullptr);
+  order->end(std::move(error));
+  const std::lock_guard lock(hub_->mutex_);
+  hub_->ended_orders_.push_back(order->number());
+  hub_->some_ended_.notify_all();
+}
+
+/// Under the hub's mutex.
+void Group::fail_all(const std::string& why) {
+  if (failure_.empty()) {
+    failure_ = why;
+    if (head_ || !queue_.empty()) sockets_->give_up(why);
+    sockets_->abandon();
+  }
+  if (head_) queue_.push_front(std::exchange(head_, nullptr));
+  for (const std::shared_ptr<Order>& order : queue_) {
+    order->end(failure_);
+    hub_->ended_orders_.push_back(order->number());
+  }
+  queue_.clear();
+  hub_->some_ended_.notify_all();
+}
+
+Hub::Hub()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (epoll_ < 0 || bell_ < 0) throw Error(std::string("epoll: ") + std::strerror(errno));
+  ::epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = bell_;
+  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, bell_, &event);
+  thread_ = std::thread([this] { serve(); });
+}
+
+Hub::~Hub() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  wake();
+  thread_.join();
+  ::close(epoll_);
+  ::close(bell_);
+}
+
+std::vector<std::int64_t> Hub::take_ended(double limit_s) {
+  std::unique_lock lock(mutex_);
+  some_ended_.wait_for(lock, std::chrono::duration<double>(limit_s),
+                       [this] { return released_ || !ended_orders_.empty(); });
+  std::vector<std::int64_t> out(ended_orders_.begin(), ended_orders_.end());
+  ended_orders_.clear();
+  return out;
+}
+
+void Hub::release() {
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  some_ended_.notify_all();
+}
+
+void Hub::add(Group* group) {
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.push_back(group);
+  }
+  wake();
+}
+
+/// Returns once the thread has let go of the group.
+void Hub::remove(Group* group) {
+  std::unique_lock lock(mutex_);
+  leaving_.push_back(group);
+  wake();
+  changed_.wait(lock,
+                [&] { return std::find(groups_.begin(), groups_.end(), group) == groups_.end(); });
+}
+
+void Hub::wake() {
+  const std::uint64_t one = 1;
+  (void)!::write(bell_, &one, sizeof one);
+}
+
+void Hub::serve() {
+  while (true) {
+    const bool busy = step_all();
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return;
+    }
+    wait(busy);
+  }
+}
+
+/// They stay until this thread forgets them.
+std::vector<Group*> Hub::groups() {
+  const std::lock_guard lock(mutex_);
+  return groups_;
+}
+
+/// Moves every group as far as it gets; whether any has work under way.
+bool Hub::step_all() {
+  bool busy = false;
+  for (Group* group : groups()) {
+    for (bool moved = true; moved;) {
+      moved = group->step();
+      for (int peer = 0; peer < group->sockets_->ranks(); ++peer) group->sockets_->write(peer);
+      moved |= group->sockets_->read_shared();
+      moved |= group->head_ && group->sockets_->has_ended();  // what was just written
+    }
+    busy |= group->head_ != nullptr;
+    listen_to(*group);
+  }
+  const std::lock_guard lock(mutex_);
+  for (Group* group : std::exchange(leaving_, {})) forget(group);
+  return busy;
+}
+
+/// Under the mutex.
+void Hub::forget(Group* group) {
+  std::erase_if(watched_, [group](const auto& entry) { return entry.first.first == group; });
+  std::erase(groups_, group);
+  changed_.notify_all();
+}
+
+/// Tells the kernel which of the group's sockets are waited for. A closed one has left by itself.
+void Hub::listen_to(Group& group) {
+  Sockets& sockets = *group.sockets_;
+  for (int peer = 0; peer < sockets.ranks(); ++peer) {
+    const int fd = sockets.fd(peer);
+    if (fd < 0 && !watched_.contains({&group, peer})) continue;
+    Watched& w = watched_[{&group, peer}];
+    const bool writes = sockets.waits_to_write(peer);
+    if (fd == w.fd && writes == w.writes) continue;
+    const int how = fd == w.fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    w = {fd, writes};
+    if (fd < 0) continue;
+    ::epoll_event event{};
+    event.events = EPOLLIN | (writes ? EPOLLOUT : 0U);
+    event.data.fd = fd;
+    ::epoll_ctl(epoll_, how, fd, &event);
+  }
+}
+
+void Hub::wait(bool busy) {
+  const std::vector<Group*> all = groups();
+  int limit_ms = busy ? kLookMs : -1;
+  for (Group* group : all)
+    if (!group->sockets_->may_sleep()) limit_ms = 0;
+  std::array<::epoll_event, 64> events;
+  const int n = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), limit_ms);
+  for (Group* group : all) group->sockets_->stay_awake();
+  for (int i = 0; i < n; ++i) {
+    const int fd = events[static_cast<std::size_t>(i)].data.fd;
+    if (fd == bell_) {
+      std::uint64_t rings = 0;
+      (void)!::read(bell_, &rings, sizeof rings);
+      continue;
+    }
+    for (const auto& [key, w] : watched_)
+      if (w.fd == fd) {
+        key.first->sockets_->read(key.second);
+        break;
+      }
+  }
+}
+
+}  // namespace tuccl::exec

@@ -1,0 +1,368 @@
+#include "exec/socket.h"
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tuccl/error.h"
+
+namespace tuccl::exec {
+namespace {
+
+/// Messages up to this leave before their receive is posted.
+constexpr std::size_t kSmall = 32 << 10;
+/// Read ahead of what a message still lacks, so that frames and small messages need no call each.
+constexpr std::size_t kAhead = 64 << 10;
+constexpr int kMostPieces = 32;          // of one writing call
+constexpr int kTurns = 8;                // readings of one peer before the next
+constexpr std::uint64_t kLongest = 500;  // of a peer's last words
+
+std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Sockets::Sockets(int rank, int ranks) : rank_(rank), wires_(static_cast<std::size_t>(ranks)) {}
+
+void Sockets::attach(int peer, Stream stream) {
+  Wire& w = wire(peer);
+  w.stream = std::move(stream);
+  w.ahead.resize(w.stream.shared() ? sizeof(Frame) : kAhead);
+}
+
+int Sockets::fd(int peer) const { return wires_[static_cast<std::size_t>(peer)].stream.fd(); }
+
+bool Sockets::waits_to_write(int peer) const {
+  const Wire& w = wires_[static_cast<std::size_t>(peer)];
+  return w.stream.open() && !w.stream.shared() && !w.leaving.empty();
+}
+
+bool Sockets::all_written() const {
+  return std::none_of(wires_.begin(), wires_.end(),
+                      [](const Wire& w) { return w.stream.open() && !w.leaving.empty(); });
+}
+
+int Sockets::take_number() {
+  if (free_.empty()) return numbers_++;
+  const int number = free_.back();
+  free_.pop_back();
+  return number;
+}
+
+void Sockets::fail(std::string why) {
+  if (failure_.empty()) failure_ = std::move(why);
+}
+
+int Sockets::send(std::span<const std::byte> data, int peer, int tag) {
+  const int number = take_number();
+  Wire& w = wire(peer);
+  if (!w.stream.open()) {
+    fail(rank_name(peer) + " has left the group");
+    return number;
+  }
+  Tag& t = w.tags[tag];
+  auto message = std::make_shared<Sending>(Sending{data, number});
+  const Frame frame{Kind::kData, static_cast<std::uint32_t>(tag), data.size()};
+  if (!t.credits.empty()) {
+    check_size(peer, data.size(), t.credits.front());
+    t.credits.pop_front();
+    w.leaving.push_back({frame, data, message, true});
+    return number;
+  }
+  const bool in_order = t.sends.empty() || t.sends.back()->left;
+  if (data.size() <= kSmall && in_order) {
+    message->left = true;
+    w.leaving.push_back({frame, data, message, false});
+  }
+  t.sends.push_back(std::move(message));
+  return number;
+}
+
+int Sockets::receive(std::span<std::byte> data, int peer, int tag) {
+  const int number = take_number();
+  Wire& w = wire(peer);
+  Tag& t = w.tags[tag];
+  if (!t.early.empty()) {
+    take_early(w, peer, t, {data, number});
+  } else if (!w.stream.open()) {
+    fail(rank_name(peer) + " has left the group");
+    return number;
+  } else {
+    t.receives.push_back({data, number});
+  }
+  if (w.stream.open())
+    w.leaving.push_back(
+        {{Kind::kCredit, static_cast<std::uint32_t>(tag), data.size()}, {}, nullptr, false});
+  return number;
+}
+
+/// A receive takes up what came before it; if only in part, the rest comes to where it belongs.
+void Sockets::take_early(Wire& w, int peer, Tag& t, Receiving r) {
+  Early& message = t.early.front();
+  check_size(peer, message.data.size(), r.data.size());
+  const std::size_t size = std::min(message.data.size(), r.data.size());
+  const std::size_t here = message.whole ? size : size - std::min(size, w.body.size());
+  std::copy_n(message.data.begin(), here, r.data.begin());
+  if (message.whole) {
+    end(r.number);
+  } else {
+    w.body = r.data.subspan(here, size - here);
+    w.body_number = r.number;
+    w.body_early = nullptr;
+  }
+  t.early.pop_front();
+}
+
+int Sockets::poll(std::span<int> ended) {
+  std::size_t n = 0;
+  for (; n < ended.size() && !ended_.empty(); ++n) {
+    ended[n] = ended_.front();
+    ended_.pop_front();
+    free_.push_back(ended[n]);
+  }
+  return static_cast<int>(n);
+}
+
+/// For runs that one thread does alone; a group's thread waits for all its sockets instead.
+void Sockets::rest(std::chrono::microseconds longest) {
+  std::vector<::pollfd> fds;
+  for (const Wire& w : wires_)
+    if (w.stream.open()) {
+      const bool writes = !w.stream.shared() && !w.leaving.empty();
+      fds.push_back({w.stream.fd(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+    }
+  const auto us = may_sleep() ? std::min<std::int64_t>(longest.count(), 999'999) : 0;
+  const timespec limit{0, static_cast<long>(us * 1000)};
+  ::ppoll(fds.data(), fds.size(), &limit, nullptr);
+  stay_awake();
+  for (int peer = 0; peer < ranks(); ++peer) {
+    read(peer);
+    write(peer);
+  }
+}
+
+bool Sockets::may_sleep() {
+  bool may = true;
+  for (Wire& w : wires_) may &= !w.stream.open() || w.stream.may_sleep(!w.leaving.empty());
+  return may;
+}
+
+void Sockets::stay_awake() {
+  for (Wire& w : wires_) w.stream.stay_awake();
+}
+
+void Sockets::abandon() noexcept {
+  for (Wire& w : wires_) w = Wire{};
+  ended_.clear();
+}
+
+void Sockets::give_up(const std::string& why) noexcept {
+  const std::string text = why.substr(0, kLongest);
+  const Frame frame{Kind::kGiveUp, 0, text.size()};
+  const ::iovec pieces[] = {{const_cast<Frame*>(&frame), sizeof frame},
+                            {const_cast<char*>(text.data()), text.size()}};
+  // In the middle of a message it would be read as a part of it: closing must say enough.
+  for (Wire& w : wires_)
+    if (w.stream.open() && w.written == 0) w.stream.write_whole(pieces);
+  fail(why);
+  abandon();
+}
+
+void Sockets::check_size(int peer, std::uint64_t sent, std::uint64_t received) {
+  if (sent == received) return;
+  fail("a message of " + std::to_string(sent) + " bytes meets a receive of " +
+       std::to_string(received) + " between " + rank_name(rank_) + " and " + rank_name(peer) +
+       ": the ranks do not call the same collective with the same size");
+}
+
+bool Sockets::write(int peer) {
+  Wire& w = wire(peer);
+  while (w.stream.open() && !w.leaving.empty()) {
+    std::array<::iovec, kMostPieces> pieces;
+    std::size_t count = 0, skip = w.written;
+    const auto add = [&](const void* data, std::size_t size) {
+      const std::size_t from = std::min(skip, size);
+      skip -= from;
+      if (from == size) return;
+      pieces[count++] = {const_cast<std::byte*>(static_cast<const std::byte*>(data)) + from,
+                         size - from};
+    };
+    for (std::size_t i = 0; i < w.leaving.size() && count + 2 <= pieces.size(); ++i) {
+      add(&w.leaving[i].frame, sizeof(Frame));
+      add(w.leaving[i].data.data(), w.leaving[i].data.size());
+    }
+    const auto n = w.stream.write({pieces.data(), count});
+    if (!n) {
+      read_some(peer);  // it may have said why before it closed
+      if (w.stream.open()) close_wire(peer);
+      return true;
+    }
+    if (*n == 0) return false;
+    advance_writing(w, *n);
+  }
+  return true;
+}
+
+void Sockets::advance_writing(Wire& w, std::size_t bytes) {
+  w.written += bytes;
+  while (!w.leaving.empty()) {
+    Leaving& head = w.leaving.front();
+    const std::size_t whole = sizeof(Frame) + head.data.size();
+    if (w.written < whole) return;
+    w.written -= whole;
+    if (head.message) {
+      head.message->written = true;
+      if (head.ends) end(head.message->number);
+    }
+    w.leaving.pop_front();
+  }
+}
+
+bool Sockets::read(int peer) {
+  wire(peer).stream.heard();
+  return read_some(peer);
+}
+
+bool Sockets::read_shared() {
+  bool any = false;
+  for (int peer = 0; peer < ranks(); ++peer)
+    if (wire(peer).stream.shared()) any |= read_some(peer);
+  return any;
+}
+
+bool Sockets::read_some(int peer) {
+  Wire& w = wire(peer);
+  bool any = false;
+  // A share at a time, so that one peer's stream does not keep the others waiting.
+  for (int turns = 0; turns < kTurns && w.stream.open() && fill(w, peer); ++turns) any = true;
+  return any;
+}
+
+/// One reading: first what the present message lacks, then ahead, where each costs a call.
+bool Sockets::fill(Wire& w, int peer) {
+  const ::iovec pieces[] = {{w.body.data(), w.body.size()},
+                            {w.ahead.data(), w.ahead.size() - w.frame_bytes * w.stream.shared()}};
+  const bool has_body = !w.body.empty();
+  const std::size_t first = has_body ? 0 : 1, last = has_body && w.stream.shared() ? 1 : 2;
+  const auto n = w.stream.read({pieces + first, pieces + last});
+  if (!n) {
+    close_wire(peer);
+    return true;
+  }
+  if (*n == 0) return false;
+  const std::size_t direct = std::min(*n, w.body.size());
+  w.body = w.body.subspan(direct);
+  w.first = 0;
+  w.last = *n - direct;
+  take_in(w, peer);
+  return true;
+}
+
+/// Looks at all that was read ahead.
+void Sockets::take_in(Wire& w, int peer) {
+  while (failure_.empty()) {
+    if (w.in_body && w.body.empty()) end_body(w);
+    const std::size_t there = w.last - w.first;
+    if (w.in_body) {
+      const std::size_t size = std::min(there, w.body.size());
+      if (size == 0) return;
+      std::memcpy(w.body.data(), w.ahead.data() + w.first, size);
+      w.body = w.body.subspan(size);
+      w.first += size;
+      continue;
+    }
+    if (there == 0) return;
+    auto* frame = reinterpret_cast<std::byte*>(&w.frame);
+    const std::size_t have = w.frame_bytes;
+    const std::size_t size = std::min(there, sizeof(Frame) - have);
+    std::memcpy(frame + have, w.ahead.data() + w.first, size);
+    w.first += size;
+    w.frame_bytes = have + size;
+    if (w.frame_bytes < sizeof(Frame)) return;
+    w.frame_bytes = 0;
+    begin_body(w, peer);
+  }
+}
+
+void Sockets::begin_body(Wire& w, int peer) {
+  const Frame f = w.frame;
+  Tag& t = w.tags[static_cast<int>(f.tag)];
+  w.body_number = -1;
+  w.body_early = nullptr;
+  switch (f.kind) {
+    case Kind::kCredit:
+      return credit(peer, t, f.bytes);
+    case Kind::kGiveUp:
+      w.text.assign(std::min(f.bytes, kLongest), ' ');
+      w.body = std::as_writable_bytes(std::span(w.text));
+      w.in_body = true;
+      return;
+    case Kind::kData:
+      break;
+    default:
+      return fail(rank_name(peer) + " sent what is no message");
+  }
+  w.in_body = true;
+  if (!t.receives.empty()) {
+    const Receiving r = t.receives.front();
+    t.receives.pop_front();
+    check_size(peer, f.bytes, r.data.size());
+    w.body = r.data.first(std::min<std::size_t>(f.bytes, r.data.size()));
+    w.body_number = r.number;
+  } else if (f.bytes > kSmall) {
+    fail(rank_name(peer) + " sent " + std::to_string(f.bytes) + " bytes without being asked");
+  } else {
+    w.body_early = &t.early.emplace_back(Early{std::vector<std::byte>(f.bytes), false});
+    w.body = w.body_early->data;
+  }
+}
+
+void Sockets::end_body(Wire& w) {
+  w.in_body = false;
+  if (w.frame.kind == Kind::kGiveUp) {
+    told_ = failure_.empty();
+    return fail(w.text);
+  }
+  if (w.body_early) w.body_early->whole = true;
+  if (w.body_number >= 0) end(w.body_number);
+}
+
+/// A receive of `bytes` was posted by `peer`.
+void Sockets::credit(int peer, Tag& t, std::uint64_t bytes) {
+  if (t.sends.empty()) return t.credits.push_back(bytes);
+  const std::shared_ptr<Sending> message = t.sends.front();
+  t.sends.pop_front();
+  check_size(peer, message->data.size(), bytes);
+  Wire& w = wire(peer);
+  if (!message->left) {
+    const Frame frame{Kind::kData, w.frame.tag, message->data.size()};
+    return w.leaving.push_back({frame, message->data, message, true});
+  }
+  if (message->written) return end(message->number);
+  for (Leaving& leaving : w.leaving)
+    if (leaving.message == message) leaving.ends = true;
+}
+
+/// The other end has closed: an end of the group only if something was still to come or to go.
+void Sockets::close_wire(int peer) {
+  Wire& w = wire(peer);
+  const std::string how = w.stream.why();
+  w.stream.close();
+  if (needs(w))
+    fail(rank_name(peer) + " closed its connection" + (how.empty() ? "" : " (" + how + ")") +
+         ": it died or gave up");
+}
+
+bool Sockets::needs(const Wire& w) const {
+  if (w.in_body) return true;
+  return std::any_of(w.tags.begin(), w.tags.end(),
+                     [](const auto& entry) {
+                       return !entry.second.receives.empty() || !entry.second.sends.empty();
+                     }) ||
+         std::any_of(w.leaving.begin(), w.leaving.end(),
+                     [](const Leaving& leaving) { return leaving.message != nullptr; });
+}
+
+}  // namespace tuccl::exec

@@ -1,0 +1,134 @@
+// Ranks that are processes: messages over streams between them, none of which ever blocks.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/stream.h"
+#include "tuccl/transport.h"
+
+namespace tuccl::exec {
+
+/// One rank's end of a group. All but the constructor and `attach` is called by one thread.
+///
+/// A receiver tells its sender of each receive that it posts (a credit); the k-th message of a tag
+/// meets the k-th credit. Large messages leave when their credit is there, so that they are read
+/// where they belong; small ones leave at once, and wait in the receiver's memory if they must.
+class Sockets final : public Carrier {
+ public:
+  Sockets(int rank, int ranks);
+  /// Takes over `stream`, whose other end is `peer`.
+  void attach(int peer, Stream stream);
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return static_cast<int>(wires_.size()); }
+  int send(std::span<const std::byte> data, int peer, int tag) override;
+  int receive(std::span<std::byte> data, int peer, int tag) override;
+  int poll(std::span<int> ended) override;
+  void rest(std::chrono::microseconds longest) override;
+  void abandon() noexcept override;
+
+  /// The socket to `peer`, -1 where there is none (any more).
+  int fd(int peer) const;
+  /// Whether that socket must take something before all is written.
+  bool waits_to_write(int peer) const;
+  bool all_written() const;
+  /// Whether `poll` would tell of something.
+  bool has_ended() const { return !ended_.empty(); }
+  /// Reads what has come from `peer`, whose socket is readable; whether anything has.
+  bool read(int peer);
+  /// Reads what has come through shared memory; whether anything has.
+  bool read_shared();
+  /// Before the thread sleeps on the sockets: false where shared memory has something to do.
+  bool may_sleep();
+  /// After it: peers need not wake it.
+  void stay_awake();
+  /// Writes what waits for `peer`, as far as the socket takes it. False where more waits.
+  bool write(int peer);
+  /// Tells every peer that this rank gives up, and why, as far as their sockets take it; then
+  /// closes them.
+  void give_up(const std::string& why) noexcept;
+  /// Why the group cannot go on; empty while it can.
+  const std::string& failure() const { return failure_; }
+  /// Whether those are a peer's words, to be passed on as they are.
+  bool is_told() const { return told_; }
+
+ private:
+  enum class Kind : std::uint32_t { kData, kCredit, kGiveUp };
+  struct Frame {
+    Kind kind;
+    std::uint32_t tag;
+    std::uint64_t bytes;
+  };
+  /// A message that its receiver has not taken up yet.
+  struct Sending {
+    std::span<const std::byte> data;
+    int number = 0;
+    bool left = false;     ///< Handed to the socket's queue before its credit came.
+    bool written = false;  ///< All of it is in the socket.
+  };
+  struct Receiving {
+    std::span<std::byte> data;
+    int number = 0;
+  };
+  struct Early {
+    std::vector<std::byte> data;
+    bool whole = false;
+  };
+  struct Tag {
+    std::deque<std::shared_ptr<Sending>> sends;
+    std::deque<std::uint64_t> credits;  ///< Bytes of receives that wait for a send.
+    std::deque<Receiving> receives;
+    std::deque<Early> early;  ///< Small messages before their receives.
+  };
+  struct Leaving {
+    Frame frame;
+    std::span<const std::byte> data;
+    std::shared_ptr<Sending> message;  ///< Null for credits.
+    bool ends = false;                 ///< The message has its credit.
+  };
+  struct Wire {
+    Stream stream;
+    std::map<int, Tag> tags;
+    std::deque<Leaving> leaving;
+    std::size_t written = 0;       ///< Of the first that leaves, its frame included.
+    std::vector<std::byte> ahead;  ///< Read, and not looked at yet: [first, last).
+    std::size_t first = 0, last = 0;
+    std::span<std::byte> body;  ///< Where the rest of the present message goes.
+    int body_number = -1;       ///< Its request; -1 for an early one, which `body_early` is.
+    Early* body_early = nullptr;
+    bool in_body = false;
+    Frame frame{};
+    std::size_t frame_bytes = 0;  ///< Of the present frame, that have come.
+    std::string text;             ///< Of a peer that gives up.
+  };
+
+  Wire& wire(int peer) { return wires_[static_cast<std::size_t>(peer)]; }
+  int take_number();
+  void end(int number) { ended_.push_back(number); }
+  void take_early(Wire&, int peer, Tag&, Receiving);
+  void credit(int peer, Tag&, std::uint64_t bytes);
+  void check_size(int peer, std::uint64_t sent, std::uint64_t received);
+  bool read_some(int peer);
+  bool fill(Wire&, int peer);
+  void take_in(Wire&, int peer);
+  void begin_body(Wire&, int peer);
+  void end_body(Wire&);
+  void advance_writing(Wire&, std::size_t bytes);
+  void close_wire(int peer);
+  bool needs(const Wire&) const;
+  void fail(std::string why);
+
+  int rank_;
+  std::vector<Wire> wires_;
+  std::deque<int> ended_;
+  std::vector<int> free_;
+  int numbers_ = 0;
+  std::string failure_;
+  bool told_ = false;
+};
+
+}  // namespace tuccl::exec

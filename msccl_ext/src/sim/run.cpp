@@ -1,0 +1,486 @@
+#include "sim/run.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "exec/step_loop.h"
+#include "tuccl/error.h"
+
+namespace tuccl::sim {
+namespace {
+
+/// Events closer than this are one moment; keeps symmetric programs in step.
+constexpr double kSameMoment = 1 + 1e-12;
+
+}  // namespace
+
+void Stamps::grow(Store& store) {
+  const std::size_t wider = store.size();
+  store.resize(wider + (room_ == 0 ? 4 : 2 * room_));
+  for (std::uint32_t i = 0; i < size_; ++i)
+    store[wider + i] = store[base_ + ((head_ + i) & (room_ - 1))];
+  base_ = wider;
+  room_ = room_ == 0 ? 4 : 2 * room_;
+  head_ = 0;
+}
+
+Passes passes_of(std::int64_t bytes, std::int64_t most) {
+  const std::int64_t slice = std::min(bytes, most);
+  return {bytes / slice, static_cast<double>(slice), static_cast<double>(bytes % slice)};
+}
+
+template <bool kRecorded>
+Run<kRecorded>::Run(const Plan& plan, Recorder* recorder)
+    : plan_(plan),
+      recorder_(recorder),
+      sharing_(plan),
+      blocks_(plan.blocks.size()),
+      wires_(plan.connections.size()),
+      edges_(plan.edge_waiter.size()),
+      free_(plan.blocks.size(), true),
+      free_teller_(plan.edge_waiter.size(), -1) {
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
+    const Block& block = plan.blocks[b];
+    for (int i = block.first; i < block.last; ++i) {
+      const Transfer& t = plan.transfers[i];
+      if (t.receives || t.sends || t.waits >= 0) free_[b] = false;
+    }
+    for (int i = block.first; free_[b] && i < block.last; ++i) {
+      const Transfer& t = plan.transfers[i];
+      for (int e = t.told_first; e < t.told_first + t.told_count; ++e)
+        free_teller_[plan.told[e]] = static_cast<int>(b);
+    }
+  }
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::reset(const Passes& passes) {
+  passes_ = passes;
+  total_ = passes.full + (passes.rest > 0 ? 1 : 0);
+  sharing_.reset();
+  starts_.clear();
+  foremost_ = events_ = 0;
+  finished_ = 0;
+  proxy_free_.assign(static_cast<std::size_t>(plan_.network->ranks()), 0.0);
+  nic_last_.assign(plan_.network->resources().size(), -1);
+  for (Stamps& s : edges_) s.reset();
+  for (Wire& w : wires_) {
+    for (Stamps* s : {&w.head, &w.whole, &w.credit, &w.ready, &w.bytes, &w.slot}) s->reset();
+    w.sent = w.posted = 0;
+    w.proxy_now = 0;
+    w.proxy = Wire::Proxy::kReady;
+  }
+}
+
+template <bool kRecorded>
+Outcome Run<kRecorded>::execute(const Passes& passes) {
+  begin(passes);
+  return end();
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::begin(const Passes& passes) {
+  reset(passes);
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const Block& block = plan_.blocks[b];
+    blocks_[b] = BlockState{};
+    blocks_[b].at = block.first;
+    if (block.first == block.last || total_ == 0) {
+      blocks_[b].stage = Stage::kDone;
+    } else {
+      begin_slice(blocks_[b], plan_.transfers[block.first]);
+      if (!free_[b]) awake_.push_back(static_cast<int>(b));
+    }
+  }
+  std::reverse(awake_.begin(), awake_.end());
+  for (std::size_t c = 0; c < wires_.size(); ++c)
+    if (plan_.connections[c].net) wires_[c].ready.blocked = true;
+  drain();
+}
+
+template <bool kRecorded>
+bool Run<kRecorded>::walk_to(std::int64_t pass) {
+  events(pass);
+  return foremost_ >= pass;
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::shorten(std::int64_t full) {
+  passes_.full = full;
+  total_ = full + (passes_.rest > 0 ? 1 : 0);
+  for (BlockState& b : blocks_) {  // a free block may have done them all when it was asked
+    if (b.stage == Stage::kDone || b.pass < total_) continue;
+    b.stage = Stage::kDone;
+    finished_ = std::max(finished_, b.now);
+  }
+}
+
+template <bool kRecorded>
+Outcome Run<kRecorded>::end() {
+  events(total_ + 1);
+  finish_free();
+  for (const BlockState& s : blocks_)
+    if (s.stage != Stage::kDone) refuse_deadlock();
+  Outcome out{finished_, {}};
+  for (std::size_t r = 0; r < nic_last_.size(); ++r)
+    out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), finished_));
+  return out;
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::events(std::int64_t pass) {
+  while (foremost_ < pass) {
+    const double now =
+        std::min(starts_.empty() ? kUnlimited : starts_.front().time, sharing_.next_end());
+    if (now == kUnlimited) return;
+    const double moment = now * kSameMoment;
+    while (true) {
+      if (sharing_.next_end() <= moment) {
+        ended(now, sharing_.end_next(now));
+      } else if (!starts_.empty() && starts_.front().time <= moment) {
+        const int owner = starts_.front().owner;
+        std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
+        starts_.pop_back();
+        open(now, owner);
+      } else {
+        break;
+      }
+      drain();
+    }
+    sharing_.settle(now);
+    if constexpr (kRecorded) recorder_->settled(now, sharing_);
+  }
+}
+
+/// Lets everyone run who got what he waited for. Owners from blocks_.size()
+/// on are the proxies of connections.
+template <bool kRecorded>
+void Run<kRecorded>::drain() {
+  while (!awake_.empty()) {
+    const int owner = awake_.back();
+    awake_.pop_back();
+    const int blocks = static_cast<int>(blocks_.size());
+    if (owner < blocks)
+      advance(owner);
+    else
+      proxy(owner - blocks);
+  }
+}
+
+/// Walks a free block on until it has stamped `edge`: it runs no further ahead
+/// than others ask, so that a run can still be shortened.
+template <bool kRecorded>
+void Run<kRecorded>::pull(int block, const Stamps& edge) {
+  while (edge.empty() && blocks_[block].stage != Stage::kDone) walk_transfer(block);
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::walk_transfer(int free_block) {
+  const Transfer& t = plan_.transfers[blocks_[free_block].at];
+  move(free_block, t);
+  finish_slice(free_block, t);
+}
+
+/// Ends the free blocks: of their whole passes most are a product.
+template <bool kRecorded>
+void Run<kRecorded>::finish_free() {
+  for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
+    BlockState& s = blocks_[b];
+    if (!free_[b] || s.stage == Stage::kDone) continue;
+    while (s.at != plan_.blocks[b].first) walk_transfer(b);
+    if (!kRecorded && s.pass + 2 < passes_.full) {
+      const double before = s.now;
+      do walk_transfer(b);
+      while (s.at != plan_.blocks[b].first);
+      s.now += (s.now - before) * static_cast<double>(passes_.full - 1 - s.pass);
+      s.pass = passes_.full - 1;
+    }
+    while (s.stage != Stage::kDone) walk_transfer(b);
+  }
+}
+
+template <bool kRecorded>
+bool Run<kRecorded>::take(Stamps& stamps, double& now) {
+  if (stamps.empty()) {
+    stamps.blocked = true;
+    return false;
+  }
+  now = std::max(now, stamps.front(store_));
+  stamps.pop();
+  return true;
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::push(Stamps& stamps, double time, int reader) {
+  stamps.push(store_, time);
+  if (!stamps.blocked) return;
+  stamps.blocked = false;
+  awake_.push_back(reader);
+}
+
+/// Walks `block` on until it waits for a stamp or for a flow to end.
+template <bool kRecorded>
+void Run<kRecorded>::advance(int block) {
+  BlockState& s = blocks_[block];
+  const Block& b = plan_.blocks[block];
+  while (s.stage != Stage::kDone) {
+    const Transfer& t = plan_.transfers[s.at];
+    switch (s.stage) {
+      case Stage::kDepend:
+        if (t.waits >= 0) {
+          if (free_teller_[t.waits] >= 0) pull(free_teller_[t.waits], edges_[t.waits]);
+          if (!take(edges_[t.waits], s.now)) return;
+          if constexpr (kRecorded) recorder_->depended(block, s.now);
+          s.now += t.wait_us;
+        }
+        s.stage = Stage::kArrive;
+        [[fallthrough]];
+      case Stage::kArrive:
+        if (t.receives) {
+          Wire& in = wires_[b.in];
+          if (!take(plan_.connections[b.in].cut_through ? in.head : in.whole, s.now)) return;
+          if constexpr (kRecorded) recorder_->arrived(block, s.now);
+        }
+        s.stage = Stage::kCredit;
+        [[fallthrough]];
+      case Stage::kCredit:
+        if (t.sends) {
+          Wire& out = wires_[b.out];
+          if (plan_.window > 0 && out.sent >= plan_.window && !take(out.credit, s.now)) return;
+          if constexpr (kRecorded) recorder_->credited(block, s.now);
+          ++out.sent;
+        }
+        if (!move(block, t)) return;
+        [[fallthrough]];
+      case Stage::kWhole:
+        if (t.receives && plan_.connections[b.in].cut_through) {
+          if (!take(wires_[b.in].whole, s.now)) return;
+          if constexpr (kRecorded) recorder_->arrived(block, s.now);
+        }
+        finish_slice(block, t);
+        break;
+      case Stage::kFlow:
+      case Stage::kDone:
+        return;
+    }
+  }
+}
+
+/// Spends the block's own time on the present slice; false where a flow
+/// carries it and `ended` goes on.
+template <bool kRecorded>
+bool Run<kRecorded>::move(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  const bool local = !t.receives && !t.sends;
+  if (s.slice == 0) s.now += t.start_us;
+  if (s.part > 0 && !local) s.now += plan_.slice_us;
+  if constexpr (kRecorded) recorder_->set_up(block, s.now);
+  s.stage = Stage::kWhole;
+  if (t.sends) {
+    const Connection& c = plan_.connections[plan_.blocks[block].out];
+    if (c.cut_through) {
+      const double line = std::min(s.part, plan_.line_bytes) * t.us_per_byte;
+      push(wires_[plan_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
+    }
+    if (t.bundle >= 0 && s.part > 0) {
+      s.stage = Stage::kFlow;
+      starts_.push_back({s.now, block});
+      std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+      return false;
+    }
+  }
+  s.now += s.part * t.us_per_byte;
+  if constexpr (kRecorded) recorder_->moved(block, s.now, s.part);
+  return true;
+}
+
+/// Hands the slice on and its slot back, and steps to the next slice.
+template <bool kRecorded>
+void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  const Block& b = plan_.blocks[block];
+  if constexpr (kRecorded) recorder_->finished(block);
+  ++events_;
+  if (t.sends) {
+    const Connection& c = plan_.connections[b.out];
+    if (c.net) {
+      wires_[b.out].bytes.push(store_, s.part * plan_.wire_factor);
+      push(wires_[b.out].ready, s.now, static_cast<int>(blocks_.size()) + b.out);
+    } else {
+      push(wires_[b.out].whole, s.now + c.arrive_us, c.receiver);
+    }
+  }
+  if (t.receives) {
+    const Connection& c = plan_.connections[b.in];
+    if (c.net)
+      push(wires_[b.in].slot, s.now + c.credit_us, static_cast<int>(blocks_.size()) + b.in);
+    else
+      push(wires_[b.in].credit, s.now + c.credit_us, c.sender);
+  }
+  if (next_slice(s, t))
+    s.stage = Stage::kArrive;
+  else
+    finish_transfer(block, t);
+}
+
+template <bool kRecorded>
+bool Run<kRecorded>::next_slice(BlockState& s, const Transfer& t) {
+  if ((!t.receives && !t.sends) || ++s.slice == plan_.slices) return false;
+  s.part = s.left;
+  s.left = 0;
+  return true;
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  const Block& b = plan_.blocks[block];
+  for (int i = t.told_first; i < t.told_first + t.told_count; ++i)
+    push(edges_[plan_.told[i]], s.now, plan_.edge_waiter[plan_.told[i]]);
+  if (++s.at == b.last) {
+    s.at = b.first;
+    if (++s.pass == total_) {
+      s.stage = Stage::kDone;
+      finished_ = std::max(finished_, s.now);
+      return;
+    }
+    if (!free_[block]) foremost_ = std::max(foremost_, s.pass);
+  }
+  begin_slice(s, plan_.transfers[s.at]);
+}
+
+/// Cuts the present transfer in slices (prims_simple.h: two halves, unless one
+/// holds it).
+template <bool kRecorded>
+void Run<kRecorded>::begin_slice(BlockState& s, const Transfer& t) {
+  const double payload = t.chunks * (s.pass < passes_.full ? passes_.slice : passes_.rest);
+  const bool whole = plan_.slices == 1 || (!t.receives && !t.sends);
+  s.part = whole ? payload : std::min(payload, std::max(payload / 2, plan_.least_slice));
+  s.left = payload - s.part;
+  s.slice = 0;
+  s.stage = Stage::kDepend;
+}
+
+/// Walks the proxy of a network connection on: slices in order, each needs a
+/// slot at the receiver.
+template <bool kRecorded>
+void Run<kRecorded>::proxy(int connection) {
+  Wire& w = wires_[connection];
+  if (w.proxy == Wire::Proxy::kReady) {
+    if (!take(w.ready, w.proxy_now)) return;
+    if constexpr (kRecorded)
+      recorder_->filled(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
+    w.proxy = Wire::Proxy::kSlot;
+  }
+  if (plan_.window > 0 && w.posted >= plan_.window && !take(w.slot, w.proxy_now)) return;
+  if constexpr (kRecorded)
+    recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
+  ++w.posted;
+  w.proxy = Wire::Proxy::kAsked;
+  starts_.push_back({w.proxy_now, static_cast<int>(blocks_.size()) + connection});
+  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::open(double now, int owner) {
+  const int blocks = static_cast<int>(blocks_.size());
+  if (owner >= blocks) return post(now, owner - blocks);
+  const BlockState& s = blocks_[owner];
+  const int bundle = plan_.transfers[s.at].bundle;
+  sharing_.start(now, bundle, s.part * plan_.wire_factor, owner);
+  if constexpr (kRecorded) recorder_->flow(now, bundle, owner, s.part, 0);
+}
+
+/// A proxy hands its message to the adapter, after the rank's other messages.
+template <bool kRecorded>
+void Run<kRecorded>::post(double now, int connection) {
+  const Connection& c = plan_.connections[connection];
+  Wire& w = wires_[connection];
+  const int owner = static_cast<int>(blocks_.size()) + connection;
+  const double bytes = w.bytes.front(store_);
+  if (w.proxy == Wire::Proxy::kAsked && bytes > 0) {
+    w.proxy = Wire::Proxy::kPosted;
+    double& free = proxy_free_[c.src];
+    free = std::max(now, free) + plan_.net_message_us;
+    if constexpr (kRecorded) recorder_->posted(owner, free);
+    const double at = free + plan_.net_ready_us;
+    if (at > now) {
+      starts_.push_back({at, owner});
+      std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+      return;
+    }
+  }
+  if (bytes == 0 || c.bundle < 0) return ended(now, owner);
+  const double lost = switched_bytes(connection);
+  sharing_.start(now, c.bundle, bytes + lost, owner);
+  if constexpr (kRecorded) recorder_->flow(now, c.bundle, owner, bytes / plan_.wire_factor, lost);
+}
+
+/// What an adapter could have sent while it turned to this connection.
+template <bool kRecorded>
+double Run<kRecorded>::switched_bytes(int connection) {
+  const Connection& c = plan_.connections[connection];
+  if (plan_.nic_switch_us == 0) return 0;
+  double bytes = 0;
+  for (const int nic : {c.nic_out, c.nic_in}) {
+    if (nic < 0) continue;
+    const bool turned = nic_last_[nic] >= 0 && nic_last_[nic] != connection;
+    nic_last_[nic] = connection;
+    if (turned) bytes = plan_.nic_switch_us * plan_.capacity[nic];
+  }
+  return bytes;
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::ended(double now, int owner) {
+  if constexpr (kRecorded) recorder_->flow_ended(now, owner);
+  const int blocks = static_cast<int>(blocks_.size());
+  if (owner < blocks) {
+    blocks_[owner].now = now;
+    blocks_[owner].stage = Stage::kWhole;
+    awake_.push_back(owner);
+    return;
+  }
+  if constexpr (kRecorded) recorder_->delivered(owner);
+  const int connection = owner - blocks;
+  const Connection& c = plan_.connections[connection];
+  Wire& w = wires_[connection];
+  w.bytes.pop();
+  w.proxy = Wire::Proxy::kReady;
+  w.proxy_now = now;
+  push(w.whole, now + c.arrive_us, c.receiver);
+  push(w.credit, now + c.credit_us, c.sender);
+  awake_.push_back(owner);
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::refuse_deadlock() const {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].stage == Stage::kDone) continue;
+    const Block& b = plan_.blocks[i];
+    throw InputError("deadlock: " + place(b.gpu, b.id, plan_.transfers[blocks_[i].at].step) +
+                     " waits for ever for " + waited_for(static_cast<int>(i)) +
+                     "; `tuccl verify` tells why");
+  }
+  throw InputError("deadlock");
+}
+
+template <bool kRecorded>
+std::string Run<kRecorded>::waited_for(int block) const {
+  const Block& b = plan_.blocks[block];
+  switch (blocks_[block].stage) {
+    case Stage::kDepend: {
+      const Step& s = b.source->steps[plan_.transfers[blocks_[block].at].step];
+      return "step " + std::to_string(s.dep_step) + " of tb " + std::to_string(s.dep_tb);
+    }
+    case Stage::kCredit:
+      return "rank " + std::to_string(plan_.connections[b.out].dst) + " to receive (FIFO full)";
+    default:
+      return "data from rank " + std::to_string(plan_.connections[b.in].src);
+  }
+}
+
+template class Run<false>;
+template class Run<true>;
+
+}  // namespace tuccl::sim

@@ -1,0 +1,170 @@
+// The event loop: thread blocks, proxies and flows in virtual time.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/plan.h"
+#include "sim/recorder.h"
+#include "sim/share.h"
+
+namespace tuccl::sim {
+
+/// How far the outer loop over a chunk goes: `full` passes over `slice` bytes
+/// of each chunk, then one over `rest` if that is not 0.
+struct Passes {
+  std::int64_t full = 0;
+  double slice = 0;
+  double rest = 0;
+};
+
+/// A chunk of `bytes`, at most `most` of them in a pass.
+Passes passes_of(std::int64_t bytes, std::int64_t most);
+
+struct Outcome {
+  double time_us = 0;
+  std::vector<double> busy_us;  ///< By resource.
+};
+
+/// Moments at which something came about for one reader, in order of time. They
+/// lie in a ring within a store that many share, so that a run is soon copied.
+class Stamps {
+ public:
+  using Store = std::vector<double>;
+
+  void reset() {
+    head_ = size_ = 0;
+    blocked = false;
+  }
+  bool empty() const { return size_ == 0; }
+  double front(const Store& store) const { return store[base_ + head_]; }
+  void pop() {
+    head_ = (head_ + 1) & (room_ - 1);
+    --size_;
+  }
+  void push(Store& store, double time) {
+    if (size_ == room_) grow(store);
+    store[base_ + ((head_ + size_++) & (room_ - 1))] = time;
+  }
+
+  bool blocked = false;  ///< The reader waits for the next stamp.
+
+ private:
+  void grow(Store& store);
+  std::size_t base_ = 0;
+  std::uint32_t room_ = 0;
+  std::uint32_t head_ = 0;
+  std::uint32_t size_ = 0;
+};
+
+/// A thread block runs ahead on its own clock as long as what it needs is
+/// stamped already: only flows, which share resources, are events. All stamps
+/// pushed while an event at time T is handled are at T or later, so no reader
+/// that ran ahead can have missed one.
+///
+/// Where it is `kRecorded`, a recorder is told what happens when; else that costs nothing.
+template <bool kRecorded>
+class Run {
+ public:
+  explicit Run(const Plan& plan, Recorder* recorder = nullptr);
+
+  /// Throws InputError where thread blocks wait for each other for ever.
+  Outcome execute(const Passes& passes);
+
+  /// The same in parts: begins, walks until some thread block begins `pass` (or
+  /// all are done: false), and ends.
+  void begin(const Passes& passes);
+  bool walk_to(std::int64_t pass);
+  Outcome end();
+
+  /// Pass that the foremost thread block is in.
+  std::int64_t foremost() const { return foremost_; }
+
+  /// Lets the run end with `full` whole passes, which none has finished yet.
+  void shorten(std::int64_t full);
+
+  /// Slices walked since `begin`: one for each slice of a transfer and pass.
+  std::int64_t events() const { return events_; }
+
+  /// What the walk cost, in slices that share nothing.
+  std::int64_t cost() const { return events_ + sharing_.filled() / kFilledInSlice; }
+
+ private:
+  static constexpr std::int64_t kFilledInSlice = 4;  // takes as long as a slice, about
+
+  enum class Stage : std::uint8_t { kDepend, kArrive, kCredit, kFlow, kWhole, kDone };
+  struct BlockState {
+    double now = 0;
+    double left = 0;  ///< Payload of the transfer behind the present slice.
+    double part = 0;  ///< Payload of the present slice.
+    std::int64_t pass = 0;
+    int at = 0;  ///< Transfer.
+    int slice = 0;
+    Stage stage = Stage::kDepend;
+  };
+  struct Wire {     // a connection at work
+    Stamps head;    ///< First line there (cut-through only).
+    Stamps whole;   ///< All of a slice there.
+    Stamps credit;  ///< A slot free again, for the sender.
+    Stamps ready;   ///< Net: a slice in the proxy's slot.
+    Stamps bytes;   ///< Net: its wire bytes.
+    Stamps slot;    ///< Net: a slot free at the receiver, for the proxy.
+    std::int64_t sent = 0;
+    std::int64_t posted = 0;
+    double proxy_now = 0;
+    enum class Proxy : std::uint8_t { kReady, kSlot, kAsked, kPosted } proxy = Proxy::kReady;
+  };
+  struct Start {
+    double time;
+    int owner;
+    bool operator>(const Start& o) const {
+      return time != o.time ? time > o.time : owner > o.owner;
+    }
+  };
+
+  void reset(const Passes& passes);
+  void events(std::int64_t pass);
+  void drain();
+  void advance(int block);
+  bool move(int block, const Transfer& t);
+  void finish_slice(int block, const Transfer& t);
+  bool next_slice(BlockState& s, const Transfer& t);
+  void finish_transfer(int block, const Transfer& t);
+  void begin_slice(BlockState& s, const Transfer& t);
+  void pull(int block, const Stamps& edge);
+  void walk_transfer(int free_block);
+  void finish_free();
+  bool take(Stamps& stamps, double& now);
+  void push(Stamps& stamps, double time, int reader);
+  void proxy(int connection);
+  void open(double now, int owner);
+  void post(double now, int connection);
+  void ended(double now, int owner);
+  double switched_bytes(int connection);
+  [[noreturn]] void refuse_deadlock() const;
+  std::string waited_for(int block) const;
+
+  const Plan& plan_;
+  Recorder* recorder_;
+  Sharing sharing_;
+  Passes passes_;
+  std::int64_t total_ = 0;  ///< Passes.
+  std::vector<BlockState> blocks_;
+  std::vector<Wire> wires_;
+  std::vector<Stamps> edges_;
+  std::vector<bool> free_;        ///< Blocks that nothing can hold up.
+  std::vector<int> free_teller_;  ///< By edge: the free block that stamps it, -1: none.
+  std::vector<Start> starts_;     ///< Heap.
+  std::vector<int> awake_;
+  std::vector<double> proxy_free_;  ///< By rank.
+  std::vector<int> nic_last_;       ///< By resource: connection that used it last.
+  Stamps::Store store_;
+  std::int64_t foremost_ = 0;
+  std::int64_t events_ = 0;
+  double finished_ = 0;
+};
+
+extern template class Run<false>;
+extern template class Run<true>;
+
+}  // namespace tuccl::sim

@@ -1,0 +1,56 @@
+#include "verify/value.h"
+
+#include <bit>
+#include <cstddef>
+#include <utility>
+
+namespace tuccl {
+namespace {
+constexpr int kShownRanks = 8;
+}
+
+RankSets::RankSets(int ranks) : ranks_(ranks), sets_(2) {
+  const std::size_t words = (static_cast<std::size_t>(ranks) + 63) / 64;
+  Bits every(words, 0);
+  for (int r = 0; r < ranks; ++r) {
+    Bits one(words, 0);
+    one[static_cast<std::size_t>(r) / 64] |= std::uint64_t{1} << (r % 64);
+    every[static_cast<std::size_t>(r) / 64] |= std::uint64_t{1} << (r % 64);
+    intern(std::move(one));
+  }
+  all_ = intern(std::move(every));
+}
+
+std::uint32_t RankSets::intern(Bits set) {
+  const auto [entry, fresh] = known_.try_emplace(set, static_cast<std::uint32_t>(sets_.size()));
+  if (fresh) sets_.push_back(std::move(set));
+  return entry->second;
+}
+
+int RankSets::shared(std::uint32_t a, std::uint32_t b) const {
+  for (std::size_t w = 0; w < bits(a).size(); ++w)
+    if (const std::uint64_t both = bits(a)[w] & bits(b)[w])
+      return static_cast<int>(w) * 64 + std::countr_zero(both);
+  return -1;
+}
+
+std::uint32_t RankSets::join(std::uint32_t a, std::uint32_t b) {
+  const auto [entry, fresh] = joined_.try_emplace(std::uint64_t{a} << 32 | b, Value::kUnknown);
+  if (!fresh || shared(a, b) >= 0) return entry->second;
+  Bits both = bits(a);
+  for (std::size_t w = 0; w < both.size(); ++w) both[w] |= bits(b)[w];
+  return entry->second = intern(std::move(both));
+}
+
+std::string RankSets::describe(std::uint32_t set) const {
+  std::string out;
+  int shown = 0;
+  for (int r = 0; r < ranks_; ++r) {
+    if (!(bits(set)[static_cast<std::size_t>(r) / 64] >> (r % 64) & 1)) continue;
+    if (++shown > kShownRanks) return "ranks" + out + " ...";
+    out += " " + std::to_string(r);
+  }
+  return (shown == 1 ? "rank" : "ranks") + out;
+}
+
+}  // namespace tuccl

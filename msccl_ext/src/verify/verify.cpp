@@ -1,0 +1,61 @@
+#include "tuccl/verify.h"
+
+#include <optional>
+#include <string>
+
+#include "tuccl/error.h"
+#include "verify/stages.h"
+
+namespace tuccl {
+namespace {
+
+/// Chunks of all ranks' memory together that the proof is willing to follow.
+constexpr std::int64_t kMostChunks = std::int64_t{1} << 24;
+constexpr std::int64_t kMostBuffer = std::int64_t{1} << 40;
+
+void check_buffer(Protocol protocol, std::int64_t buffer_bytes) {
+  if (buffer_bytes == 0) return;
+  if (buffer_bytes > 0 && buffer_bytes <= kMostBuffer &&
+      slot_payload_bytes(protocol, buffer_bytes) > 0)
+    return;
+  throw InputError("buffer_bytes " + std::to_string(buffer_bytes) +
+                   ": expected 0 for the default, or eight slots that each hold a " +
+                   std::string(to_string(protocol)) +
+                   " line: " + std::to_string(kSlots * facts(protocol).line_bytes) + " to " +
+                   std::to_string(kMostBuffer));
+}
+
+void prove(const Program& program, Dialect dialect, int root, std::int64_t buffer_bytes,
+           Findings& findings) {
+  check_header(program, dialect, root, findings);
+  if (!check_shape(program, dialect, findings)) return;
+  if (is_rooted(program.collective) && (root < 0 || root >= program.ngpus)) return;
+  Flow flow(program);
+  if (!check_matching(flow, findings)) return;
+  const std::optional<std::vector<int>> order =
+      check_deadlock(flow, dialect, buffer_bytes, findings);
+  if (!order) return;
+  for (const bool in_place : claimed_forms(program, dialect)) {
+    const Memory memory(program, in_place, root);
+    if (memory.total() > kMostChunks) {
+      findings.error("limit", {},
+                     std::to_string(memory.total()) +
+                         " chunks of memory in all, too many to prove: expected at most 16777216");
+      return;
+    }
+    if (!check_bounds(flow, memory, findings)) continue;
+    check_data(flow, memory, *order, findings);
+    check_races(flow, memory, *order, findings);
+  }
+}
+
+}  // namespace
+
+VerifyReport verify(const Program& program, Dialect dialect, int root, std::int64_t buffer_bytes) {
+  check_buffer(program.protocol, buffer_bytes);
+  Findings findings(program);
+  prove(program, dialect, root, buffer_bytes, findings);
+  return findings.take();
+}
+
+}  // namespace tuccl

@@ -1,0 +1,1 @@
+"""The defaults a table is compared with, timed alike."""

@@ -1,0 +1,111 @@
+"""The defaults that a table has to beat, timed like any program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tuccl._native import Gpu, Knobs, Program
+from tuccl.errors import InputError
+from tuccl.runtime.baseline.nccl_call import made_once, nccl_call
+from tuccl.runtime.executors.executor import MSCCL_WALK, OWN_CHOICE, Executor, Timing, Walk
+from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.runtime.nccl.versions import NCCL_VERSION
+from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
+from tuccl.synth.lowering.lower import lower
+from tuccl.synth.model.collective import Collective
+from tuccl.topology import Topology
+
+__all__ = [
+    "BASELINES",
+    "BaselineTiming",
+    "baselines_on",
+    "named_only",
+    "runtime_default",
+    "time_baseline",
+]
+
+BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
+_ON_CPUS = ("mpi", "loopback")
+
+
+@dataclass(frozen=True)
+class BaselineTiming:
+    """A default's time for one call; ``chosen`` says what it ran, like ``Ring/Simple/4ch``."""
+
+    timing: Timing
+    chosen: str
+    program: Program
+    knobs: Knobs
+    walk: Walk = MSCCL_WALK
+
+
+def baselines_on(executor: Executor) -> tuple[str, ...]:
+    """Return the baselines that ``executor`` can stand for: NCCL's kernels run on GPUs only.
+
+    Notes:
+        An executor on CPUs moves the bytes of NCCL's rings and trees, but none of its times are
+        NCCL's.
+    """
+    return tuple(b for b in BASELINES if b != "nccl" or executor.name not in _ON_CPUS)
+
+
+def runtime_default(executor: Executor) -> str:
+    """Return the baseline that a call without a table gets: NCCL, or untuned MSCCL on CPUs."""
+    return "nccl" if "nccl" in baselines_on(executor) else "msccl-default-robust"
+
+
+def time_baseline(
+    executor: Executor,
+    topology: Topology,
+    kind: str,
+    collective: str,
+    nbytes: int,
+    *,
+    root: int = 0,
+    repeats: int = 1,
+    version: str = NCCL_VERSION,
+) -> BaselineTiming:
+    """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
+
+    ``nccl`` on nccl-tests is what its NCCL chooses. Elsewhere it runs what NCCL ``version`` would choose for the size, NVLS only on one host and in the
+    simulator, since no program moves data so; ``msccl-default`` is the paper's baseline,
+    ``msccl-default-robust`` the same mesh with all-pairs programs; their knobs are the same for every size. Programs are made once per topology.
+
+    Raises:
+        InputError: there is no such default or collective.
+        Infeasible: the default has no program for the collective.
+    """
+    if kind not in BASELINES:
+        raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
+    call = Collective(collective, topology.ranks, root)
+    if kind == "nccl" and executor.name == "nccl-tests":
+        program, knobs, walk, chosen = named_only(call), Knobs(), OWN_CHOICE, "NCCL's own"
+    elif kind == "nccl":
+        nvls = executor.name == "sim" and len(topology.hosts) == 1
+        choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
+        ran = nccl_call(topology, call, nbytes, choice)
+        program, knobs, walk, chosen = ran.program, ran.knobs, ran.walk, ran.chosen
+    else:
+        program, knobs, chosen = _msccl(topology, call, kind)
+        walk = MSCCL_WALK
+    timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, walk=walk)
+    return BaselineTiming(timing, chosen, program, knobs, walk)
+
+
+def named_only(call: Collective) -> Program:
+    """Return a program without a step: it stands for what the runtime itself runs for ``call``."""
+    gpus = [Gpu(rank, 0, 0, 0, []) for rank in range(call.ranks)]
+    return Program("nccl", call.name, "Simple", 1, call.ranks, gpus)
+
+
+def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Knobs, str]:
+    form: Literal["faithful", "robust"] = "faithful" if kind == "msccl-default" else "robust"
+
+    def make() -> tuple[Program, int]:
+        schedule = msccl_default(topology, call, form)
+        program = lower(schedule, protocol=MSCCL_DEFAULT_KNOBS.protocol, name=kind)
+        return program, program.nchannels
+
+    program, channels = made_once(topology, (call, kind), make)
+    return program, MSCCL_DEFAULT_KNOBS, f"direct/{MSCCL_DEFAULT_KNOBS.protocol}/{channels}ch"

@@ -1,0 +1,100 @@
+"""What NCCL runs for a call, as a program that an executor can time."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuccl._native import Knobs, Program
+from tuccl.errors import Infeasible
+from tuccl.runtime.executors.executor import MSCCL_WALK, Walk
+from tuccl.runtime.nccl.choice import NcclChoice
+from tuccl.runtime.nccl.constants import MOST_CHANNELS
+from tuccl.runtime.nccl.launch import shrunk_tree_chunk
+from tuccl.synth.baseline.nccl import nccl_program
+from tuccl.synth.baseline.nccl_nvls import nvls_program
+from tuccl.synth.model.collective import Collective
+from tuccl.topology import Topology
+
+__all__ = ["NcclCall", "made_once", "nccl_call"]
+
+_ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
+_RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
+_MOST_THREADS = 512  # that a program's blocks may have for Simple
+
+
+@dataclass(frozen=True)
+class NcclCall:
+    """A program with the knobs and the walk of NCCL's kernel; ``chosen`` names the choice."""
+
+    program: Program
+    knobs: Knobs
+    walk: Walk
+    chosen: str
+
+
+def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclChoice) -> NcclCall:
+    """Return how NCCL runs ``choice`` on ``nbytes`` bytes; programs are made once per topology.
+
+    Fewer channels where a program cannot have as many; the knobs say one channel, since NCCL does
+    not keep the paper's thread-channel rule.
+
+    Raises:
+        Infeasible: NCCL's algorithm makes no program for the collective.
+    """
+    channels = min(choice.channels, MOST_CHANNELS)
+    key = (call, choice.algorithm, choice.protocol, channels, choice.parts)
+    program, used = made_once(topology, key, lambda: _program(topology, call, choice, channels))
+    reduced = f" (as {used}ch)" if used != choice.channels else ""
+    threads = choice.threads if choice.protocol == "LL128" else min(choice.threads, _MOST_THREADS)
+    knobs = Knobs(choice.protocol, 1, threads)
+    return NcclCall(program, knobs, _walk(call, choice, nbytes), f"{choice.text}{reduced}")
+
+
+def _program(
+    topology: Topology, call: Collective, choice: NcclChoice, channels: int
+) -> tuple[Program, int]:
+    if choice.algorithm == "NVLS":
+        return nvls_program(topology.ranks, channels), channels
+    algorithm = _ALGORITHMS[choice.algorithm]
+    while True:
+        try:
+            program = nccl_program(
+                *(topology, call, algorithm, channels, choice.protocol),
+                parts=min(choice.parts, channels),
+            )
+            return program, channels
+        except Infeasible:
+            if channels == 1:
+                raise
+            channels //= 2
+
+
+def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> Walk:
+    """Rings take half a FIFO in two slices; all else a slot, in passes of NCCL's chunk.
+
+    NCCL's sources have lines in passes of a slot; measured broadcasts and reductions on 8 A100
+    are pipelined more finely, as its trees are: an inference from their times.
+    """
+    if choice.algorithm == "Ring" and call.name in _RINGS:
+        return MSCCL_WALK
+    chunk = choice.chunk_bytes
+    if choice.algorithm == "Ring" and choice.protocol == "Simple":
+        chunk = shrunk_tree_chunk(call.ranks - 1, nbytes, choice.channels)
+    return Walk(chunk, 1, multicast=choice.algorithm == "NVLS")
+
+
+_Made = tuple[Program, int]
+_PROGRAMS: dict[int, dict[tuple[object, ...], _Made]] = {}
+
+
+def made_once(topology: Topology, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
+    """Return the program of ``key`` and its channels, made once while the topology lives."""
+    if id(topology) not in _PROGRAMS:
+        _PROGRAMS[id(topology)] = {}
+        weakref.finalize(topology, _PROGRAMS.pop, id(topology), None)
+    programs = _PROGRAMS[id(topology)]
+    if key not in programs:
+        programs[key] = make()
+    return programs[key]

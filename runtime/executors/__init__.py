@@ -1,0 +1,1 @@
+"""Executors: the contract, simulated, on threads and over MPI; how runs are timed."""

@@ -1,0 +1,167 @@
+"""Timing programs on real data: how often, over which ranks, and what is checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tuccl._native import Call, Knobs, Program, RankResult
+from tuccl.errors import InputError
+from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+
+__all__ = ["Effort", "Workload", "check_ranks", "cpu_threads", "measure"]
+
+Run = Callable[[Call], Sequence[RankResult]]
+_GPU_THREADS_OF_A_CPU_THREAD = 128
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is run for one time: ``runs`` a round after ``warmup``, fewer where they take long.
+
+    >>> Effort().runs_of(time_us=100.0, repeats=5), Effort().runs_of(time_us=1e6, repeats=5)
+    (20, 1)
+    """
+
+    warmup: int = 10
+    runs: int = 20
+    seconds: float = 2.0
+
+    def runs_of(self, time_us: float, repeats: int) -> int:
+        """Return the runs of a round such that all rounds take about ``seconds``, at least 1."""
+        affordable = self.seconds * 1e6 / (repeats * max(time_us, 1e-3))
+        return max(1, min(self.runs, int(affordable)))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the elements are, how they are reduced, and whether the results are compared."""
+
+    datatype: str = "float"
+    op: str = "sum"
+    check: bool = False
+
+
+def cpu_threads(knobs: Knobs, ranks: int) -> int:
+    """Return the CPU threads that share a rank's large reductions: its part of the cores at most.
+
+    >>> cpu_threads(Knobs(threads=128), 2)
+    1
+    """
+    own_cores = (os.cpu_count() or 1) // ranks
+    return max(1, min(own_cores, knobs.threads // _GPU_THREADS_OF_A_CPU_THREAD))
+
+
+def check_ranks(program: Program, ranks: int) -> None:
+    """Refuse a program for another number of ranks than there are.
+
+    Raises:
+        InputError: says both numbers.
+    """
+    if program.ngpus != ranks:
+        raise InputError(
+            f"program {program.name[:40]!r} is for {program.ngpus} ranks, there are {ranks}"
+        )
+
+
+def measure(
+    run: Run,
+    program: Program,
+    knobs: Knobs,
+    nbytes: int,
+    *,
+    on: str,
+    root: int = 0,
+    repeats: int = 1,
+    walk: Walk = MSCCL_WALK,
+    workload: Workload | None = None,
+    effort: Effort | None = None,
+    latency_us: Sequence[float] = (),
+    pause_us: int = 0,
+) -> Timing:
+    """Return the time of ``program`` on ``nbytes`` bytes in us, in each placement it claims.
+
+    A run takes as long as its slowest rank; all ranks start it together. ``repeats`` is the
+    number of rounds, the samples are their medians, the time is the median of all runs. Each
+    message is held back by its route's ``latency_us`` (by sender x ranks + receiver). All ranks
+    rest for ``pause_us`` before each run.
+
+    Raises:
+        InputError: the program, the knobs or the size cannot be run.
+        Stuck: the run cannot end; says who waits for whom.
+    """
+    if repeats < 1 or nbytes < 1:
+        raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
+    if walk.multicast:
+        raise InputError(f"{program.name[:40]!r} needs a multicasting switch: simulated only")
+    asked = workload or Workload()
+    runs: dict[bool, list[list[float]]] = {}
+    wrong, first_wrong = 0, ""
+    for in_place in (False, True):
+        if not (program.in_place if in_place else program.out_of_place):
+            continue
+
+        def call(checked: int, warmup: int, timed: int, inside: bool = in_place) -> Call:
+            return Call(
+                *(program, knobs, nbytes),
+                datatype=asked.datatype,
+                op=asked.op,
+                root=root,
+                in_place=inside,
+                checked=checked,
+                warmup=warmup,
+                timed=timed,
+                threads=cpu_threads(knobs, program.ngpus),
+                pass_bytes=walk.pass_bytes,
+                transfer_slots=walk.transfer_slots,
+                latency_us=list(latency_us),
+                pause_us=pause_us,
+            )
+
+        runs[in_place], ranks = _rounds(run, call, repeats, effort or Effort(), asked.check)
+        wrong += sum(rank.wrong for rank in ranks)
+        first_wrong = first_wrong or _first_wrong(ranks, in_place)
+    if not runs:
+        raise InputError(f"program {program.name[:40]!r} claims no placement")
+    samples = {inside: tuple(median(r) for r in rounds) for inside, rounds in runs.items()}
+    times = {inside: median(t for r in rounds for t in r) for inside, rounds in runs.items()}
+    named = False in runs
+    return Timing(
+        times.get(False),
+        times.get(True),
+        samples[not named],
+        on,
+        wrong if asked.check else None,
+        samples.get(True, ()),
+        sum(len(r) for r in runs[not named]),
+        first_wrong,
+    )
+
+
+def _rounds(
+    run: Run, call: Callable[[int, int, int], Call], repeats: int, effort: Effort, check: bool
+) -> tuple[list[list[float]], Sequence[RankResult]]:
+    """Return the runs' times by round in us, and the results of the first, maybe checked call."""
+    call(0, 0, 0).check()
+    first = run(call(1 if check else 0, 1, 1))
+    begun = _slowest(first)
+    runs = effort.runs_of(begun[0], repeats)
+    if runs == 1:  # long, or few wanted: the first counts too
+        further = _slowest(run(call(0, 0, repeats - 1))) if repeats > 1 else []
+        return [[us] for us in (*begun, *further)], first
+    warmup = min(effort.warmup, runs)
+    times = _slowest(run(call(0, warmup, runs * repeats)))
+    rounds = [times[i : i + runs] for i in range(0, len(times), runs)]
+    return rounds, first
+
+
+def _first_wrong(results: Sequence[RankResult], in_place: bool) -> str:
+    form = "in place" if in_place else "out of place"
+    found = (f"rank {n} ({form}): {r.first_wrong}" for n, r in enumerate(results) if r.wrong)
+    return next(found, "")
+
+
+def _slowest(results: Sequence[RankResult]) -> list[float]:
+    return [max(times) for times in zip(*(r.times_us for r in results), strict=True)]

@@ -1,0 +1,86 @@
+"""Timing several programs against each other where times have noise: in turns, pooled by program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tuccl._native import Knobs, Program
+from tuccl.errors import InputError
+from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+
+__all__ = ["Entrant", "interleaved", "is_noise_free", "pooled"]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One of the programs that are timed against each other, with its knobs."""
+
+    program: Program
+    knobs: Knobs
+    walk: Walk = MSCCL_WALK
+
+
+def is_noise_free(executor: Executor) -> bool:
+    """Return whether repeats of one timing are equal: so with the simulator, nowhere else."""
+    return executor.name == "sim"
+
+
+def interleaved(
+    executor: Executor,
+    entrants: Sequence[Entrant],
+    nbytes: int,
+    *,
+    root: int = 0,
+    rounds: int = 1,
+    until: Callable[[int], bool] = lambda done: False,
+) -> list[Timing]:
+    """Return a timing of each entrant in us, made of one sample a round and placement.
+
+    A round times every entrant once, each round in the opposite order of the one before: what
+    disturbs the machine for a while disturbs all alike. Without noise one round is enough, and
+    is all that is run. ``until`` is asked with the rounds that are done, and ends it before
+    ``rounds`` are.
+
+    Raises:
+        InputError: no round was asked for; and what ``executor`` raises.
+    """
+    if rounds < 1:
+        raise InputError(f"{rounds} rounds: expected at least one")
+    timings: list[list[Timing]] = [[] for _ in entrants]
+    for done in range(1 if is_noise_free(executor) else rounds):
+        if done > 0 and until(done):
+            break
+        order = range(len(entrants)) if done % 2 == 0 else reversed(range(len(entrants)))
+        for n in order:
+            e = entrants[n]
+            timing = executor.time(e.program, e.knobs, nbytes, root=root, walk=e.walk)
+            timings[n].append(timing)
+    return [pooled(each) for each in timings]
+
+
+def pooled(timings: Sequence[Timing]) -> Timing:
+    """Return one timing of the samples of ``timings`` of one program: their medians in us.
+
+    >>> a, b = (Timing(us, None, (us,), "mpi", runs=1) for us in (1.0, 4.0))
+    >>> pooled([a, b]).us, pooled([a, b]).runs
+    (2.5, 2)
+    """
+    if len(timings) == 1:
+        return timings[0]
+    first = timings[0]
+    outside = [t.time_us for t in timings if t.time_us is not None]
+    inside = [t.time_us_ip for t in timings if t.time_us_ip is not None]
+    named = outside or inside
+    checked = [t.wrong for t in timings if t.wrong is not None]
+    return Timing(
+        median(outside) if outside else None,
+        median(inside) if inside else None,
+        tuple(named),
+        first.on,
+        sum(checked) if checked else None,
+        tuple(inside),
+        sum(t.runs for t in timings),
+        next((t.first_wrong for t in timings if t.first_wrong), ""),
+    )

@@ -1,0 +1,173 @@
+"""The simulator as an executor."""
+
+from __future__ import annotations
+
+from tuccl._native import Knobs, MachineClass, Network, Program, simulate
+from tuccl._native import trace as walk_and_record
+from tuccl.errors import Infeasible, InputError
+from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.executors.traced import TracedRun
+from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
+from tuccl.topology import Topology, machine_of, network
+
+__all__ = ["SimExecutor", "padded"]
+
+
+class SimExecutor:
+    """Runs programs in virtual time on one topology; deterministic, so repeats cost nothing."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        machine: MachineClass | None = None,
+        launch: str = "mpi",
+        wires: Network | None = None,
+    ) -> None:
+        """Prepare ``topology`` for many runs.
+
+        Args:
+            topology: the machine.
+            machine: its class; None is that of its GPUs.
+            launch: who launches: ``process``, ``mpi`` or ``graph``.
+            wires: what its ranks share; None are the topology's own links.
+
+        Raises:
+            InputError: the launch is none of process, mpi and graph.
+        """
+        if launch not in ("process", "mpi", "graph"):
+            raise InputError(f"launch {launch[:20]!r}: expected process, mpi or graph")
+        self._topology = topology
+        self._machine = machine if machine is not None else machine_of(topology)
+        self._launch = launch
+        self._network = wires if wires is not None else network(topology)
+        self._process_gpus = max(len(topology.gpus_of(host)) for host in topology.hosts)
+
+    @property
+    def name(self) -> str:
+        """The executor's name in tables."""
+        return "sim"
+
+    @property
+    def label(self) -> str:
+        """That it simulates, and what."""
+        return f"simulated on {self._topology.name}, class {self._machine.name}"
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the topology."""
+        return self._topology.ranks
+
+    @property
+    def topology(self) -> Topology:
+        """What is simulated."""
+        return self._topology
+
+    def time(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
+    ) -> Timing:
+        """Return the simulated time of ``program`` on the whole array of ``nbytes`` bytes.
+
+        A size that the program's chunks do not divide is rounded up to one that they do. The
+        runtimes demand divisibility in elements: which calls they take is for the export to
+        say. ``root`` is baked into the program; it is not read.
+
+        Raises:
+            Infeasible: the GPUs cannot hold all thread blocks at once.
+            InputError: the program is for another number of ranks, or the knobs are illegal.
+        """
+        self._check(program, walk)
+        if repeats < 1 or nbytes < 1:
+            raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
+        us = simulate(
+            *(program, knobs, self._network_of(walk), self._machine),
+            padded(nbytes, program.nchunks),
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+            pass_bytes=walk.pass_bytes,
+            transfer_slots=walk.transfer_slots,
+        ).time_us
+        # A copy onto its own memory is carried out like any other: in place costs the same.
+        outside, inside = us if program.out_of_place else None, us if program.in_place else None
+        samples = (us,) * repeats
+        inside_samples = samples if inside is not None else ()
+        return Timing(outside, inside, samples, "sim", samples_us_ip=inside_samples)
+
+    def trace(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        passes: int = 0,
+        bins: int = 50,
+        walk: Walk = MSCCL_WALK,
+    ) -> TracedRun:
+        """Return a record of the run of ``program`` that ``time`` reports, with nothing extrapolated.
+
+        Args:
+            program: what runs.
+            knobs: the backend knobs.
+            nbytes: the whole array; rounded up as ``time`` does.
+            passes: how many of the first and of the last passes to record span by span; 0 is as
+                many as a viewer takes with ease. Totals and use over time always hold for all.
+            bins: parts that the run is cut in for the use of links over time.
+            walk: how the kernel walks the chunks.
+
+        Raises:
+            Infeasible: the GPUs cannot hold all thread blocks at once.
+            InputError: ``time`` refuses the call, or the walk or the record would be too long.
+        """
+        self._check(program, walk)
+        size, wires = padded(nbytes, program.nchunks), self._network_of(walk)
+        trace = walk_and_record(
+            *(program, knobs, wires, self._machine, size),
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+            pass_bytes=walk.pass_bytes,
+            transfer_slots=walk.transfer_slots,
+            bins=bins,
+            passes=passes,
+        )
+        return TracedRun(
+            program=program,
+            knobs=knobs,
+            nbytes=size,
+            topology=self._topology,
+            network=wires,
+            walk=walk,
+            launch=self._launch,
+            label=self.label,
+            trace=trace,
+        )
+
+    def _network_of(self, walk: Walk) -> Network:
+        return nvls_network(self._network) if walk.multicast else self._network
+
+    def _check(self, program: Program, walk: Walk) -> None:
+        ranks = program.ngpus - (SWITCH_RANKS if walk.multicast else 0)
+        if ranks != self.ranks:
+            raise InputError(
+                f"program {program.name[:40]!r} is for {ranks} ranks, "
+                f"topology {self._topology.name[:40]!r} has {self.ranks}"
+            )
+        if 0 < self._machine.sm_count < program.threadblocks:
+            raise Infeasible(
+                f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident on "
+                f"the {self._machine.sm_count} SMs of class {self._machine.name!r}"
+            )
+
+
+def padded(nbytes: int, nchunks: int) -> int:
+    """Return ``nbytes`` rounded up to a multiple of ``nchunks``.
+
+    >>> padded(1000, 16)
+    1008
+    """
+    return -(-nbytes // nchunks) * nchunks

@@ -1,0 +1,1 @@
+"""A table as files that an unmodified runtime loads."""

@@ -1,0 +1,180 @@
+"""A table as the files that a stock runtime loads: XML for MSCCL, CSV for NCCL's tuners."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from tuccl._native import Program, parse_xml, to_xml, verify
+from tuccl.errors import InputError
+from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
+from tuccl.runtime.export.plan import Rule, plan_export
+from tuccl.runtime.table.atomic_dir import put_folder
+from tuccl.runtime.table.store import StoredTable, open_table
+from tuccl.runtime.table.supported_knobs import fork_threads
+
+__all__ = ["DIALECTS", "EXPORTS", "Export", "double_match", "export_table"]
+
+DIALECTS = ("executor", "rccl", "fork")
+EXPORTS = (*DIALECTS, *CSV_FILES)
+_FORK_CONFIG = "msccl-config.xml"
+_OWN_FILE = re.compile(r"tuccl-\d{3}-[a-z0-9-]+\.xml|msccl-config\.xml|ncclx?_tuner\.csv")
+
+
+@dataclass(frozen=True)
+class Export:
+    """The files written, in the order in which the runtime reads them, and what it cannot honour.
+
+    ``buffers`` holds the buffer bytes of each protocol in use. ``config`` is the fork's list of
+    the files, another way than naming each.
+    """
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+    buffers: Mapping[str, int]
+    signature: str
+    config: Path | None = None
+
+
+def export_table(table: Path, dialect: str, out: Path) -> Export:
+    """Write the table in folder ``table`` as a folder ``out``, in one step.
+
+    Programs become pure XML in ``executor``, ``rccl`` or ``fork``; choices of NCCL's own become a
+    CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``. For any call at most one file fits; where the runtime's own default is the choice none
+    does. Each program is proven in the dialect before it is written. An older export at
+    ``out`` is replaced, anything else there is left alone and refused.
+
+    Raises:
+        InputError: the table or the dialect is bad, or ``out`` holds something else.
+    """
+    if dialect not in EXPORTS:
+        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(EXPORTS)}")
+    _check_target(out)
+    stored = open_table(table)
+    _check_kind(stored, dialect)
+    if dialect in CSV_FILES:
+        return _export_csv(stored, dialect, out)
+    plan = plan_export(stored, dialect)
+    contents = {
+        _name(number, rule): _written(rule, dialect, plan.buffers[rule.knobs.protocol])
+        for number, rule in enumerate(plan.rules)
+    }
+    if (problem := double_match(contents, dialect)) is not None:
+        raise InputError(f"{table}: {problem}")
+    files = tuple(out / name for name in sorted(contents))
+    config = out / _FORK_CONFIG if dialect == "fork" and files else None
+    listed = {} if config is None else {config.name: _fork_config(contents, out.resolve())}
+    _put(out, contents | listed)
+    notes = plan.notes if files else (*plan.notes, "no program: every call gets the default")
+    return Export(files, notes, plan.buffers, stored.table.signature, config)
+
+
+def _check_kind(stored: StoredTable, dialect: str) -> None:
+    """Programs run in MSCCL, choices of NCCL's own in NCCL."""
+    stock = stored.table.dialect == "nccl"
+    if stock != (dialect in CSV_FILES):
+        holds = "choices of NCCL's own" if stock else "MSCCL programs"
+        expected = ", ".join(CSV_FILES if stock else DIALECTS)
+        raise InputError(f"{stored.folder}: holds {holds}; expected --dialect {expected}")
+
+
+def _export_csv(stored: StoredTable, dialect: str, out: Path) -> Export:
+    name = CSV_FILES[dialect]
+    _put(out, {name: csv_text(stored.table, dialect).encode()})
+    notes = tuple(csv_notes(stored.table, dialect))
+    return Export((out / name,), notes, {}, stored.table.signature)
+
+
+def _fork_config(contents: Mapping[str, bytes], out: Path) -> bytes:
+    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/msccl.md 9)."""
+    loads = []
+    for name, text in sorted(contents.items()):
+        program = parse_xml(text, name)
+        sizes = f'minbytes="{program.min_bytes}" maxbytes="{program.max_bytes}"'
+        path = escape(str(out / name), {'"': "&quot;"})
+        loads.append(f'  <load path="{path}" {sizes} proto="{program.protocol}"/>\n')
+    return f"<msccl_algos>\n{''.join(loads)}</msccl_algos>\n".encode()
+
+
+def _name(number: int, rule: Rule) -> str:
+    top = "max" if rule.max_bytes is None else str(rule.max_bytes - 1)
+    placement = {(True, True): "any", (True, False): "in", (False, True): "out"}
+    where = placement[rule.in_place, rule.out_of_place]
+    return f"tuccl-{number:03d}-{rule.collective}-{where}-{rule.min_bytes}-{top}.xml"
+
+
+def _written(rule: Rule, dialect: str, buffer_bytes: int) -> bytes:
+    """The program's text with the rule's calls in its first line, proven as it stands."""
+    program = _program(rule, dialect)
+    text = to_xml(program, dialect).encode()
+    report = verify(parse_xml(text, rule.text), dialect, 0, buffer_bytes)
+    if not report.ok:
+        raise InputError(f"{rule.text}: {report.errors[0].message}; not exported")
+    return text
+
+
+def _program(rule: Rule, dialect: str) -> Program:
+    if dialect == "fork":
+        max_bytes, threads = rule.max_bytes or 0, fork_threads(rule.knobs) or 0
+    else:  # the last size that fits; 0 is no limit
+        max_bytes, threads = 0 if rule.max_bytes is None else rule.max_bytes - 1, 0
+    return rule.program.replace(
+        name=f"tuccl {rule.candidate.name}"[:63],
+        in_place=rule.in_place,
+        out_of_place=rule.out_of_place,
+        min_bytes=rule.min_bytes,
+        max_bytes=max_bytes,
+        nthreads=threads,
+    )
+
+
+def double_match(contents: Mapping[str, bytes], dialect: str) -> str | None:
+    """Return which two files fit one call, or None: read back from what is to be written."""
+    programs = {name: parse_xml(text, name) for name, text in sorted(contents.items())}
+    for (a, first), (b, second) in combinations(programs.items(), 2):
+        if first.collective == second.collective and _meet(first, second, dialect):
+            return f"{a} and {b} fit the same calls"
+    return None
+
+
+def _meet(a: Program, b: Program, dialect: str) -> bool:
+    placed = (a.in_place and b.in_place) or (a.out_of_place and b.out_of_place)
+    (a_low, a_high), (b_low, b_high) = _sizes(a, dialect), _sizes(b, dialect)
+    return placed and a_low <= b_high and b_low <= a_high
+
+
+def _sizes(program: Program, dialect: str) -> tuple[float, float]:
+    """First and last size that a program's own attributes claim (docs/msccl.md 3)."""
+    low, high = program.min_bytes or 0, program.max_bytes or 0
+    if dialect == "fork":
+        return low, high - 1
+    return low, high or float("inf")
+
+
+def _check_target(out: Path) -> None:
+    """One stray file makes the built-in scheduler give up the folder (docs/msccl.md 9)."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise InputError(f"{out}: a file stands there; expected a folder or none")
+    for path in sorted(out.iterdir()):
+        if not _OWN_FILE.fullmatch(path.name):
+            raise InputError(
+                f"{out}: holds {path.name[:60]!r}, no export of tuccl's, and a stray file breaks "
+                "MSCCL's scheduler; name an empty folder"
+            )
+
+
+def _put(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Write the folder in one step; leave it alone where it already is what it should be."""
+    out = out.resolve()
+    try:
+        if out.is_dir() and {p.name: p.read_bytes() for p in out.iterdir()} == contents:
+            return
+        put_folder(out, contents)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,263 @@
+"""Which program a stock runtime gets for which sizes: the table cut to what a dialect can say."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from tuccl._native import Program, default_buffer_bytes, verify
+from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
+from tuccl.runtime.table.size_ranges import spans_of
+from tuccl.runtime.table.store import StoredTable, placements
+from tuccl.runtime.table.supported_knobs import agreed_buffers, threads_lost, why_left_out
+from tuccl.units import format_bytes
+
+__all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
+
+FORK_FILES = 4  # algorithms of one communicator (docs/msccl.md 4)
+_FORK_TOP = 1 << 40
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One file to be: a program for calls of the sizes [min_bytes, max_bytes).
+
+    ``gain`` sums the logarithm of default over candidate time over the entries it serves.
+    """
+
+    collective: str
+    min_bytes: int
+    max_bytes: int | None
+    in_place: bool
+    out_of_place: bool
+    candidate: Candidate
+    knobs: KnobValues
+    program: Program
+    gain: float
+
+    @property
+    def text(self) -> str:
+        """The calls it serves, for messages."""
+        top = "any size" if self.max_bytes is None else format_bytes(self.max_bytes)
+        where = {(True, True): "", (True, False): " in place", (False, True): " out of place"}
+        placement = where[self.in_place, self.out_of_place]
+        return f"{self.collective}{placement} [{format_bytes(self.min_bytes)}, {top})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rules of which at most one fits any call, buffers by protocol in bytes, and remarks."""
+
+    rules: tuple[Rule, ...]
+    buffers: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def plan_export(stored: StoredTable, dialect: str) -> Plan:
+    """Return what ``dialect`` can be given of the table, with a note on each thing it cannot.
+
+    Every program is proven in the dialect, with the buffer that the runtime will have. What
+    fails gives way to the next candidate; the runtime's own default is a hole.
+    """
+    notes: list[str] = []
+    entries = list(_exportable(stored, notes))
+    proofs = _Proofs(stored, dialect)
+    first = [_proven(entry, proofs, None) for entry in entries]
+    buffers = _agreed_buffers(_kept(_rules(stored, first), dialect, []), notes)
+    rules = _rules(stored, [_proven(entry, proofs, buffers) for entry in entries])
+    rules = _kept(rules, dialect, notes)
+    if not rules and _programs(entries) and stored.table.dialect != dialect:
+        notes.append(
+            f"no program of this table, tuned for {stored.table.dialect}, runs in {dialect}: "
+            f"tune with --dialect {dialect}"
+        )
+    notes.extend(proofs.notes)
+    notes.extend(_thread_notes(rules, dialect))
+    return Plan(tuple(sorted(rules, key=_order)), buffers, tuple(notes))
+
+
+def _kept(rules: list[Rule], dialect: str, notes: list[str]) -> list[Rule]:
+    """The rules that become files; in the fork, which knows one placement, only the best."""
+    rules = _joined(rules)
+    return _best_of_fork(rules, notes) if dialect == "fork" else _any_placement(rules)
+
+
+def _programs(entries: list[Entry]) -> bool:
+    """Whether the table would rather run a program than the default anywhere."""
+    return any(not entry.candidates[0].is_default for entry in entries)
+
+
+def _order(rule: Rule) -> tuple[str, int, bool]:
+    return rule.collective, rule.min_bytes, rule.in_place
+
+
+def _exportable(stored: StoredTable, notes: list[str]) -> Iterator[Entry]:
+    """The entries whose key the stock selectors can tell apart."""
+    left_out: dict[str, set[str]] = defaultdict(set)
+    for entry in stored.table.entries:
+        if (why := why_left_out(entry)) is not None:
+            left_out[why].add(entry.collective)
+        else:
+            yield entry
+    for why, collectives in sorted(left_out.items()):
+        notes.append(f"{', '.join(sorted(collectives))} left out: {why}")
+
+
+class _Proofs:
+    """Verdicts of the verifier on the table's programs in one dialect, each asked for once."""
+
+    def __init__(self, stored: StoredTable, dialect: str) -> None:
+        self._stored = stored
+        self._dialect = dialect
+        self._known: dict[tuple[str, int], int | None] = {}
+        self.notes: list[str] = []
+
+    def max_safe_bytes(self, candidate: Candidate, buffer_bytes: int) -> int | None:
+        """Largest safe size in bytes, 0 for every size, None where the dialect refuses it."""
+        path = candidate.program or ""
+        if (path, buffer_bytes) not in self._known:
+            self._known[path, buffer_bytes] = self._proven(path, buffer_bytes)
+        return self._known[path, buffer_bytes]
+
+    def _proven(self, path: str, buffer_bytes: int) -> int | None:
+        """The least of the safe sizes of the files that the program becomes in the dialect."""
+        program = self._stored.programs[path].replace(min_bytes=0, max_bytes=1)
+        safe = []
+        for single in placements(program, self._dialect):
+            report = verify(single, self._dialect, 0, buffer_bytes)
+            if not report.ok:
+                self._refuse(f"{path} left out: not {self._dialect}: {report.errors[0].message}")
+                return None
+            safe.append(report.max_safe_bytes)
+        return min((limit for limit in safe if limit), default=0)
+
+    def _refuse(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def _proven(entry: Entry, proofs: _Proofs, buffers: dict[str, int] | None) -> Entry:
+    """The entry without the candidates that the dialect refuses, each with its safe sizes.
+
+    ``buffers`` holds those that the runtime will have; None gives each candidate its own.
+    """
+    candidates = []
+    for candidate in entry.candidates:
+        if candidate.knobs is None:
+            candidates.append(candidate)
+            continue
+        own = candidate.knobs.buffer_bytes
+        buffer_bytes = buffers[candidate.knobs.protocol] if buffers else own
+        safe = proofs.max_safe_bytes(candidate, buffer_bytes)
+        if safe is not None:
+            limits = [limit for limit in (safe, candidate.max_safe_bytes) if limit]
+            least = min(limits, default=0)
+            candidates.append(msgspec.structs.replace(candidate, max_safe_bytes=least))
+    return msgspec.structs.replace(entry, candidates=tuple(candidates))
+
+
+def _rules(stored: StoredTable, entries: list[Entry]) -> list[Rule]:
+    rules = []
+    for entry in entries:
+        for in_place in (False, True):
+            if not entry.takes(in_place):
+                continue
+            for low, high, candidate in spans_of(entry, in_place):
+                program, knobs = stored.program(candidate), candidate.knobs
+                if program is not None and knobs is not None and (high is None or high > 1):
+                    gain = _gain(entry, candidate)
+                    place = (low, high, in_place, not in_place)
+                    rules.append(Rule(entry.collective, *place, candidate, knobs, program, gain))
+    return rules
+
+
+def _gain(entry: Entry, candidate: Candidate) -> float:
+    mine, default = candidate.stats, entry.default.stats
+    if mine is None or default is None or not (mine.median_us and default.median_us):
+        return 0.0
+    return math.log(default.median_us / mine.median_us)
+
+
+def _agreed_buffers(rules: list[Rule], notes: list[str]) -> dict[str, int]:
+    """The buffer of each protocol: its programs' own if they agree, else NCCL's."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for rule in rules:
+        wanted[rule.knobs.protocol].add(rule.knobs.buffer_bytes)
+    buffers = agreed_buffers(rule.knobs for rule in rules)
+    for protocol, sizes in sorted(wanted.items()):
+        default = default_buffer_bytes(protocol)
+        if len(sizes) > 1:
+            tuned = ", ".join(format_bytes(size) for size in sorted(sizes))
+            notes.append(
+                f"{protocol} buffers are one for the whole process: {format_bytes(default)} is "
+                f"kept, the programs were tuned with {tuned}"
+            )
+        elif buffers[protocol] != default:
+            size = format_bytes(buffers[protocol])
+            notes.append(f"{protocol} buffers of {size} hold for the runtime's own programs too")
+    return buffers
+
+
+def _joined(rules: list[Rule]) -> list[Rule]:
+    """Fewer rules that say the same: neighbouring sizes of one program and placement."""
+    merged: list[Rule] = []
+    for rule in sorted(rules, key=lambda r: (r.collective, r.in_place, r.min_bytes)):
+        last = merged[-1] if merged else None
+        if last is not None and _same(last, rule) and last.max_bytes == rule.min_bytes:
+            merged[-1] = replace(last, max_bytes=rule.max_bytes, gain=last.gain + rule.gain)
+        else:
+            merged.append(rule)
+    return merged
+
+
+def _any_placement(rules: list[Rule]) -> list[Rule]:
+    """Fewer rules that say the same: both placements of one program."""
+    both: dict[tuple[object, ...], Rule] = {}
+    for rule in rules:
+        key = (rule.collective, rule.min_bytes, rule.max_bytes, rule.candidate.sha256, rule.knobs)
+        twin = both.get(key)
+        gain = rule.gain if twin is None else rule.gain + twin.gain
+        both[key] = replace(rule, out_of_place=twin is not None or rule.out_of_place, gain=gain)
+    return list(both.values())
+
+
+def _same(a: Rule, b: Rule) -> bool:
+    """Whether two rules would write the same program under the same knobs and placement."""
+    return (a.collective, a.in_place, a.candidate.sha256, a.knobs) == (
+        *(b.collective, b.in_place, b.candidate.sha256, b.knobs),
+    )
+
+
+def _best_of_fork(rules: list[Rule], notes: list[str]) -> list[Rule]:
+    """The four rules of greatest gain, with an end where the fork would reserve scratch."""
+    ranked = sorted(rules, key=lambda r: (-r.gain, *_order(r)))
+    for rule in ranked[FORK_FILES:]:
+        notes.append(f"{rule.text} left out: fork loads {FORK_FILES} files, these gain the least")
+    return [_with_end(rule, notes) for rule in ranked[:FORK_FILES]]
+
+
+def _with_end(rule: Rule, notes: list[str]) -> Rule:
+    """The fork reserves scratch for max_bytes when it starts, and has no word for no limit."""
+    share = max(gpu.scratch_chunks for gpu in rule.program.gpus) / rule.program.nchunks
+    if rule.max_bytes is None:
+        top = max(2 * rule.min_bytes, 1 << 30) if share else _FORK_TOP
+        rule = replace(rule, max_bytes=max(top, rule.min_bytes + 1))
+    if share:
+        scratch = math.ceil((rule.max_bytes or 0) * share) >> 20
+        notes.append(f"{rule.text}: fork reserves {scratch} MiB of scratch when it starts")
+    return rule
+
+
+def _thread_notes(rules: list[Rule], dialect: str) -> Iterator[str]:
+    lost = [r.text for r in rules if threads_lost(r.knobs, dialect)]
+    if dialect == "fork":
+        if lost:
+            yield f"threads not honoured by fork, whose chunks they do not divide: {', '.join(lost)}"
+        return
+    if lost:
+        fixed = "512 for Simple, 640 for LL and LL128"
+        yield f"threads not honoured, {dialect} has {fixed}: {', '.join(lost)}"

@@ -1,0 +1,193 @@
+"""Starting a program with the table loaded into MSCCL."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from tuccl._native import default_buffer_bytes
+from tuccl.errors import InputError
+from tuccl.runtime.export.export import DIALECTS, Export, export_table
+from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path
+from tuccl.runtime.table.store import load_table
+
+__all__ = [
+    "BUFFER_VARIABLES",
+    "cache_folder",
+    "msccl_variables",
+    "run",
+    "run_environment",
+    "shell_block",
+]
+
+BUFFER_VARIABLES = {
+    "Simple": "NCCL_BUFFSIZE",
+    "LL": "NCCL_LL_BUFFSIZE",
+    "LL128": "NCCL_LL128_BUFFSIZE",
+}
+# No library has this name: the runtime falls back to its built-in scheduler, which alone
+# connects the programs at initialisation (docs/msccl.md 9).
+_NO_SCHEDULER = "none"
+
+
+def run_environment(
+    table: Path,
+    dialect: str | None = None,
+    cache: Path | None = None,
+    *,
+    scheduler: bool = False,
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables that load ``table`` into a stock runtime, and what to know of them.
+
+    Without a ``dialect`` it is the table's own. A table of NCCL's own choices is loaded by the
+    tuner and profiler plugins, a table of programs by MSCCL.
+
+    The programs are exported to ``cache`` (None: the user's cache folder), in a folder named
+    by the table's checksum. Every host of the job must see it under the same path. With
+    ``scheduler`` tuccl's MSCCL scheduler loads the table's own programs instead.
+
+    Raises:
+        InputError: the table or the dialect is bad.
+    """
+    loaded = load_table(table)
+    dialect = dialect or loaded.dialect
+    if dialect not in (*DIALECTS, "nccl"):
+        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}, nccl")
+    if scheduler and (dialect, loaded.dialect) != ("executor", "executor"):
+        raise InputError(
+            f"{table}: tuccl's MSCCL scheduler serves executor tables and runtimes only"
+        )
+    if (dialect == "nccl") != (loaded.dialect == "nccl"):
+        raise InputError(
+            f"{table}: a {loaded.dialect} table; expected --dialect {loaded.dialect}, or none"
+        )
+    if dialect == "nccl":
+        return plugin_environment(table), _plugin_notes(table)
+    checksum = loaded.checksum
+    folder = (cache or cache_folder() / "exports") / f"{checksum[:16]}-{dialect}"
+    if dialect == "fork" and ":" in str(folder):
+        raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
+    exported = export_table(table, dialect, folder)
+    values = msccl_variables(exported.files, folder, dialect)
+    values |= _buffer_variables(exported)
+    values["TUCCL_TABLE"] = str(table.resolve())
+    values["TUCCL_SIGNATURE"] = exported.signature
+    if scheduler:
+        del values["MSCCL_ALGO_DIR"]
+        return values | plugin_environment(table), _scheduler_notes(table)
+    notes = [*exported.notes, f"every host of the job must see {folder}"]
+    if not exported.files:
+        nothing = f"nothing to load: the table gives {dialect} no program"
+        notes = [*exported.notes, f"{nothing} ({folder} is empty): the command runs as without it"]
+    if dialect != "fork":
+        notes.append("MSCCL runs with one process per GPU only, and one GPU per process")
+    return values, tuple(notes)
+
+
+def _plugin_notes(table: Path) -> tuple[str, ...]:
+    return (
+        f"every host of the job must see {table.resolve()} and {plugin_path('tuner').parent}",
+        "the tuner needs NCCL 2.21 or later (RCCL too), the profiler 2.27",
+    )
+
+
+def _scheduler_notes(table: Path) -> tuple[str, ...]:
+    return (
+        f"every host of the job must see {table.resolve()} and {plugin_path('scheduler').parent}",
+        "the scheduler serves the executor's releases for NCCL 2.17 to 2.19 (docs/plugins.md 4)",
+        "MSCCL runs with one process per GPU only, and one GPU per process",
+    )
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder of tuccl."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root).absolute() / "tuccl"
+
+
+def msccl_variables(files: Sequence[Path], folder: Path, dialect: str) -> dict[str, str]:
+    """Return the variables that load ``files``, all that ``folder`` holds, into ``dialect``.
+
+    >>> msccl_variables([Path("/f/a.xml")], Path("/f"), "fork")["MSCCL_XML_FILES"]
+    '/f/a.xml'
+    """
+    if dialect == "fork":
+        named = ":".join(str(file) for file in files)
+        return {"MSCCL_XML_FILES": named, "NCCL_ALGO": "MSCCL,RING,TREE"} if named else {}
+    shared = {"MSCCL_ALGO_DIR": str(folder), "MSCCL_SCHEDULER": _NO_SCHEDULER}
+    if dialect == "rccl":  # without FORCE only two built-in machine models use MSCCL
+        return {"RCCL_MSCCL_ENABLE": "1", "RCCL_MSCCL_FORCE_ENABLE": "1", **shared}
+    return {"NCCL_MSCCL_ENABLE": "1", **shared}
+
+
+def _buffer_variables(exported: Export) -> dict[str, str]:
+    return {
+        BUFFER_VARIABLES[protocol]: str(nbytes)
+        for protocol, nbytes in exported.buffers.items()
+        if nbytes != default_buffer_bytes(protocol)
+    }
+
+
+def shell_block(environment: Mapping[str, str]) -> str:
+    """Return the variables as lines to paste into a shell, with hints for launchers.
+
+    >>> print(shell_block({"A": "1 2"}))
+    export A='1 2'
+    # Open MPI: mpirun -x A ...
+    # MPICH: mpiexec -genv A "$A" ...
+    # Slurm: srun --export=ALL ... (its default)
+    # torchrun: paste this on every host
+    """
+    names = list(environment)
+    genv = " ".join(f'-genv {name} "${name}"' for name in names)
+    return "\n".join(
+        [
+            *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+            f"# Open MPI: mpirun {' '.join(f'-x {name}' for name in names)} ...",
+            f"# MPICH: mpiexec {genv} ...",
+            "# Slurm: srun --export=ALL ... (its default)",
+            "# torchrun: paste this on every host",
+        ]
+    )
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], without: Sequence[str] = ()) -> int:
+    """Run ``command`` without a shell, with ``environment`` added to ours; return its exit code.
+
+    What is named in ``without`` is not handed on.
+
+    A command that a signal ended returns 128 plus the signal's number, as in a shell.
+    Termination is passed on to it, an interrupt is left to it.
+
+    Raises:
+        InputError: there is no such command, or it cannot be started.
+    """
+    if not command:
+        raise InputError("nothing to start: expected a command")
+    try:
+        kept = {name: value for name, value in os.environ.items() if name not in without}
+        process = subprocess.Popen(list(command), env={**kept, **environment})
+    except (OSError, ValueError) as error:
+        raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+    code = _wait(process)
+    return code if code >= 0 else 128 - code
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the child; a terminal interrupts it by itself, so that is not passed on twice."""
+
+    def forward(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    terminate = signal.signal(signal.SIGTERM, forward)
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGTERM, terminate)

@@ -1,0 +1,137 @@
+"""From a job's log to an answer: was a plugin loaded and used on every rank, and if not, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuccl.runtime.jobs.nccl_log import JobLog, Plugin, Process
+
+__all__ = ["Verdict", "verdicts"]
+
+_VARIABLES = {
+    "tuner": "NCCL_TUNER_PLUGIN",
+    "profiler": "NCCL_PROFILER_PLUGIN",
+    "scheduler": "MSCCL_SCHEDULER",
+}
+_AGAIN = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one plugin in all processes: how many loaded it, hold a table, and used it.
+
+    ``ok`` is whether it did its work in every process that could show it; ``mends`` says what to
+    do, one line each. The tuner chooses on every rank, but each choice is said once a process.
+    """
+
+    plugin: Plugin
+    processes: int
+    loaded: int
+    with_table: int
+    used: int
+    ok: bool
+    mends: tuple[str, ...]
+
+
+def verdicts(log: JobLog) -> tuple[Verdict, ...]:
+    """Return a verdict for each plugin that the log mentions, the tuner's where none is.
+
+    >>> from tuccl.runtime.jobs.nccl_log import read_log
+    >>> verdicts(read_log([]))[0].ok
+    False
+    """
+    named = [p for p in log.processes if p.pid]
+    everyone = named or list(log.processes)
+    found = []
+    if any(_mentions(p, "tuner") for p in everyone) or not _has_msccl(log):
+        found.append(_verdict("tuner", everyone))
+    if any(_mentions(p, "profiler") for p in everyone):
+        found.append(_verdict("profiler", everyone))
+    if _has_msccl(log) or any(_mentions(p, "scheduler") for p in log.processes):
+        found.append(_scheduler(log))
+    return tuple(found)
+
+
+def _scheduler(log: JobLog) -> Verdict:
+    """MSCCL gives its schedulers no logger: tuccl's lines do not say whose they are."""
+    processes = [p for p in log.processes if p.msccl]
+    tables = sum(len(p.plugins["scheduler"].tables) for p in log.processes)
+    refused = [why for p in log.processes for why in p.plugins["scheduler"].refused]
+    met = list(dict.fromkeys(words for p in log.processes for words in p.msccl))
+    mends = [f"refused: {why}" for why in dict.fromkeys(refused)]
+    mends += [f"MSCCL: {words}" for words in met if words != "initialised"]
+    if not tables and not refused:
+        mends.append(
+            "tuccl's scheduler was not loaded: MSCCL loads programs from MSCCL_ALGO_DIR, which no log "
+            "tells; with MSCCL_SCHEDULER (tuccl run --scheduler) this would prove it"
+        )
+    elif tables < len(processes):
+        mends.append(
+            f"{len(processes) - tables} of {len(processes)} processes did not load it: ranks that "
+            "choose differently hang; hand MSCCL_SCHEDULER and TUCCL_TABLE on to every host"
+        )
+    failed = any(words.startswith(("failed", "off")) for words in met)
+    ok = tables > 0 and tables >= len(processes) and not failed and not refused
+    return Verdict("scheduler", len(processes), tables, tables, 0, ok, tuple(mends))
+
+
+def _has_msccl(log: JobLog) -> bool:
+    return any(process.msccl for process in log.processes)
+
+
+def _mentions(process: Process, plugin: Plugin) -> bool:
+    said = process.plugins[plugin]
+    return bool(said.name or said.missing or said.tables or said.refused)
+
+
+def _verdict(plugin: Plugin, processes: list[Process]) -> Verdict:
+    said = [process.plugins[plugin] for process in processes]
+    loaded = sum(s.is_ours or bool(s.refused) for s in said)
+    tables = sum(bool(s.tables) for s in said)
+    used = sum(bool(s.used) for s in said)
+    shows_use = plugin == "tuner"
+    ok = 0 < len(said) == loaded == tables and (used > 0 or not shows_use)
+    mends = tuple(dict.fromkeys(_mends(plugin, processes, loaded, tables, used)))
+    return Verdict(plugin, len(said), loaded, tables, used, ok, mends)
+
+
+def _mends(
+    plugin: Plugin, processes: list[Process], loaded: int, tables: int, used: int
+) -> Iterator[str]:
+    variable = _VARIABLES[plugin]
+    if not processes:
+        yield f"the log has no line of NCCL's: run the job again with {_AGAIN}"
+        return
+    for process in processes:
+        said = process.plugins[plugin]
+        for why in said.refused:
+            yield f"refused: {why}"
+        if said.name and not said.is_ours:
+            yield f"another {plugin} was loaded, {said.name}: hand {variable} on to all ranks"
+        elif said.missing and not said.is_ours:
+            yield (
+                f"{_at(process)} found none ({said.missing}): hand {variable} on to all ranks, "
+                "with a path that every host sees (tuccl run does)"
+            )
+    silent = [p for p in processes if not _mentions(p, plugin)]
+    if silent and loaded:
+        names = ", ".join(_at(p) for p in silent[:4])
+        yield (
+            f"{len(silent)} of {len(processes)} processes did not load it ({names}): ranks that "
+            "choose differently hang; hand the variables on to every host"
+        )
+    elif silent:
+        yield f"NCCL says nothing of a {plugin}: set {variable}, and log with {_AGAIN}"
+    bare = [p for p in processes if p.plugins[plugin].is_ours and not p.plugins[plugin].tables]
+    if bare and not any(p.plugins[plugin].refused for p in bare):
+        yield f"loaded without a table in {len(bare)} processes: hand TUCCL_TABLE on to all ranks"
+    if tables and not used and plugin == "tuner":
+        yield (
+            "no choice is logged: no call was of a tuned collective and size, or NCCL_DEBUG_SUBSYS "
+            f"lacks TUNING; log with {_AGAIN}"
+        )
+
+
+def _at(process: Process) -> str:
+    return f"{process.host}:{process.pid}" if process.pid else "a process"

@@ -1,0 +1,1 @@
+"""NCCL's own choice: its graph, cost model and constants by version."""

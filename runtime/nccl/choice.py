@@ -1,0 +1,189 @@
+"""What NCCL itself would run: algorithm, protocol, channels and chunk by its own tuning model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tuccl.errors import Infeasible, InputError
+from tuccl.runtime.nccl.constants import (
+    GROUPED,
+    MOST_CHANNELS,
+    PROTOCOLS,
+    THREADS,
+    Algorithm,
+    Protocol,
+    TuningConstants,
+)
+from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
+from tuccl.runtime.nccl.launch import chunk_bytes, launch
+from tuccl.runtime.nccl.model import available, ll128_is_safe, time_us
+from tuccl.runtime.nccl.sends import p2p_channels, p2p_chunk_bytes, p2p_parts, p2p_protocol
+from tuccl.runtime.nccl.tables import CONSTANTS
+from tuccl.runtime.nccl.thresholds import thresholded
+from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
+from tuccl.topology import Topology
+
+__all__ = ["NCCL_CHOICES", "NcclChoice", "nccl_choice"]
+
+NCCL_CHOICES = ("Ring", "Tree", "NVLS", "NVLSTree", "SendRecv")
+_THRESHOLDS = "2.4"
+
+
+@dataclass(frozen=True)
+class NcclChoice:
+    """NCCL's own choice; ``predicted_us`` is what NCCL believes, not a measurement.
+
+    ``algorithm`` is one of `NCCL_CHOICES`; "SendRecv" is a group of sends and receives, where
+    NCCL has no algorithm of its own. ``threads`` are those that move data, ``chunk_bytes`` the
+    most payload of one call of a primitive, ``parts`` the channels over which the data of one
+    peer is spread in SendRecv, ``version`` the group of versions that choose so.
+    ``predicted_us`` is None where the version predicts nothing: SendRecv, and 2.4 throughout.
+    """
+
+    algorithm: Literal["Ring", "Tree", "NVLS", "NVLSTree", "SendRecv"]
+    protocol: Protocol
+    channels: int
+    threads: int
+    chunk_bytes: int
+    predicted_us: float | None
+    parts: int = 1
+    version: str = NCCL_VERSION
+
+    @property
+    def text(self) -> str:
+        """One word for tables, like ``Ring/Simple/4ch``."""
+        return f"{self.algorithm}/{self.protocol}/{self.channels}ch"
+
+
+def nccl_choice(
+    t: Topology,
+    collective: str,
+    nbytes: int,
+    version: str = NCCL_VERSION,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    channels: int | None = None,
+    nvls: bool = True,
+) -> NcclChoice:
+    """Return what NCCL ``version`` runs for a call whose whole array has ``nbytes`` bytes.
+
+    Args:
+        t: The topology.
+        collective: The call.
+        nbytes: Size of the whole array, as nccl-tests counts it.
+        version: Like ``2.19`` or ``2.18.3`` (see `nccl_group`).
+        algorithm: As NCCL_ALGO forces it, one of `NCCL_CHOICES`; None for NCCL's own.
+        protocol: As NCCL_PROTO forces it, even LL128 where NCCL holds it to be unsafe.
+        channels: As NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS together force them.
+        nvls: False as NCCL_NVLS_ENABLE=0.
+
+    Raises:
+        InputError: the version's constants are not known, the size is not positive, or what is
+            forced is not to be had with this version on this topology.
+
+    Notes:
+        ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, getAlgoInfo of
+        src/enqueue.cc, with the constants of `nccl_tables`. NCCL ignores what it cannot follow;
+        here it is refused, so that no comparison is made with something else than asked for.
+
+    >>> from tuccl.topology import load_profile
+    >>> nccl_choice(load_profile("dgx-a100"), "allreduce", 1 << 30).text
+    'Ring/Simple/24ch'
+    """
+    group = nccl_group(version)
+    if nbytes < 1:
+        raise InputError(f"size {nbytes}: expected at least one byte")
+    graph, constants = nccl_graph(t, group), CONSTANTS[group]
+    launched = _launched(graph, channels)
+    _check_protocol(group, protocol)
+    if collective in GROUPED:
+        if algorithm not in (None, "SendRecv"):
+            raise _unavailable(group, collective, str(algorithm))
+        return _grouped(group, constants, graph, nbytes, launched, protocol)
+    if group == _THRESHOLDS:
+        if algorithm not in (None, "Ring") and (algorithm, collective) != ("Tree", "allreduce"):
+            raise _unavailable(group, collective, str(algorithm))
+        return NcclChoice(
+            **thresholded(graph, collective, nbytes, launched, algorithm, protocol)._asdict(),
+            predicted_us=None,
+            version=group,
+        )
+    pairs = _candidates(group, constants, graph, collective, algorithm, protocol, nvls)
+    times = {pair: time_us(constants, graph, collective, *pair, nbytes, launched) for pair in pairs}
+    chosen, by = min(times, key=lambda pair: times[pair])
+    used, threads = launch(constants, graph, collective, chosen, by, nbytes, launched)
+    chunk = chunk_bytes(constants, graph, collective, chosen, by, nbytes, used)
+    return NcclChoice(chosen, by, used, threads, chunk, times[chosen, by], version=group)
+
+
+def _launched(graph: NcclGraph, channels: int | None) -> int:
+    if channels is None:
+        return graph.launch_channels
+    if not 1 <= channels <= MOST_CHANNELS:
+        raise InputError(f"{channels} channels: expected 1 to {MOST_CHANNELS}")
+    return channels
+
+
+def _check_protocol(group: str, protocol: str | None) -> None:
+    known = PROTOCOLS if group != _THRESHOLDS else ("LL", "Simple")
+    if protocol is not None and protocol not in known:
+        raise InputError(
+            f"protocol {protocol[:20]!r} of NCCL {group}: expected one of {', '.join(known)}"
+        )
+
+
+def _candidates(
+    group: str,
+    constants: TuningConstants,
+    graph: NcclGraph,
+    collective: str,
+    algorithm: str | None,
+    protocol: str | None,
+    nvls: bool,
+) -> list[tuple[Algorithm, Protocol]]:
+    """The pairs that are left to choose from, in NCCL's order: the first of equals wins."""
+    safe = protocol == "LL128" or ll128_is_safe(constants, graph)
+    pairs = [
+        (name, by)
+        for name, by in available(constants, graph, collective)
+        if (safe or by != "LL128")
+        and (nvls or not name.startswith("NVLS"))
+        and algorithm in (None, name)
+        and protocol in (None, by)
+    ]
+    if not pairs:
+        raise _unavailable(group, collective, "/".join(x for x in (algorithm, protocol) if x))
+    return pairs
+
+
+def _unavailable(group: str, collective: str, asked: str) -> InputError:
+    return InputError(
+        f"{asked[:40]} for {collective} by NCCL {group}: not to be had there "
+        f"on this topology (of {', '.join(NCCL_CHOICES)} and {', '.join(PROTOCOLS)})"
+    )
+
+
+def _grouped(
+    group: str,
+    constants: TuningConstants,
+    graph: NcclGraph,
+    nbytes: int,
+    launched: int,
+    forced: str | None,
+) -> NcclChoice:
+    """Grouped send/recv, a message's parts spread over channels, LL for small messages."""
+    if not constants.p2p:
+        raise Infeasible(f"NCCL {group} has no send and receive, they came with 2.7")
+    each = nbytes / graph.ranks
+    protocol = p2p_protocol(constants, graph, each)
+    if forced not in (None, protocol):
+        raise InputError(
+            f"{forced} for send and receive by NCCL {group}: NCCL_PROTO does not reach them, "
+            f"{protocol} is what it takes for this size"
+        )
+    parts = p2p_parts(constants, graph, each, launched)
+    chunk = p2p_chunk_bytes(constants, graph, protocol, each)
+    used = p2p_channels(graph, launched, parts)
+    return NcclChoice("SendRecv", protocol, used, THREADS[protocol], chunk, None, parts, group)

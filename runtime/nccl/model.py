@@ -1,0 +1,240 @@
+"""The time that NCCL's tuning model predicts for an algorithm and a protocol."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tuccl.runtime.nccl.constants import (
+    NET_OVERHEAD_US,
+    Algorithm,
+    Arch,
+    Link,
+    Protocol,
+    Scales,
+    TuningConstants,
+)
+from tuccl.runtime.nccl.graph import NcclGraph
+
+__all__ = ["available", "ll128_is_safe", "plateau", "time_us"]
+
+_SHARED_BY_RANKS = frozenset({"allgather", "reduce-scatter"})
+_REDUCES = frozenset({"allreduce", "reduce"})
+
+
+def available(
+    constants: TuningConstants, graph: NcclGraph, collective: str
+) -> tuple[tuple[Algorithm, Protocol], ...]:
+    """Return the pairs among which NCCL chooses, but for LL128 where it may be unsafe.
+
+    Notes:
+        src/graph/tuning.cc, ncclTopoTuneModel. CollNet needs SHARP in the network's switches and
+        PAT one GPU a node: neither is modelled.
+    """
+    pairs: list[tuple[Algorithm, Protocol]] = []
+    if collective == "allreduce":
+        pairs += [("Tree", "LL"), ("Tree", "LL128"), ("Tree", "Simple")]
+    pairs += [("Ring", "LL"), ("Ring", "LL128"), ("Ring", "Simple")]
+    nvls = constants.nvls
+    if nvls is None or not graph.nvls_heads:
+        return tuple(pairs)
+    gathers = collective in _SHARED_BY_RANKS and nvls.gather_share is not None
+    if graph.nodes == 1 and (collective == "allreduce" or gathers):
+        pairs.append(("NVLS", "Simple"))
+    if graph.nodes > 1 and collective == "allreduce":
+        pairs.append(("NVLSTree", "Simple"))
+    return tuple(pairs)
+
+
+def ll128_is_safe(constants: TuningConstants, graph: NcclGraph) -> bool:
+    """Return whether NCCL allows LL128: it corrupts data where 128-byte stores may be torn."""
+    near = graph.nodes == 1 or graph.near_nic
+    return near and graph.nvlink and graph.uniform and graph.capability in constants.ll128_on
+
+
+def time_us(
+    constants: TuningConstants,
+    graph: NcclGraph,
+    collective: str,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    nbytes: int,
+    launched: int,
+) -> float:
+    """Return the predicted time in us; ``launched`` are the channels of the communicator.
+
+    Notes:
+        ncclTopoTuneModel and ncclTopoGetAlgoTime, src/graph/tuning.cc.
+    """
+    if algorithm in ("NVLS", "NVLSTree"):
+        return _nvls_us(constants, graph, algorithm) + nbytes / (
+            1e3 * _nvls_gbs(constants, graph, collective, algorithm)
+        )
+    if algorithm == "Tree":
+        latency = _tree_latency_us(constants, graph, protocol)
+        rate = _tree_gbs(constants, graph, protocol)
+        rate *= _correction(constants.correction[protocol], nbytes)
+    else:
+        latency = _ring_latency_us(constants, graph, collective, protocol)
+        rate = _ring_gbs(constants, graph, collective, protocol)
+        if protocol == "Simple" and collective == "allreduce" and graph.nodes > 1:
+            latency *= plateau(constants, graph, nbytes, launched)
+    return latency + nbytes / (1e3 * rate)
+
+
+def _correction(factors: tuple[float, ...], nbytes: int) -> float:
+    step = (max(nbytes, 64) // 64).bit_length() - 1
+    return factors[step] if step < len(factors) else 1.0
+
+
+def _row(rows: Mapping[Arch, Scales], graph: NcclGraph) -> float:
+    """The entry of the architecture and the number of nodes; no bound where there is none."""
+    return rows[graph.arch][min(graph.nodes, 3) - 1] if graph.arch in rows else math.inf
+
+
+def _bus_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
+    return min(graph.bandwidth_gbs, constants.bus_gbs.get(graph.arch, math.inf))
+
+
+def _ring_steps(graph: NcclGraph, collective: str) -> int:
+    if collective == "allreduce":
+        return 2 * (graph.ranks - 1)
+    return graph.ranks - 1 if collective in _SHARED_BY_RANKS else graph.ranks
+
+
+def _net_steps(constants: TuningConstants, graph: NcclGraph, collective: str) -> int:
+    """Steps of a ring that the version says to cross the network."""
+    if graph.nodes == 1:
+        return 0
+    if constants.net_steps == "all":
+        return _ring_steps(graph, collective)
+    if collective == "allreduce":
+        return 2 * (graph.nodes - (1 if constants.net_steps == "joints" else 0))
+    return graph.nodes - 1
+
+
+def _ring_gbs(
+    constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
+) -> float:
+    """Rate at which the ring works off the whole array."""
+    rate = _bus_gbs(constants, graph)
+    if protocol == "LL":
+        shared, alone = constants.ll_share
+        share = shared if graph.nodes > 1 or collective in _REDUCES else alone
+        rate = min(_ll_max_gbs(constants, graph), rate * share)
+    elif protocol == "LL128":
+        usual, lone = constants.ll128_share
+        rate *= lone if graph.ranks_a_node < 2 else usual
+        each = min(
+            _row(constants.ring_ll128_gbs, graph),
+            constants.ll128_gbs_of.get(collective, math.inf),
+        )
+        whole = constants.ll128_whole_gbs.get(collective, math.inf)
+        rate = min(rate, graph.channels * each, whole)
+    return rate * graph.ranks / max(_ring_steps(graph, collective), 1)
+
+
+def _tree_gbs(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
+    ll, near, far = constants.tree_shares
+    whole = constants.tree_whole_gbs
+    if protocol == "LL128" and constants.tree_whole_ll128_gbs:
+        whole = constants.tree_whole_ll128_gbs
+    rate = min(
+        constants.tree_efficiency * _bus_gbs(constants, graph),
+        graph.channels * _row(constants.tree_gbs, graph),
+        _row(whole, graph),
+    )
+    if protocol == "LL":
+        rate = min(rate * ll, _ll_max_gbs(constants, graph))
+    elif protocol == "LL128":
+        each = min(
+            _row(constants.tree_ll128_gbs, graph),
+            constants.ll128_gbs_of.get("allreduce", math.inf) * constants.tree_ll128_factor,
+        )
+        rate = min(rate * (near if graph.nodes == 1 else far), graph.channels * each)
+    return rate / 2
+
+
+def _ll_max_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
+    """One node: by the GPU; several: by the CPU, whose memory LL crosses."""
+    row: Arch = graph.arch
+    if graph.nodes > 1:
+        row = "ampere" if graph.cpu == "amd" else "volta"
+    scales = constants.ll_max_gbs.get(row)
+    return scales[min(graph.nodes, 3) - 1] if scales else math.inf
+
+
+def _ring_latency_us(
+    constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
+) -> float:
+    base = constants.base_us["Ring"][protocol]
+    intra = constants.hw_us[_inside(graph)]["Ring"][protocol]
+    net = constants.hw_us["net"]["Ring"][protocol]
+    if collective in ("broadcast", "reduce"):
+        return base + _line_latency_us(constants, graph, protocol)
+    if graph.nodes > 1:
+        intra *= constants.ll_intra_factor if protocol == "LL" else 1.0
+        if constants.net_overhead:
+            intra = max(intra, NET_OVERHEAD_US[graph.cpu] * (3 if protocol == "Simple" else 1))
+        if constants.lone_tree_latency and graph.ranks == graph.nodes:
+            net = constants.hw_us["net"]["Tree"][protocol]
+    crossing = _net_steps(constants, graph, collective)
+    return base + (_ring_steps(graph, collective) - crossing) * intra + crossing * net
+
+
+def _line_latency_us(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
+    """One step where all rings are alike, else each step, for Simple at the tree's chunk."""
+    link: Link = "net" if graph.nodes > 1 else _inside(graph)
+    if graph.alike:
+        return constants.hw_us[link]["Ring"][protocol]
+    return graph.ranks * constants.hw_us[link]["Tree" if protocol == "Simple" else "Ring"][protocol]
+
+
+def _tree_latency_us(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
+    intra = constants.hw_us[_inside(graph)]["Tree"][protocol]
+    if graph.nodes > 1 and protocol == "LL":
+        intra *= constants.ll_intra_factor
+    inside = graph.ranks // graph.nodes - 1
+    hops = inside * intra + _levels(graph) * constants.hw_us["net"]["Tree"][protocol]
+    return constants.base_us["Tree"][protocol] + 2 * hops
+
+
+def _levels(graph: NcclGraph) -> int:
+    """Depth of a binary tree over the nodes."""
+    return graph.nodes.bit_length() - 1
+
+
+def _inside(graph: NcclGraph) -> Link:
+    return "nvlink" if graph.nvlink else "pci"
+
+
+def plateau(constants: TuningConstants, graph: NcclGraph, nbytes: int, launched: int) -> float:
+    """Return the factor on the latency of a large ring allreduce between nodes."""
+    least_bytes = 64 * launched if constants.plateau_per_channel else 4096
+    if not constants.plateau or nbytes < least_bytes * graph.ranks:
+        return 1.0
+    return next(factor for least, factor in constants.plateau if graph.capability >= least)
+
+
+def _nvls_us(constants: TuningConstants, graph: NcclGraph, algorithm: Algorithm) -> float:
+    nvls = constants.nvls
+    assert nvls is not None  # else it is not among the available
+    if algorithm == "NVLS":
+        return nvls.us
+    turns = graph.nodes - 1 if nvls.early_tree else _levels(graph)
+    return nvls.us + 2 * turns * (nvls.tree_net_us or 0.0)
+
+
+def _nvls_gbs(
+    constants: TuningConstants, graph: NcclGraph, collective: str, algorithm: Algorithm
+) -> float:
+    nvls = constants.nvls
+    assert nvls is not None
+    if algorithm == "NVLS":
+        rate = _bus_gbs(constants, graph) if nvls.rings_rate else graph.nvls_heads * graph.nvls_gbs
+        return rate * (nvls.share if collective == "allreduce" else nvls.gather_share or 0.0)
+    if nvls.early_tree:
+        each = graph.nvls_gbs if graph.nodes <= 2 else graph.nvls_net_gbs
+        return graph.nvls_heads * each * 0.7 * graph.nodes / (2 * (graph.nodes - 1))
+    between = graph.nvls_net_gbs / (1 if graph.nodes <= 2 else 2)
+    return graph.nvls_heads * min(graph.nvls_gbs, between) * nvls.share

@@ -1,0 +1,1 @@
+"""The user's own nccl-tests as an executor."""

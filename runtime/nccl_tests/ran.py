@@ -1,0 +1,88 @@
+"""What NCCL's log says that it ran: the algorithm and protocol of each call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tuccl.runtime.nccl.knobs import NcclKnobs
+
+__all__ = ["Ran", "read_ran"]
+
+_NAMES = {
+    "AllGather": "allgather",
+    "AllReduce": "allreduce",
+    "Broadcast": "broadcast",
+    "Reduce": "reduce",
+    "ReduceScatter": "reduce-scatter",
+}
+_ALGORITHMS = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
+_PROTOCOLS = ("LL", "LL128", "Simple")
+_LINE = re.compile(
+    r"(?:\b([A-Z]\w+)(?: \[\w+\])?: +)?\b(\d+) Bytes -> "
+    r"(?:Algo (\w+) proto (\w+)|Kernel (\S+))"
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One call as NCCL logged it; ``collective`` is "" where the line does not name it.
+
+    ``nbytes`` is the whole array or one rank's share of it, as the version counts. A kernel that
+    is none of the tuners' has its name for an algorithm, and no protocol.
+    """
+
+    collective: str
+    nbytes: int
+    algorithm: str
+    protocol: str
+
+    def is_of(self, collective: str, nbytes: int, ranks: int) -> bool:
+        """Whether this may be a call of ``nbytes`` on ``ranks`` ranks.
+
+        >>> Ran("allgather", 128, "Ring", "LL").is_of("allgather", 1024, ranks=8)
+        True
+        """
+        same = self.collective in ("", collective)
+        return same and self.nbytes in (nbytes, nbytes // ranks)
+
+    def obeys(self, knobs: NcclKnobs) -> bool:
+        """Whether the algorithm and protocol are those of ``knobs``; channels NCCL may use fewer.
+
+        >>> Ran("", 1024, "Ring", "LL").obeys(NcclKnobs(algorithm="Tree", protocol="LL"))
+        False
+        """
+        return (self.algorithm, self.protocol) == (knobs.algorithm, knobs.protocol)
+
+
+def read_ran(lines: Iterable[str]) -> tuple[Ran, ...]:
+    """Return the calls in an NCCL_DEBUG=INFO log with NCCL_DEBUG_SUBSYS=TUNING, in order.
+
+    >>> read_ran(["NCCL INFO AllReduce: 64 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}"])
+    (Ran(collective='allreduce', nbytes=64, algorithm='Ring', protocol='LL'),)
+    >>> read_ran(["NCCL INFO 64 Bytes -> Algo 0 proto 2 time 27.3"])
+    (Ran(collective='', nbytes=64, algorithm='Tree', protocol='Simple'),)
+
+    Notes:
+        NVIDIA/nccl src/enqueue.cc: older versions write numbers and no collective, later ones
+        names. Rank 0 alone writes them.
+    """
+    found = (match for line in lines if (match := _LINE.search(line)) is not None)
+    return tuple(
+        Ran(
+            _NAMES.get(match[1] or "", match[1] or ""),
+            int(match[2]),
+            match[5] or _known(match[3], _ALGORITHMS),
+            "" if match[5] else _known(match[4], _PROTOCOLS),
+        )
+        for match in found
+    )
+
+
+def _known(word: str, names: tuple[str, ...]) -> str:
+    """The name that a number or another spelling (COLLNET_DIRECT, NVLS_TREE) stands for."""
+    if word.isdigit():
+        return names[int(word)] if int(word) < len(names) else word
+    plain = word.replace("_", "").lower()
+    return next((name for name in names if name.lower() == plain), word)

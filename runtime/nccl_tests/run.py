@@ -1,0 +1,189 @@
+"""One run of nccl-tests: its arguments, its environment, and whether it did what was asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tuccl.errors import InputError, Stuck, Unavailable
+from tuccl.runtime.jobs.child_tree import Finished, run_to_end
+from tuccl.runtime.jobs.launcher import JobLauncher
+from tuccl.runtime.nccl_tests.output import TestsOutput, read_json, read_text
+
+__all__ = ["NcclTests", "find_nccl_tests", "paced", "run_tests"]
+
+_BINARIES = {
+    "allgather": "all_gather_perf",
+    "reduce-scatter": "reduce_scatter_perf",
+    "allreduce": "all_reduce_perf",
+    "alltoall": "alltoall_perf",
+    "broadcast": "broadcast_perf",
+    "reduce": "reduce_perf",
+    "gather": "gather_perf",
+    "scatter": "scatter_perf",
+}
+# What a table or an older run left in the environment must not reach a run that is timed.
+_DROPPED = ("TUCCL_TABLE", "MSCCL_ALGO_DIR", "MSCCL_XML_FILES", "MSCCL_CONFIG", "MSCCL_SCHEDULER")
+_HOW_TO = "give --nccl-tests DIR or set NCCL_TESTS to the folder with all_reduce_perf"
+
+
+@dataclass(frozen=True)
+class NcclTests:
+    """Which nccl-tests, started how; ``shared`` is a folder that every host sees.
+
+    ``iterations`` after ``warmup`` make one time. A run that takes longer than ``limit_s`` is
+    ended. With ``json`` results are asked for as JSON too (``-J``): more digits than the text.
+    """
+
+    folder: Path
+    launcher: JobLauncher
+    shared: Path
+    datatype: str = "float"
+    op: str = "sum"
+    iterations: int = 20
+    warmup: int = 5
+    limit_s: float = 600.0
+    json: bool = False
+
+
+def find_nccl_tests(named: str | None) -> Path:
+    """Return the folder with nccl-tests' binaries: ``named``, or what NCCL_TESTS says.
+
+    Raises:
+        Unavailable: neither names one.
+        InputError: none of the binaries is there.
+    """
+    folder = named or os.environ.get("NCCL_TESTS")
+    if not folder:
+        raise Unavailable(f"nccl-tests not found; {_HOW_TO}")
+    for place in (Path(folder), Path(folder) / "build"):
+        if any((place / name).is_file() for name in _BINARIES.values()):
+            return place.resolve()
+    raise InputError(f"{folder}: no {', '.join(list(_BINARIES.values())[:3])} there; {_HOW_TO}")
+
+
+def run_tests(
+    tests: NcclTests,
+    ranks: int,
+    collective: str,
+    sizes: Sequence[int],
+    variables: Mapping[str, str],
+    work: Path,
+    *,
+    root: int = 0,
+    cycles: int = 1,
+    log: str = "INIT",
+) -> TestsOutput:
+    """Return what nccl-tests printed for ``sizes``, one after another, in each of ``cycles``.
+
+    Every rank gets ``variables``; NCCL's log (of the subsystems ``log``) goes to files ``nccl.*`` in ``work``, an empty folder
+    that every host sees, so that it does not break into the results' lines.
+
+    Raises:
+        InputError: the run failed.
+        Stuck: it took too long, and was ended.
+        Unavailable: nccl-tests or its launch is not what it should be.
+    """
+    binary = tests.folder / _BINARIES[collective]
+    if not binary.is_file():
+        raise Unavailable(f"{binary}: missing; build all of nccl-tests")
+    logged = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": log}
+    handed = {**logged, **variables, "NCCL_DEBUG_FILE": str(work / "nccl.%h.%p")}
+    kept = {n: v for n, v in os.environ.items() if n not in _DROPPED}
+    if "MSCCL" in kept.get("NCCL_ALGO", ""):
+        del kept["NCCL_ALGO"]
+    results = work / "results.json"
+    arguments = _arguments(tests, sizes, root, cycles, results)
+    command = tests.launcher.command([str(binary), *arguments], handed)
+    done = run_to_end(command, {**kept, **handed}, tests.limit_s)
+    out = _read(tests, done, binary.name, results)
+    _check(done, out, binary.name, ranks, len(sizes) * cycles)
+    return out
+
+
+def _arguments(
+    tests: NcclTests, sizes: Sequence[int], root: int, cycles: int, results: Path
+) -> list[str]:
+    pace = []
+    if len(sizes) > 1:
+        factor, step = sizes[1] // sizes[0], sizes[1] - sizes[0]
+        pace = ["-f", str(factor)] if _is_factor(sizes) else ["-i", str(step)]
+    return [
+        *("-b", str(sizes[0]), "-e", str(sizes[-1]), *pace),
+        *(
+            "-n",
+            str(tests.iterations),
+            "-w",
+            str(tests.warmup),
+            "-c",
+            "1",
+            "-t",
+            "1",
+            "-g",
+            "1",
+        ),
+        *("-d", tests.datatype, "-o", tests.op, "-r", str(root)),
+        *(("-N", str(cycles)) if cycles > 1 else ()),
+        *(("-J", str(results)) if tests.json else ()),
+    ]
+
+
+def _read(tests: NcclTests, done: Finished, binary: str, results: Path) -> TestsOutput:
+    if done.code is None:
+        raise Stuck(f"{binary}: not done after {tests.limit_s:g} s, ended; {_last_line(done)}")
+    out = read_text(done.out, f"{binary}'s output")
+    if not tests.json or done.code != 0:
+        return out
+    try:
+        exact = read_json(results.read_text(), str(results))
+    except OSError as error:
+        raise Unavailable(
+            f"{results}: {error.strerror}: nccl-tests wrote no JSON (-J came with 2.17), or its "
+            "first host does not see the folder; leave --tests-json out or mend --shared"
+        ) from None
+    return TestsOutput(exact.rows, out.ranks, out.tables, out.out_of_bounds)
+
+
+def _check(done: Finished, out: TestsOutput, binary: str, ranks: int, rows: int) -> None:
+    """Refuse a run that is not what was asked for."""
+    if out.tables > 1:
+        raise Unavailable(
+            f"{binary}: printed {out.tables} tables, each of its processes its own: built without "
+            "MPI; build nccl-tests with MPI=1"
+        )
+    if out.ranks not in (0, ranks):
+        raise Unavailable(
+            f"{binary}: ran on {out.ranks} GPUs, the topology has {ranks}; mend --launcher, "
+            "or build nccl-tests with MPI=1"
+        )
+    wrong = any(row.wrong or row.wrong_ip for row in out.rows) or out.out_of_bounds
+    if len(out.rows) != rows or (done.code != 0 and not wrong):
+        raise InputError(
+            f"{binary}: ended with {done.code} and {len(out.rows)} of {rows} results; "
+            f"{_last_line(done)}"
+        )
+
+
+def paced(sizes: Sequence[int]) -> list[list[int]]:
+    """The sizes as runs that nccl-tests can walk by itself: a factor or a step between all."""
+    steps = {b - a for a, b in pairwise(sizes)}
+    if len(sizes) < 2 or _is_factor(sizes) or (len(steps) == 1 and min(steps) > 0):
+        return [list(sizes)]
+    return [[nbytes] for nbytes in sizes]
+
+
+def _is_factor(sizes: Sequence[int]) -> bool:
+    factor = sizes[1] // sizes[0]
+    return factor > 1 and all(b == a * factor for a, b in pairwise(sizes))
+
+
+def _last_line(done: Finished) -> str:
+    """What it said last, where it complains."""
+    for text in (done.err, done.out):
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if lines:
+            return f"its last line: {lines[-1][:200]}"
+    return "it said nothing"

@@ -1,0 +1,1 @@
+"""The lookup table: entries, files, locks, selection, what jobs observed."""

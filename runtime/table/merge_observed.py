@@ -1,0 +1,152 @@
+"""What jobs measured with a table, and how the table takes it over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tuccl._native import Selector
+from tuccl.runtime.table.entry import Candidate, Entry
+from tuccl.runtime.table.lock import alone_with
+from tuccl.runtime.table.lookup import LookupTable
+from tuccl.runtime.table.store import ProgramFile, StoredTable, open_table, save_table
+from tuccl.runtime.table.text import table_text
+
+__all__ = ["InService", "fold", "in_service"]
+
+_REMARK = "in service: "
+
+
+@dataclass(frozen=True)
+class InService:
+    """What jobs measured of one candidate; times in us of the GPU's clock, ``tuned_us`` the table's.
+
+    ``place`` is where it stands in its entry, ``moves_to`` where it would after `fold`.
+    """
+
+    entry: int
+    collective: str
+    min_bytes: int
+    max_bytes: int | None
+    candidate: str
+    tuned_us: float | None
+    calls: int
+    median_us: float
+    p10_us: float
+    p99_us: float
+    recent_us: float
+    place: int
+    moves_to: int
+
+
+def in_service(folder: Path) -> tuple[tuple[InService, ...], str]:
+    """Return what jobs measured with the table in ``folder``, and why some was left aside, if so.
+
+    Raises:
+        InputError: the table is bad.
+    """
+    return _rows(open_table(folder))
+
+
+def _rows(stored: StoredTable) -> tuple[tuple[InService, ...], str]:
+    selector = Selector(table_text(stored.table))
+    lessons, left_aside = selector.learned(str(stored.folder))
+    orders, _ = selector.lore(str(stored.folder))
+    rows = []
+    for lesson in lessons:
+        entry = stored.table.entries[lesson.entry]
+        candidate = entry.candidates[lesson.place]
+        rows.append(
+            InService(
+                entry=lesson.entry,
+                collective=entry.collective,
+                min_bytes=entry.min_bytes,
+                max_bytes=entry.max_bytes,
+                candidate=candidate.name,
+                tuned_us=None if candidate.stats is None else candidate.stats.median_us,
+                calls=lesson.count,
+                median_us=lesson.median_us,
+                p10_us=lesson.p10_us,
+                p99_us=lesson.p99_us,
+                recent_us=lesson.recent_us,
+                place=lesson.place,
+                moves_to=orders[lesson.entry].index(lesson.place),
+            )
+        )
+    return tuple(rows), left_aside
+
+
+def fold(folder: Path) -> bool:
+    """Write what jobs measured into the table in ``folder``; return whether that changed it.
+
+    Candidates come in the order of their recent times, and ``recent_us`` becomes what the tuning
+    would measure now: times of the GPU's clock and of the tuning are not mixed. Medians stay, and
+    what was measured goes on counting, so that folding twice is folding once. The table is
+    replaced in one step; whatever happens, the old or the new one is whole.
+
+    Raises:
+        InputError: the table is bad, a job uses it, or the disk refuses.
+    """
+    with alone_with(folder):
+        stored = open_table(folder)
+        rows, _ = _rows(stored)
+        if not rows:
+            return False
+        selector = Selector(table_text(stored.table))
+        orders, recents = selector.lore(str(folder))
+        table, places = _folded(stored.table, rows, orders, recents)
+        if table == stored.table:
+            return False
+
+        def learned(sealed: LookupTable) -> bytes:
+            return selector.renumbered(str(folder), table_text(sealed), places)
+
+        save_table(table, folder, stored.topology, _files(stored), learned)
+    return True
+
+
+def _folded(
+    table: LookupTable,
+    rows: Sequence[InService],
+    orders: Sequence[Sequence[int]],
+    recents: Sequence[float],
+) -> tuple[LookupTable, list[int]]:
+    """The table with its candidates in their new order, and where each of them now stands."""
+    measured = {(row.entry, row.place): row for row in rows}
+    entries: list[Entry] = []
+    places: list[int] = []
+    for number, (entry, order) in enumerate(zip(table.entries, orders, strict=True)):
+        first = len(places)
+        told = [
+            _told(candidate, measured.get((number, k)), recents[first + k])
+            for k, candidate in enumerate(entry.candidates)
+        ]
+        places += [first + order.index(k) for k in range(len(told))]
+        candidates = tuple(told[k] for k in order)
+        entries.append(msgspec.structs.replace(entry, candidates=candidates))
+    return msgspec.structs.replace(table, entries=tuple(entries)), places
+
+
+def _told(candidate: Candidate, row: InService | None, recent_us: float) -> Candidate:
+    if row is None:
+        return candidate
+    remark = (
+        f"{_REMARK}{row.calls} times, median {row.median_us:.4g} us, p99 {row.p99_us:.4g} us, "
+        f"recently {row.recent_us:.4g} us of the GPU's clock"
+    )
+    notes = (*(n for n in candidate.notes if not n.startswith(_REMARK)), remark)
+    stats = candidate.stats
+    if stats is not None:
+        stats = msgspec.structs.replace(stats, recent_us=recent_us)
+    return msgspec.structs.replace(candidate, stats=stats, notes=notes)
+
+
+def _files(stored: StoredTable) -> list[ProgramFile]:
+    """The programs as they stand: proven when the table was opened."""
+    return [
+        ProgramFile(path, (stored.folder / path).read_bytes(), program, stored.table.dialect, 0, 0)
+        for path, program in stored.programs.items()
+    ]

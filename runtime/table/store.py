@@ -1,0 +1,406 @@
+"""The table as a folder on disk: saved in one step, read whole or refused whole."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tuccl._native import Knobs, Program, default_buffer_bytes, parse_xml, to_xml, verify
+from tuccl.errors import InputError
+from tuccl.runtime.table.atomic_dir import previous, put_folder
+from tuccl.runtime.table.entry import (
+    DEFAULT_NAME,
+    Candidate,
+    Entry,
+    KnobValues,
+    Source,
+    Statistics,
+    default_candidate,
+)
+from tuccl.runtime.table.lookup import FORMAT, LookupTable, ranges_from_sizes
+from tuccl.runtime.table.text import table_text
+from tuccl.topology import Topology, decode_topology, encode_topology, signature
+
+__all__ = [
+    "DEFAULT_NAME",
+    "Candidate",
+    "Entry",
+    "KnobValues",
+    "LookupTable",
+    "ProgramFile",
+    "Statistics",
+    "StoredTable",
+    "check_target",
+    "default_candidate",
+    "load_table",
+    "open_table",
+    "placements",
+    "program_candidate",
+    "program_file",
+    "ranges_from_sizes",
+    "save_table",
+]
+
+JSON_NAME, TEXT_NAME, TOPOLOGY_NAME = "table.json", "table.txt", "topology.json"
+LEARNED_NAME = "learned.txt"
+ALGORITHMS = "algorithms"
+_OWN_FILE = re.compile(
+    r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|use\.lock|algorithms(/[\w.+-]+\.xml)?"
+)
+_LARGEST_FILE = 256 << 20
+_TRIES = 4
+_BLANK = "0" * 64
+_SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
+_BLANK_SEAL = f'"checksum": "{_BLANK}"'.encode()
+
+
+class _Format(msgspec.Struct):
+    format: str
+
+
+@dataclass(frozen=True)
+class ProgramFile:
+    """A proven program as the table stores it: path within the folder, text, dialect.
+
+    ``max_safe_bytes`` (0: every size) holds with the protocol's default buffer.
+    """
+
+    path: str
+    text: bytes
+    program: Program
+    dialect: str
+    root: int
+    max_safe_bytes: int
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of the text."""
+        return _sha256(self.text)
+
+    def max_safe_at(self, buffer_bytes: int) -> int:
+        """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
+        if buffer_bytes == default_buffer_bytes(self.program.protocol):
+            return self.max_safe_bytes
+        return _proof(self.program, self.dialect, self.root, buffer_bytes)
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A table that was read from ``folder``, with its topology and programs, all proven whole."""
+
+    folder: Path
+    table: LookupTable
+    topology: Topology
+    programs: Mapping[str, Program]
+
+    def program(self, candidate: Candidate) -> Program | None:
+        """Return the program of ``candidate``; None for the runtime's default."""
+        return None if candidate.program is None else self.programs[candidate.program]
+
+
+def program_file(program: Program, dialect: str = "executor", root: int = 0) -> ProgramFile:
+    """Return ``program`` as a file of the table, proven, named by its collective and content.
+
+    Equal programs get equal names, so that entries share files. The program's own name is
+    dropped, its size range becomes all the sizes at which it is safe. For ``fork`` the program
+    must claim one placement: see ``placements``.
+
+    Raises:
+        InputError: it fails to verify, or the dialect cannot express it.
+    """
+    safe = _proof(program, dialect, root, 0)
+    if dialect == "fork":  # half open, and 0 is an empty range
+        plain = program.replace(min_bytes=0, max_bytes=safe + 1 if safe else 1 << 40)
+    else:
+        plain = program.replace(min_bytes=0, max_bytes=safe)
+    plain = plain.replace(name=program.collective)
+    text = to_xml(plain, dialect).encode()
+    path = f"{ALGORITHMS}/{program.collective}-{_sha256(text)[:16]}.xml"
+    return ProgramFile(path, text, plain, dialect, root, safe)
+
+
+def placements(program: Program, dialect: str) -> tuple[Program, ...]:
+    """Return the programs whose files say in ``dialect`` what ``program`` claims.
+
+    The fork knows in place or out of place, not both (docs/msccl.md 3): two programs.
+    """
+    if dialect != "fork" or not (program.in_place and program.out_of_place):
+        return (program,)
+    return program.replace(in_place=False), program.replace(out_of_place=False)
+
+
+def _proof(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
+    """Largest safe size in bytes, 0 for every size; the sizes it claims are left aside."""
+    report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root, buffer_bytes)
+    if not report.ok:
+        raise InputError(f"program {program.name[:60]!r}: {report.errors[0].message}")
+    return report.max_safe_bytes
+
+
+def program_candidate(
+    file: ProgramFile,
+    knobs: Knobs,
+    *,
+    on: Source,
+    stats: Statistics,
+    name: str | None = None,
+    sketch: str = "",
+    method: str = "",
+    chunks_per_rank: int = 0,
+    notes: tuple[str, ...] = (),
+) -> Candidate:
+    """Return the candidate that runs ``file`` with ``knobs``, up to the size that is safe.
+
+    Without a ``name`` it is made of the method, the program's checksum and the knobs.
+    """
+    program = file.program
+    return Candidate(
+        name=name or _candidate_name(method, file, knobs),
+        on=on,
+        stats=stats,
+        program=file.path,
+        sha256=file.sha256,
+        nchunks=program.nchunks,
+        in_place=program.in_place,
+        out_of_place=program.out_of_place,
+        max_safe_bytes=file.max_safe_at(knobs.buffer_bytes),
+        sketch=sketch,
+        method=method,
+        chunks_per_rank=chunks_per_rank,
+        knobs=KnobValues.of(knobs),
+        notes=notes,
+    )
+
+
+def _candidate_name(method: str, file: ProgramFile, knobs: Knobs) -> str:
+    return (
+        f"{method or 'program'}-{file.sha256[:8]}-{knobs.protocol}-c{knobs.channels}"
+        f"-t{knobs.threads}-b{knobs.buffer_bytes}"
+    )
+
+
+def save_table(
+    table: LookupTable,
+    folder: Path,
+    topology: Topology,
+    files: Iterable[ProgramFile],
+    learned: Callable[[LookupTable], bytes] | None = None,
+) -> LookupTable:
+    """Write ``table`` as ``folder`` in one step; return it with its checksums filled in.
+
+    ``files`` holds at least the programs that the table names; others are not written.
+    ``learned`` returns what jobs learned, for the table as it is written. An older table at
+    ``folder`` is replaced; whatever happens, the old or the new one is whole.
+
+    Raises:
+        InputError: ``folder`` holds something else than a table or cannot be written, a program
+            is missing, or the topology is not the table's.
+    """
+    folder = folder.resolve()
+    check_target(folder)
+    sealed, contents = _contents(table, topology, {file.path: file for file in files})
+    if learned is not None:
+        contents[LEARNED_NAME] = learned(sealed)
+    try:
+        put_folder(folder, contents)
+    except OSError as error:
+        raise InputError(f"{_cut(folder)}: cannot be written: {error.strerror}") from None
+    return sealed
+
+
+def check_target(folder: Path) -> None:
+    """Refuse a ``folder`` that a table must not replace: ask before a long search.
+
+    Raises:
+        InputError: it is no folder, or holds files that no table has.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"{_cut(folder)}: a file stands there; expected a table's folder or none")
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not _OWN_FILE.fullmatch(name):
+            raise InputError(
+                f"{_cut(folder)}: holds {name[:60]!r}, which no table has; "
+                "name another folder or move that away"
+            )
+
+
+def _contents(
+    table: LookupTable, topology: Topology, files: Mapping[str, ProgramFile]
+) -> tuple[LookupTable, dict[str, bytes]]:
+    """Every file of the folder by its path within it, the JSON sealed by its checksum."""
+    if not _is_of(table, topology):
+        raise InputError(f"table {table.name!r}: the topology to save with it is another one")
+    contents: dict[str, bytes] = {}
+    for path, sha256 in table.programs.items():
+        if path not in files or files[path].sha256 != sha256:
+            raise InputError(f"table {table.name!r}: program {path} is missing or another one")
+        contents[path] = files[path].text
+    contents[TOPOLOGY_NAME] = encode_topology(topology)
+    contents[TEXT_NAME] = table_text(table)
+    sealed = msgspec.structs.replace(
+        table,
+        topology_sha256=_sha256(contents[TOPOLOGY_NAME]),
+        text_sha256=_sha256(contents[TEXT_NAME]),
+        checksum=_BLANK,
+    )
+    blank = _encode(sealed)
+    sealed = msgspec.structs.replace(sealed, checksum=_sha256(blank))
+    contents[JSON_NAME] = _encode(sealed)
+    return sealed, contents
+
+
+def _is_of(table: LookupTable, topology: Topology) -> bool:
+    mine = (table.signature, table.ranks, table.hosts)
+    return mine == (signature(topology), topology.ranks, len(topology.hosts))
+
+
+def _encode(table: LookupTable) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n"
+
+
+def load_table(folder: Path) -> LookupTable:
+    """Return the table in ``folder``, after proving every file of it.
+
+    Raises:
+        InputError: a file is missing, damaged, or says something that cannot be.
+    """
+    return open_table(folder).table
+
+
+def open_table(folder: Path) -> StoredTable:
+    """Return the table in ``folder`` with its topology and programs, after proving every file.
+
+    A table that is replaced while it is read is read again.
+
+    Raises:
+        InputError: a file is missing, damaged, or says something that cannot be.
+    """
+    for _ in range(_TRIES):
+        before = _identity(folder)
+        try:
+            return _read(folder if before is not None else previous(folder), folder)
+        except InputError:
+            if before == _identity(folder):
+                raise
+    raise InputError(f"{_cut(folder)}: replaced again and again while it was read; try later")
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _read(place: Path, folder: Path) -> StoredTable:
+    if not place.is_dir():
+        raise InputError(f"{_cut(folder)}: no such folder; expected one that `tuccl tune` wrote")
+    table = _read_json(place / JSON_NAME)
+    text = _proven(place / TEXT_NAME, table.text_sha256)
+    if text != table_text(table):
+        raise InputError(f"{_cut(place / TEXT_NAME)}: differs from table.json; expected the same")
+    encoded = _proven(place / TOPOLOGY_NAME, table.topology_sha256)
+    topology = decode_topology(encoded, place / TOPOLOGY_NAME)
+    if not _is_of(table, topology):
+        raise InputError(f"{_cut(place / TOPOLOGY_NAME)}: not the topology of table.json")
+    programs = {
+        path: parse_xml(_proven(place / path, sha256), str(place / path))
+        for path, sha256 in table.programs.items()
+    }
+    for entry in table.entries:
+        for candidate in entry.candidates:
+            if candidate.program is not None:
+                _check_program(place, table, entry, candidate, programs[candidate.program])
+    _check_proofs(place, table, programs)
+    return StoredTable(folder, table, topology, programs)
+
+
+def _read_json(path: Path) -> LookupTable:
+    data = _bytes(path)
+    try:
+        version = msgspec.json.decode(data, type=_Format).format
+        if version != FORMAT:
+            raise InputError(f"{_cut(path)}: format {version[:40]!r}, expected {FORMAT!r}")
+        seals = _SEAL.findall(data)
+        if len(seals) != 1 or _sha256(_SEAL.sub(_BLANK_SEAL, data)) != seals[0].decode():
+            raise InputError(f"{_cut(path)}: damaged or edited, its checksum does not match")
+        return msgspec.json.decode(data, type=LookupTable)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{_cut(path)}: {str(error)[:300]}") from None
+
+
+def _check_program(
+    place: Path, table: LookupTable, entry: Entry, candidate: Candidate, program: Program
+) -> None:
+    """The JSON repeats what the program says; it must not say something else."""
+    knobs = candidate.knobs
+    said = (candidate.nchunks, candidate.in_place, candidate.out_of_place, entry.collective)
+    is_so = (program.nchunks, program.in_place, program.out_of_place, program.collective)
+    if said != is_so or program.ngpus != table.ranks or knobs is None:
+        where = f"{_cut(place)}: candidate {candidate.name}"
+        raise InputError(f"{where}: table.json and {candidate.program} disagree")
+    if program.protocol != knobs.protocol:
+        where = f"{_cut(place)}: candidate {candidate.name}"
+        raise InputError(f"{where}: protocol {knobs.protocol}, its program {program.protocol}")
+
+
+def _check_proofs(place: Path, table: LookupTable, programs: Mapping[str, Program]) -> None:
+    """A checksum says who wrote a program, not that it is right: each is proven again."""
+    proofs: dict[tuple[str, int, int], int] = {}
+    for entry in table.entries:
+        for candidate in entry.candidates:
+            if candidate.program is None or candidate.knobs is None:
+                continue
+            key = (candidate.program, entry.root or 0, candidate.knobs.buffer_bytes)
+            if key not in proofs:
+                proofs[key] = _file_proof(place, table.dialect, programs[candidate.program], key)
+            safe = proofs[key]
+            if safe and not 0 < candidate.max_safe_bytes <= safe:
+                raise InputError(
+                    f"{_cut(place)}: candidate {candidate.name}: max_safe_bytes "
+                    f"{candidate.max_safe_bytes}, its program is safe up to {safe} bytes only"
+                )
+
+
+def _file_proof(place: Path, dialect: str, program: Program, key: tuple[str, int, int]) -> int:
+    path, root, buffer_bytes = key
+    try:
+        return _proof(program, dialect, root, buffer_bytes)
+    except InputError as error:
+        raise InputError(f"{_cut(place / path)}: {str(error)[:300]}") from None
+
+
+def _proven(path: Path, sha256: str) -> bytes:
+    data = _bytes(path)
+    if _sha256(data) != sha256:
+        raise InputError(f"{_cut(path)}: damaged, its checksum is not the one in table.json")
+    return data
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise InputError(f"{_cut(path)}: missing; expected a file of the table")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError(f"{_cut(path)}: larger than {_LARGEST_FILE >> 20} MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{_cut(path)}: {error.strerror}") from None
+
+
+def _cut(path: Path) -> str:
+    text = str(path)
+    return text if len(text) <= 160 else f"...{text[-157:]}"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,73 @@
+"""What a stock runtime honours of an entry and its knobs (docs/msccl.md 9, 10)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tuccl._native import default_buffer_bytes
+from tuccl.runtime.table.entry import Entry, KnobValues
+from tuccl.synth.model.collective import ROOTED
+from tuccl.units import format_bytes
+
+__all__ = [
+    "FIXED_THREADS",
+    "agreed_buffers",
+    "fork_threads",
+    "lost_knobs",
+    "threads_lost",
+    "why_left_out",
+]
+
+FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md 10
+
+
+def why_left_out(entry: Entry) -> str | None:
+    """Return why no stock runtime gets an entry's programs, or None where it does."""
+    if entry.collective in ("gather", "scatter"):
+        return "no stock runtime hands it to MSCCL"
+    if entry.collective in ROOTED:
+        return "the stock selectors ignore the root"
+    if entry.datatype_class != "any":
+        return "the stock selectors ignore the datatype"
+    return None
+
+
+def fork_threads(knobs: KnobValues) -> int | None:
+    """Return the fork's ``nthreads`` for ``knobs``, or None where it would refuse it.
+
+    Notes:
+        A warp more than move data in Simple, whose slice must be cut into whole trips of 8
+        bytes a thread (microsoft/msccl src/enqueue.cc; docs/msccl.md 10).
+    """
+    if knobs.protocol != "Simple":
+        return knobs.threads
+    return None if knobs.knobs.slice_bytes % (8 * knobs.threads) else knobs.threads + 32
+
+
+def threads_lost(knobs: KnobValues, dialect: str) -> bool:
+    """Return whether ``dialect`` runs a program with other threads than it was tuned with."""
+    if dialect == "fork":
+        return fork_threads(knobs) is None
+    return knobs.threads != FIXED_THREADS[knobs.protocol]
+
+
+def agreed_buffers(chosen: Iterable[KnobValues]) -> dict[str, int]:
+    """Return each protocol's buffer in bytes: that of its programs if they agree, else NCCL's."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for knobs in chosen:
+        wanted[knobs.protocol].add(knobs.buffer_bytes)
+    buffers = {protocol: default_buffer_bytes(protocol) for protocol in FIXED_THREADS}
+    return buffers | {p: next(iter(sizes)) for p, sizes in wanted.items() if len(sizes) == 1}
+
+
+def lost_knobs(knobs: KnobValues, dialect: str, buffers: dict[str, int]) -> tuple[str, ...]:
+    """Return the knobs that ``dialect`` does not honour, in words, where it has ``buffers``."""
+    lost = []
+    if threads_lost(knobs, dialect):
+        has = "" if dialect == "fork" else f", {dialect} has {FIXED_THREADS[knobs.protocol]}"
+        lost.append(f"{knobs.threads} threads{has}")
+    if (buffer_bytes := buffers[knobs.protocol]) != knobs.buffer_bytes:
+        tuned, kept = format_bytes(knobs.buffer_bytes), format_bytes(buffer_bytes)
+        lost.append(f"buffer of {tuned}, the process has {kept}")
+    return tuple(lost)

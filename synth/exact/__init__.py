@@ -1,1 +1,0 @@
-"""TACCL's routing, ordering and contiguity as exact models."""

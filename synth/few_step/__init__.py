@@ -1,0 +1,1 @@
+"""Programs of few steps (SCCL): k-synchronous models, found and proved by CP-SAT."""

@@ -1,0 +1,1 @@
+"""TACCL's method: routing, ordering and contiguity as CP-SAT models."""

@@ -1,0 +1,161 @@
+"""A checker of timed plans that shares nothing with what makes them but the costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.model.collective import Collective
+from tuccl.synth.taccl.costs import Costs
+from tuccl.synth.taccl.plan import Message
+
+__all__ = ["plan_fault", "plan_time_us"]
+
+
+def plan_time_us(
+    messages: Sequence[Message],
+    collective: Collective,
+    sketch: Sketch,
+    costs: Costs,
+    chunks_per_rank: int,
+) -> float:
+    """Return what a plan takes in us under `costs`, after proving that it keeps every rule.
+
+    Raises:
+        ValueError: it breaks one; says which.
+    """
+    wrong = plan_fault(messages, collective, sketch, costs, chunks_per_rank)
+    if wrong is not None:
+        raise ValueError(wrong)
+    return max((message.end for message in messages), default=0) / 1e3
+
+
+def plan_fault(
+    messages: Sequence[Message],
+    collective: Collective,
+    sketch: Sketch,
+    costs: Costs,
+    chunks_per_rank: int,
+) -> str | None:
+    """Return what is wrong with a plan, None if nothing is.
+
+    Checked: every message takes what its link charges; a link carries one message at a time, and
+    a switch port or NIC direction is held by one; a sender has what it sends; chunks leave their
+    host by the relays named for their owner, a relay's own first where the sketch says so; every rank ends with what the collective asks for,
+    each contribution to a sum counted once.
+    """
+    checks = (
+        _wrong_times(messages, costs),
+        _overlaps(messages, costs),
+        _relay_faults(messages, collective, sketch, chunks_per_rank),
+        _late_own(messages, collective, sketch, chunks_per_rank),
+        _wrong_ends(messages, collective, sketch, chunks_per_rank),
+    )
+    return next((fault for check in checks for fault in check), None)
+
+
+def _wrong_times(messages: Sequence[Message], costs: Costs) -> Iterator[str]:
+    for m in messages:
+        wire = costs.wires[m.wire]
+        if m.start < 0 or not m.chunks or len(set(m.chunks)) != len(m.chunks):
+            yield f"{m}: expected different chunks, from time 0 on"
+        if len(m.chunks) > 1 and not wire.batch:
+            yield f"{m}: link {wire.src} to {wire.dst} takes chunks one by one"
+        if m.end - m.start != wire.alpha + len(m.chunks) * wire.beta:
+            yield f"{m}: expected {wire.alpha} + {len(m.chunks)} x {wire.beta} ns"
+
+
+def _overlaps(messages: Sequence[Message], costs: Costs) -> Iterator[str]:
+    spans: dict[object, list[tuple[int, int]]] = defaultdict(list)
+    for m in messages:
+        wire = costs.wires[m.wire]
+        spans["link", wire.src, wire.dst].append((m.start, m.end))
+        held = m.end - m.start if wire.whole else len(m.chunks) * wire.beta
+        for port in wire.ports:
+            spans[port].append((m.start, m.start + held) if m.reduce else (m.end - held, m.end))
+    for what, own in spans.items():
+        own.sort()
+        for (_, end), (start, _) in pairwise(own):
+            if start < end:
+                yield f"{what}: in use until {end} and again from {start} ns"
+
+
+def _relay_faults(
+    messages: Sequence[Message], collective: Collective, sketch: Sketch, parts: int
+) -> Iterator[str]:
+    """Yield chunks that leave the host of their owner by a sender not named for it."""
+    for m in messages:
+        link = sketch.links[m.wire]
+        carried = sketch.relays.get(link.src, ())
+        if not link.inter or not sketch.relays:
+            continue
+        if m.reduce and not carried:
+            yield f"{m}: rank {link.src} is no relay"
+        if m.reduce or collective.rooted:
+            continue
+        for chunk in m.chunks:
+            owner = _owner(chunk, collective, parts)
+            if sketch.hosts[owner] == sketch.hosts[link.src] and owner not in carried:
+                yield f"{m}: rank {link.src} is no relay for chunks of rank {owner}"
+
+
+def _owner(chunk: int, collective: Collective, parts: int) -> int:
+    return chunk // parts // (collective.ranks if collective.name == "alltoall" else 1)
+
+
+def _late_own(
+    messages: Sequence[Message], collective: Collective, sketch: Sketch, parts: int
+) -> Iterator[str]:
+    """Yield relays' own chunks that leave by a link after chunks carried for others."""
+    carried: set[int] = set()
+    if not sketch.own_chunks_first or collective.rooted:
+        return
+    for m in sorted(messages, key=lambda m: m.start):
+        link = sketch.links[m.wire]
+        if m.reduce or not link.inter:
+            continue
+        own = [_owner(chunk, collective, parts) == link.src for chunk in m.chunks]
+        if any(own) and m.wire in carried:
+            yield f"{m}: rank {link.src} sends a chunk of its own after those it carries"
+        if not all(own):
+            carried.add(m.wire)
+
+
+def _wrong_ends(
+    messages: Sequence[Message], collective: Collective, sketch: Sketch, parts: int
+) -> Iterator[str]:
+    """Follow contributions, one bit a rank, through the messages in time."""
+    held: dict[tuple[int, int], int] = {}
+    for rank in range(collective.ranks):
+        for _, chunk in collective.inputs(rank, parts):
+            held[chunk, rank] = 1 << rank
+    arrivals = sorted(messages, key=lambda m: m.end)
+    upcoming = 0
+    for m in sorted(messages, key=lambda m: m.start):
+        while upcoming < len(arrivals) and arrivals[upcoming].end <= m.start:
+            yield from _arrive(arrivals[upcoming], sketch, held)
+            upcoming += 1
+        for chunk in m.chunks:
+            value = held.get((chunk, sketch.links[m.wire].src))
+            if value is None:
+                yield f"{m}: rank {sketch.links[m.wire].src} does not have chunk {chunk} yet"
+            held[chunk, ~m.wire] = value or 0  # on its way: a wire holds one message at a time
+    for m in arrivals[upcoming:]:
+        yield from _arrive(m, sketch, held)
+    everyone = (1 << collective.ranks) - 1
+    for rank in range(collective.ranks):
+        for _, chunk in collective.outputs(rank, parts):
+            value = held.get((chunk, rank), 0)
+            if not value or (collective.reducing and value != everyone):
+                yield f"rank {rank} ends without chunk {chunk}"
+
+
+def _arrive(m: Message, sketch: Sketch, held: dict[tuple[int, int], int]) -> Iterator[str]:
+    dst = sketch.links[m.wire].dst
+    for chunk in m.chunks:
+        value, own = held[chunk, ~m.wire], held.get((chunk, dst), 0)
+        if m.reduce and value & own:
+            yield f"{m}: adds contributions to chunk {chunk} that rank {dst} already has"
+        held[chunk, dst] = value | own if m.reduce else value

@@ -1,0 +1,88 @@
+"""The simulator as an executor: what it promises, not what it models."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tuccl._native import Knobs
+from tuccl.errors import InputError
+from tuccl.runtime.executors.executor import Executor
+from tuccl.runtime.executors.sim import SimExecutor, padded
+from tuccl.topology import load_machine
+
+
+@pytest.fixture(scope="module")
+def executor(hand: SimpleNamespace) -> Executor:
+    return SimExecutor(hand.mesh())
+
+
+def test_only_claimed_placements_are_timed(hand: SimpleNamespace, executor: Executor) -> None:
+    both = executor.time(hand.ring_allgather(), Knobs(), 1 << 20)
+    assert both.time_us and both.time_us_ip
+    outside = executor.time(hand.ring_allgather(in_place=False), Knobs(), 1 << 20)
+    assert (outside.time_us, outside.time_us_ip) == (both.time_us, None)
+    inside = executor.time(hand.ring_allgather(out_of_place=False), Knobs(), 1 << 20)
+    assert (inside.time_us, inside.time_us_ip) == (None, both.time_us_ip)
+    assert inside.us == inside.time_us_ip and outside.us == outside.time_us
+
+
+def test_it_is_deterministic_and_says_it_simulates(
+    hand: SimpleNamespace, executor: Executor
+) -> None:
+    again = SimExecutor(hand.mesh())
+    program = hand.ring_allgather("LL")
+    first = executor.time(program, Knobs("LL"), 65536, repeats=3)
+    assert first == again.time(program, Knobs("LL"), 65536, repeats=3)
+    assert first.samples_us == (first.us,) * 3
+    assert first.on == executor.name == "sim" and first.wrong is None
+    assert "simulated" in executor.label and hand.mesh().name in executor.label
+
+
+def test_sizes_that_do_not_divide_are_padded(hand: SimpleNamespace, executor: Executor) -> None:
+    program = hand.ring_allgather()
+    odd = executor.time(program, Knobs(), (1 << 20) + 1)
+    assert odd == executor.time(program, Knobs(), (1 << 20) + hand.ranks)
+    assert [padded(n, 4) for n in (1, 4, 5)] == [4, 4, 8]
+
+
+def test_more_bytes_take_longer(hand: SimpleNamespace, executor: Executor) -> None:
+    program = hand.ring_allgather()
+    times = [executor.time(program, Knobs(), 1 << n).us for n in range(10, 30, 2)]
+    assert times == sorted(times)
+
+
+def test_an_ideal_ring_takes_what_its_links_take(hand: SimpleNamespace) -> None:
+    """n-1 steps of a share each over 50 GB/s links of 0.7 us, nothing else costing time."""
+    executor = SimExecutor(hand.mesh(), load_machine("ideal"))
+    nbytes = 1 << 30
+    time_us = executor.time(hand.ring_allgather(), Knobs(), nbytes).us
+    busiest = nbytes / hand.ranks * (hand.ranks - 1) / 50e3
+    assert busiest <= time_us <= busiest * 1.01
+
+
+def test_the_host_term_is_the_launchs(hand: SimpleNamespace) -> None:
+    program = hand.ring_allgather()
+    times = {
+        launch: SimExecutor(hand.mesh(), launch=launch).time(program, Knobs(), 1024).us
+        for launch in ("process", "mpi", "graph")
+    }
+    assert times["graph"] <= min(times.values()) and len(set(times.values())) > 1
+
+
+@pytest.mark.parametrize(("nbytes", "repeats"), [(0, 1), (1024, 0), (-4, 1)])
+def test_empty_calls_are_refused(
+    hand: SimpleNamespace, executor: Executor, nbytes: int, repeats: int
+) -> None:
+    with pytest.raises(InputError):
+        executor.time(hand.ring_allgather(), Knobs(), nbytes, repeats=repeats)
+
+
+def test_programs_for_other_ranks_and_unknown_launches_are_refused(
+    hand: SimpleNamespace, executor: Executor
+) -> None:
+    with pytest.raises(InputError, match="ranks"):
+        executor.time(hand.ring_allgather(ranks=3), Knobs(), 1024)
+    with pytest.raises(InputError, match="launch"):
+        SimExecutor(hand.mesh(), launch="torchrun")

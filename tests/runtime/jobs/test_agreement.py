@@ -1,0 +1,127 @@
+"""Ranks as processes: they agree on a table, or all keep the default, whatever happens to one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import tuccl
+from tuccl._native import InputError, Selector, check_table_folder
+from tuccl.runtime import (
+    find_mpis,
+    glue_library,
+    load_table,
+    run_environment,
+)
+from tuccl.runtime.executors.mpi_launch import usual_launch
+from tuccl.runtime.jobs.machine_check import changed_machine
+from tuccl.topology import join, keep_gpus, load_profile
+
+AGREE = Path(tuccl.__path__[0]) / "worker" / "tuccl-agree"
+RANKS = 4
+
+
+def ranks_of(
+    folder: Path, patience_ms: int, ranks: range, *more: str
+) -> list[subprocess.Popen[str]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = ["--meet", f"127.0.0.1:{port}", "--ranks", str(RANKS)]
+    meeting += ["--patience-ms", str(patience_ms), *more]
+    return [
+        subprocess.Popen(
+            [AGREE, folder, load_table(folder).signature, "--rank", str(rank), *meeting],
+            env={**os.environ, "TUCCL_TOKEN": "a token of this test"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ranks
+    ]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_hangs_leaves_the_default_to_all(
+    stored: Path, how: signal.Signals
+) -> None:
+    crew = ranks_of(stored, 2000, range(RANKS - 1))  # the last one never comes: all are waiting
+    crew[2].send_signal(how)
+    try:
+        told = [rank.communicate(timeout=60) for rank in crew[:2]]
+    finally:
+        crew[2].kill()
+        crew[2].communicate()
+    assert [rank.returncode for rank in crew[:2]] == [1, 1]
+    assert all(not out and "default" in err and err.count("\n") == 1 for out, err in told)
+
+
+@pytest.mark.skipif(not find_mpis(), reason="no MPI here (make mpi)")
+def test_ranks_agree_over_mpi(stored: Path) -> None:
+    mpi = find_mpis()[0]
+    rank = [str(AGREE), str(stored), load_table(stored).signature, "--mpi"]
+    done = subprocess.run(
+        usual_launch(mpi).command(RANKS, [*rank, str(glue_library(mpi))]),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len({line.split()[3] for line in done.stdout.splitlines()}) == 1
+
+
+def test_learned_times_stay_beside_the_table(stored: Path) -> None:
+    before = load_table(stored)
+    selector = Selector((stored / "table.txt").read_bytes())
+    selector.learn(str(stored), [(0, 5.0)] * 4 + [(1, 9.0)])
+    [first, second], warning = selector.learned(str(stored))
+    assert (first.count, second.count, warning) == (4, 1, "")
+    assert first.recent_us == 5.0 and first.p10_us <= first.median_us <= first.p99_us
+    assert load_table(stored) == before
+    (stored / "learned.txt").write_text("cut off")
+    lessons, warning = selector.learned(str(stored))
+    assert not lessons and "learned.txt" in warning
+    with pytest.raises(InputError, match="candidate 99"):
+        selector.learn(str(stored), [(99, 5.0)])
+
+
+def test_the_plugins_refuse_what_python_refuses(stored: Path) -> None:
+    check_table_folder(str(stored))
+    program = next((stored / "algorithms").glob("*.xml"))
+    program.unlink()
+    with pytest.raises(InputError, match=program.name):
+        check_table_folder(str(stored))
+    with pytest.raises(InputError, match=program.name):
+        run_environment(stored, "executor", stored.parent / "cache")
+
+
+@pytest.mark.parametrize("name", ["table.txt", "algorithms", "a program"])
+def test_no_link_leads_out_of_the_folder(stored: Path, tmp_path: Path, name: str) -> None:
+    """Whatever a link points to, the very same file too: it is refused before it is read."""
+    path = next((stored / "algorithms").glob("*.xml")) if name == "a program" else stored / name
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    with pytest.raises(InputError, match=path.name):
+        check_table_folder(str(stored))
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_words_go_through_memory_or_sockets(stored: Path, share: bool) -> None:
+    crew = ranks_of(stored, 30_000, range(RANKS), *([] if share else ["--no-share"]))
+    told = [rank.communicate(timeout=60)[0].split() for rank in crew]
+    assert [rank.returncode for rank in crew] == [0] * RANKS
+    assert len({words[3] for words in told}) == 1
+
+
+def test_another_machine_is_named() -> None:
+    dgx = load_profile("dgx-1v")
+    assert not changed_machine(dgx, load_profile("dgx-1v"))
+    assert changed_machine(dgx, keep_gpus(dgx, range(4)))
+    assert changed_machine(join(dgx, 2), dgx)

@@ -1,0 +1,167 @@
+"""NCCL's model against values worked out by hand from its sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nccl_machines import MODELLED, SIZES
+from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.runtime.nccl.constants import TuningConstants
+from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
+from tuccl.runtime.nccl.model import plateau, time_us
+from tuccl.runtime.nccl.tables import CONSTANTS
+from tuccl.runtime.nccl.thresholds import tree_threshold_bytes
+from tuccl.topology import join, load_profile
+
+# Values worked out by hand.
+
+
+def near(value: float) -> object:
+    return pytest.approx(value, rel=1e-9)
+
+
+def us(version: str, graph: NcclGraph, collective: str, how: str, by: str, nbytes: int) -> float:
+    constants = CONSTANTS[version]
+    return time_us(constants, graph, collective, how, by, nbytes, graph.launch_channels)  # type: ignore[arg-type]
+
+
+def test_values_of_219_worked_out_by_hand() -> None:
+    """The formulas of NCCL 2.19, step by step, for 64 MiB on 8 GPUs or two times 8."""
+    nbytes = 64 << 20
+    alone = nccl_graph(load_profile("dgx-a100"))  # 12 rings of 20 GB/s = 240 GB/s
+    pair = nccl_graph(join(load_profile("dgx-a100"), 2))  # 8 of 24 GB/s = 192 GB/s, AMD
+    volta = nccl_graph(join(load_profile("ndv2"), 2))  # one ring of 12 GB/s, Intel
+    # Ring: 14 steps of 3.4 us; 240 GB/s * 8/14.
+    assert us("2.19", alone, "allreduce", "Ring", "Simple", nbytes) == near(
+        8.4 + 14 * 3.4 + nbytes / (1e3 * 240 * 8 / 14)
+    )
+    # LL128: 0.92 of the rate, below 12 * 20; 7 steps of 1.9 us.
+    assert us("2.19", alone, "allgather", "Ring", "LL128", nbytes) == near(
+        14 + 7 * 1.9 + nbytes / (1e3 * 0.92 * 240 * 8 / 7)
+    )
+    # LL on one node: min(87.7, 240 / 3) = 80.
+    assert us("2.19", alone, "allgather", "Ring", "LL", nbytes) == near(
+        6.6 + 7 * 0.6 + nbytes / (1e3 * 80 * 8 / 7)
+    )
+    # Two nodes: 30 steps, 2 * 2 over the net (14 us), the others the post of AMD's CPU, 2 * 3 us;
+    # the plateau from 64 B * 16 channels * 16 ranks on, 1.4 on an A100.
+    assert us("2.19", pair, "allreduce", "Ring", "Simple", nbytes) == near(
+        1.4 * (8.4 + 26 * 6.0 + 4 * 14) + nbytes / (1e3 * 192 * 16 / 30)
+    )
+    # Allgather: 15 steps, one over the net, no plateau.
+    assert us("2.19", pair, "allgather", "Ring", "Simple", nbytes) == near(
+        8.4 + 14 * 6.0 + 14 + nbytes / (1e3 * 192 * 16 / 15)
+    )
+    # Tree: 2 * (7 inside + log2(2) between); 0.92 * 12 GB/s / 2, 0.8 of it at 64 B * 2**20.
+    assert us("2.19", volta, "allreduce", "Tree", "Simple", nbytes) == near(
+        2 * (7 * 28 + 28) + nbytes / (1e3 * 0.92 * 12 / 2 * 0.8)
+    )
+    # NVLS: 8 heads of 40 GB/s (9 * 40 <= 18 * 20.6), 5/6 of it.
+    hopper = nccl_graph(load_profile("dgx-h100"))
+    assert us("2.19", hopper, "allreduce", "NVLS", "Simple", nbytes) == near(
+        23 + nbytes / (1e3 * 8 * 40 * 5 / 6)
+    )
+
+
+def test_values_of_other_versions_worked_out_by_hand() -> None:
+    nbytes = 64 << 20
+    old = nccl_graph(load_profile("dgx-a100"), "2.12")
+    # NCCL 2.12 lets an A100 have 235 GB/s in all of its 12 * 22.
+    assert us("2.12", old, "allreduce", "Ring", "Simple", nbytes) == near(
+        8.4 + 14 * 3.4 + nbytes / (1e3 * 235 * 8 / 14)
+    )
+    # NCCL 2.12 on V100: net 28 us, no post, plateau 1.9.
+    volta = nccl_graph(join(load_profile("ndv2"), 2), "2.12")
+    assert us("2.12", volta, "allreduce", "Ring", "Simple", nbytes) == near(
+        1.9 * (8.4 + 26 * 3.4 + 4 * 28) + nbytes / (1e3 * 12 * 16 / 30)
+    )
+    # NCCL 2.6: every step of a ring between nodes takes the net's 6.6 us, and there is no plateau.
+    first = nccl_graph(join(load_profile("ndv2"), 2), "2.6")
+    assert us("2.6", first, "allreduce", "Ring", "Simple", nbytes) == near(
+        8.4 + 30 * 6.6 + nbytes / (1e3 * 12 * 16 / 30)
+    )
+    # NCCL 2.6: LL128's rings give 100 GB/s in all, of 6 * 21 * 120/128.
+    cube = nccl_graph(load_profile("dgx-1v"), "2.6")
+    assert us("2.6", cube, "allreduce", "Ring", "LL128", nbytes) == near(
+        3.6 + 14 * 2.5 + nbytes / (1e3 * 100 * 8 / 14)
+    )
+    # NCCL 2.8: 16.9 GB/s a channel.
+    later = nccl_graph(load_profile("dgx-1v"), "2.8")
+    assert us("2.8", later, "allreduce", "Ring", "LL128", nbytes) == near(
+        10 + 14 * 1.9 + nbytes / (1e3 * 6 * 16.9 * 8 / 14)
+    )
+    # NCCL 2.22: LL has half of the rate, up to 141 GB/s on one node of H100.
+    hopper = nccl_graph(load_profile("dgx-h100"), "2.22")
+    assert us("2.22", hopper, "allreduce", "Ring", "LL", nbytes) == near(
+        6.6 + 14 * 0.6 + nbytes / (1e3 * 141 * 8 / 14)
+    )
+    # NCCL 2.23: of 30 steps two cross the net; the tree has 8.4 us and hops of 4 and 14 us.
+    pair = nccl_graph(join(load_profile("dgx-a100"), 2), "2.23")
+    assert us("2.23", pair, "allreduce", "Ring", "LL128", nbytes) == near(
+        14 + 28 * 2.0 + 2 * 4.0 + nbytes / (1e3 * 8 * 20 * 16 / 30)
+    )
+    assert us("2.23", pair, "allreduce", "Tree", "Simple", nbytes) == near(
+        8.4 + 2 * (7 * 4 + 14) + nbytes / (1e3 * 0.92 * 192 / 2 * 0.8)
+    )
+    # Broadcast where rings differ: a hop for each rank, Simple's with the tree's chunk of 28 us.
+    assert us(
+        "2.12", nccl_graph(load_profile("v100x4"), "2.12"), "broadcast", "Ring", "Simple", 4000
+    ) == near(8.4 + 4 * 28 + 4000 / (1e3 * 6 * 22))
+
+
+def test_the_thresholds_of_24_worked_out_by_hand() -> None:
+    """NCCL 2.4.6: two nodes of 8 V100 run trees at any size, four up to where rings catch up."""
+    two, four = (nccl_graph(join(load_profile("ndv2"), hosts), "2.4") for hosts in (2, 4))
+    assert tree_threshold_bytes(two, two.launch_channels) == float("inf")
+    # ring 5 GB/s a channel, 2 channels, tree 3/4 of it; 31 * 6 us against 2 * 15 + 7 * 4.
+    assert tree_threshold_bytes(four, four.launch_channels) == near(
+        1e3 * 10 * 7.5 / 2.5 * (31 * 6 - (2 * 15 + 7 * 4))
+    )
+    alone = load_profile("ndv2")
+    # 12 channels of 256 threads, 8 ranks, 64 bytes a thread: up to 1.5 MiB by LL.
+    assert nccl_choice(alone, "allreduce", 12 * 256 * 8 * 64, "2.4").protocol == "LL"
+    assert nccl_choice(alone, "allreduce", 12 * 256 * 8 * 64 + 1, "2.4").protocol == "Simple"
+
+
+@pytest.mark.parametrize("version", MODELLED)
+def test_the_plateau_starts_where_the_version_says(version: str) -> None:
+    constants: TuningConstants = CONSTANTS[version]
+    graph = nccl_graph(join(load_profile("dgx-a100"), 2), version)  # 16 channels, 16 ranks
+    each = 64 * 16 if constants.plateau_per_channel else 4096
+    start, factor = each * 16, {True: 1.4, False: 1.9}[constants.plateau_per_channel]
+    assert plateau(constants, graph, start - 1, 16) == 1.0
+    assert plateau(constants, graph, start, 16) == (factor if constants.plateau else 1.0)
+
+
+# Chunks.
+
+
+def test_chunks_are_those_of_enqueue() -> None:
+    topology = join(load_profile("dgx-a100"), 2)
+
+    def chunk(collective: str, algorithm: str, protocol: str, nbytes: int, version: str) -> int:
+        return nccl_choice(
+            topology, collective, nbytes, version, algorithm=algorithm, protocol=protocol
+        ).chunk_bytes
+
+    assert chunk("allreduce", "Ring", "LL", 1 << 20, "2.19") == 32 << 10
+    assert chunk("allgather", "Ring", "LL128", 1 << 30, "2.19") == 576000
+    assert chunk("allgather", "Ring", "Simple", 1 << 30, "2.19") == 2 << 20
+    assert chunk("broadcast", "Ring", "Simple", 1 << 30, "2.19") == 512 << 10
+    assert chunk("allreduce", "Tree", "Simple", 1 << 33, "2.19") == 512 << 10
+    assert chunk("allreduce", "Tree", "Simple", 1 << 20, "2.19") == 32 << 10
+    assert chunk("allreduce", "Tree", "Simple", 1 << 20, "2.20") == 512 << 10
+    assert nccl_choice(topology, "allreduce", 1024, "2.4").chunk_bytes == 16 << 10
+
+
+@pytest.mark.parametrize("version", MODELLED)
+def test_tree_chunks_grow_with_the_data(version: str) -> None:
+    topology = join(load_profile("dgx-a100"), 4)
+    for protocol in ("LL128", "Simple"):
+        chunks = [
+            nccl_choice(
+                topology, "allreduce", n, version, algorithm="Tree", protocol=protocol
+            ).chunk_bytes
+            for n in SIZES[-12:]
+        ]
+        assert chunks == sorted(chunks)

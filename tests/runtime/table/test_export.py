@@ -1,0 +1,292 @@
+"""Exports: for any call at most one file fits, and it is what the table would choose."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from tuccl._native import Knobs, parse_xml, verify
+from tuccl.errors import InputError
+from tuccl.runtime.export.export import double_match, export_table
+from tuccl.runtime.jobs.launch import run_environment
+from tuccl.runtime.table.selection import select
+from tuccl.runtime.table.store import load_table, open_table, program_file, save_table
+from tuccl.synth.baseline.nccl import nccl_program
+from tuccl.synth.model.collective import REDUCING, Collective
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as the stock scheduler is told of it: ``count`` is the API's, per rank."""
+
+    collective: str
+    count: int
+    element_bytes: int
+    ranks: int
+    in_place: bool
+
+    @property
+    def multiplier(self) -> int:
+        return (
+            self.ranks
+            if self.collective in ("allgather", "reducescatter", "reduce_scatter", "alltoall")
+            else 1
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.multiplier * self.element_bytes
+
+
+def fits(text: bytes, call: Call, dialect: str) -> bool:
+    """Whether the stock runtime would take the file: written from docs/msccl.md 9, not from us."""
+    algo = ElementTree.fromstring(text).attrib
+    if algo["coll"] != call.collective or int(algo["ngpus"]) != call.ranks:
+        return False
+    if (call.count * call.multiplier) % int(algo["nchunksperloop"]) or call.count == 0:
+        return False
+    low, high = int(algo["minBytes"]), int(algo["maxBytes"])
+    if dialect == "fork":
+        return low <= call.nbytes < high and call.in_place == (algo["inplace"] == "1")
+    placed = algo["inplace" if call.in_place else "outofplace"] == "1"
+    return placed and low <= call.nbytes and (high == 0 or call.nbytes <= high)
+
+
+def random_call(pick: random.Random, ranks: int) -> Call:
+    count = max(int(2 ** pick.uniform(0, 28)), 1)
+    if pick.random() < 0.8:
+        count = max(count // 16 * 16, 1)
+    return Call("allgather", count, pick.choice([1, 2, 4, 8]), ranks, pick.random() < 0.5)
+
+
+@pytest.mark.parametrize("dialect", ["executor", "fork"])
+def test_at_most_one_program_fits_and_it_is_the_tables_choice(
+    hand: SimpleNamespace, tmp_path: Path, dialect: str
+) -> None:
+    topology = hand.mesh()
+    table, files = hand.usual_table(topology)
+    save_table(table, tmp_path / "t", topology, files)
+    exported = export_table(tmp_path / "t", dialect, tmp_path / "out")
+    texts = {file: file.read_bytes() for file in exported.files}
+    stored = open_table(tmp_path / "t")
+    kept = " ".join(exported.notes)
+    pick = random.Random(9)
+    fitted = 0
+    for _ in range(3000):
+        call = random_call(pick, topology.ranks)
+        matches = [file for file, text in texts.items() if fits(text, call, dialect)]
+        assert len(matches) <= 1
+        chosen = select(
+            stored.table,
+            "allgather",
+            call.nbytes,
+            in_place=call.in_place,
+            element_bytes=call.element_bytes,
+        )
+        if matches:
+            fitted += 1
+            program = parse_xml(texts[matches[0]], "x")
+            assert (program.nchunks, program.protocol) == (
+                chosen.candidate.nchunks,
+                chosen.candidate.knobs.protocol if chosen.candidate.knobs else "",
+            )
+        elif not chosen.candidate.is_default:
+            # Only where the first choice does not divide the call, or the fork is full.
+            first = chosen.entry.candidates[0] if chosen.entry else chosen.candidate
+            passed = first.misfit(call.nbytes, call.in_place, call.element_bytes)
+            assert (passed and "divide" in passed) or "left out" in kept
+    assert fitted > 100
+
+
+def test_holes_stay_holes(hand: SimpleNamespace, stored: Path, tmp_path: Path) -> None:
+    exported = export_table(stored, "executor", tmp_path / "out")
+    for nbytes in (256, 8192, 1 << 26, 1 << 31):
+        call = Call("allgather", nbytes // 4 // hand.ranks, 4, hand.ranks, False)
+        assert not any(fits(f.read_bytes(), call, "executor") for f in exported.files)
+
+
+@pytest.mark.parametrize("dialect", ["executor", "fork"])
+def test_every_file_verifies_in_its_dialect(stored: Path, tmp_path: Path, dialect: str) -> None:
+    exported = export_table(stored, dialect, tmp_path / "out")
+    written = set((tmp_path / "out").iterdir()) - {exported.config}
+    assert sorted(exported.files) == sorted(written) == list(exported.files)
+    for file in exported.files:
+        report = verify(parse_xml(file.read_bytes(), str(file)), dialect)
+        assert report.ok and not report.warnings
+
+
+def test_rccl_gets_only_what_it_can_run(stored: Path, tmp_path: Path) -> None:
+    """Fused steps do not exist there: all programs give way to the default, with the reason."""
+    exported = export_table(stored, "rccl", tmp_path / "out")
+    assert exported.files == () and (tmp_path / "out").is_dir()
+    assert any("left out: not rccl" in note for note in exported.notes)
+    assert sum("tune with --dialect rccl" in note for note in exported.notes) == 1
+    _, notes = run_environment(stored, "rccl", tmp_path / "cache")
+    assert any("nothing to load" in note for note in notes)
+
+
+def test_the_fork_keeps_the_four_best(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    made = hand.files()
+    kinds = [made["LL"], made["Simple"]]
+    entries = [
+        hand.entry(1 << n, 1 << (n + 1), hand.candidate(kinds[n % 2], 1.0), default_us=float(n))
+        for n in range(10, 20)
+    ]
+    save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made.values())
+    exported = export_table(tmp_path / "t", "fork", tmp_path / "out")
+    assert len(exported.files) == 4
+    lows = {parse_xml(f.read_bytes(), "x").min_bytes for f in exported.files}
+    assert lows == {1 << 18, 1 << 19}
+    assert sum("left out" in note for note in exported.notes) == 16
+
+
+def test_the_forks_list_names_each_file_with_its_calls(stored: Path, tmp_path: Path) -> None:
+    exported = export_table(stored, "fork", tmp_path / "o & <ut>")
+    assert exported.config is not None
+    loads = ElementTree.parse(exported.config).getroot()
+    assert loads.tag == "msccl_algos"
+    assert [load.attrib["path"] for load in loads] == [str(f.resolve()) for f in exported.files]
+    for load, file in zip(loads, exported.files, strict=True):
+        algo = ElementTree.parse(file).getroot().attrib
+        said = (load.attrib["minbytes"], load.attrib["maxbytes"], load.attrib["proto"])
+        assert said == (algo["minBytes"], algo["maxBytes"], algo["proto"])
+    assert export_table(stored, "executor", tmp_path / "x").config is None
+
+
+def test_an_export_replaces_an_export_and_nothing_else(stored: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = export_table(stored, "executor", out)
+    stamps = {f: f.stat().st_ino for f in first.files}
+    assert export_table(stored, "executor", out) == first
+    assert {f: f.stat().st_ino for f in first.files} == stamps, "rewritten without need"
+    export_table(stored, "fork", out)
+    (out / "notes.txt").write_text("mine")
+    before = sorted(out.iterdir())
+    with pytest.raises(InputError, match=r"notes\.txt"):
+        export_table(stored, "executor", out)
+    assert sorted(out.iterdir()) == before
+
+
+def test_disagreeing_buffers_stay_the_runtimes_own(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    made = hand.files()
+
+    def saved(*buffers: int) -> Path:
+        entries = [
+            hand.entry(
+                1 << (10 + i),
+                1 << (11 + i),
+                hand.candidate(made["Simple"], 1.0, Knobs("Simple", 1, 256, buffer)),
+            )
+            for i, buffer in enumerate(buffers)
+        ]
+        folder = tmp_path / "t"
+        save_table(hand.table_of(topology, *entries), folder, topology, made.values())
+        return folder
+
+    agreed = export_table(saved(1 << 20, 1 << 20), "executor", tmp_path / "a")
+    assert agreed.buffers["Simple"] == 1 << 20
+    assert any("threads not honoured" in note for note in agreed.notes)
+    mixed = export_table(saved(1 << 20, 1 << 21), "executor", tmp_path / "b")
+    assert mixed.buffers["Simple"] == 4 << 20
+    assert any("one for the whole process" in note for note in mixed.notes)
+
+
+def test_rooted_and_typed_entries_are_left_out(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology = hand.mesh()
+    made = hand.files()
+    entry = hand.entry(512, 1024, hand.candidate(made["LL"], 1.0))
+    typed = msgspec.structs.replace(entry, datatype_class="4-byte")
+    save_table(hand.table_of(topology, typed), tmp_path / "t", topology, made.values())
+    exported = export_table(tmp_path / "t", "executor", tmp_path / "out")
+    assert not exported.files
+    assert any("ignore the datatype" in note for note in exported.notes)
+
+
+def test_double_match_sees_what_it_should(stored: Path, tmp_path: Path) -> None:
+    exported = export_table(stored, "executor", tmp_path / "out")
+    contents = {f.name: f.read_bytes() for f in exported.files}
+    assert double_match(contents, "executor") is None
+    twice = contents | {"zzz.xml": next(iter(contents.values()))}
+    assert "zzz.xml" in (double_match(twice, "executor") or "")
+
+
+def test_unknown_dialects_are_refused(stored: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="dialect"):
+        export_table(stored, "nccl", tmp_path / "out")
+    assert load_table(stored) and not (tmp_path / "out").exists()
+
+
+def test_shipped_programs_make_the_whole_way(
+    hand: SimpleNamespace, shared_data: Path, tmp_path: Path
+) -> None:
+    """Azure's programs for 8x H100 as candidates: into a table, out again for the executor."""
+    topology = hand.mesh(ranks=8, model="H100")
+    made = [
+        program_file(parse_xml(path.read_bytes(), str(path)))
+        for path in sorted((shared_data / "algorithms" / "azure_ndv5").glob("ag-*.xml"))
+    ]
+    entries = [
+        hand.entry(1 << (20 + i), 1 << (21 + i), hand.candidate(file, 1.0))
+        for i, file in enumerate(made)
+    ]
+    save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made)
+    stored = open_table(tmp_path / "t")
+    assert {c.sha256 for c in stored.table.candidates if c.program} == {f.sha256 for f in made}
+    exported = export_table(tmp_path / "t", "executor", tmp_path / "out")
+    assert len(made) >= 5 and len(exported.files) >= len({f.sha256 for f in made})
+    for i, file in enumerate(made):
+        nbytes = (1 << (20 + i)) + (1 << 19)
+        for in_place in (False, True):
+            if not (file.program.in_place if in_place else file.program.out_of_place):
+                continue
+            call = Call("allgather", nbytes // 4 // 8, 4, 8, in_place)
+            [match] = [f for f in exported.files if fits(f.read_bytes(), call, "executor")]
+            program = parse_xml(match.read_bytes(), "x")
+            assert program.gpus == parse_xml(file.text, "x").gpus
+
+
+@pytest.mark.parametrize("dialect", ["executor", "fork"])
+def test_several_collectives_in_one_folder_keep_apart(
+    hand: SimpleNamespace, tmp_path: Path, dialect: str
+) -> None:
+    topology = hand.mesh()
+    names = ("allgather", "reduce-scatter", "allreduce")
+    made, entries = [], []
+    for number, name in enumerate(names):
+        program = nccl_program(topology, Collective(name, topology.ranks), "ring", 1)
+        file = program_file(program.replace(in_place=dialect == "executor"), dialect)
+        entry = hand.entry(1 << (10 + number), 1 << 24, hand.candidate(file, 1.0))
+        kind = "plain" if name in REDUCING else "none"
+        entries.append(msgspec.structs.replace(entry, collective=name, reduction_class=kind))
+        made.append(file)
+    table = msgspec.structs.replace(hand.table_of(topology, *entries), dialect=dialect)
+    save_table(table, tmp_path / "t", topology, made)
+    exported = export_table(tmp_path / "t", dialect, tmp_path / "out")
+    texts = [file.read_bytes() for file in exported.files]
+    pick, fitted = random.Random(3), set()
+    for _ in range(2000):
+        name = pick.choice(names)
+        base = random_call(pick, topology.ranks)
+        call = replace(base, collective=name.replace("-", "_" if dialect == "fork" else ""))
+        matches = [text for text in texts if fits(text, call, dialect)]
+        assert len(matches) <= 1
+        chosen = select(
+            table,
+            name,
+            call.nbytes,
+            in_place=call.in_place,
+            element_bytes=call.element_bytes,
+        ).candidate
+        assert bool(matches) == (not chosen.is_default)
+        if matches:
+            assert parse_xml(matches[0], "x").collective == name
+            fitted.add(name)
+    assert fitted == set(names)

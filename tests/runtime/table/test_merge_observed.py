@@ -1,0 +1,154 @@
+"""What jobs learned, folded into the table: its order follows, nothing is lost, nothing is broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.runtime.nccl.test_nccl_table import nccl_table
+
+from tuccl._native import Selector
+from tuccl.cli.verbs import run
+from tuccl.errors import InputError
+from tuccl.runtime import (
+    fold,
+    in_service,
+    in_use,
+    load_table,
+    save_table,
+)
+from tuccl.runtime.table.text import table_text
+
+
+@pytest.fixture
+def table(hand: SimpleNamespace, tmp_path: Path) -> Path:
+    """A table of NCCL's own choices: in its first entry the ring (0), the tree (1), the default."""
+    save_table(nccl_table(hand), tmp_path / "table", hand.mesh(), ())
+    return tmp_path / "table"
+
+
+def learn(folder: Path, *times: tuple[int, float]) -> None:
+    Selector(table_text(load_table(folder))).learn(
+        str(folder), [t for t in times for _ in range(9)]
+    )
+
+
+def names(folder: Path, entry: int = 0) -> list[str]:
+    return [c.name for c in load_table(folder).entries[entry].candidates]
+
+
+def test_candidates_come_in_the_order_of_service(table: Path) -> None:
+    before = load_table(table)
+    learn(table, (0, 50.0), (1, 6.0))
+    assert fold(table)
+    after = load_table(table)
+    ring, tree, default = before.entries[0].candidates
+    assert [c.name for c in after.entries[0].candidates][:2] == [tree.name, ring.name]
+    assert default.name in names(table)
+    assert after.entries[1:] == before.entries[1:]
+    first, second = after.entries[0].candidates[:2]
+    assert first.stats is not None and second.stats is not None
+    assert first.stats.recent_us < second.stats.recent_us
+    assert tree.stats is not None and first.stats.median_us == tree.stats.median_us
+    assert "in service: 9 times" in first.notes[-1]
+
+
+def test_what_was_measured_goes_on_counting_and_folding_twice_is_folding_once(table: Path) -> None:
+    learn(table, (0, 50.0), (1, 6.0))
+    before = {row.candidate: row.calls for row in in_service(table)[0]}
+    assert fold(table)
+    once = (table / "table.json").read_bytes()
+    assert {row.candidate: row.calls for row in in_service(table)[0]} == before
+    assert not fold(table)
+    assert (table / "table.json").read_bytes() == once
+    learn(table, (0, 6.0))  # the tree, now first, and others: they add up
+    assert sum(row.calls for row in in_service(table)[0]) == sum(before.values()) + 9
+
+
+def test_nothing_learned_changes_nothing(table: Path) -> None:
+    before = (table / "table.json").read_bytes()
+    assert not fold(table)
+    assert (table / "table.json").read_bytes() == before
+
+
+def test_a_running_job_keeps_its_table(table: Path) -> None:
+    learn(table, (0, 50.0), (1, 6.0))
+    with in_use(table), in_use(table), pytest.raises(InputError, match="a running job uses"):
+        fold(table)
+    assert fold(table)
+
+
+def test_programs_stay_with_their_table(stored: Path) -> None:
+    learn(stored, (0, 500.0), (1, 1.0))
+    programs = load_table(stored).programs
+    assert fold(stored)
+    assert load_table(stored).programs == programs
+
+
+def test_a_full_disk_leaves_the_table_as_it_was(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn(table, (0, 50.0), (1, 6.0))
+    before = {p.name: p.read_bytes() for p in table.iterdir() if p.is_file()}
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left"):
+        fold(table)
+    monkeypatch.undo()
+    left = {p.name: p.read_bytes() for p in table.iterdir() if p.is_file()}
+    assert {k: v for k, v in left.items() if k != "use.lock"} == before
+    assert [p.name for p in table.parent.iterdir()] == ["table"]
+    assert fold(table)
+
+
+_FOLDS = """
+import sys
+from pathlib import Path
+from tuccl._native import Selector
+from tuccl.runtime import fold, load_table
+from tuccl.runtime.table.text import table_text
+folder = Path(sys.argv[1])
+for turn in range(1000):
+    text = table_text(load_table(folder))
+    Selector(text).learn(str(folder), [(turn % 2, 50.0), (1 - turn % 2, 6.0)] * 9)
+    print("learned", flush=True)
+    fold(folder)
+"""
+
+
+def test_a_killed_fold_leaves_the_old_or_the_new_table(table: Path) -> None:
+    """Killed in the middle of folds that turn the order round: the table opens, no time is lost."""
+    learned = 0
+    for wait in (0.01, 0.03, 0.05, 0.08, 0.1):
+        folding = subprocess.Popen(
+            [sys.executable, "-c", _FOLDS, str(table)], stdout=subprocess.PIPE, text=True
+        )
+        assert folding.stdout is not None and folding.stdout.readline() == "learned\n"
+        time.sleep(wait)
+        folding.kill()
+        learned += 1 + folding.communicate(timeout=60)[0].count("learned")
+        rows, left_aside = in_service(table)
+        calls = sum(row.calls for row in rows)
+        assert not left_aside and learned <= calls / 18 <= learned + 1
+        learned = calls // 18
+
+
+def test_learn_prints_and_writes(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["learn", str(table)]) == 0
+    assert "no job measured anything" in capsys.readouterr().err
+    learn(table, (0, 50.0), (1, 6.0))
+    assert run(["learn", str(table)]) == 0
+    assert "1 to 2" in capsys.readouterr().out
+    assert run(["learn", str(table), "--write"]) == 0
+    assert "written" in capsys.readouterr().err
+    assert names(table)[0].startswith("nccl-Tree")
+    assert run(["learn", str(table), "--write"]) == 0
+    assert "nothing to change" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""Prices of wires: cheapest trees against brute force, and bounds that programs come close to."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from fractions import Fraction
+from itertools import permutations, product
+
+import pytest
+
+from tuccl._native import price_trees
+from tuccl.errors import InputError
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, bound, lower, synthesize
+from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.tree_duals import priced_trees
+from tuccl.synth.packing.packing import packing_chunks
+from tuccl.topology.reference import random_fabric
+
+Pair = tuple[int, int]
+
+
+def priced(rng: random.Random, ranks: int) -> tuple[list[Pair], dict[Pair, float]]:
+    """Return pairs, each with a wire of its own, and the rate of each."""
+    pairs = list(permutations(range(ranks), 2))
+    return pairs, {pair: rng.choice((1.0, 2.0, 3.0, 7.0)) for pair in pairs}
+
+
+def spans(root: int, parents: tuple[int, ...]) -> bool:
+    """Return whether every rank comes to the root by its parents."""
+    for rank in range(len(parents)):
+        for _ in parents:
+            rank = parents[rank] if rank != root else root
+        if rank != root:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cheapest_trees_are_those_of_brute_force(seed: int) -> None:
+    rng = random.Random(seed)
+    ranks = rng.randint(2, 5)
+    pairs, rates = priced(rng, ranks)
+    root, rising = rng.randrange(ranks), rng.random() < 0.5
+    ways = [[n] for n in range(len(pairs))]
+    errand = (root, rising, not rising)
+    prices, cost = price_trees(ranks, pairs, ways, list(rates.values()), [errand], 1)
+    price = dict(zip(pairs, prices, strict=True))
+    least = min(
+        sum(
+            price[(rank, up) if rising else (up, rank)]
+            for rank, up in enumerate(parents)
+            if rank != root
+        )
+        for parents in product(range(ranks), repeat=ranks)
+        if all(up != rank for rank, up in enumerate(parents) if rank != root)
+        and spans(root, parents)
+    )
+    assert cost == least
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_allreduce_never_costs_less_than_its_prices_say(seed: int) -> None:
+    """Messages in any order, each telling all its sender knows, until all know all."""
+    rng = random.Random(seed)
+    pairs, rates = priced(rng, 3)
+    ways = [[n] for n in range(len(pairs))]
+    errand = (-1, True, True)
+    prices, cost = price_trees(3, pairs, ways, list(rates.values()), [errand], rng.randint(1, 30))
+    begun: tuple[int, ...] = (1, 2, 4)
+    ended = (7, 7, 7)
+    known, waiting = {begun: 0}, [(0, begun)]
+    while waiting:
+        paid, state = heapq.heappop(waiting)
+        if state == ended:
+            break
+        for (src, dst), price in zip(pairs, prices, strict=True):
+            told = tuple(has | state[src] if r == dst else has for r, has in enumerate(state))
+            if paid + price < known.get(told, 1 << 60):
+                known[told] = paid + price
+                heapq.heappush(waiting, (paid + price, told))
+    assert cost <= known[ended]
+
+
+def test_a_shared_wire_is_proved_scarce() -> None:
+    """Two of three GPUs hear of the third over one wire alone, and so of each other."""
+    ways = {(0, 1): [0], (0, 2): [0], (1, 0): [1], (2, 0): [2]}
+    rates = {wire: Fraction(10) for wire in range(3)}
+    cut = priced_trees(3, ways, rates, Collective("allgather", 3))
+    # It carries the shard of rank 0 to both others, and theirs to each other.
+    assert cut is not None
+    assert float(cut.ratio) == pytest.approx(4 / 10, rel=1e-3)
+    assert "wire 0" in cut.words
+
+
+# Fabrics on which cuts alone promise up to twice what trees over the pairs' own ways can do.
+@pytest.mark.parametrize("seed", [864, 2489, 4339, 6956, 9206, 9116])
+def test_lopsided_fabrics_come_close_to_what_prices_prove(seed: int) -> None:
+    rng = random.Random(seed)
+    name = rng.choice(("allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"))
+    rng.random()
+    t = random_fabric(rng)
+    collective = Collective(name, t.ranks, rng.randrange(t.ranks))
+    mesh = full_mesh(t)
+    [chunks] = packing_chunks(collective, mesh, t)
+    program = lower(synthesize(collective, mesh, "packing", chunks, 1, t))
+    assert 0.95 <= bound_share(program, t, collective) <= 1 + 1e-9
+    assert "no program can use more than" in bound(t, collective).bottleneck
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(InputError, match="expected two ranks"):
+        price_trees(2, [(0, 5)], [[0]], [1.0], [], 1)
+    with pytest.raises(InputError, match="expected a rank or -1"):
+        price_trees(2, [(0, 1)], [[0]], [1.0], [(7, False, True)], 1)
+    with pytest.raises(InputError, match="expected some of each"):
+        price_trees(2, [(0, 1)], [[0]], [1.0], [], 0)
+    with pytest.raises(InputError, match="do not join"):
+        price_trees(2, [(0, 1)], [[0]], [1.0], [(1, False, True)], 1)
+    assert priced_trees(2, {(0, 1): [0]}, {0: Fraction(1)}, Collective("allgather", 2)) is None

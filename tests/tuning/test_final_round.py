@@ -1,0 +1,123 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuccl.runtime import (
+    BaselineTiming,
+    Timing,
+    program_file,
+)
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, lower, synthesize
+from tuccl.topology import Topology
+from tuccl.tuning import Final, Finalist, Plan, Point, beats, entries_of
+
+TIMES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=30)
+
+
+@given(TIMES, TIMES)
+def test_two_never_beat_each_other(a: list[float], b: list[float]) -> None:
+    assert not (beats(a, b) and beats(b, a))
+    assert not beats(a, a)
+
+
+@given(st.floats(1.0, 1e6), st.floats(1.001, 10.0))
+def test_without_noise_any_gain_counts(us: float, factor: float) -> None:
+    assert beats([us], [us * factor])
+    assert not beats([us * factor], [us])
+
+
+def test_a_gain_within_the_noise_does_not() -> None:
+    noisy = [10.0, 14.0, 9.0, 13.0, 11.0]
+    assert not beats([0.97 * x for x in noisy], noisy)
+    assert beats([0.5 * x for x in noisy], noisy)
+
+
+def final(topology: Topology, *timings: Timing) -> Final:
+    """Finalists with the given times against a default of 10 us out of place, 20 in place."""
+    call = Collective("allgather", topology.ranks)
+    mesh = full_mesh(topology)
+    finalists = []
+    for method, timing in zip(("allpairs", "ring", "recursive"), timings, strict=False):
+        plan = Plan(mesh.name, method, 1)
+        program = lower(synthesize(call, mesh, method, 1, 1 << 20), protocol="LL")
+        finalists.append(Finalist(Point(plan, "LL", 1, 512, 1 << 19), program, timing))
+    program = finalists[0].program
+    default = BaselineTiming(
+        Timing(10.0, 20.0, (10.0,), "sim"), "Ring/LL/2ch", program, finalists[0].point.knobs
+    )
+    return Final(call, 1 << 20, "executor", default, tuple(finalists))
+
+
+def sim(out: float, within: float) -> Timing:
+    return Timing(out, within, (out,), "sim")
+
+
+def test_one_entry_where_both_placements_agree(topology: Topology) -> None:
+    entries, files = entries_of(final(topology, sim(8.0, 9.0), sim(7.0, 8.0)), 512, 2048)
+    [entry] = entries
+    assert (entry.placement, entry.min_bytes, entry.max_bytes) == ("any", 512, 2048)
+    assert [c.method for c in entry.candidates] == ["ring", "allpairs", ""]
+    assert {f.path for f in files} == {c.program for c in entry.candidates if c.program}
+    assert entry.candidates[0].stats is not None
+    assert entry.candidates[0].stats.median_us == 7.0
+
+
+def test_two_entries_where_they_do_not(topology: Topology) -> None:
+    entries, _ = entries_of(final(topology, sim(8.0, 25.0), sim(12.0, 8.0)), 512, None)
+    by_placement = {e.placement: [c.method for c in e.candidates] for e in entries}
+    assert by_placement == {"out-of-place": ["allpairs", ""], "in-place": ["ring", ""]}
+
+
+def test_in_place_a_gain_within_the_noise_does_not_count(topology: Topology) -> None:
+    noisy = (20.0, 28.0, 18.0, 26.0, 22.0)
+    default = Timing(10.0, 22.0, (10.0,) * 5, "mpi", 0, noisy)
+    for factor, wins in ((0.97, False), (0.5, True)):
+        samples = tuple(factor * x for x in noisy)
+        timing = Timing(11.0, factor * 22.0, (11.0,) * 5, "mpi", 0, samples)
+        made = final(topology, timing)
+        made = replace(made, default=replace(made.default, timing=default))
+        entries, _ = entries_of(made, 512, None)
+        inside = next(e for e in entries if e.takes(in_place=True))
+        assert inside.candidates[0].is_default is not wins
+        assert inside.default.stats is not None
+        assert inside.default.stats.count == 5
+
+
+def test_of_equals_the_stock_one_stands_first_then_fewer_channels(topology: Topology) -> None:
+    made = final(topology, sim(8.0, 9.0), sim(8.001, 9.001), sim(8.002, 9.002))
+    first, second, third = made.finalists
+    finalists = (
+        replace(first, point=replace(first.point, channels=2, buffer_bytes=1 << 10)),
+        replace(second, point=replace(second.point, buffer_bytes=1 << 23)),
+        third,
+    )
+    [entry], _ = entries_of(replace(made, finalists=finalists), 512, None)
+    assert [c.method for c in entry.candidates] == ["recursive", "ring", "allpairs", ""]
+
+
+@pytest.mark.parametrize("dialect", ["executor", "rccl", "fork"])
+def test_files_of_each_dialect_are_proven(dialect: str, topology: Topology) -> None:
+    call = Collective("allgather", topology.ranks)
+    program = lower(synthesize(call, full_mesh(topology), "allpairs", 1, 1024), dialect=dialect)
+    made = final(topology, sim(8.0, 9.0))
+    point = made.finalists[0].point
+    point = Point(point.plan, "Simple", 1, 512, 4 << 20)
+    within = 9.0 if program.in_place else None
+    finalist = Finalist(point, program, Timing(8.0, within, (8.0,), "sim"))
+    entries, files = entries_of(Final(call, 1024, dialect, made.default, (finalist,)), 512, 2048)
+    assert len(entries) == (2 if dialect == "fork" else 1)
+    assert all(program_file(f.program, dialect).sha256 == f.sha256 for f in files)
+
+
+def test_a_beaten_finalist_is_left_out(topology: Topology) -> None:
+    [entry], files = entries_of(final(topology, sim(11.0, 21.0), sim(10.0, 20.0)), 1, 2)
+    assert [c.is_default for c in entry.candidates] == [True]
+    assert files == ()
+
+
+def test_the_default_knows_what_it_was(topology: Topology) -> None:
+    [entry], _ = entries_of(final(topology, sim(8.0, 9.0)), 1, 2)
+    assert entry.default.notes == (f"tuned at {1 << 20} bytes", "Ring/LL/2ch there")

@@ -1,0 +1,199 @@
+"""What goes into the table: finalists measured again, against the runtime's own default."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import variance
+from typing import Literal, cast
+
+from tuccl._native import Program
+from tuccl.runtime import (
+    BaselineTiming,
+    Candidate,
+    Entry,
+    LookupTable,
+    ProgramFile,
+    Statistics,
+    Timing,
+    default_candidate,
+    placements,
+    program_candidate,
+    program_file,
+    reduction_class,
+)
+from tuccl.runtime.table.entry import ROOTED
+from tuccl.synth import Collective
+from tuccl.tuning.space import Point
+from tuccl.tuning.tie_break import preference
+
+__all__ = ["Final", "Finalist", "beats", "entries_of", "tuned_sizes"]
+
+_MOST_CANDIDATES = 3
+_SIGMAS = 2.0
+_TUNED_AT = re.compile(r"tuned at (\d+) bytes")
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A point with its program and its time, measured again in both placements."""
+
+    point: Point
+    program: Program
+    timing: Timing
+
+
+@dataclass(frozen=True)
+class Final:
+    """The last round for one collective and size: finalists against the runtime's default."""
+
+    collective: Collective
+    nbytes: int
+    dialect: str
+    default: BaselineTiming
+    finalists: tuple[Finalist, ...]
+
+
+def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
+    """Return whether the challenger is faster by more than the noise of both.
+
+    >>> beats([9.0], [10.0]), beats([9.0, 12.0, 9.5], [10.0, 11.0, 9.7])
+    (True, False)
+
+    Notes:
+        The difference of mean log times against two standard errors of it. Single samples, as
+        of the simulator, have no noise.
+    """
+    a, b = [math.log(x) for x in challenger_us], [math.log(x) for x in default_us]
+    gain = sum(b) / len(b) - sum(a) / len(a)
+    noise = math.sqrt(sum(variance(x) / len(x) for x in (a, b) if len(x) > 1))
+    return gain > max(_SIGMAS * noise, 1e-9)
+
+
+def entries_of(
+    final: Final, low: int, high: int | None
+) -> tuple[tuple[Entry, ...], tuple[ProgramFile, ...]]:
+    """Return the entries for sizes [low, high), and the files of the programs they name.
+
+    One entry where both placements prefer the same candidates, else one for each. Before the
+    default stand only finalists that beat it by more than the noise; the rest are left out.
+    """
+    outside, files_outside = _ranked(final, in_place=False)
+    inside, files_inside = _ranked(final, in_place=True)
+    files = (*files_outside, *files_inside)
+    if [c.name for c in outside] == [c.name for c in inside]:
+        return (_entry(final, low, high, outside, "any"),), files
+    both = ((outside, "out-of-place"), (inside, "in-place"))
+    return tuple(_entry(final, low, high, ranked, where) for ranked, where in both), files
+
+
+def _entry(
+    final: Final, low: int, high: int | None, ranked: Sequence[Candidate], placement: str
+) -> Entry:
+    name = final.collective.name
+    kind = reduction_class(name)
+    return Entry(
+        collective=cast("Literal['allgather']", name),
+        min_bytes=low,
+        max_bytes=high,
+        candidates=tuple(ranked),
+        reduction_class="plain" if kind == "plain" else "none",
+        placement=cast("Literal['any', 'in-place', 'out-of-place']", placement),
+        root=final.collective.root if name in ROOTED else None,
+    )
+
+
+def _ranked(final: Final, *, in_place: bool) -> tuple[list[Candidate], list[ProgramFile]]:
+    """Candidates that beat the default in one placement, fastest first, then the default."""
+    default_us = _samples(final.default.timing, in_place)
+    winners: dict[str, tuple[float, Point, Candidate, ProgramFile]] = {}
+    for finalist in final.finalists:
+        samples = _samples(finalist.timing, in_place)
+        if samples and default_us and beats(samples, default_us):
+            file = program_file(
+                _for_placement(finalist.program, final.dialect, in_place),
+                final.dialect,
+                final.collective.root,
+            )
+            candidate = _candidate(finalist, file, samples)
+            winners.setdefault(candidate.name, (_middle(samples), finalist.point, candidate, file))
+    least_us = min((us for us, _, _, _ in winners.values()), default=0.0)
+    ranked = sorted(winners.values(), key=lambda each: _order(each[0], each[1], each[2], least_us))
+    best = ranked[:_MOST_CANDIDATES]
+    last = default_candidate(
+        best[0][2].on if best else _source(final.default.timing),
+        Statistics.of(default_us) if default_us else None,
+        (f"tuned at {final.nbytes} bytes", f"{final.default.chosen} there"),
+    )
+    return [*(c for _, _, c, _ in best), last], [file for _, _, _, file in best]
+
+
+def _order(
+    us: float, point: Point, candidate: Candidate, best_us: float
+) -> tuple[bool, bool, int, int, bool, float]:
+    """The key to sort winners by: of one point's equally fast programs, that for any placement."""
+    slower, changed, channels, threads, us = preference(point, us, best_us)
+    alone = not slower and not (candidate.in_place and candidate.out_of_place)
+    return slower, changed, channels, threads, alone, us
+
+
+def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:
+    """The form of ``program`` whose file serves the placement in ``dialect``."""
+    forms = placements(program, dialect)
+    return next(p for p in forms if (p.in_place if in_place else p.out_of_place))
+
+
+def _candidate(finalist: Finalist, file: ProgramFile, samples: tuple[float, ...]) -> Candidate:
+    point = finalist.point
+    return program_candidate(
+        file,
+        point.knobs,
+        on=_source(finalist.timing),
+        stats=Statistics.of(samples),
+        sketch=point.plan.sketch,
+        method=point.plan.method,
+        chunks_per_rank=point.plan.chunks_per_rank,
+    )
+
+
+def _source(timing: Timing) -> Literal["sim", "mpi", "cuda", "nccl-tests"]:
+    return cast("Literal['sim', 'mpi', 'cuda', 'nccl-tests']", timing.on)
+
+
+def _samples(timing: Timing, in_place: bool) -> tuple[float, ...]:
+    """Samples in us of one placement: the repeats where they are its own, else its one time."""
+    time_us = timing.time_us_ip if in_place else timing.time_us
+    if time_us is None:
+        return ()
+    own = in_place == (timing.time_us is None)  # whose repeats ``samples_us`` holds
+    if in_place and timing.samples_us_ip:
+        return timing.samples_us_ip
+    return timing.samples_us if own and timing.samples_us else (time_us,)
+
+
+def _middle(samples: Sequence[float]) -> float:
+    return Statistics.of(tuple(samples)).median_us
+
+
+def tuned_sizes(table: LookupTable, collective: str, root: int | None = None) -> list[int]:
+    """Return the sizes in bytes at which ``table`` was tuned for ``collective``, rising.
+
+    ``root`` matters to the collectives that have one; None: of any root.
+
+    An entry's default candidate notes the size; where a table of other making has no such
+    note, the geometric middle of the entry's range stands in.
+    """
+    roots = (None, root) if root is not None else {e.root for e in table.entries}
+    return sorted(
+        {_tuned_size(e) for e in table.entries if e.collective == collective and e.root in roots}
+    )
+
+
+def _tuned_size(entry: Entry) -> int:
+    for note in entry.default.notes:
+        if (match := _TUNED_AT.fullmatch(note)) is not None:
+            return int(match[1])
+    top = entry.max_bytes if entry.max_bytes is not None else 4 * max(entry.min_bytes, 1)
+    return max(math.isqrt(max(entry.min_bytes, 1) * top), 1)
