@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.runtime.nccl.test_nccl_table import nccl_table
 
 from tests.runtime.conftest import HAND
+from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
 from tuccl.runtime import (
     plugin_path,

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.runtime.nccl.test_nccl_table import nccl_table
 
 from tests.fake_nccl_tests import make_fakes
 from tests.runtime.conftest import HAND
+from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
 from tuccl.runtime import plugin_path, save_table
 from tuccl.topology import load_profile, save_topology

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.runtime.nccl.test_nccl_table import nccl_table
 
+from tests.runtime.nccl.test_nccl_table import nccl_table
 from tests.topology.test_probe import GEN4, device, machine
 from tuccl._native import MeetingPoint, Selector
 from tuccl.cli.verbs import run

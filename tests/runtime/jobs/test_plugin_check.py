@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from tests.runtime.nccl.test_nccl_table import nccl_table
 
+from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
 from tuccl.runtime import (
     ask_plugin,

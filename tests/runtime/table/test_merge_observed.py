@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.runtime.nccl.test_nccl_table import nccl_table
 
+from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl._native import Selector
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
