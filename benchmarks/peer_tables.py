@@ -1,4 +1,4 @@
-"""The figures that ``emulated_peers.py --json`` kept, as tables of docs/peers.md.
+"""The figures that ``emulated_peers.py --json`` kept, as tables of results/peers.md.
 
     python benchmarks/peer_tables.py FIGURES.json ...
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         default="auto",
         help=f"one of {' '.join(METHODS)}, auto (default): the fastest of them at this size, or {' '.join(EXACT_METHODS)}: "
-        "a solver's, for a sketch's own costs (docs/synthesis.md)",
+        "a solver's, for a sketch's own costs (docs/methods.md)",
     )
     parser.add_argument(
         "--chunks",
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help="then change the best programs a little at a time, N simulated tries each: order, ways, "
-        "channels, thread blocks (docs/synthesis.md)",
+        "channels, thread blocks (docs/methods.md)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="of what greedy and --improve draw (default 0)"

@@ -36,7 +36,7 @@ def on_cpus(program: Program, knobs: Knobs, walk: Walk = MSCCL_WALK) -> OnCpus:
 
     Notes:
         There are no flags in data: LL and LL128 send the payload of a slot in a message, eight
-        ahead (docs/mpi.md 1). That is Simple with a slot a transfer, at the costs of LL.
+        ahead (docs/cpu.md). That is Simple with a slot a transfer, at the costs of LL.
     """
     if knobs.protocol == "Simple":
         return OnCpus(program.replace(protocol="Simple"), knobs, walk, eager=False)

@@ -22,9 +22,9 @@ def grid_of(executor: Executor) -> KnobGrid:
     """Return the knobs that change what ``executor`` does, each value that it tells apart.
 
     Notes:
-        On CPUs (docs/mpi.md 1) LL128 runs as LL with other slots; threads share a reduction
+        On CPUs (docs/cpu.md) LL128 runs as LL with other slots; threads share a reduction
         only as far as a rank has cores of its own, in steps of 128; a channel is no more than a
-        tag. A stock MSCCL runs with a protocol's most threads only (docs/msccl.md 10), and a buffer
+        tag. A stock MSCCL runs with a protocol's most threads only (docs/msccl.md), and a buffer
         for the whole process.
     """
     if executor.name == "nccl-tests":

@@ -23,7 +23,7 @@ def stock_twin(point: Point) -> Point:
     """Return ``point`` with the threads and the buffer that its protocol has in stock NCCL.
 
     Notes:
-        Stock runtimes cannot change threads and buffers from call to call (docs/msccl.md 10).
+        Stock runtimes cannot change threads and buffers from call to call (docs/msccl.md).
     """
     buffer_bytes = default_buffer_bytes(point.protocol)
     threads = max_threads(point.protocol)

@@ -1,7 +1,7 @@
 """What others' libraries take for a collective on the same ranks: MPI's own, and Gloo's.
 
 A peer answers the same calls as our programs do, with its data checked, so that its times stand
-beside theirs (docs/peers.md).
+beside theirs (docs/cpu.md).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ void read_meeting(Meeting& meeting, const std::string& text) {
 }
 
 Options options(std::vector<std::string> words) {
-  if (words.size() < 2) throw InputError("expected TABLE SIGNATURE, see docs/selection.md");
+  if (words.size() < 2) throw InputError("expected TABLE SIGNATURE, see docs/developing.md");
   Options out;
   out.terms.folder = words[0];
   const auto signature = signature_from(words[1]);

@@ -90,7 +90,7 @@ def _export_csv(stored: StoredTable, dialect: str, out: Path) -> Export:
 
 
 def _fork_config(contents: Mapping[str, bytes], out: Path) -> bytes:
-    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/msccl.md 9)."""
+    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/msccl.md)."""
     loads = []
     for name, text in sorted(contents.items()):
         program = parse_xml(text, name)
@@ -148,7 +148,7 @@ def _meet(a: Program, b: Program, dialect: str) -> bool:
 
 
 def _sizes(program: Program, dialect: str) -> tuple[float, float]:
-    """First and last size that a program's own attributes claim (docs/msccl.md 3)."""
+    """First and last size that a program's own attributes claim (docs/msccl.md)."""
     low, high = program.min_bytes or 0, program.max_bytes or 0
     if dialect == "fork":
         return low, high - 1
@@ -156,7 +156,7 @@ def _sizes(program: Program, dialect: str) -> tuple[float, float]:
 
 
 def _check_target(out: Path) -> None:
-    """One stray file makes the built-in scheduler give up the folder (docs/msccl.md 9)."""
+    """One stray file makes the built-in scheduler give up the folder (docs/msccl.md)."""
     if not out.exists():
         return
     if not out.is_dir():

@@ -18,7 +18,7 @@ from tuccl.units import format_bytes
 
 __all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
 
-FORK_FILES = 4  # algorithms of one communicator (docs/msccl.md 4)
+FORK_FILES = 4  # algorithms of one communicator (docs/msccl.md)
 _FORK_TOP = 1 << 40
 
 

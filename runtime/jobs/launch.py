@@ -31,7 +31,7 @@ BUFFER_VARIABLES = {
     "LL128": "NCCL_LL128_BUFFSIZE",
 }
 # No library has this name: the runtime falls back to its built-in scheduler, which alone
-# connects the programs at initialisation (docs/msccl.md 9).
+# connects the programs at initialisation (docs/msccl.md).
 _NO_SCHEDULER = "none"
 
 
@@ -99,7 +99,7 @@ def _plugin_notes(table: Path) -> tuple[str, ...]:
 def _scheduler_notes(table: Path) -> tuple[str, ...]:
     return (
         f"every host of the job must see {table.resolve()} and {plugin_path('scheduler').parent}",
-        "the scheduler serves the executor's releases for NCCL 2.17 to 2.19 (docs/plugins.md 4)",
+        "the scheduler serves the executor's releases for NCCL 2.17 to 2.19 (docs/runtimes.md)",
         "MSCCL runs with one process per GPU only, and one GPU per process",
     )
 

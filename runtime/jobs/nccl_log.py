@@ -136,7 +136,7 @@ def _take(process: Process, text: str) -> None:
     process.msccl += [meaning for words, meaning in _MSCCL.items() if words in text]
     if _NO_TRANSPORT.search(text) is not None:
         process.msccl.append(
-            "failed: an external scheduler's program was never connected (docs/plugins.md 4)"
+            "failed: an external scheduler's program was never connected (docs/runtimes.md)"
         )
 
 

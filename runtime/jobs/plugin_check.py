@@ -132,7 +132,7 @@ def _chosen(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
 def _taken(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
     """Python's choice as the scheduler may take it.
 
-    Of rooted calls, whose ranks may differ in placement, only what both can run (docs/plugins.md 4).
+    Of rooted calls, whose ranks may differ in placement, only what both can run (docs/runtimes.md).
     """
     chosen = _chosen(table, row, nbytes)
     if row.collective not in ROOTED or chosen.is_default:

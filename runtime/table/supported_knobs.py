@@ -1,4 +1,4 @@
-"""What a stock runtime honours of an entry and its knobs (docs/msccl.md 9, 10)."""
+"""What a stock runtime honours of an entry and its knobs (docs/msccl.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "why_left_out",
 ]
 
-FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md 10
+FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md
 
 
 def why_left_out(entry: Entry) -> str | None:
@@ -38,7 +38,7 @@ def fork_threads(knobs: KnobValues) -> int | None:
 
     Notes:
         A warp more than move data in Simple, whose slice must be cut into whole trips of 8
-        bytes a thread (microsoft/msccl src/enqueue.cc; docs/msccl.md 10).
+        bytes a thread (microsoft/msccl src/enqueue.cc; docs/msccl.md).
     """
     if knobs.protocol != "Simple":
         return knobs.threads

@@ -1,6 +1,6 @@
 """The few-step method: exact schedules of few steps on one host, mapped to all and put together.
 
-docs/synthesis.md, "Few steps".
+docs/methods.md, "Few steps".
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from tuccl.synth.packing.pair_network import PairWires
 
 __all__ = ["Wave", "bundled", "estimated_us", "joined", "spread_waves", "steps_of", "sum_waves"]
 
-# What a hop costs beside its latency, and a message a NIC (estimates; docs/simulator.md 3 and 8).
+# What a hop costs beside its latency, and a message a NIC (estimates; docs/simulator.md).
 _HOP_US = 1.0
 _MESSAGE_US = 1.0
-# What one thread block, and so one connection, moves of a small message (docs/simulator.md 3).
+# What one thread block, and so one connection, moves of a small message (docs/simulator.md).
 _BLOCK_GBS = 4.0
 
 

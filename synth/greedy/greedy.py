@@ -2,7 +2,7 @@
 
 Spreading (allgather, broadcast) matches free lanes with items; reductions are spreadings planned on
 reversed lanes and run backwards in time; items with one destination are routed around each other.
-The search is native (`spreading.cpp`, `delivery.cpp`); of many starts the best counts. docs/greedy.md.
+The search is native (`spreading.cpp`, `delivery.cpp`); of many starts the best counts. docs/methods.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tuccl.synth.packing.pair_network import PairWires
 __all__ = ["Lanes"]
 
 # The tile that the executor walks through all steps with: four of the eight slots of Simple's
-# default 4 MiB buffer (docs/simulator.md 1).
+# default 4 MiB buffer (docs/simulator.md).
 _TILE_BYTES = 2 << 20
 
 

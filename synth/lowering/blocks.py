@@ -221,7 +221,7 @@ def _local_items(transfer: Transfer, half: int) -> Iterator[Item]:
 def _wait_at_first(items: list[Item]) -> None:
     """Have a chain of additions to one place wait for all its sources at its first.
 
-    The runtime then makes one primitive of them (docs/msccl.md 5). Nobody waits for one in the
+    The runtime then makes one primitive of them (docs/msccl.md). Nobody waits for one in the
     midst of a chain, so nobody waits longer for this but the chain itself.
     """
     first = 0

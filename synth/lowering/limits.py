@@ -14,7 +14,7 @@ __all__ = ["DIALECTS", "Excess", "Limits", "excess", "limits_of"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one dialect (docs/msccl.md 4)."""
+    """Limits of one dialect (docs/msccl.md)."""
 
     steps: int
     threadblocks: int

@@ -1,7 +1,7 @@
 """All-to-all by concurrent flow: every rank's chunk for every other goes where wires have room.
 
 The ways of all chunks are chosen together so that the busiest wire has little to carry; ranks on a
-way pass chunks on (docs/packing.md).
+way pass chunks on (docs/methods.md).
 """
 
 from __future__ import annotations

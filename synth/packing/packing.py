@@ -1,7 +1,7 @@
 """The throughput method: weighted spanning trees packed into the machine's wires.
 
 Every chunk travels down a tree of ranks (or its partial sums up one); the trees are packed so that
-the busiest wire has the least to carry that cuts allow (docs/packing.md).
+the busiest wire has the least to carry that cuts allow (docs/methods.md).
 """
 
 from __future__ import annotations

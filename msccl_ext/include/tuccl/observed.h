@@ -98,7 +98,7 @@ Ranking rank(const Table& table, const Learned& learned, const Ranking& last);
 /// at. As the table has it where nothing was learned.
 std::vector<double> recent_as_tuned_us(const Table& table, const Learned& learned);
 
-/// `learned.txt` (docs/table-format.md).
+/// `learned.txt` (docs/formats.md).
 std::string write_learned(const Learned& learned, const Table& table);
 
 /// Throws InputError where the text is damaged or was learned with another table.

@@ -110,7 +110,7 @@ struct ImageHeader {
   Part entries, candidates, programs, kinds, tops, members, text;
 };
 
-/// A lookup table as the runtime reads it (docs/table-format.md): checked whole, never changed.
+/// A lookup table as the runtime reads it (docs/formats.md): checked whole, never changed.
 class Table {
  public:
   /// The table that the bytes of a `table.txt` say. Throws InputError with one line that names

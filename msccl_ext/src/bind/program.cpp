@@ -173,7 +173,7 @@ void bind_programs(nb::module_& m) {
 }
 
 void bind_knobs(nb::module_& m) {
-  nb::class_<Knobs>(m, "Knobs", "The backend knobs of one call (docs/simulator.md 1).")
+  nb::class_<Knobs>(m, "Knobs", "The backend knobs of one call (docs/simulator.md).")
       .def(
           "__init__",
           [](Knobs* self, std::string_view protocol, int channels, int threads,

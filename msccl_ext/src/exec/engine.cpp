@@ -324,7 +324,7 @@ void Engine::combine_all(std::byte* out, const std::byte* a, const std::byte* b,
   crew_.share(count, kAlignment, part);
 }
 
-/// Simple sends a transfer in two slices: halves, unless one holds it (docs/simulator.md 2).
+/// Simple sends a transfer in two slices: halves, unless one holds it (docs/simulator.md).
 Engine::Cut Engine::cut(std::int64_t payload, int part) const {
   const std::int64_t half = (payload / 2 + kAlignment - 1) / kAlignment * kAlignment;
   const std::int64_t first = std::min(payload, std::max(half, plan_.least_part));

@@ -1,4 +1,4 @@
-// learned.txt: what jobs add to a table, beside it (docs/table-format.md).
+// learned.txt: what jobs add to a table, beside it (docs/formats.md).
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// table.txt: strict lines, docs/table-format.md. Any byte that the writer would not write refuses
+// table.txt: strict lines, docs/formats.md. Any byte that the writer would not write refuses
 // the whole table.
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // Dataflow: what every chunk of memory holds, step by step, and what it must
-// hold in the end (docs/msccl.md 8).
+// hold in the end (docs/msccl.md).
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // Deadlock: cycles in program order, dependencies, messages and FIFO credit
-// (docs/msccl.md 6).
+// (docs/msccl.md).
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -200,7 +200,7 @@ std::int64_t buffer_of(const Program& p, std::int64_t buffer_bytes) {
   return buffer_bytes > 0 ? buffer_bytes : facts(p.protocol).default_buffer_bytes;
 }
 
-/// A transfer holds floor(slice / chunk) chunks (docs/simulator.md 2).
+/// A transfer holds floor(slice / chunk) chunks (docs/simulator.md).
 void check_split(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, Findings& out) {
   if (safe(flow, 1)) return;
   const Program& p = flow.program();

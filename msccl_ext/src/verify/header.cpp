@@ -1,4 +1,4 @@
-// The <algo> element against a dialect (docs/msccl.md 3).
+// The <algo> element against a dialect (docs/msccl.md).
 #include <limits>
 #include <string>
 

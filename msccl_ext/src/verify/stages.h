@@ -12,7 +12,7 @@
 
 namespace tuccl {
 
-/// What one runtime accepts (docs/msccl.md 4).
+/// What one runtime accepts (docs/msccl.md).
 struct DialectLimits {
   int steps;
   int threadblocks;
