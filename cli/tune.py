@@ -33,7 +33,6 @@ from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
     Executor,
-    runtime_default,
 )
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
@@ -177,8 +176,8 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
 
 def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
     """Yield a warning if NCCL was asked for where it cannot run."""
-    if args.nccl_version and runtime_default(executor) != "nccl":
-        yield f"--nccl-version: NCCL runs on GPUs only; the default here is {runtime_default(executor)}"
+    if args.nccl_version and executor.default_baseline != "nccl":
+        yield f"--nccl-version: NCCL runs on GPUs only; the default here is {executor.default_baseline}"
 
 
 def uneven(sizes: list[int], ranks: int, even_size: Callable[[int, int], int]) -> Iterator[str]:

@@ -35,7 +35,6 @@ from tuccl.emulation.running import (
     write_file,
 )
 from tuccl.errors import InputError, TucclError, Unavailable
-from tuccl.runtime.executors.closable import Closable
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch
 from tuccl.topology import Topology
@@ -56,7 +55,7 @@ class RunningEmulation(msgspec.Struct, frozen=True):
     spaces: dict[str, str]
 
 
-class Emulation(Closable):
+class Emulation:
     """A cluster of network namespaces that lives from the ``with`` statement to its end.
 
     Whatever ends the owner, the next emulation on the machine clears what is left.
@@ -101,6 +100,10 @@ class Emulation(Closable):
             self.close()
             raise
         return self
+
+    def __exit__(self, *error: object) -> None:
+        """Take the cluster down, and let any error pass."""
+        self.close()
 
     @property
     def id(self) -> str:

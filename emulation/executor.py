@@ -9,12 +9,11 @@ from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
 from tuccl.runtime.executors.measure import Effort, Workload
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
-from tuccl.topology import Topology
 
 __all__ = ["EmulatedExecutor"]
 
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
-_PATIENCE_S = 60.0  # a slice may take seconds on a slow wire
+_TIMEOUT_S = 60.0  # a slice may take seconds on a slow wire
 _LEAST_CROSSED = 0.25  # of what the program sends between hosts; shared memory leaves nothing
 
 
@@ -38,6 +37,8 @@ class EmulatedExecutor(MpiExecutor):
             effort: how many runs make a time.
         """
         self._emulation = emulation
+        self.topology = emulation.topology
+        self.burst_us = emulation.head_start_us
         super().__init__(
             sum(len(host.ranks) for host in emulation.plan.hosts),
             mpi,
@@ -45,15 +46,10 @@ class EmulatedExecutor(MpiExecutor):
             place=emulation.label,
             workload=workload,
             effort=effort,
-            patience_s=_PATIENCE_S,
+            timeout_s=_TIMEOUT_S,
             latency_us=_by_route(emulation),
         )
         self._crossed_by: tuple[int, ...] = ()
-
-    @property
-    def topology(self) -> Topology:
-        """What it runs on: the topology with the emulated rates."""
-        return self._emulation.topology
 
     @property
     def pause_us(self) -> int:
@@ -63,11 +59,6 @@ class EmulatedExecutor(MpiExecutor):
         flattered.
         """
         return self._emulation.refill_us
-
-    @property
-    def head_start_us(self) -> float:
-        """How much less than its rates say a run may take, as it starts with full buckets."""
-        return self._emulation.head_start_us
 
     def beside(self, mpi: Mpi) -> EmulatedExecutor:
         """Return an executor over another MPI on the same cluster; nothing is started yet."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuccl.emulation import EmulatedExecutor
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
 from tuccl.eval.comparison import Comparison, ComparisonRow, comparison_row
@@ -26,10 +25,8 @@ from tuccl.runtime import (
     Timing,
     baselines_on,
     interleaved,
-    is_noise_free,
     nccl_release,
     open_table,
-    runtime_default,
     select,
     time_baseline,
 )
@@ -86,8 +83,7 @@ def compare(
             f"{executor.ranks}; expected the same machine"
         )
     table = stored.table
-    own = executor.name == "nccl-tests"  # the NCCL that it is linked with
-    version = "" if own else nccl_release(nccl_version or _tuned_against(table))
+    version = "" if executor.runs_nccl else nccl_release(nccl_version or _tuned_against(table))
     comparer = _Comparer(stored, executor, tuple(baselines), version, Beside(executor, peers))
     calls = [
         (Collective(collective, executor.ranks, root or 0), nbytes)
@@ -108,7 +104,7 @@ def _tuned_against(table: LookupTable) -> str:
 def _default_kind(table: LookupTable, executor: Executor) -> str:
     """What the table's default candidates are on ``executor``: as when it was tuned, if it can."""
     name = table.baseline.partition(" ")[0]
-    return name if name in baselines_on(executor) else runtime_default(executor)
+    return name if name in baselines_on(executor) else executor.default_baseline
 
 
 def _provenance(table: LookupTable, executor: Executor) -> tuple[str, ...]:
@@ -133,9 +129,7 @@ class _Comparer:
         self._baselines = tuple(baselines)
         self._version = version
         self._default = _default_kind(stored.table, executor)
-        self._ground, self._head_start_us = stored.topology, 0.0
-        if isinstance(executor, EmulatedExecutor):
-            self._ground, self._head_start_us = executor.topology, executor.head_start_us
+        self._topology = executor.topology or stored.topology
         self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
@@ -167,7 +161,7 @@ class _Comparer:
         runtime = defaults[self._default]
         if runtime is None:
             return
-        if is_noise_free(self._executor):
+        if self._executor.deterministic:
             timing, chosen = self._tuned_timing(call, nbytes, runtime)
         else:
             timing, chosen, defaults = self._in_turns(call, nbytes, defaults)
@@ -175,7 +169,7 @@ class _Comparer:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
         self._beside.add(call, nbytes, self._named_programs(call, nbytes, defaults))
-        bound_us = max(0.0, time_bound_us(self._bound(call), nbytes) - self._head_start_us)
+        bound_us = max(0.0, time_bound_us(self._bound(call), nbytes) - self._executor.burst_us)
         self._tuned.append(
             bandwidth_row(call.name, call.ranks, nbytes, timing, chosen, root=call.root)
         )
@@ -206,7 +200,7 @@ class _Comparer:
 
     def _bound(self, call: Collective) -> Bound:
         if call not in self._bounds:
-            self._bounds[call] = bound(self._ground, call)
+            self._bounds[call] = bound(self._topology, call)
         return self._bounds[call]
 
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:

@@ -4,19 +4,17 @@ from tuccl.runtime.baseline.defaults import (
     BASELINES,
     BaselineTiming,
     baselines_on,
-    runtime_default,
     time_baseline,
 )
 from tuccl.runtime.baseline.nccl_call import NcclCall, nccl_call
-from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, TracedRun, Walk
 from tuccl.runtime.executors.loopback import LoopbackExecutor
 from tuccl.runtime.executors.measure import Effort, Workload, cpu_threads
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
-from tuccl.runtime.executors.paired_timing import Entrant, interleaved, is_noise_free, pooled
+from tuccl.runtime.executors.paired_timing import Entrant, interleaved, pooled
 from tuccl.runtime.executors.sim import SimExecutor
-from tuccl.runtime.executors.traced import TracedRun
 from tuccl.runtime.export.export import Export, export_table
 from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, meeting_address, meeting_point
 from tuccl.runtime.jobs.launch import run, run_environment, shell_block
@@ -129,7 +127,6 @@ __all__ = [
     "in_service",
     "in_use",
     "interleaved",
-    "is_noise_free",
     "job_launcher",
     "load_table",
     "meeting_address",
@@ -153,7 +150,6 @@ __all__ = [
     "reduction_class",
     "run",
     "run_environment",
-    "runtime_default",
     "save_table",
     "select",
     "shell_block",

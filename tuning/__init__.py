@@ -1,11 +1,17 @@
 """Which combination wins: the search space, the searches, resumable studies."""
 
+from tuccl.runtime.executors.knob_grid import (
+    CHANNELS,
+    PROTOCOLS,
+    THREADS,
+    legal_buffers,
+    legal_threads,
+)
 from tuccl.tuning.brackets import Bracket, Rung, brackets, highest_bracket
 from tuccl.tuning.convergence import Convergence, divergence
-from tuccl.tuning.evaluate import FULL_EFFORT, Evaluator, full_effort
+from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.final_round import Final, Finalist, beats, entries_of, tuned_sizes
 from tuccl.tuning.initial_points import default_point, opening
-from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, THREADS, legal_buffers, legal_threads
 from tuccl.tuning.measurements import Record
 from tuccl.tuning.mraco import MracoSearch
 from tuccl.tuning.nccl_sweep import tune_nccl
@@ -14,12 +20,10 @@ from tuccl.tuning.programs import Programs, VerifiedProgram, ll128_is_safe
 from tuccl.tuning.search import Request, Search, run
 from tuccl.tuning.space import Dimension, Plan, Point, Space
 from tuccl.tuning.study import Studies, Study, study_folder
-from tuccl.tuning.supported_knobs import grid_of
 from tuccl.tuning.tune import SEARCHES, Tuned, TuneResult, even_size, tune
 
 __all__ = [
     "CHANNELS",
-    "FULL_EFFORT",
     "PROTOCOLS",
     "SEARCHES",
     "THREADS",
@@ -52,8 +56,6 @@ __all__ = [
     "divergence",
     "entries_of",
     "even_size",
-    "full_effort",
-    "grid_of",
     "highest_bracket",
     "legal_buffers",
     "legal_threads",

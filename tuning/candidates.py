@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tuccl._native import Program
 from tuccl.errors import Infeasible
-from tuccl.runtime import is_noise_free
 from tuccl.synth import Placement
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.final_round import beats
@@ -67,7 +66,7 @@ def _settled(point: Point, evaluate: Evaluator, record: Record, effort: int) -> 
     ours, theirs = record.samples(point), record.samples(twin)
     if not theirs:
         return point
-    if is_noise_free(evaluate.executor):
+    if evaluate.executor.deterministic:
         return twin if is_as_good(record.us(twin), record.us(point)) else point
     return point if beats(ours, theirs) else twin
 

@@ -12,7 +12,6 @@ from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.runtime import (
     Executor,
     Timing,
-    is_noise_free,
 )
 from tuccl.sketches import Sketch
 from tuccl.synth import Placement
@@ -20,19 +19,10 @@ from tuccl.tuning.programs import Programs, VerifiedProgram
 from tuccl.tuning.space import Point
 from tuccl.tuning.study import Study
 
-__all__ = ["FULL_EFFORT", "Evaluator", "full_effort"]
+__all__ = ["Evaluator"]
 
-FULL_EFFORT = 27  # repeats: a power of the ratio between rungs
-_FULL_EFFORT_ON_REAL = 9  # where a repeat may take seconds
 _SLOW_US = 10_000.0  # a repeat of this length costs more than another call
 _HOPELESS = 3.0  # times as long as the best: its first repeat is its last
-
-
-def full_effort(executor: Executor) -> int:
-    """Return the repeats of one evaluation at full effort on ``executor``."""
-    if is_noise_free(executor):
-        return 1
-    return _FULL_EFFORT_ON_REAL if executor.name in ("mpi", "nccl-tests") else FULL_EFFORT
 
 
 class Evaluator:
@@ -87,7 +77,7 @@ class Evaluator:
         except Infeasible:
             return ()
         same = (made.checksum, point.protocol, point.channels, point.threads, point.buffer_bytes)
-        if is_noise_free(self.executor) and same in self._known:
+        if self.executor.deterministic and same in self._known:
             return self._known[same]
         stored = self.study.recall(point, made.checksum, repeats)
         if stored is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuccl._native import default_buffer_bytes
+from tuccl.runtime.executors.knob_grid import THREADS
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
-from tuccl.tuning.knob_grid import THREADS
 from tuccl.tuning.measurements import Record
 from tuccl.tuning.space import Channels, Plan, Point, Space
 

@@ -12,6 +12,7 @@ import msgspec
 
 from tuccl._native import Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import Infeasible
+from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.sketches import Sketch
 from tuccl.synth import (
@@ -27,7 +28,6 @@ from tuccl.synth import (
 )
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
-from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import Channels, Plan
 
 __all__ = ["DEFAULT_METHODS", "ROBUST", "Programs", "VerifiedProgram", "ll128_is_safe"]

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from tuccl._native import Knobs
 from tuccl.errors import Infeasible
-from tuccl.tuning.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
+from tuccl.runtime.executors.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
 
 __all__ = ["Channels", "Dimension", "Plan", "Point", "Space"]
 

@@ -15,15 +15,13 @@ from tuccl.runtime import (
     Executor,
     Timing,
     interleaved,
-    is_noise_free,
-    runtime_default,
     time_baseline,
 )
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.candidates import entrants_of, placed
-from tuccl.tuning.evaluate import Evaluator, full_effort
+from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.final_round import Final, Finalist
 from tuccl.tuning.initial_points import default_point, opening
 from tuccl.tuning.measurements import Record
@@ -31,7 +29,6 @@ from tuccl.tuning.programs import Programs
 from tuccl.tuning.search import Search, run
 from tuccl.tuning.space import Point, Space
 from tuccl.tuning.study import Studies
-from tuccl.tuning.supported_knobs import grid_of
 
 __all__ = ["Outcome", "Task", "tuned_size"]
 
@@ -100,14 +97,15 @@ def tuned_size(
         channels,
         start,
         lambda p: task.programs.channels(by_name[p.sketch], p, nbytes),
-        grid_of(task.executor),
+        task.executor.supported_knobs,
     )
     evaluate = _evaluator(task, by_name, nbytes, space, default.timing)
-    effort = full_effort(task.executor)
-    noisy = not is_noise_free(task.executor)
+    effort = task.executor.full_effort
+    noisy = not task.executor.deterministic
     each = 2 if noisy else 3  # a finalist again or its two placements, and its twin
     most = min(_NOISY_FINALISTS if noisy else _SIM_TWINS, task.budget // (4 * each))
-    twins = 0 if task.executor.name == "mpi" else most  # no stock runtime runs what it tunes
+    on_gpus = task.executor.default_baseline == "nccl"
+    twins = most if on_gpus else 0  # no stock runtime runs what is tuned on CPUs
     budget = max(task.budget - each * most, 1)
     search = task.search(
         space,
@@ -136,7 +134,7 @@ def _final(
 
     In turns, with what the search has seen left out: the best of many noisy times is too good.
     """
-    noisy = not is_noise_free(task.executor)
+    noisy = not task.executor.deterministic
     entries = [(p, evaluate.program(p).program) for p in points] + [*alone]
     entrants = [Entrant(program, point.knobs) for point, program in entries]
     again = [Entrant(default.program, default.knobs, default.walk)] if noisy else []
@@ -150,7 +148,7 @@ def _final(
         [*again, *entrants],
         nbytes,
         root=task.collective.root,
-        rounds=full_effort(task.executor),
+        rounds=task.executor.full_effort,
         until=long_enough,
     )
     return Final(
@@ -184,7 +182,7 @@ def _evaluator(
         task.executor.label,
         task.programs.dialect,
         hashlib.sha256(encode_topology(task.topology)).hexdigest(),
-        default if is_noise_free(task.executor) else None,
+        default if task.executor.deterministic else None,
     )
     return Evaluator(task.executor, task.programs, sketches, nbytes, study)
 
@@ -194,7 +192,7 @@ def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:
     return time_baseline(
         task.executor,
         task.topology,
-        runtime_default(task.executor),
+        task.executor.default_baseline,
         task.collective.name,
         nbytes,
         root=task.collective.root,

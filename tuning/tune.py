@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from tuccl.emulation import EmulatedExecutor
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
@@ -18,12 +17,10 @@ from tuccl.runtime import (
     LookupTable,
     ProgramFile,
     check_target,
-    is_noise_free,
     nccl_release,
     open_table,
     program_file,
     ranges_from_sizes,
-    runtime_default,
     save_table,
     select,
 )
@@ -135,13 +132,13 @@ def tune(
     calls = [Collective(name, topology.ranks, root) for name in dict.fromkeys(collectives)]
     check_target(out)
     release = nccl_release(nccl_version)
-    kind = runtime_default(executor)
-    baseline = f"nccl {release}" if kind == "nccl" and executor.name == "sim" else kind
+    kind = executor.default_baseline
+    baseline = f"nccl {release}" if kind == "nccl" and executor.simulated else kind
     kept, kept_files = kept_entries(
         out, signature(topology), dialect, baseline, executor, [call.name for call in calls]
     )
     studies = Studies(out, resume=resume, url=storage)
-    ground = executor.topology if isinstance(executor, EmulatedExecutor) else topology
+    ground = executor.topology or topology
     tasks = [
         Task(
             executor=executor,
@@ -280,7 +277,7 @@ def kept_entries(
             f"{str(out)[-80:]}: holds other collectives tuned against "
             f"{stored.table.baseline[:40]}, not {baseline}; name another folder or that version"
         )
-    measured = not is_noise_free(executor) and stored.table.tuned_on != executor.label
+    measured = not executor.deterministic and stored.table.tuned_on != executor.label
     timed_by = {candidate.on for entry in entries for candidate in entry.candidates}
     if entries and (measured or timed_by != {executor.name}):
         raise InputError(

@@ -21,12 +21,10 @@ __all__ = [
     "BaselineTiming",
     "baselines_on",
     "named_only",
-    "runtime_default",
     "time_baseline",
 ]
 
 BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
-_ON_CPUS = ("mpi", "loopback")
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,7 @@ def baselines_on(executor: Executor) -> tuple[str, ...]:
         An executor on CPUs moves the bytes of NCCL's rings and trees, but none of its times are
         NCCL's.
     """
-    return tuple(b for b in BASELINES if b != "nccl" or executor.name not in _ON_CPUS)
-
-
-def runtime_default(executor: Executor) -> str:
-    """Return the baseline that a call without a table gets: NCCL, or untuned MSCCL on CPUs."""
-    return "nccl" if "nccl" in baselines_on(executor) else "msccl-default-robust"
+    return BASELINES if executor.default_baseline == "nccl" else BASELINES[1:]
 
 
 def time_baseline(
@@ -79,10 +72,10 @@ def time_baseline(
     if kind not in BASELINES:
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
-    if kind == "nccl" and executor.name == "nccl-tests":
+    if kind == "nccl" and executor.runs_nccl:
         program, knobs, walk, chosen = named_only(call), Knobs(), OWN_CHOICE, "NCCL's own"
     elif kind == "nccl":
-        nvls = executor.name == "sim" and len(topology.hosts) == 1
+        nvls = executor.simulated and len(topology.hosts) == 1
         choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
         ran = nccl_call(topology, call, nbytes, choice)
         program, knobs, walk, chosen = ran.program, ran.knobs, ran.walk, ran.chosen

@@ -1,13 +1,17 @@
-"""What runs a program and says how long it took: the executors' common face."""
+"""The executors' contract: run a program and say how long it took."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Self
 
-from tuccl._native import Knobs, Program
+from tuccl._native import Knobs, Network, Program, SimTrace
+from tuccl.errors import InputError
+from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
+from tuccl.topology import Topology
 
-__all__ = ["MSCCL_WALK", "OWN_CHOICE", "Executor", "Timing", "Walk"]
+__all__ = ["MSCCL_WALK", "OWN_CHOICE", "Executor", "Timing", "TracedRun", "Walk"]
 
 
 class Walk(NamedTuple):
@@ -68,25 +72,78 @@ class Timing:
         return time_us
 
 
-class Executor(Protocol):
-    """Something that runs programs on one machine: the simulator, MPI, CUDA, nccl-tests.
+@dataclass(frozen=True)
+class TracedRun:
+    """A simulated call that was walked whole; ``nbytes`` is the whole array in bytes.
 
-    ``time`` never changes the program or the knobs it is given. Repeats of a deterministic
-    executor are equal. A call that cannot be run raises InputError, never returns a guess.
+    ``trace`` holds what happened when, in us; ``label`` says that it is simulated, and on what;
+    ``launch`` is the host term that was paid, and ``network`` what the program crossed. Each read
+    of a list of ``trace`` copies it: read it once.
+
+    >>> from tuccl.runtime import SimExecutor
+    >>> from tuccl.synth import Collective, lower, msccl_default
+    >>> from tuccl.topology import load_profile
+    >>> host = load_profile("v100x4")
+    >>> program = lower(msccl_default(host, Collective("allgather", 4)))
+    >>> run = SimExecutor(host).trace(program, Knobs(), 1 << 20)
+    >>> run.trace.result.time_us == SimExecutor(host).time(program, Knobs(), 1 << 20).us
+    True
     """
 
-    @property
-    def name(self) -> str:
-        """Short name for tables: "sim", "mpi", "cuda" or "nccl-tests"."""
+    program: Program
+    knobs: Knobs
+    nbytes: int
+    topology: Topology
+    network: Network
+    walk: Walk
+    launch: str
+    label: str
+    trace: SimTrace
+
+
+class Executor(ABC):
+    """Runs programs on one machine: simulated, over MPI, on threads, by nccl-tests.
+
+    ``time`` never changes the program or the knobs it is given. A call that cannot be run raises
+    InputError, never returns a guess. What callers need to know of an executor they read from
+    its attributes; none asks which class it is of.
+
+    Attributes:
+        name: Short name for tables: "sim", "mpi", "loopback" or "nccl-tests".
+        ranks: Ranks of the machine; a program must have as many.
+        simulated: Times come from a model of the machine, which has what only a model has (the
+            multicast of an NVLink switch).
+        deterministic: Repeats of a call are equal, so that one is enough.
+        full_effort: Repeats that make a sure time: a power of 3, the ratio between a search's rungs.
+        runs_nccl: What it calls "nccl" is NCCL itself, not a program like what NCCL chooses.
+        default_baseline: What a call without a table gets: NCCL on GPUs, untuned MSCCL on CPUs.
+        topology: The machine as it is run, with an emulated cluster's rates; None where the
+            executor knows the number of ranks alone.
+        burst_us: How much less than a lower bound a run may take, since it starts with full
+            token buckets.
+    """
+
+    name: str
+    ranks: int
+    simulated = False
+    deterministic = False
+    full_effort = 27
+    runs_nccl = False
+    default_baseline: str = "nccl"
+    topology: Topology | None = None
+    burst_us: float = 0.0
 
     @property
+    @abstractmethod
     def label(self) -> str:
         """One phrase for figures: whether simulated or measured, and on what."""
 
     @property
-    def ranks(self) -> int:
-        """Ranks of the machine; a program must have as many."""
+    def supported_knobs(self) -> KnobGrid:
+        """The knobs that change what it does, each value that it tells apart."""
+        return WHOLE_GRID
 
+    @abstractmethod
     def time(
         self,
         program: Program,
@@ -97,4 +154,36 @@ class Executor(Protocol):
         repeats: int = 1,
         walk: Walk = MSCCL_WALK,
     ) -> Timing:
-        """Return the time of ``program`` on the whole array of ``nbytes`` bytes."""
+        """Return the time of ``program`` on the whole array of ``nbytes`` bytes.
+
+        Raises:
+            InputError: the program is for another number of ranks, or cannot be run.
+        """
+
+    def trace(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        passes: int = 0,
+        bins: int = 50,
+        walk: Walk = MSCCL_WALK,
+    ) -> TracedRun:
+        """Return a record of the run of ``program``, where the executor can keep one.
+
+        Raises:
+            InputError: it records nothing; and what ``time`` raises.
+        """
+        raise InputError(f"--on {self.name}: records nothing, expected sim")
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give back what is held; may be called twice."""
+
+    def __enter__(self) -> Self:
+        """Return itself; ``close`` comes at the end of the ``with`` statement."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close, and let any error pass."""
+        self.close()

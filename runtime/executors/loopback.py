@@ -3,72 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
-from tuccl._native import Knobs, Program, run_in_threads
-from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
-from tuccl.runtime.executors.measure import Effort, Workload, check_ranks, measure
+from tuccl._native import Call, RankResult, run_in_threads
+from tuccl.runtime.executors.measure import CpuExecutor, Effort, Workload
 
 __all__ = ["LoopbackExecutor"]
 
 
-class LoopbackExecutor:
+class LoopbackExecutor(CpuExecutor):
     """Runs programs by one thread a rank: proves them on data, and times memory copies."""
+
+    name = "loopback"
 
     def __init__(
         self,
         ranks: int,
         workload: Workload | None = None,
         effort: Effort | None = None,
-        patience_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> None:
-        """Prepare ``ranks`` ranks; a run in which nobody gets on for ``patience_s`` is stopped."""
-        self._ranks = ranks
-        self._workload = workload
-        self._effort = effort
-        self._patience_s = patience_s
-
-    @property
-    def name(self) -> str:
-        """The executor's name in tables."""
-        return "loopback"
+        """Prepare ``ranks`` ranks; a run without progress for ``timeout_s`` is stopped."""
+        super().__init__(ranks, workload, effort)
+        self._timeout_s = timeout_s
 
     @property
     def label(self) -> str:
         """That it measures, and on what."""
         return (
-            f"measured between {self._ranks} threads of one process "
+            f"measured between {self.ranks} threads of one process "
             f"(memory copies, no network) on {os.cpu_count()} cores"
         )
 
-    @property
-    def ranks(self) -> int:
-        """Ranks a program must have."""
-        return self._ranks
-
-    def time(
-        self,
-        program: Program,
-        knobs: Knobs,
-        nbytes: int,
-        *,
-        root: int = 0,
-        repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
-    ) -> Timing:
-        """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
-
-        Raises:
-            InputError: the program is for another number of ranks, or cannot be run.
-            Stuck: the run cannot end; says who waits for whom.
-        """
-        check_ranks(program, self._ranks)
-        return measure(
-            lambda call: run_in_threads(call, self._patience_s),
-            *(program, knobs, nbytes),
-            on=self.name,
-            root=root,
-            repeats=repeats,
-            walk=walk,
-            workload=self._workload,
-            effort=self._effort,
-        )
+    def run(self, call: Call) -> Sequence[RankResult]:
+        """Return each rank's result of one call."""
+        return run_in_threads(call, self._timeout_s)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
-from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executors.knob_grid import KnobGrid
 
-__all__ = ["Effort", "Workload", "check_ranks", "cpu_threads", "measure"]
+__all__ = ["CpuExecutor", "Effort", "Workload", "check_ranks", "cpu_threads", "measure"]
 
 Run = Callable[[Call], Sequence[RankResult]]
 _GPU_THREADS_OF_A_CPU_THREAD = 128
+_MOST_THREADS = 512
+_CHANNELS = (1, 2, 4, 8)
+_BUFFERS = tuple(64 << 10 << i for i in range(8))  # smaller slots are all message cost on a CPU
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,8 @@ def cpu_threads(knobs: Knobs, ranks: int) -> int:
     >>> cpu_threads(Knobs(threads=128), 2)
     1
     """
-    own_cores = (os.cpu_count() or 1) // ranks
-    return max(1, min(own_cores, knobs.threads // _GPU_THREADS_OF_A_CPU_THREAD))
+    cores = (os.cpu_count() or 1) // ranks
+    return max(1, min(cores, knobs.threads // _GPU_THREADS_OF_A_CPU_THREAD))
 
 
 def check_ranks(program: Program, ranks: int) -> None:
@@ -63,6 +68,80 @@ def check_ranks(program: Program, ranks: int) -> None:
     if program.ngpus != ranks:
         raise InputError(
             f"program {program.name[:40]!r} is for {program.ngpus} ranks, there are {ranks}"
+        )
+
+
+class CpuExecutor(Executor):
+    """Runs programs on CPUs as ranks: moves real data, but none of its times are a GPU's."""
+
+    default_baseline = "msccl-default-robust"
+
+    def __init__(
+        self,
+        ranks: int,
+        workload: Workload | None = None,
+        effort: Effort | None = None,
+        latency_us: Sequence[float] = (),
+    ) -> None:
+        """Prepare ``ranks`` ranks; nothing is started yet."""
+        self.ranks = ranks
+        self._workload = workload
+        self._effort = effort
+        self._latency_us = tuple(latency_us)
+
+    @property
+    def pause_us(self) -> int:
+        """How long all ranks rest before each timed run, so that all find the network alike."""
+        return 0
+
+    @property
+    def supported_knobs(self) -> KnobGrid:
+        """The knobs that change what it does.
+
+        Notes:
+            On CPUs (docs/cpu.md) LL128 runs as LL with other slots; threads share a reduction
+            only as far as a rank has cores to itself, in steps of 128; a channel is a mere tag.
+        """
+        cores = (os.cpu_count() or 1) // self.ranks
+        steps = range(1, min(cores, _MOST_THREADS // _GPU_THREADS_OF_A_CPU_THREAD))
+        fewer = (_GPU_THREADS_OF_A_CPU_THREAD * n for n in steps)
+        return KnobGrid(("Simple", "LL"), _CHANNELS, (*fewer, _MOST_THREADS), _BUFFERS)
+
+    @abstractmethod
+    def run(self, call: Call) -> Sequence[RankResult]:
+        """Return each rank's result of one call, as it is; raises what ``time`` does."""
+
+    def time(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        walk: Walk = MSCCL_WALK,
+    ) -> Timing:
+        """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
+
+        Raises:
+            InputError: the program is for another number of ranks, or cannot be run.
+            Stuck: a rank died or hangs, or the ranks wait for each other; says where.
+            Unavailable: the ranks cannot be started.
+        """
+        check_ranks(program, self.ranks)
+        return measure(
+            self.run,
+            program,
+            knobs,
+            nbytes,
+            on=self.name,
+            root=root,
+            repeats=repeats,
+            walk=walk,
+            workload=self._workload,
+            effort=self._effort,
+            latency_us=self._latency_us,
+            pause_us=self.pause_us,
         )
 
 
@@ -105,7 +184,9 @@ def measure(
 
         def call(checked: int, warmup: int, timed: int, inside: bool = in_place) -> Call:
             return Call(
-                *(program, knobs, nbytes),
+                program,
+                knobs,
+                nbytes,
                 datatype=asked.datatype,
                 op=asked.op,
                 root=root,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tuccl._native import Call, Knobs, Program, RankResult
-from tuccl.runtime.executors.closable import Closable
-from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
-from tuccl.runtime.executors.measure import Effort, Workload, check_ranks, measure
+from tuccl._native import Call, RankResult
+from tuccl.runtime.executors.measure import CpuExecutor, Effort, Workload
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, glue_library, worker_program
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.mpi_workers import Workers
@@ -16,11 +14,14 @@ from tuccl.runtime.executors.mpi_workers import Workers
 __all__ = ["MpiExecutor"]
 
 
-class MpiExecutor(Closable):
+class MpiExecutor(CpuExecutor):
     """Runs programs on worker processes that live from the first call to ``close``.
 
     After a call that got stuck the next one starts a new set.
     """
+
+    name = "mpi"
+    full_effort = 9  # a repeat may take seconds
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class MpiExecutor(Closable):
         place: str = "",
         workload: Workload | None = None,
         effort: Effort | None = None,
-        patience_s: float = 10.0,
+        timeout_s: float = 30.0,
         limit_s: float | None = None,
         latency_us: Sequence[float] = (),
     ) -> None:
@@ -44,35 +45,27 @@ class MpiExecutor(Closable):
             place: What the ranks run on, for the label; "" is this machine.
             workload: Elements, reduction, whether results are compared.
             effort: How many runs make a time.
-            patience_s: A call in which no rank gets on for so long is stopped.
+            timeout_s: A call in which no rank gets on for so long is stopped.
             limit_s: A call that takes longer is stopped; None for none.
             latency_us: What each message is held back, by sender x ranks + receiver; () for none.
 
         Raises:
             Unavailable: there is no MPI.
         """
-        self._ranks = ranks
+        super().__init__(ranks, workload, effort, latency_us)
         self._mpi = mpi if mpi is not None else find_mpi()
         self._launch = launch if launch is not None else usual_launch(self._mpi)
         self._place = place or f"one machine with {os.cpu_count()} cores"
-        self._workload = workload
-        self._effort = effort
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._limit_s = limit_s
-        self._latency_us = tuple(latency_us)
         self._workers: Workers | None = None
-
-    @property
-    def name(self) -> str:
-        """The executor's name in tables."""
-        return "mpi"
 
     @property
     def label(self) -> str:
         """That it measures, by which MPI, and on what."""
         shipped = " with its transport as shipped" if self._mpi.as_shipped else ""
         mpi = f"{self._mpi.family} {self._mpi.version}{shipped}"
-        return f"measured between {self._ranks} processes by {mpi} on {self._place}"
+        return f"measured between {self.ranks} processes by {mpi} on {self._place}"
 
     @property
     def mpi(self) -> Mpi:
@@ -86,71 +79,30 @@ class MpiExecutor(Closable):
 
     def beside(self, mpi: Mpi) -> MpiExecutor:
         """Return an executor over another MPI on the same places; nothing is started yet."""
-        return MpiExecutor(self._ranks, mpi)
+        return MpiExecutor(self.ranks, mpi)
 
     def sent_bytes(self) -> int | None:
         """Return what has crossed emulated wires so far, headers included; None without any."""
         return None
 
     @property
-    def pause_us(self) -> int:
-        """How long all ranks rest before each timed run, so that all find the network alike."""
-        return 0
-
-    @property
-    def ranks(self) -> int:
-        """Ranks a program must have."""
-        return self._ranks
-
-    @property
     def pids(self) -> list[int]:
         """Process ids of the workers by rank; empty while none run."""
         return self._workers.pids if self._workers is not None and self._workers.alive else []
 
-    def time(
-        self,
-        program: Program,
-        knobs: Knobs,
-        nbytes: int,
-        *,
-        root: int = 0,
-        repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
-    ) -> Timing:
-        """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
-
-        Raises:
-            InputError: the program is for another number of ranks, or cannot be run.
-            Stuck: a rank died or hangs, or the ranks wait for each other; says where.
-            Unavailable: the ranks cannot be started.
-        """
-        check_ranks(program, self._ranks)
-        return measure(
-            self.run,
-            *(program, knobs, nbytes),
-            on=self.name,
-            root=root,
-            repeats=repeats,
-            walk=walk,
-            workload=self._workload,
-            effort=self._effort,
-            latency_us=self._latency_us,
-            pause_us=self.pause_us,
-        )
-
     def run(self, call: Call) -> Sequence[RankResult]:
         """Return each rank's result of one call, as it is; raises what ``time`` does."""
         call.check()
-        return self._living().run(call, self._patience_s, self._limit_s)
+        return self._living().run(call, self._timeout_s, self._limit_s)
 
     def ask(self, text: str) -> list[str]:
         """Return each rank's answer to a call's text; raises what ``time`` does."""
-        return self._living().ask(text, self._patience_s, self._limit_s)
+        return self._living().ask(text, self._timeout_s, self._limit_s)
 
     def _living(self) -> Workers:
         if self._workers is None or not self._workers.alive:
             worker = [str(worker_program()), str(glue_library(self._mpi))]
-            self._workers = Workers(self._launch, worker, self._ranks)
+            self._workers = Workers(self._launch, worker, self.ranks)
         return self._workers
 
     def close(self) -> None:

@@ -24,7 +24,6 @@ from pathlib import Path
 
 from tuccl._native import Call, RankResult, read_result
 from tuccl.errors import InputError, Stuck, Unavailable
-from tuccl.runtime.executors.doubt import Doubt
 from tuccl.runtime.executors.mpi_launch import Launch
 
 __all__ = ["Workers"]
@@ -32,8 +31,7 @@ __all__ = ["Workers"]
 _START_S = 60.0
 _END_S = 5.0
 _LOOK_S = 0.1
-_SILENT_S = 5.0  # without a sign of life a rank is doubted: 25 have been missed
-_STARVED = 6.0  # times as long is enough also for a rank that gets no processor
+_LEAST_SILENCE_S = 5.0  # 25 signs of life that were missed: a busy machine delays some
 _SETTLE_S = 1.0  # after a death, for what the others still say
 _MOST_NAMED = 4
 
@@ -50,7 +48,6 @@ class _Worker:
     last: str = ""
     place: str = ""
     heard: float = 0.0
-    doubt: Doubt | None = None
     answer: tuple[str, str] | None = None
     gone: bool = False
 
@@ -80,7 +77,7 @@ class _Worker:
             return self.place
         return self.answer[1] if self.answer[0] == "F" else ""
 
-    def send(self, kind: str, text: str = "", within_s: float = _SILENT_S) -> None:
+    def send(self, kind: str, text: str = "", within_s: float = _LEAST_SILENCE_S) -> None:
         """Tell it something; raises OSError where it is gone, TimeoutError where it is stopped."""
         frame = (kind + text).encode()
         self.line.settimeout(within_s)  # a stopped rank takes in what the socket holds, no more
@@ -132,17 +129,18 @@ class Workers:
             raise
 
     def run(
-        self, call: Call, patience_s: float = 10.0, limit_s: float | None = None
+        self, call: Call, timeout_s: float = 30.0, limit_s: float | None = None
     ) -> list[RankResult]:
         """Return each rank's result of ``call``; as `ask`."""
-        return [read_result(text) for text in self.ask(call.text, patience_s, limit_s)]
+        return [read_result(text) for text in self.ask(call.text, timeout_s, limit_s)]
 
-    def ask(self, text: str, patience_s: float = 10.0, limit_s: float | None = None) -> list[str]:
+    def ask(self, text: str, timeout_s: float = 30.0, limit_s: float | None = None) -> list[str]:
         """Return each rank's answer to the call ``text``.
 
         Args:
             text: What to run.
-            patience_s: Longest time in which no rank gets on, though all get processors.
+            timeout_s: Longest time in which no rank gets on; half of it without a sign of life is a
+                rank's end.
             limit_s: Longest time in all; None for none.
 
         Raises:
@@ -155,10 +153,10 @@ class Workers:
             now = time.monotonic()
             for worker in self._workers:
                 worker.answer, worker.progress = None, -1
-                worker.heard, worker.doubt = now, None
+                worker.heard = now
                 worker.last = worker.place = ""
                 self._call(worker, text)
-            self._wait(patience_s, limit_s)
+            self._wait(timeout_s, limit_s)
         except BaseException:
             self.close()
             raise
@@ -251,20 +249,16 @@ class Workers:
         worker.received += data
         return list(worker.frames())
 
-    def _wait(self, patience_s: float, limit_s: float | None) -> None:
+    def _wait(self, timeout_s: float, limit_s: float | None) -> None:
         """Return when all ranks have answered; raise Stuck when they cannot."""
         begin = moved = time.monotonic()
-        doubt: Doubt | None = None
         while any(worker.answer is None for worker in self._workers):
             if self._take_in():
-                moved, doubt = time.monotonic(), None
+                moved = time.monotonic()
             now = time.monotonic()
-            failure = self._failure(now)
-            if failure is None and now - moved > patience_s:
-                pids = [w.pid for w in self._workers if w.answer is None]
-                doubt = doubt or Doubt(pids, moved + patience_s * _STARVED)
-                if doubt.is_settled(now):
-                    failure = f"no rank got on for {now - moved:.0f} s"
+            failure = self._failure(now, max(timeout_s / 2, _LEAST_SILENCE_S))
+            if failure is None and now - moved > timeout_s:
+                failure = f"no rank got on for {now - moved:.0f} s"
             if failure is None and limit_s is not None and now - begin > limit_s:
                 failure = f"not done after {limit_s:g} s"
             if failure is not None:
@@ -276,7 +270,7 @@ class Workers:
         for key, _ in self._selector.select(wait_s):
             worker = key.data
             for kind, text in self._read(worker):
-                worker.heard, worker.doubt = time.monotonic(), None
+                worker.heard = time.monotonic()
                 if kind == "P":
                     progress, worker.last, worker.place = text.split("\n")
                     moved |= int(progress) != worker.progress
@@ -286,7 +280,7 @@ class Workers:
                     moved = True
         return moved
 
-    def _failure(self, now: float) -> str | None:
+    def _failure(self, now: float, silence_s: float) -> str | None:
         """Return which rank has died, broken off or fallen silent, if one has."""
         if gone := [w for w in self._workers if w.gone and w.answer is None]:
             self._take_in(0)  # an end that lay behind words not yet read
@@ -298,12 +292,8 @@ class Workers:
             self._settle()
             return f"rank {lost.rank} broke off"
         for worker in self._workers:
-            if worker.answer is None and now - worker.heard > _SILENT_S:
-                worker.doubt = worker.doubt or Doubt(
-                    [worker.pid], worker.heard + _SILENT_S * _STARVED
-                )
-                if worker.doubt.is_settled(now):
-                    return f"{worker.name} does not answer{worker.trace}"
+            if worker.answer is None and now - worker.heard > silence_s:
+                return f"{worker.name} does not answer{worker.trace}"
         return None
 
     def _deaths(self, gone: Sequence[_Worker]) -> str:

@@ -10,7 +10,7 @@ from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
 from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
 
-__all__ = ["Entrant", "interleaved", "is_noise_free", "pooled"]
+__all__ = ["Entrant", "interleaved", "pooled"]
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,6 @@ class Entrant:
     program: Program
     knobs: Knobs
     walk: Walk = MSCCL_WALK
-
-
-def is_noise_free(executor: Executor) -> bool:
-    """Return whether repeats of one timing are equal: so with the simulator, nowhere else."""
-    return executor.name == "sim"
 
 
 def interleaved(
@@ -49,7 +44,7 @@ def interleaved(
     if rounds < 1:
         raise InputError(f"{rounds} rounds: expected at least one")
     timings: list[list[Timing]] = [[] for _ in entrants]
-    for done in range(1 if is_noise_free(executor) else rounds):
+    for done in range(1 if executor.deterministic else rounds):
         if done > 0 and until(done):
             break
         order = range(len(entrants)) if done % 2 == 0 else reversed(range(len(entrants)))

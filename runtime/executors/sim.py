@@ -5,16 +5,21 @@ from __future__ import annotations
 from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl._native import trace as walk_and_record
 from tuccl.errors import Infeasible, InputError
-from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
-from tuccl.runtime.executors.traced import TracedRun
+from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, TracedRun, Walk
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import Topology, machine_of, network
 
 __all__ = ["SimExecutor", "padded"]
 
 
-class SimExecutor:
+class SimExecutor(Executor):
     """Runs programs in virtual time on one topology; deterministic, so repeats cost nothing."""
+
+    name = "sim"
+    simulated = True
+    deterministic = True
+    full_effort = 1
+    topology: Topology
 
     def __init__(
         self,
@@ -36,31 +41,17 @@ class SimExecutor:
         """
         if launch not in ("process", "mpi", "graph"):
             raise InputError(f"launch {launch[:20]!r}: expected process, mpi or graph")
-        self._topology = topology
+        self.topology = topology
+        self.ranks = topology.ranks
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = wires if wires is not None else network(topology)
         self._process_gpus = max(len(topology.gpus_of(host)) for host in topology.hosts)
 
     @property
-    def name(self) -> str:
-        """The executor's name in tables."""
-        return "sim"
-
-    @property
     def label(self) -> str:
         """That it simulates, and what."""
-        return f"simulated on {self._topology.name}, class {self._machine.name}"
-
-    @property
-    def ranks(self) -> int:
-        """Ranks of the topology."""
-        return self._topology.ranks
-
-    @property
-    def topology(self) -> Topology:
-        """What is simulated."""
-        return self._topology
+        return f"simulated on {self.topology.name}, class {self._machine.name}"
 
     def time(
         self,
@@ -139,7 +130,7 @@ class SimExecutor:
             program=program,
             knobs=knobs,
             nbytes=size,
-            topology=self._topology,
+            topology=self.topology,
             network=wires,
             walk=walk,
             launch=self._launch,
@@ -155,7 +146,7 @@ class SimExecutor:
         if ranks != self.ranks:
             raise InputError(
                 f"program {program.name[:40]!r} is for {ranks} ranks, "
-                f"topology {self._topology.name[:40]!r} has {self.ranks}"
+                f"topology {self.topology.name[:40]!r} has {self.ranks}"
             )
         if 0 < self._machine.sm_count < program.threadblocks:
             raise Infeasible(

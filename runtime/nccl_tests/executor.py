@@ -13,19 +13,20 @@ from statistics import median
 
 from tuccl._native import Knobs, Program, default_buffer_bytes, element_bytes, max_threads, to_xml
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime.executors.closable import Closable
-from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.jobs.launch import BUFFER_VARIABLES, msccl_variables
 from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
 from tuccl.runtime.nccl_tests.ran import Ran, read_ran
 from tuccl.runtime.nccl_tests.run import NcclTests, paced, run_tests
 from tuccl.runtime.table.entry import KnobValues
 from tuccl.runtime.table.store import placements
-from tuccl.runtime.table.supported_knobs import fork_threads
+from tuccl.runtime.table.supported_knobs import FIXED_THREADS, fork_threads
 
 __all__ = ["NcclTestsExecutor"]
 
 _CHANNELS = re.compile(r"(\d+) coll channels")
+_BUFFERS = tuple(256 << 10 << i for i in range(6))  # each try starts a job: few that differ
 _MSCCL_OFF = {
     "executor": {"NCCL_MSCCL_ENABLE": "0"},
     "rccl": {"RCCL_MSCCL_ENABLE": "0"},
@@ -33,13 +34,17 @@ _MSCCL_OFF = {
 }
 
 
-class NcclTestsExecutor(Closable):
+class NcclTestsExecutor(Executor):
     """Runs nccl-tests once for each time; a program is the only one that MSCCL can load then."""
+
+    name = "nccl-tests"
+    full_effort = 9  # a repeat may take seconds
+    runs_nccl = True
 
     def __init__(self, tests: NcclTests, ranks: int, place: str, dialect: str = "executor") -> None:
         """Prepare to run on ``ranks`` GPUs of ``place`` (for the label); nothing is started yet."""
         self._tests = tests
-        self._ranks = ranks
+        self.ranks = ranks
         self._place = place
         self.dialect = dialect
         self._work: Path | None = None
@@ -47,14 +52,9 @@ class NcclTestsExecutor(Closable):
         self.channels: int | None = None  # of the communicator, as NCCL's log last said
 
     @property
-    def name(self) -> str:
-        """The executor's name in tables."""
-        return "nccl-tests"
-
-    @property
     def label(self) -> str:
         """That it measures, with which binaries, and on what."""
-        return f"measured by nccl-tests ({self._tests.folder}) on {self._ranks} GPUs, {self._place}"
+        return f"measured by nccl-tests ({self._tests.folder}) on {self.ranks} GPUs, {self._place}"
 
     @property
     def shared(self) -> Path:
@@ -62,9 +62,9 @@ class NcclTestsExecutor(Closable):
         return self._tests.shared
 
     @property
-    def ranks(self) -> int:
-        """Ranks a program must have."""
-        return self._ranks
+    def supported_knobs(self) -> KnobGrid:
+        """MSCCL runs with a protocol's most threads only, and one buffer for the whole process."""
+        return KnobGrid(threads=tuple(sorted({*FIXED_THREADS.values()})), buffers=_BUFFERS)
 
     def time(
         self,
@@ -85,9 +85,9 @@ class NcclTestsExecutor(Closable):
             Stuck: the run took too long, and was ended.
             Unavailable: nccl-tests, its launch or its NCCL is not what it should be.
         """
-        if program.ngpus != self._ranks:
+        if program.ngpus != self.ranks:
             raise InputError(
-                f"program {program.name[:40]!r} is for {program.ngpus} ranks, there are {self._ranks}"
+                f"program {program.name[:40]!r} is for {program.ngpus} ranks, there are {self.ranks}"
             )
         if walk.own_choice:
             [timing] = self.sweep(program.collective, [nbytes], root=root, cycles=repeats)
@@ -103,7 +103,7 @@ class NcclTestsExecutor(Closable):
         if any(row.nbytes != nbytes for row in out.rows):
             raise InputError(
                 f"nccl-tests ran {out.rows[0].nbytes} bytes, not {nbytes}; expected a size that "
-                f"{self._ranks} ranks share in multiples of 16 bytes"
+                f"{self.ranks} ranks share in multiples of 16 bytes"
             )
         return self._timing(out, out.rows, program.out_of_place, program.in_place)
 
@@ -157,13 +157,13 @@ class NcclTestsExecutor(Closable):
             steered = {**_MSCCL_OFF[self.dialect], **(variables or {})}
             with self._run_folder() as work:
                 out = run_tests(
-                    *(once, self._ranks, collective, part, steered, work),
+                    *(once, self.ranks, collective, part, steered, work),
                     root=root,
                     log="INIT,TUNING",
                 )
                 ran = [one for log in _logs(work) for one in read_ran(log.splitlines())]
             for row in out.rows[: len(part)]:
-                of_size = (r for r in ran if r.is_of(collective, row.nbytes, self._ranks))
+                of_size = (r for r in ran if r.is_of(collective, row.nbytes, self.ranks))
                 found.append(tuple(of_size))
         return found
 
@@ -237,7 +237,7 @@ class NcclTestsExecutor(Closable):
     ) -> TestsOutput:
         with self._run_folder() as work:
             out = run_tests(
-                *(self._tests, self._ranks, collective, sizes, variables, work),
+                *(self._tests, self.ranks, collective, sizes, variables, work),
                 root=root,
                 cycles=cycles,
             )

@@ -278,7 +278,7 @@ def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType
         assert executor.pause_us == emulation.refill_us
         emulation.set_rate("leaf0", "n1/nic0", 1 * MBPS)  # the slowest: its bucket takes 160 ms
         assert 160_000 <= executor.pause_us <= 200_000
-        assert 160_000 == pytest.approx(executor.head_start_us, rel=0.01)
+        assert 160_000 == pytest.approx(executor.burst_us, rel=0.01)
     assert timing.wrong == 0 and len(set(inside)) == 2 and inside[0] == inside[1]
     least_us = 1.5 * nbytes / (200e6 / 8) * 1e6
     assert 0.9 * least_us < timing.us < 20 * least_us

@@ -9,6 +9,7 @@ from tuccl.eval import busbw_factor, compare, text_report
 from tuccl.runtime import (
     BASELINES,
     MSCCL_WALK,
+    Executor,
     SimExecutor,
     Timing,
     Walk,
@@ -26,11 +27,13 @@ from tuccl.tuning import tune
 SIZES = [1 << 14, 1 << 20]
 
 
-class Slowed:
+class Slowed(Executor):
     """The simulator, with every program but NCCL's slowed down."""
 
     name = "sim"
     label = "simulated in a test"
+    simulated = deterministic = True
+    full_effort = 1
 
     def __init__(self, topology: Topology, factor: float) -> None:
         self._inner = SimExecutor(topology)

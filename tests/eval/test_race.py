@@ -27,7 +27,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[MpiPeer]:
         mpi = find_mpi(request.param)
     except Unavailable as missing:
         pytest.skip(f"{missing}; `make mpi` does it")
-    with MpiExecutor(RANKS, mpi, patience_s=30) as executor:
+    with MpiExecutor(RANKS, mpi, timeout_s=30) as executor:
         yield MpiPeer(executor)
 
 

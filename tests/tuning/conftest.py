@@ -11,12 +11,13 @@ import pytest
 from tuccl._native import Knobs, Program
 from tuccl.runtime import (
     MSCCL_WALK,
+    Executor,
     SimExecutor,
     Timing,
     Walk,
 )
+from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.tuning.space import Plan, Point, Space
 
 DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
@@ -83,12 +84,17 @@ class Surface:
         return min(self.us(p) for p in self.space.grid())
 
 
-class Stand:
+class Stand(Executor):
     """The simulator under another name: counts its calls, adds noise, breaks where told to."""
 
     def __init__(self, topology: Topology, name: str = "sim", noise: float = 0.0) -> None:
         self.inner = SimExecutor(topology)
         self.name = name
+        self.ranks = topology.ranks
+        self.simulated = self.deterministic = name == "sim"
+        self.full_effort = {"sim": 1, "mpi": 9}.get(name, 27)
+        if name == "mpi":
+            self.default_baseline = "msccl-default-robust"
         self.calls = 0
         self.slow_down = 1.0
         self.wrong_methods: tuple[str, ...] = ()
@@ -99,10 +105,6 @@ class Stand:
     @property
     def label(self) -> str:
         return f"{'simulated' if self.name == 'sim' else 'measured'} in a test"
-
-    @property
-    def ranks(self) -> int:
-        return self.inner.ranks
 
     def time(
         self,

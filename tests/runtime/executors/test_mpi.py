@@ -39,14 +39,14 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 @pytest.fixture(scope="module")
 def executor(mpi: Mpi) -> Iterator[MpiExecutor]:
     with MpiExecutor(
-        RANKS, mpi, workload=Workload(check=True), effort=FEW, patience_s=20
+        RANKS, mpi, workload=Workload(check=True), effort=FEW, timeout_s=20
     ) as executor:
         yield executor
 
 
 @pytest.fixture
 def impatient(mpi: Mpi) -> Iterator[MpiExecutor]:
-    with MpiExecutor(RANKS, mpi, patience_s=2) as executor:
+    with MpiExecutor(RANKS, mpi, timeout_s=2) as executor:
         yield executor
 
 
@@ -141,7 +141,7 @@ def test_a_lost_rank_is_named(mpi: Mpi, handmade: ModuleType, number: str, said:
     program = handmade.ring_allgather(RANKS)
     small = Call(program, Knobs(), 64, checked=1)
     long = Call(program, Knobs(buffer_bytes=1 << 14), 1 << 22, timed=1_000_000)
-    with MpiExecutor(RANKS, mpi, patience_s=30) as executor:
+    with MpiExecutor(RANKS, mpi, timeout_s=20) as executor:
         executor.run(small)
         pids = executor.pids
         timer = threading.Timer(1.5, os.kill, (pids[2], getattr(signal, number)))

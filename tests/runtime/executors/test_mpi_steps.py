@@ -47,7 +47,7 @@ def trials(
 
 
 def assert_right(mpi: Mpi, ranks: int, chosen: list[Any]) -> None:
-    with MpiExecutor(ranks, mpi, patience_s=60) as executor:
+    with MpiExecutor(ranks, mpi, timeout_s=60) as executor:
         for trial in chosen:
             results = executor.run(trial.call)
             wrong = [f"rank {n}: {r.first_wrong}" for n, r in enumerate(results) if r.wrong]
@@ -81,7 +81,7 @@ def assert_named(mpi: Mpi, handmade: ModuleType, op: str, lost: int, number: str
     window = 2
     call = Call(handmade.stalled(op, window), Knobs(), 4096, warmup=1)
     step = f"rank 0 tb 0 step {window if op == 's' else 1} ({op}) waits for"
-    with MpiExecutor(3, mpi, patience_s=60) as executor:
+    with MpiExecutor(3, mpi, timeout_s=60) as executor:
         executor.run(Call(handmade.ring_allgather(3), Knobs(), 64, checked=1))
         pids = executor.pids
         timer = threading.Timer(1.0, os.kill, (pids[lost], getattr(signal, number)))
@@ -118,7 +118,7 @@ def test_a_rank_lost_at_any_step_is_named(
 @pytest.mark.parametrize("number", LOST)
 def test_a_rank_lost_between_calls_is_named(mpi: Mpi, handmade: ModuleType, number: str) -> None:
     """Even one that takes no call in, whatever its length: nothing waits for ever."""
-    with MpiExecutor(3, mpi, patience_s=60) as executor:
+    with MpiExecutor(3, mpi, timeout_s=60) as executor:
         executor.run(Call(handmade.ring_allgather(3), Knobs(), 64, checked=1))
         pids = executor.pids
         os.kill(pids[1], getattr(signal, number))

@@ -11,13 +11,14 @@ from tuccl.errors import InputError
 from tuccl.runtime import (
     MSCCL_WALK,
     Entrant,
+    Executor,
     Timing,
     Walk,
     interleaved,
 )
 
 
-class Drifting:
+class Drifting(Executor):
     """An executor that gets slower with every call it times."""
 
     label = "measured in a test"
@@ -25,6 +26,7 @@ class Drifting:
 
     def __init__(self, name: str = "mpi") -> None:
         self.name = name
+        self.deterministic = name == "sim"
         self.seen: list[int] = []
 
     def time(

@@ -2,21 +2,21 @@
 
 import pytest
 
-from tests.tuning.conftest import Stand
-from tuccl.topology import Topology
-from tuccl.tuning import Plan, Point, Space, grid_of
-from tuccl.tuning.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID
+from tuccl.runtime import LoopbackExecutor, SimExecutor
+from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID
+from tuccl.topology import load_profile
+from tuccl.tuning import Plan, Point, Space
 
 
-def test_gpus_honour_every_knob(topology: Topology) -> None:
-    assert grid_of(Stand(topology)) == WHOLE_GRID == grid_of(Stand(topology, "cuda"))
+def test_the_simulator_honours_every_knob() -> None:
+    assert SimExecutor(load_profile("v100x4")).supported_knobs == WHOLE_GRID
 
 
 def test_an_executor_on_cpus_is_not_searched_for_what_it_ignores(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    grid = grid_of(Stand(topology, "mpi"))
+    grid = LoopbackExecutor(4).supported_knobs
     plan = Plan("full-mesh", "ring", 1)
     start = Point(plan, "Simple", 1, 512, 4 << 20)
     space = Space({plan: dict.fromkeys(PROTOCOLS, CHANNELS)}, start, grid=grid)
@@ -28,4 +28,4 @@ def test_an_executor_on_cpus_is_not_searched_for_what_it_ignores(
         assert space.point(space.indices(point)) == space.nearest(point) == point
     assert Point(plan, "LL128", 1, 512, 4 << 20) not in space
     monkeypatch.setattr("os.cpu_count", lambda: 12)
-    assert grid_of(Stand(topology, "mpi")).threads == (128, 256, 512)  # three cores a rank
+    assert LoopbackExecutor(4).supported_knobs.threads == (128, 256, 512)  # three cores a rank
