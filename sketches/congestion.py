@@ -10,7 +10,7 @@ from tuccl.errors import InputError
 from tuccl.sketches.nic_paths import Wires
 from tuccl.sketches.reachability import adjacency, reaches_all
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
-from tuccl.sketches.symmetry import orbits
+from tuccl.sketches.symmetry import link_orbits
 from tuccl.topology.graph import Topology
 from tuccl.topology.paths import Path, path
 
@@ -225,6 +225,6 @@ def _orbits(sketch: Sketch, inter: bool) -> dict[tuple[int, ...], list[_Pair]]:
 
     return {
         min(map(reach, orbit)): orbit
-        for orbit in orbits(sketch)
+        for orbit in link_orbits(sketch)
         if (sketch.hosts[orbit[0][0]] != sketch.hosts[orbit[0][1]]) == inter
     }

@@ -1,10 +1,26 @@
-"""Rotations of ranks that map a sketch onto itself."""
+"""Permutations of ranks that take links to links: rotations of a sketch, images and orbits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
 from tuccl.sketches.sketch import LogicalLink, Sketch
 
-__all__ = ["broken_link", "orbits", "rotate", "symmetries"]
+__all__ = [
+    "Permutation",
+    "broken_link",
+    "images",
+    "link_orbits",
+    "orbits",
+    "rotate",
+    "rotation",
+    "symmetries",
+]
+
+Permutation = Sequence[int]
+LinkT = TypeVar("LinkT")
+T = TypeVar("T", bound=Hashable)
 
 
 def rotate(rank: int, offset: int, size: int) -> int:
@@ -19,6 +35,68 @@ def rotate(rank: int, offset: int, size: int) -> int:
     return rank // size * size + (rank % size + offset) % size
 
 
+def rotation(ranks: int, offset: int, size: int) -> tuple[int, ...]:
+    """Return the permutation of `ranks` ranks that `rotate` does."""
+    return tuple(rotate(rank, offset, size) for rank in range(ranks))
+
+
+def images(
+    links: Mapping[tuple[int, int], LinkT],
+    permutation: Permutation,
+    equal: Callable[[LinkT, LinkT], bool],
+    resources: Callable[[LinkT], Sequence[T]],
+) -> tuple[list[LinkT], dict[T, T]]:
+    """Return where a permutation of ranks takes links and what they share (NICs, ports, hops).
+
+    Args:
+        links: By (sending, receiving) rank.
+        permutation: Of the ranks.
+        equal: Whether a link may be taken to another: equal costs, for instance.
+        resources: What a link shares with others; what two links share, their images share.
+
+    Returns:
+        The image of each link, in order, up to the first that has none; and of each resource.
+    """
+    found: list[LinkT] = []
+    forth: dict[T, T] = {}
+    back: dict[T, T] = {}
+    for (src, dst), link in links.items():
+        image = links.get((permutation[src], permutation[dst]))
+        if image is None or not equal(link, image):
+            break
+        pairs = list(zip(resources(link), resources(image), strict=False))
+        if len(resources(link)) != len(resources(image)) or any(
+            forth.setdefault(one, other) != other or back.setdefault(other, one) != one
+            for one, other in pairs
+        ):
+            break
+        found.append(image)
+    return found, forth
+
+
+def orbits(elements: Iterable[T], generators: Sequence[Callable[[T], T]]) -> list[list[T]]:
+    """Return `elements` in the sets that the generators of a group take into each other.
+
+    >>> orbits(range(6), [lambda rank: rotate(rank, 1, 3)])
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    seen: set[T] = set()
+    found = []
+    for element in elements:
+        if element in seen:
+            continue
+        seen.add(element)
+        orbit = [element]
+        for member in orbit:
+            for generator in generators:
+                image = generator(member)
+                if image not in seen:
+                    seen.add(image)
+                    orbit.append(image)
+        found.append(orbit)
+    return found
+
+
 def broken_link(sketch: Sketch, offset: int, size: int, costs: bool = False) -> LogicalLink | None:
     """Return a link that the symmetry takes to no link of the sketch, or None if it holds.
 
@@ -31,31 +109,21 @@ def broken_link(sketch: Sketch, offset: int, size: int, costs: bool = False) -> 
     """
     if sketch.ranks % size:
         return sketch.links[0]
-    forth: dict[str, str] = {}
-    back: dict[str, str] = {}
-    for link in sketch.links:
-        image = sketch.link(rotate(link.src, offset, size), rotate(link.dst, offset, size))
-        if image is None or image.inter != link.inter:
-            return link
-        if costs and not (_cost_alike(link, image) and _nics_alike(link, image, forth, back)):
-            return link
-    return None
-
-
-def _cost_alike(one: LogicalLink, other: LogicalLink) -> bool:
-    return (
-        abs(one.alpha_us - other.alpha_us) <= 1e-6 * one.alpha_us
-        and abs(one.beta_us_per_mb - other.beta_us_per_mb) <= 1e-6 * one.beta_us_per_mb
+    links = {(link.src, link.dst): link for link in sketch.links}
+    taken, _ = images(
+        links,
+        rotation(sketch.ranks, offset, size),
+        _equal_costs if costs else lambda one, other: one.inter == other.inter,
+        lambda link: link.nics if costs else (),
     )
+    return sketch.links[len(taken)] if len(taken) < len(sketch.links) else None
 
 
-def _nics_alike(
-    one: LogicalLink, other: LogicalLink, forth: dict[str, str], back: dict[str, str]
-) -> bool:
-    """Return whether the NICs of two links fit the map of NICs found so far, and extend it."""
-    return len(one.nics) == len(other.nics) and all(
-        forth.setdefault(nic, image) == image and back.setdefault(image, nic) == nic
-        for nic, image in zip(one.nics, other.nics, strict=True)
+def _equal_costs(one: LogicalLink, other: LogicalLink) -> bool:
+    return (
+        one.inter == other.inter
+        and abs(one.alpha_us - other.alpha_us) <= 1e-6 * one.alpha_us
+        and abs(one.beta_us_per_mb - other.beta_us_per_mb) <= 1e-6 * one.beta_us_per_mb
     )
 
 
@@ -82,19 +150,10 @@ def symmetries(sketch: Sketch) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def orbits(sketch: Sketch) -> list[list[tuple[int, int]]]:
+def link_orbits(sketch: Sketch) -> list[list[tuple[int, int]]]:
     """Return the links as (src, dst) in sets that the symmetries found take into each other."""
-    rotations = symmetries(sketch)
-    left = {(link.src, link.dst): None for link in sketch.links}
-    found = []
-    while left:
-        orbit = [next(iter(left))]
-        del left[orbit[0]]
-        for src, dst in orbit:
-            for offset, size in rotations:
-                image = rotate(src, offset, size), rotate(dst, offset, size)
-                if image in left:
-                    del left[image]
-                    orbit.append(image)
-        found.append(orbit)
-    return found
+    rotations = [rotation(sketch.ranks, *each) for each in symmetries(sketch)]
+    return orbits(
+        sketch.pairs,
+        [lambda pair, to=to: (to[pair[0]], to[pair[1]]) for to in rotations],  # type: ignore[misc]
+    )

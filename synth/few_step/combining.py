@@ -11,8 +11,8 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.fan_in import Whole
 from tuccl.synth.classic.host_moves import reversed_sketch
 from tuccl.synth.few_step.host_waves import EqualParts, Inside, equal_parts, inside_waves
-from tuccl.synth.few_step.relaxation import Item
 from tuccl.synth.few_step.waves import Wave, estimated_us, spread_waves, steps_of, sum_waves
+from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.pair_network import PairWires
 
@@ -90,7 +90,7 @@ def _by_parts(
 ) -> Iterator[Combination]:
     """Yield the way on which each of `gates` sums `share` chunks of its host, then of all."""
     everyone = frozenset(range(hosts.places))
-    items = tuple(Item(gate, everyone - {gate}) for gate in gates)
+    items = tuple(Demand(gate, everyone - {gate}) for gate in gates)
     up, down = inside(hosts.inside.reverse, items), inside(hosts.inside, items)
     if up is None or down is None:
         return

@@ -17,7 +17,7 @@ from tuccl.synth.classic.host_moves import reversed_sketch
 from tuccl.synth.few_step.combining import combinations, written
 from tuccl.synth.few_step.host_exchange import exchange_between
 from tuccl.synth.few_step.host_waves import broadcast_between, equal_parts, gather_between
-from tuccl.synth.few_step.relaxation import Item, Spread
+from tuccl.synth.few_step.relaxation import Spread
 from tuccl.synth.few_step.rounds import FewSteps, few_steps
 from tuccl.synth.few_step.waves import (
     Wave,
@@ -28,6 +28,7 @@ from tuccl.synth.few_step.waves import (
     sum_waves,
 )
 from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.demand import Demand, demands_of
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
@@ -80,7 +81,7 @@ class _Question:
         return estimated_us(waves, self.wires, self.sketch, self.chunk_bytes)
 
     def inside(
-        self, wires: PairWires, items: tuple[Item, ...]
+        self, wires: PairWires, items: tuple[Demand, ...]
     ) -> list[tuple[int, int, int, int]] | None:
         """Return the fewest steps on one host: (step, from place, to place, item); None: not found."""
         if not any(item.targets - {item.source} for item in items):
@@ -310,20 +311,10 @@ def spread_of(
         wires: The pairs that may be used.
         pieces: Runs that a broadcast's chunks are cut into.
     """
-    ranks, c = wires.ranks, chunks_per_rank
-    everyone = frozenset(range(ranks))
-    if name == "allgather":
-        items = [Item(rank, everyone - {rank}) for rank in range(ranks) for _ in range(c)]
-    elif name == "scatter":
-        items = [Item(root, frozenset({rank}) - {root}) for rank in range(ranks) for _ in range(c)]
-    elif name == "alltoall":
-        pairs = ((src, dst) for src in range(ranks) for dst in range(ranks) for _ in range(c))
-        items = [Item(src, frozenset({dst}) - {src}) for src, dst in pairs]
-    else:
-        items = [Item(root, everyone - {root})] * pieces
-    count = ranks * c // pieces if name == "broadcast" else 1
-    unit = min(wires.rates)
-    return Spread(wires, tuple(items), unit), [(n * count, count) for n in range(len(items))]
+    demands = demands_of(Collective(name, wires.ranks, root), chunks_per_rank)
+    count = len(demands) // pieces if name == "broadcast" else 1
+    spread = Spread(wires, tuple(demands[::count]), min(wires.rates))
+    return spread, [(first, count) for first in range(0, len(demands), count)]
 
 
 def _found(spread: Spread, steps: int, budget: Budget | None) -> FewSteps:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuccl.synth.few_step.host_waves import EqualParts, Inside
-from tuccl.synth.few_step.relaxation import Item
 from tuccl.synth.few_step.waves import Wave, steps_of
+from tuccl.synth.model.demand import Demand
 
 __all__ = ["exchange_between"]
 
@@ -23,7 +23,7 @@ def exchange_between(hosts: EqualParts, chunks: int, solve: Inside) -> Iterator[
     """
     every = range(hosts.places)
     trips = [(src, dst) for src in every for dst in every if src != dst]
-    inside = solve(hosts.inside, tuple(Item(src, frozenset({dst})) for src, dst in trips))
+    inside = solve(hosts.inside, tuple(Demand(src, frozenset({dst})) for src, dst in trips))
     if inside is None:
         return
     if hosts.gates == tuple(every):
@@ -82,8 +82,8 @@ def _by_doors(hosts: EqualParts, chunks: int, solve: Inside) -> list[Wave] | Non
     share = [every[len(every) * n // count : len(every) * (n + 1) // count] for n in range(count)]
     gathered = [(place, n) for n, own in enumerate(share) for place in own if place != gates[n]]
     dealt = [(place, n) for n in range(count) for place in every if place != gates[n]]
-    to = solve(hosts.inside, tuple(Item(place, frozenset({gates[n]})) for place, n in gathered))
-    off = solve(hosts.inside, tuple(Item(gates[n], frozenset({place})) for place, n in dealt))
+    to = solve(hosts.inside, tuple(Demand(place, frozenset({gates[n]})) for place, n in gathered))
+    off = solve(hosts.inside, tuple(Demand(gates[n], frozenset({place})) for place, n in dealt))
     if to is None or off is None:
         return None
     waves: list[Wave] = []

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import permutations
 
-from tuccl.synth.few_step.relaxation import Item
 from tuccl.synth.few_step.waves import Wave
+from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.symmetry import isomorphic
 from tuccl.synth.packing.pair_network import PairWires
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
 
 # Solves a spread of items inside one host: (step, sending place, receiving place, item), None where
 # there is no way or no time.
-Inside = Callable[[PairWires, tuple[Item, ...]], Sequence[tuple[int, int, int, int]] | None]
+Inside = Callable[[PairWires, tuple[Demand, ...]], Sequence[tuple[int, int, int, int]] | None]
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,14 @@ def equal_parts(wires: PairWires, size: int | None = None) -> EqualParts | None:
     for rank, host in enumerate(wires.hosts):
         groups.setdefault(rank // size if size else host, []).append(rank)
     members = tuple(tuple(own) for own in groups.values())
-    if len(members) < 2 or len({len(own) for own in members}) > 1:
+    if len(members) < 2 or not isomorphic(wires.number, members):
         return None
-    shapes = {
-        frozenset((a, b) for a, x in enumerate(own) for b, y in enumerate(own) if (x, y) in known)
-        for known in (wires.number,)
-        for own in members
-    }
     gates = tuple(
         place
         for place in range(len(members[0]))
         if all((a[place], b[place]) in wires.number for a, b in permutations(members, 2))
     )
-    return EqualParts(wires, members, gates) if len(shapes) == 1 and gates else None
+    return EqualParts(wires, members, gates) if gates else None
 
 
 def gather_between(hosts: EqualParts, chunks: int, solve: Inside) -> Iterator[list[Wave]]:
@@ -121,8 +117,8 @@ def gather_between(hosts: EqualParts, chunks: int, solve: Inside) -> Iterator[li
             yield [*at_home, *lean]
 
 
-def _to_all(place: int, every: Sequence[int]) -> Item:
-    return Item(place, frozenset(every) - {place})
+def _to_all(place: int, every: Sequence[int]) -> Demand:
+    return Demand(place, frozenset(every) - {place})
 
 
 def _by_place(

@@ -9,49 +9,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from tuccl.sketches.symmetry import rotate
+from tuccl.sketches.symmetry import rotation
+from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.symmetry import LinkGraph, Symmetry, symmetry_of
 from tuccl.synth.packing.pair_network import PairWires
-from tuccl.synth.taccl.symmetry import spanned
 
-__all__ = ["Alike", "Item", "Spread", "alike"]
-
-Ranks = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Item:
-    """Something that `source` has and all of `targets` must get; others may pass it on."""
-
-    source: int
-    targets: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Permutations of ranks, the first identity, under which pairs, wires and items stay alike.
-
-    Attributes:
-        pairs: For each permutation, where it takes each pair.
-        items: For each permutation, where it takes each item.
-    """
-
-    pairs: tuple[tuple[int, ...], ...]
-    items: tuple[tuple[int, ...], ...]
-
-    @property
-    def leaders(self) -> tuple[int, ...]:
-        """Return the least item of each set of like ones."""
-        return tuple(sorted({min(orbit) for orbit in zip(*self.items, strict=True)}))
-
-    @property
-    def trivial(self) -> Alike:
-        """Return identity alone."""
-        return Alike(self.pairs[:1], self.items[:1])
+__all__ = ["Spread", "symmetry"]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Items that spread over pairs of ranks, step by step, each step some rounds long.
+    """Demands that spread over pairs of ranks, step by step, each step some rounds long.
 
     In a round a wire of rate `unit` carries one item, another rate / `unit` of them; a step of r
     rounds carries as many whole items as r rounds do. What a rank gets in a step it may pass on
@@ -64,7 +32,7 @@ class Spread:
     """
 
     wires: PairWires
-    items: tuple[Item, ...]
+    items: tuple[Demand, ...]
     unit: Fraction
 
     @cached_property
@@ -130,87 +98,24 @@ def _distances(onward: Sequence[Sequence[int]], root: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def alike(spread: Spread) -> Alike:
-    """Return a group of rotations of ranks under which `spread` stays as it is.
-
-    None but identity keeps a rank in place: so ranks fall in sets of one size, and what one of
-    each does tells what all do.
-    """
+def symmetry(spread: Spread) -> Symmetry:
+    """Return a group of rotations of ranks under which `spread` stays as it is."""
     wires = spread.wires
-    kept: list[Ranks] = []
-    identity = tuple(range(wires.ranks))
-    best: list[tuple[Ranks, tuple[int, ...], tuple[int, ...]]] = []
-    for move in (identity, *_rotations(wires.ranks)):
-        found = _group(spread, [*kept, move])
-        if found is not None and len(found) > len(best):
-            kept.append(move)
-            best = found
-    return Alike(tuple(pairs for _, pairs, _ in best), tuple(items for _, _, items in best))
+    graph = LinkGraph(
+        wires.ranks,
+        ends=wires.pairs,
+        costs=[tuple(wires.rates[wire] for wire in way) for way in wires.ways],
+        resources=wires.ways,
+    )
+    return symmetry_of(graph, spread.items, _rotations(wires.ranks))
 
 
-def _rotations(ranks: int) -> list[Ranks]:
+def _rotations(ranks: int) -> list[tuple[int, ...]]:
     """Return rotations of all ranks, then of blocks of them, the finest of each size first."""
     sizes = [size for size in range(ranks, 1, -1) if ranks % size == 0]
     return [
-        tuple(rotate(rank, offset, size) for rank in range(ranks))
+        rotation(ranks, offset, size)
         for size in sizes
         for offset in range(1, size)
         if size % offset == 0
     ]
-
-
-def _group(
-    spread: Spread, moves: list[Ranks]
-) -> list[tuple[Ranks, tuple[int, ...], tuple[int, ...]]] | None:
-    """Return what `moves` span, with where it takes pairs and items; None if one cannot hold."""
-    moved = [(_moved_pairs(spread.wires, move), _moved_items(spread.items, move)) for move in moves]
-    if any(pairs is None or items is None for pairs, items in moved):
-        return None
-    group = []
-    for element in spanned(spread.wires.ranks, moves) or ():
-        still = [rank for rank, image in enumerate(element) if rank == image]
-        if still and len(still) < len(element):
-            return None
-        pairs, items = _moved_pairs(spread.wires, element), _moved_items(spread.items, element)
-        assert pairs is not None, "what symmetries span are symmetries"
-        assert items is not None, "what symmetries span are symmetries"
-        group.append((element, pairs, items))
-    return group or None
-
-
-def _moved_pairs(wires: PairWires, move: Ranks) -> tuple[int, ...] | None:
-    """Return where `move` takes each pair, None where rates or what pairs share would change."""
-    to: dict[int, int] = {}
-    back: dict[int, int] = {}
-    moved = []
-    for (src, dst), way in zip(wires.pairs, wires.ways, strict=True):
-        image = wires.number.get((move[src], move[dst]))
-        if image is None or len(wires.ways[image]) != len(way):
-            return None
-        for wire, other in zip(way, wires.ways[image], strict=True):
-            same = wires.rates[wire] == wires.rates[other]
-            if (
-                not same
-                or to.setdefault(wire, other) != other
-                or back.setdefault(other, wire) != wire
-            ):
-                return None
-        moved.append(image)
-    return tuple(moved)
-
-
-def _moved_items(items: Sequence[Item], move: Ranks) -> tuple[int, ...] | None:
-    """Return where `move` takes each item, the first of like ones to the first."""
-    free: dict[Item, list[int]] = {}
-    for number, item in enumerate(items):
-        free.setdefault(item, []).append(number)
-    turn: dict[Item, int] = dict.fromkeys(free, 0)
-    moved = []
-    for item in items:
-        image = Item(move[item.source], frozenset(move[to] for to in item.targets))
-        place = turn[item]
-        turn[item] += 1
-        if len(free.get(image, ())) <= place:
-            return None
-        moved.append(free[image][place])
-    return tuple(moved)

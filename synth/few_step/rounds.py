@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tuccl.synth.few_step.relaxation import Alike, Spread, alike
+from tuccl.synth.few_step.relaxation import Spread, symmetry
 from tuccl.synth.model.solver import Budget, Outcome, cp_sat, run_model
+from tuccl.synth.model.symmetry import Symmetry
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -105,8 +106,8 @@ def few_steps(
     if steps == 1:
         return _direct(spread, rounds)
     answer = FewSteps("out of time", steps, least_rounds=fewest)
-    group = alike(spread)
-    groups = [group] if len(group.pairs) == 1 else [group, group.trivial]
+    group = symmetry(spread)
+    groups = [group] if len(group) == 1 else [group, group.trivial]
     for number, some in enumerate(groups):
         if answer.best or (rounds is not None and answer.status == "solved"):
             break
@@ -134,11 +135,13 @@ def _direct(spread: Spread, rounds: int | None) -> FewSteps:
 class _Search:
     """One model: the sends of one of each set of like items, in whole rounds a step."""
 
-    def __init__(self, spread: Spread, group: Alike, known: FewSteps, rounds: int | None) -> None:
+    def __init__(
+        self, spread: Spread, group: Symmetry, known: FewSteps, rounds: int | None
+    ) -> None:
         self.spread, self.group, self.known = spread, group, known
         self.possible = [
             Crossing(step, pair, item)
-            for item in group.leaders
+            for item in group.representatives
             for pair, (src, dst) in enumerate(spread.wires.pairs)
             for step in self._useful_steps(item, src, dst)
         ]
@@ -175,7 +178,7 @@ class _Search:
         """Yield what the leaders send, and what all that are like them do."""
         for (step, pair, item), sent in zip(self.possible, model.sent, strict=True):
             if outcome.value(sent):
-                for pairs, items in zip(self.group.pairs, self.group.items, strict=True):
+                for pairs, items in zip(self.group.links, self.group.chunks, strict=True):
                     yield Crossing(step, pairs[pair], items[item])
 
 
@@ -212,7 +215,7 @@ class _Model:
         into: dict[tuple[int, int], list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
         for (step, pair, item), sent in zip(self.search.possible, self.sent, strict=True):
             into[item, self.spread.wires.pairs[pair][1]].append((step, sent))
-        for item in self.search.group.leaders:
+        for item in self.search.group.representatives:
             for to in sorted(self.spread.items[item].targets - {self.spread.items[item].source}):
                 self.model.add_exactly_one(sent for _, sent in into.get((item, to), ()))
         for (item, to), received in into.items():
@@ -229,13 +232,13 @@ class _Model:
         """Have no wire carry more in a step than its rounds allow; of like wires, one is looked at."""
         ways, rates = self.spread.wires.ways, self.spread.wires.rates
         first: dict[int, int] = {}
-        for moved in self.search.group.pairs:
+        for moved in self.search.group.links:
             for pair, image in enumerate(moved):
                 for wire, other in zip(ways[pair], ways[image], strict=True):
                     first[other] = min(first.get(other, wire), wire)
         loads: dict[tuple[int, int], list[cp_model.IntVar]] = defaultdict(list)
         for (step, pair, _), sent in zip(self.search.possible, self.sent, strict=True):
-            for moved in self.search.group.pairs:
+            for moved in self.search.group.links:
                 for wire in ways[moved[pair]]:
                     if first[wire] == wire:
                         loads[step, wire].append(sent)
@@ -253,10 +256,10 @@ def _in_rounds(values: Sequence[int], bound: int) -> str:
 def faults(spread: Spread, found: FewSteps) -> str | None:
     """Return what is wrong with a schedule, None if nothing is; looks at no model.
 
-    >>> from tuccl.synth.few_step.relaxation import Item
+    >>> from tuccl.synth.model.demand import Demand
     >>> from tuccl.synth.packing.pair_network import PairWires
     >>> wires = PairWires((0, 0), ((0, 1),), ((0,),), (Fraction(25),))
-    >>> one = Spread(wires, (Item(0, frozenset({1})),), Fraction(25))
+    >>> one = Spread(wires, (Demand(0, frozenset({1})),), Fraction(25))
     >>> faults(one, FewSteps("solved", 1, (1,), 1, (Crossing(0, 0, 0),)))
     >>> faults(one, FewSteps("solved", 1, (1,), 1, ()))
     'item 0 does not reach rank 1'

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tuccl._native import pack_trees
+from tuccl.synth.model.symmetry import isomorphic
 from tuccl.synth.packing.pair_network import PairWires
 from tuccl.synth.packing.pair_units import Demand, least_counts
 from tuccl.synth.packing.tree import Growth
@@ -80,20 +81,15 @@ def _band(hosts: int, places: int, runs: int) -> int:
 def _even(wires: PairWires, hosts: EqualHosts) -> bool:
     """Return whether all hosts have as many ranks, the same pairs inside, and rails to others."""
     members = hosts.members
-    if len({len(own) for own in members}) > 1:
+    if not isomorphic(wires.number, members):
         return False
-    shapes = {
-        frozenset((a, b) for a, x in enumerate(own) for b, y in enumerate(own) if (x, y) in known)
-        for known in (wires.number,)
-        for own in members
-    }
     rails = (
         (own[place], members[(number + stride) % len(members)][place])
         for number, own in enumerate(members)
         for stride in _strides(hosts)
         for place in range(len(own))
     )
-    return len(shapes) == 1 and all(pair in wires.number for pair in rails)
+    return all(pair in wires.number for pair in rails)
 
 
 def _strides(hosts: EqualHosts) -> list[int]:

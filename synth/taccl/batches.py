@@ -38,7 +38,7 @@ def _rows(question: Question, hops: Sequence[Hop]) -> list[list[Hop]]:
     rows: dict[int, list[Hop]] = defaultdict(list)
     for hop in sorted(hops, key=lambda hop: (hop.start, hop.end)):
         if question.costs.wires[hop.wire].batch:
-            rows[question.group.wire_orbit(hop.wire)].append(hop)
+            rows[question.group.link_representatives[hop.wire]].append(hop)
     return list(rows.values())
 
 

@@ -76,7 +76,7 @@ class _Spreading:
             wire = self.question.costs.wires[number]
             if wire.dst in self.have[item]:
                 continue
-            key = self.question.group.wire_orbit(number)
+            key = self.question.group.link_representatives[number]
             if self._again(item, wire) or (self.blocked.get(key) and not self._own(item, number)):
                 late.append((item, number))
                 continue
@@ -117,7 +117,7 @@ def _own_chunks(question: Question) -> dict[int, set[int]]:
     for number, item in enumerate(question.leaders):
         for wire in item.wires:
             if question.costs.wires[wire].inter and question.costs.wires[wire].src == item.origin:
-                found.setdefault(question.group.wire_orbit(wire), set()).add(number)
+                found.setdefault(question.group.link_representatives[wire], set()).add(number)
     return found
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.demand import demands_of
+from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.costs import Costs
-from tuccl.synth.taccl.symmetry import Group
 
 __all__ = ["Item", "distances", "items_of"]
 
@@ -33,7 +34,7 @@ class Item:
 
 
 def items_of(
-    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int, group: Group
+    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int, group: Symmetry
 ) -> tuple[Item, ...]:
     """Return one of each set of like chunks that move, with the wires the sketch's rules leave it.
 
@@ -45,31 +46,12 @@ def items_of(
         Infeasible: a chunk cannot reach a rank; names the sketch, chunk, rank and rule.
     """
     rules = _Rules(collective, sketch, costs, chunks_per_rank)
-    journeys = _journeys(collective, chunks_per_rank, group)
-    return tuple(rules.item(*journey) for journey in journeys)
-
-
-def _journeys(
-    collective: Collective, chunks_per_rank: int, group: Group
-) -> Iterator[tuple[int, int, frozenset[int]]]:
-    """Yield (chunk, origin, targets) of all that moves; a reduction is a spreading backwards."""
-    ranks = range(collective.ranks)
-    for chunk in collective.chunk_ids(chunks_per_rank):
-        if any(moved[chunk] < chunk for moved in group.chunks):
-            continue
-        if collective.name in ("allgather", "allreduce", "reduce-scatter"):
-            origin, targets = chunk // chunks_per_rank, frozenset(ranks)
-        elif collective.name in ("broadcast", "reduce"):
-            origin, targets = collective.root, frozenset(ranks)
-        else:
-            origin = next(r for r in ranks if _starts(collective, chunk, r, chunks_per_rank))
-            targets = frozenset(r for r in ranks if collective.needs(chunk, r, chunks_per_rank))
-        if targets - {origin}:
-            yield chunk, origin, targets - {origin}
-
-
-def _starts(collective: Collective, chunk: int, rank: int, chunks_per_rank: int) -> bool:
-    return collective.input_offset(chunk, rank, chunks_per_rank) is not None
+    demands = demands_of(collective, chunks_per_rank)
+    return tuple(
+        rules.item(chunk, demands[chunk].source, demands[chunk].targets)
+        for chunk in group.representatives
+        if demands[chunk].targets
+    )
 
 
 def distances(

@@ -179,7 +179,9 @@ class SendModel:
                 cheap = self.optimistic and wires[wire].batch
                 load.append((wires[wire].beta if cheap else whole) * self.sent[number, wire])
                 if cheap and whole > wires[wire].beta:
-                    alphas[self.question.group.wire_orbit(wire)].append(self.sent[number, wire])
+                    alphas[self.question.group.link_representatives[wire]].append(
+                        self.sent[number, wire]
+                    )
             for wire, literals in alphas.items():
                 used = self.model.new_bool_var("")
                 for literal in literals:
@@ -230,7 +232,7 @@ class SendModel:
         alike: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for number, wire in self.sent:
             if wires[wire].inter:
-                alike[self.question.group.wire_orbit(wire)].append((number, wire))
+                alike[self.question.group.link_representatives[wire]].append((number, wire))
         for sends in alike.values():
             own = [(n, w) for n, w in sends if leaders[n].origin == wires[w].src]
             for n, w in own:

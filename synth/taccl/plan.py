@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.costs import Costs, Wire
 from tuccl.synth.taccl.items import Item
-from tuccl.synth.taccl.symmetry import Group
 
 __all__ = ["Hop", "Message", "Question", "makespan", "retimed", "turned"]
 
@@ -45,7 +45,7 @@ class Question:
 
     costs: Costs
     leaders: tuple[Item, ...]
-    group: Group
+    group: Symmetry
     own_first: bool = False
 
     @cached_property
@@ -55,7 +55,7 @@ class Question:
         found: list[tuple[_Resource, ...]] = []
         for number, wire in enumerate(self.costs.wires):
             shared = tuple(("port", ports[port]) for port in wire.ports)
-            alone = ("wire", self.group.wire_orbit(number))
+            alone = ("wire", self.group.link_representatives[number])
             found.append(shared if shared and wire.whole else (alone, *shared))
         return found
 
@@ -63,7 +63,7 @@ class Question:
         leader: dict[object, object] = {}
         for number, wire in enumerate(self.costs.wires):
             for place, port in enumerate(wire.ports):
-                images = (self.costs.wires[to[number]].ports[place] for to in self.group.wires)
+                images = (self.costs.wires[to[number]].ports[place] for to in self.group.links)
                 leader.setdefault(port, min(images, key=repr))
         return leader
 
@@ -77,7 +77,7 @@ class Question:
         together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for hop in hops:
             chunk = self.leaders[hop.item].chunk
-            for wires, chunks in zip(self.group.wires, self.group.chunks, strict=True):
+            for wires, chunks in zip(self.group.links, self.group.chunks, strict=True):
                 together[hop.start, hop.end, wires[hop.wire]].append(chunks[chunk])
         return [
             Message(tuple(sorted(chunks)), wire, start, end)

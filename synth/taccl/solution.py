@@ -21,7 +21,7 @@ from tuccl.synth.taccl.incumbent import first_hops
 from tuccl.synth.taccl.items import items_of
 from tuccl.synth.taccl.models import Margins, SendModel
 from tuccl.synth.taccl.plan import Hop, Message, Question, makespan, retimed, turned
-from tuccl.synth.taccl.symmetry import group_of
+from tuccl.synth.taccl.symmetry import sketch_symmetry
 
 # Possible sends beyond which building a model alone takes longer than users wait.
 _MOST_SENDS = 60_000
@@ -147,7 +147,7 @@ def _spread(
     gathers: bool,
 ) -> Solution:
     planned = costs.turned() if gathers else costs
-    group = group_of(collective, sketch, planned, chunks_per_rank)
+    group = sketch_symmetry(collective, sketch, planned, chunks_per_rank)
     items = items_of(collective, sketch, planned, chunks_per_rank, group)
     own_first = sketch.own_chunks_first and not gathers
     search = _Search(Question(planned, items, group, own_first), budget)

@@ -17,8 +17,9 @@ from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, spread_of
 from tuccl.synth.few_step.frontier import frontier
 from tuccl.synth.few_step.host_waves import equal_parts
-from tuccl.synth.few_step.relaxation import Item, Spread, alike
+from tuccl.synth.few_step.relaxation import Spread, symmetry
 from tuccl.synth.few_step.rounds import Crossing, FewSteps, faults, few_steps
+from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.packing.pair_network import PairWires, pair_wires
 from tuccl.topology import Topology, all_paths
@@ -75,8 +76,8 @@ def test_the_frontier_rises_to_the_cut_bound() -> None:
 
 def test_a_transitive_machine_is_solved_for_one_rank() -> None:
     question = spread(torus(4, 4), "allgather", 4)
-    group = alike(question)
-    assert len(group.leaders) == 4
+    group = symmetry(question)
+    assert len(group.representatives) == 4
     found = few_steps(question, 4, asked())
     assert found.best
     assert faults(question, found) is None
@@ -108,7 +109,7 @@ def wires() -> PairWires:
 def test_the_checker_finds_faults(
     crossings: tuple[tuple[int, int, int], ...], fault: str | None
 ) -> None:
-    items = (Item(0, frozenset({1, 2})),) * (2 if len(crossings) == 4 else 1)
+    items = (Demand(0, frozenset({1, 2})),) * (2 if len(crossings) == 4 else 1)
     question = Spread(wires(), items, Fraction(25))
     found = FewSteps("solved", 2, (1, 1), 2, tuple(Crossing(*each) for each in crossings))
     said = faults(question, found)

@@ -41,7 +41,7 @@ from tuccl.synth import (
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.taccl.costs import Wire
 from tuccl.synth.taccl.plan import makespan, retimed, turned
-from tuccl.synth.taccl.symmetry import group_of
+from tuccl.synth.taccl.symmetry import sketch_symmetry
 
 Mesh = Callable[..., Sketch]
 CHUNK = 1 << 20
@@ -149,11 +149,11 @@ def test_chunks_share_a_message_where_that_saves_latency(mesh: Mesh) -> None:
 def test_symmetric_plans_are_symmetric(mesh: Mesh) -> None:
     sketch = replace(mesh([0] * 4 + [1] * 4, "rail"), symmetry=((1, 4), (4, 8)))
     collective, costs = Collective("allgather", 8), sketch_costs(sketch, CHUNK)
-    group = group_of(collective, sketch, costs, 1)
+    group = sketch_symmetry(collective, sketch, costs, 1)
     assert len(group) == 8
     solution, _ = solved(sketch, "allgather", seconds=2.0)
     known = {(m.chunks, m.wire, m.start) for m in solution.messages}
-    for wires, chunks in zip(group.wires, group.chunks, strict=True):
+    for wires, chunks in zip(group.links, group.chunks, strict=True):
         moved = {(tuple(chunks[c] for c in cs), wires[w], at) for cs, w, at in known}
         assert moved == known
 
@@ -162,10 +162,10 @@ def test_symmetries_that_cannot_hold_are_left_out(mesh: Mesh) -> None:
     sketch = mesh([0] * 4)
     costs = sketch_costs(sketch, CHUNK)
     both = replace(sketch, symmetry=((1, 2), (1, 4)))  # together they hold a rank in place
-    assert len(group_of(Collective("allgather", 4), both, costs, 1)) == 2
-    assert len(group_of(Collective("broadcast", 4), both, costs, 1)) == 1
+    assert len(sketch_symmetry(Collective("allgather", 4), both, costs, 1)) == 2
+    assert len(sketch_symmetry(Collective("broadcast", 4), both, costs, 1)) == 1
     uneven = replace(sketch, symmetry=((1, 4),), relays={0: (0, 1, 2, 3)})
-    assert len(group_of(Collective("allgather", 4), uneven, costs, 1)) == 1
+    assert len(sketch_symmetry(Collective("allgather", 4), uneven, costs, 1)) == 1
 
 
 @pytest.fixture
