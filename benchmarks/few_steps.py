@@ -27,8 +27,8 @@ from tuccl.synth.few_step.few_step import spread_of
 from tuccl.synth.few_step.frontier import frontier
 from tuccl.synth.few_step.relaxation import Spread
 from tuccl.synth.few_step.rounds import faults
+from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.solver import Budget, cp_sat
-from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.topology import Topology, join, load_profile, machine_of
 from tuccl.topology.reference import REFERENCE_FABRICS, torus, with_compared_latencies
 
@@ -64,7 +64,7 @@ def print_frontier(only: str) -> None:
     """Print the frontier of each collective on one DGX-1."""
     cp_sat()
     t = REFERENCE_FABRICS["dgx1"]()
-    wires = pair_wires(full_mesh(t), t)
+    wires = sketch_network(full_mesh(t), t)
     print("DGX-1, 8 GPUs; a round is a chunk over one NVLink")
     print(
         f"{'':<11}{'steps':>6}{'rounds':>7}{'chunks':>7}{'proved':>8}{'wall s':>8}{'CPU s':>7}{'SCCL s':>8}"

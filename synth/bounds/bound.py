@@ -23,11 +23,11 @@ from tuccl.synth.bounds.graph import (
     direct_load,
     fabric,
     topology_routes,
-    topology_ways,
 )
 from tuccl.synth.bounds.partitions import Isolation, allreduce_cut
 from tuccl.synth.bounds.tree_duals import priced_trees
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.network import topology_network
 from tuccl.topology import Topology
 
 __all__ = [
@@ -112,7 +112,7 @@ def bound(t: Topology, collective: Collective) -> Bound:
         cut = cut if routed.ratio <= cut.ratio else replace(routed, latency=0.0)
     certified = _attained(t, collective, cut.ratio)
     if not certified:
-        priced = priced_trees(t.ranks, *topology_ways(t), collective)
+        priced = priced_trees(topology_network(t), collective)
         if priced is not None and priced.ratio > cut.ratio:
             cut = replace(priced, words=_less_than_cut(cut, priced))
     return Bound(

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
 
-from tuccl.topology import Node, Path, Topology, all_paths
+from tuccl.synth.model.network import Network, exact_rate, topology_network
+from tuccl.topology import Node, Topology, all_paths
 
 __all__ = [
     "Fabric",
     "Wire",
     "direct_fabric",
     "direct_load",
-    "exact_rate",
     "fabric",
     "max_min_shares",
     "routed_fabric",
     "topology_routes",
-    "topology_ways",
 ]
-
-_Hop = TypeVar("_Hop", int, tuple[str, str])
-
 
 # Ways into a relay from which on it is one vertex, whatever turns routes take there: this promises
 # more, if anything, and spares as many wires as there are ways in times ways out.
@@ -221,47 +215,39 @@ class _Split:
 
 
 def routed_fabric(
-    names: Sequence[str],
-    hosts: Sequence[str],
-    ways: Mapping[tuple[int, int], Sequence[_Hop]],
-    rates: Mapping[_Hop, Fraction],
+    network: Network, names: Sequence[str] | None = None, hosts: Sequence[str] | None = None
 ) -> Fabric:
     """Return a graph in which bytes between two GPUs keep to the one route of that pair.
 
-    A route goes from its first wire straight to its last, at the rate of its narrowest; what routes
-    share in between is left out. Where many pairs have a slow link of their own beside fast relays
-    this promises less than `fabric`, in which bytes may go by the relays.
+    A route goes from its first resource straight to its last, at the rate of its narrowest; what
+    routes share in between is left out. Where many pairs have a slow link of their own beside fast
+    relays this promises less than `fabric`, in which bytes may go by the relays.
 
     Args:
-        names: Of the GPUs.
-        hosts: Of the GPUs.
-        ways: The wires of each pair of ranks.
-        rates: Of each wire in GB/s.
+        network: The routes.
+        names: Of the GPUs, for the words of cuts.
+        hosts: Of each GPU its host's name.
     """
-    ends = dict.fromkeys(hop for way in ways.values() for hop in (way[0], way[-1]))
-    first = len(names)
-    enter = {hop: first + 2 * number for number, hop in enumerate(ends)}
-    words: list[tuple[str, str]] = [_hop_names(hop) for hop in ends]
+    names = names or [f"rank {rank}" for rank in range(network.ranks)]
+    hosts = hosts or [str(host) for host in network.hosts]
+    rates = network.rates
+    ends = dict.fromkeys(hop for route in network.routes for hop in (route[0], route[-1]))
+    enter = {hop: network.ranks + 2 * number for number, hop in enumerate(ends)}
+    words: list[str] = []
+    for hop in ends:
+        tail, _, head = network.name(hop).partition(">")
+        words += (tail, head)
     wires = {(enter[hop], enter[hop] + 1): rates[hop] for hop in ends}
-    for (src, dst), way in ways.items():
-        wires[src, enter[way[0]]] = rates[way[0]]
-        wires[enter[way[-1]] + 1, dst] = rates[way[-1]]
-        if len(way) > 1:
-            wires[enter[way[0]] + 1, enter[way[-1]]] = min(rates[hop] for hop in way)
+    for (src, dst), route in zip(network.pairs, network.routes, strict=True):
+        wires[src, enter[route[0]]] = rates[route[0]]
+        wires[enter[route[-1]] + 1, dst] = rates[route[-1]]
+        if len(route) > 1:
+            wires[enter[route[0]] + 1, enter[route[-1]]] = min(rates[hop] for hop in route)
     return Fabric(
-        (*names, *itertools.chain.from_iterable(words)),
+        (*names, *words),
         tuple(hosts),
         tuple(Wire(*pair, rate, 0.0) for pair, rate in wires.items()),
     )
-
-
-def _hop_names(hop: object) -> tuple[str, str]:
-    return (hop[0], hop[1]) if isinstance(hop, tuple) else (f"wire {hop}", f"wire {hop}")
-
-
-def exact_rate(bandwidth: float) -> Fraction:
-    """Return a rate as the decimal that people wrote."""
-    return Fraction(str(bandwidth))
 
 
 def direct_fabric(t: Topology) -> Fabric:
@@ -271,13 +257,13 @@ def direct_fabric(t: Topology) -> Fabric:
         The shares are max-min fair and keep every hop within its rate, so what can be done on this
         fabric can be done with the topology's fixed routes: the attainable side of a certificate.
     """
-    paths = all_paths(t)
-    shares = max_min_shares(
-        [[(h.src, h.dst) for h in p.hops] for p in paths.values()], _rates(paths)
-    )
+    network = topology_network(t)
+    shares = max_min_shares(network.routes, network.rates)
     wires = (
-        Wire(src, dst, share, path.latency)
-        for ((src, dst), path), share in zip(paths.items(), shares, strict=True)
+        Wire(src, dst, share, latency)
+        for (src, dst), share, latency in zip(
+            network.pairs, shares, network.latencies_us, strict=True
+        )
     )
     names = tuple(gpu.id for gpu in t.gpus)
     return Fabric(names, tuple(t.host_of(rank) for rank in range(t.ranks)), tuple(wires))
@@ -285,45 +271,27 @@ def direct_fabric(t: Topology) -> Fabric:
 
 def direct_load(t: Topology) -> Fraction:
     """Return the us that the busiest hop needs when each pair sends 1000 bytes by its own route."""
-    paths = all_paths(t)
-    rates = _rates(paths)
-    count: dict[tuple[str, str], int] = defaultdict(int)
-    for path in paths.values():
-        for hop in path.hops:
-            count[hop.src, hop.dst] += 1
-    return max((number / rates[hop] for hop, number in count.items()), default=Fraction(0))
+    network = topology_network(t)
+    return network.busiest_s(network.loads([1] * len(network.pairs)))
 
 
 def topology_routes(t: Topology) -> Fabric:
     """Return the `routed_fabric` of a machine."""
     hosts = [t.host_of(rank) for rank in range(t.ranks)]
-    return routed_fabric([gpu.id for gpu in t.gpus], hosts, *topology_ways(t))
+    return routed_fabric(topology_network(t), [gpu.id for gpu in t.gpus], hosts)
 
 
-def topology_ways(
-    t: Topology,
-) -> tuple[dict[tuple[int, int], list[tuple[str, str]]], dict[tuple[str, str], Fraction]]:
-    """Return the wires that a message of each pair of ranks takes, and the rate of each in GB/s."""
-    paths = all_paths(t)
-    ways = {pair: [(hop.src, hop.dst) for hop in path.hops] for pair, path in paths.items()}
-    return ways, _rates(paths)
+def max_min_shares(routes: Sequence[Sequence[int]], rates: Sequence[Fraction]) -> list[Fraction]:
+    """Return the max-min fair rate of each route (progressive filling) over resources of `rates`.
 
-
-def _rates(paths: dict[tuple[int, int], Path]) -> dict[tuple[str, str], Fraction]:
-    return {
-        (hop.src, hop.dst): exact_rate(hop.bandwidth)
-        for path in paths.values()
-        for hop in path.hops
-    }
-
-
-def max_min_shares(routes: Sequence[Sequence[_Hop]], rates: dict[_Hop, Fraction]) -> list[Fraction]:
-    """Return the max-min fair rate of each route (progressive filling)."""
-    users: dict[_Hop, list[int]] = defaultdict(list)
+    Notes:
+        Bertsekas and Gallager, Data Networks, 1992, 6.5.2.
+    """
+    users: dict[int, list[int]] = defaultdict(list)
     for number, route in enumerate(routes):
         for hop in route:
             users[hop].append(number)
-    left = dict(rates)
+    left = list(rates)
     active = {hop: len(numbers) for hop, numbers in users.items()}
     share = [Fraction(0)] * len(routes)
     fixed = [False] * len(routes)

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TypeVar
 
 from tuccl._native import price_trees
 from tuccl.errors import InputError
 from tuccl.synth.bounds.cuts import Cut, listed
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.network import Network
 
 __all__ = ["priced_trees"]
 
 # Ranks up to which prices are sought, and how often all are raised: about 0.3 s at most.
 _MOST_RANKS = 12
 _ROUNDS = 1600
-_Wire = TypeVar("_Wire", int, tuple[str, str])
 
 
-def priced_trees(
-    ranks: int,
-    ways: Mapping[tuple[int, int], Sequence[_Wire]],
-    rates: Mapping[_Wire, Fraction],
-    collective: Collective,
-) -> Cut | None:
+def priced_trees(network: Network, collective: Collective) -> Cut | None:
     """Return what prices of wires prove of a collective whose chunks take trees; None if not sought.
 
     Parts are shards of an allgather or reduce-scatter, else the whole buffer.
 
     Args:
-        ranks: Number of GPUs.
-        ways: The wires that a message of each pair of ranks takes.
-        rates: Of each wire in GB/s.
+        network: The routes and their resources.
         collective: None is sought for one whose chunks have one target each.
 
     Notes:
@@ -45,26 +36,27 @@ def priced_trees(
         time a tree down and before it a message from every other rank.
 
     >>> from fractions import Fraction
-    >>> ring = {(0, 1): [0], (1, 2): [1], (2, 0): [2]}
-    >>> rates = dict.fromkeys(range(3), Fraction(10))
-    >>> priced_trees(3, ring, rates, Collective("allgather", 3)).ratio
+    >>> pairs, routes = ((0, 1), (1, 2), (2, 0)), ((0,), (1,), (2,))
+    >>> ring = Network((0, 0, 0), pairs, routes, (0.0,) * 3, (Fraction(10),) * 3)
+    >>> priced_trees(ring, Collective("allgather", 3)).ratio
     Fraction(1, 5)
     """
     errands = _errands(collective)
-    if not errands or not 2 <= ranks <= _MOST_RANKS:
+    if not errands or not 2 <= network.ranks <= _MOST_RANKS:
         return None
-    number = {wire: place for place, wire in enumerate(rates)}
-    wires = [[number[wire] for wire in way] for way in ways.values()]
-    every = [float(rate) for rate in rates.values()]
+    every = [float(rate) for rate in network.rates]
+    routes = [list(route) for route in network.routes]
     try:
-        prices, cost = price_trees(ranks, list(ways), wires, every, errands, _ROUNDS)
+        prices, cost = price_trees(
+            network.ranks, list(network.pairs), routes, every, errands, _ROUNDS
+        )
     except InputError:
         return None  # the cuts say which ranks are cut off
     dearest = max(prices)
-    worth = {wire: price * rates[wire] for price, wire in zip(prices, rates, strict=True)}
-    load, room = Fraction(cost, dearest), sum(worth.values(), Fraction(0)) / dearest
-    scarce = sorted(worth, key=lambda wire: (-worth[wire], wire))
-    names = listed([_name(wire) for wire in scarce if worth[wire] * 10 > worth[scarce[0]]])
+    worth = [price * rate for price, rate in zip(prices, network.rates, strict=True)]
+    load, room = Fraction(cost, dearest), sum(worth, Fraction(0)) / dearest
+    scarce = sorted(range(len(worth)), key=lambda wire: (-worth[wire], network.name(wire)))
+    names = listed([network.name(wire) for wire in scarce if worth[wire] * 10 > worth[scarce[0]]])
     return Cut(load, room, frozenset(), f"scarcest: {names}", 0.0)
 
 
@@ -79,7 +71,3 @@ def _errands(collective: Collective) -> list[tuple[int, bool, bool]]:
         rising = name == "reduce-scatter"
         return [(rank, rising, not rising) for rank in range(collective.ranks)]
     return []
-
-
-def _name(wire: int | tuple[str, str]) -> str:
-    return f"wire {wire}" if isinstance(wire, int) else ">".join(wire)

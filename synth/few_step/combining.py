@@ -13,8 +13,8 @@ from tuccl.synth.classic.host_moves import reversed_sketch
 from tuccl.synth.few_step.host_waves import EqualParts, Inside, equal_parts, inside_waves
 from tuccl.synth.few_step.waves import Wave, estimated_us, spread_waves, steps_of, sum_waves
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.network import Network
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.pair_network import PairWires
 
 __all__ = ["Combination", "combinations", "written"]
 
@@ -44,7 +44,7 @@ class Combination:
         """Return its messages in a row, at most."""
         return steps_of(self.up) + len(self.stages) + steps_of(self.down)
 
-    def us(self, wires: PairWires, sketch: Sketch, chunk_bytes: float) -> float:
+    def us(self, wires: Network, sketch: Sketch, chunk_bytes: float) -> float:
         """Return about what it takes in us."""
         back = estimated_us(self.up, wires.reverse, reversed_sketch(sketch), chunk_bytes)
         across = [
@@ -58,7 +58,7 @@ class Combination:
         return back + estimated_us(across, wires, sketch, chunk_bytes) + aside + onward
 
 
-def combinations(wires: PairWires, total: int, inside: Inside) -> Iterator[Combination]:
+def combinations(wires: Network, total: int, inside: Inside) -> Iterator[Combination]:
     """Yield ways to sum `total` chunks on all ranks.
 
     - Whole buffers in each group of ranks that are all joined, hosts or even blocks of ranks, then

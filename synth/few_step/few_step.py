@@ -29,10 +29,10 @@ from tuccl.synth.few_step.waves import (
 )
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.demand import Demand, demands_of
+from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.pair_network import PairWires, pair_wires
 from tuccl.topology import Topology
 
 __all__ = ["FEWSTEP_COLLECTIVES", "fewstep", "spread_of"]
@@ -70,7 +70,7 @@ class _Question:
     root: int
     chunks_per_rank: int
     chunk_bytes: float
-    wires: PairWires
+    wires: Network
     sketch: Sketch
     budget: Budget | None
     steps: int | None = None
@@ -81,7 +81,7 @@ class _Question:
         return estimated_us(waves, self.wires, self.sketch, self.chunk_bytes)
 
     def inside(
-        self, wires: PairWires, items: tuple[Demand, ...]
+        self, wires: Network, items: tuple[Demand, ...]
     ) -> list[tuple[int, int, int, int]] | None:
         """Return the fewest steps on one host: (step, from place, to place, item); None: not found."""
         if not any(item.targets - {item.source} for item in items):
@@ -118,7 +118,7 @@ def fewstep(
         Infeasible: the links do not join all ranks, the sketch has relay rules, there is no
             solver, or it found nothing in time.
     """
-    wires = pair_wires(sketch, topology)
+    wires = sketch_network(sketch, topology)
     trace = Trace(collective, chunks_per_rank, "fewstep")
     chunk_bytes = nbytes / collective.nchunks(chunks_per_rank)
     onward = _Question(
@@ -300,7 +300,7 @@ def _pieces(ask: _Question) -> tuple[int, ...]:
 
 
 def spread_of(
-    name: str, root: int, chunks_per_rank: int, wires: PairWires, pieces: int = 1
+    name: str, root: int, chunks_per_rank: int, wires: Network, pieces: int = 1
 ) -> tuple[Spread, list[tuple[int, int]]]:
     """Return what spreads in a collective, and the run of chunks (first, count) of each item.
 

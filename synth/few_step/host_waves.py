@@ -9,8 +9,8 @@ from itertools import permutations
 
 from tuccl.synth.few_step.waves import Wave
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.network import Network
 from tuccl.synth.model.symmetry import isomorphic
-from tuccl.synth.packing.pair_network import PairWires
 
 __all__ = [
     "EqualParts",
@@ -23,7 +23,7 @@ __all__ = [
 
 # Solves a spread of items inside one host: (step, sending place, receiving place, item), None where
 # there is no way or no time.
-Inside = Callable[[PairWires, tuple[Demand, ...]], Sequence[tuple[int, int, int, int]] | None]
+Inside = Callable[[Network, tuple[Demand, ...]], Sequence[tuple[int, int, int, int]] | None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EqualParts:
         gates: Places that have a pair to the same place of every other host.
     """
 
-    wires: PairWires
+    wires: Network
     members: tuple[tuple[int, ...], ...]
     gates: tuple[int, ...]
 
@@ -46,9 +46,9 @@ class EqualParts:
         return len(self.members[0])
 
     @cached_property
-    def inside(self) -> PairWires:
+    def inside(self) -> Network:
         """Return the pairs inside the first host, by place."""
-        return self.wires.inside(self.members[0])
+        return self.wires.subnetwork(self.members[0])
 
     @cached_property
     def doors(self) -> tuple[tuple[int, ...], ...]:
@@ -56,7 +56,7 @@ class EqualParts:
         found: list[tuple[set[int], list[int]]] = []
         here, there = self.members[0], self.members[1]
         for gate in self.gates:
-            wires = set(self.wires.ways[self.wires.number[here[gate], there[gate]]])
+            wires = set(self.wires.routes[self.wires.index[here[gate], there[gate]]])
             places = [gate]
             for known in [door for door in found if door[0] & wires]:
                 found.remove(known)
@@ -72,18 +72,18 @@ class EqualParts:
 
 
 @lru_cache(maxsize=16)
-def equal_parts(wires: PairWires, size: int | None = None) -> EqualParts | None:
+def equal_parts(wires: Network, size: int | None = None) -> EqualParts | None:
     """Return the hosts, or blocks of `size` ranks, where they are alike; else None."""
     groups: dict[int, list[int]] = {}
     for rank, host in enumerate(wires.hosts):
         groups.setdefault(rank // size if size else host, []).append(rank)
     members = tuple(tuple(own) for own in groups.values())
-    if len(members) < 2 or not isomorphic(wires.number, members):
+    if len(members) < 2 or not isomorphic(wires.index, members):
         return None
     gates = tuple(
         place
         for place in range(len(members[0]))
-        if all((a[place], b[place]) in wires.number for a, b in permutations(members, 2))
+        if all((a[place], b[place]) in wires.index for a, b in permutations(members, 2))
     )
     return EqualParts(wires, members, gates) if gates else None
 

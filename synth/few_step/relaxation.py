@@ -11,8 +11,8 @@ from functools import cached_property
 
 from tuccl.sketches.symmetry import rotation
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.network import Network
 from tuccl.synth.model.symmetry import LinkGraph, Symmetry, symmetry_of
-from tuccl.synth.packing.pair_network import PairWires
 
 __all__ = ["Spread", "symmetry"]
 
@@ -31,7 +31,7 @@ class Spread:
         unit: The rate, in GB/s, that carries one item a round.
     """
 
-    wires: PairWires
+    wires: Network
     items: tuple[Demand, ...]
     unit: Fraction
 
@@ -69,7 +69,7 @@ class Spread:
     def enough_rounds(self) -> int:
         """Return rounds in which any ways of the items, all in one step, are over."""
         users = [0] * len(self.wires.rates)
-        for way in self.wires.ways:
+        for way in self.wires.routes:
             for wire in way:
                 users[wire] += len(self.items)
         loads = zip(users, self.wires.rates, strict=True)
@@ -79,7 +79,7 @@ class Spread:
     def _rates(self, end: int) -> list[Fraction]:
         """Return the most GB/s that can leave (0) or enter (1) each rank, by its ways' nearest wires."""
         near: list[dict[int, Fraction]] = [{} for _ in range(self.wires.ranks)]
-        for pair, way in zip(self.wires.pairs, self.wires.ways, strict=True):
+        for pair, way in zip(self.wires.pairs, self.wires.routes, strict=True):
             wire = way[-end]
             near[pair[end]][wire] = self.wires.rates[wire]
         return [sum(wires.values(), Fraction(0)) for wires in near]
@@ -104,8 +104,8 @@ def symmetry(spread: Spread) -> Symmetry:
     graph = LinkGraph(
         wires.ranks,
         ends=wires.pairs,
-        costs=[tuple(wires.rates[wire] for wire in way) for way in wires.ways],
-        resources=wires.ways,
+        costs=[tuple(wires.rates[wire] for wire in way) for way in wires.routes],
+        resources=wires.routes,
     )
     return symmetry_of(graph, spread.items, _rotations(wires.ranks))
 

@@ -120,11 +120,11 @@ def few_steps(
 def _direct(spread: Spread, rounds: int | None) -> FewSteps:
     """Return the one schedule of one step: everything goes straight to where it is wanted."""
     crossings = tuple(
-        Crossing(0, spread.wires.number[item.source, to], number)
+        Crossing(0, spread.wires.index[item.source, to], number)
         for number, item in enumerate(spread.items)
         for to in sorted(item.targets)
     )
-    loads = Counter(wire for each in crossings for wire in spread.wires.ways[each.pair])
+    loads = Counter(wire for each in crossings for wire in spread.wires.routes[each.pair])
     taken = (load * spread.unit / spread.wires.rates[wire] for wire, load in loads.items())
     needed = max(1, math.ceil(max(taken, default=Fraction(1))))
     if rounds is not None and rounds < needed:
@@ -230,7 +230,7 @@ class _Model:
 
     def _load(self) -> None:
         """Have no wire carry more in a step than its rounds allow; of like wires, one is looked at."""
-        ways, rates = self.spread.wires.ways, self.spread.wires.rates
+        ways, rates = self.spread.wires.routes, self.spread.wires.rates
         first: dict[int, int] = {}
         for moved in self.search.group.links:
             for pair, image in enumerate(moved):
@@ -257,8 +257,8 @@ def faults(spread: Spread, found: FewSteps) -> str | None:
     """Return what is wrong with a schedule, None if nothing is; looks at no model.
 
     >>> from tuccl.synth.model.demand import Demand
-    >>> from tuccl.synth.packing.pair_network import PairWires
-    >>> wires = PairWires((0, 0), ((0, 1),), ((0,),), (Fraction(25),))
+    >>> from tuccl.synth.model.network import Network
+    >>> wires = Network((0, 0), ((0, 1),), ((0,),), (0.0,), (Fraction(25),))
     >>> one = Spread(wires, (Demand(0, frozenset({1})),), Fraction(25))
     >>> faults(one, FewSteps("solved", 1, (1,), 1, (Crossing(0, 0, 0),)))
     >>> faults(one, FewSteps("solved", 1, (1,), 1, ()))
@@ -273,7 +273,7 @@ def faults(spread: Spread, found: FewSteps) -> str | None:
         if (item, dst) in has:
             return f"item {item} comes to rank {dst} again in step {step}"
         has[item, dst] = step
-        for wire in spread.wires.ways[pair]:
+        for wire in spread.wires.routes[pair]:
             loads[step, wire] += 1
     for (step, wire), load in loads.items():
         if load > spread.wires.rates[wire] / spread.unit * found.rounds[step]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.fan_in import FanIn, prefers_aside
+from tuccl.synth.model.network import Network
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.pair_network import PairWires
 
 __all__ = ["Wave", "bundled", "estimated_us", "joined", "spread_waves", "steps_of", "sum_waves"]
 
@@ -47,7 +47,7 @@ def joined(waves: Iterable[Wave]) -> list[Wave]:
 
 
 def estimated_us(
-    waves: Sequence[Wave], wires: PairWires, sketch: Sketch, chunk_bytes: float
+    waves: Sequence[Wave], wires: Network, sketch: Sketch, chunk_bytes: float
 ) -> float:
     """Return about how many us the waves take if every step waits for the one before."""
     alphas: dict[int, float] = defaultdict(float)
@@ -60,7 +60,7 @@ def estimated_us(
         assert link is not None, "waves go over links"
         alphas[step] = max(alphas[step], link.alpha_us + _HOP_US)
         busy[step][src, dst] += count * chunk_bytes / _BLOCK_GBS / 1e3
-        for wire in wires.ways[wires.number[src, dst]]:
+        for wire in wires.routes[wires.index[src, dst]]:
             passing = count * chunk_bytes / float(wires.rates[wire]) / 1e3
             busy[step][wire] += passing + _MESSAGE_US * link.inter
     return sum(alpha + max(busy[step].values()) for step, alpha in alphas.items())

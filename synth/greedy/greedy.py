@@ -23,9 +23,9 @@ from tuccl.synth.greedy.reasons import stranded, undelivered
 from tuccl.synth.greedy.rotation import unturned
 from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.topology import Topology
 
 __all__ = ["greedy", "greedy_chunks"]
@@ -106,12 +106,12 @@ def _question(
     search: Search,
 ) -> Question:
     sketch = _without_idle_senders(sketch)
-    wires = pair_wires(sketch, topology)
+    wires = sketch_network(sketch, topology)
     alphas = tuple(link.alpha_us for link in sketch.links)
     # Without a topology, what shares a wire unseen is taken to be as slow as in a round of all.
     slowed = tuple(
         1.0 + link.congestion if topology is None and len(way) == 1 else 1.0
-        for link, way in zip(sketch.links, wires.ways, strict=True)
+        for link, way in zip(sketch.links, wires.routes, strict=True)
     )
     lanes = Lanes(wires, alphas, slowed, unturned(wires), tuple(range(len(wires.pairs))))
     return Question(collective, sketch, wires, chunks_per_rank, nbytes, search, slowed, lanes)

@@ -11,7 +11,7 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.greedy.rotation import Turning, turning, unturned
 from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.packing.pair_network import PairWires
+from tuccl.synth.model.network import Network
 from tuccl.synth.packing.pair_units import near
 
 __all__ = ["MOST_CONNECTIONS", "MOST_SINGLE", "Question", "Search"]
@@ -70,7 +70,7 @@ class Question:
 
     collective: Collective
     sketch: Sketch
-    wires: PairWires
+    wires: Network
     chunks_per_rank: int
     nbytes: int
     search: Search

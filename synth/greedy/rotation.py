@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuccl.synth.packing.pair_network import PairWires
+from tuccl.synth.model.network import Network
 
 __all__ = ["Turning", "turning", "unturned"]
 
@@ -28,24 +28,24 @@ class Turning:
     crowd: tuple[float, ...]
 
 
-def unturned(wires: PairWires) -> Turning:
+def unturned(wires: Network) -> Turning:
     """Return the one block of all ranks, whose wires are all different."""
     return Turning(1, wires.ranks, tuple(range(len(wires.rates))), (1.0,) * len(wires.rates))
 
 
-def turning(wires: PairWires, alphas: Sequence[float]) -> Turning:
+def turning(wires: Network, alphas: Sequence[float]) -> Turning:
     """Return the smallest blocks of whole hosts that the machine looks the same from.
 
     Args:
         wires: The pairs and their wires.
         alphas: Latency of each pair in us.
 
-    >>> from tuccl.synth.packing.pair_network import pair_wires
+    >>> from tuccl.synth.model.network import sketch_network
     >>> from tuccl.sketches import full_mesh
     >>> from tuccl.topology.reference import a100_pod
     >>> t = a100_pod(4)
     >>> sketch = full_mesh(t)
-    >>> turning(pair_wires(sketch, t), [link.alpha_us for link in sketch.links]).blocks
+    >>> turning(sketch_network(sketch, t), [link.alpha_us for link in sketch.links]).blocks
     4
     """
     ranks, host = wires.ranks, wires.hosts.count(wires.hosts[0])
@@ -55,16 +55,16 @@ def turning(wires: PairWires, alphas: Sequence[float]) -> Turning:
     return unturned(wires)
 
 
-def _turned_by(wires: PairWires, alphas: Sequence[float], by: int) -> Turning | None:
+def _turned_by(wires: Network, alphas: Sequence[float], by: int) -> Turning | None:
     """Return how wires turn with ranks `by` on; None where the machine does not look the same."""
     ranks, after = wires.ranks, [-1] * len(wires.rates)
     if not _hosts_turn(wires.hosts, by):
         return None
     for place, (src, dst) in enumerate(wires.pairs):
-        turned = wires.number.get(((src + by) % ranks, (dst + by) % ranks))
+        turned = wires.index.get(((src + by) % ranks, (dst + by) % ranks))
         if turned is None or alphas[turned] != alphas[place]:
             return None
-        ways = wires.ways[place], wires.ways[turned]
+        ways = wires.routes[place], wires.routes[turned]
         if len(ways[0]) != len(ways[1]):
             return None
         for one, other in zip(*ways, strict=True):

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tuccl._native import Roads
 from tuccl.synth.greedy.rotation import Turning
-from tuccl.synth.packing.pair_network import PairWires
+from tuccl.synth.model.network import Network
 
 __all__ = ["Lanes"]
 
@@ -32,7 +32,7 @@ class Lanes:
         used: Numbers of the pairs that may be used, all from the first block.
     """
 
-    wires: PairWires
+    wires: Network
     alphas: tuple[float, ...]
     slowed: tuple[float, ...]
     turning: Turning
@@ -75,7 +75,7 @@ class Lanes:
                 / float(rates[wire])
                 / 1e3,
             )
-            for wire in self.wires.ways[place]
+            for wire in self.wires.routes[place]
         ]
 
     def connections(self, lanes: Sequence[int]) -> int:

@@ -19,12 +19,12 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.bound import alltoall_cut
 from tuccl.synth.bounds.graph import Fabric
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import ENOUGH
 from tuccl.synth.packing.list_scheduler import Leg, Timetable
 from tuccl.synth.packing.packing import machine_of_sketch
-from tuccl.synth.packing.pair_network import Pair, PairWires
 from tuccl.synth.packing.pair_units import near
 from tuccl.topology import Topology
 
@@ -98,13 +98,13 @@ def flow_chunks(
     return (min(found)[1],)
 
 
-def _span(wires: PairWires, routes: Sequence[Sequence[int]]) -> Fraction:
+def _span(wires: Network, routes: Sequence[Sequence[int]]) -> Fraction:
     """Return the time that the busiest wire needs for one chunk of 1 GB on each route."""
     counts = [0] * len(wires.pairs)
     for route in routes:
         for pair in route:
             counts[pair] += 1
-    return wires.span(wires.loads(counts))
+    return wires.busiest_s(wires.loads(counts))
 
 
 @lru_cache(maxsize=16)
@@ -117,7 +117,7 @@ def _least_span(fabric: Fabric) -> Fraction:
 
 
 @lru_cache(maxsize=16)
-def _routes(wires: PairWires, fabric: Fabric, parts: int) -> tuple[tuple[int, ...], ...]:
+def _routes(wires: Network, fabric: Fabric, parts: int) -> tuple[tuple[int, ...], ...]:
     """Return the pairs that each chunk takes in turn: `parts` for each of `_ends`.
 
     Where that takes more thread blocks than a GPU should need, and pairs inside hosts and between
@@ -135,7 +135,7 @@ def _routes(wires: PairWires, fabric: Fabric, parts: int) -> tuple[tuple[int, ..
     return frugal if ENOUGH * _span(wires, frugal) <= _span(wires, routes) else routes
 
 
-def _enough(wires: PairWires, fabric: Fabric, parts: int) -> Fraction:
+def _enough(wires: Network, fabric: Fabric, parts: int) -> Fraction:
     """Return a time that no whole chunks can beat.
 
     Notes:
@@ -146,14 +146,14 @@ def _enough(wires: PairWires, fabric: Fabric, parts: int) -> Fraction:
     return min(math.ceil(rate * least) / rate for rate in set(wires.rates))
 
 
-def _blocks(wires: PairWires, routes: Sequence[Sequence[int]]) -> int:
+def _blocks(wires: Network, routes: Sequence[Sequence[int]]) -> int:
     """Return the thread blocks of the rank with most connections, one for each way of each."""
     used = {pair for route in routes for pair in route}
     return max(Counter(rank for pair in used for rank in wires.pairs[pair]).values())
 
 
 def _routed(
-    wires: PairWires, allowed: Sequence[int], parts: int, target: Fraction
+    wires: Network, allowed: Sequence[int], parts: int, target: Fraction
 ) -> tuple[tuple[int, ...], ...]:
     """Return the pairs, out of `allowed`, that each chunk takes in turn.
 
@@ -165,7 +165,7 @@ def _routed(
         found = route_parcels(
             wires.ranks,
             [wires.pairs[place] for place in allowed],
-            [list(wires.ways[place]) for place in allowed],
+            [list(wires.routes[place]) for place in allowed],
             [float(rate) for rate in wires.rates],
             parcels,
             rounds=max(4, min(_MOST_ROUNDS, _MOST_CHOSEN // len(parcels))),
@@ -190,7 +190,7 @@ class _Run(NamedTuple):
     way: tuple[int, ...]
 
 
-def _runs(wires: PairWires, routes: Sequence[tuple[int, ...]], parts: int) -> Iterator[_Run]:
+def _runs(wires: Network, routes: Sequence[tuple[int, ...]], parts: int) -> Iterator[_Run]:
     """Yield what each rank has for each other, by the ways that it takes."""
     ends = _ends(wires.ranks)
     for place, (src, dst) in enumerate(ends):

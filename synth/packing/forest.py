@@ -12,10 +12,11 @@ from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.bounds.bound import MOST_ROUTED
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut
-from tuccl.synth.bounds.graph import Fabric
+from tuccl.synth.bounds.graph import Fabric, routed_fabric
 from tuccl.synth.bounds.partitions import allreduce_cut
 from tuccl.synth.bounds.tree_duals import priced_trees
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.packing.hierarchical import (
     MOST_RUNS,
     MOST_RUNS_BOTH_WAYS,
@@ -23,7 +24,6 @@ from tuccl.synth.packing.hierarchical import (
     composed,
     equal_hosts,
 )
-from tuccl.synth.packing.pair_network import Pair, PairWires
 from tuccl.synth.packing.pair_units import Demand, least_counts, least_span
 from tuccl.synth.packing.tree import Growth
 
@@ -77,7 +77,7 @@ def _height(trees: Iterable[Growth]) -> int:
 class Machine:
     """What can carry chunks: pairs with their wires, and the machine with its relays."""
 
-    wires: PairWires
+    wires: Network
     fabric: Fabric
 
     def equal_hosts(self, runs: int = MOST_RUNS) -> EqualHosts | None:
@@ -104,7 +104,7 @@ class Machine:
 
     def forest(self, up: tuple[Growth, ...], down: tuple[Growth, ...]) -> Forest:
         """Return the trees with the time that the busiest wire takes."""
-        return Forest(up, down, self.wires.span(self._loads(up, down)))
+        return Forest(up, down, self.wires.busiest_s(self._loads(up, down)))
 
     def busyness(self, forest: Forest) -> dict[Pair, float]:
         """Return for each pair how busy its busiest wire is; 1 where no wire is busier."""
@@ -112,7 +112,7 @@ class Machine:
         share = [float(n / rate / forest.span) for n, rate in zip(loads, wires.rates, strict=True)]
         return {
             pair: max(share[wire] for wire in way)
-            for pair, way in zip(wires.pairs, wires.ways, strict=True)
+            for pair, way in zip(wires.pairs, wires.routes, strict=True)
         }
 
     def _loads(self, up: Iterable[Growth], down: Iterable[Growth]) -> list[int]:
@@ -121,7 +121,7 @@ class Machine:
             for tree in trees:
                 for child, parent in tree.arcs:
                     pair = (child, parent) if rising else (parent, child)
-                    counts[self.wires.number[pair]] += tree.weight
+                    counts[self.wires.index[pair]] += tree.weight
         return self.wires.loads(counts)
 
     def cut(self, collective: Collective) -> Fraction:
@@ -141,16 +141,14 @@ class Machine:
 
     def _priced(self, collective: Collective) -> Fraction:
         """Return what prices of wires prove, 0 where none are sought."""
-        wires = self.wires
-        ways = dict(zip(wires.pairs, wires.ways, strict=True))
-        cut = priced_trees(wires.ranks, ways, dict(enumerate(wires.rates)), collective)
+        cut = priced_trees(self.wires, collective)
         return cut.ratio if cut else Fraction(0)
 
     @property
     def _graphs(self) -> tuple[Fabric, ...]:
         """Return the graphs that tell what no trees can beat."""
         few = self.wires.ranks <= MOST_ROUTED
-        return (self.fabric, self.wires.fabric) if few else (self.fabric,)
+        return (self.fabric, routed_fabric(self.wires)) if few else (self.fabric,)
 
     @cached_property
     def _cuts(self) -> dict[tuple[str, int], Fraction]:
@@ -181,7 +179,7 @@ def _cut(whole: Fabric, collective: Collective) -> Cut:
 
 
 def _grown_down(
-    wires: PairWires, fabric: Fabric, feeds: Sequence[int], runs: int
+    wires: Network, fabric: Fabric, feeds: Sequence[int], runs: int
 ) -> tuple[Growth, ...]:
     """Return trees that give each rank's `feeds` to all: composed for many equal hosts, or packed.
 
@@ -280,7 +278,7 @@ def _rerouted(
             journeys = reroute(
                 wires.ranks,
                 list(wires.pairs),
-                [list(way) for way in wires.ways],
+                [list(way) for way in wires.routes],
                 [float(rate) for rate in wires.rates],
                 [(root, reduces, spreads) for root in roots],
                 rounds=rounds,

@@ -7,8 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tuccl._native import pack_trees
+from tuccl.synth.bounds.graph import routed_fabric
+from tuccl.synth.model.network import Network
 from tuccl.synth.model.symmetry import isomorphic
-from tuccl.synth.packing.pair_network import PairWires
 from tuccl.synth.packing.pair_units import Demand, least_counts
 from tuccl.synth.packing.tree import Growth
 
@@ -56,7 +57,7 @@ class EqualHosts:
 
 
 @lru_cache(maxsize=8)
-def equal_hosts(wires: PairWires, runs: int = MOST_RUNS) -> EqualHosts | None:
+def equal_hosts(wires: Network, runs: int = MOST_RUNS) -> EqualHosts | None:
     """Return the hosts where they are alike and joined between equal places, else None.
 
     `runs` are those of chunks that a connection should carry at most.
@@ -78,10 +79,10 @@ def _band(hosts: int, places: int, runs: int) -> int:
     return next((band for band in able if hosts <= band * (runs - (band > 1))), able[-1])
 
 
-def _even(wires: PairWires, hosts: EqualHosts) -> bool:
+def _even(wires: Network, hosts: EqualHosts) -> bool:
     """Return whether all hosts have as many ranks, the same pairs inside, and rails to others."""
     members = hosts.members
-    if not isomorphic(wires.number, members):
+    if not isomorphic(wires.index, members):
         return False
     rails = (
         (own[place], members[(number + stride) % len(members)][place])
@@ -89,7 +90,7 @@ def _even(wires: PairWires, hosts: EqualHosts) -> bool:
         for stride in _strides(hosts)
         for place in range(len(own))
     )
-    return all(pair in wires.number for pair in rails)
+    return all(pair in wires.index for pair in rails)
 
 
 def _strides(hosts: EqualHosts) -> list[int]:
@@ -100,7 +101,7 @@ def _strides(hosts: EqualHosts) -> list[int]:
 
 
 def composed(
-    wires: PairWires, chunks_per_rank: int, runs: int = MOST_RUNS
+    wires: Network, chunks_per_rank: int, runs: int = MOST_RUNS
 ) -> tuple[Growth, ...] | None:
     """Return trees from every rank by which its chunks get to all; None where hosts differ.
 
@@ -159,14 +160,15 @@ def _parents(
     return tuple(parents)
 
 
-def _inner(wires: PairWires, own: tuple[int, ...]) -> list[list[tuple[int, ...]]]:
+def _inner(wires: Network, own: tuple[int, ...]) -> list[list[tuple[int, ...]]]:
     """Return for each place in a host the parents of the trees that its chunks take in turn."""
-    host = wires.inside(own)
+    host = wires.subnetwork(own)
+    fabric = routed_fabric(host)
     best: tuple[Fraction, list[list[tuple[int, ...]]]] | None = None
     for chunks in range(1, _MOST_INNER + 1):
-        demand = Demand(host, host.fabric, (chunks,) * len(own))
+        demand = Demand(host, fabric, (chunks,) * len(own))
         counts = least_counts(demand)
-        span = host.span(host.loads(counts)) / chunks
+        span = host.busiest_s(host.loads(counts)) / chunks
         if best is None or span < best[0] * Fraction(99, 100):
             found: list[list[tuple[int, ...]]] = [[] for _ in own]
             for tree in pack_trees(demand.arcs(counts), list(demand.feeds)):

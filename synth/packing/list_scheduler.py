@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.packing.pair_network import PairWires
+from tuccl.synth.model.network import Network
 
 __all__ = ["Leg", "Timetable"]
 
@@ -36,14 +36,14 @@ class Timetable:
     chunks the one with the longest chain of messages behind it.
     """
 
-    def __init__(self, wires: PairWires, sketch: Sketch, chunk_bytes: float) -> None:
+    def __init__(self, wires: Network, sketch: Sketch, chunk_bytes: float) -> None:
         """Take the latency of each pair from `sketch`, rates from `wires`."""
         self._wires = wires
         self._passing = [chunk_bytes / float(rate) / 1e3 for rate in wires.rates]
         alphas = {(link.src, link.dst): link.alpha_us for link in sketch.links}
         self._travel = [
             alphas[pair] + max((self._passing[wire] for wire in way), default=0.0)
-            for pair, way in zip(wires.pairs, wires.ways, strict=True)
+            for pair, way in zip(wires.pairs, wires.routes, strict=True)
         ]
 
     def order(self, legs: Sequence[Leg]) -> list[int]:
@@ -57,7 +57,7 @@ class _Run:
 
     def __init__(
         self,
-        wires: PairWires,
+        wires: Network,
         passing: Sequence[float],
         travel: Sequence[float],
         legs: Sequence[Leg],
@@ -96,7 +96,7 @@ class _Run:
 
     def _look(self, when: float, pair: int) -> None:
         """Serve a pair at `when` or as soon as its wires are free, unless that is due before."""
-        when = max(when, *(self._free[wire] for wire in self._wires.ways[pair]))
+        when = max(when, *(self._free[wire] for wire in self._wires.routes[pair]))
         if when < self._due[pair]:
             self._due[pair] = when
             heapq.heappush(self._events, (when, self._sent[pair], self._distance[pair], pair))
@@ -109,7 +109,7 @@ class _Run:
         while coming and coming[0][0] <= now:
             ready, number = heapq.heappop(coming)
             heapq.heappush(waiting, (-self._legs[number].left, ready, number))
-        if waiting and max(self._free[wire] for wire in self._wires.ways[pair]) <= now:
+        if waiting and max(self._free[wire] for wire in self._wires.routes[pair]) <= now:
             self._start(now, pair, heapq.heappop(waiting)[-1])
         if waiting:
             self._look(now, pair)
@@ -119,7 +119,7 @@ class _Run:
     def _start(self, now: float, pair: int, number: int) -> None:
         self._started.append(number)
         self._sent[pair] += 1
-        for wire in self._wires.ways[pair]:
+        for wire in self._wires.routes[pair]:
             self._free[wire] = now + self._passing[wire]
         for follower in self._followers[number]:
             self._ready[follower] = max(self._ready[follower], now + self._travel[pair])

@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.bounds.graph import fabric
+from tuccl.synth.bounds.graph import fabric, routed_fabric
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.network import Pair, sketch_network
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import (
@@ -26,7 +27,6 @@ from tuccl.synth.packing.forest import (
     grown,
     least_time,
 )
-from tuccl.synth.packing.pair_network import Pair, pair_wires
 from tuccl.synth.packing.tree import Growth
 from tuccl.synth.packing.tree_runs import Run, merged_runs, single_runs
 from tuccl.topology import Topology, all_paths
@@ -102,10 +102,10 @@ def machine_of_sketch(
             f"{method}: sketch {sketch.name[:60]} rules which rank carries whose chunks; {method} "
             "decides that itself: use a sketch without relay rules"
         )
-    wires = pair_wires(sketch, topology)
+    wires = sketch_network(sketch, topology)
     small = sketch.ranks <= _MOST_MESHED
     whole = small and topology is not None and len(sketch.links) == _most_links(topology)
-    return Machine(wires, fabric(topology) if whole and topology else wires.fabric)
+    return Machine(wires, fabric(topology) if whole and topology else routed_fabric(wires))
 
 
 def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:

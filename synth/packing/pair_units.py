@@ -10,7 +10,7 @@ from functools import cached_property
 from tuccl._native import split_relays, suffices
 from tuccl.errors import Infeasible
 from tuccl.synth.bounds.graph import Fabric, max_min_shares
-from tuccl.synth.packing.pair_network import PairWires
+from tuccl.synth.model.network import Network
 
 __all__ = ["Demand", "least_counts", "least_span", "near"]
 
@@ -34,7 +34,7 @@ class Demand:
         feeds: Chunks by rank.
     """
 
-    wires: PairWires
+    wires: Network
     fabric: Fabric
     feeds: tuple[int, ...]
 
@@ -137,7 +137,7 @@ def least_counts(demand: Demand) -> list[int]:
         best = _first_served(demand, fills, span)
         if best is not None:
             break
-    if best is None or demand.wires.span(demand.wires.loads(best)) > first:
+    if best is None or demand.wires.busiest_s(demand.wires.loads(best)) > first:
         return _better(demand, best, _split(demand, first))
     return best
 
@@ -145,7 +145,7 @@ def least_counts(demand: Demand) -> list[int]:
 def _first_served(
     demand: Demand, fills: list[Callable[[list[int]], list[int]]], span: Fraction
 ) -> list[int] | None:
-    units = demand.wires.units(span)
+    units = [int(rate * span) for rate in demand.wires.rates]
     for fill in fills:
         counts = fill(units)
         if demand.served(counts):
@@ -162,7 +162,7 @@ def _better(demand: Demand, one: list[int] | None, other: list[int] | None) -> l
     found = [counts for counts in (one, other) if counts is not None]
     if not found:
         raise Infeasible("packing: the links do not join all ranks both ways")
-    return min(found, key=lambda counts: demand.wires.span(demand.wires.loads(counts)))
+    return min(found, key=lambda counts: demand.wires.busiest_s(demand.wires.loads(counts)))
 
 
 def _split(demand: Demand, span: Fraction) -> list[int] | None:
@@ -177,12 +177,12 @@ def _split(demand: Demand, span: Fraction) -> list[int] | None:
     counts = [0] * len(wires.pairs)
     arcs = _whole(fabric, span)
     for src, dst, units in split_relays(len(fabric.names), arcs, list(demand.feeds)):
-        if (src, dst) in wires.number:
-            counts[wires.number[src, dst]] = units
+        if (src, dst) in wires.index:
+            counts[wires.index[src, dst]] = units
     return counts if demand.served(counts) else None
 
 
-def _fills(wires: PairWires) -> Iterator[Callable[[list[int]], list[int]]]:
+def _fills(wires: Network) -> Iterator[Callable[[list[int]], list[int]]]:
     """Yield ways to share out the wires: among near pairs, then among all."""
     few = [place for place, pair in enumerate(wires.pairs) if near(wires.hosts, *pair)]
     yield _Filling(wires, few).counts
@@ -200,14 +200,14 @@ def near(hosts: tuple[int, ...], src: int, dst: int) -> bool:
 class _Filling:
     """Even whole shares of the wires for some pairs."""
 
-    def __init__(self, wires: PairWires, places: list[int]) -> None:
+    def __init__(self, wires: Network, places: list[int]) -> None:
         ranks = wires.ranks
         # Left-over chunks go round by distance, so that no rank has more of them than others.
         turn = {place: (wires.pairs[place][1] - wires.pairs[place][0]) % ranks for place in places}
         self.places = sorted(places, key=lambda place: (turn[place], wires.pairs[place]))
         self.wires = wires
-        ways = [wires.ways[place] for place in self.places]
-        self.shares = max_min_shares(ways, dict(enumerate(wires.rates)))
+        ways = [wires.routes[place] for place in self.places]
+        self.shares = max_min_shares(ways, wires.rates)
 
     def counts(self, units: list[int]) -> list[int]:
         """Return chunks for each pair; no wire carries more than its `units`."""
@@ -223,11 +223,11 @@ class _Filling:
 
     def scale(self, units: list[int]) -> Fraction:
         """Return the time for which even shares are whole chunks of no wire too many."""
-        return max(units[w] / self.wires.rates[w] for way in self.wires.ways for w in way)
+        return max(units[w] / self.wires.rates[w] for way in self.wires.routes for w in way)
 
     def give(self, counts: list[int], left: list[int], place: int, chunks: int) -> bool:
         """Give a pair more chunks, as far as its wires have them; return whether it got any."""
-        way = self.wires.ways[place]
+        way = self.wires.routes[place]
         chunks = min(chunks, *(left[wire] for wire in way))
         counts[place] += chunks
         for wire in way:

@@ -53,7 +53,7 @@ def pipelined(
     forest = grown(machine, collective, chunks_per_rank // pieces)
     moves = list(_moves(forest, collective.ranks, pieces))
     trace = Trace(collective, chunks_per_rank, "pipelined")
-    legs = _legs(moves, machine.wires.number)
+    legs = _legs(moves, machine.wires.index)
     timetable = Timetable(machine.wires, sketch, nbytes / trace.collective.nchunks(chunks_per_rank))
     for number in timetable.order(legs):
         move = moves[number]

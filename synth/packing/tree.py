@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from tuccl.synth.packing.pair_network import Pair
+from tuccl.synth.model.network import Pair
 
 __all__ = ["Growth"]
 

@@ -20,8 +20,8 @@ from tuccl.synth.few_step.host_waves import equal_parts
 from tuccl.synth.few_step.relaxation import Spread, symmetry
 from tuccl.synth.few_step.rounds import Crossing, FewSteps, faults, few_steps
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.solver import Budget
-from tuccl.synth.packing.pair_network import PairWires, pair_wires
 from tuccl.topology import Topology, all_paths
 from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, cube_mesh, torus
 
@@ -34,7 +34,7 @@ def asked() -> Budget:
 
 
 def spread(t: Topology, name: str, chunks: int) -> Spread:
-    return spread_of(name, 0, chunks, pair_wires(full_mesh(t), t))[0]
+    return spread_of(name, 0, chunks, sketch_network(full_mesh(t), t))[0]
 
 
 @pytest.mark.parametrize(("steps", "chunks", "rounds"), [(2, 1, 2), (2, 2, 3), (3, 6, 7)])
@@ -91,9 +91,9 @@ def test_equal_calls_give_equal_answers() -> None:
     assert one.reproducible
 
 
-def wires() -> PairWires:
+def wires() -> Network:
     ends = ((0, 1), (1, 2))
-    return PairWires((0, 0, 0), ends, ((0,), (1,)), (Fraction(25), Fraction(50)))
+    return Network((0, 0, 0), ends, ((0,), (1,)), (0.0, 0.0), (Fraction(25), Fraction(50)))
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,15 @@ def test_an_allreduce_keeps_to_the_steps_of_both_its_halves() -> None:
 
 def test_hosts_that_differ_are_not_mapped() -> None:
     t = a100_pod(2)
-    hosts = equal_parts(pair_wires(full_mesh(t), t))
+    hosts = equal_parts(sketch_network(full_mesh(t), t))
     assert hosts is not None
     assert hosts.doors == tuple((place,) for place in range(8))
-    lopsided = PairWires(
-        (0, 0, 1), ((0, 1), (1, 0), (0, 2), (2, 0)), ((0,), (1,), (2,), (3,)), (Fraction(1),) * 4
+    lopsided = Network(
+        hosts=(0, 0, 1),
+        pairs=((0, 1), (1, 0), (0, 2), (2, 0)),
+        routes=((0,), (1,), (2,), (3,)),
+        latencies_us=(0.0,) * 4,
+        rates=(Fraction(1),) * 4,
     )
     assert equal_parts(lopsided) is None
 

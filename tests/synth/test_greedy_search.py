@@ -16,7 +16,7 @@ from tuccl.synth.greedy.problem import Search
 from tuccl.synth.greedy.rotation import turning, unturned
 from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.certificate import fault
-from tuccl.synth.packing.pair_network import pair_wires
+from tuccl.synth.model.network import sketch_network
 from tuccl.topology import Topology
 from tuccl.topology.reference import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
 
@@ -34,7 +34,7 @@ def test_threads_do_not_decide() -> None:
 
 
 def lanes_of(t: Topology, alpha_us: float) -> Lanes:
-    wires = pair_wires(full_mesh(t), t)
+    wires = sketch_network(full_mesh(t), t)
     everything = tuple(range(len(wires.pairs)))
     alphas, slowed = (alpha_us,) * len(everything), (1.0,) * len(everything)
     return Lanes(wires, alphas, slowed, unturned(wires), everything)
@@ -65,8 +65,8 @@ def test_a_torus_turns_by_its_rows_and_lopsided_wires_do_not() -> None:
     t = torus(4, 4)
     sketch = full_mesh(t)
     alphas = [link.alpha_us for link in sketch.links]
-    assert turning(pair_wires(sketch, t), alphas).blocks == 4
-    assert turning(pair_wires(sketch, t), [0.1 * n for n in range(len(alphas))]).blocks == 1
+    assert turning(sketch_network(sketch, t), alphas).blocks == 4
+    assert turning(sketch_network(sketch, t), [0.1 * n for n in range(len(alphas))]).blocks == 1
 
 
 def test_wires_are_kept_one_at_a_time() -> None:
@@ -81,7 +81,7 @@ def test_wires_are_kept_one_at_a_time() -> None:
         assert arrived[src, send.item] <= send.start_us + 1e-6
         assert (dst, send.item) not in arrived
         arrived[dst, send.item] = send.end_us
-        for wire in wires.ways[send.lane]:
+        for wire in wires.routes[send.lane]:
             assert free[wire] <= send.start_us + 1e-6
             free[wire] = send.start_us + (1 << 16) / float(wires.rates[wire]) / 1e3
     assert len(arrived) == 16 * 16

@@ -15,10 +15,10 @@ from tuccl.synth import Collective, Schedule, bound, lower, synthesize, synthesi
 from tuccl.synth.bounds.graph import fabric
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.bounds.link_load import bound_share, busiest_us_per_mb
+from tuccl.synth.model.network import sketch_network
 from tuccl.synth.packing.forest import Machine, grown
 from tuccl.synth.packing.hierarchical import composed
 from tuccl.synth.packing.packing import machine_of_sketch, packing_chunks
-from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.synth.packing.pair_units import Demand, least_counts
 from tuccl.synth.packing.tree import Growth
 from tuccl.topology import Link, Node, Topology, load_machine, network
@@ -164,11 +164,11 @@ def test_more_chunks_come_closer_and_the_fewest_are_chosen() -> None:
 @pytest.mark.parametrize("build", [lambda: a100_pod(2), REFERENCE_FABRICS["2x-ndv2"]])
 def test_split_relays_and_shared_wires_agree_with_the_cut(build: object) -> None:
     t = build()  # type: ignore[operator]
-    wires, whole = pair_wires(full_mesh(t), t), fabric(t)
+    wires, whole = sketch_network(full_mesh(t), t), fabric(t)
     demand = Demand(wires, whole, (2,) * t.ranks)
     counts = least_counts(demand)
     assert demand.served(counts)
-    span = wires.span(wires.loads(counts))
+    span = wires.busiest_s(wires.loads(counts))
     arcs = [(w.tail, w.head, min(int(w.rate * span), 1 << 30)) for w in whole.wires]
     pairs = split_relays(len(whole.names), arcs, [2] * t.ranks)
     assert all(max(src, dst) < t.ranks for src, dst, _ in pairs)
@@ -208,7 +208,7 @@ def test_auto_tries_packing_and_says_what_wires_allow() -> None:
 
 def test_a_forest_counts_its_chain_and_roots() -> None:
     chain = Growth(0, 2, (-1, 0, 1))
-    machine = Machine(pair_wires(full_mesh(line(3)), line(3)), fabric(line(3)))
+    machine = Machine(sketch_network(full_mesh(line(3)), line(3)), fabric(line(3)))
     forest = machine.forest((chain,), (chain,))
     assert (forest.chain, forest.feeds(3), forest.span) == (4, [2, 0, 0], Fraction(1, 5))
     assert grown(machine, Collective("broadcast", 3), 1).chain == 2

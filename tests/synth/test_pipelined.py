@@ -11,8 +11,8 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.bounds.link_load import busiest_us_per_mb
+from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.packing.list_scheduler import Leg, Timetable
-from tuccl.synth.packing.pair_network import PairWires, pair_wires
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined_chunks
 from tuccl.topology import load_machine, network
 from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, with_compared_latencies
@@ -58,8 +58,8 @@ def test_same_arguments_same_schedule() -> None:
     assert one == other
 
 
-def two_ranks() -> PairWires:
-    return PairWires((0, 0), ((0, 1), (1, 0)), ((0,), (1,)), (Fraction(50), Fraction(50)))
+def two_ranks() -> Network:
+    return Network((0, 0), ((0, 1), (1, 0)), ((0,), (1,)), (0.0,) * 2, (Fraction(50),) * 2)
 
 
 def test_legs_start_after_what_they_carry_and_long_chains_first() -> None:
@@ -74,8 +74,8 @@ def test_legs_start_after_what_they_carry_and_long_chains_first() -> None:
 def test_pairs_that_share_a_wire_take_turns() -> None:
     t = REFERENCE_FABRICS["2x-a100"]()
     mesh = full_mesh(t)
-    wires = pair_wires(mesh, t)
-    near, far = wires.number[0, 8], wires.number[0, 9]
+    wires = sketch_network(mesh, t)
+    near, far = wires.index[0, 8], wires.index[0, 9]
     legs = [Leg(near, (), 0)] * 3 + [Leg(far, (), 0)] * 3
     order = Timetable(wires, mesh, 1e6).order(legs)
     pairs = [legs[number].pair for number in order]

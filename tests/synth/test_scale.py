@@ -16,9 +16,9 @@ from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.bounds.maxflow import FlowNetwork
 from tuccl.synth.lowering.rotation import period
 from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.network import sketch_network
 from tuccl.synth.packing.hierarchical import composed, equal_hosts
 from tuccl.synth.packing.packing import packing_chunks
-from tuccl.synth.packing.pair_network import pair_wires
 from tuccl.synth.packing.tree_runs import merged_runs, single_runs
 from tuccl.topology import Link, Node, Topology, load_machine, network, path
 from tuccl.topology.reference import a100_pod, any_fabric, random_fabric, torus
@@ -80,7 +80,7 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
 
 
 def test_turning_ranks_turns_the_trees() -> None:
-    wires = pair_wires(rails(t := pairs_of_gpus(40)), t)
+    wires = sketch_network(rails(t := pairs_of_gpus(40)), t)
     hosts, trees = equal_hosts(wires), composed(wires, 1)
     assert hosts is not None
     assert trees is not None
@@ -94,7 +94,7 @@ def test_turning_ranks_turns_the_trees() -> None:
 
 
 def test_merged_runs_are_the_single_ones_side_by_side() -> None:
-    wires = pair_wires(rails(t := pairs_of_gpus(40)), t)
+    wires = sketch_network(rails(t := pairs_of_gpus(40)), t)
     trees = composed(wires, 3)
     assert trees is not None
     firsts = [3 * rank for rank in range(t.ranks)]
@@ -111,11 +111,11 @@ def test_merged_runs_are_the_single_ones_side_by_side() -> None:
 def test_unlike_hosts_are_not_composed() -> None:
     t = pairs_of_gpus(36)
     lopsided = Topology("lopsided", t.nodes, (*t.links[:-1], replace_rate(t.links[-1])))
-    assert equal_hosts(pair_wires(rails(lopsided), lopsided)) is not None  # pairs are the same
+    assert equal_hosts(sketch_network(rails(lopsided), lopsided)) is not None  # pairs are the same
     one_more = Node("n0/gpu2", "gpu", "n0", t.ranks)
     link = Link("n0/gpu2", "n0/gpu0", "nvlink", 25.0, 0.5, duplex=True)
     uneven = Topology("uneven", (*t.nodes, one_more), (*t.links, link))
-    assert equal_hosts(pair_wires(rails(uneven), uneven)) is None
+    assert equal_hosts(sketch_network(rails(uneven), uneven)) is None
 
 
 def replace_rate(link: Link) -> Link:

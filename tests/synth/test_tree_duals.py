@@ -15,6 +15,7 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.bounds.tree_duals import priced_trees
+from tuccl.synth.model.network import Network
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology.reference import random_fabric
 
@@ -85,13 +86,20 @@ def test_an_allreduce_never_costs_less_than_its_prices_say(seed: int) -> None:
 
 def test_a_shared_wire_is_proved_scarce() -> None:
     """Two of three GPUs hear of the third over one wire alone, and so of each other."""
-    ways = {(0, 1): [0], (0, 2): [0], (1, 0): [1], (2, 0): [2]}
-    rates = {wire: Fraction(10) for wire in range(3)}
-    cut = priced_trees(3, ways, rates, Collective("allgather", 3))
+    cut = priced_trees(
+        Network(
+            hosts=(0, 0, 0),
+            pairs=((0, 1), (0, 2), (1, 0), (2, 0)),
+            routes=((0,), (0,), (1,), (2,)),
+            latencies_us=(0.0,) * 4,
+            rates=(Fraction(10),) * 3,
+        ),
+        Collective("allgather", 3),
+    )
     # It carries the shard of rank 0 to both others, and theirs to each other.
     assert cut is not None
     assert float(cut.ratio) == pytest.approx(4 / 10, rel=1e-3)
-    assert "wire 0" in cut.words
+    assert "resource 0" in cut.words
 
 
 # Fabrics on which cuts alone promise up to twice what trees over the pairs' own ways can do.
@@ -118,4 +126,5 @@ def test_arguments_are_checked() -> None:
         price_trees(2, [(0, 1)], [[0]], [1.0], [], 0)
     with pytest.raises(InputError, match="do not join"):
         price_trees(2, [(0, 1)], [[0]], [1.0], [(1, False, True)], 1)
-    assert priced_trees(2, {(0, 1): [0]}, {0: Fraction(1)}, Collective("allgather", 2)) is None
+    one_way = Network((0, 0), ((0, 1),), ((0,),), (0.0,), (Fraction(1),))
+    assert priced_trees(one_way, Collective("allgather", 2)) is None
