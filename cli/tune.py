@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
-    from tuccl.tuning import TuneResult
+    from tuccl.tuning import Tuned, TuneResult
 
 HELP = "search sketch, method and knobs together, into a lookup table"
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
@@ -163,6 +163,8 @@ def tune_own_choices(
 
 def print_result(args: argparse.Namespace, result: TuneResult) -> int:
     """Print what a tune wrote, in a line or as JSON."""
+    if args.time_limit is not None:
+        warn(unsearched(result.tuned))
     if args.json:
         print_json(result)
         return 0
@@ -178,6 +180,17 @@ def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
     """Yield a warning if NCCL was asked for where it cannot run."""
     if args.nccl_version and executor.default_baseline != "nccl":
         yield f"--nccl-version: NCCL runs on GPUs only; the default here is {executor.default_baseline}"
+
+
+def unsearched(tuned: Sequence[Tuned]) -> Iterator[str]:
+    """Yield a warning if the time limit left sizes without a search."""
+    sizes = [f"{t.collective} {format_bytes(t.size)}" for t in tuned if t.evaluations == 0]
+    if sizes:
+        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+        yield (
+            f"not searched, so the runtime keeps its default: {', '.join(sizes[:3])}{more}; "
+            "give --time-limit more seconds"
+        )
 
 
 def uneven(sizes: list[int], ranks: int, even_size: Callable[[int, int], int]) -> Iterator[str]:

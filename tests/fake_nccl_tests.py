@@ -6,7 +6,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-BINARIES = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "broadcast_perf")
+BINARIES = tuple(
+    f"{name}_perf" for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+)
 
 # Times: a latency and a rate by algorithm and protocol; an MSCCL program that fits is the fastest.
 _BINARY = '''#!{python}
@@ -32,6 +34,8 @@ def fit(size):
 def us(size):
     if fit(size):
         return 5.0 + size / 50e3
+    if fault == "good-default" and size > 100000 and "NCCL_ALGO" not in os.environ:
+        return 1.0
     algorithm = os.environ.get("NCCL_ALGO", "Ring")
     protocol = os.environ.get("NCCL_PROTO", "Simple")
     channels = int(os.environ.get("NCCL_MAX_NCHANNELS", "4"))
@@ -50,7 +54,8 @@ def walked():
     return sizes
 def ran(size):
     """What NCCL logs of a call: newer versions count a rank's share."""
-    name = {{"all_reduce": "AllReduce", "all_gather": "AllGather"}}.get(os.path.basename(sys.argv[0])[:10], "Broadcast")
+    names = {{"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_per": "Reduce"}}
+    name = names.get(os.path.basename(sys.argv[0])[:10], "Broadcast")
     algorithm, protocol = os.environ.get("NCCL_ALGO", "Ring"), os.environ.get("NCCL_PROTO", "Simple")
     if fault == "no-trees" and size > 4096:
         algorithm = "Ring"
@@ -140,7 +145,7 @@ class Fakes:
 
 
 def make_fakes(folder: Path, *, fault: str = "", msccl: bool = True) -> Fakes:
-    """Write nccl-tests that fail with ``fault``, of a runtime with or without MSCCL."""
+    """Write nccl-tests that behave as ``fault`` says, of a runtime with or without MSCCL."""
     fakes = Fakes(folder / "nccl-tests", folder / "launchers", folder / "seen.jsonl")
     fakes.tests.mkdir(parents=True)
     fakes.launchers.mkdir()

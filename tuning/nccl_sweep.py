@@ -32,7 +32,7 @@ from tuccl.topology import Topology, signature
 from tuccl.tuning.final_round import beats
 from tuccl.tuning.sweep_journal import SweepJournal
 from tuccl.tuning.sweep_runs import CHANNELS, MOST_CANDIDATES, Sweep, Sweeps
-from tuccl.tuning.tune import Tuned, TuneResult, kept_entries
+from tuccl.tuning.tune import Tuned, TuneResult, check_searched, kept_entries
 
 __all__ = ["tune_nccl", "worth_a_try"]
 
@@ -131,6 +131,7 @@ def tune_nccl(
         entries += made
         tuned += [_tuned(name, n, e, sweeps) for n, e in zip(ordered, made, strict=True)]
         runs += budget - sweeps.left
+    check_searched(seconds, [t.evaluations for t in tuned])
     table = LookupTable(
         name=topology.name[:120] or "table",
         signature=signature(topology),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna.storages import BaseStorage
 
-__all__ = ["SWEEPS", "Studies", "Study", "end_study", "start_study", "study_folder"]
+__all__ = [
+    "SWEEPS",
+    "Studies",
+    "Study",
+    "cut_unfinished_line",
+    "end_study",
+    "start_study",
+    "study_folder",
+]
 
 SWEEPS = "sweeps.jsonl"
 """What a sweep over NCCL's own configurations keeps in the folder (`tuccl.tuning.sweep_journal`)."""
@@ -122,7 +131,10 @@ class Studies:
         self._url = url or ""
         if self._own:
             start_study(out, resume=resume)
-            self._storage = _journal(self._folder / _JOURNAL)
+            from tuccl.tuning.journal import open_journal
+
+            with _quiet():
+                self._storage = open_journal(self._folder / _JOURNAL)
         else:
             self._storage = _remote(self._url)
 
@@ -200,6 +212,18 @@ def _is_ours(path: Path) -> bool:
     return named and (path.is_symlink() or path.is_file())
 
 
+def cut_unfinished_line(path: Path) -> bytes:
+    """Cut off a last line that a kill left without its end, and return what remains.
+
+    Appending to such a line would spoil the file.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    size = content.rfind(b"\n") + 1
+    if size < len(content):
+        os.truncate(path, size)
+    return content[:size]
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide Optuna's notices that a feature is experimental."""
@@ -208,28 +232,6 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
-
-
-def _journal(path: Path) -> BaseStorage:
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    _mend(path)
-    try:
-        with _quiet():
-            return JournalStorage(JournalFileBackend(str(path)))
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: no journal of a study ({str(error)[:80]}); remove it") from None
-
-
-def _mend(path: Path) -> None:
-    """Cut a last line that a crash left without its end: appending would spoil the file."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(data.rfind(b"\n") + 1)
 
 
 def _remote(url: str) -> BaseStorage:

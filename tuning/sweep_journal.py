@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.tuning.study import SWEEPS, end_study, start_study
+from tuccl.tuning.study import SWEEPS, cut_unfinished_line, end_study, start_study
 
 __all__ = ["SizeTime", "SweepJournal", "SweepRun", "run_name"]
 
@@ -61,7 +61,7 @@ class SweepJournal:
         self._folder = start_study(out, resume=resume)
         self._path = self._folder / SWEEPS
         self._stored: dict[tuple[str, str], deque[SweepRun]] = defaultdict(deque)
-        for line in _whole_lines(self._path):
+        for line in cut_unfinished_line(self._path).splitlines():
             try:
                 run = msgspec.json.decode(line, type=SweepRun)
             except msgspec.DecodeError as error:
@@ -99,14 +99,3 @@ def run_name(*identity: object) -> str:
     True
     """
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """The lines that were written to their end; what a crash left of the last one is cut off."""
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    return data[:whole].splitlines()

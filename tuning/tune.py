@@ -37,7 +37,16 @@ from tuccl.tuning.study import Studies
 from tuccl.tuning.task import Outcome, Task, tuned_size
 from tuccl.units import format_bytes
 
-__all__ = ["SEARCHES", "Progress", "TuneResult", "Tuned", "even_size", "kept_entries", "tune"]
+__all__ = [
+    "SEARCHES",
+    "Progress",
+    "TuneResult",
+    "Tuned",
+    "check_searched",
+    "even_size",
+    "kept_entries",
+    "tune",
+]
 
 Progress = Callable[[int, int, str], None]
 _ELEMENT_BYTES = 4
@@ -154,6 +163,7 @@ def tune(
         for call in calls
     ]
     outcomes = _outcomes(tasks, ordered, progress, deadline)
+    check_searched(seconds, [o.evaluations for o in outcomes if o.record is not None])
     entries, files = _entries(outcomes, ordered)
     entries, files = (*entries, *kept), [*files, *kept_files]
     table = _table(topology, entries, dialect, executor.label, baseline)
@@ -194,6 +204,19 @@ def _deadline(start: float, seconds: float | None) -> float:
     if seconds is not None and seconds <= 0:
         raise InputError(f"time limit {seconds:g}: expected more than 0 seconds")
     return math.inf if seconds is None else start + seconds
+
+
+def check_searched(seconds: float | None, evaluations: Sequence[int]) -> None:
+    """Refuse a tune whose time limit left no size an evaluation.
+
+    Raises:
+        InputError: there are sizes to search, and none was searched.
+    """
+    if seconds is not None and evaluations and not any(evaluations):
+        raise InputError(
+            f"time limit {seconds:g} s: it was over before the first evaluation, so nothing was "
+            "searched and no table is written; allow more time, and go on with --resume"
+        )
 
 
 def _table(

@@ -273,15 +273,18 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             raise ValueError("candidates: two have the same name")
         if self.reduction_class != ("plain" if self.collective in REDUCING else "none"):
             raise ValueError(f"reduction class {self.reduction_class!r} of {self.collective}")
-        if (self.root is not None) != self._wants_root() or (self.root or 0) < 0:
+        if not self._root_fits():
             raise ValueError(f"root of {self.collective}: expected one where it has one, only")
         for candidate in self.candidates:
             if candidate.nccl is not None and (why := candidate.nccl.illegal(self.collective)):
                 raise ValueError(f"candidate {candidate.name}: {why}")
 
-    def _wants_root(self) -> bool:
-        """NCCL's tuners are not told the root: what they choose from holds for every root."""
-        return self.collective in ROOTED and not any(c.nccl for c in self.candidates)
+    def _root_fits(self) -> bool:
+        """Programs are for one root, NCCL's own choices for all; the default alone is for either."""
+        if self.root is None:
+            return self.collective not in ROOTED or not any(c.program for c in self.candidates)
+        rooted = self.collective in ROOTED and not any(c.nccl for c in self.candidates)
+        return rooted and self.root >= 0
 
     @property
     def default(self) -> Candidate:

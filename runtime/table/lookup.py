@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from tuccl import __version__
-from tuccl.runtime.table.entry import DATATYPE_CLASSES, Candidate, Entry
+from tuccl.runtime.table.entry import DATATYPE_CLASSES, ROOTED, Candidate, Entry
 
 __all__ = ["FORMAT", "LookupTable", "Range", "check_entries", "ranges_from_sizes"]
 
@@ -73,11 +73,10 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                     raise ValueError(
                         f"{candidate.name}: dialect {self.dialect} has {expected} only"
                     )
-            if stock and (entry.placement, entry.datatype_class, entry.root) != (
-                "any",
-                "any",
-                None,
-            ):
+            if not stock and entry.root is None and entry.collective in ROOTED:
+                raise ValueError(f"root of {entry.collective}: expected one, programs are for one")
+            key = (entry.placement, entry.datatype_class, entry.root)
+            if stock and key != ("any", "any", None):
                 raise ValueError(
                     f"{entry.collective}: NCCL's tuners are told no placement, datatype or root; "
                     "expected any, any and none"

@@ -15,8 +15,8 @@ from tuccl.runtime import (
     TunerCall,
     ask_tuner,
     load_table,
-    nccl_tests,
 )
+from tuccl.runtime.nccl_tests import executor
 from tuccl.runtime.nccl_tests.run import run_tests
 from tuccl.topology import Topology, load_profile, save_topology
 from tuccl.tuning.nccl_sweep import worth_a_try
@@ -87,6 +87,22 @@ def test_what_nccl_ignores_does_not_enter(machine: Path, tmp_path: Path) -> None
     assert chosen and all(knobs.algorithm == "Ring" for knobs in chosen)
 
 
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_a_rooted_collective_of_which_nccls_own_choice_wins_some_sizes(
+    collective: str, machine: Path, tmp_path: Path
+) -> None:
+    """The sizes that NCCL's default wins have it as their only candidate, which fits every root."""
+    out = tmp_path / "table"
+    words = ["tune", str(machine), "-c", collective, "-s", "1K:1M:x1024", "--dialect", "nccl"]
+    on = on_fakes(tmp_path, fault="good-default")
+    assert run([*words, *on, "--budget", "3", "-o", str(out)]) == 0
+    small, large = load_table(out).entries
+    assert not small.candidates[0].is_default and large.candidates[0].is_default
+    calls = [TunerCall(collective, n) for n in (1024, 1 << 20)]
+    advice = ask_tuner(out, 4, 8, 1, calls)
+    assert advice[0] is not None and advice[1] is None
+
+
 def test_without_a_log_nothing_is_entered(
     machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +150,7 @@ def stop_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return run_tests(*words, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(nccl_tests, "run_tests", counted)
+    monkeypatch.setattr(executor, "run_tests", counted)
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,21 @@ def test_a_journal_cut_short_by_a_crash_is_mended(topology: Topology, tmp_path: 
     open_table(tmp_path / "table")
 
 
+@pytest.mark.timeout(60)
+def test_a_lock_that_a_killed_tune_left_does_not_hold_up_the_next(
+    topology: Topology, tmp_path: Path
+) -> None:
+    """A tune of an earlier release left Optuna's own lock: a link whose target is not there."""
+    broken = Stand(topology)
+    broken.break_after = 5
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "table", broken, topology)
+    folder = study_folder(tmp_path / "table")
+    (folder / "journal.log.lock").symlink_to("table.study/journal.log")
+    tuned(tmp_path / "table", Stand(topology), topology, resume=True, budget=3)
+    open_table(tmp_path / "table")
+
+
 def test_another_machines_study_is_not_mixed_in(
     topology: Topology, cluster: Topology, tmp_path: Path
 ) -> None:
@@ -338,6 +353,17 @@ def test_sizes_that_ranks_cannot_share_are_tuned_at_one_nearby(tmp_path: Path) -
     assert tuned.size % 3 == 0
     assert (1 << 20) * 63 / 64 <= tuned.size <= 1 << 20
     assert tuned.evaluations >= 1
+
+
+def test_a_time_limit_that_left_no_evaluation_is_no_search(
+    topology: Topology, tmp_path: Path
+) -> None:
+    out = tmp_path / "table"
+    with pytest.raises(InputError, match=r"before the first evaluation.*--resume"):
+        tuned(out, Stand(topology), topology, seconds=1e-6)
+    assert not out.exists()
+    tuned(out, Stand(topology), topology, resume=True, budget=3)
+    assert open_table(out)
 
 
 def test_a_table_is_of_one_nccl(topology: Topology, tmp_path: Path) -> None:

@@ -87,7 +87,6 @@ def test_keys_are_told_apart() -> None:
         ({"candidates": (default_candidate("sim"),) * 2}, "default"),
         ({"reduction_class": "plain"}, "reduction"),
         ({"root": 0}, "root"),
-        ({"collective": "broadcast"}, "root"),
         ({"min_bytes": -1}, "range"),
         ({"max_bytes": 0}, "range"),
         ({"max_bytes": 1 << 70}, "below"),
@@ -153,6 +152,14 @@ def test_statistics_are_samples_in_order(samples: list[float]) -> None:
 def test_times_are_times(time_us: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         Statistics.of((time_us,))
+
+
+def test_only_nccls_own_choices_are_for_every_root() -> None:
+    entry = bare(0, None, collective="broadcast")
+    table = {"name": "t", "signature": "0" * 16, "ranks": 2, "entries": (entry,)}
+    LookupTable(**table, dialect="nccl")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="root of broadcast"):
+        LookupTable(**table)  # type: ignore[arg-type]
 
 
 def test_a_root_must_be_a_rank() -> None:

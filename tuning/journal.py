@@ -1,0 +1,53 @@
+"""The journal file of a study, safe against a kill at any moment."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import BinaryIO
+
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+from tuccl.errors import InputError
+from tuccl.tuning.study import cut_unfinished_line
+
+__all__ = ["open_journal"]
+
+
+class _KernelLock(JournalFileOpenLock):
+    """Exclusive use of the journal while it is appended to; the kernel frees a dead owner's.
+
+    Optuna's own locks are files, which outlive a process that is killed while it writes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def acquire(self) -> bool:
+        self._file = self._path.open("ab")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()  # which unlocks it
+            self._file = None
+
+
+def open_journal(path: Path) -> BaseStorage:
+    """Return the storage of the journal at ``path``, which is made if it is missing.
+
+    Raises:
+        InputError: the file is no journal.
+    """
+    lock = _KernelLock(path)
+    try:
+        lock.acquire()
+        cut_unfinished_line(path)
+        lock.release()
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: no journal of a study ({str(error)[:80]}); remove it") from None
