@@ -7,7 +7,7 @@
 1 MB profiles, 0.1 us for 32 KB, 0.01 us for 1 KB): inside a node ``int(alpha + beta)`` a chunk,
 between nodes ``alpha + k * beta`` a message of k chunks. `cut` is the same plan where TACCL's
 routing counts, ``int(alpha + beta)`` a chunk between nodes too; it is shown for plans whose
-messages have one chunk each. Both are computed by `tuccl.synth.plan_time_us`, a checker that
+messages have one chunk each. Both are computed by `tuccl.synth.schedule_time_us`, a checker that
 shares no code with the solver's models. `TACCL` is its released code's own result for the case,
 run with its encodings unchanged (routing, then heuristic ordering, then contiguity); `goal` is
 what we meant to reach. Every plan is lowered to a program, which the verifier proves.
@@ -29,15 +29,15 @@ from tuccl.sketches import SHIPPED_UNITS, Sketch, load_sketch, read_taccl_profil
 from tuccl.synth import (
     Budget,
     Collective,
-    Costs,
+    LinkCosts,
     Solution,
     lower,
-    plan_time_us,
     schedule_of,
+    schedule_time_us,
     solve,
     taccl_costs,
 )
-from tuccl.synth.taccl.plan import retimed
+from tuccl.synth.taccl.problem import retime
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ CASES = (
 )
 
 
-def read(case: Case, data: Path) -> tuple[Sketch, Costs, Costs, float]:
+def read(case: Case, data: Path) -> tuple[Sketch, LinkCosts, LinkCosts, float]:
     """Return the sketch, its costs by both of TACCL's accountings, and the unit in us."""
     file = data / "topo" / f"topo-{case.profile}.json"
     nbytes, unit = SHIPPED_UNITS[json.loads(file.read_text())["name"]]
@@ -96,10 +96,12 @@ def read(case: Case, data: Path) -> tuple[Sketch, Costs, Costs, float]:
     if case.variant == ONCE:
         alpha = round(profile.alpha_us * 1e3)
         inside = (
-            wire if wire.inter else replace(wire, alpha=alpha, beta=wire.beta - alpha, batch=True)
-            for wire in costs.wires
+            link
+            if link.inter
+            else replace(link, alpha=alpha, beta=link.beta - alpha, contiguous=True)
+            for link in costs.links
         )
-        costs = replace(costs, wires=tuple(inside))
+        costs = replace(costs, links=tuple(inside))
     return sketch, costs, taccl_costs(sketch, nbytes, unit, rounded=True), unit
 
 
@@ -125,11 +127,11 @@ def line(case: Case, data: Path, seconds: float) -> str:
     except Infeasible as refusal:
         return f"{name:<34}refused after {time.monotonic() - began:.1f} s: {refusal}"
     wall = time.monotonic() - began
-    cost = plan_time_us(solution.messages, collective, sketch, costs, sketch.chunks_per_rank)
+    cost = schedule_time_us(solution.messages, collective, sketch, costs, sketch.chunks_per_rank)
     cut = "-"
     if all(len(message.chunks) == 1 for message in solution.messages) and case.variant != ONCE:
-        again = retimed(solution.messages, cut_costs)
-        cut_us = plan_time_us(again, collective, sketch, cut_costs, sketch.chunks_per_rank)
+        again = retime(solution.messages, cut_costs)
+        cut_us = schedule_time_us(again, collective, sketch, cut_costs, sketch.chunks_per_rank)
         cut = f"{cut_us / unit:.1f}"
     proof = solution.proof
     cells = (

@@ -13,10 +13,10 @@ from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.taccl.check import plan_fault, plan_time_us
-from tuccl.synth.taccl.costs import Costs, sketch_costs, taccl_costs
-from tuccl.synth.taccl.plan import Message
-from tuccl.synth.taccl.solution import Solution, schedule_of, solve
+from tuccl.synth.taccl.check import schedule_fault, schedule_time_us
+from tuccl.synth.taccl.costs import LinkCosts, sketch_costs, taccl_costs
+from tuccl.synth.taccl.problem import Message
+from tuccl.synth.taccl.taccl import Solution, schedule_of, solve
 
 __all__ = [
     "COLLECTIVES",
@@ -27,9 +27,9 @@ __all__ = [
     "Bound",
     "Budget",
     "Collective",
-    "Costs",
     "Improved",
     "Improvement",
+    "LinkCosts",
     "Message",
     "Method",
     "Placement",
@@ -45,10 +45,10 @@ __all__ = [
     "lower",
     "msccl_default",
     "nccl_program",
-    "plan_fault",
-    "plan_time_us",
     "replicate",
+    "schedule_fault",
     "schedule_of",
+    "schedule_time_us",
     "searched_methods",
     "sketch_costs",
     "solve",

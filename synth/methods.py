@@ -181,9 +181,9 @@ def synthesize(
             f"{chunks_per_rank} chunks per rank, {nbytes} bytes: expected at least 1 of each"
         )
     if method in EXACT_METHODS:
-        from tuccl.synth.taccl.solution import exact
+        from tuccl.synth.taccl.taccl import taccl
 
-        return exact(collective, sketch, chunks_per_rank, nbytes, budget)
+        return taccl(collective, sketch, chunks_per_rank, nbytes, budget)
     if collective.name not in METHODS[method].collectives:
         able = ", ".join(m.name for m in METHODS.values() if collective.name in m.collectives)
         raise Infeasible(f"{method} does not do {collective.name}; these methods do: {able}")

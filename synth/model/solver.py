@@ -112,9 +112,10 @@ def run_model(
 ) -> Outcome:
     """Return the best solution of `model` found in `share` of the seconds left.
 
-    `words` makes a line for the user of a solution's values and the bound. The solver runs in a forked process that sends each better solution: neither an interrupt nor
-    an end of time, nor a fault of its own (version 9.15 may abort where it is stopped while it
-    loads a model), can take away what was found.
+    `words` makes a line for the user of a solution's values and the bound. The solver runs in a
+    forked process that sends each better solution: neither an interrupt nor an end of time, nor a
+    fault of its own (version 9.15 may abort where it is stopped while it loads a model), can take
+    away the best solution so far.
     """
     seconds = max(0.0, budget.left) * share
     began = time.monotonic()

@@ -32,7 +32,7 @@ class LinkGraph:
     resources: Sequence[Sequence[Hashable]]
 
     def images(self, permutation: Permutation) -> tuple[tuple[int, ...], dict[Hashable, Hashable]]:
-        """Return where a permutation of ranks takes links, up to one that has no image, and resources."""
+        """Return where a permutation takes links, up to one without an image, and resources."""
         number = {pair: link for link, pair in enumerate(self.ends)}
         links, resources = images(
             number,

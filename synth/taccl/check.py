@@ -8,17 +8,17 @@ from itertools import pairwise
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.taccl.costs import Costs
-from tuccl.synth.taccl.plan import Message
+from tuccl.synth.taccl.costs import LinkCosts
+from tuccl.synth.taccl.problem import Message
 
-__all__ = ["plan_fault", "plan_time_us"]
+__all__ = ["schedule_fault", "schedule_time_us"]
 
 
-def plan_time_us(
+def schedule_time_us(
     messages: Sequence[Message],
     collective: Collective,
     sketch: Sketch,
-    costs: Costs,
+    costs: LinkCosts,
     chunks_per_rank: int,
 ) -> float:
     """Return what a plan takes in us under `costs`, after proving that it keeps every rule.
@@ -26,25 +26,25 @@ def plan_time_us(
     Raises:
         ValueError: it breaks one; says which.
     """
-    wrong = plan_fault(messages, collective, sketch, costs, chunks_per_rank)
+    wrong = schedule_fault(messages, collective, sketch, costs, chunks_per_rank)
     if wrong is not None:
         raise ValueError(wrong)
     return max((message.end for message in messages), default=0) / 1e3
 
 
-def plan_fault(
+def schedule_fault(
     messages: Sequence[Message],
     collective: Collective,
     sketch: Sketch,
-    costs: Costs,
+    costs: LinkCosts,
     chunks_per_rank: int,
 ) -> str | None:
     """Return what is wrong with a plan, None if nothing is.
 
     Checked: every message takes what its link charges; a link carries one message at a time, and
     a switch port or NIC direction is held by one; a sender has what it sends; chunks leave their
-    host by the relays named for their owner, a relay's own first where the sketch says so; every rank ends with what the collective asks for,
-    each contribution to a sum counted once.
+    host by the relays named for their owner, a relay's own first where the sketch says so; every
+    rank ends with what the collective demands, each contribution to a sum counted once.
     """
     checks = (
         _wrong_times(messages, costs),
@@ -56,24 +56,24 @@ def plan_fault(
     return next((fault for check in checks for fault in check), None)
 
 
-def _wrong_times(messages: Sequence[Message], costs: Costs) -> Iterator[str]:
+def _wrong_times(messages: Sequence[Message], costs: LinkCosts) -> Iterator[str]:
     for m in messages:
-        wire = costs.wires[m.wire]
+        link = costs.links[m.link]
         if m.start < 0 or not m.chunks or len(set(m.chunks)) != len(m.chunks):
             yield f"{m}: expected different chunks, from time 0 on"
-        if len(m.chunks) > 1 and not wire.batch:
-            yield f"{m}: link {wire.src} to {wire.dst} takes chunks one by one"
-        if m.end - m.start != wire.alpha + len(m.chunks) * wire.beta:
-            yield f"{m}: expected {wire.alpha} + {len(m.chunks)} x {wire.beta} ns"
+        if len(m.chunks) > 1 and not link.contiguous:
+            yield f"{m}: link {link.src} to {link.dst} takes chunks one by one"
+        if m.end - m.start != link.alpha + len(m.chunks) * link.beta:
+            yield f"{m}: expected {link.alpha} + {len(m.chunks)} x {link.beta} ns"
 
 
-def _overlaps(messages: Sequence[Message], costs: Costs) -> Iterator[str]:
+def _overlaps(messages: Sequence[Message], costs: LinkCosts) -> Iterator[str]:
     spans: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for m in messages:
-        wire = costs.wires[m.wire]
-        spans["link", wire.src, wire.dst].append((m.start, m.end))
-        held = m.end - m.start if wire.whole else len(m.chunks) * wire.beta
-        for port in wire.ports:
+        link = costs.links[m.link]
+        spans["link", link.src, link.dst].append((m.start, m.end))
+        held = m.end - m.start if link.holds_ports else len(m.chunks) * link.beta
+        for port in link.ports:
             spans[port].append((m.start, m.start + held) if m.reduce else (m.end - held, m.end))
     for what, own in spans.items():
         own.sort()
@@ -87,7 +87,7 @@ def _relay_faults(
 ) -> Iterator[str]:
     """Yield chunks that leave the host of their owner by a sender not named for it."""
     for m in messages:
-        link = sketch.links[m.wire]
+        link = sketch.links[m.link]
         carried = sketch.relays.get(link.src, ())
         if not link.inter or not sketch.relays:
             continue
@@ -113,14 +113,14 @@ def _late_own(
     if not sketch.own_chunks_first or collective.rooted:
         return
     for m in sorted(messages, key=lambda m: m.start):
-        link = sketch.links[m.wire]
+        link = sketch.links[m.link]
         if m.reduce or not link.inter:
             continue
         own = [_owner(chunk, collective, parts) == link.src for chunk in m.chunks]
-        if any(own) and m.wire in carried:
+        if any(own) and m.link in carried:
             yield f"{m}: rank {link.src} sends a chunk of its own after those it carries"
         if not all(own):
-            carried.add(m.wire)
+            carried.add(m.link)
 
 
 def _wrong_ends(
@@ -138,10 +138,10 @@ def _wrong_ends(
             yield from _arrive(arrivals[upcoming], sketch, held)
             upcoming += 1
         for chunk in m.chunks:
-            value = held.get((chunk, sketch.links[m.wire].src))
+            value = held.get((chunk, sketch.links[m.link].src))
             if value is None:
-                yield f"{m}: rank {sketch.links[m.wire].src} does not have chunk {chunk} yet"
-            held[chunk, ~m.wire] = value or 0  # on its way: a wire holds one message at a time
+                yield f"{m}: rank {sketch.links[m.link].src} does not have chunk {chunk} yet"
+            held[chunk, ~m.link] = value or 0  # on its route: a link holds one message at a time
     for m in arrivals[upcoming:]:
         yield from _arrive(m, sketch, held)
     everyone = (1 << collective.ranks) - 1
@@ -153,9 +153,9 @@ def _wrong_ends(
 
 
 def _arrive(m: Message, sketch: Sketch, held: dict[tuple[int, int], int]) -> Iterator[str]:
-    dst = sketch.links[m.wire].dst
+    dst = sketch.links[m.link].dst
     for chunk in m.chunks:
-        value, own = held[chunk, ~m.wire], held.get((chunk, dst), 0)
+        value, own = held[chunk, ~m.link], held.get((chunk, dst), 0)
         if m.reduce and value & own:
             yield f"{m}: adds contributions to chunk {chunk} that rank {dst} already has"
         held[chunk, dst] = value | own if m.reduce else value

@@ -1,4 +1,4 @@
-"""What the links of a sketch cost and share, in whole nanoseconds, as the exact method counts it."""
+"""Alpha-beta costs of a sketch's links in whole ns, and the ports that links share."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from tuccl.errors import InputError
 from tuccl.sketches.sketch import LogicalLink, Sketch
 
-__all__ = ["Costs", "Wire", "sketch_costs", "taccl_costs"]
+__all__ = ["Link", "LinkCosts", "sketch_costs", "taccl_costs"]
 
 _Port = tuple[str, object, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class Link:
     """A link of the sketch; times in ns.
 
     A message of k chunks takes ``alpha + k * beta``; one of a single chunk is all there is unless
-    the wire is a `batch` one. Nothing else is on the wire meanwhile.
+    the link is a `contiguous` one. Nothing else is on the link meanwhile.
 
     Attributes:
         src: Sending rank.
@@ -26,9 +26,9 @@ class Wire:
         inter: Whether it joins two hosts.
         alpha: Latency of a message.
         beta: Time of a chunk.
-        batch: Whether several chunks may travel as one message (TACCL's contiguity).
-        ports: What it shares with other wires: switch ports, NIC directions.
-        whole: Whether a message holds its ports for its whole time, or only for its last
+        contiguous: Whether several chunks may travel as one message (TACCL's contiguity).
+        ports: What it shares with other links: switch ports, NIC directions.
+        holds_ports: Whether a message holds its ports for its whole time, or only for its last
             ``k * beta``, while bytes flow.
     """
 
@@ -37,38 +37,38 @@ class Wire:
     inter: bool
     alpha: int
     beta: int
-    batch: bool
+    contiguous: bool
     ports: tuple[_Port, ...]
-    whole: bool
+    holds_ports: bool
 
-    def takes(self, chunks: int = 1) -> int:
+    def message_ns(self, chunks: int = 1) -> int:
         """Return the ns of one message of so many chunks."""
         return self.alpha + chunks * self.beta
 
-    def holds(self, chunks: int = 1) -> int:
-        """Return for how many ns, its last ones, a message holds the wire's ports."""
-        return self.takes(chunks) if self.whole else chunks * self.beta
+    def port_ns(self, chunks: int = 1) -> int:
+        """Return for how many ns, its last ones, a message holds the link's ports."""
+        return self.message_ns(chunks) if self.holds_ports else chunks * self.beta
 
 
 @dataclass(frozen=True)
-class Costs:
-    """The wires of a sketch for chunks of one size, in the order of the sketch's links.
+class LinkCosts:
+    """The links of a sketch for chunks of one size, in the order of the sketch's links.
 
     `backwards` costs are those of a gathering planned as a spreading in reversed time.
     """
 
     ranks: int
     hosts: tuple[int, ...]
-    wires: tuple[Wire, ...]
+    links: tuple[Link, ...]
     backwards: bool = False
 
-    def turned(self) -> Costs:
-        """Return the costs with every wire turned round."""
-        wires = tuple(replace(wire, src=wire.dst, dst=wire.src) for wire in self.wires)
-        return replace(self, wires=wires, backwards=not self.backwards)
+    def reversed(self) -> LinkCosts:
+        """Return the costs with every link reverse_time round."""
+        links = tuple(replace(link, src=link.dst, dst=link.src) for link in self.links)
+        return replace(self, links=links, backwards=not self.backwards)
 
 
-def sketch_costs(sketch: Sketch, chunk_bytes: int) -> Costs:
+def sketch_costs(sketch: Sketch, chunk_bytes: int) -> LinkCosts:
     """Return the costs of `sketch` in ns for chunks of `chunk_bytes`, by its own alpha and beta.
 
     A NIC direction carries the bytes of one message at a time, whichever link it is on; a switch
@@ -78,30 +78,30 @@ def sketch_costs(sketch: Sketch, chunk_bytes: int) -> Costs:
     >>> link = LogicalLink(src=0, dst=1, inter=False, alpha_us=1.0, beta_us_per_mb=10.0)
     >>> back = LogicalLink(src=1, dst=0, inter=False, alpha_us=1.0, beta_us_per_mb=10.0)
     >>> pair = Sketch(name="pair", ranks=2, hosts=(0, 0), links=(link, back))
-    >>> sketch_costs(pair, 1_000_000).wires[0].takes()
+    >>> sketch_costs(pair, 1_000_000).links[0].message_ns()
     11000
     """
-    wires = []
+    links = []
     for link in sketch.links:
-        crowd = 1.0 if link.nics or _switches(sketch, link) else 1.0 + link.congestion
-        wires.append(
-            Wire(
+        load = 1.0 if link.nics or _switches(sketch, link) else 1.0 + link.congestion
+        links.append(
+            Link(
                 src=link.src,
                 dst=link.dst,
                 inter=link.inter,
                 alpha=round(link.alpha_us * 1e3),
-                beta=max(1, round(link.beta_us_per_mb * chunk_bytes * crowd / 1e3)),
-                batch=link.inter,
+                beta=max(1, round(link.beta_us_per_mb * chunk_bytes * load / 1e3)),
+                contiguous=link.inter,
                 ports=(*_nic_ports(link), *_switch_ports(sketch, link)),
-                whole=not link.nics,
+                holds_ports=not link.nics,
             )
         )
-    return Costs(sketch.ranks, sketch.hosts, tuple(wires))
+    return LinkCosts(sketch.ranks, sketch.hosts, tuple(links))
 
 
 def taccl_costs(
     sketch: Sketch, chunk_bytes: int, us_per_unit: float, rounded: bool = False
-) -> Costs:
+) -> LinkCosts:
     """Return the costs in ns that TACCL itself gives `sketch`, read on one of its profiles.
 
     Args:
@@ -128,7 +128,7 @@ def taccl_costs(
         return round(int(us / us_per_unit + 1e-6) * unit)
 
     share = _links_a_nic(sketch)
-    wires = []
+    links = []
     for link in sketch.links:
         beta_us = link.beta_us_per_mb * chunk_bytes / 1e6
         alpha, beta = 0, cut(link.alpha_us + beta_us)
@@ -138,9 +138,11 @@ def taccl_costs(
             if rounded:
                 alpha, beta = 0, cut((alpha + beta) / 1e3)
             ports = _gpu_ports(link) if sketch.nhosts > 2 else ()
-        batch = link.inter and not rounded
-        wires.append(Wire(link.src, link.dst, link.inter, alpha, beta, batch, ports, whole=True))
-    return Costs(sketch.ranks, sketch.hosts, tuple(wires))
+        contiguous = link.inter and not rounded
+        links.append(
+            Link(link.src, link.dst, link.inter, alpha, beta, contiguous, ports, holds_ports=True)
+        )
+    return LinkCosts(sketch.ranks, sketch.hosts, tuple(links))
 
 
 def _links_a_nic(sketch: Sketch) -> float:
@@ -165,7 +167,9 @@ def _switch_ports(sketch: Sketch, link: LogicalLink) -> tuple[_Port, ...]:
 
 
 def _nic_ports(link: LogicalLink) -> tuple[_Port, ...]:
-    return tuple((f"nic {way}", 0, nic) for way, nic in zip(("out", "in"), link.nics, strict=False))
+    return tuple(
+        (f"nic {route}", 0, nic) for route, nic in zip(("out", "in"), link.nics, strict=False)
+    )
 
 
 def _gpu_ports(link: LogicalLink) -> tuple[_Port, ...]:

@@ -1,4 +1,4 @@
-"""Symmetry of a sketch's links and chunks, of which TACCL solves one orbit's representative alone."""
+"""Symmetry of a sketch's links and chunks: TACCL solves for representatives of orbits alone."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from tuccl.sketches.symmetry import rotation
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.demand import demands_of
 from tuccl.synth.model.symmetry import LinkGraph, Symmetry, symmetry_of
-from tuccl.synth.taccl.costs import Costs
+from tuccl.synth.taccl.costs import LinkCosts
 
 __all__ = ["sketch_symmetry"]
 
 
 def sketch_symmetry(
-    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int
+    collective: Collective, sketch: Sketch, costs: LinkCosts, chunks_per_rank: int
 ) -> Symmetry:
     """Return the group that the sketch's symmetries generate, as far as they can all hold.
 
     A symmetry is left out if it moves a root, changes a cost or a rule, or would have two sends of
     one orbit exclude each other on a link or a port.
     """
-    wires = costs.wires
+    links = costs.links
     graph = LinkGraph(
         costs.ranks,
-        ends=[(wire.src, wire.dst) for wire in wires],
-        costs=[(wire.alpha, wire.beta, wire.inter) for wire in wires],
-        resources=[wire.ports for wire in wires],
+        ends=[(link.src, link.dst) for link in links],
+        costs=[(link.alpha, link.beta, link.inter) for link in links],
+        resources=[link.ports for link in links],
     )
     rotations = (rotation(sketch.ranks, *each) for each in sketch.symmetry)
     return symmetry_of(

@@ -30,17 +30,17 @@ from tuccl.synth import (
     Message,
     Solution,
     lower,
-    plan_fault,
-    plan_time_us,
+    schedule_fault,
     schedule_of,
+    schedule_time_us,
     sketch_costs,
     solve,
     synthesize,
     taccl_costs,
 )
 from tuccl.synth.model.certificate import fault
-from tuccl.synth.taccl.costs import Wire
-from tuccl.synth.taccl.plan import makespan, retimed, turned
+from tuccl.synth.taccl.costs import Link
+from tuccl.synth.taccl.problem import makespan, retime, reverse_time
 from tuccl.synth.taccl.symmetry import sketch_symmetry
 
 Mesh = Callable[..., Sketch]
@@ -90,8 +90,8 @@ def test_plans_keep_the_rules_and_programs_verify(
     sketch = mesh(hosts, kind)
     solution, collective = solved(sketch, name, parts=2, seconds=1.0)
     costs = sketch_costs(sketch, CHUNK)
-    assert plan_fault(solution.messages, collective, sketch, costs, 2) is None
-    time_us = plan_time_us(solution.messages, collective, sketch, costs, 2)
+    assert schedule_fault(solution.messages, collective, sketch, costs, 2) is None
+    time_us = schedule_time_us(solution.messages, collective, sketch, costs, 2)
     assert time_us == solution.proof.time_us >= solution.proof.bound_us > 0
     schedule = schedule_of(solution, collective, sketch, 2)
     assert schedule.proof == solution.proof
@@ -142,7 +142,7 @@ def test_chunks_share_a_message_where_that_saves_latency(mesh: Mesh) -> None:
     )
     solution, _ = solved(replace(sketch, links=links), "alltoall")
     assert max(len(message.chunks) for message in solution.messages) > 1
-    single = sum(sketch.links[m.wire].inter for m in solution.messages) < 8
+    single = sum(sketch.links[m.link].inter for m in solution.messages) < 8
     assert single, "8 chunks cross, by fewer messages"
 
 
@@ -152,9 +152,9 @@ def test_symmetric_plans_are_symmetric(mesh: Mesh) -> None:
     group = sketch_symmetry(collective, sketch, costs, 1)
     assert len(group) == 8
     solution, _ = solved(sketch, "allgather", seconds=2.0)
-    known = {(m.chunks, m.wire, m.start) for m in solution.messages}
-    for wires, chunks in zip(group.links, group.chunks, strict=True):
-        moved = {(tuple(chunks[c] for c in cs), wires[w], at) for cs, w, at in known}
+    known = {(m.chunks, m.link, m.start) for m in solution.messages}
+    for links, chunks in zip(group.links, group.chunks, strict=True):
+        moved = {(tuple(chunks[c] for c in cs), links[w], at) for cs, w, at in known}
         assert moved == known
 
 
@@ -187,7 +187,7 @@ def test_the_checker_sees_every_kind_of_fault(
     costs = sketch_costs(sketch, CHUNK)
 
     def wrong(changed_plan: list[Message]) -> str:
-        return plan_fault(changed_plan, collective, sketch, costs, 1) or ""
+        return schedule_fault(changed_plan, collective, sketch, costs, 1) or ""
 
     assert wrong(messages) == ""
     first = messages[0]
@@ -201,13 +201,13 @@ def test_the_checker_sees_every_kind_of_fault(
         if message.start > 0:
             early = message._replace(start=0, end=takes)
             assert wrong([*rest, early]), "earlier than it was ready or free"
-    crossing = next(m for m in messages if sketch.links[m.wire].inter)
+    crossing = next(m for m in messages if sketch.links[m.link].inter)
     other = (crossing.chunks[0] + 1) % 2 + 2 * (crossing.chunks[0] // 2)
     assert "no relay for" in wrong(
         [m if m != crossing else m._replace(chunks=(other,)) for m in messages]
     )
-    inside = next(m for m in messages if not sketch.links[m.wire].inter)
-    takes = costs.wires[inside.wire].takes(2)
+    inside = next(m for m in messages if not sketch.links[m.link].inter)
+    takes = costs.links[inside.link].message_ns(2)
     both = inside._replace(chunks=(0, 1, *inside.chunks)[:2], end=inside.start + takes)
     assert "one by one" in wrong([m if m != inside else both for m in messages])
 
@@ -218,7 +218,7 @@ def test_the_checker_counts_contributions_once(mesh: Mesh) -> None:
     costs = sketch_costs(sketch, CHUNK)
     last = makespan(solution.messages)
     again = [m._replace(start=m.start + last, end=m.end + last) for m in solution.messages]
-    twice = plan_fault([*solution.messages, *again], collective, sketch, costs, 1)
+    twice = schedule_fault([*solution.messages, *again], collective, sketch, costs, 1)
     assert twice is not None
     assert "already has" in twice
 
@@ -227,18 +227,21 @@ def test_retiming_and_turning_keep_plans_right(mesh: Mesh) -> None:
     sketch = mesh([0, 0, 0, 1, 1, 1], "rail")
     solution, collective = solved(sketch, "allgather", seconds=1.0)
     costs = sketch_costs(sketch, CHUNK)
-    slow = changed(costs, wires=tuple(changed(w, beta=2 * w.beta) for w in costs.wires))
-    slower = retimed(solution.messages, slow)
-    assert plan_fault(slower, collective, sketch, slow, 1) is None
-    assert makespan(retimed(slower, costs)) <= makespan(solution.messages)
-    back = turned(turned(solution.messages))
+    slow = changed(costs, links=tuple(changed(w, beta=2 * w.beta) for w in costs.links))
+    slower = retime(solution.messages, slow)
+    assert schedule_fault(slower, collective, sketch, slow, 1) is None
+    assert makespan(retime(slower, costs)) <= makespan(solution.messages)
+    back = reverse_time(reverse_time(solution.messages))
     assert sorted(back) == sorted(solution.messages)
 
 
 def test_a_plan_is_there_before_the_first_second(mesh: Mesh) -> None:
     sketch = mesh([0] * 8 + [1] * 8, "gate")
     solution, collective = solved(sketch, "allgather", seconds=0.0)
-    assert plan_fault(solution.messages, collective, sketch, sketch_costs(sketch, CHUNK), 1) is None
+    assert (
+        schedule_fault(solution.messages, collective, sketch, sketch_costs(sketch, CHUNK), 1)
+        is None
+    )
     assert solution.proof.status == "feasible"
     better, _ = solved(sketch, "allgather", seconds=2.0)
     assert better.proof.time_us <= solution.proof.time_us
@@ -260,8 +263,11 @@ def test_an_interrupt_keeps_the_best_plan(name: str, mesh: Mesh) -> None:
     assert signal.getsignal(signal.SIGINT) == before
     assert solution.proof.status == "interrupted", lines
     assert not solution.proof.reproducible
-    assert plan_fault(solution.messages, collective, sketch, sketch_costs(sketch, CHUNK), 2) is None
-    assert any(line.startswith("first plan") for line in lines)
+    assert (
+        schedule_fault(solution.messages, collective, sketch, sketch_costs(sketch, CHUNK), 2)
+        is None
+    )
+    assert any(line.startswith("heuristic") for line in lines)
 
 
 def test_equal_calls_give_equal_plans(mesh: Mesh) -> None:
@@ -287,7 +293,7 @@ def test_own_chunks_go_first(mesh: Mesh) -> None:
             sent = [
                 chunk // per_owner
                 for m in solution.messages
-                if sketch.links[m.wire].inter and sketch.links[m.wire].src == sender
+                if sketch.links[m.link].inter and sketch.links[m.link].src == sender
                 for chunk in sorted(m.chunks, key=lambda c: c // per_owner != sender)
             ]
             own = [owner == sender for owner in sent]
@@ -350,7 +356,7 @@ def test_taccls_sketches_are_never_slower_than_its_own_answer(
     costs = taccl_costs(sketch, nbytes, unit)
     collective = Collective(name, sketch.ranks)
     solution = solve(collective, sketch, costs, sketch.chunks_per_rank, Budget(seconds=20.0))
-    time_us = plan_time_us(solution.messages, collective, sketch, costs, sketch.chunks_per_rank)
+    time_us = schedule_time_us(solution.messages, collective, sketch, costs, sketch.chunks_per_rank)
     assert solution.proof.bound_us <= time_us <= theirs * unit
     program = lower(schedule_of(solution, collective, sketch, sketch.chunks_per_rank))
     assert verify(program, "executor", 0).ok
@@ -360,20 +366,20 @@ def test_taccls_accounting_of_its_own_profiles(shared_data: Path) -> None:
     """int(alpha + beta) inside; beta times links a NIC, cut, between; GPU ports from 3 nodes on."""
     folder = shared_data / "taccl"
 
-    def wires(sketch_name: str, profile_name: str, rounded: bool = False) -> list[Wire]:
+    def links(sketch_name: str, profile_name: str, rounded: bool = False) -> list[Link]:
         file = folder / "topo" / f"topo-{profile_name}.json"
         nbytes, unit = SHIPPED_UNITS[json.loads(file.read_text())["name"]]
         profile = read_taccl_profile(file, "NDv2", nbytes, unit)
         sketch = load_sketch(folder / "sketch" / f"{sketch_name}.json", profile)
-        return list(taccl_costs(sketch, nbytes, unit, rounded).wires)
+        return list(taccl_costs(sketch, nbytes, unit, rounded).links)
 
-    inside = {w.takes() for w in wires("sk1-ndv2-n2", "ndv2-1KB") if not w.inter}
+    inside = {w.message_ns() for w in links("sk1-ndv2-n2", "ndv2-1KB") if not w.inter}
     assert inside == {320, 340}, "32.24 and 34.5 hundredths of a us, cut"
-    [crossing] = {(w.alpha, w.beta, w.ports) for w in wires("sk3-ndv2-n2", "ndv2-1MB") if w.inter}
+    [crossing] = {(w.alpha, w.beta, w.ports) for w in links("sk3-ndv2-n2", "ndv2-1MB") if w.inter}
     assert crossing == (2600, 840_000, ()), "eight links on a NIC"
-    [cut] = {(w.alpha, w.beta) for w in wires("sk3-ndv2-n2", "ndv2-1MB", True) if w.inter}
+    [cut] = {(w.alpha, w.beta) for w in links("sk3-ndv2-n2", "ndv2-1MB", True) if w.inter}
     assert cut == (0, 842_000)
-    assert all(len(w.ports) == 2 for w in wires("sk1-ndv2-n4", "ndv2-1MB") if w.inter)
+    assert all(len(w.ports) == 2 for w in links("sk1-ndv2-n4", "ndv2-1MB") if w.inter)
 
 
 def test_without_ortools_the_error_says_how_to_get_it(

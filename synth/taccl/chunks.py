@@ -1,4 +1,4 @@
-"""What the exact method moves, by which links, and which rule stands in the way of it."""
+"""Chunks that TACCL routes, the links they may take, and the rule at fault where there are none."""
 
 from __future__ import annotations
 
@@ -11,36 +11,40 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.demand import demands_of
 from tuccl.synth.model.symmetry import Symmetry
-from tuccl.synth.taccl.costs import Costs
+from tuccl.synth.taccl.costs import LinkCosts
 
-__all__ = ["Item", "distances", "items_of"]
+__all__ = ["Chunk", "distances", "representative_chunks"]
 
 
 @dataclass(frozen=True)
-class Item:
-    """A chunk to be moved.
+class Chunk:
+    """A chunk to be routed.
 
     Attributes:
-        chunk: Its number in the collective.
-        origin: The rank that has it.
+        id: Its number in the collective.
+        source: The rank that has it.
         targets: The ranks that must get it.
-        wires: Numbers of the wires it may take.
+        links: Numbers of the links it may take.
     """
 
-    chunk: int
-    origin: int
+    id: int
+    source: int
     targets: frozenset[int]
-    wires: tuple[int, ...]
+    links: tuple[int, ...]
 
 
-def items_of(
-    collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int, group: Symmetry
-) -> tuple[Item, ...]:
-    """Return one of each set of like chunks that move, with the wires the sketch's rules leave it.
+def representative_chunks(
+    collective: Collective,
+    sketch: Sketch,
+    costs: LinkCosts,
+    chunks_per_rank: int,
+    symmetry: Symmetry,
+) -> tuple[Chunk, ...]:
+    """Return one chunk of each orbit that moves, with the links the sketch's rules leave it.
 
     A chunk leaves its host by the senders that may carry it and does not come back; other hosts
     forward it only where the sketch has no link from its host to theirs. A chunk with one target
-    takes ways at most one slow link longer than the shortest.
+    takes routes at most one slow link longer than the shortest.
 
     Raises:
         Infeasible: a chunk cannot reach a rank; names the sketch, chunk, rank and rule.
@@ -48,21 +52,21 @@ def items_of(
     rules = _Rules(collective, sketch, costs, chunks_per_rank)
     demands = demands_of(collective, chunks_per_rank)
     return tuple(
-        rules.item(chunk, demands[chunk].source, demands[chunk].targets)
-        for chunk in group.representatives
+        rules.route(chunk, demands[chunk].source, demands[chunk].targets)
+        for chunk in symmetry.representatives
         if demands[chunk].targets
     )
 
 
 def distances(
-    costs: Costs, numbers: Iterable[int], starts: Iterable[int], back: bool = False
+    costs: LinkCosts, numbers: Iterable[int], starts: Iterable[int], back: bool = False
 ) -> dict[int, int]:
-    """Return the least ns by the wires `numbers` from `starts` to each rank (`back`: to them)."""
+    """Return the least ns by the links `numbers` from `starts` to each rank (`back`: to them)."""
     out: dict[int, list[tuple[int, int]]] = {}
     for number in numbers:
-        wire = costs.wires[number]
-        ends = (wire.dst, wire.src) if back else (wire.src, wire.dst)
-        out.setdefault(ends[0], []).append((ends[1], wire.takes()))
+        link = costs.links[number]
+        ends = (link.dst, link.src) if back else (link.src, link.dst)
+        out.setdefault(ends[0], []).append((ends[1], link.message_ns()))
     found: dict[int, int] = {}
     waiting = [(0, start) for start in starts]
     while waiting:
@@ -75,48 +79,48 @@ def distances(
 
 
 class _Rules:
-    """Which wires are open to a chunk."""
+    """The sketch's rules: links that are open to a chunk."""
 
     def __init__(
-        self, collective: Collective, sketch: Sketch, costs: Costs, chunks_per_rank: int
+        self, collective: Collective, sketch: Sketch, costs: LinkCosts, chunks_per_rank: int
     ) -> None:
         self.collective, self.sketch, self.costs = collective, sketch, costs
         self.chunks_per_rank = chunks_per_rank
         self.hosts = sketch.hosts
-        self.slack = max((w.takes() for w in costs.wires if not w.inter), default=0)
-        self.numbers = range(len(costs.wires))
-        self.between = {(self.hosts[w.src], self.hosts[w.dst]) for w in costs.wires if w.inter}
+        self.slack = max((w.message_ns() for w in costs.links if not w.inter), default=0)
+        self.numbers = range(len(costs.links))
+        self.between = {(self.hosts[w.src], self.hosts[w.dst]) for w in costs.links if w.inter}
 
-    def item(self, chunk: int, origin: int, targets: frozenset[int]) -> Item:
-        open_wires = self._open(chunk, origin, targets)
-        near = distances(self.costs, open_wires, [origin])
+    def route(self, chunk: int, source: int, targets: frozenset[int]) -> Chunk:
+        open_links = self._open(chunk, source, targets)
+        near = distances(self.costs, open_links, [source])
         for target in sorted(targets):
             if target not in near:
-                raise Infeasible(self._reason(chunk, origin, target, open_wires, near))
+                raise Infeasible(self._reason(chunk, source, target, open_links, near))
         if len(targets) == 1:
-            open_wires = self._short(open_wires, near, min(targets))
-        return Item(chunk, origin, targets, tuple(open_wires))
+            open_links = self._short(open_links, near, min(targets))
+        return Chunk(chunk, source, targets, tuple(open_links))
 
-    def _open(self, chunk: int, origin: int, targets: frozenset[int]) -> list[int]:
-        home = self.hosts[origin]
+    def _open(self, chunk: int, source: int, targets: frozenset[int]) -> list[int]:
+        home = self.hosts[source]
         goals = {self.hosts[t] for t in targets}
         direct = all(goal == home or (home, goal) in self.between for goal in goals)
-        place = self._place(chunk, origin, targets)
-        return [n for n in self.numbers if self._may(n, origin, goals, place, direct)]
+        place = self._place(chunk, source, targets)
+        return [n for n in self.numbers if self._may(n, source, goals, place, direct)]
 
-    def _may(self, number: int, origin: int, goals: set[int], place: int, direct: bool) -> bool:
-        wire = self.costs.wires[number]
-        home, at, to = self.hosts[origin], self.hosts[wire.src], self.hosts[wire.dst]
-        if wire.dst == origin:
+    def _may(self, number: int, source: int, goals: set[int], place: int, direct: bool) -> bool:
+        link = self.costs.links[number]
+        home, at, to = self.hosts[source], self.hosts[link.src], self.hosts[link.dst]
+        if link.dst == source:
             return False
-        if not wire.inter:
+        if not link.inter:
             return at == home or at in goals or not direct
         if to == home or (direct and (at != home or to not in goals)):
             return False
-        return self._carries(wire.src, wire.dst, place, at == home)
+        return self._carries(link.src, link.dst, place, at == home)
 
     def _carries(self, src: int, dst: int, place: int, leaves_home: bool) -> bool:
-        """Return whether the relay rule lets a chunk of rank `place` take a wire between hosts."""
+        """Return whether the relay rule lets a chunk of rank `place` take a link between hosts."""
         relays = self.sketch.relays
         if not relays:
             return True
@@ -124,11 +128,11 @@ class _Rules:
             return bool(relays.get(dst))
         return place in relays.get(src, ()) if leaves_home else bool(relays.get(src))
 
-    def _place(self, chunk: int, origin: int, targets: frozenset[int]) -> int:
+    def _place(self, chunk: int, source: int, targets: frozenset[int]) -> int:
         """Return the rank whose chunk it counts as: what a root has, in turn as all of its host."""
         if self.collective.name not in ("broadcast", "scatter"):
-            return origin
-        near = self.sketch.ranks_of(self.hosts[origin])
+            return source
+        near = self.sketch.ranks_of(self.hosts[source])
         owner = chunk // self.chunks_per_rank
         return near[self.sketch.ranks_of(self.hosts[owner]).index(owner) % len(near)]
 
@@ -137,23 +141,23 @@ class _Rules:
         most = near[target] + self.slack
 
         def fits(number: int) -> bool:
-            wire = self.costs.wires[number]
-            if wire.src not in near or wire.dst not in left or wire.src == target:
+            link = self.costs.links[number]
+            if link.src not in near or link.dst not in left or link.src == target:
                 return False
-            return near[wire.src] + wire.takes() + left[wire.dst] <= most
+            return near[link.src] + link.message_ns() + left[link.dst] <= most
 
         return [number for number in numbers if fits(number)]
 
     def _reason(
-        self, chunk: int, origin: int, target: int, open_wires: list[int], near: dict[int, int]
+        self, chunk: int, source: int, target: int, open_links: list[int], near: dict[int, int]
     ) -> str:
         """Return which chunk cannot get where, and the rule of the sketch at fault."""
-        home, goal = self.hosts[origin], self.hosts[target]
-        what = f"sketch {self.sketch.name[:60]}: chunk {chunk} of rank {origin}"
+        home, goal = self.hosts[source], self.hosts[target]
+        what = f"sketch {self.sketch.name[:60]}: chunk {chunk} of rank {source}"
         if self.costs.backwards:
             what = f"sketch {self.sketch.name[:60]}: rank {target}'s part of chunk {chunk}"
-            origin, target, home, goal = target, origin, goal, home
-        crossing = [self.costs.wires[n] for n in open_wires if self.costs.wires[n].inter]
+            source, target, home, goal = target, source, goal, home
+        crossing = [self.costs.links[n] for n in open_links if self.costs.links[n].inter]
         arrived = any(self.hosts[rank] == goal for rank in near) or home == goal
         if arrived and not self.costs.backwards:
             lost = f"{what} cannot reach rank {target}"
@@ -164,21 +168,21 @@ class _Rules:
         if not any(pair[0] == home for pair in self.between) and not self.costs.backwards:
             return f"{lost}: internode_conn has no link out of host {home}; add a sender"
         if not crossing:
-            return f"{lost}: {self._relay_fault(origin)}"
+            return f"{lost}: {self._relay_fault(source)}"
         senders = sorted({w.dst if self.costs.backwards else w.src for w in crossing})[:8]
         return (
             f"{lost}: internode_conn has its relays at GPUs {senders}, and no links inside "
-            f"host {home} lead from GPU {origin} to them"
+            f"host {home} lead from GPU {source} to them"
         )
 
-    def _relay_fault(self, origin: int) -> str:
-        senders = [s for s, carried in sorted(self.sketch.relays.items()) if origin in carried]
+    def _relay_fault(self, source: int) -> str:
+        senders = [s for s, carried in sorted(self.sketch.relays.items()) if source in carried]
         if not senders:
             return (
                 "gpus_to_sender_rev_map has no relay for "
-                f"GPU {origin}; add it to one of the senders"
+                f"GPU {source}; add it to one of the senders"
             )
         return (
             f"internode_conn has no link out of GPU {senders[0]}, which gpus_to_sender_rev_map "
-            f"names as the relay for GPU {origin}"
+            f"names as the relay for GPU {source}"
         )

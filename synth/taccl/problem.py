@@ -1,0 +1,159 @@
+"""The routing problem, the sends that solve it, and the timed messages that they stand for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from tuccl.synth.model.symmetry import Symmetry
+from tuccl.synth.taccl.chunks import Chunk
+from tuccl.synth.taccl.costs import Link, LinkCosts
+
+__all__ = ["Message", "Problem", "Send", "makespan", "retime", "reverse_time"]
+
+_Resource = tuple[str, object]
+
+
+class Message(NamedTuple):
+    """Chunks that travel together over link number `link` from `start` to `end`, in ns."""
+
+    chunks: tuple[int, ...]
+    link: int
+    start: int
+    end: int
+    reduce: bool = False
+
+
+class Send(NamedTuple):
+    """A send of chunk number `chunk` (of the problem's) over a link, in ns.
+
+    Sends over one link with the same start and end are one message.
+    """
+
+    chunk: int
+    link: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Chunks to route over links: one of each orbit of the symmetry, standing for all of it."""
+
+    costs: LinkCosts
+    chunks: tuple[Chunk, ...]
+    symmetry: Symmetry
+    own_chunks_first: bool = False
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Return the links."""
+        return self.costs.links
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """Return the host of each rank."""
+        return self.costs.hosts
+
+    @property
+    def link_orbits(self) -> tuple[int, ...]:
+        """Return the least link of each link's orbit."""
+        return self.symmetry.link_representatives
+
+    @cached_property
+    def resources(self) -> list[tuple[_Resource, ...]]:
+        """Return, for each link, what its sends exclude each other on, one for all of an orbit."""
+        ports = self._port_orbits()
+        resources: list[tuple[_Resource, ...]] = []
+        for number, link in enumerate(self.links):
+            shared = tuple(("port", ports[port]) for port in link.ports)
+            own = ("link", self.link_orbits[number])
+            resources.append(shared if shared and link.holds_ports else (own, *shared))
+        return resources
+
+    def _port_orbits(self) -> dict[object, object]:
+        representative: dict[object, object] = {}
+        for number, link in enumerate(self.links):
+            for index, port in enumerate(link.ports):
+                images = (self.links[to[number]].ports[index] for to in self.symmetry.links)
+                representative.setdefault(port, min(images, key=repr))
+        return representative
+
+    @cached_property
+    def merges(self) -> bool:
+        """Return whether messages of several chunks could gain anything."""
+        return any(link.contiguous and link.alpha for link in self.links)
+
+    def messages(self, sends: Iterable[Send]) -> list[Message]:
+        """Return the messages of all ranks that `sends` stand for, by start."""
+        together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for send in sends:
+            chunk = self.chunks[send.chunk].id
+            for links, chunks in zip(self.symmetry.links, self.symmetry.chunks, strict=True):
+                together[send.start, send.end, links[send.link]].append(chunks[chunk])
+        return [
+            Message(tuple(sorted(chunks)), link, start, end)
+            for (start, end, link), chunks in sorted(together.items())
+        ]
+
+
+def makespan(messages: Iterable[Message]) -> int:
+    """Return when the last message has arrived, in ns."""
+    return max((message.end for message in messages), default=0)
+
+
+def reverse_time(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages with time reversed: what was copied out is summed up instead.
+
+    >>> reverse_time([Message((0,), 3, 0, 5), Message((0,), 1, 5, 9)])[0]
+    Message(chunks=(0,), link=1, start=0, end=4, reduce=True)
+    """
+    messages = list(messages)
+    last = makespan(messages)
+    back = (Message(m.chunks, m.link, last - m.end, last - m.start, not m.reduce) for m in messages)
+    return sorted(back, key=lambda m: (m.start, m.end, m.link))
+
+
+def window(link: Link, message: Message) -> tuple[int, int]:
+    """Return from when to when, in ns, a message holds the ports of its link.
+
+    A copy holds them at its end; a reduction, a copy in reversed time, at its start.
+    """
+    held = link.port_ns(len(message.chunks))
+    return (
+        (message.start, message.start + held)
+        if message.reduce
+        else (message.end - held, message.end)
+    )
+
+
+def retime(messages: Sequence[Message], costs: LinkCosts) -> list[Message]:
+    """Return the same messages at the earliest times that keep their order everywhere.
+
+    Args:
+        messages: By start; they may have been timed for other costs. Messages of several chunks
+            stay whole.
+        costs: What they take now.
+    """
+    arrived: dict[tuple[int, int], int] = {}
+    free: dict[object, int] = {}
+    timed = []
+    for message in sorted(messages, key=lambda m: (m.start, m.end)):
+        link = costs.links[message.link]
+        takes, held = link.message_ns(len(message.chunks)), link.port_ns(len(message.chunks))
+        lead = 0 if message.reduce else takes - held
+        start = max(
+            free.get(message.link, 0),
+            *(arrived.get((chunk, link.src), 0) for chunk in message.chunks),
+            *(free.get(port, 0) - lead for port in link.ports),
+        )
+        moved = Message(message.chunks, message.link, start, start + takes, message.reduce)
+        free[message.link] = moved.end
+        free.update(dict.fromkeys(link.ports, window(link, moved)[1]))
+        for chunk in message.chunks:
+            arrived[chunk, link.dst] = max(arrived.get((chunk, link.dst), 0), moved.end)
+        timed.append(moved)
+    return sorted(timed, key=lambda m: (m.start, m.end, m.link))
