@@ -17,7 +17,7 @@ import time
 from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
-from tuccl.synth import METHODS, Collective, bound, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.topology import Topology, load_machine, network
 from tuccl.topology.reference import REFERENCE_FABRICS, host_line, random_fabric
@@ -36,10 +36,10 @@ def line(name: str, t: Topology, method: str, chunks: int | None) -> str:
     collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
     begun = time.perf_counter()
     if chunks is None:
-        choose = METHODS[method].chunkings
+        choose = METHODS[method].choose_chunk_counts
         assert choose is not None, "flow knows how many chunks it wants"
         [chunks] = choose(collective, mesh, t, 8)
-    program = lower(synthesize(collective, mesh, method, chunks, 1 << 30, t))
+    program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), method))
     seconds = time.perf_counter() - begun
     report = verify(program, "executor", 0)
     if not report.ok:
@@ -80,11 +80,11 @@ def fuzz(count: int) -> None:
     for seed in range(count):
         t = random_fabric(random.Random(seed))
         collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
-        choose = METHODS["flow"].chunkings
+        choose = METHODS["flow"].choose_chunk_counts
         assert choose is not None, "flow knows how many chunks it wants"
         try:
             [chunks] = choose(collective, mesh, t, 8)
-            program = lower(synthesize(collective, mesh, "flow", chunks, 1 << 30, t))
+            program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "flow"))
         except Infeasible:
             continue
         shares.append(bound_share(program, t, collective))

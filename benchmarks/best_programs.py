@@ -44,7 +44,7 @@ from tuccl.runtime import (
     time_baseline,
 )
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, lower, replicate, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, replicate, synthesize
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import SEARCHES, Final, Record, even_size
 from tuccl.tuning.programs import Programs, ll128_is_safe
@@ -112,7 +112,7 @@ def templates(t: Topology, call: Collective) -> Iterator[tuple[str, Program]]:
     for sketch, method in product(sketches, TEMPLATES):
         if call.name in METHODS[method].collectives:
             try:
-                schedule = synthesize(call, sketch, method, 1, 1 << 20, t)
+                schedule = synthesize(Problem(call, sketch, 1, 1 << 20, t), method)
                 yield f"{method} on {sketch.name}", lower(schedule)
             except TucclError:
                 continue

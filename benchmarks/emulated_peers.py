@@ -39,6 +39,7 @@ from tuccl.synth import (
     METHODS,
     MSCCL_DEFAULT_KNOBS,
     Collective,
+    Problem,
     bound,
     lower,
     msccl_default,
@@ -123,7 +124,7 @@ def programs(t: Topology, collective: str, nbytes: int) -> list[NamedProgram]:
     found = [default] if nbytes <= LARGEST_OF_DEFAULT else []
     for name, chunks in candidates(t, call):
         try:
-            program = lower(synthesize(call, mesh, name, chunks, nbytes, t))
+            program = lower(synthesize(Problem(call, mesh, chunks, nbytes, t), name))
         except Infeasible:
             continue
         if not verify(program, "executor", 0).ok:
@@ -141,7 +142,8 @@ def candidates(t: Topology, call: Collective) -> list[tuple[str, int]]:
         method = METHODS[name]
         if call.name not in method.collectives:
             continue
-        made = method.chunkings(call, mesh, t, 16)[-2:] if method.chunkings else fixed
+        choose = method.choose_chunk_counts
+        made = choose(call, mesh, t, 16)[-2:] if choose else fixed
         found += [(name, chunks) for chunks in made]
     return found
 

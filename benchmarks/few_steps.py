@@ -21,7 +21,17 @@ from collections.abc import Callable
 from tuccl._native import Knobs, verify
 from tuccl.errors import TucclError
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Synthesized, lower, synthesize, synthesize_best
+from tuccl.synth import (
+    METHODS,
+    Candidates,
+    Collective,
+    Problem,
+    Synthesized,
+    Target,
+    lower,
+    synthesize,
+    synthesize_best,
+)
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.few_step.few_step import spread_of
 from tuccl.synth.few_step.frontier import frontier
@@ -98,7 +108,7 @@ def print_hops(only: str) -> None:
         cells = []
         for collective in (Collective(each, t.ranks) for each in COLLECTIVES):
             try:
-                schedule = synthesize(collective, full_mesh(t), "fewstep", 1, 1 << 10, t)
+                schedule = synthesize(Problem(collective, full_mesh(t), 1, 1 << 10, t), "fewstep")
                 assert verify(lower(schedule), "executor", collective.root).ok
                 cells.append(f"{longest_chain(schedule)} ({hop_bound(t, collective)})")
             except TucclError:
@@ -120,14 +130,13 @@ def print_profiles(only: str) -> None:
 def profile_line(t: Topology, machine: str, name: str, nbytes: int) -> str:
     """Return one comparison in a line."""
     found = synthesize_best(
-        t,
-        Collective(name, t.ranks),
-        nbytes,
-        candidate_sketches(t, name, nbytes),
-        machine=machine_of(t),
-        knobs=Knobs("LL", 1, 512),
-        methods=[m for m in METHODS if m != "greedy" or t.ranks <= 16],
-        chunks=(1, 2),
+        Target(t, Collective(name, t.ranks), nbytes, machine_of(t)),
+        Candidates(
+            candidate_sketches(t, name, nbytes),
+            [Knobs("LL", 1, 512)],
+            [m for m in METHODS if m != "greedy" or t.ranks <= 16],
+            chunk_counts=(1, 2),
+        ),
     )
     few = next((each for each in found if each.method == "fewstep"), None)
     other = next(each for each in found if each.method != "fewstep")

@@ -21,11 +21,11 @@ import time
 
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh, rails
-from tuccl.synth import Collective, bound, lower, synthesize_best
+from tuccl.synth import Candidates, Collective, Problem, Target, bound, lower, synthesize_best
 from tuccl.synth.bounds.hops import longest_chain
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.greedy.greedy import greedy, greedy_chunks
-from tuccl.synth.greedy.problem import Search
+from tuccl.synth.model.problem import Options
 from tuccl.topology import load_machine
 from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, with_compared_latencies
 
@@ -49,14 +49,14 @@ _TACOS_LATENCY = {
 }
 
 
-def row(ranks: int, name: str, search: Search, nbytes: int) -> str:
+def row(ranks: int, name: str, options: Options, nbytes: int) -> str:
     """Return one line of the table of sizes of machines."""
     t = a100_pod(ranks // 8)
     collective = Collective(name, ranks)
     begun = time.process_time()
     sketch = full_mesh(t) if ranks <= _MOST_MESHED else rails(t)
     chunks = greedy_chunks(collective, sketch, t)[-1] if ranks <= 32 else 1
-    schedule = greedy(collective, sketch, chunks, nbytes, t, search)
+    schedule = greedy(Problem(collective, sketch, chunks, nbytes, t), options)
     planned = time.process_time()
     program = lower(schedule)
     sound = verify(program, "executor", 0).ok
@@ -79,10 +79,8 @@ def latency_row(fabric: str, name: str) -> str:
     for method in ("greedy", "pipelined"):
         begun = time.process_time()
         best = synthesize_best(
-            *(t, collective, nbytes, [full_mesh(t)]),
-            machine=load_machine("ideal"),
-            knobs=Knobs("Simple", 1, 512),
-            methods=(method,),
+            Target(t, collective, nbytes, load_machine("ideal")),
+            Candidates([full_mesh(t)], [Knobs("Simple", 1, 512)], (method,)),
         )[0]
         seconds = time.process_time() - begun
         blocks = max(len(gpu.threadblocks) for gpu in best.program.gpus)
@@ -111,14 +109,14 @@ def main() -> None:
             for name in args.collectives.split(","):
                 print(latency_row(fabric, name), flush=True)
         return
-    search = Search(args.seed, args.starts)
+    options = Options(args.seed, args.starts)
     print(
         f"{'GPUs':>5} {'collective':<15}{'chunks':>7}{'plan s':>9}{'all s':>9}{'emitted':>9}"
         f"{'chain':>6}{'blocks':>7}{'steps':>6}  {'verified':<9}TACOS"
     )
     for ranks in args.gpus.split(","):
         for name in args.collectives.split(","):
-            print(row(int(ranks), name, search, 1 << 30), flush=True)
+            print(row(int(ranks), name, options, 1 << 30), flush=True)
 
 
 if __name__ == "__main__":

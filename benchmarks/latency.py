@@ -15,7 +15,16 @@ import time
 
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh
-from tuccl.synth import METHODS, Collective, bound, synthesize, synthesize_best
+from tuccl.synth import (
+    METHODS,
+    Candidates,
+    Collective,
+    Problem,
+    Target,
+    bound,
+    synthesize,
+    synthesize_best,
+)
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.topology import Topology, load_machine
 from tuccl.topology.reference import REFERENCE_FABRICS, with_compared_latencies
@@ -39,18 +48,13 @@ def line(name: str, t: Topology, collective: Collective, nbytes: int) -> str:
     begun = time.perf_counter()
     mesh = full_mesh(t)
     best = synthesize_best(
-        t,
-        collective,
-        nbytes,
-        [mesh],
-        machine=load_machine("ideal"),
-        knobs=Knobs("Simple", 1, 512),
-        methods=tuple(METHODS),
+        Target(t, collective, nbytes, load_machine("ideal")),
+        Candidates([mesh], [Knobs("Simple", 1, 512)], tuple(METHODS)),
         time_limit_s=120.0,
     )[0]
     seconds = time.perf_counter() - begun
     assert verify(best.program, "executor", collective.root).ok
-    schedule = synthesize(collective, mesh, best.method, best.chunks_per_rank, nbytes, t)
+    schedule = synthesize(Problem(collective, mesh, best.chunks_per_rank, nbytes, t), best.method)
     limit = bound(t, collective).time_us(nbytes)
     peer = f"{_TACOS[name]:.2f}" if collective.name == "allgather" and nbytes == 1 << 20 else ""
     blocks = max(len(gpu.threadblocks) for gpu in best.program.gpus)

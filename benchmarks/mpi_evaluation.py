@@ -15,7 +15,7 @@ from statistics import median
 from tuccl._native import Call, Knobs
 from tuccl.runtime import MpiExecutor, find_mpi
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import load_profile
 
 RANKS = 4
@@ -27,7 +27,7 @@ def calls() -> list[Call]:
     """Return one run of each method, protocol and size."""
     sketch = full_mesh(load_profile("v100x4"))
     made = [
-        lower(synthesize(Collective("allreduce", RANKS), sketch, method, 1, 1 << 20))
+        lower(synthesize(Problem(Collective("allreduce", RANKS), sketch, 1, 1 << 20), method))
         for method in METHODS
     ]
     return [

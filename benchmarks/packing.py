@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tuccl._native import Knobs, Program, simulate, verify
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Schedule, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology import Topology, load_machine, network
@@ -51,7 +51,7 @@ def made(t: Topology, collective: Collective) -> Made:
     begun = time.perf_counter()
     mesh = full_mesh(t)
     [chunks] = packing_chunks(collective, mesh, t)
-    schedule = synthesize(collective, mesh, "packing", chunks, 1 << 30, t)
+    schedule = synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing")
     program = lower(schedule)
     report = verify(program, "executor", collective.root)
     if not report.ok:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology.reference import any_fabric, random_fabric
@@ -73,7 +73,7 @@ def made(rng: random.Random, name: str) -> tuple[str, float]:
         collective = Collective(name, t.ranks, rng.randrange(t.ranks))
         mesh = full_mesh(t)
         [chunks] = packing_chunks(collective, mesh, t)
-        program = lower(synthesize(collective, mesh, "packing", chunks, 1 << 30, t))
+        program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
     except (Infeasible, InputError) as why:
         return f"refused: {_kind(str(why))}", 0.0
     if not verify(program, "executor", collective.root).ok:

@@ -25,7 +25,7 @@ import msgspec
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.errors import Infeasible
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.topology import Topology, join, load_profile, machine_of, network
 
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -107,7 +107,7 @@ def cases(only: str) -> Iterator[Case]:
         sketch = full_mesh(t) if c.mesh else candidate_sketches(t, c.collective, GIB)[0]
         try:
             wanted = Collective(c.collective, t.ranks)
-            schedule = synthesize(wanted, sketch, c.method, c.chunks, GIB)
+            schedule = synthesize(Problem(wanted, sketch, c.chunks, GIB), c.method)
         except Infeasible:
             continue
         for protocol in PROTOCOLS:
@@ -158,7 +158,7 @@ def long_runs() -> Iterator[tuple[str, Case]]:
                 for protocol in PROTOCOLS:
                     try:
                         wanted = Collective("allreduce", t.ranks)
-                        schedule = synthesize(wanted, sketch, method, chunks, GIB)
+                        schedule = synthesize(Problem(wanted, sketch, chunks, GIB), method)
                         program = lower(schedule, protocol=protocol, instances=instances)
                     except Infeasible:
                         continue

@@ -21,7 +21,7 @@ import time
 from tuccl._native import verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh, rails
-from tuccl.synth import METHODS, Collective, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.topology import Topology
 from tuccl.topology.reference import a100_pod, torus
@@ -58,10 +58,10 @@ def row(name: str, collective_name: str) -> str:
     method = _METHOD_OF.get(collective_name, ("packing",))[t.ranks > 64 and -1]
     begun, clock = time.process_time(), time.perf_counter()
     sketch = full_mesh(t) if t.ranks <= _MOST_MESHED else rails(t)
-    chunkings = METHODS[method].chunkings
-    chunks = chunkings(collective, sketch, t, 8)[0] if chunkings else 1
+    choose = METHODS[method].choose_chunk_counts
+    chunks = choose(collective, sketch, t, 8)[0] if choose else 1
     try:
-        program = lower(synthesize(collective, sketch, method, chunks, 1 << 30, t))
+        program = lower(synthesize(Problem(collective, sketch, chunks, 1 << 30, t), method))
     except Infeasible as why:
         return f"{name:<12}{collective_name:<16}{method:<14}refused: {why}"
     sound = verify(program, "executor", 0).ok

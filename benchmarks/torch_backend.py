@@ -39,7 +39,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.table.entry import Entry
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
 from tuccl.units import format_bytes, parse_size
 
@@ -64,7 +64,7 @@ def write_table(folder: Path, place: str, topology: Topology) -> None:
     entries, files = [], []
     for name, method in METHODS[place].items():
         schedule = synthesize(
-            Collective(name, topology.ranks), full_mesh(topology), method, 2, 16 << 20
+            Problem(Collective(name, topology.ranks), full_mesh(topology), 2, 16 << 20), method
         )
         file = program_file(lower(schedule))
         knobs = Knobs("Simple", buffer_bytes=4 << 20)

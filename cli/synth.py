@@ -25,8 +25,11 @@ from tuccl.sketches import candidate_sketches, load_sketch
 from tuccl.synth import (
     EXACT_METHODS,
     METHODS,
+    Candidates,
     Collective,
+    Options,
     Synthesized,
+    Target,
     bound,
     fewest_hops,
     searched_methods,
@@ -130,23 +133,20 @@ def run(args: argparse.Namespace) -> int:
         if args.sketch
         else candidate_sketches(topology, name, nbytes)
     )
+    machine = load_machine(args.machine) if args.machine else machine_of(topology)
     with Progress() as progress:
         tried = _Tried(progress)
         ranked = synthesize_best(
-            topology,
-            collective,
-            nbytes,
-            sketches,
-            methods=methods_of(args),
-            chunks=chunks_of(args, sketches[0].chunks_per_rank),
-            knobs=knobs_of(args),
-            machine=load_machine(args.machine) if args.machine else machine_of(topology),
-            dialect=args.dialect,
+            Target(topology, collective, nbytes, machine, args.dialect),
+            Candidates(
+                sketches,
+                (knobs_of(args),),
+                methods_of(args),
+                chunks_of(args, sketches[0].chunks_per_rank),
+            ),
+            Options(args.seed, args.starts, steps=args.steps),
             time_limit_s=args.time_limit,
             improve_tries=args.improve,
-            seed=args.seed,
-            starts=args.starts,
-            steps=args.steps,
             progress=tried.update,
         )
     if tried.left and not args.improve:
@@ -210,7 +210,7 @@ def print_candidates(ranked: Sequence[Synthesized], facts: dict[str, object], kn
 def methods_of(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the methods to try."""
     if args.method == "auto":
-        return searched_methods(any_order=args.any_order)
+        return searched_methods(unordered=args.any_order)
     return (args.method,)
 
 

@@ -4,12 +4,13 @@ from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_defaul
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.bounds.bound import Bound, bound, time_bound_us
 from tuccl.synth.bounds.hops import fewest_hops
-from tuccl.synth.choose import Synthesized, synthesize_best
+from tuccl.synth.choose import Candidates, Synthesized, Target, synthesize_best
 from tuccl.synth.improve import Improved, Improvement, improve
 from tuccl.synth.lowering.lower import Placement, lower
 from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, searched_methods, synthesize
 from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.problem import Options, Problem
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
@@ -26,17 +27,21 @@ __all__ = [
     "Address",
     "Bound",
     "Budget",
+    "Candidates",
     "Collective",
     "Improved",
     "Improvement",
     "LinkCosts",
     "Message",
     "Method",
+    "Options",
     "Placement",
+    "Problem",
     "Proof",
     "Schedule",
     "Solution",
     "Synthesized",
+    "Target",
     "Trace",
     "Transfer",
     "bound",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -14,16 +14,16 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth.bounds.hops import longest_chain
 from tuccl.synth.bounds.link_load import bound_share
-from tuccl.synth.greedy.problem import Search
 from tuccl.synth.improve import Improvement, improve
 from tuccl.synth.lowering.lower import claims_size, lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, searched_methods, synthesize
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology, network
 
-__all__ = ["Synthesized", "synthesize_best"]
+__all__ = ["Candidates", "Synthesized", "Target", "synthesize_best"]
 
 _MOST_CHUNKS = 8
 _IMPROVED = 3  # so many of the fastest, each of another method
@@ -38,6 +38,7 @@ class Synthesized:
         method: Name of the method.
         sketch: Name of the sketch.
         chunks_per_rank: Parts of each rank's share.
+        knobs: Protocol, channels and threads that it is made for.
         time_us: Simulated.
         seconds: What making it took.
         bound_share: The part of the bound that the program's busiest wire allows.
@@ -51,6 +52,7 @@ class Synthesized:
     method: str
     sketch: str
     chunks_per_rank: int
+    knobs: Knobs
     time_us: float
     seconds: float
     bound_share: float
@@ -69,33 +71,34 @@ class _Made(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Order:
-    """What every program is made and timed for."""
+class Target:
+    """The call that programs are made and timed for.
+
+    Attributes:
+        topology: The machine.
+        collective: The collective, with its root.
+        nbytes: Bytes of the whole buffer.
+        machine: Rates of its class, for the simulator.
+        dialect: The dialect whose limits hold: ``executor``, ``rccl`` or ``fork``.
+    """
 
     topology: Topology
     collective: Collective
     nbytes: int
-    wires: Network
     machine: MachineClass
-    knobs: Knobs
-    dialect: str
-    search: Search
+    dialect: str = "executor"
 
-    def made(self, sketch: Sketch, method: str, parts: int, budget: Budget | None) -> _Made:
-        """Return one program.
+    def program(self, schedule: Schedule, sketch: Sketch, knobs: Knobs) -> _Made:
+        """Return the program of a schedule.
 
         Raises:
-            Infeasible: the method cannot, or the program does not fit.
+            Infeasible: it does not fit.
         """
         begun = time.monotonic()
-        schedule = synthesize(
-            self.collective,
-            *(sketch, method, parts, self.nbytes, self.topology, budget, self.search),
-        )
         program = lower(
             schedule,
-            protocol=self.knobs.protocol,
-            instances=self.knobs.channels,
+            protocol=knobs.protocol,
+            instances=knobs.channels,
             dialect=self.dialect,
         )
         _check_residency(program, self.machine)
@@ -104,9 +107,16 @@ class _Order:
                 f"{program.name[:60]}: sends before it receives, which is safe below "
                 f"{self.nbytes} bytes only; use protocol LL, more channels or another method"
             )
-        time_us = simulated_us(program, self.knobs, self.wires, self.machine, self.nbytes)
+        wires = network(self.topology)
+        time_us = simulated_us(program, knobs, wires, self.machine, self.nbytes)
         one = Synthesized(
-            *(program, method, sketch.name, parts, time_us, time.monotonic() - begun),
+            program,
+            schedule.method,
+            sketch.name,
+            schedule.chunks_per_rank,
+            knobs,
+            time_us,
+            time.monotonic() - begun,
             bound_share=bound_share(program, self.topology, self.collective),
             hops=longest_chain(schedule),
             proof=schedule.proof,
@@ -115,50 +125,75 @@ class _Order:
         return _Made(one, schedule, sketch)
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The programs that a search tries: every method on every sketch.
+
+    Attributes:
+        sketches: The sketches.
+        knobs: Protocols, channels and threads that each schedule is lowered for.
+        methods: Names in `METHODS` or `EXACT_METHODS`.
+        chunk_counts: Chunks per rank; None: those that each method finds worth a try.
+    """
+
+    sketches: Sequence[Sketch]
+    knobs: Sequence[Knobs]
+    methods: Sequence[str] = searched_methods()
+    chunk_counts: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse methods that do not exist."""
+        names = (*METHODS, *EXACT_METHODS)
+        if unknown := [m for m in self.methods if m not in names]:
+            raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(names)}")
+
+    def points(self, target: Target) -> Iterator[tuple[Sketch, str, int]]:
+        """Yield (sketch, method, chunks per rank) of every candidate."""
+        collective = target.collective
+        for sketch, name in product(self.sketches, self.methods):
+            method = METHODS.get(name) or EXACT_METHODS[name]
+            if len(self.methods) > 1 and sketch.ranks > method.most_ranks:
+                continue
+            counts = self.chunk_counts or method.chunk_counts
+            choose = method.choose_chunk_counts
+            if not self.chunk_counts and choose and collective.name in method.collectives:
+                try:
+                    counts = choose(collective, sketch, target.topology, _MOST_CHUNKS)
+                except Infeasible:
+                    counts = (1,)  # the method itself says why
+            yield from product((sketch,), (name,), counts)
+
+
 def synthesize_best(
-    topology: Topology,
-    collective: Collective,
-    nbytes: int,
-    sketches: Iterable[Sketch],
+    target: Target,
+    candidates: Candidates,
+    options: Options = DEFAULT_OPTIONS,
     *,
-    machine: MachineClass,
-    knobs: Knobs,
-    methods: Iterable[str] = searched_methods(),
-    chunks: Iterable[int] | None = None,
-    dialect: str = "executor",
     time_limit_s: float | None = None,
     improve_tries: int = 0,
-    seed: int = 0,
-    starts: int = 0,
-    steps: int | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> tuple[Synthesized, ...]:
     """Return every program that could be made, the fastest in simulation first.
 
-    Out of place where the program runs so, else in place. Without `chunks`, what each method
-    finds worth a try is tried. `time_limit_s` ends the search after the
-    program at work; what was found by then is returned. An exact method gets an equal part of the
-    time left for each of its programs. Once there is a program, an interrupt ends the search as
-    `time_limit_s` does. ``progress(done, total, what)`` is called before each. With `improve_tries`, the
-    fastest programs of three methods are then improved by a local search of so many programs each
-    (`improve`), drawn by `seed`, which ends at twice the limit. `greedy` makes `starts` (0: as many as
-    take about a second), drawn by `seed` too. `steps` are the messages in a row that `fewstep`, where it
-    is the one method, may have.
+    Args:
+        target: The call that programs are made for. They run out of place where they can.
+        candidates: What is tried.
+        options: Seed, starts and steps of the methods.
+        time_limit_s: Ends the search after the program at work, with what was found by then. An
+            exact method gets an equal part of the time left for each of its programs. An
+            interrupt ends the search likewise once there is a program.
+        improve_tries: Programs that a local search makes of the fastest of each of three methods
+            (`improve`), which ends at twice the limit.
+        progress: Called with (done, total, name of the candidate) before each.
 
     Raises:
-        InputError: a method has no such name.
         Infeasible: no program could be made; says why the first one could not.
     """
-    methods = _known(methods)
-    order = _Order(
-        *(topology, collective, nbytes, network(topology), machine, knobs, dialect),
-        search=Search(seed, starts),
-    )
     made: list[_Made] = []
     reasons: list[str] = []
     started = time.monotonic()
-    points = tuple(_points(topology, collective, sketches, methods, chunks))
-    for number, (sketch, method, parts) in enumerate(points):
+    points = tuple(candidates.points(target))
+    for number, (sketch, method, chunks) in enumerate(points):
         what = f"{method} on {sketch.name}"
         tell = partial(progress, number, len(points))
         spent_s = time.monotonic() - started
@@ -168,13 +203,16 @@ def synthesize_best(
         budget = Budget(
             seconds=left_s / (len(points) - number),
             report=_with_head(tell, f"{what}: "),
-            steps=steps,
         )
         # Beside others a method takes the same little time everywhere, by its own measure.
-        alone = len(methods) == 1 or method in EXACT_METHODS
+        alone = len(candidates.methods) == 1 or method in EXACT_METHODS
+        effort = replace(options, budget=budget) if alone else options
         try:
             tell(what)
-            made.append(order.made(sketch, method, parts, budget if alone else None))
+            problem = Problem(target.collective, sketch, chunks, target.nbytes, target.topology)
+            schedule = synthesize(problem, method, effort)
+            for knobs in candidates.knobs:
+                made.append(target.program(schedule, sketch, knobs))
         except Infeasible as why:
             reasons.append(f"{what}: {why}")
         except KeyboardInterrupt:
@@ -185,30 +223,28 @@ def synthesize_best(
             break
     if not made:
         tried = (
-            f"no method that searches try serves {collective.name} over {collective.ranks} ranks"
+            f"no method that searches try serves {target.collective.name} over "
+            f"{target.collective.ranks} ranks"
         )
         raise Infeasible(reasons[0] if reasons else tried)
     if improve_tries:
         wanted = Improvement(
-            *(order.wires, machine, knobs, nbytes, dialect, improve_tries, seed),
+            network(target.topology),
+            target.machine,
+            candidates.knobs[0],
+            target.nbytes,
+            target.dialect,
+            improve_tries,
+            options.seed,
             time_limit_s=None if time_limit_s is None else time_limit_s / _IMPROVED,
             progress=lambda done, total, us: progress(done, total, f"improving {us:.2f} us"),
         )
-        made += _improved(made, wanted, topology, collective)
+        made += _improved(made, wanted, target.topology, target.collective)
     return tuple(sorted((m.found for m in made), key=_rank))
 
 
 def _with_head(tell: Callable[[str], None], head: str) -> Callable[[str], None]:
     return lambda line: tell(head + line)
-
-
-def _known(methods: Iterable[str]) -> tuple[str, ...]:
-    """Return ``methods``, after a look whether each has that name."""
-    methods = tuple(methods)
-    able = (*METHODS, *EXACT_METHODS)
-    if unknown := [m for m in methods if m not in able]:
-        raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(able)}")
-    return methods
 
 
 def _rank(found: Synthesized) -> tuple[float, str, str, int]:
@@ -239,27 +275,6 @@ def _improved(
             )
             better.append(_Made(faster, best.schedule, sketch))
     return better
-
-
-def _points(
-    topology: Topology,
-    collective: Collective,
-    sketches: Iterable[Sketch],
-    methods: tuple[str, ...],
-    chunks: Iterable[int] | None,
-) -> Iterator[tuple[Sketch, str, int]]:
-    given = None if chunks is None else tuple(chunks)
-    for sketch, name in product(sketches, methods):
-        method = METHODS.get(name)
-        if method and len(methods) > 1 and sketch.ranks > method.most_ranks:
-            continue
-        tried = given or (method.parts if method else (1,))
-        if not given and method and method.chunkings and collective.name in method.collectives:
-            try:
-                tried = method.chunkings(collective, sketch, topology, _MOST_CHUNKS)
-            except Infeasible:
-                tried = (1,)  # the method itself says why
-        yield from product((sketch,), (name,), tried)
 
 
 def _check_residency(program: Program, machine: MachineClass) -> None:

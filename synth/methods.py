@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.allpairs import (
     ALLPAIRS_COLLECTIVES,
-    ANY_ORDER_COLLECTIVES,
     PAIRED_COLLECTIVES,
+    UNORDERED_COLLECTIVES,
     allpairs,
-    allpairs_any_order,
-    allpairs_paired,
-    allpairs_paired_any_order,
 )
 from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
 from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
@@ -26,21 +24,16 @@ from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, fewstep
 from tuccl.synth.greedy.greedy import greedy, greedy_chunks
-from tuccl.synth.greedy.problem import Search
 from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
-from tuccl.synth.model.solver import Budget
 from tuccl.synth.packing.flow import FLOW_COLLECTIVES, flow, flow_chunks
 from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing, packing_chunks
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipelined_chunks
+from tuccl.synth.taccl.taccl import taccl
 from tuccl.topology import Topology
 
 __all__ = ["EXACT_METHODS", "METHODS", "Method", "searched_methods", "synthesize"]
-
-Build = Callable[[Collective, Sketch, int, int], Schedule]
-WiredBuild = Callable[[Collective, Sketch, int, int, Topology | None], Schedule]
-SolverBuild = Callable[[Collective, Sketch, int, int, Topology | None, Budget | None], Schedule]
-DrawingBuild = Callable[[Collective, Sketch, int, int, Topology | None, Search | None], Schedule]
 
 
 @dataclass(frozen=True)
@@ -48,153 +41,108 @@ class Method:
     """A way to make schedules.
 
     Attributes:
-        name: What users call it.
-        collectives: What it can do.
-        build: Takes the collective, the sketch, chunks per rank, the size in bytes, and the
-            topology where the caller has one.
-        chunkings: The chunks per rank worth a try, given the collective, the sketch, the topology
-            and the most; None where any will do.
-        most_ranks: Above so many ranks no search tries it unasked, since it takes minutes.
-        solve: `build` within a budget, for methods that run a solver.
-        draw: `build` with seed and starts, for methods that draw.
-        one_order: All ranks get equal results: a sum is made once, or by all in one order.
-        parts: The chunks per rank that a search tries where ``chunkings`` names none.
+        name: The name in tables, programs and on the command line.
+        collectives: Names of the collectives that it can do.
+        solve: Returns the schedule of a problem; raises Infeasible where it has none.
+        chunk_counts: Chunks per rank that searches try.
+        choose_chunk_counts: Returns the chunks per rank worth a try for a collective, a sketch, a
+            topology and the most; None: ``chunk_counts``, whatever the problem.
+        most_ranks: Ranks above which searches skip it, since it takes minutes.
+        bitwise_equal: Whether all ranks get equal results: a sum is made once, or by all ranks
+            in one order.
+        solver: Whether it runs OR-Tools, within the budget of the options.
     """
 
     name: str
     collectives: frozenset[str]
-    build: WiredBuild
-    chunkings: Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None = None
+    solve: Callable[[Problem, Options], Schedule]
+    chunk_counts: tuple[int, ...] = (1, 2, 4)
+    choose_chunk_counts: (
+        Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None
+    ) = None
     most_ranks: int = 256
-    solve: SolverBuild | None = None
-    draw: DrawingBuild | None = None
-    one_order: bool = True
-    parts: tuple[int, ...] = (1, 2, 4)
-
-
-def _wireless(build: Build) -> WiredBuild:
-    """Return `build` for callers that have a topology, which it does not look at."""
-
-    def built(
-        collective: Collective, sketch: Sketch, parts: int, nbytes: int, topology: Topology | None
-    ) -> Schedule:
-        return build(collective, sketch, parts, nbytes)
-
-    return built
+    bitwise_equal: bool = True
+    solver: bool = False
 
 
 # Each chunk may be summed in a thread block of its own.
-_SUMMED_APART = (1, 2, 4, 8)
+_ALLPAIRS_CHUNKS = (1, 2, 4, 8)
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("ring", RING_COLLECTIVES, _wireless(ring)),
-        Method("rings", RING_COLLECTIVES, _wireless(rings)),
-        Method("recursive", RECURSIVE_COLLECTIVES, _wireless(recursive)),
-        Method("allpairs", ALLPAIRS_COLLECTIVES, _wireless(allpairs), parts=_SUMMED_APART),
+        Method("ring", RING_COLLECTIVES, ring),
+        Method("rings", RING_COLLECTIVES, rings),
+        Method("recursive", RECURSIVE_COLLECTIVES, recursive),
+        Method("allpairs", ALLPAIRS_COLLECTIVES, allpairs, _ALLPAIRS_CHUNKS),
         Method(
             "allpairs-any-order",
-            ANY_ORDER_COLLECTIVES,
-            _wireless(allpairs_any_order),
-            one_order=False,
-            parts=_SUMMED_APART,
+            UNORDERED_COLLECTIVES,
+            partial(allpairs, unordered=True),
+            _ALLPAIRS_CHUNKS,
+            bitwise_equal=False,
         ),
         Method(
-            *("allpairs-paired", PAIRED_COLLECTIVES, _wireless(allpairs_paired)),
-            parts=_SUMMED_APART,
+            "allpairs-paired", PAIRED_COLLECTIVES, partial(allpairs, paired=True), _ALLPAIRS_CHUNKS
         ),
         Method(
             "allpairs-paired-any-order",
-            ANY_ORDER_COLLECTIVES,
-            _wireless(allpairs_paired_any_order),
-            one_order=False,
-            parts=_SUMMED_APART,
+            UNORDERED_COLLECTIVES,
+            partial(allpairs, paired=True, unordered=True),
+            _ALLPAIRS_CHUNKS,
+            bitwise_equal=False,
         ),
-        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, _wireless(hierarchical2)),
+        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2),
+        Method("hierarchical-rings", HIERARCHICAL_RINGS_COLLECTIVES, hierarchical_rings, (1, 2)),
+        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, hierarchical3),
         Method(
-            *("hierarchical-rings", HIERARCHICAL_RINGS_COLLECTIVES, _wireless(hierarchical_rings)),
-            parts=(1, 2),
+            "greedy",
+            frozenset(COLLECTIVES),
+            greedy,
+            choose_chunk_counts=greedy_chunks,
+            most_ranks=128,
         ),
-        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, _wireless(hierarchical3)),
         Method(
-            *("greedy", frozenset(COLLECTIVES), greedy, greedy_chunks), most_ranks=128, draw=greedy
+            "packing",
+            PACKING_COLLECTIVES,
+            packing,
+            choose_chunk_counts=packing_chunks,
+            most_ranks=1024,
         ),
-        Method("packing", PACKING_COLLECTIVES, packing, packing_chunks, most_ranks=1024),
-        Method("pipelined", PIPELINED_COLLECTIVES, pipelined, pipelined_chunks),
-        Method("flow", FLOW_COLLECTIVES, flow, flow_chunks),
-        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, solve=fewstep),
+        Method("pipelined", PIPELINED_COLLECTIVES, pipelined, choose_chunk_counts=pipelined_chunks),
+        Method("flow", FLOW_COLLECTIVES, flow, choose_chunk_counts=flow_chunks),
+        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, solver=True),
     )
 }
 
+EXACT_METHODS: dict[str, Method] = {
+    "taccl": Method("taccl", frozenset(COLLECTIVES), taccl, (1,), solver=True)
+}
+"""Methods that run a solver for seconds; no search tries them unless a user names them."""
 
-def searched_methods(*, any_order: bool = False) -> tuple[str, ...]:
-    """Return the methods that searches try: with ``any_order`` also those without equal results.
+
+def searched_methods(*, unordered: bool = False) -> tuple[str, ...]:
+    """Return the names that searches try: with ``unordered`` also those without equal results.
 
     >>> "allpairs-any-order" in searched_methods()
     False
     """
-    return tuple(m.name for m in METHODS.values() if m.one_order or any_order)
+    return tuple(m.name for m in METHODS.values() if m.bitwise_equal or unordered)
 
 
-EXACT_METHODS = ("taccl",)
-"""Methods that run a solver for seconds; they do all collectives, but no search tries them unasked."""
-
-
-def synthesize(
-    collective: Collective,
-    sketch: Sketch,
-    method: str,
-    chunks_per_rank: int,
-    nbytes: int,
-    topology: Topology | None = None,
-    budget: Budget | None = None,
-    search: Search | None = None,
-) -> Schedule:
-    """Return the schedule of `method` for `collective` on the links of `sketch`.
-
-    Args:
-        collective: What to compute.
-        sketch: The links that may be used.
-        method: A name in `METHODS` or `EXACT_METHODS`.
-        chunks_per_rank: Parts that each rank's part of the whole buffer is cut into.
-        nbytes: Bytes of the whole buffer, which decide between variants of a method.
-        topology: The machine of the sketch, for methods that look at wires.
-        budget: What a method that runs a solver may spend; by default 20 s for an exact one, and
-            for others little. The rest take no time.
-        search: Seed and starts of a method that draws.
+def synthesize(problem: Problem, method: str, options: Options = DEFAULT_OPTIONS) -> Schedule:
+    """Return the schedule of `method`, a name in `METHODS` or `EXACT_METHODS`, for `problem`.
 
     Raises:
         Infeasible: the method cannot do it under this sketch; the message names the rule.
-        InputError: an argument is out of range, or an exact method lacks its solver.
+        InputError: there is no such method, or it lacks its solver.
     """
-    if method not in METHODS and method not in EXACT_METHODS:
-        able = ", ".join((*METHODS, *EXACT_METHODS))
-        raise InputError(f"unknown method {method[:40]!r}, expected one of: {able}")
-    if collective.ranks != sketch.ranks:
-        raise InputError(
-            f"{collective.name} over {collective.ranks} ranks on sketch {sketch.name[:60]} of "
-            f"{sketch.ranks} ranks: expected the same number"
-        )
-    if chunks_per_rank < 1 or nbytes < 1:
-        raise InputError(
-            f"{chunks_per_rank} chunks per rank, {nbytes} bytes: expected at least 1 of each"
-        )
-    if method in EXACT_METHODS:
-        from tuccl.synth.taccl.taccl import taccl
-
-        return taccl(collective, sketch, chunks_per_rank, nbytes, budget)
-    if collective.name not in METHODS[method].collectives:
-        able = ", ".join(m.name for m in METHODS.values() if collective.name in m.collectives)
-        raise Infeasible(f"{method} does not do {collective.name}; these methods do: {able}")
-    if topology is not None and topology.ranks != sketch.ranks:
-        raise InputError(
-            f"sketch {sketch.name[:60]} of {sketch.ranks} ranks on a topology of {topology.ranks}: "
-            "expected the same number"
-        )
-    asked = collective, sketch, chunks_per_rank, nbytes, topology
-    if search is not None and (draw := METHODS[method].draw) is not None:
-        return draw(*asked, search)
-    if budget is not None and (solve := METHODS[method].solve) is not None:
-        return solve(*asked, budget)
-    return METHODS[method].build(*asked)
+    found = METHODS.get(method) or EXACT_METHODS.get(method)
+    if found is None:
+        names = ", ".join((*METHODS, *EXACT_METHODS))
+        raise InputError(f"unknown method {method[:40]!r}, expected one of: {names}")
+    name = problem.collective.name
+    if name not in found.collectives:
+        able = ", ".join(m.name for m in METHODS.values() if name in m.collectives)
+        raise Infeasible(f"{method} does not do {name}; these methods do: {able}")
+    return found.solve(problem, options)

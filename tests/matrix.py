@@ -13,7 +13,7 @@ from tuccl._native import Call, Knobs, Program, chunk_counts, element_bytes
 from tuccl.errors import Infeasible
 from tuccl.runtime.executors.executor import MSCCL_WALK, Walk
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, lower, msccl_default, nccl_program, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, msccl_default, nccl_program, synthesize
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 from tuccl.topology.reference import cube_mesh, host_line, ndv2_pair, random_fabric, torus
 
@@ -136,8 +136,8 @@ def program(recipe: Recipe) -> Program | None:
         else:
             able = sketches(recipe.shape, recipe.name)
             schedule = synthesize(
-                *(call, able[min(recipe.sketch, len(able) - 1)], recipe.method, recipe.parts),
-                *(_MADE_FOR, t),
+                Problem(call, able[min(recipe.sketch, len(able) - 1)], recipe.parts, _MADE_FOR, t),
+                recipe.method,
             )
         return lower(schedule, protocol=recipe.protocol, instances=recipe.instances)
     except Infeasible:

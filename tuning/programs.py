@@ -19,6 +19,7 @@ from tuccl.synth import (
     METHODS,
     Collective,
     Placement,
+    Problem,
     Schedule,
     lower,
     msccl_default,
@@ -118,10 +119,10 @@ class Programs:
         for method in DEFAULT_METHODS:
             yield Plan(sketches[-1].name, method, 1)
         name = self.collective.name
-        tried = searched_methods(any_order=self._any_order)
+        tried = searched_methods(unordered=self._any_order)
         methods = [method for method in tried if name in METHODS[method].collectives]
         for sketch, method in product(sketches, methods):
-            for chunks in METHODS[method].parts:
+            for chunks in METHODS[method].chunk_counts:
                 if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
                     yield Plan(sketch.name, method, chunks)
 
@@ -168,12 +169,8 @@ class Programs:
                 schedule = msccl_default(self.topology, self.collective, form)
             else:
                 schedule = synthesize(
-                    self.collective,
-                    sketch,
+                    Problem(self.collective, sketch, plan.chunks_per_rank, nbytes, self.topology),
                     plan.method,
-                    plan.chunks_per_rank,
-                    nbytes,
-                    self.topology,
                 )
         except Infeasible as error:
             return error

@@ -10,6 +10,7 @@ from tuccl.errors import InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth.classic.allpairs import allpairs
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.topology import Topology
@@ -47,7 +48,7 @@ def msccl_default(
             "the numbers must agree"
         )
     if form == "robust":
-        return allpairs(collective, full_mesh(t), 1, _ROBUST_BYTES)
+        return allpairs(Problem(collective, full_mesh(t), 1, _ROBUST_BYTES))
     if form == "faithful":
         return _faithful(collective, tuple(t.host_of(rank) for rank in range(t.ranks)))
     raise InputError(f"form {str(form)[:40]!r} of msccl-default: expected 'faithful' or 'robust'")

@@ -8,74 +8,46 @@ from itertools import permutations
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.fan_in import FanIn, Own, Whole, prefers_aside
 from tuccl.synth.classic.local_routes import require_links, slowest
-from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
 __all__ = [
     "ALLPAIRS_COLLECTIVES",
-    "ANY_ORDER_COLLECTIVES",
     "PAIRED_COLLECTIVES",
+    "UNORDERED_COLLECTIVES",
     "allpairs",
-    "allpairs_any_order",
-    "allpairs_paired",
-    "allpairs_paired_any_order",
 ]
 
 
-def allpairs(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
+def allpairs(
+    problem: Problem,
+    options: Options = DEFAULT_OPTIONS,
+    *,
+    paired: bool = False,
+    unordered: bool = False,
+) -> Schedule:
     """Return a schedule of direct sends, in one step or two as is quicker at this size.
 
-    Raises:
-        Infeasible: the sketch lacks the link between a pair that must talk.
-    """
-    trace = Trace(collective, chunks_per_rank, "allpairs")
-    _BUILD[collective.name](trace, sketch, nbytes)
-    return trace.schedule()
-
-
-def allpairs_paired(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
-) -> Schedule:
-    """Return `allpairs` with one thread block for each peer, which sends before it receives.
+    Args:
+        problem: The collective, its size and links.
+        options: Not looked at.
+        paired: Whether each peer has one thread block, which sends before it receives.
+        unordered: Whether every rank of an allreduce adds the others' values to its own, in one
+            step. Ranks then add in different orders, so results may differ in the last bit. In
+            place this spares a wait: nothing is received where the rank's values are still read.
 
     Raises:
         Infeasible: the sketch lacks the link between a pair that must talk.
     """
-    trace = Trace(collective, chunks_per_rank, "allpairs-paired")
-    _BUILD[collective.name](trace, sketch, nbytes)
-    return trace.schedule(sends_first=True)
-
-
-def allpairs_any_order(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
-) -> Schedule:
-    """Return an allreduce in one step in which each rank adds the others' values to its own.
-
-    Ranks add in different orders, so their results may differ in the last bit. In place this
-    spares a wait: nothing is received where the rank's own values are still read.
-
-    Raises:
-        Infeasible: the sketch lacks the link between a pair.
-    """
-    trace = Trace(collective, chunks_per_rank, "allpairs-any-order")
-    _require_all(trace, sketch)
-    _sum_in_own_order(trace)
-    return trace.schedule()
-
-
-def allpairs_paired_any_order(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
-) -> Schedule:
-    """Return `allpairs_any_order` with the thread blocks of `allpairs_paired`.
-
-    Raises:
-        Infeasible: the sketch lacks the link between a pair.
-    """
-    trace = Trace(collective, chunks_per_rank, "allpairs-paired-any-order")
-    _require_all(trace, sketch)
-    _sum_in_own_order(trace)
-    return trace.schedule(sends_first=True)
+    method = "allpairs" + "-paired" * paired + "-any-order" * unordered
+    trace = Trace(problem.collective, problem.chunks_per_rank, method)
+    if unordered:
+        _require_all(trace, problem.sketch)
+        _sum_in_own_order(trace)
+    else:
+        _BUILD[problem.collective.name](trace, problem.sketch, problem.nbytes)
+    return trace.schedule(sends_first=paired)
 
 
 def _rounds(ranks: int) -> Iterator[tuple[int, int]]:
@@ -237,4 +209,4 @@ _BUILD: dict[str, Callable[[Trace, Sketch, int], None]] = {
 }
 ALLPAIRS_COLLECTIVES = frozenset(_BUILD)
 PAIRED_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "alltoall"})
-ANY_ORDER_COLLECTIVES = frozenset({"allreduce"})
+UNORDERED_COLLECTIVES = frozenset({"allreduce"})

@@ -23,24 +23,22 @@ from tuccl.synth.classic.host_moves import (
 )
 from tuccl.synth.classic.local_routes import host_path, slowest
 from tuccl.synth.classic.ring import segment_count, segments
-from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
 __all__ = ["HIERARCHICAL2_COLLECTIVES", "hierarchical2", "part_pieces", "require_hosts"]
 
 
-def hierarchical2(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
-) -> Schedule:
+def hierarchical2(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule in which chunks go straight to each host that needs them.
 
     Raises:
         Infeasible: there is one host only, or no link may carry some chunk where it must go.
     """
-    require_hosts(sketch, "hierarchical2")
-    trace = Trace(collective, chunks_per_rank, "hierarchical2")
-    _BUILD[collective.name](trace, sketch, nbytes)
+    require_hosts(problem.sketch, "hierarchical2")
+    trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical2")
+    _BUILD[problem.collective.name](trace, problem.sketch, problem.nbytes)
     return trace.schedule()
 
 

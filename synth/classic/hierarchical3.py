@@ -19,7 +19,7 @@ from tuccl.synth.classic.hierarchical import part_pieces, require_hosts
 from tuccl.synth.classic.host_moves import Gateways, reversed_sketch, run_down, run_up
 from tuccl.synth.classic.local_routes import host_path, host_tree, slowest
 from tuccl.synth.classic.ring import segment_count, segments
-from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
@@ -38,18 +38,16 @@ class Lane(NamedTuple):
         return self.into == self.out
 
 
-def hierarchical3(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
-) -> Schedule:
+def hierarchical3(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule that passes chunks from host to host on lanes.
 
     Raises:
         Infeasible: there is one host only, the links between hosts make no lane, or
             `hierarchical2` does the same.
     """
-    require_hosts(sketch, "hierarchical3")
-    trace = Trace(collective, chunks_per_rank, "hierarchical3")
-    _BUILD[collective.name](trace, sketch, nbytes)
+    require_hosts(problem.sketch, "hierarchical3")
+    trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical3")
+    _BUILD[problem.collective.name](trace, problem.sketch, problem.nbytes)
     return trace.schedule()
 
 

@@ -18,7 +18,7 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.hierarchical import require_hosts
 from tuccl.synth.classic.local_routes import require_links
 from tuccl.synth.classic.ring_orders import host_ring
-from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
@@ -30,24 +30,24 @@ _NAME = "hierarchical-rings"
 _PLACES = 8  # have channels of their own: three each, which make some 26 thread blocks a GPU
 
 
-def hierarchical_rings(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
-) -> Schedule:
+def hierarchical_rings(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule whose parts go round inside hosts, and between them from place to place.
 
     Raises:
         Infeasible: there is one host only, hosts differ in size, have no ring of the same order, or
             a link between the ranks of one place on two hosts is missing.
     """
+    sketch = problem.sketch
     require_hosts(sketch, _NAME)
     hosts = _rings(sketch)
     pairs = [(a, b) for place in zip(*hosts, strict=True) for a in place for b in place if a != b]
     require_links(sketch, pairs, _NAME)
-    trace = Trace(collective, chunks_per_rank, _NAME)
-    for k in range(chunks_per_rank):
-        if collective.name != "allgather":
+    trace = Trace(problem.collective, problem.chunks_per_rank, _NAME)
+    name = problem.collective.name
+    for k in range(problem.chunks_per_rank):
+        if name != "allgather":
             _sum_up(trace, hosts, k)
-        if collective.name != "reduce-scatter":
+        if name != "reduce-scatter":
             _spread(trace, hosts, k)
     return trace.schedule()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.local_routes import require_links, slowest
-from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
@@ -29,16 +29,14 @@ class _Move(NamedTuple):
 _Rounds = list[list[_Move]]
 
 
-def recursive(
-    collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int
-) -> Schedule:
+def recursive(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule of ceil(log2 ranks) rounds (twice as many for some allreduces).
 
     Raises:
         Infeasible: the sketch lacks a link that a round needs.
     """
-    trace = Trace(collective, chunks_per_rank, "recursive")
-    _BUILD[collective.name](trace, sketch, nbytes)
+    trace = Trace(problem.collective, problem.chunks_per_rank, "recursive")
+    _BUILD[problem.collective.name](trace, problem.sketch, problem.nbytes)
     return trace.schedule()
 
 

@@ -10,7 +10,7 @@ from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.local_routes import slowest
 from tuccl.synth.classic.ring_orders import ring_orders
-from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
@@ -21,16 +21,16 @@ RING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broad
 _Ring = tuple[int, ...]
 
 
-def ring(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
+def ring(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule on one ring (a chain from or to the root) with all chunks on one channel.
 
     Raises:
         Infeasible: the sketch has no ring.
     """
-    return _scheduled(collective, ring_orders(sketch, 1), sketch, chunks_per_rank, nbytes, "ring")
+    return _scheduled(problem, ring_orders(problem.sketch, 1), "ring")
 
 
-def rings(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: int) -> Schedule:
+def rings(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule on several rings, a channel each, which share each rank's chunks.
 
     Where only one ring fits, as on a switch, the ranks' parts go round it on two channels by turns: a
@@ -40,32 +40,26 @@ def rings(collective: Collective, sketch: Sketch, chunks_per_rank: int, nbytes: 
         Infeasible: the sketch has no ring, or several but each rank's part is a single chunk, or
             one but the collective has a root.
     """
+    collective, sketch = problem.collective, problem.sketch
     several = len(ring_orders(sketch, 2)) > 1
     if not several and collective.rooted:
         raise Infeasible(f"rings: only one ring fits sketch {sketch.name[:60]}; use ring")
-    if several and chunks_per_rank < 2 and not collective.rooted:
+    if several and problem.chunks_per_rank < 2 and not collective.rooted:
         raise Infeasible("rings: one chunk per rank cannot be shared; use more chunks, or ring")
-    shares = chunks_per_rank * (collective.ranks if collective.rooted else 1)
+    shares = problem.chunks_per_rank * (collective.ranks if collective.rooted else 1)
     orders = ring_orders(sketch, shares if several else 1)
     ways = 1 if several else 2
-    return _scheduled(collective, orders, sketch, chunks_per_rank, nbytes, "rings", ways)
+    return _scheduled(problem, orders, "rings", ways)
 
 
-def _scheduled(
-    collective: Collective,
-    orders: tuple[_Ring, ...],
-    sketch: Sketch,
-    chunks_per_rank: int,
-    nbytes: int,
-    method: str,
-    ways: int = 1,
-) -> Schedule:
+def _scheduled(problem: Problem, orders: tuple[_Ring, ...], method: str, ways: int = 1) -> Schedule:
     """Each ring has ``ways`` channels, which share the ranks' parts."""
-    trace = Trace(collective, chunks_per_rank, method)
+    collective = problem.collective
+    trace = Trace(collective, problem.chunks_per_rank, method)
     if collective.rooted:
-        _chains(trace, orders, sketch, nbytes)
+        _chains(trace, orders, problem.sketch, problem.nbytes)
         return trace.schedule()
-    for turn in _turns(chunks_per_rank, len(orders)):
+    for turn in _turns(problem.chunks_per_rank, len(orders)):
         if collective.name != "allgather":
             _reduce_scatter(trace, orders, turn, ways)
         if collective.name != "reduce-scatter":

@@ -30,10 +30,10 @@ from tuccl.synth.few_step.waves import (
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.demand import Demand, demands_of
 from tuccl.synth.model.network import Network, sketch_network
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
-from tuccl.topology import Topology
 
 __all__ = ["FEWSTEP_COLLECTIVES", "fewstep", "spread_of"]
 
@@ -95,39 +95,34 @@ class _Question:
         return [(c.step, *wires.pairs[c.pair], c.item) for c in found.crossings]
 
 
-def fewstep(
-    collective: Collective,
-    sketch: Sketch,
-    chunks_per_rank: int = 1,
-    nbytes: int = 1 << 10,
-    topology: Topology | None = None,
-    budget: Budget | None = None,
-) -> Schedule:
+def fewstep(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule of as few steps as pay at `nbytes`, its load the least for so many.
 
     Args:
-        collective: What is to be computed.
-        sketch: The pairs that may be used, and their latencies.
-        chunks_per_rank: Parts of each rank's share: the more, the fewer bytes on the busiest wire.
-        nbytes: Decides how many steps, and which way between hosts, are quickest.
-        topology: The wires; without it those that the sketch tells of.
-        budget: Seconds, seed and threads of the solver; by default little, and the same answer
+        problem: The collective and its links; the size decides how many steps, and which way
+            between hosts, are quickest. The more chunks per rank, the fewer bytes on the busiest
+            link.
+        options: Steps, and the budget of the solver; by default little, and the same answer
             whatever else the machine does.
 
     Raises:
         Infeasible: the links do not join all ranks, the sketch has relay rules, there is no
             solver, or it found nothing in time.
     """
-    wires = sketch_network(sketch, topology)
-    trace = Trace(collective, chunks_per_rank, "fewstep")
-    chunk_bytes = nbytes / collective.nchunks(chunks_per_rank)
+    collective, sketch, nbytes = problem.collective, problem.sketch, problem.nbytes
+    wires = sketch_network(sketch, problem.topology)
+    trace = Trace(collective, problem.chunks_per_rank, "fewstep")
     onward = _Question(
         _FORWARDS.get(collective.name, collective.name),
-        *(collective.root, chunks_per_rank, chunk_bytes, wires, sketch, budget),
+        collective.root,
+        problem.chunks_per_rank,
+        problem.chunk_bytes,
+        wires,
+        sketch,
+        options.budget,
+        options.steps,
     )
     back = replace(onward, wires=wires.reverse, sketch=reversed_sketch(sketch))
-    if budget is not None and budget.steps is not None:
-        onward, back = (replace(ask, steps=budget.steps) for ask in (onward, back))
     if collective.name == "allreduce":
         said = _allreduce(trace, onward, back, nbytes)
     elif collective.name == "gather":

@@ -16,14 +16,15 @@ from typing import NamedTuple
 from msgspec.structs import replace as changed
 
 from tuccl._native import GreedyPlan, Send, deliver_items, spread_items, timetable
-from tuccl.errors import Infeasible, InputError
+from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.greedy.problem import MOST_CONNECTIONS, MOST_SINGLE, Question, Search
+from tuccl.synth.greedy.problem import MOST_CONNECTIONS, MOST_SINGLE, Question, starts_of
 from tuccl.synth.greedy.reasons import stranded, undelivered
 from tuccl.synth.greedy.rotation import unturned
 from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import sketch_network
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.topology import Topology
@@ -41,27 +42,15 @@ _SHARING = 0.005
 _WORTH = 0.9
 
 
-def greedy(
-    collective: Collective,
-    sketch: Sketch,
-    chunks_per_rank: int = 1,
-    nbytes: int = 1 << 20,
-    topology: Topology | None = None,
-    search: Search | None = None,
-) -> Schedule:
+def greedy(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule for `nbytes` over the links of `sketch`; equal arguments, equal schedule.
 
     Args:
-        collective: What is to be computed.
-        sketch: Links, NICs that they share, and relay rules.
-        chunks_per_rank: Parts that each rank's share is cut into.
-        nbytes: Size that the schedule is made for, as nccl-tests counts it.
-        topology: The wires; without it those that the sketch tells of.
-        search: Seed, starts and threads.
+        problem: The collective, its links and size; without a topology the links tell what they share.
+        options: Seed, starts and threads.
 
     Raises:
         Infeasible: the sketch does not allow the collective; names the rule, rank and chunk.
-        InputError: the collective and the sketch differ in ranks.
 
     Notes:
         After TACOS (Won et al., MICRO 2024), with wires that lanes share. The relay rule says whose
@@ -69,13 +58,8 @@ def greedy(
         of the ranks of its host in turn, so that all its NICs work. A sum has no single owner: for
         reductions the rule only says which ranks send at all.
     """
-    if collective.ranks != sketch.ranks:
-        raise InputError(
-            f"{collective.name} of {collective.ranks} ranks on a sketch of {sketch.ranks}: "
-            "the numbers must agree"
-        )
-    asked = _question(collective, sketch, chunks_per_rank, nbytes, topology, search or Search())
-    plan = _PLANS[collective.name](asked)
+    asked = _question(problem, options)
+    plan = _PLANS[problem.collective.name](asked)
     return _schedule(plan)
 
 
@@ -97,15 +81,9 @@ def greedy_chunks(
     return tuple(chunks for chunks in _CHUNKS if chunks <= enough)
 
 
-def _question(
-    collective: Collective,
-    sketch: Sketch,
-    chunks_per_rank: int,
-    nbytes: int,
-    topology: Topology | None,
-    search: Search,
-) -> Question:
-    sketch = _without_idle_senders(sketch)
+def _question(problem: Problem, options: Options) -> Question:
+    topology = problem.topology
+    sketch = _without_idle_senders(problem.sketch)
     wires = sketch_network(sketch, topology)
     alphas = tuple(link.alpha_us for link in sketch.links)
     # Without a topology, what shares a wire unseen is taken to be as slow as in a round of all.
@@ -114,7 +92,16 @@ def _question(
         for link, way in zip(sketch.links, wires.routes, strict=True)
     )
     lanes = Lanes(wires, alphas, slowed, unturned(wires), tuple(range(len(wires.pairs))))
-    return Question(collective, sketch, wires, chunks_per_rank, nbytes, search, slowed, lanes)
+    return Question(
+        problem.collective,
+        sketch,
+        wires,
+        problem.chunks_per_rank,
+        problem.nbytes,
+        options,
+        slowed,
+        lanes,
+    )
 
 
 def _without_idle_senders(sketch: Sketch) -> Sketch:
@@ -189,9 +176,9 @@ def _spreading(asked: Question, *, backwards: bool = False) -> GreedyPlan:
         roads,
         asked.holders,
         [] if backwards else asked.leaving(),
-        starts=asked.search.starts_of(sends),
-        seed=asked.search.seed,
-        threads=asked.search.threads,
+        starts=starts_of(asked.options, sends),
+        seed=asked.options.seed,
+        threads=asked.options.threads,
     )
     if found.start < 0:
         raise Infeasible(stranded(asked, found.item, found.rank, backwards=backwards))
@@ -260,9 +247,9 @@ def _delivered(asked: Question) -> _Plan:
         asked.lanes.roads(asked.item_bytes),
         freights,
         [list(relays.get(rank, ())) for rank in range(asked.sketch.ranks)] if relays else [],
-        starts=asked.search.starts_of(8 * len(parcels)),
-        seed=asked.search.seed,
-        threads=asked.search.threads,
+        starts=starts_of(asked.options, 8 * len(parcels)),
+        seed=asked.options.seed,
+        threads=asked.options.threads,
     )
     if found.start < 0:
         raise Infeasible(undelivered(asked, *freights[found.item]))

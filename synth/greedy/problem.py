@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tuccl.errors import InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.greedy.rotation import Turning, turning, unturned
 from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network
+from tuccl.synth.model.problem import Options
 from tuccl.synth.packing.pair_units import near
 
-__all__ = ["MOST_CONNECTIONS", "MOST_SINGLE", "Question", "Search"]
+__all__ = ["MOST_CONNECTIONS", "MOST_SINGLE", "Question", "starts_of"]
 
 # Ranks up to which every rank's own part is planned and lowered; above, one block's is, and turned.
 MOST_SINGLE = 64
@@ -25,31 +25,9 @@ _MOST_PLANNED = 150_000
 _MOST_STARTS = 128
 
 
-@dataclass(frozen=True)
-class Search:
-    """How long to look, and from where.
-
-    Attributes:
-        seed: Equal seeds give equal plans, on any number of threads.
-        starts: Of each question asked; 0: as many as take about a second.
-        threads: At most.
-    """
-
-    seed: int = 0
-    starts: int = 0
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        """Refuse what the native search cannot count."""
-        if not 0 <= self.seed < 1 << 63 or not 0 <= self.starts <= 1_000_000:
-            raise InputError(
-                f"seed {self.seed}, {self.starts} starts: expected a seed of 0 to 2^63 - 1 and at "
-                "most 1000000 starts"
-            )
-
-    def starts_of(self, sends: int) -> int:
-        """Return the starts to make of a plan of so many sends."""
-        return self.starts or max(2, min(_MOST_STARTS, _MOST_PLANNED // max(1, sends)))
+def starts_of(options: Options, sends: int) -> int:
+    """Return the starts to make of a plan of so many sends."""
+    return options.starts or max(2, min(_MOST_STARTS, _MOST_PLANNED // max(1, sends)))
 
 
 @dataclass(frozen=True)
@@ -62,7 +40,7 @@ class Question:
         wires: The links' wires.
         chunks_per_rank: Parts of each rank's share.
         nbytes: Size that the plan is made for.
-        search: How long to look.
+        options: Seed, starts and threads.
         slowed: For each pair how many times as long as alone its bytes take.
         lanes: What may be used.
         bundle: Chunks of an item, neighbours that start and end alike.
@@ -73,7 +51,7 @@ class Question:
     wires: Network
     chunks_per_rank: int
     nbytes: int
-    search: Search
+    options: Options
     slowed: tuple[float, ...]
     lanes: Lanes
     bundle: int = 1

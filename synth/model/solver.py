@@ -57,7 +57,6 @@ class Budget:
         workers: Threads.
         report: Is told, in a line, what is being solved and each better plan.
         effort: CP-SAT's deterministic time for a run; None: in proportion to the seconds.
-        steps: Messages in a row that a program of few steps may have; None: as few as pay.
         interrupted: Whether the user asked to stop: the best found so far is then the answer.
         clocked: Whether the clock ended part of the search, so that another run may differ.
     """
@@ -67,7 +66,6 @@ class Budget:
     workers: int = 2
     report: Callable[[str], None] = lambda line: None
     effort: float | None = None
-    steps: int | None = None
     interrupted: bool = False
     clocked: bool = False
     started: float = field(default_factory=time.monotonic)

@@ -20,6 +20,7 @@ from tuccl.synth.bounds.bound import alltoall_cut
 from tuccl.synth.bounds.graph import Fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network, Pair
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import ENOUGH
@@ -38,21 +39,13 @@ _MOST_ROUNDS = 60
 _MOST_CHOSEN = 400_000
 
 
-def flow(
-    collective: Collective,
-    sketch: Sketch,
-    chunks_per_rank: int = 1,
-    nbytes: int = 1,
-    topology: Topology | None = None,
-) -> Schedule:
+def flow(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return the all-to-all with little load on the busiest wire, whatever the size.
 
     Args:
-        collective: An all-to-all.
-        sketch: The pairs that may be used.
-        chunks_per_rank: Parts of what a rank has for another: the more, the closer to the bound.
-        nbytes: Size that the order of messages is made for, as nccl-tests counts it.
-        topology: The wires; without it those that the sketch tells of.
+        problem: An all-to-all, its links and size, for which messages are ordered; the more
+            chunks per rank, the closer to the bound.
+        options: Not looked at.
 
     Raises:
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
@@ -61,11 +54,12 @@ def flow(
         Shahrokhi and Matula, The maximum concurrent flow problem, 1990; whole chunks are rerouted
         one by one under prices that rise with what a wire has to carry.
     """
-    machine = machine_of_sketch(sketch, topology, "flow")
+    chunks_per_rank = problem.chunks_per_rank
+    machine = machine_of_sketch(problem.sketch, problem.topology, "flow")
     wires = machine.wires
     runs = list(_runs(wires, _routes(wires, machine.fabric, chunks_per_rank), chunks_per_rank))
-    trace = Trace(collective, chunks_per_rank, "flow")
-    timetable = Timetable(wires, sketch, nbytes / trace.collective.nchunks(chunks_per_rank))
+    trace = Trace(problem.collective, chunks_per_rank, "flow")
+    timetable = Timetable(wires, problem.sketch, problem.chunk_bytes)
     legs, runs_of = _legs(runs)
     for number in timetable.order(legs):
         run = runs_of[number]

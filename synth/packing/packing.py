@@ -17,6 +17,7 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.graph import fabric, routed_fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Pair, sketch_network
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import (
@@ -44,21 +45,13 @@ _MOST_MESHED = 512
 _Lane = tuple[int, int, int]  # channel, sending and receiving rank
 
 
-def packing(
-    collective: Collective,
-    sketch: Sketch,
-    chunks_per_rank: int = 1,
-    nbytes: int = 1,
-    topology: Topology | None = None,
-) -> Schedule:
+def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return the schedule with the least load on the busiest wire; it is the same at every size.
 
     Args:
-        collective: What is to be computed.
-        sketch: The pairs that may be used.
-        chunks_per_rank: Parts of each rank's share: the more, the closer to the bound.
-        nbytes: Not looked at.
-        topology: The wires; without it those that the sketch tells of.
+        problem: The collective and its links; the more chunks per rank, the closer to the bound.
+            Without a topology the links tell what they share.
+        options: Not looked at.
 
     Raises:
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
@@ -66,7 +59,8 @@ def packing(
     Notes:
         Edmonds 1973; Bang-Jensen, Frank and Jackson 1995; Zhao et al., arXiv 2402.06787.
     """
-    machine = machine_of_sketch(sketch, topology)
+    collective, chunks_per_rank = problem.collective, problem.chunks_per_rank
+    machine = machine_of_sketch(problem.sketch, problem.topology)
     forest = grown(machine, collective, chunks_per_rank)
     trace = Trace(collective, chunks_per_rank, "packing")
     feeds = forest.feeds(collective.ranks)

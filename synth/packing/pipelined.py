@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import Forest, grown
@@ -27,26 +28,19 @@ _MOST_MESSAGES = 17_000
 _PIECES = (2, 4, 8)
 
 
-def pipelined(
-    collective: Collective,
-    sketch: Sketch,
-    chunks_per_rank: int = 1,
-    nbytes: int = 1 << 20,
-    topology: Topology | None = None,
-) -> Schedule:
+def pipelined(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return packing's trees with a message for each chunk, in the order in which they can start.
 
     Args:
-        collective: What is to be computed.
-        sketch: The pairs that may be used, and their latencies.
-        chunks_per_rank: Parts of each rank's share; a multiple of what packing takes shares its
-            trees.
-        nbytes: Size that the order is made for, as nccl-tests counts it.
-        topology: The wires; without it those that the sketch tells of.
+        problem: The collective, its links and size. Chunks per rank that are a multiple of what
+            packing takes share its trees.
+        options: Not looked at.
 
     Raises:
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
+    collective, sketch, topology = problem.collective, problem.sketch, problem.topology
+    chunks_per_rank = problem.chunks_per_rank
     machine = machine_of_sketch(sketch, topology, "pipelined")
     packed = _packed(collective, sketch, topology)
     pieces = chunks_per_rank // packed if chunks_per_rank % packed == 0 else 1
@@ -54,7 +48,7 @@ def pipelined(
     moves = list(_moves(forest, collective.ranks, pieces))
     trace = Trace(collective, chunks_per_rank, "pipelined")
     legs = _legs(moves, machine.wires.index)
-    timetable = Timetable(machine.wires, sketch, nbytes / trace.collective.nchunks(chunks_per_rank))
+    timetable = Timetable(machine.wires, sketch, problem.chunk_bytes)
     for number in timetable.order(legs):
         move = moves[number]
         if move.up:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options
+from tuccl.synth.model.problem import Problem as SynthesisProblem
 from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.synth.model.solver import Budget, Outcome, cp_sat, run_model
 from tuccl.synth.model.trace import Trace
@@ -44,21 +46,13 @@ class Solution:
     least_us: float = 0.0
 
 
-def taccl(
-    collective: Collective,
-    sketch: Sketch,
-    chunks_per_rank: int = 1,
-    nbytes: int = 1 << 20,
-    budget: Budget | None = None,
-) -> Schedule:
+def taccl(problem: SynthesisProblem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return the best schedule found for `nbytes` on `sketch`, with its time by the sketch in us.
 
     Args:
-        collective: What is to be computed.
-        sketch: Links, NICs that they share, relay rules, switches, symmetry.
-        chunks_per_rank: Parts that each rank's share is cut into.
-        nbytes: Size that the schedule is made for, as nccl-tests counts it.
-        budget: Seconds, seed, threads, and whom to tell; the default is 20 s.
+        problem: The collective, its size, and a sketch with its links, NICs that they share, relay
+            rules, switches and symmetry.
+        options: The budget of the solver: 20 s by default.
 
     Raises:
         Infeasible: the sketch does not allow the collective; names chunk, rank and rule.
@@ -67,10 +61,10 @@ def taccl(
     Notes:
         TACCL (NSDI 2023), sections 4 and 5.
     """
-    chunk_bytes = max(1, -(-nbytes // collective.nchunks(chunks_per_rank)))
-    costs = sketch_costs(sketch, chunk_bytes)
-    solution = solve(collective, sketch, costs, chunks_per_rank, budget or Budget())
-    return schedule_of(solution, collective, sketch, chunks_per_rank)
+    collective, sketch, chunks = problem.collective, problem.sketch, problem.chunks_per_rank
+    costs = sketch_costs(sketch, max(1, -(-problem.nbytes // problem.nchunks)))
+    solution = solve(collective, sketch, costs, chunks, options.budget or Budget())
+    return schedule_of(solution, collective, sketch, chunks)
 
 
 def schedule_of(

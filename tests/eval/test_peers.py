@@ -15,7 +15,7 @@ from tuccl.eval import NamedProgram, geometric_mean, peer_report, peer_text
 from tuccl.eval.peers import OwnCall, Peer
 from tuccl.runtime import Effort, MpiExecutor
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import load_profile
 
 FEW = Effort(warmup=0, runs=2, seconds=0.01)
@@ -49,7 +49,7 @@ def peer_of(seen: list[OwnCall]) -> Peer:
 
 def program(method: str) -> NamedProgram:
     sketch = full_mesh(load_profile("v100x4"))
-    made = lower(synthesize(Collective("allreduce", 4), sketch, method, 1, 1 << 20))
+    made = lower(synthesize(Problem(Collective("allreduce", 4), sketch, 1, 1 << 20), method))
     return NamedProgram(method, made, Knobs())
 
 

@@ -17,7 +17,7 @@ from tests.safety import safe_bytes
 from tuccl._native import Call, Knobs, Program, parse_xml, run_in_threads, verify
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.sketches import Sketch, full_mesh
-from tuccl.synth import METHODS, Collective, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.topology import join, keep_gpus, load_profile
 
 PAIRS = [(m.name, name) for m in METHODS.values() for name in sorted(m.collectives)]
@@ -47,7 +47,9 @@ def programs(
         collective = Collective(name, hosts * each, root=hosts * each // 2)
         copies = 1 + number % 2
         try:
-            made = synthesize(collective, sketch(hosts, each), method, 1 + number % 3, 1 << 20)
+            made = synthesize(
+                Problem(collective, sketch(hosts, each), 1 + number % 3, 1 << 20), method
+            )
             yield lower(made, instances=copies), collective.root
         except Infeasible:
             continue

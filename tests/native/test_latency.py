@@ -9,7 +9,7 @@ import pytest
 from tuccl._native import Call, Knobs, Program, run_in_threads
 from tuccl.errors import InputError
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import keep_gpus, load_profile
 
 LATENCY_US = 60_000.0  # far above what threads wait for a processor
@@ -59,7 +59,7 @@ def test_messages_are_held_side_by_side(handmade: ModuleType) -> None:
     assert LATENCY_US <= slowest_us(alltoall, 256, everywhere(4)) < 2.5 * LATENCY_US
     one_way = Collective("broadcast", 2)
     mesh = full_mesh(keep_gpus(load_profile("v100x4"), [0, 1]))
-    stream = lower(synthesize(one_way, mesh, "ring", 1, 1 << 20), protocol="LL")
+    stream = lower(synthesize(Problem(one_way, mesh, 1, 1 << 20), "ring"), protocol="LL")
     nbytes = 2 * 8 * (64 << 10) // 16  # eight slots of each of two chunks, or of one
     took_us = slowest_us(stream, nbytes, everywhere(2), protocol="LL", buffer_bytes=64 << 10)
     assert LATENCY_US <= took_us < 4 * LATENCY_US

@@ -11,7 +11,7 @@ from tests.safety import safe_bytes
 from tuccl._native import Knobs, Network, Program, simulate
 from tuccl.errors import Infeasible
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.topology import Topology, join, load_profile, machine_of, network
 
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -44,7 +44,7 @@ def programs(
     for sketch, chunks, instances in ((best, 2, 4), (full_mesh(t), 1, 2)):
         try:
             wanted = Collective(collective, t.ranks)
-            schedule = synthesize(wanted, sketch, method, chunks, nbytes)
+            schedule = synthesize(Problem(wanted, sketch, chunks, nbytes), method)
             yield lower(schedule, protocol=protocol, instances=instances)
         except Infeasible:
             continue

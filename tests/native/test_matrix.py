@@ -40,7 +40,7 @@ def wrong(matrix: ModuleType, numbers: ModuleType, trial: Any) -> str:  # noqa: 
 def few_trials(matrix: ModuleType, covering: ModuleType, method: str) -> Iterator[Any]:
     """Yield runs in which every collective meets every machine, and most values meet each other."""
     names = [name for m, name in matrix.PAIRS if m == method]
-    solved = method in METHODS and METHODS[method].solve is not None
+    solved = method in METHODS and METHODS[method].solver
     factors = matrix.factors(names, matrix.SOLVED_SHAPES if solved else matrix.FEW_SHAPES)
     covered = covering.Covering(factors, random.Random(method), matrix.LOOSE)
     yield from matrix.trials(covered, method)

@@ -8,7 +8,7 @@ import pytest
 
 from tuccl._native import Knobs
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Synthesized, synthesize_best
+from tuccl.synth import Candidates, Collective, Synthesized, Target, synthesize_best
 from tuccl.topology import load_profile, machine_of
 
 T = load_profile("v100x4")
@@ -22,14 +22,8 @@ def chosen(interrupted_at: int) -> tuple[Synthesized, ...]:
             signal.raise_signal(signal.SIGINT)
 
     return synthesize_best(
-        T,
-        Collective("allgather", 4),
-        1 << 20,
-        [full_mesh(T)],
-        machine=machine_of(T),
-        knobs=Knobs("Simple", 1, 512),
-        methods=("ring", "allpairs", "greedy"),
-        chunks=(1,),
+        Target(T, Collective("allgather", 4), 1 << 20, machine_of(T)),
+        Candidates([full_mesh(T)], [Knobs("Simple", 1, 512)], ("ring", "allpairs", "greedy"), (1,)),
         progress=interrupt,
     )
 

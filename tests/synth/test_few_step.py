@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from tuccl._native import verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Schedule, lower, synthesize
+from tuccl.synth import Collective, Options, Problem, Schedule, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, spread_of
 from tuccl.synth.few_step.frontier import frontier
@@ -121,7 +120,7 @@ def test_the_checker_finds_faults(
 def test_programs_have_the_fewest_hops_or_one_more(fabric: str, name: str) -> None:
     t = REFERENCE_FABRICS[fabric]()
     collective = Collective(name, t.ranks, 3)
-    schedule = synthesize(collective, full_mesh(t), "fewstep", 1, 1 << 10, t)
+    schedule = synthesize(Problem(collective, full_mesh(t), 1, 1 << 10, t), "fewstep")
     program = lower(schedule)
     assert verify(program, "executor", 3).ok
     assert longest_chain(schedule) <= hop_bound(t, collective) + 1
@@ -131,7 +130,7 @@ def test_programs_have_the_fewest_hops_or_one_more(fabric: str, name: str) -> No
 def test_a_nic_sends_few_messages(name: str) -> None:
     """Each NIC of several hosts sends one message to each other host, of all that goes there."""
     t = a100_pod(3)
-    schedule = synthesize(Collective(name, 24), full_mesh(t), "fewstep", 1, 1 << 10, t)
+    schedule = synthesize(Problem(Collective(name, 24), full_mesh(t), 1, 1 << 10, t), "fewstep")
     assert verify(lower(schedule), "executor", 0).ok
     ways = all_paths(t)
     sent = Counter(
@@ -148,7 +147,9 @@ def test_a_nic_sends_few_messages(name: str) -> None:
 def test_a_small_alltoall_sends_one_message_a_nic() -> None:
     """All that one host has for another goes as one, where they share a NIC."""
     t = REFERENCE_FABRICS["2x-ndv2"]()
-    schedule = synthesize(Collective("alltoall", 16), full_mesh(t), "fewstep", 1, 1 << 10, t)
+    schedule = synthesize(
+        Problem(Collective("alltoall", 16), full_mesh(t), 1, 1 << 10, t), "fewstep"
+    )
     program = lower(schedule)
     assert verify(program, "executor", 0).ok
     crossing = [
@@ -164,7 +165,9 @@ def test_a_small_alltoall_sends_one_message_a_nic() -> None:
 
 def test_between_places_an_alltoall_sends_one_message_a_pair() -> None:
     t = a100_pod(3)
-    schedule = synthesize(Collective("alltoall", 24), full_mesh(t), "fewstep", 1, 1 << 10, t)
+    schedule = synthesize(
+        Problem(Collective("alltoall", 24), full_mesh(t), 1, 1 << 10, t), "fewstep"
+    )
     program = lower(schedule)
     assert verify(program, "executor", 0).ok
     for gpu in program.gpus:
@@ -177,11 +180,10 @@ def test_between_places_an_alltoall_sends_one_message_a_pair() -> None:
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
 def test_steps_asked_for_are_kept_and_what_is_proved_is_said(name: str) -> None:
     t = cube_mesh()
-    asked_for = Collective(name, 8), full_mesh(t), "fewstep"
 
     def made(chunks: int, steps: int) -> Schedule:
-        budget = replace(asked(), steps=steps)
-        return synthesize(*asked_for, chunks, 1 << 20, t, budget)
+        problem = Problem(Collective(name, 8), full_mesh(t), chunks, 1 << 20, t)
+        return synthesize(problem, "fewstep", Options(steps=steps, budget=asked()))
 
     with pytest.raises(Infeasible, match="proved: there is no schedule of 1 step"):
         made(1, 1)
@@ -194,13 +196,13 @@ def test_steps_asked_for_are_kept_and_what_is_proved_is_said(name: str) -> None:
 
 def test_an_allreduce_keeps_to_the_steps_of_both_its_halves() -> None:
     t = cube_mesh()
-    order = Collective("allreduce", 8), full_mesh(t), "fewstep", 1, 1 << 20, t
+    problem = Problem(Collective("allreduce", 8), full_mesh(t), 1, 1 << 20, t)
     for steps in (2, 4):
-        schedule = synthesize(*order, replace(asked(), steps=steps))
+        schedule = synthesize(problem, "fewstep", Options(steps=steps, budget=asked()))
         assert verify(lower(schedule), "executor", 0).ok
         assert longest_chain(schedule) <= steps
     with pytest.raises(Infeasible, match="takes 2 steps at least"):
-        synthesize(*order, replace(asked(), steps=1))
+        synthesize(problem, "fewstep", Options(steps=1, budget=asked()))
 
 
 def test_hosts_that_differ_are_not_mapped() -> None:
@@ -224,4 +226,4 @@ def test_without_a_solver_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     t = cube_mesh()
     with pytest.raises(Infeasible, match=r"pip install tuccl\[solver\]"):
-        synthesize(Collective("alltoall", 8), full_mesh(t), "fewstep", 3, 1 << 10, t)
+        synthesize(Problem(Collective("alltoall", 8), full_mesh(t), 3, 1 << 10, t), "fewstep")

@@ -12,7 +12,16 @@ import pytest
 from tuccl._native import Knobs, Program, route_parcels, scarcity, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, bound, lower, synthesize, synthesize_best
+from tuccl.synth import (
+    Candidates,
+    Collective,
+    Problem,
+    Target,
+    bound,
+    lower,
+    synthesize,
+    synthesize_best,
+)
 from tuccl.synth.bounds.bound import alltoall_cut
 from tuccl.synth.bounds.graph import fabric
 from tuccl.synth.bounds.link_load import bound_share
@@ -26,7 +35,7 @@ NAMES = [name for name in REFERENCE_FABRICS if name != "torus-8x8"]
 def made(t: Topology) -> Program:
     collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
     [chunks] = flow_chunks(collective, mesh, t)
-    program = lower(synthesize(collective, mesh, "flow", chunks, 1 << 30, t))
+    program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "flow"))
     assert verify(program, "executor", 0).ok
     return program
 
@@ -56,12 +65,8 @@ def test_random_fabrics_give_verified_programs_below_the_bound() -> None:
 def test_flow_beats_direct_ways_where_ranks_must_pass_on() -> None:
     t = cube_mesh()
     ranked = synthesize_best(
-        t,
-        Collective("alltoall", 8),
-        1 << 30,
-        [full_mesh(t)],
-        machine=load_machine("ideal"),
-        knobs=Knobs("Simple", 1, 512),
+        Target(t, Collective("alltoall", 8), 1 << 30, load_machine("ideal")),
+        Candidates([full_mesh(t)], [Knobs("Simple", 1, 512)]),
     )
     assert ranked[0].method == "flow"
 

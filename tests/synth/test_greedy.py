@@ -15,6 +15,7 @@ from tuccl.synth.greedy.greedy import greedy
 from tuccl.synth.lowering.lower import lower
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.collective import COLLECTIVES, Collective
+from tuccl.synth.model.problem import Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.topology import Topology, join, load_machine, load_profile, network
 
@@ -41,7 +42,7 @@ def test_right_on_every_sketch_over_its_links_alone(t: Topology, name: str) -> N
     collective = Collective(name, t.ranks, root=t.ranks - 1)
     sketches = candidate_sketches(t, name, 1 << 20)
     for sketch in (sketches[0], sketches[-1]):
-        schedule = greedy(collective, sketch, 2, 1 << 20)
+        schedule = greedy(Problem(collective, sketch, 2, 1 << 20))
         assert fault(schedule) is None
         assert links_used(schedule) <= {(link.src, link.dst) for link in sketch.links}
 
@@ -51,7 +52,7 @@ def test_right_on_every_sketch_over_its_links_alone(t: Topology, name: str) -> N
 def test_programs_verify_and_keep_to_the_bound(t: Topology, name: str, nbytes: int) -> None:
     """`lower` proves the program; in the ideal machine class nothing beats the cut bound."""
     collective = Collective(name, t.ranks)
-    program = lower(greedy(collective, full_mesh(t), 1, nbytes))
+    program = lower(greedy(Problem(collective, full_mesh(t), 1, nbytes)))
     size = -(-nbytes // program.nchunks) * program.nchunks
     ideal = load_machine("ideal")
     result = simulate(program, Knobs("Simple", 1, 512), network(t), ideal, size)
@@ -62,7 +63,7 @@ def test_programs_verify_and_keep_to_the_bound(t: Topology, name: str, nbytes: i
 def test_each_chunk_reaches_each_rank_once_and_enters_each_host_once(name: str) -> None:
     t = machine("ndv2 x2")
     sketch = full_mesh(t)
-    schedule = greedy(Collective(name, 16), sketch, 1, 1 << 24)
+    schedule = greedy(Problem(Collective(name, 16), sketch, 1, 1 << 24))
     arrivals: Counter[tuple[int, int]] = Counter()
     crossings: Counter[tuple[int, int]] = Counter()
     for move in schedule.transfers:
@@ -78,7 +79,7 @@ def test_each_chunk_reaches_each_rank_once_and_enters_each_host_once(name: str) 
 def test_relay_rule_is_kept() -> None:
     t = machine("ndv2 x2")
     pairs = next(s for s in candidate_sketches(t, "allgather", 1 << 26) if s.relays)
-    schedule = greedy(Collective("allgather", 16), pairs, 2, 1 << 26)
+    schedule = greedy(Problem(Collective("allgather", 16), pairs, 2, 1 << 26))
     carried = defaultdict(set)
     for move in schedule.transfers:
         if pairs.hosts[move.src] != pairs.hosts[move.dst]:
@@ -90,14 +91,16 @@ def test_relay_rule_is_kept() -> None:
 
 def test_equal_arguments_give_equal_schedules() -> None:
     sketch = full_mesh(machine("v100x4 x2"))
-    once, again = (greedy(Collective("allreduce", 8), sketch, 2, 1 << 20) for _ in range(2))
+    once, again = (
+        greedy(Problem(Collective("allreduce", 8), sketch, 2, 1 << 20)) for _ in range(2)
+    )
     assert once == again
 
 
 def test_a_switch_port_is_shared() -> None:
     """At large sizes no port of an NVSwitch gets more than its share of an allgather, or nearly."""
     sketch = full_mesh(load_profile("dgx-a100"))
-    schedule = greedy(Collective("allgather", 8), sketch, 4, 1 << 28)
+    schedule = greedy(Problem(Collective("allgather", 8), sketch, 4, 1 << 28))
     sent = Counter(m.src for m in schedule.transfers for _ in range(m.count) if not m.local)
     assert max(sent.values()) <= 7 * 4 * 1.1
 
@@ -116,7 +119,7 @@ def line(ranks: int, hosts: tuple[int, ...], pairs: list[tuple[int, int]]) -> Sk
 def test_a_path_of_ranks_is_enough(name: str) -> None:
     there = [(0, 1), (1, 2), (2, 3)]
     sketch = line(4, (0, 0, 1, 1), there + [(b, a) for a, b in there])
-    schedule = greedy(Collective(name, 4, root=1), sketch, 1, 4096)
+    schedule = greedy(Problem(Collective(name, 4, root=1), sketch, 1, 4096))
     assert fault(schedule) is None
     assert fault(schedule, in_place=True) is None or name == "alltoall"
 
@@ -125,7 +128,7 @@ def test_a_path_of_ranks_is_enough(name: str) -> None:
 def test_an_unreachable_rank_is_named(name: str) -> None:
     sketch = line(4, (0, 0, 1, 1), [(0, 1), (1, 0), (2, 3), (3, 2)])
     with pytest.raises(Infeasible, match=r"rank .*cannot reach rank"):
-        greedy(Collective(name, 4), sketch, 1, 4096)
+        greedy(Problem(Collective(name, 4), sketch, 1, 4096))
 
 
 @pytest.mark.parametrize("name", ["allgather", "alltoall", "scatter"])
@@ -134,17 +137,17 @@ def test_the_relay_rule_is_named(name: str) -> None:
     whole = line(4, (0, 0, 1, 1), there + [(b, a) for a, b in there])
     nobody = replace(whole, relays={1: (1,), 2: (2, 3)})
     with pytest.raises(Infeasible, match="relay rule"):
-        greedy(Collective(name, 4), nobody, 1, 4096)
+        greedy(Problem(Collective(name, 4), nobody, 1, 4096))
 
 
 def test_ranks_must_agree() -> None:
     sketch = full_mesh(load_profile("v100x4"))
     with pytest.raises(InputError, match="8 ranks on a sketch of 4"):
-        greedy(Collective("allgather", 8), sketch)
+        greedy(Problem(Collective("allgather", 8), sketch))
 
 
 def test_many_ranks() -> None:
     t = join(load_profile("dgx-a100"), 8)
-    schedule = greedy(Collective("allgather", 64), full_mesh(t), 1, 1 << 26)
+    schedule = greedy(Problem(Collective("allgather", 64), full_mesh(t), 1, 1 << 26))
     moves = sum(m.count for m in schedule.transfers if not m.local)
     assert moves == 64 * 63

@@ -9,25 +9,25 @@ import pytest
 from tuccl._native import spread_items, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh, rails
-from tuccl.synth import Collective, lower
+from tuccl.synth import Collective, Problem, lower
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.greedy.greedy import greedy
-from tuccl.synth.greedy.problem import Search
 from tuccl.synth.greedy.rotation import turning, unturned
 from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.network import sketch_network
+from tuccl.synth.model.problem import Options
 from tuccl.topology import Topology
 from tuccl.topology.reference import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
 
-QUICK = Search(seed=3, starts=16)
+QUICK = Options(seed=3, starts=16)
 
 
 def test_threads_do_not_decide() -> None:
     t = cube_mesh()
     sketch = full_mesh(t)
     one, two = (
-        greedy(Collective("allgather", 8), sketch, 4, 1 << 20, t, Search(7, 48, threads))
+        greedy(Problem(Collective("allgather", 8), sketch, 4, 1 << 20, t), Options(7, 48, threads))
         for threads in (1, 2)
     )
     assert one == two
@@ -54,7 +54,7 @@ def test_hosts_turned_round_their_circle(name: str) -> None:
     """Above 64 ranks one host is planned and turned; the verifier sees the whole program."""
     t = a100_pod(9)
     collective = Collective(name, t.ranks)
-    schedule = greedy(collective, rails(t), 1, 1 << 30, t, Search(starts=4))
+    schedule = greedy(Problem(collective, rails(t), 1, 1 << 30, t), Options(starts=4))
     assert schedule.shift == 8
     program = lower(schedule)
     assert verify(program, "executor", 0).ok
@@ -97,7 +97,7 @@ def test_random_fabrics_are_served_or_refused(seed: int) -> None:
     name = ("allgather", "reduce-scatter", "allreduce", "broadcast", "gather", "alltoall")[seed % 6]
     collective = Collective(name, t.ranks, root=seed % t.ranks if seed % 6 in (3, 4) else 0)
     try:
-        schedule = greedy(collective, full_mesh(t), 1 + seed % 3, 1 << 20, t, QUICK)
+        schedule = greedy(Problem(collective, full_mesh(t), 1 + seed % 3, 1 << 20, t), QUICK)
     except Infeasible as why:
         assert "cannot reach rank" in str(why)
         return
@@ -107,6 +107,6 @@ def test_random_fabrics_are_served_or_refused(seed: int) -> None:
 
 def test_seeds_and_starts_out_of_range_are_refused() -> None:
     with pytest.raises(InputError, match="seed -1"):
-        Search(seed=-1)
+        Options(seed=-1)
     with pytest.raises(InputError, match="starts"):
-        Search(starts=1 << 30)
+        Options(starts=1 << 30)

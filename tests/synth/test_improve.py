@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tuccl._native import Knobs, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import Collective, Improvement, Schedule, improve, lower, synthesize
+from tuccl.synth import Collective, Improvement, Problem, Schedule, improve, lower, synthesize
 from tuccl.synth.improve_moves import MOVES
 from tuccl.synth.model.certificate import fault
 from tuccl.topology import load_profile, machine_of, network
@@ -27,7 +27,7 @@ BASES = [("allgather", "greedy"), ("allreduce", "recursive"), ("alltoall", "allp
 
 
 def base(name: str, method: str, chunks: int = 2) -> Schedule:
-    return synthesize(Collective(name, DGX.ranks), SKETCH, method, chunks, SIZE)
+    return synthesize(Problem(Collective(name, DGX.ranks), SKETCH, chunks, SIZE), method)
 
 
 @pytest.mark.parametrize(("name", "method"), BASES)
@@ -84,7 +84,7 @@ def test_no_tries_change_nothing() -> None:
 
 def test_a_reroute_keeps_to_the_links_of_the_sketch() -> None:
     sketch = candidate_sketches(DGX, "allgather", SIZE)[0]
-    schedule = synthesize(Collective("allgather", DGX.ranks), sketch, "greedy", 1, SIZE)
+    schedule = synthesize(Problem(Collective("allgather", DGX.ranks), sketch, 1, SIZE), "greedy")
     found = improve(schedule, sketch, replace(WANTED, tries=80))
     assert {(t.src, t.dst) for t in found.schedule.transfers if not t.local} <= set(sketch.pairs)
 
@@ -94,7 +94,7 @@ def test_every_move_finds_right_schedules(name: str, mesh: Callable[..., Sketch]
     sketch = mesh([0, 0, 1, 1])
     rng = random.Random(0)
     starts = [
-        synthesize(Collective(what, 4), sketch, "greedy", 2, SIZE)
+        synthesize(Problem(Collective(what, 4), sketch, 2, SIZE), "greedy")
         for what in ("allgather", "allreduce", "reduce-scatter")
     ]
     starts = [replace(s, apart=apart) for s in starts for apart in (False, True)]
@@ -113,7 +113,7 @@ def test_any_moves_are_wrong_or_lower_to_what_is_right(
 ) -> None:
     sketch = mesh([0, 0, 1, 1])
     rng = random.Random(seed)
-    schedule = synthesize(Collective("allreduce", 4), sketch, "greedy", 2, SIZE)
+    schedule = synthesize(Problem(Collective("allreduce", 4), sketch, 2, SIZE), "greedy")
     for name in names:
         other = MOVES[name](schedule, sketch, rng)
         if other is None or fault(other) is not None:

@@ -11,7 +11,17 @@ import pytest
 from tuccl._native import Knobs, Program, simulate, split_relays, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import LogicalLink, Sketch, full_mesh
-from tuccl.synth import Collective, Schedule, bound, lower, synthesize, synthesize_best
+from tuccl.synth import (
+    Candidates,
+    Collective,
+    Problem,
+    Schedule,
+    Target,
+    bound,
+    lower,
+    synthesize,
+    synthesize_best,
+)
 from tuccl.synth.bounds.graph import fabric
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.bounds.link_load import bound_share, busiest_us_per_mb
@@ -38,7 +48,7 @@ ALL = (*NAMES, "broadcast", "reduce")
 def made(t: Topology, collective: Collective) -> tuple[Schedule, Program]:
     mesh = full_mesh(t)
     [chunks] = packing_chunks(collective, mesh, t)
-    schedule = synthesize(collective, mesh, "packing", chunks, 1 << 30, t)
+    schedule = synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing")
     program = lower(schedule)
     assert verify(program, "executor", collective.root).ok
     return schedule, program
@@ -126,9 +136,9 @@ def test_many_random_fabrics_give_verified_programs(first: int) -> None:
 def test_equal_arguments_give_equal_schedules() -> None:
     t = a100_pod(2)
     collective = Collective("allreduce", t.ranks)
-    one, two = (synthesize(collective, full_mesh(t), "packing", 3, 1, t) for _ in range(2))
+    one, two = (synthesize(Problem(collective, full_mesh(t), 3, 1, t), "packing") for _ in range(2))
     machine_of_sketch.cache_clear()
-    three = synthesize(collective, full_mesh(t), "packing", 3, 1, t)
+    three = synthesize(Problem(collective, full_mesh(t), 3, 1, t), "packing")
     assert one == two == three
 
 
@@ -140,10 +150,10 @@ def test_cut_off_ranks_are_refused() -> None:
     sketch = Sketch(name="one-way", ranks=3, hosts=(0, 0, 0), links=tuple(links))
     for name in NAMES:
         with pytest.raises(Infeasible, match="packing: "):
-            synthesize(Collective(name, 3), sketch, "packing", 1, 1)
-    assert synthesize(Collective("broadcast", 3), sketch, "packing", 1, 1).transfers
+            synthesize(Problem(Collective(name, 3), sketch, 1, 1), "packing")
+    assert synthesize(Problem(Collective("broadcast", 3), sketch, 1, 1), "packing").transfers
     with pytest.raises(InputError, match="expected the same number"):
-        synthesize(Collective("broadcast", 3), sketch, "packing", 1, 1, a100_pod(1))
+        synthesize(Problem(Collective("broadcast", 3), sketch, 1, 1, a100_pod(1)), "packing")
 
 
 def test_more_chunks_come_closer_and_the_fewest_are_chosen() -> None:
@@ -151,7 +161,7 @@ def test_more_chunks_come_closer_and_the_fewest_are_chosen() -> None:
     mesh, collective = full_mesh(t), Collective("allgather", 8)
     shares = {
         chunks: bound_share(
-            lower(synthesize(collective, mesh, "packing", chunks, 1, t)), t, collective
+            lower(synthesize(Problem(collective, mesh, chunks, 1, t), "packing")), t, collective
         )
         for chunks in (1, 2, 4, 6)
     }
@@ -185,7 +195,7 @@ def test_hosts_alike_are_composed() -> None:
     )
     assert max(max(tree.depths()) for tree in trees) <= 5
     collective = Collective("allgather", 72)
-    program = lower(synthesize(collective, full_mesh(t), "packing", 1, 1, t))
+    program = lower(synthesize(Problem(collective, full_mesh(t), 1, 1, t), "packing"))
     assert bound_share(program, t, collective) >= 0.95
     assert composed(machine_of_sketch(full_mesh(line(3)), line(3)).wires, 1) is None
 
@@ -193,13 +203,8 @@ def test_hosts_alike_are_composed() -> None:
 def test_auto_tries_packing_and_says_what_wires_allow() -> None:
     t = REFERENCE_FABRICS["dgx1"]()
     ranked = synthesize_best(
-        t,
-        Collective("allgather", 8),
-        1 << 30,
-        [full_mesh(t)],
-        machine=load_machine("ideal"),
-        knobs=Knobs("Simple", 1, 512),
-        methods=("ring", "packing"),
+        Target(t, Collective("allgather", 8), 1 << 30, load_machine("ideal")),
+        Candidates([full_mesh(t)], [Knobs("Simple", 1, 512)], ("ring", "packing")),
     )
     assert ranked[0].method == "packing"
     assert ranked[0].chunks_per_rank == 6

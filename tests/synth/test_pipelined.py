@@ -8,7 +8,7 @@ import pytest
 
 from tuccl._native import Knobs, simulate, verify
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.bounds.link_load import busiest_us_per_mb
 from tuccl.synth.model.network import Network, sketch_network
@@ -24,7 +24,7 @@ def simulated_us(name: str, chunks: int) -> tuple[float, float]:
     """Return the simulated time of 1 MiB of allgather on links alone, and the bound."""
     t = with_compared_latencies(REFERENCE_FABRICS[name]())
     collective = Collective("allgather", t.ranks)
-    program = lower(synthesize(collective, full_mesh(t), "pipelined", chunks, MIB, t))
+    program = lower(synthesize(Problem(collective, full_mesh(t), chunks, MIB, t), "pipelined"))
     assert verify(program, "executor", 0).ok
     nbytes = -(-MIB // program.nchunks) * program.nchunks
     knobs = Knobs("Simple", 1, 512)
@@ -44,8 +44,8 @@ def test_middle_sizes_come_near_the_latency_and_bandwidth_bound(name: str) -> No
 def test_pieces_carry_what_packing_carries_in_no_longer_chains(name: str) -> None:
     t = cube_mesh()
     collective, mesh = Collective(name, t.ranks, 3), full_mesh(t)
-    packed = synthesize(collective, mesh, "packing", 6, MIB, t)
-    pieces = synthesize(collective, mesh, "pipelined", 12, MIB, t)
+    packed = synthesize(Problem(collective, mesh, 6, MIB, t), "packing")
+    pieces = synthesize(Problem(collective, mesh, 12, MIB, t), "pipelined")
     assert hop_bound(t, collective) <= longest_chain(pieces) <= longest_chain(packed)
     carried = busiest_us_per_mb(lower(packed), t)
     assert busiest_us_per_mb(lower(pieces), t) == pytest.approx(carried)
@@ -54,7 +54,7 @@ def test_pieces_carry_what_packing_carries_in_no_longer_chains(name: str) -> Non
 def test_same_arguments_same_schedule() -> None:
     t = cube_mesh()
     collective, mesh = Collective("allgather", 8), full_mesh(t)
-    one, other = (synthesize(collective, mesh, "pipelined", 6, MIB, t) for _ in range(2))
+    one, other = (synthesize(Problem(collective, mesh, 6, MIB, t), "pipelined") for _ in range(2))
     assert one == other
 
 

@@ -11,7 +11,7 @@ import pytest
 from tuccl._native import Knobs, Program, diameter, isolation, simulate, verify
 from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, full_mesh, rails
-from tuccl.synth import Collective, Schedule, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.bounds.maxflow import FlowNetwork
 from tuccl.synth.lowering.rotation import period
@@ -43,7 +43,7 @@ def pairs_of_gpus(hosts: int) -> Topology:
 def made(t: Topology, name: str) -> tuple[Schedule, Program]:
     collective, sketch = Collective(name, t.ranks), rails(t)
     [chunks] = packing_chunks(collective, sketch, t)
-    schedule = synthesize(collective, sketch, "packing", chunks, 1 << 30, t)
+    schedule = synthesize(Problem(collective, sketch, chunks, 1 << 30, t), "packing")
     return schedule, lower(schedule)
 
 
@@ -205,7 +205,7 @@ def test_sums_are_as_fast_as_results(rows: int) -> None:
     for name in ("allgather", "reduce-scatter"):
         collective = Collective(name, t.ranks)
         [chunks] = packing_chunks(collective, mesh, t)
-        program = lower(synthesize(collective, mesh, "packing", chunks, 1 << 30, t))
+        program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
         nbytes = (1 << 30) // program.nchunks * program.nchunks
         run = simulate(program, Knobs("Simple", 1, 512), wires, load_machine("ideal"), nbytes)
         rates.append(nbytes / run.time_us)
@@ -214,7 +214,7 @@ def test_sums_are_as_fast_as_results(rows: int) -> None:
 
 def test_steps_get_no_more_channels_than_they_need() -> None:
     t = torus(3, 3)
-    schedule = synthesize(Collective("alltoall", 9), full_mesh(t), "flow", 60, 1 << 30, t)
+    schedule = synthesize(Problem(Collective("alltoall", 9), full_mesh(t), 60, 1 << 30, t), "flow")
     program = lower(schedule)
     busiest = lower(schedule, dialect="fork").max_steps
     assert program.max_steps <= 64

@@ -28,6 +28,7 @@ from tuccl.synth import (
     Budget,
     Collective,
     Message,
+    Problem,
     Solution,
     lower,
     schedule_fault,
@@ -388,4 +389,4 @@ def test_without_ortools_the_error_says_how_to_get_it(
     for name in ("ortools", "ortools.sat", "ortools.sat.python"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match=r"pip install tuccl\[solver\]"):
-        synthesize(Collective("allgather", 4), mesh([0] * 4), "taccl", 1, 1 << 20)
+        synthesize(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1 << 20), "taccl")

@@ -12,7 +12,7 @@ import pytest
 from tuccl._native import price_trees
 from tuccl.errors import InputError
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.bounds.tree_duals import priced_trees
 from tuccl.synth.model.network import Network
@@ -112,7 +112,7 @@ def test_lopsided_fabrics_come_close_to_what_prices_prove(seed: int) -> None:
     collective = Collective(name, t.ranks, rng.randrange(t.ranks))
     mesh = full_mesh(t)
     [chunks] = packing_chunks(collective, mesh, t)
-    program = lower(synthesize(collective, mesh, "packing", chunks, 1, t))
+    program = lower(synthesize(Problem(collective, mesh, chunks, 1, t), "packing"))
     assert 0.95 <= bound_share(program, t, collective) <= 1 + 1e-9
     assert "no program can use more than" in bound(t, collective).bottleneck
 

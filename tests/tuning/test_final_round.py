@@ -10,7 +10,7 @@ from tuccl.runtime import (
     program_file,
 )
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import Topology
 from tuccl.tuning import Final, Finalist, Plan, Point, beats, entries_of
 
@@ -42,7 +42,7 @@ def final(topology: Topology, *timings: Timing) -> Final:
     finalists = []
     for method, timing in zip(("allpairs", "ring", "recursive"), timings, strict=False):
         plan = Plan(mesh.name, method, 1)
-        program = lower(synthesize(call, mesh, method, 1, 1 << 20), protocol="LL")
+        program = lower(synthesize(Problem(call, mesh, 1, 1 << 20), method), protocol="LL")
         finalists.append(Finalist(Point(plan, "LL", 1, 512, 1 << 19), program, timing))
     program = finalists[0].program
     default = BaselineTiming(
@@ -101,7 +101,9 @@ def test_of_equals_the_stock_one_stands_first_then_fewer_channels(topology: Topo
 @pytest.mark.parametrize("dialect", ["executor", "rccl", "fork"])
 def test_files_of_each_dialect_are_proven(dialect: str, topology: Topology) -> None:
     call = Collective("allgather", topology.ranks)
-    program = lower(synthesize(call, full_mesh(topology), "allpairs", 1, 1024), dialect=dialect)
+    program = lower(
+        synthesize(Problem(call, full_mesh(topology), 1, 1024), "allpairs"), dialect=dialect
+    )
     made = final(topology, sim(8.0, 9.0))
     point = made.finalists[0].point
     point = Point(point.plan, "Simple", 1, 512, 4 << 20)

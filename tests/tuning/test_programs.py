@@ -2,8 +2,8 @@ import pytest
 
 from tuccl._native import verify
 from tuccl.errors import Infeasible
-from tuccl.sketches import Sketch, candidate_sketches
-from tuccl.synth import Collective, Schedule, synthesize
+from tuccl.sketches import candidate_sketches
+from tuccl.synth import Collective, Problem, Schedule, synthesize
 from tuccl.topology import Topology, load_profile
 from tuccl.tuning import Plan, Programs, ll128_is_safe, programs
 from tuccl.tuning.programs import ROBUST
@@ -38,11 +38,9 @@ def test_knobs_never_force_a_new_synthesis(
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
     calls: list[str] = []
 
-    def counted(
-        collective: Collective, sketch: Sketch, method: str, chunks: int, nbytes: int, t: Topology
-    ) -> Schedule:
+    def counted(problem: Problem, method: str) -> Schedule:
         calls.append(method)
-        return synthesize(collective, sketch, method, chunks, nbytes, t)
+        return synthesize(problem, method)
 
     monkeypatch.setattr(programs, "synthesize", counted)
     plan = Plan(mesh.name, "allpairs", 1)

@@ -28,7 +28,7 @@ from tuccl.runtime import (
 from tuccl.runtime.jobs.child_tree import descendants, lives
 from tuccl.runtime.nccl_tests.output import read_json, read_text
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 
 KNOBS = Knobs("Simple", 1, 512, 1 << 20)
 NBYTES = 1 << 20
@@ -45,7 +45,9 @@ def executor(
 def ring(hand: SimpleNamespace, dialect: str) -> Program:
     topology = hand.mesh()
     sketch = candidate_sketches(topology, "allgather", NBYTES)[0]
-    schedule = synthesize(Collective("allgather", topology.ranks), sketch, "ring", 1, NBYTES)
+    schedule = synthesize(
+        Problem(Collective("allgather", topology.ranks), sketch, 1, NBYTES), "ring"
+    )
     return lower(schedule, dialect=dialect)
 
 

@@ -20,7 +20,7 @@ from tuccl.runtime import (
     time_baseline,
 )
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import Topology, join, load_profile, machine_of
 
 MIB = 1 << 20
@@ -36,7 +36,7 @@ def made(
     t: Topology, collective: str, method: str, protocol: str, nbytes: int, instances: int = 1
 ) -> Program:
     [sketch] = [s for s in candidate_sketches(t, collective, nbytes) if s.name == "full-mesh"]
-    schedule = synthesize(Collective(collective, t.ranks), sketch, method, 1, nbytes)
+    schedule = synthesize(Problem(Collective(collective, t.ranks), sketch, 1, nbytes), method)
     return lower(schedule, protocol=protocol, instances=instances)
 
 
