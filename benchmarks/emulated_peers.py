@@ -28,7 +28,7 @@ from tuccl.cli.peers import peers_beside
 from tuccl.emulation import (
     EmulatedExecutor,
     Emulation,
-    wire_rates,
+    link_rates,
 )
 from tuccl.errors import Infeasible, TucclError
 from tuccl.eval import NamedProgram, PeerRow, geometric_mean, peer_report, peer_text
@@ -187,7 +187,7 @@ def bound_mbs(c: Cluster, emulation: Emulation, collective: str, nbytes: int) ->
     call = Collective(collective, c.topology.ranks)
     nominal = bound(c.topology, call).algbw_gbs * c.scale * 1e3
     carried = round(nbytes * min(c.mbps) / 8 / nominal)
-    mbps = [rate.mbps for rate in wire_rates(emulation, carried)]
+    mbps = [rate.mbps for rate in link_rates(emulation, carried)]
     measured = with_rates(c.topology, [round(rate / c.scale, -2) for rate in mbps])
     return bound(measured, call).algbw_gbs * c.scale * 1e3
 

@@ -27,16 +27,16 @@ from tuccl.emulation import (
     Emulation,
     emulated_network,
     emulated_topology,
-    emulation_plan,
+    plan_emulation,
 )
 from tuccl.errors import Infeasible
 from tuccl.eval import Case, Trial, emulated_case, fit, predict
 from tuccl.runtime import (
     Effort,
-    Entrant,
     Timing,
+    TimingCandidate,
     find_mpi,
-    interleaved,
+    paired_timings,
 )
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective
@@ -108,7 +108,7 @@ CLUSTERS = {
 }
 
 
-def candidates(ground: Topology, name: str, nbytes: int) -> Iterator[tuple[str, Entrant]]:
+def candidates(ground: Topology, name: str, nbytes: int) -> Iterator[tuple[str, TimingCandidate]]:
     """Yield programs of different methods for a call, each with other knobs than the one before."""
     made = Programs(ground, Collective(name, ground.ranks))
     sketches = candidate_sketches(ground, name, nbytes)
@@ -126,7 +126,7 @@ def candidates(ground: Topology, name: str, nbytes: int) -> Iterator[tuple[str, 
         if proven.checksum not in seen and plan.method not in methods:
             seen.add(proven.checksum)
             methods.add(plan.method)
-            yield plan.method, Entrant(proven.program.replace(in_place=False), knobs)
+            yield plan.method, TimingCandidate(proven.program.replace(in_place=False), knobs)
 
 
 def plans_by_method(plans: list[Plan]) -> list[Plan]:
@@ -161,7 +161,7 @@ def measured(cluster: str, seconds: float) -> Iterator[Run]:
             if rounds[at] and time.monotonic() > until:
                 break
             _, nbytes, found = calls[at]
-            rounds[at].append(interleaved(executor, [e for _, e in found], nbytes))
+            rounds[at].append(paired_timings(executor, [e for _, e in found], nbytes))
     for at, (collective, nbytes, found) in enumerate(calls):
         for which, (method, entrant) in enumerate(found):
             samples = [one[which].us for one in rounds[at]]
@@ -178,7 +178,7 @@ def trials(runs: list[Run]) -> list[Trial]:
     out = []
     for cluster in dict.fromkeys(run.cluster for run in runs):
         topology, scale = CLUSTERS[cluster]
-        ground = emulated_topology(topology, emulation_plan(topology, scale))
+        ground = emulated_topology(topology, plan_emulation(topology, scale))
         cases = tuple(
             emulated_case(Case(parse_xml(r.program, r.method), Knobs(r.protocol), r.nbytes, r.us))
             for r in runs

@@ -89,8 +89,8 @@ def simulated(
             links,
             machine,
             whole,
-            pass_bytes=ran.walk.pass_bytes,
-            transfer_slots=ran.walk.transfer_slots,
+            pass_bytes=ran.loop.pass_bytes,
+            transfer_slots=ran.loop.transfer_slots,
         ).gpu_us
 
     def times(nbytes: int) -> dict[str, float]:

@@ -37,12 +37,12 @@ from tuccl.cli.verify import read_bytes
 from tuccl.errors import InputError
 from tuccl.runtime import (
     BASELINES,
-    MSCCL_WALK,
+    MSCCL_LOOP,
     NCCL_VERSION,
     Executor,
+    StepLoop,
     Timing,
     TracedRun,
-    Walk,
     nccl_release,
     time_baseline,
 )
@@ -62,7 +62,7 @@ class Timed(NamedTuple):
     chosen: str
     program: Program
     knobs: Knobs
-    walk: Walk = MSCCL_WALK
+    loop: StepLoop = MSCCL_LOOP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -174,7 +174,7 @@ def traced_run(args: argparse.Namespace, executor: Executor, timed: Timed) -> Tr
     """
     passes = args.trace_passes or 0
     call = (timed.program, timed.knobs, timed.nbytes)
-    return executor.trace(*call, passes=passes, walk=timed.walk)
+    return executor.trace(*call, passes=passes, loop=timed.loop)
 
 
 def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, Program, Knobs]:
@@ -242,7 +242,7 @@ def bench_baseline(
         executor,
         collective,
         (
-            Timed(n, result.timing, result.chosen, result.program, result.knobs, result.walk)
+            Timed(n, result.timing, result.chosen, result.program, result.knobs, result.loop)
             for n in sizes_of(args.size)
             for result in [
                 time_baseline(

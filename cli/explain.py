@@ -12,8 +12,8 @@ from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json_lines, say, warn
 from tuccl.errors import Unavailable
 from tuccl.runtime import (
-    Asked,
-    ask_plugin,
+    PluginAnswer,
+    check_plugin,
     load_table,
 )
 from tuccl.runtime import explain as explain_table
@@ -34,10 +34,12 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(args.table)
     table = load_table(folder)
     try:
-        asked = ask_plugin(folder, table)
+        asked = check_plugin(folder, table)
     except Unavailable as error:
         warn([f"the plugin is not asked: {error}"])
-        asked = tuple(Asked(row, None, (), True, "not installed") for row in explain_table(table))
+        asked = tuple(
+            PluginAnswer(row, None, (), True, "not installed") for row in explain_table(table)
+        )
     disagreeing = [each for each in asked if not each.agrees]
     if args.json:
         print_json_lines(as_json(each) for each in asked)
@@ -53,20 +55,20 @@ def run(args: argparse.Namespace) -> int:
     return 1 if disagreeing else 0
 
 
-def as_json(asked: Asked) -> dict[str, object]:
+def as_json(asked: PluginAnswer) -> dict[str, object]:
     """Return a row for ``--json``."""
     row: dict[str, object] = msgspec.to_builtins(asked.row)
     told = {"plugin": asked.plugin, "plugin_sizes": asked.sizes, "plugin_why": asked.why}
     return {**row, **told, "agrees": asked.agrees}
 
 
-def as_columns(asked: Sequence[Asked]) -> str:
+def as_columns(asked: Sequence[PluginAnswer]) -> str:
     """Return the rows as a table; a ``>`` marks another choice than just below."""
     header = ["", "collective", "root", "placement", "from", "below", "choice", "plugin"]
     return columns([*header, "gain", "why"], [_cells(each) for each in asked])
 
 
-def _cells(asked: Asked) -> list[object]:
+def _cells(asked: PluginAnswer) -> list[object]:
     row = asked.row
     same = asked.plugin == row.candidate
     return [
@@ -83,7 +85,7 @@ def _cells(asked: Asked) -> list[object]:
     ]
 
 
-def switch_lines(asked: Sequence[Asked]) -> Iterator[str]:
+def switch_lines(asked: Sequence[PluginAnswer]) -> Iterator[str]:
     """Yield a line for each kind of call: its first choice, and every size where it changes."""
     kinds: dict[tuple[object, ...], list[str]] = {}
     for each in asked:
@@ -99,7 +101,7 @@ def switch_lines(asked: Sequence[Asked]) -> Iterator[str]:
         yield f"# {call}{of}: {'; '.join(choices)}"
 
 
-def unasked_lines(asked: Sequence[Asked]) -> Iterator[str]:
+def unasked_lines(asked: Sequence[PluginAnswer]) -> Iterator[str]:
     """Yield what was asked of which sizes, and why others were not."""
     sizes = sum(len(each.sizes) for each in asked)
     if sizes:

@@ -11,9 +11,9 @@ import msgspec
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json_lines, say, warn
 from tuccl.runtime import (
-    InService,
-    fold,
-    in_service,
+    ObservedTiming,
+    merge_observed,
+    observed_timings,
 )
 from tuccl.units import format_bytes
 
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was measured, and fold it in if asked to."""
-    rows, left_aside = in_service(Path(args.table))
+    """Print what was measured, and merge_observed it in if asked to."""
+    rows, left_aside = observed_timings(Path(args.table))
     warn([left_aside] if left_aside else [])
     if args.json:
         print_json_lines(msgspec.to_builtins(row) for row in rows)
@@ -44,18 +44,18 @@ def run(args: argparse.Namespace) -> int:
     else:
         say(f"{args.table}: no job measured anything with it yet")
     if args.write:
-        changed = fold(Path(args.table))
+        changed = merge_observed(Path(args.table))
         say(f"{args.table}: {'written' if changed else 'nothing to change'}")
     return 0
 
 
-def as_columns(rows: Sequence[InService]) -> str:
+def as_columns(rows: Sequence[ObservedTiming]) -> str:
     """Return the rows as a table; times in us."""
     header = ["collective", "from", "candidate", "calls", "tuned", "median", "p99", "recent"]
     return columns([*header, "place"], [_cells(row) for row in rows])
 
 
-def _cells(row: InService) -> list[object]:
+def _cells(row: ObservedTiming) -> list[object]:
     moves = row.place != row.moves_to
     return [
         row.collective,

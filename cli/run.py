@@ -16,9 +16,9 @@ from tuccl.runtime import (
     changed_machine,
     forwarding,
     in_use,
-    meeting_address,
-    meeting_point,
     open_table,
+    rendezvous_address,
+    rendezvous_server,
     run_environment,
     shell_block,
 )
@@ -92,10 +92,10 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredT
     environment, notes = run_environment(stored.folder, args.dialect, scheduler=args.scheduler)
     address = None
     if "TUCCL_TABLE_SHA256" in environment:  # the plugins' own
-        address = meeting_address(args.bootstrap, stored.table.hosts)
+        address = rendezvous_address(args.bootstrap, stored.table.hosts)
         if args.explore is not None:
             environment["TUCCL_EXPLORE"] = str(args.explore)
-    with meeting_point(address) as found:
+    with rendezvous_server(address) as found:
         handing, more = forwarding(command, {**environment, **found})
         warn([*notes, *more])
         say(shell_block(environment))

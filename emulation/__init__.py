@@ -8,23 +8,23 @@ from tuccl.emulation.emulation import (
     set_rate,
 )
 from tuccl.emulation.executor import EmulatedExecutor
-from tuccl.emulation.flows import WireRate, received_mbps, wire_rates
-from tuccl.emulation.plan import plan as emulation_plan
-from tuccl.emulation.sim_executor import EmulatedSimExecutor, eager_costs, on_cpus
+from tuccl.emulation.flows import LinkRate, link_rates, received_mbps
+from tuccl.emulation.plan import plan_emulation
+from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
 __all__ = [
     "EmulatedExecutor",
     "EmulatedSimExecutor",
     "Emulation",
+    "LinkRate",
     "RunningEmulation",
-    "WireRate",
+    "as_run_on_cpus",
     "eager_costs",
     "emulated_network",
     "emulated_topology",
-    "emulation_plan",
-    "on_cpus",
+    "link_rates",
+    "plan_emulation",
     "received_mbps",
     "running_emulations",
     "set_rate",
-    "wire_rates",
 ]

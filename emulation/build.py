@@ -8,9 +8,9 @@ from math import ceil
 from pathlib import Path
 
 from tuccl.emulation.netns import batch, set_controls
-from tuccl.emulation.plan import FABRIC, EmulatedHost, Plan, Port
+from tuccl.emulation.plan import FABRIC, EmulatedHost, EmulationPlan, Port
 
-__all__ = ["address", "head_start_us", "refill_us", "shape", "wire"]
+__all__ = ["address", "burst_us", "refill_us", "shape", "wire"]
 
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
@@ -35,7 +35,7 @@ _UNFILTERED = {
 _TABLE = 100  # a routing table for each NIC
 
 
-def wire(plan: Plan, spaces: Mapping[str, str]) -> None:
+def wire(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
     """Make the bridges, the wires between namespaces, and the fixed ways through the bridges.
 
     Bridges learn nothing and flood nothing: so a fabric may have several ways, and loops.
@@ -71,7 +71,7 @@ def wire(plan: Plan, spaces: Mapping[str, str]) -> None:
     )
 
 
-def address(plan: Plan, host: EmulatedHost, space: str) -> None:
+def address(plan: EmulationPlan, host: EmulatedHost, space: str) -> None:
     """Give a host's NICs their addresses, fixed neighbours, and a table each.
 
     What is sent from a NIC's address leaves by that NIC, whichever NIC it is for. Packets are handed to
@@ -102,7 +102,7 @@ def address(plan: Plan, host: EmulatedHost, space: str) -> None:
     batch("ip", space, lines)
 
 
-def _other_rails(plan: Plan, host: EmulatedHost) -> dict[str, str]:
+def _other_rails(plan: EmulationPlan, host: EmulatedHost) -> dict[str, str]:
     """Return the device by which a host reaches each rail that it has no NIC of."""
     nics = plan.nics
     own = {nic.device for nic in host.nics}
@@ -121,10 +121,10 @@ def _bucket(rate_bps: int) -> int:
 
 def refill_us(ports: tuple[Port, ...]) -> int:
     """Return how many us the slowest to fill of the ports' buckets takes, its timer included."""
-    return ceil(head_start_us(ports) + _LATE_S * 1e6) if ports else 0
+    return ceil(burst_us(ports) + _LATE_S * 1e6) if ports else 0
 
 
-def head_start_us(ports: tuple[Port, ...]) -> float:
+def burst_us(ports: tuple[Port, ...]) -> float:
     """Return how many us of its rate a port sends at once when its bucket is full, at most."""
     return max((_bucket(p.rate_bps) * 8e6 / p.rate_bps for p in ports), default=0.0)
 

@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from tuccl._native import Network, Resource, Route
-from tuccl.emulation.plan import Plan
+from tuccl.emulation.plan import EmulationPlan
 from tuccl.topology import Link, Node, Topology, network
 
 __all__ = ["emulated_network", "emulated_topology"]
@@ -17,16 +17,18 @@ _CORE_GBS = 4.0
 _CORE_TCP_GBS = 1.0
 
 
-def emulated_topology(t: Topology, plan: Plan, latency_scale: float = 0.0) -> Topology:
-    """Return ``t`` with the rates of ``plan``, in GB/s, and its latencies scaled where they are.
+def emulated_topology(
+    topology: Topology, plan: EmulationPlan, latency_scale: float = 0.0
+) -> Topology:
+    """Return ``topology`` with the rates of ``plan``, in GB/s, and its latencies scaled where they are.
 
     Links within a host are as they were: next to the emulated ones they cost nothing.
 
-    >>> from tuccl.emulation.plan import plan
+    >>> from tuccl.emulation.plan import plan_emulation
     >>> from tuccl.topology import join, load_profile
     >>> two = join(load_profile("ndv2"), 2)
-    >>> ground = emulated_topology(two, plan(two))
-    >>> [link.bandwidth for link in ground.links if link.kind == "network"]
+    >>> emulated = emulated_topology(two, plan_emulation(two))
+    >>> [link.bandwidth for link in emulated.links if link.kind == "network"]
     [0.125, 0.125, 0.125, 0.125]
     """
     rates = {(port.src, port.dst): port.rate_bps / 8e9 for port in plan.ports}
@@ -47,27 +49,27 @@ def emulated_topology(t: Topology, plan: Plan, latency_scale: float = 0.0) -> To
         return msgspec.structs.replace(given, port_gbs=port)
 
     wires: dict[tuple[str, str, str], Link] = {}
-    for link in (each for given in t.links for each in wire(given)):
+    for link in (each for given in topology.links for each in wire(given)):
         if link.kind != "network":  # parallel network links are one wire, with all their rate
             wires[f"{len(wires)}", link.src, link.dst] = link
         else:
             wires["network", link.src, link.dst] = link
-    nodes = tuple(node(given) for given in t.nodes)
-    return msgspec.structs.replace(t, nodes=nodes, links=tuple(wires.values()))
+    nodes = tuple(node(given) for given in topology.nodes)
+    return msgspec.structs.replace(topology, nodes=nodes, links=tuple(wires.values()))
 
 
-def emulated_network(ground: Topology, cores: int | None = None) -> Network:
+def emulated_network(emulated: Topology, cores: int | None = None) -> Network:
     """Return what all bytes of an emulated cluster share: its wires and this machine's cores.
 
     Args:
-        ground: the cluster as `emulated_topology` has it.
+        emulated: the cluster as `emulated_topology` has it.
         cores: of the machine that carries all ranks; None is this one.
 
     Notes:
         Every byte passes ``cores`` (kind ``cpu``), and between hosts ``tcp`` too (kind ``pcie``):
         a class says what part of their rates can be had. Within a host there is nothing else.
     """
-    wires = network(ground)
+    wires = network(emulated)
     count = cores if cores is not None else os.cpu_count() or 1
     kept = [n for n, resource in enumerate(wires.resources) if resource.kind == "network"]
     place = {old: new for new, old in enumerate(kept)}

@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from tuccl.emulation.build import address, head_start_us, refill_us, shape, wire
+from tuccl.emulation.build import address, burst_us, refill_us, shape, wire
 from tuccl.emulation.emulated_topology import emulated_topology
 from tuccl.emulation.launch import (
     RSH,
@@ -25,7 +25,7 @@ from tuccl.emulation.netns import (
     check_privilege,
     queues,
 )
-from tuccl.emulation.plan import FABRIC, Plan, RouteLatency, plan
+from tuccl.emulation.plan import FABRIC, EmulationPlan, RouteLatency, plan_emulation
 from tuccl.emulation.running import (
     HOSTS_FOLDER,
     RunFolder,
@@ -51,7 +51,7 @@ class RunningEmulation(msgspec.Struct, frozen=True):
     """What an emulation tells of itself in its folder, for other processes."""
 
     id: str
-    plan: Plan
+    plan: EmulationPlan
     spaces: dict[str, str]
 
 
@@ -61,11 +61,13 @@ class Emulation:
     Whatever ends the owner, the next emulation on the machine clears what is left.
     """
 
-    def __init__(self, t: Topology, scale: float | None = None, latency_scale: float = 0.0) -> None:
+    def __init__(
+        self, topology: Topology, scale: float | None = None, latency_scale: float = 0.0
+    ) -> None:
         """Work out the cluster; nothing is made yet.
 
         Args:
-            t: at least two hosts joined by NICs and switches.
+            topology: at least two hosts joined by NICs and switches.
             scale: emulated over nominal rates; None makes the fastest NIC 1 Gb/s.
             latency_scale: emulated over nominal latencies, which our own executor adds to its
                 messages; 0 adds none. No other program's messages have them.
@@ -77,8 +79,8 @@ class Emulation:
             raise InputError(
                 f"latency factor {latency_scale:g}: expected 0 to {_MOST_LATENCY_SCALE:g}"
             )
-        self._plan = plan(t, scale)
-        self._nominal = t
+        self._plan = plan_emulation(topology, scale)
+        self._nominal = topology
         self._latency_scale = latency_scale
         self._folder: RunFolder | None = None
         self._spaces: dict[str, str] = {}
@@ -111,7 +113,7 @@ class Emulation:
         return self._owned.name
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> EmulationPlan:
         """What it consists of, with the rates that it has now if it is up."""
         file = self._folder.path / _STATE if self._folder is not None else None
         return _read(file).plan if file is not None and file.exists() else self._plan
@@ -144,9 +146,9 @@ class Emulation:
         return refill_us(self.plan.ports)
 
     @property
-    def head_start_us(self) -> float:
+    def burst_us(self) -> float:
         """Us by which full buckets shorten a run, at most, of what its rates say."""
-        return head_start_us(self.plan.ports)
+        return burst_us(self.plan.ports)
 
     @property
     def added_latencies(self) -> tuple[RouteLatency, ...]:
@@ -295,7 +297,9 @@ def _read(file: Path) -> RunningEmulation:
     return msgspec.json.decode(file.read_bytes(), type=RunningEmulation)
 
 
-def _changed(before: Plan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]) -> Plan:
+def _changed(
+    before: EmulationPlan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]
+) -> EmulationPlan:
     """Return the plan with the new rate, which the kernel has by then."""
     port = next((p for p in before.ports if (p.src, p.dst) == (src, dst)), None)
     if port is None:

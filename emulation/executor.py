@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuccl._native import Knobs, Program
 from tuccl.emulation.emulation import Emulation
 from tuccl.errors import TucclError
-from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.measure import Effort, Workload
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
@@ -38,12 +38,12 @@ class EmulatedExecutor(MpiExecutor):
         """
         self._emulation = emulation
         self.topology = emulation.topology
-        self.burst_us = emulation.head_start_us
+        self.burst_us = emulation.burst_us
         super().__init__(
             sum(len(host.ranks) for host in emulation.plan.hosts),
             mpi,
             launch=emulation.launch(mpi),
-            place=emulation.label,
+            location=emulation.label,
             workload=workload,
             effort=effort,
             timeout_s=_TIMEOUT_S,
@@ -80,7 +80,7 @@ class EmulatedExecutor(MpiExecutor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
 
@@ -90,9 +90,9 @@ class EmulatedExecutor(MpiExecutor):
         """
         options = {"root": root, "repeats": repeats}
         if self._crossed_by and self._crossed_by == tuple(self.pids):
-            return super().time(program, knobs, nbytes, **options, walk=walk)
+            return super().time(program, knobs, nbytes, **options, loop=loop)
         before = self._emulation.sent_bytes()
-        timing = super().time(program, knobs, nbytes, **options, walk=walk)
+        timing = super().time(program, knobs, nbytes, **options, loop=loop)
         crossed = self._emulation.sent_bytes() - before
         least = _LEAST_CROSSED * timing.runs * self._crossing(program) * nbytes
         if crossed < least:

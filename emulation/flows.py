@@ -11,7 +11,7 @@ from typing import IO, NamedTuple
 from tuccl.emulation.emulation import Emulation
 from tuccl.errors import TucclError
 
-__all__ = ["WireRate", "received_mbps", "wire_rates"]
+__all__ = ["LinkRate", "link_rates", "received_mbps"]
 
 _PORT = 5001
 _FILL_S = 0.3  # TCP needs a moment to find the rate
@@ -62,14 +62,14 @@ while line.recv(1): line.sendall(data)
 """
 
 
-class WireRate(NamedTuple):
+class LinkRate(NamedTuple):
     """What a host's network brings in Mb/s, payload alone: the better of its two directions."""
 
     host: int
     mbps: float
 
 
-def wire_rates(emulation: Emulation, nbytes: int, repeats: int = 3) -> list[WireRate]:
+def link_rates(emulation: Emulation, nbytes: int, repeats: int = 3) -> list[LinkRate]:
     """Return what TCP gets of each host's wires for ``nbytes`` bytes, all hosts busy both ways.
 
     Hosts exchange with the neighbour of their own rate, in connections that have carried data
@@ -82,7 +82,7 @@ def wire_rates(emulation: Emulation, nbytes: int, repeats: int = 3) -> list[Wire
     flows = [(host, host ^ 1) for host in hosts if host ^ 1 in hosts]
     times = _times(emulation, flows, nbytes, repeats + 1)
     rate = {(src, dst): nbytes * 8e-6 / min(own[1:]) for (src, dst), own in times.items()}
-    return [WireRate(a, max(rate[a, b], rate[b, a])) for a, b in flows]
+    return [LinkRate(a, max(rate[a, b], rate[b, a])) for a, b in flows]
 
 
 def _times(

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tuccl.emulation.plan import EmulatedHost, Plan
+from tuccl.emulation.plan import EmulatedHost, EmulationPlan
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 
@@ -52,13 +52,13 @@ def enter(space: str, host: EmulatedHost) -> tuple[str, ...]:
     return ("ip", "netns", "exec", space, *uts)
 
 
-def hosts_file(plan: Plan) -> str:
+def hosts_file(plan: EmulationPlan) -> str:
     """Return ``/etc/hosts`` for every host: each host's name at its first NIC."""
     lines = [f"{host.nics[0].address} {host.name}" for host in plan.hosts]
     return "\n".join(["127.0.0.1 localhost", *lines, ""])
 
 
-def places_file(plan: Plan, spaces: Mapping[str, str]) -> str:
+def places_file(plan: EmulationPlan, spaces: Mapping[str, str]) -> str:
     """Return where the remote shell finds a host: its address or name, namespace and name."""
     return "".join(
         f"{known} {spaces[host.space]} {host.name}\n"
@@ -67,12 +67,12 @@ def places_file(plan: Plan, spaces: Mapping[str, str]) -> str:
     )
 
 
-def host_list(plan: Plan, form: str) -> str:
+def host_list(plan: EmulationPlan, form: str) -> str:
     """Return the host file of a launcher; ``form`` has places for a host's name and its ranks."""
     return "".join(form.format(host.nics[0].address, len(host.ranks)) for host in plan.hosts)
 
 
-def launch_environment(plan: Plan, folder: Path, memory: Path) -> dict[str, str]:
+def launch_environment(plan: EmulationPlan, folder: Path, memory: Path) -> dict[str, str]:
     """Return the variables by which launchers and libraries find the hosts and their devices.
 
     Args:
@@ -134,7 +134,7 @@ def _mpich(first: str, folder: Path) -> dict[str, str]:
 
 
 def emulated_launch(
-    mpi: Mpi, plan: Plan, spaces: Mapping[str, str], environment: Mapping[str, str]
+    mpi: Mpi, plan: EmulationPlan, spaces: Mapping[str, str], environment: Mapping[str, str]
 ) -> Launch:
     """Return how ``mpi`` starts the plan's ranks, each on its host and with its own NIC."""
     first = plan.hosts[0]
@@ -150,11 +150,11 @@ def emulated_launch(
     return Launch((*launcher, "-hosts", hosts), tuple(own))
 
 
-def _by_rank(plan: Plan) -> list[tuple[int, EmulatedHost]]:
+def _by_rank(plan: EmulationPlan) -> list[tuple[int, EmulatedHost]]:
     return sorted(((rank, host) for host in plan.hosts for rank in host.ranks), key=itemgetter(0))
 
 
-def _own_nic(plan: Plan, rank: int) -> tuple[str, ...]:
+def _own_nic(plan: EmulationPlan, rank: int) -> tuple[str, ...]:
     """Return what makes the rank use its own NIC alone, where the plan gives it one."""
     if rank not in plan.nic_of:
         return ()

@@ -16,7 +16,7 @@ from tuccl.errors import InputError
 from tuccl.topology import Hop, Topology, all_paths, bound_nics
 from tuccl.topology.paths import merged_hops
 
-__all__ = ["EmulatedHost", "EmulatedNic", "Plan", "Port", "RouteLatency", "plan"]
+__all__ = ["EmulatedHost", "EmulatedNic", "EmulationPlan", "Port", "RouteLatency", "plan_emulation"]
 
 FABRIC = "fabric"
 USUAL_FASTEST_BPS = 1e9
@@ -65,7 +65,7 @@ class RouteLatency(msgspec.Struct, frozen=True):
     latency_us: float
 
 
-class Plan(msgspec.Struct, frozen=True):
+class EmulationPlan(msgspec.Struct, frozen=True):
     """An emulated cluster.
 
     Attributes:
@@ -102,15 +102,15 @@ class Plan(msgspec.Struct, frozen=True):
         return max(port.rate_bps for port in self.ports if port.src in nics)
 
 
-def plan(t: Topology, scale: float | None = None) -> Plan:
-    """Return the emulated cluster for ``t``, with all rates multiplied by ``scale``.
+def plan_emulation(topology: Topology, scale: float | None = None) -> EmulationPlan:
+    """Return the emulated cluster for ``topology``, with all rates multiplied by ``scale``.
 
     Args:
-        t: at least two hosts, joined by NICs and links of kind ``network``.
+        topology: at least two hosts, joined by NICs and links of kind ``network``.
         scale: None makes the fastest NIC 1 Gb/s, and slower clusters as they are.
 
     >>> from tuccl.topology import join, load_profile
-    >>> emulated = plan(join(load_profile("ndv2"), 2))
+    >>> emulated = plan_emulation(join(load_profile("ndv2"), 2))
     >>> emulated.scale, [nic.address for nic in emulated.hosts[1].nics]
     (0.01, ['10.77.0.2'])
 
@@ -118,20 +118,26 @@ def plan(t: Topology, scale: float | None = None) -> Plan:
         InputError: the hosts are too few or too many, their network is not made of NICs and
             switches, or a rate is out of what can be emulated.
     """
-    hops = {ends: hop for ends, hop in merged_hops(t.links).items() if hop.kind == "network"}
-    _check_network(t, hops)
-    rates = {ends: _bps(t, hop) for ends, hop in hops.items()}
-    nics = _nics(t, hops)
+    hops = {ends: hop for ends, hop in merged_hops(topology.links).items() if hop.kind == "network"}
+    _check_network(topology, hops)
+    rates = {ends: _bps(topology, hop) for ends, hop in hops.items()}
+    nics = _nics(topology, hops)
     factor = _scale(max(rate for (src, _), rate in rates.items() if src in nics), scale)
-    switches = tuple(n.id for n in t.nodes if n.kind == "switch" and any(n.id in e for e in hops))
+    switches = tuple(
+        n.id for n in topology.nodes if n.kind == "switch" and any(n.id in e for e in hops)
+    )
     forwarding = tuple(step for nic in nics for step in _towards(nic, hops, set(switches)))
     reaches = _reaches(nics, hops, forwarding)
-    hosts = _hosts(t, nics, reaches)
-    bound = bound_nics(t)
-    crossing = [pair for pair in all_paths(t) if t.host_of(pair[0]) != t.host_of(pair[1])]
+    hosts = _hosts(topology, nics, reaches)
+    bound = bound_nics(topology)
+    crossing = [
+        pair
+        for pair in all_paths(topology)
+        if topology.host_of(pair[0]) != topology.host_of(pair[1])
+    ]
     own = all((bound.get(a), bound.get(b)) in set(reaches) for a, b in crossing)
-    return Plan(
-        t.name,
+    return EmulationPlan(
+        topology.name,
         factor,
         hosts,
         switches,
@@ -139,7 +145,7 @@ def plan(t: Topology, scale: float | None = None) -> Plan:
         forwarding,
         reaches,
         bound if own else {},
-        tuple(RouteLatency(*pair, all_paths(t)[pair].latency) for pair in crossing),
+        tuple(RouteLatency(*pair, all_paths(topology)[pair].latency) for pair in crossing),
     )
 
 
@@ -156,17 +162,17 @@ def safe_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(taken)
 
 
-def _check_network(t: Topology, hops: dict[tuple[str, str], Hop]) -> None:
-    if not 2 <= len(t.hosts) <= _MOST_HOSTS:
+def _check_network(topology: Topology, hops: dict[tuple[str, str], Hop]) -> None:
+    if not 2 <= len(topology.hosts) <= _MOST_HOSTS:
         raise InputError(
-            f"topology {t.name[:60]!r} has {len(t.hosts)} hosts; 2 to {_MOST_HOSTS} are emulated"
+            f"topology {topology.name[:60]!r} has {len(topology.hosts)} hosts; 2 to {_MOST_HOSTS} are emulated"
         )
     for (src, dst), hop in hops.items():
         for end in (src, dst):
-            if t.node(end).kind not in ("nic", "switch"):
+            if topology.node(end).kind not in ("nic", "switch"):
                 raise InputError(
                     f"network link {src[:60]!r} to {dst[:60]!r}: {end[:60]!r} is a "
-                    f"{t.node(end).kind}; only NICs and switches are emulated"
+                    f"{topology.node(end).kind}; only NICs and switches are emulated"
                 )
         if (dst, src) not in hops:
             raise InputError(
@@ -176,18 +182,18 @@ def _check_network(t: Topology, hops: dict[tuple[str, str], Hop]) -> None:
             raise InputError(f"network link {src[:60]!r} to {dst[:60]!r} has no bandwidth")
 
 
-def _bps(t: Topology, hop: Hop) -> float:
-    ports = [t.node(end).port_gbs for end in (hop.src, hop.dst)]
+def _bps(topology: Topology, hop: Hop) -> float:
+    ports = [topology.node(end).port_gbs for end in (hop.src, hop.dst)]
     return 8e9 * min([hop.bandwidth, *(gbs for gbs in ports if gbs is not None)])
 
 
-def _nics(t: Topology, hops: dict[tuple[str, str], Hop]) -> dict[str, str]:
+def _nics(topology: Topology, hops: dict[tuple[str, str], Hop]) -> dict[str, str]:
     """Return the host of each NIC that has a network link, in the order of hosts and file."""
     wires: dict[str, list[str]] = defaultdict(list)
     for src, dst in hops:
         wires[src].append(dst)
-    found = {nic: host for host in t.hosts for nic in t.nics_of(host) if nic in wires}
-    for host in t.hosts:
+    found = {nic: host for host in topology.hosts for nic in topology.nics_of(host) if nic in wires}
+    for host in topology.hosts:
         if host not in found.values():
             raise InputError(f"host {host[:60]!r} has no NIC with a network link")
     for nic in found:
@@ -251,13 +257,15 @@ def _reaches(
 
 
 def _hosts(
-    t: Topology, nics: dict[str, str], reaches: tuple[tuple[str, str], ...]
+    topology: Topology, nics: dict[str, str], reaches: tuple[tuple[str, str], ...]
 ) -> tuple[EmulatedHost, ...]:
     """Number NICs so that those of one rail reach each other: a rail is a subnet."""
     network_of = _networks(nics, reaches)
     rails: dict[tuple[str, int], int] = {}
     hosts = []
-    for number, (host, name) in enumerate(zip(t.hosts, safe_names(t.hosts), strict=True)):
+    for number, (host, name) in enumerate(
+        zip(topology.hosts, safe_names(topology.hosts), strict=True)
+    ):
         places: dict[str, int] = defaultdict(int)
         own = []
         for nic in (n for n, at in nics.items() if at == host):
@@ -266,7 +274,7 @@ def _hosts(
             rail = rails.setdefault(key, len(rails))
             mac = f"02:74:63:00:{rail:02x}:{number:02x}"
             own.append(EmulatedNic(nic, f"rail{rail}", f"10.77.{rail}.{number + 1}", mac))
-        hosts.append(EmulatedHost(host, f"h{number}", name, t.gpus_of(host), tuple(own)))
+        hosts.append(EmulatedHost(host, f"h{number}", name, topology.gpus_of(host), tuple(own)))
     return tuple(hosts)
 
 

@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 from tuccl._native import Knobs, MachineClass, Program
 from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
-from tuccl.emulation.plan import plan
-from tuccl.runtime.executors.executor import MSCCL_WALK, Timing, Walk
+from tuccl.emulation.plan import plan_emulation
+from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.sim import SimExecutor
 from tuccl.topology import Topology, load_machine
 
-__all__ = ["EmulatedSimExecutor", "OnCpus", "eager_costs", "on_cpus"]
+__all__ = ["CpuCall", "EmulatedSimExecutor", "as_run_on_cpus", "eager_costs"]
 
 _SLOTS = 8
 _LEAST_BUFFER, _MOST_BUFFER = 256, 8 << 20
 
 
-class OnCpus(NamedTuple):
-    """A program, its knobs and its walk as a CPU runs them; ``eager``: by messages that wait for none."""
+class CpuCall(NamedTuple):
+    """A program, its knobs and its loop as a CPU runs them; ``eager``: by messages that wait for none."""
 
     program: Program
     knobs: Knobs
-    walk: Walk
+    loop: StepLoop
     eager: bool
 
 
@@ -31,7 +31,7 @@ def eager_costs(machine: MachineClass) -> MachineClass:
     return machine.with_simple(machine.ll)
 
 
-def on_cpus(program: Program, knobs: Knobs, walk: Walk = MSCCL_WALK) -> OnCpus:
+def as_run_on_cpus(program: Program, knobs: Knobs, loop: StepLoop = MSCCL_LOOP) -> CpuCall:
     """Return what the simulator shall run for a call that ranks on CPUs carry out.
 
     Notes:
@@ -39,14 +39,16 @@ def on_cpus(program: Program, knobs: Knobs, walk: Walk = MSCCL_WALK) -> OnCpus:
         ahead (docs/cpu.md). That is Simple with a slot a transfer, at the costs of LL.
     """
     if knobs.protocol == "Simple":
-        return OnCpus(program.replace(protocol="Simple"), knobs, walk, eager=False)
+        return CpuCall(program.replace(protocol="Simple"), knobs, loop, eager=False)
     slot_bytes = knobs.slice_bytes
     buffer_bytes = _LEAST_BUFFER
     while buffer_bytes < min(_SLOTS * slot_bytes, _MOST_BUFFER):
         buffer_bytes *= 2
     plain = Knobs("Simple", knobs.channels, min(knobs.threads, 512), buffer_bytes)
-    passes = min(walk.pass_bytes or slot_bytes, slot_bytes)
-    return OnCpus(program.replace(protocol="Simple"), plain, Walk(passes // 8 * 8, 1), eager=True)
+    passes = min(loop.pass_bytes or slot_bytes, slot_bytes)
+    return CpuCall(
+        program.replace(protocol="Simple"), plain, StepLoop(passes // 8 * 8, 1), eager=True
+    )
 
 
 class EmulatedSimExecutor(SimExecutor):
@@ -72,11 +74,11 @@ class EmulatedSimExecutor(SimExecutor):
         Raises:
             InputError: the topology cannot be emulated, or not at that scale.
         """
-        shape = plan(topology, scale)
-        ground = emulated_topology(topology, shape, latency_scale)
-        costs, wires = machine or load_machine("emulated"), emulated_network(ground, cores)
-        super().__init__(ground, costs, wires=wires)
-        self._eager = SimExecutor(ground, eager_costs(costs), wires=wires)
+        shape = plan_emulation(topology, scale)
+        emulated = emulated_topology(topology, shape, latency_scale)
+        costs, wires = machine or load_machine("emulated"), emulated_network(emulated, cores)
+        super().__init__(emulated, costs, shared=wires)
+        self._eager = SimExecutor(emulated, eager_costs(costs), shared=wires)
         nics = sorted({p.rate_bps / 1e6 for p in shape.ports if p.src in shape.nics})
         self._rates = " to ".join(f"{mbps:g}" for mbps in dict.fromkeys((nics[0], nics[-1])))
 
@@ -96,15 +98,15 @@ class EmulatedSimExecutor(SimExecutor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return the simulated time of ``program`` on the whole array of ``nbytes`` bytes.
 
         Raises:
             InputError: what `SimExecutor.time` raises.
         """
-        ran = on_cpus(program, knobs, walk)
+        ran = as_run_on_cpus(program, knobs, loop)
         options = {"root": root, "repeats": repeats}
         if ran.eager:
-            return self._eager.time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)
-        return super().time(ran.program, ran.knobs, nbytes, **options, walk=ran.walk)
+            return self._eager.time(ran.program, ran.knobs, nbytes, **options, loop=ran.loop)
+        return super().time(ran.program, ran.knobs, nbytes, **options, loop=ran.loop)

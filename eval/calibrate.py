@@ -16,7 +16,7 @@ from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simu
 from tuccl.emulation import eager_costs
 from tuccl.errors import InputError
 from tuccl.eval.calibration_free import PROTOCOLS, Free, free_constants
-from tuccl.runtime import MSCCL_WALK, Walk
+from tuccl.runtime import MSCCL_LOOP, StepLoop
 from tuccl.topology import Constant, MachineFile, machine_class
 
 __all__ = [
@@ -52,7 +52,7 @@ class Case:
     knobs: Knobs
     nbytes: int
     us: float
-    walk: Walk = MSCCL_WALK
+    loop: StepLoop = MSCCL_LOOP
     chosen: str = ""
     eager: bool = False
 
@@ -112,13 +112,13 @@ def _run(trial: Trial, case: Case, machine: MachineClass) -> SimResult:
     return simulate(
         case.program,
         case.knobs,
-        trial.multicast if case.walk.multicast and trial.multicast else trial.network,
+        trial.multicast if case.loop.multicast and trial.multicast else trial.network,
         eager_costs(machine) if case.eager else machine,
         -(-case.nbytes // case.program.nchunks) * case.program.nchunks,
         launch=trial.launch,
         process_gpus=trial.process_gpus,
-        pass_bytes=case.walk.pass_bytes,
-        transfer_slots=case.walk.transfer_slots,
+        pass_bytes=case.loop.pass_bytes,
+        transfer_slots=case.loop.transfer_slots,
     )
 
 

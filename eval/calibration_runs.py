@@ -12,10 +12,10 @@ import msgspec
 
 from tuccl._native import Knobs, Program, parse_xml
 from tuccl.emulation import (
+    as_run_on_cpus,
     emulated_network,
     emulated_topology,
-    emulation_plan,
-    on_cpus,
+    plan_emulation,
 )
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.calibrate import Case, Trial
@@ -136,7 +136,7 @@ def trial_of(run: CalibrationRun) -> Trial:
     if run.emulate is not None:
         return _emulated_trial(run, measured.name, topology, cases, refused)
     links = network(topology)
-    multicast = nvls_network(links) if any(case.walk.multicast for case in cases) else None
+    multicast = nvls_network(links) if any(case.loop.multicast for case in cases) else None
     return Trial(
         _name(run, measured),
         links,
@@ -154,7 +154,7 @@ def _emulated_trial(
     """The cases as a CPU runs them, on emulated wires."""
     if not run.programs:
         raise InputError(f"{run.table}: NCCL runs on GPUs only; name the programs that ran")
-    ground = emulated_topology(topology, emulation_plan(topology, run.emulate or None))
+    ground = emulated_topology(topology, plan_emulation(topology, run.emulate or None))
     return Trial(
         f"{name}: emulated",
         emulated_network(ground),
@@ -167,8 +167,8 @@ def _emulated_trial(
 
 def emulated_case(case: Case) -> Case:
     """Return ``case`` as ranks on CPUs run it."""
-    ran = on_cpus(case.program, case.knobs, case.walk)
-    asked = dataclasses.replace(case, program=ran.program, knobs=ran.knobs, walk=ran.walk)
+    ran = as_run_on_cpus(case.program, case.knobs, case.loop)
+    asked = dataclasses.replace(case, program=ran.program, knobs=ran.knobs, loop=ran.loop)
     return dataclasses.replace(asked, eager=ran.eager)
 
 
@@ -205,7 +205,7 @@ def _nccl_case(run: CalibrationRun, topology: Topology) -> _CaseOf:
         if run.buffer_bytes is not None and choice.protocol == "Simple":
             buffer = min(run.buffer_bytes, _MOST_BUFFER)
             knobs = Knobs(choice.protocol, 1, knobs.threads, buffer)
-        return Case(ran.program, knobs, row.nbytes, row.us, ran.walk, ran.chosen)
+        return Case(ran.program, knobs, row.nbytes, row.us, ran.loop, ran.chosen)
 
     return case_of
 
@@ -256,7 +256,7 @@ def switch_trial(topology: Topology, version: str) -> Trial:
         def case(nbytes: int, by: str, name: str = name, call: Collective = collective) -> Case:
             choice = nccl_choice(topology, name, nbytes, version, algorithm="Ring", protocol=by)
             ran = nccl_call(topology, call, nbytes, choice)
-            return Case(ran.program, ran.knobs, nbytes, 1.0, ran.walk, ran.chosen)
+            return Case(ran.program, ran.knobs, nbytes, 1.0, ran.loop, ran.chosen)
 
         for before, after in pairwise(_SWITCH_SIZES):
             if protocol(before) != protocol(after):

@@ -11,22 +11,22 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
 from tuccl.eval.comparison import Comparison, ComparisonRow, comparison_row
 from tuccl.eval.peers import Peer
-from tuccl.eval.peers.compare import Beside
+from tuccl.eval.peers.compare import PeerComparison
 from tuccl.eval.peers.timing import NamedProgram
 from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,
     BaselineTiming,
     Candidate,
-    Entrant,
     Executor,
     LookupTable,
     StoredTable,
     Timing,
+    TimingCandidate,
     baselines_on,
-    interleaved,
     nccl_release,
     open_table,
+    paired_timings,
     select,
     time_baseline,
 )
@@ -84,7 +84,9 @@ def compare(
         )
     table = stored.table
     version = "" if executor.runs_nccl else nccl_release(nccl_version or _tuned_against(table))
-    comparer = _Comparer(stored, executor, tuple(baselines), version, Beside(executor, peers))
+    comparer = _Comparer(
+        stored, executor, tuple(baselines), version, PeerComparison(executor, peers)
+    )
     calls = [
         (Collective(collective, executor.ranks, root or 0), nbytes)
         for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries)
@@ -121,7 +123,7 @@ class _Comparer:
         executor: Executor,
         baselines: Sequence[str],
         version: str,
-        beside: Beside,
+        beside: PeerComparison,
     ) -> None:
         self._stored = stored
         self._beside = beside
@@ -238,7 +240,7 @@ class _Comparer:
         outside = select(table, call.name, nbytes, root=call.root).candidate
         inside = select(table, call.name, nbytes, in_place=True, root=call.root).candidate
         known = {k: d for k, d in defaults.items() if d is not None}
-        entrants = {k: Entrant(d.program, d.knobs, d.walk) for k, d in known.items()}
+        entrants = {k: TimingCandidate(d.program, d.knobs, d.loop) for k, d in known.items()}
         names = {}
         for candidate in dict.fromkeys((outside, inside)):
             program = self._stored.program(candidate)
@@ -246,14 +248,16 @@ class _Comparer:
                 names[candidate] = self._default
             else:
                 names[candidate] = f"tuned {candidate.name}"
-                entrants[names[candidate]] = Entrant(program, candidate.knobs.knobs)
+                entrants[names[candidate]] = TimingCandidate(program, candidate.knobs.knobs)
         times = dict(zip(entrants, self._rounds(entrants, call, nbytes), strict=True))
         out, within = times[names[outside]], times[names[inside]]
         timing = replace(out, time_us_ip=within.time_us_ip, samples_us_ip=within.samples_us_ip)
         timed = {k: replace(d, timing=times[k]) for k, d in known.items()}
         return timing, _named(outside, runtime), {**defaults, **timed}
 
-    def _rounds(self, entrants: dict[str, Entrant], call: Collective, nbytes: int) -> list[Timing]:
+    def _rounds(
+        self, entrants: dict[str, TimingCandidate], call: Collective, nbytes: int
+    ) -> list[Timing]:
         begin = time.monotonic()
 
         def long_enough(rounds: int) -> bool:
@@ -261,7 +265,7 @@ class _Comparer:
 
         each = list(entrants.values())
         options = {"root": call.root, "rounds": _ROUNDS}
-        return interleaved(self._executor, each, nbytes, **options, until=long_enough)
+        return paired_timings(self._executor, each, nbytes, **options, until=long_enough)
 
     def _timed(
         self, candidate: Candidate, call: Collective, nbytes: int, runtime: BaselineTiming

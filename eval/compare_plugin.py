@@ -16,10 +16,10 @@ from tuccl.runtime import (
     Timing,
     open_table,
     plugin_environment,
-    pooled,
+    pool_timings,
     select,
 )
-from tuccl.runtime.baseline.defaults import named_only
+from tuccl.runtime.baseline.defaults import collective_stub
 from tuccl.synth import Collective, bound, time_bound_us
 from tuccl.tuning import tuned_sizes
 
@@ -94,7 +94,7 @@ def _in_turns(
             rounds[tuned].append(executor.sweep(call.name, sizes, variables=variables))
     found = []
     for at, nbytes in enumerate(sizes):
-        default, timing = (pooled([one[at] for one in rounds[t]]) for t in (False, True))
-        own = BaselineTiming(default, "NCCL's own", named_only(call), Knobs())
+        default, timing = (pool_timings([one[at] for one in rounds[t]]) for t in (False, True))
+        own = BaselineTiming(default, "NCCL's own", collective_stub(call), Knobs())
         found.append((nbytes, own, timing))
     return found

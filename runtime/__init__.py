@@ -7,22 +7,22 @@ from tuccl.runtime.baseline.defaults import (
     time_baseline,
 )
 from tuccl.runtime.baseline.nccl_call import NcclCall, nccl_call
-from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, TracedRun, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
 from tuccl.runtime.executors.loopback import LoopbackExecutor
 from tuccl.runtime.executors.measure import Effort, Workload, cpu_threads
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
-from tuccl.runtime.executors.paired_timing import Entrant, interleaved, pooled
+from tuccl.runtime.executors.paired_timing import TimingCandidate, paired_timings, pool_timings
 from tuccl.runtime.executors.sim import SimExecutor
 from tuccl.runtime.export.export import Export, export_table
-from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, meeting_address, meeting_point
+from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, rendezvous_address, rendezvous_server
 from tuccl.runtime.jobs.launch import run, run_environment, shell_block
 from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
 from tuccl.runtime.jobs.machine_check import changed_machine
 from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_log
-from tuccl.runtime.jobs.plugin_check import Asked, ask_plugin
+from tuccl.runtime.jobs.plugin_check import PluginAnswer, check_plugin
 from tuccl.runtime.jobs.plugins import (
     SchedulerCall,
     TunerCall,
@@ -49,7 +49,7 @@ from tuccl.runtime.table.entry import (
 )
 from tuccl.runtime.table.lock import in_use
 from tuccl.runtime.table.lookup import LookupTable, check_entries, ranges_from_sizes
-from tuccl.runtime.table.merge_observed import InService, fold, in_service
+from tuccl.runtime.table.merge_observed import ObservedTiming, merge_observed, observed_timings
 from tuccl.runtime.table.selection import Choice, Explanation, explain, select
 from tuccl.runtime.table.store import (
     ProgramFile,
@@ -66,20 +66,17 @@ from tuccl.runtime.table.store import (
 __all__ = [
     "BASELINES",
     "BOOTSTRAP_VARIABLES",
-    "MSCCL_WALK",
+    "MSCCL_LOOP",
     "NCCL_VERSION",
-    "Asked",
     "BaselineTiming",
     "Candidate",
     "Choice",
     "Communicator",
     "Effort",
-    "Entrant",
     "Entry",
     "Executor",
     "Explanation",
     "Export",
-    "InService",
     "JobLauncher",
     "JobLog",
     "KnobValues",
@@ -94,25 +91,28 @@ __all__ = [
     "NcclKnobs",
     "NcclTests",
     "NcclTestsExecutor",
+    "ObservedTiming",
+    "PluginAnswer",
     "Process",
     "ProgramFile",
     "SchedulerCall",
     "SimExecutor",
     "Statistics",
+    "StepLoop",
     "StoredTable",
     "SwitchPoint",
     "Timing",
+    "TimingCandidate",
     "TracedRun",
     "TunerCall",
     "Verdict",
-    "Walk",
     "Workload",
-    "ask_plugin",
     "ask_scheduler",
     "ask_tuner",
     "baselines_on",
     "changed_machine",
     "check_entries",
+    "check_plugin",
     "check_target",
     "cpu_threads",
     "default_candidate",
@@ -121,33 +121,33 @@ __all__ = [
     "find_mpi",
     "find_mpis",
     "find_nccl_tests",
-    "fold",
     "forwarding",
     "glue_library",
-    "in_service",
     "in_use",
-    "interleaved",
     "job_launcher",
     "load_table",
-    "meeting_address",
-    "meeting_point",
+    "merge_observed",
     "nccl_call",
     "nccl_choice",
     "nccl_graph",
     "nccl_group",
     "nccl_release",
     "nccl_versions",
+    "observed_timings",
     "open_table",
+    "paired_timings",
     "placements",
     "plugin_environment",
     "plugin_path",
     "plugin_paths",
-    "pooled",
+    "pool_timings",
     "program_candidate",
     "program_file",
     "ranges_from_sizes",
     "read_log",
     "reduction_class",
+    "rendezvous_address",
+    "rendezvous_server",
     "run",
     "run_environment",
     "save_table",

@@ -11,7 +11,7 @@ from typing import Any
 from tests.safety import safe_bytes
 from tuccl._native import Call, Knobs, Program, chunk_counts, element_bytes
 from tuccl.errors import Infeasible
-from tuccl.runtime.executors.executor import MSCCL_WALK, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, msccl_default, nccl_program, synthesize
 from tuccl.topology import Topology, join, keep_gpus, load_profile
@@ -241,7 +241,7 @@ def placements(made: Program) -> tuple[bool, ...]:
 def call_of(recipe: Recipe, made: Program, way: Way, in_place: bool, seed: int) -> Call:
     """Return a call that runs and checks the program once."""
     # A tree's passes are as small as keeps all hops busy; sends and trees take a slot a transfer.
-    walk = Walk(1 << 12, 1) if recipe.method in ("nccl-tree", "nccl-p2p") else MSCCL_WALK
+    loop = StepLoop(1 << 12, 1) if recipe.method in ("nccl-tree", "nccl-p2p") else MSCCL_LOOP
     return Call(
         *(made, Knobs(way.protocol, buffer_bytes=way.buffer_bytes), way.nbytes(made)),
         datatype=way.datatype,
@@ -251,8 +251,8 @@ def call_of(recipe: Recipe, made: Program, way: Way, in_place: bool, seed: int) 
         checked=1,
         seed=seed,
         delay_us=way.delay_us,
-        pass_bytes=walk.pass_bytes,
-        transfer_slots=walk.transfer_slots,
+        pass_bytes=loop.pass_bytes,
+        transfer_slots=loop.transfer_slots,
     )
 
 

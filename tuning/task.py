@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from tuccl._native import Program
 from tuccl.runtime import (
     BaselineTiming,
-    Entrant,
     Executor,
     Timing,
-    interleaved,
+    TimingCandidate,
+    paired_timings,
     time_baseline,
 )
 from tuccl.sketches import Sketch, candidate_sketches
@@ -136,14 +136,14 @@ def _final(
     """
     noisy = not task.executor.deterministic
     entries = [(p, evaluate.program(p).program) for p in points] + [*alone]
-    entrants = [Entrant(program, point.knobs) for point, program in entries]
-    again = [Entrant(default.program, default.knobs, default.walk)] if noisy else []
+    entrants = [TimingCandidate(program, point.knobs) for point, program in entries]
+    again = [TimingCandidate(default.program, default.knobs, default.loop)] if noisy else []
     begin = time.monotonic()
 
     def long_enough(rounds: int) -> bool:
         return rounds >= _FEWEST_ROUNDS and time.monotonic() - begin > _FINAL_S
 
-    timings = interleaved(
+    timings = paired_timings(
         task.executor,
         [*again, *entrants],
         nbytes,

@@ -1,17 +1,17 @@
 """Other libraries' collectives timed in the same run: Gloo, Open MPI, MPICH."""
 
-from tuccl.eval.peers.peer import PEERS, GlooPeer, MpiPeer, OwnCall, Peer
-from tuccl.eval.peers.race import LONG_US, Contender, Standing, contest, screened
+from tuccl.eval.peers.peer import PEERS, GlooPeer, MpiPeer, Peer, PeerCall
+from tuccl.eval.peers.race import LONG_US, Competitor, RaceResult, prescreen, race
 
 __all__ = [
     "LONG_US",
     "PEERS",
-    "Contender",
+    "Competitor",
     "GlooPeer",
     "MpiPeer",
-    "OwnCall",
     "Peer",
-    "Standing",
-    "contest",
-    "screened",
+    "PeerCall",
+    "RaceResult",
+    "prescreen",
+    "race",
 ]

@@ -16,11 +16,11 @@ from tuccl.runtime import (
 from tuccl.synth import Collective
 from tuccl.units import format_bytes
 
-__all__ = ["Beside"]
+__all__ = ["PeerComparison"]
 
 
 @dataclass
-class Beside:
+class PeerComparison:
     """The peers of a comparison, and what is to be timed in turns with them."""
 
     executor: Executor

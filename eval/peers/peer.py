@@ -19,7 +19,7 @@ from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_launch import Launch
 from tuccl.runtime.executors.mpi_workers import Workers
 
-__all__ = ["PEERS", "GlooPeer", "MpiPeer", "OwnCall", "Peer"]
+__all__ = ["PEERS", "GlooPeer", "MpiPeer", "Peer", "PeerCall"]
 
 PEERS = ("gloo", "openmpi", "mpich")
 _GLOO_START_S = 180.0  # every rank imports PyTorch
@@ -27,10 +27,10 @@ _GLOO_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class OwnCall:
+class PeerCall:
     """An order to a library to do a collective by one of its own algorithms.
 
-    >>> OwnCall("allreduce", "ring", 1024).text.splitlines()[:2]
+    >>> PeerCall("allreduce", "ring", 1024).text.splitlines()[:2]
     ['own-run allreduce', 'algorithm ring']
     """
 
@@ -69,7 +69,7 @@ class Peer(Protocol):
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Return the algorithms it offers, its own choice first; none: it lacks the collective."""
 
-    def run(self, call: OwnCall) -> Sequence[RankResult]:
+    def run(self, call: PeerCall) -> Sequence[RankResult]:
         """Return each rank's result.
 
         Raises:
@@ -99,7 +99,7 @@ class MpiPeer:
         """Return what the MPI says that it has."""
         return tuple(self._executor.ask(f"own-algorithms {collective}\n")[0].split())
 
-    def run(self, call: OwnCall) -> list[RankResult]:
+    def run(self, call: PeerCall) -> list[RankResult]:
         """Return each rank's result."""
         return [read_result(text) for text in self._executor.ask(call.text)]
 
@@ -137,7 +137,7 @@ class GlooPeer:
         known = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall")
         return ("auto",) if collective in known else ()
 
-    def run(self, call: OwnCall) -> list[RankResult]:
+    def run(self, call: PeerCall) -> list[RankResult]:
         """Return each rank's result."""
         if self._workers is None or not self._workers.alive:
             worker = [sys.executable, str(Path(__file__).with_name("gloo_rank.py"))]

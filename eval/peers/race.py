@@ -10,16 +10,16 @@ from tuccl._native import RankResult
 from tuccl.errors import InputError, Stuck, TucclError
 from tuccl.runtime.executors.measure import Effort
 
-__all__ = ["LONG_US", "Contender", "Standing", "contest", "screened"]
+__all__ = ["LONG_US", "Competitor", "RaceResult", "prescreen", "race"]
 
-_SCREENED_US = 3e4  # of timed runs where they are short: their times scatter
-_SCREENED_RUNS = 2, 20  # at least and at most, beside the one that is checked
-LONG_US = 5e5  # a run this long is not repeated to be screened
+_PRESCREEN_US = 3e4  # of timed runs where they are short: their times scatter
+_PRESCREEN_RUNS = 2, 20  # at least and at most, beside the one that is checked
+LONG_US = 5e5  # a run this long is not repeated to be prescreen
 _LEAST_ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Contender:
+class Competitor:
     """A way to do a collective of one size.
 
     Attributes:
@@ -39,10 +39,10 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a contender took: ``us`` is the median of ``runs`` runs, ``rounds_us`` each round's."""
+class RaceResult:
+    """What a competitor took: ``us`` is the median of ``runs`` runs, ``rounds_us`` each round's."""
 
-    contender: Contender
+    competitor: Competitor
     us: float
     rounds_us: tuple[float, ...]
     runs: int
@@ -53,90 +53,90 @@ class Standing:
         return (max(self.rounds_us) - min(self.rounds_us)) / self.us
 
 
-def screened(
-    contenders: Sequence[Contender],
+def prescreen(
+    competitors: Sequence[Competitor],
     sent_bytes: Callable[[], int | None],
     least_sent: float,
-) -> tuple[list[Standing], list[str]]:
+) -> tuple[list[RaceResult], list[str]]:
     """Return what each takes in a few runs, contents checked, and why some have dropped out.
 
     Args:
-        contenders: all ways.
+        competitors: all ways.
         sent_bytes: what has crossed the network so far, None where that is not known.
         least_sent: what a run must make cross it; less has gone another way.
     """
-    standings, notes = [], []
-    for contender in contenders:
+    results, notes = [], []
+    for competitor in competitors:
         before = sent_bytes()
         try:
-            standing = _screened(contender)
+            result = _prescreen(competitor)
         except (InputError, Stuck) as error:
-            notes.append(f"{contender.label}: left out: {error}")
+            notes.append(f"{competitor.label}: left out: {error}")
             continue
         after = sent_bytes()
-        if before is not None and after is not None and after - before < least_sent * standing.runs:
-            notes.append(f"{contender.label}: left out: went around the network")
+        if before is not None and after is not None and after - before < least_sent * result.runs:
+            notes.append(f"{competitor.label}: left out: went around the network")
             continue
-        standings.append(standing)
-    return standings, notes
+        results.append(result)
+    return results, notes
 
 
-def _screened(contender: Contender) -> Standing:
-    checked = _ran(contender, 1, 0, 1)
+def _prescreen(competitor: Competitor) -> RaceResult:
+    checked = _ran(competitor, 1, 0, 1)
     if wrong := sum(result.wrong for result in checked):
         first = next(result.first_wrong for result in checked if result.wrong)
         raise InputError(f"{wrong} wrong elements; {first}")
     times = _slowest(checked)
     if times[0] >= LONG_US:
-        return Standing(contender, times[0], tuple(times), 1)
-    least, most = _SCREENED_RUNS
-    runs = max(least, min(most, int(_SCREENED_US / times[0])))
-    times += _slowest(_ran(contender, 0, 0, runs))
+        return RaceResult(competitor, times[0], tuple(times), 1)
+    least, most = _PRESCREEN_RUNS
+    runs = max(least, min(most, int(_PRESCREEN_US / times[0])))
+    times += _slowest(_ran(competitor, 0, 0, runs))
     short = runs > least  # of few, the checked one among them, the best counts
-    return Standing(contender, median(times) if short else min(times), tuple(times), len(times))
+    return RaceResult(competitor, median(times) if short else min(times), tuple(times), len(times))
 
 
-def _ran(contender: Contender, *counts: int) -> Sequence[RankResult]:
+def _ran(competitor: Competitor, *counts: int) -> Sequence[RankResult]:
     """Return a call's results; one that gets stuck is tried again, since it may be the machine's fault."""
     try:
-        return contender.run(*counts)
+        return competitor.run(*counts)
     except Stuck:
-        return contender.run(*counts)
+        return competitor.run(*counts)
 
 
-def contest(
-    standings: Sequence[Standing], effort: Effort, rounds: int = 5
-) -> tuple[list[Standing], list[str]]:
-    """Return the times of contenders that run in turns, round after round, and who dropped out.
+def race(
+    results: Sequence[RaceResult], effort: Effort, rounds: int = 5
+) -> tuple[list[RaceResult], list[str]]:
+    """Return the times of competitors that run in turns, round after round, and who dropped out.
 
     Args:
-        standings: as screened, which tells how long a run takes.
+        results: as prescreen, which tells how long a run takes.
         effort: runs of a round, and how many warm up before the first; fewer where they take
             long.
         rounds: how many; fewer, at least two, for one whose runs would take longer than ``effort``
             gives it.
     """
-    times: dict[str, list[list[float]]] = {s.contender.label: [] for s in standings}
+    times: dict[str, list[list[float]]] = {s.competitor.label: [] for s in results}
     notes: dict[str, str] = {}
     for turn in range(rounds):
-        for standing in standings:
-            contender = standing.contender
-            affordable = int(effort.seconds * 1e6 / max(standing.us, 1.0))
-            if contender.label in notes or turn >= max(_LEAST_ROUNDS, affordable):
+        for result in results:
+            competitor = result.competitor
+            affordable = int(effort.seconds * 1e6 / max(result.us, 1.0))
+            if competitor.label in notes or turn >= max(_LEAST_ROUNDS, affordable):
                 continue
-            runs = effort.runs_of(standing.us, rounds)
+            runs = effort.runs_of(result.us, rounds)
             warmup = min(effort.warmup, runs) if turn == 0 else 0
             try:
-                times[contender.label].append(_slowest(_ran(contender, 0, warmup, runs)))
+                times[competitor.label].append(_slowest(_ran(competitor, 0, warmup, runs)))
             except Stuck as error:
-                notes[contender.label] = f"{contender.label}: left out: {error}"
-    through = [s.contender for s in standings if s.contender.label not in notes]
+                notes[competitor.label] = f"{competitor.label}: left out: {error}"
+    through = [s.competitor for s in results if s.competitor.label not in notes]
     return [_pooled(c, times[c.label]) for c in through], list(notes.values())
 
 
-def _pooled(contender: Contender, rounds: Sequence[Sequence[float]]) -> Standing:
+def _pooled(competitor: Competitor, rounds: Sequence[Sequence[float]]) -> RaceResult:
     every = [us for own in rounds for us in own]
-    return Standing(contender, median(every), tuple(median(own) for own in rounds), len(every))
+    return RaceResult(competitor, median(every), tuple(median(own) for own in rounds), len(every))
 
 
 def _slowest(results: Sequence[RankResult]) -> list[float]:

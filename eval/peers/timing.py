@@ -13,12 +13,12 @@ from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
 from tuccl.eval.peers import (
     LONG_US,
-    Contender,
-    OwnCall,
+    Competitor,
     Peer,
-    Standing,
-    contest,
-    screened,
+    PeerCall,
+    RaceResult,
+    prescreen,
+    race,
 )
 from tuccl.runtime import (
     Effort,
@@ -41,7 +41,7 @@ __all__ = [
 OURS = "tuccl"
 _FINALISTS = 2  # of ours and of each peer, beside its own choice
 _SHORT_US, _SHORT_FINALISTS = 2e4, 4  # of runs so short, which scatter and cost little
-_SCREENED_BYTES = 1 << 20  # above, only what was good at the size before is tried
+_PRESCREEN_BYTES = 1 << 20  # above, only what was good at the size before is tried
 _GOOD = 1.5  # times the best of its owner
 _MOST_TRIED = 6  # of an owner, where only the good are
 _MOST_LONG = 3  # where runs are long
@@ -107,17 +107,17 @@ class _Field:
     tried: dict[str, list[str]] = field(default_factory=dict)
     us_per_byte: dict[str, float] = field(default_factory=dict)
 
-    def admits(self, contender: Contender, nbytes: int) -> bool:
-        known = self.tried.get(contender.of)
-        if nbytes <= _SCREENED_BYTES or known is None:
+    def admits(self, competitor: Competitor, nbytes: int) -> bool:
+        known = self.tried.get(competitor.of)
+        if nbytes <= _PRESCREEN_BYTES or known is None:
             return True
-        long = self.us_per_byte[contender.of] * nbytes >= LONG_US
-        return contender.name in known[: _MOST_LONG if long else _MOST_TRIED]
+        long = self.us_per_byte[competitor.of] * nbytes >= LONG_US
+        return competitor.name in known[: _MOST_LONG if long else _MOST_TRIED]
 
-    def learn(self, standings: Sequence[Standing], nbytes: int) -> None:
-        for of in {s.contender.of for s in standings}:
-            own = _good([s for s in standings if s.contender.of == of])
-            self.tried[of] = [s.contender.name for s in own]
+    def learn(self, results: Sequence[RaceResult], nbytes: int) -> None:
+        for of in {s.competitor.of for s in results}:
+            own = _good([s for s in results if s.competitor.of == of])
+            self.tried[of] = [s.competitor.name for s in own]
             self.us_per_byte[of] = own[0].us / nbytes
 
 
@@ -135,7 +135,7 @@ def peer_report(
 ) -> PeerReport:
     """Return our best program against each peer's best algorithm, size by size.
 
-    All are screened with their contents checked; then the best two of ours and of each peer, four
+    All are prescreen with their contents checked; then the best two of ours and of each peer, four
     where runs are short, and each peer's own choice where it is within 1.5 times its best, run in
     turns.
 
@@ -163,10 +163,10 @@ def peer_report(
             c for p in peers for c in _theirs(p, collective, nbytes, root, asked, executor.pause_us)
         ]
         field_ = [c for c in (*own, *others) if known.admits(c, nbytes)]
-        standings, left_out = screened(field_, executor.sent_bytes, _LEAST_SENT * nbytes)
-        known.learn(standings, nbytes)
+        results, left_out = prescreen(field_, executor.sent_bytes, _LEAST_SENT * nbytes)
+        known.learn(results, nbytes)
         notes.update(dict.fromkeys(left_out))
-        final, lost = contest(_finalists(standings), effort or Effort())
+        final, lost = race(_finalists(results), effort or Effort())
         notes.update(dict.fromkeys(lost))
         own_rows = _rows(collective, nbytes, root, final)
         for row in own_rows:
@@ -182,7 +182,7 @@ def peer_report(
 
 def _ours(
     executor: MpiExecutor, named: NamedProgram, nbytes: int, root: int, asked: Workload
-) -> Contender:
+) -> Competitor:
     def run(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
         call = Call(
             *(named.program, named.knobs, nbytes),
@@ -198,26 +198,26 @@ def _ours(
         )
         return executor.run(call)
 
-    return Contender(named.of, named.name, run)
+    return Competitor(named.of, named.name, run)
 
 
 def _theirs(
     peer: Peer, collective: str, nbytes: int, root: int, asked: Workload, pause_us: int
-) -> list[Contender]:
+) -> list[Competitor]:
     def run(algorithm: str, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
         kind = (asked.datatype, asked.op, root, checked, warmup, timed)
-        return peer.run(OwnCall(collective, algorithm, nbytes, *kind, pause_us=pause_us))
+        return peer.run(PeerCall(collective, algorithm, nbytes, *kind, pause_us=pause_us))
 
-    return [Contender(peer.name, name, partial(run, name)) for name in peer.algorithms(collective)]
+    return [Competitor(peer.name, name, partial(run, name)) for name in peer.algorithms(collective)]
 
 
-def _finalists(standings: Sequence[Standing]) -> list[Standing]:
+def _finalists(results: Sequence[RaceResult]) -> list[RaceResult]:
     """Return the best of each, and the peers' own choices where they are near them."""
     final = []
-    for of in dict.fromkeys(s.contender.of for s in standings):
-        own = _good([s for s in standings if s.contender.of == of])
+    for of in dict.fromkeys(s.competitor.of for s in results):
+        own = _good([s for s in results if s.competitor.of == of])
         count = _finalists_of(own[0].us)
-        final += [*own[:count], *(s for s in own[count:] if s.contender.name == "auto")]
+        final += [*own[:count], *(s for s in own[count:] if s.competitor.name == "auto")]
     return final
 
 
@@ -231,16 +231,16 @@ def _finalists_of(us: float) -> int:
     return _SHORT_FINALISTS if us < _SHORT_US else _FINALISTS
 
 
-def _good(own: Sequence[Standing]) -> list[Standing]:
+def _good(own: Sequence[RaceResult]) -> list[RaceResult]:
     """Return those of one owner that are near its best, by time."""
     best = min(s.us for s in own)
     return sorted((s for s in own if s.us <= _GOOD * best), key=lambda s: s.us)
 
 
-def _rows(collective: str, nbytes: int, root: int, final: Sequence[Standing]) -> list[PeerRow]:
+def _rows(collective: str, nbytes: int, root: int, final: Sequence[RaceResult]) -> list[PeerRow]:
     best = {
-        of: min((s for s in final if s.contender.of == of), key=lambda s: s.us)
-        for of in dict.fromkeys(s.contender.of for s in final)
+        of: min((s for s in final if s.competitor.of == of), key=lambda s: s.us)
+        for of in dict.fromkeys(s.competitor.of for s in final)
     }
     if OURS not in best:
         raise InputError(f"{collective} of {nbytes} bytes: none of our programs came through")
@@ -249,12 +249,12 @@ def _rows(collective: str, nbytes: int, root: int, final: Sequence[Standing]) ->
         PeerRow(
             collective=collective,
             size=nbytes,
-            chosen=own.contender.name,
+            chosen=own.competitor.name,
             time_us=own.us,
             spread=own.spread,
             runs=own.runs,
             peer=of,
-            algorithm=theirs.contender.name,
+            algorithm=theirs.competitor.name,
             peer_us=theirs.us,
             peer_spread=theirs.spread,
             peer_runs=theirs.runs,

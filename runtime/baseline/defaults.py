@@ -7,8 +7,8 @@ from typing import Literal
 
 from tuccl._native import Gpu, Knobs, Program
 from tuccl.errors import InputError
-from tuccl.runtime.baseline.nccl_call import made_once, nccl_call
-from tuccl.runtime.executors.executor import MSCCL_WALK, OWN_CHOICE, Executor, Timing, Walk
+from tuccl.runtime.baseline.nccl_call import nccl_call, program_once
+from tuccl.runtime.executors.executor import MSCCL_LOOP, RUNTIME_CHOICE, Executor, StepLoop, Timing
 from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
@@ -20,7 +20,7 @@ __all__ = [
     "BASELINES",
     "BaselineTiming",
     "baselines_on",
-    "named_only",
+    "collective_stub",
     "time_baseline",
 ]
 
@@ -35,7 +35,7 @@ class BaselineTiming:
     chosen: str
     program: Program
     knobs: Knobs
-    walk: Walk = MSCCL_WALK
+    loop: StepLoop = MSCCL_LOOP
 
 
 def baselines_on(executor: Executor) -> tuple[str, ...]:
@@ -73,20 +73,20 @@ def time_baseline(
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
     if kind == "nccl" and executor.runs_nccl:
-        program, knobs, walk, chosen = named_only(call), Knobs(), OWN_CHOICE, "NCCL's own"
+        program, knobs, loop, chosen = collective_stub(call), Knobs(), RUNTIME_CHOICE, "NCCL's own"
     elif kind == "nccl":
         nvls = executor.simulated and len(topology.hosts) == 1
         choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
         ran = nccl_call(topology, call, nbytes, choice)
-        program, knobs, walk, chosen = ran.program, ran.knobs, ran.walk, ran.chosen
+        program, knobs, loop, chosen = ran.program, ran.knobs, ran.loop, ran.chosen
     else:
         program, knobs, chosen = _msccl(topology, call, kind)
-        walk = MSCCL_WALK
-    timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, walk=walk)
-    return BaselineTiming(timing, chosen, program, knobs, walk)
+        loop = MSCCL_LOOP
+    timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)
+    return BaselineTiming(timing, chosen, program, knobs, loop)
 
 
-def named_only(call: Collective) -> Program:
+def collective_stub(call: Collective) -> Program:
     """Return a program without a step: it stands for what the runtime itself runs for ``call``."""
     gpus = [Gpu(rank, 0, 0, 0, []) for rank in range(call.ranks)]
     return Program("nccl", call.name, "Simple", 1, call.ranks, gpus)
@@ -100,5 +100,5 @@ def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Kn
         program = lower(schedule, protocol=MSCCL_DEFAULT_KNOBS.protocol, name=kind)
         return program, program.nchannels
 
-    program, channels = made_once(topology, (call, kind), make)
+    program, channels = program_once(topology, (call, kind), make)
     return program, MSCCL_DEFAULT_KNOBS, f"direct/{MSCCL_DEFAULT_KNOBS.protocol}/{channels}ch"

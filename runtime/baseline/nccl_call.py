@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuccl._native import Knobs, Program
 from tuccl.errors import Infeasible
-from tuccl.runtime.executors.executor import MSCCL_WALK, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.runtime.nccl.choice import NcclChoice
 from tuccl.runtime.nccl.constants import MOST_CHANNELS
 from tuccl.runtime.nccl.launch import shrunk_tree_chunk
@@ -17,7 +17,7 @@ from tuccl.synth.baseline.nccl_nvls import nvls_program
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
-__all__ = ["NcclCall", "made_once", "nccl_call"]
+__all__ = ["NcclCall", "nccl_call", "program_once"]
 
 _ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
 _RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
@@ -26,11 +26,11 @@ _MOST_THREADS = 512  # that a program's blocks may have for Simple
 
 @dataclass(frozen=True)
 class NcclCall:
-    """A program with the knobs and the walk of NCCL's kernel; ``chosen`` names the choice."""
+    """A program with the knobs and the loop of NCCL's kernel; ``chosen`` names the choice."""
 
     program: Program
     knobs: Knobs
-    walk: Walk
+    loop: StepLoop
     chosen: str
 
 
@@ -45,7 +45,7 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
     """
     channels = min(choice.channels, MOST_CHANNELS)
     key = (call, choice.algorithm, choice.protocol, channels, choice.parts)
-    program, used = made_once(topology, key, lambda: _program(topology, call, choice, channels))
+    program, used = program_once(topology, key, lambda: _program(topology, call, choice, channels))
     reduced = f" (as {used}ch)" if used != choice.channels else ""
     threads = choice.threads if choice.protocol == "LL128" else min(choice.threads, _MOST_THREADS)
     knobs = Knobs(choice.protocol, 1, threads)
@@ -71,25 +71,25 @@ def _program(
             channels //= 2
 
 
-def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> Walk:
+def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> StepLoop:
     """Rings take half a FIFO in two slices; all else a slot, in passes of NCCL's chunk.
 
     NCCL's sources have lines in passes of a slot; measured broadcasts and reductions on 8 A100
     are pipelined more finely, as its trees are: an inference from their times.
     """
     if choice.algorithm == "Ring" and call.name in _RINGS:
-        return MSCCL_WALK
+        return MSCCL_LOOP
     chunk = choice.chunk_bytes
     if choice.algorithm == "Ring" and choice.protocol == "Simple":
         chunk = shrunk_tree_chunk(call.ranks - 1, nbytes, choice.channels)
-    return Walk(chunk, 1, multicast=choice.algorithm == "NVLS")
+    return StepLoop(chunk, 1, multicast=choice.algorithm == "NVLS")
 
 
 _Made = tuple[Program, int]
 _PROGRAMS: dict[int, dict[tuple[object, ...], _Made]] = {}
 
 
-def made_once(topology: Topology, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
+def program_once(topology: Topology, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
     """Return the program of ``key`` and its channels, made once while the topology lives."""
     if id(topology) not in _PROGRAMS:
         _PROGRAMS[id(topology)] = {}

@@ -11,20 +11,20 @@ from tuccl.errors import InputError
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.topology import Topology
 
-__all__ = ["MSCCL_WALK", "OWN_CHOICE", "Executor", "Timing", "TracedRun", "Walk"]
+__all__ = ["MSCCL_LOOP", "RUNTIME_CHOICE", "Executor", "StepLoop", "Timing", "TracedRun"]
 
 
-class Walk(NamedTuple):
-    """How a kernel walks a program's chunks, where it is not MSCCL's interpreter.
+class StepLoop(NamedTuple):
+    """The loop of a kernel over a program's tiles and steps, where it is not MSCCL's interpreter.
 
     Attributes:
         pass_bytes: Most payload of a chunk in one pass; 0: all that the slots of a transfer hold.
         transfer_slots: Slots of the FIFO that a transfer takes; 0: the protocol's (4 for Simple).
         multicast: The program's last ranks are the NVLink switch (NVLS): simulated only.
-        own_choice: The program only names the collective; a real runtime runs what it chooses.
+        runtime_choice: The program only names the collective; a real runtime runs what it chooses.
 
     Notes:
-        NCCL's rings walk as the interpreter does; its trees, lines and grouped sends take a slot
+        NCCL's rings run as the interpreter does; its trees, lines and grouped sends take a slot
         a transfer (NCCL src/include/collectives.h), trees in passes as small as keeps all of
         their hops busy (src/enqueue.cc).
     """
@@ -32,11 +32,11 @@ class Walk(NamedTuple):
     pass_bytes: int = 0
     transfer_slots: int = 0
     multicast: bool = False
-    own_choice: bool = False
+    runtime_choice: bool = False
 
 
-MSCCL_WALK = Walk()
-OWN_CHOICE = Walk(own_choice=True)
+MSCCL_LOOP = StepLoop()
+RUNTIME_CHOICE = StepLoop(runtime_choice=True)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class TracedRun:
     nbytes: int
     topology: Topology
     network: Network
-    walk: Walk
+    loop: StepLoop
     launch: str
     label: str
     trace: SimTrace
@@ -152,7 +152,7 @@ class Executor(ABC):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return the time of ``program`` on the whole array of ``nbytes`` bytes.
 
@@ -168,7 +168,7 @@ class Executor(ABC):
         *,
         passes: int = 0,
         bins: int = 50,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> TracedRun:
         """Return a record of the run of ``program``, where the executor can keep one.
 

@@ -10,7 +10,7 @@ from statistics import median
 
 from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
-from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 
 __all__ = ["CpuExecutor", "Effort", "Workload", "check_ranks", "cpu_threads", "measure"]
@@ -119,7 +119,7 @@ class CpuExecutor(Executor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
 
@@ -137,7 +137,7 @@ class CpuExecutor(Executor):
             on=self.name,
             root=root,
             repeats=repeats,
-            walk=walk,
+            loop=loop,
             workload=self._workload,
             effort=self._effort,
             latency_us=self._latency_us,
@@ -154,7 +154,7 @@ def measure(
     on: str,
     root: int = 0,
     repeats: int = 1,
-    walk: Walk = MSCCL_WALK,
+    loop: StepLoop = MSCCL_LOOP,
     workload: Workload | None = None,
     effort: Effort | None = None,
     latency_us: Sequence[float] = (),
@@ -173,7 +173,7 @@ def measure(
     """
     if repeats < 1 or nbytes < 1:
         raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
-    if walk.multicast:
+    if loop.multicast:
         raise InputError(f"{program.name[:40]!r} needs a multicasting switch: simulated only")
     asked = workload or Workload()
     runs: dict[bool, list[list[float]]] = {}
@@ -195,8 +195,8 @@ def measure(
                 warmup=warmup,
                 timed=timed,
                 threads=cpu_threads(knobs, program.ngpus),
-                pass_bytes=walk.pass_bytes,
-                transfer_slots=walk.transfer_slots,
+                pass_bytes=loop.pass_bytes,
+                transfer_slots=loop.transfer_slots,
                 latency_us=list(latency_us),
                 pause_us=pause_us,
             )

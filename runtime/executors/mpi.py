@@ -29,7 +29,7 @@ class MpiExecutor(CpuExecutor):
         mpi: Mpi | None = None,
         *,
         launch: Launch | None = None,
-        place: str = "",
+        location: str = "",
         workload: Workload | None = None,
         effort: Effort | None = None,
         timeout_s: float = 30.0,
@@ -42,7 +42,7 @@ class MpiExecutor(CpuExecutor):
             ranks: Ranks a program must have.
             mpi: The MPI; None is the first found.
             launch: How the ranks are started; None is all on this machine.
-            place: What the ranks run on, for the label; "" is this machine.
+            location: What the ranks run on, for the label; "" is this machine.
             workload: Elements, reduction, whether results are compared.
             effort: How many runs make a time.
             timeout_s: A call in which no rank gets on for so long is stopped.
@@ -55,7 +55,7 @@ class MpiExecutor(CpuExecutor):
         super().__init__(ranks, workload, effort, latency_us)
         self._mpi = mpi if mpi is not None else find_mpi()
         self._launch = launch if launch is not None else usual_launch(self._mpi)
-        self._place = place or f"one machine with {os.cpu_count()} cores"
+        self._location = location or f"one machine with {os.cpu_count()} cores"
         self._timeout_s = timeout_s
         self._limit_s = limit_s
         self._workers: Workers | None = None
@@ -65,7 +65,7 @@ class MpiExecutor(CpuExecutor):
         """That it measures, by which MPI, and on what."""
         shipped = " with its transport as shipped" if self._mpi.as_shipped else ""
         mpi = f"{self._mpi.family} {self._mpi.version}{shipped}"
-        return f"measured between {self.ranks} processes by {mpi} on {self._place}"
+        return f"measured between {self.ranks} processes by {mpi} on {self._location}"
 
     @property
     def mpi(self) -> Mpi:

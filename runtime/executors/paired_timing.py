@@ -1,4 +1,4 @@
-"""Timing several programs against each other where times have noise: in turns, pooled by program."""
+"""Timing several programs against each other where times have noise: in turns, pool_timings by program."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from statistics import median
 
 from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
-from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 
-__all__ = ["Entrant", "interleaved", "pooled"]
+__all__ = ["TimingCandidate", "paired_timings", "pool_timings"]
 
 
 @dataclass(frozen=True)
-class Entrant:
+class TimingCandidate:
     """One of the programs that are timed against each other, with its knobs."""
 
     program: Program
     knobs: Knobs
-    walk: Walk = MSCCL_WALK
+    loop: StepLoop = MSCCL_LOOP
 
 
-def interleaved(
+def paired_timings(
     executor: Executor,
-    entrants: Sequence[Entrant],
+    entrants: Sequence[TimingCandidate],
     nbytes: int,
     *,
     root: int = 0,
@@ -50,16 +50,16 @@ def interleaved(
         order = range(len(entrants)) if done % 2 == 0 else reversed(range(len(entrants)))
         for n in order:
             e = entrants[n]
-            timing = executor.time(e.program, e.knobs, nbytes, root=root, walk=e.walk)
+            timing = executor.time(e.program, e.knobs, nbytes, root=root, loop=e.loop)
             timings[n].append(timing)
-    return [pooled(each) for each in timings]
+    return [pool_timings(each) for each in timings]
 
 
-def pooled(timings: Sequence[Timing]) -> Timing:
+def pool_timings(timings: Sequence[Timing]) -> Timing:
     """Return one timing of the samples of ``timings`` of one program: their medians in us.
 
     >>> a, b = (Timing(us, None, (us,), "mpi", runs=1) for us in (1.0, 4.0))
-    >>> pooled([a, b]).us, pooled([a, b]).runs
+    >>> pool_timings([a, b]).us, pool_timings([a, b]).runs
     (2.5, 2)
     """
     if len(timings) == 1:

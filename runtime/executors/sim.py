@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tuccl._native import Knobs, MachineClass, Network, Program, simulate
-from tuccl._native import trace as walk_and_record
+from tuccl._native import trace as simulate_and_record
 from tuccl.errors import Infeasible, InputError
-from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, TracedRun, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import Topology, machine_of, network
 
@@ -26,7 +26,7 @@ class SimExecutor(Executor):
         topology: Topology,
         machine: MachineClass | None = None,
         launch: str = "mpi",
-        wires: Network | None = None,
+        shared: Network | None = None,
     ) -> None:
         """Prepare ``topology`` for many runs.
 
@@ -34,7 +34,7 @@ class SimExecutor(Executor):
             topology: the machine.
             machine: its class; None is that of its GPUs.
             launch: who launches: ``process``, ``mpi`` or ``graph``.
-            wires: what its ranks share; None are the topology's own links.
+            shared: what its ranks share; None are the topology's own links.
 
         Raises:
             InputError: the launch is none of process, mpi and graph.
@@ -45,7 +45,7 @@ class SimExecutor(Executor):
         self.ranks = topology.ranks
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
-        self._network = wires if wires is not None else network(topology)
+        self._network = shared if shared is not None else network(topology)
         self._process_gpus = max(len(topology.gpus_of(host)) for host in topology.hosts)
 
     @property
@@ -61,7 +61,7 @@ class SimExecutor(Executor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return the simulated time of ``program`` on the whole array of ``nbytes`` bytes.
 
@@ -73,16 +73,16 @@ class SimExecutor(Executor):
             Infeasible: the GPUs cannot hold all thread blocks at once.
             InputError: the program is for another number of ranks, or the knobs are illegal.
         """
-        self._check(program, walk)
+        self._check(program, loop)
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
         us = simulate(
-            *(program, knobs, self._network_of(walk), self._machine),
+            *(program, knobs, self._network_of(loop), self._machine),
             padded(nbytes, program.nchunks),
             launch=self._launch,
             process_gpus=self._process_gpus,
-            pass_bytes=walk.pass_bytes,
-            transfer_slots=walk.transfer_slots,
+            pass_bytes=loop.pass_bytes,
+            transfer_slots=loop.transfer_slots,
         ).time_us
         # A copy onto its own memory is carried out like any other: in place costs the same.
         outside, inside = us if program.out_of_place else None, us if program.in_place else None
@@ -98,7 +98,7 @@ class SimExecutor(Executor):
         *,
         passes: int = 0,
         bins: int = 50,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> TracedRun:
         """Return a record of the run of ``program`` that ``time`` reports, with nothing extrapolated.
 
@@ -109,20 +109,20 @@ class SimExecutor(Executor):
             passes: how many of the first and of the last passes to record span by span; 0 is as
                 many as a viewer takes with ease. Totals and use over time always hold for all.
             bins: parts that the run is cut in for the use of links over time.
-            walk: how the kernel walks the chunks.
+            loop: how the kernel loops over the chunks.
 
         Raises:
             Infeasible: the GPUs cannot hold all thread blocks at once.
-            InputError: ``time`` refuses the call, or the walk or the record would be too long.
+            InputError: ``time`` refuses the call, or the loop or the record would be too long.
         """
-        self._check(program, walk)
-        size, wires = padded(nbytes, program.nchunks), self._network_of(walk)
-        trace = walk_and_record(
-            *(program, knobs, wires, self._machine, size),
+        self._check(program, loop)
+        size, shared = padded(nbytes, program.nchunks), self._network_of(loop)
+        trace = simulate_and_record(
+            *(program, knobs, shared, self._machine, size),
             launch=self._launch,
             process_gpus=self._process_gpus,
-            pass_bytes=walk.pass_bytes,
-            transfer_slots=walk.transfer_slots,
+            pass_bytes=loop.pass_bytes,
+            transfer_slots=loop.transfer_slots,
             bins=bins,
             passes=passes,
         )
@@ -131,18 +131,18 @@ class SimExecutor(Executor):
             knobs=knobs,
             nbytes=size,
             topology=self.topology,
-            network=wires,
-            walk=walk,
+            network=shared,
+            loop=loop,
             launch=self._launch,
             label=self.label,
             trace=trace,
         )
 
-    def _network_of(self, walk: Walk) -> Network:
-        return nvls_network(self._network) if walk.multicast else self._network
+    def _network_of(self, loop: StepLoop) -> Network:
+        return nvls_network(self._network) if loop.multicast else self._network
 
-    def _check(self, program: Program, walk: Walk) -> None:
-        ranks = program.ngpus - (SWITCH_RANKS if walk.multicast else 0)
+    def _check(self, program: Program, loop: StepLoop) -> None:
+        ranks = program.ngpus - (SWITCH_RANKS if loop.multicast else 0)
         if ranks != self.ranks:
             raise InputError(
                 f"program {program.name[:40]!r} is for {ranks} ranks, "

@@ -13,7 +13,7 @@ from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
 from tuccl.runtime.export.plan import Rule, plan_export
-from tuccl.runtime.table.atomic_dir import put_folder
+from tuccl.runtime.table.atomic_dir import replace_directory
 from tuccl.runtime.table.store import StoredTable, open_table
 from tuccl.runtime.table.supported_knobs import fork_threads
 
@@ -175,6 +175,6 @@ def _put(out: Path, contents: Mapping[str, bytes]) -> None:
     try:
         if out.is_dir() and {p.name: p.read_bytes() for p in out.iterdir()} == contents:
             return
-        put_folder(out, contents)
+        replace_directory(out, contents)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror}") from None

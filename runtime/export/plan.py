@@ -11,9 +11,9 @@ import msgspec
 
 from tuccl._native import Program, default_buffer_bytes, verify
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
-from tuccl.runtime.table.size_ranges import spans_of
+from tuccl.runtime.table.size_ranges import size_ranges
 from tuccl.runtime.table.store import StoredTable, placements
-from tuccl.runtime.table.supported_knobs import agreed_buffers, threads_lost, why_left_out
+from tuccl.runtime.table.supported_knobs import changes_threads, exclusion_reason, process_buffers
 from tuccl.units import format_bytes
 
 __all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
@@ -99,7 +99,7 @@ def _exportable(stored: StoredTable, notes: list[str]) -> Iterator[Entry]:
     """The entries whose key the stock selectors can tell apart."""
     left_out: dict[str, set[str]] = defaultdict(set)
     for entry in stored.table.entries:
-        if (why := why_left_out(entry)) is not None:
+        if (why := exclusion_reason(entry)) is not None:
             left_out[why].add(entry.collective)
         else:
             yield entry
@@ -166,7 +166,7 @@ def _rules(stored: StoredTable, entries: list[Entry]) -> list[Rule]:
         for in_place in (False, True):
             if not entry.takes(in_place):
                 continue
-            for low, high, candidate in spans_of(entry, in_place):
+            for low, high, candidate in size_ranges(entry, in_place):
                 program, knobs = stored.program(candidate), candidate.knobs
                 if program is not None and knobs is not None and (high is None or high > 1):
                     gain = _gain(entry, candidate)
@@ -187,7 +187,7 @@ def _agreed_buffers(rules: list[Rule], notes: list[str]) -> dict[str, int]:
     wanted: dict[str, set[int]] = defaultdict(set)
     for rule in rules:
         wanted[rule.knobs.protocol].add(rule.knobs.buffer_bytes)
-    buffers = agreed_buffers(rule.knobs for rule in rules)
+    buffers = process_buffers(rule.knobs for rule in rules)
     for protocol, sizes in sorted(wanted.items()):
         default = default_buffer_bytes(protocol)
         if len(sizes) > 1:
@@ -253,7 +253,7 @@ def _with_end(rule: Rule, notes: list[str]) -> Rule:
 
 
 def _thread_notes(rules: list[Rule], dialect: str) -> Iterator[str]:
-    lost = [r.text for r in rules if threads_lost(r.knobs, dialect)]
+    lost = [r.text for r in rules if changes_threads(r.knobs, dialect)]
     if dialect == "fork":
         if lost:
             yield f"threads not honoured by fork, whose chunks they do not divide: {', '.join(lost)}"

@@ -11,20 +11,20 @@ from contextlib import contextmanager
 from tuccl._native import MeetingPoint
 from tuccl.errors import InputError
 
-__all__ = ["BOOTSTRAP_VARIABLES", "meeting_address", "meeting_point"]
+__all__ = ["BOOTSTRAP_VARIABLES", "rendezvous_address", "rendezvous_server"]
 
 BOOTSTRAP_VARIABLES = ("TUCCL_BOOTSTRAP", "TUCCL_TOKEN")
 # Of a block for documentation (RFC 5737): asking for the way there sends nothing.
 _ANYWHERE = ("192.0.2.1", 9)
 
 
-def meeting_address(asked: str | None, hosts: int) -> tuple[str, int] | None:
+def rendezvous_address(asked: str | None, hosts: int) -> tuple[str, int] | None:
     """Return the IPv4 address and port (0: any) to meet at; None where there is to be no meeting.
 
     ``asked`` is ADDRESS, ADDRESS:PORT or ``none``. Without it: the loopback for a table of one of
     ``hosts``, else the address of this host by which others reach it, if it has one.
 
-    >>> meeting_address(None, 1), meeting_address("127.0.0.1:4711", 2), meeting_address("none", 2)
+    >>> rendezvous_address(None, 1), rendezvous_address("127.0.0.1:4711", 2), rendezvous_address("none", 2)
     (('127.0.0.1', 0), ('127.0.0.1', 4711), None)
 
     Raises:
@@ -53,13 +53,13 @@ def _reachable() -> tuple[str, int] | None:
 
 
 @contextmanager
-def meeting_point(address: tuple[str, int] | None) -> Iterator[dict[str, str]]:
+def rendezvous_server(address: tuple[str, int] | None) -> Iterator[dict[str, str]]:
     """Yield the variables by which ranks find a meeting point at ``address`` while it is open.
 
     The job's token is made up, or TUCCL_TOKEN. Where ``address`` is another host's, ``tuccl run``
     there opens it: its port and the token must be given.
 
-    >>> with meeting_point(("127.0.0.1", 0)) as variables:
+    >>> with rendezvous_server(("127.0.0.1", 0)) as variables:
     ...     sorted(variables)
     ['TUCCL_BOOTSTRAP', 'TUCCL_TOKEN']
 

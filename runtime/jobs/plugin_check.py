@@ -13,7 +13,7 @@ from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.selection import Explanation, explain, select
 from tuccl.synth.model.collective import ROOTED
 
-__all__ = ["Asked", "ask_plugin"]
+__all__ = ["PluginAnswer", "check_plugin"]
 
 _NEWEST_TUNER = 6
 _FAR = 16  # times the first size: where a range has no end
@@ -23,7 +23,7 @@ _ELEMENT_BYTES = {"1-byte": 1, "2-byte": 2, "8-byte": 8}
 
 
 @dataclass(frozen=True)
-class Asked:
+class PluginAnswer:
     """A row of the table's explanation, and the plugin's answer to it.
 
     ``plugin`` names the candidate that it chose, at every size in ``sizes``; None where no plugin
@@ -37,7 +37,7 @@ class Asked:
     why: str = ""
 
 
-def ask_plugin(folder: Path, table: LookupTable) -> tuple[Asked, ...]:
+def check_plugin(folder: Path, table: LookupTable) -> tuple[PluginAnswer, ...]:
     """Return each row of `explain` with what the built plugin answers to its smallest and largest sizes.
 
     A table of NCCL's own choices is asked of the tuner (the newest version of its interface, for
@@ -52,11 +52,11 @@ def ask_plugin(folder: Path, table: LookupTable) -> tuple[Asked, ...]:
         return tuple(_tuned(folder, table, rows))
     if table.dialect != "executor":
         why = f"no plugin runs {table.dialect} programs: they are loaded by MSCCL from files"
-        return tuple(Asked(row, None, (), True, why) for row in rows)
+        return tuple(PluginAnswer(row, None, (), True, why) for row in rows)
     return tuple(_scheduled(folder, table, rows))
 
 
-def _tuned(folder: Path, table: LookupTable, rows: Sequence[Explanation]) -> list[Asked]:
+def _tuned(folder: Path, table: LookupTable, rows: Sequence[Explanation]) -> list[PluginAnswer]:
     sizes = [_ends(row, 1) for row in rows]
     calls = [
         TunerCall(row.collective, n) for row, each in zip(rows, sizes, strict=True) for n in each
@@ -69,11 +69,11 @@ def _tuned(folder: Path, table: LookupTable, rows: Sequence[Explanation]) -> lis
             _chosen(table, row, n).nccl == answer for n, answer in zip(each, told, strict=True)
         ]
         names = ["default" if answer is None else answer.name for answer in told]
-        asked.append(Asked(row, _one(names), each, all(agrees)))
+        asked.append(PluginAnswer(row, _one(names), each, all(agrees)))
     return asked
 
 
-def _scheduled(folder: Path, table: LookupTable, rows: Sequence[Explanation]) -> list[Asked]:
+def _scheduled(folder: Path, table: LookupTable, rows: Sequence[Explanation]) -> list[PluginAnswer]:
     sizes = [_ends(row, _grain(table, row)) for row in rows]
     calls = [
         _call(table, row, n)
@@ -85,7 +85,7 @@ def _scheduled(folder: Path, table: LookupTable, rows: Sequence[Explanation]) ->
     asked = []
     for row, each in zip(rows, sizes, strict=True):
         if row.collective in _NEVER_ASKED:
-            asked.append(Asked(row, None, (), True, "no runtime asks a scheduler for it"))
+            asked.append(PluginAnswer(row, None, (), True, "no runtime asks a scheduler for it"))
             continue
         told = [next(answers) for _ in each]
         expected = [_taken(table, row, n) for n in each]
@@ -95,7 +95,7 @@ def _scheduled(folder: Path, table: LookupTable, rows: Sequence[Explanation]) ->
             for taken, program, path in zip(expected, programs, told, strict=True)
         ]
         why = "" if each else "no size of the range divides by the program's chunks"
-        asked.append(Asked(row, _one(names) if each else None, each, programs == told, why))
+        asked.append(PluginAnswer(row, _one(names) if each else None, each, programs == told, why))
     return asked
 
 
@@ -141,7 +141,7 @@ def _taken(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
     fit = (
         c
         for c in entry.candidates
-        if all(c.misfit(nbytes, p, _element_bytes(row)) is None for p in (False, True))
+        if all(c.call_refusal(nbytes, p, _element_bytes(row)) is None for p in (False, True))
     )
     return next(fit, entry.default)
 

@@ -13,12 +13,12 @@ from statistics import median
 
 from tuccl._native import Knobs, Program, default_buffer_bytes, element_bytes, max_threads, to_xml
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime.executors.executor import MSCCL_WALK, Executor, Timing, Walk
+from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.jobs.launch import BUFFER_VARIABLES, msccl_variables
 from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
-from tuccl.runtime.nccl_tests.ran import Ran, read_ran
-from tuccl.runtime.nccl_tests.run import NcclTests, paced, run_tests
+from tuccl.runtime.nccl_tests.ran import LoggedCall, read_logged_calls
+from tuccl.runtime.nccl_tests.run import NcclTests, run_tests, single_runs
 from tuccl.runtime.table.entry import KnobValues
 from tuccl.runtime.table.store import placements
 from tuccl.runtime.table.supported_knobs import FIXED_THREADS, fork_threads
@@ -41,11 +41,13 @@ class NcclTestsExecutor(Executor):
     full_effort = 9  # a repeat may take seconds
     runs_nccl = True
 
-    def __init__(self, tests: NcclTests, ranks: int, place: str, dialect: str = "executor") -> None:
-        """Prepare to run on ``ranks`` GPUs of ``place`` (for the label); nothing is started yet."""
+    def __init__(
+        self, tests: NcclTests, ranks: int, location: str, dialect: str = "executor"
+    ) -> None:
+        """Prepare to run on ``ranks`` GPUs of ``location`` (for the label); nothing is started yet."""
         self._tests = tests
         self.ranks = ranks
-        self._place = place
+        self._location = location
         self.dialect = dialect
         self._work: Path | None = None
         self.notes: list[str] = []
@@ -54,7 +56,9 @@ class NcclTestsExecutor(Executor):
     @property
     def label(self) -> str:
         """That it measures, with which binaries, and on what."""
-        return f"measured by nccl-tests ({self._tests.folder}) on {self.ranks} GPUs, {self._place}"
+        return (
+            f"measured by nccl-tests ({self._tests.folder}) on {self.ranks} GPUs, {self._location}"
+        )
 
     @property
     def shared(self) -> Path:
@@ -74,7 +78,7 @@ class NcclTestsExecutor(Executor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return the measured time of ``program``, or of what the runtime chooses by itself.
 
@@ -89,13 +93,11 @@ class NcclTestsExecutor(Executor):
             raise InputError(
                 f"program {program.name[:40]!r} is for {program.ngpus} ranks, there are {self.ranks}"
             )
-        if walk.own_choice:
+        if loop.runtime_choice:
             [timing] = self.sweep(program.collective, [nbytes], root=root, cycles=repeats)
             return timing
-        if walk != MSCCL_WALK:
-            raise InputError(
-                f"program {program.name[:40]!r}: NCCL's own kernels walk it, not MSCCL"
-            )
+        if loop != MSCCL_LOOP:
+            raise InputError(f"program {program.name[:40]!r}: NCCL's own kernels run it, not MSCCL")
         self._check(program, knobs, nbytes)
         with tempfile.TemporaryDirectory(dir=self._folder(), prefix="programs-") as folder:
             variables = self._loaded(program, knobs, nbytes, Path(folder))
@@ -126,7 +128,7 @@ class NcclTestsExecutor(Executor):
             Unavailable: nccl-tests or its launch is not what it should be.
         """
         timings: list[Timing] = []
-        for part in paced(sizes):
+        for part in single_runs(sizes):
             steered = {**_MSCCL_OFF[self.dialect], **(variables or {})}
             out = self._run(collective, part, root, cycles, steered)
             for at in range(len(part)):
@@ -140,7 +142,7 @@ class NcclTestsExecutor(Executor):
         *,
         root: int = 0,
         variables: Mapping[str, str] | None = None,
-    ) -> list[tuple[Ran, ...]]:
+    ) -> list[tuple[LoggedCall, ...]]:
         """Return for each of ``sizes`` what NCCL's log says that it runs, steered by ``variables``.
 
         Nothing is timed: a line a call would be in the time of small ones. No calls: no log came
@@ -152,8 +154,8 @@ class NcclTestsExecutor(Executor):
             Unavailable: nccl-tests or its launch is not what it should be.
         """
         once = replace(self._tests, iterations=1, warmup=1)
-        found: list[tuple[Ran, ...]] = []
-        for part in paced(sizes):
+        found: list[tuple[LoggedCall, ...]] = []
+        for part in single_runs(sizes):
             steered = {**_MSCCL_OFF[self.dialect], **(variables or {})}
             with self._run_folder() as work:
                 out = run_tests(
@@ -161,7 +163,7 @@ class NcclTestsExecutor(Executor):
                     root=root,
                     log="INIT,TUNING",
                 )
-                ran = [one for log in _logs(work) for one in read_ran(log.splitlines())]
+                ran = [one for log in _logs(work) for one in read_logged_calls(log.splitlines())]
             for row in out.rows[: len(part)]:
                 of_size = (r for r in ran if r.is_of(collective, row.nbytes, self.ranks))
                 found.append(tuple(of_size))

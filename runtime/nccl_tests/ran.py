@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuccl.runtime.nccl.knobs import NcclKnobs
 
-__all__ = ["Ran", "read_ran"]
+__all__ = ["LoggedCall", "read_logged_calls"]
 
 _NAMES = {
     "AllGather": "allgather",
@@ -26,7 +26,7 @@ _LINE = re.compile(
 
 
 @dataclass(frozen=True)
-class Ran:
+class LoggedCall:
     """One call as NCCL logged it; ``collective`` is "" where the line does not name it.
 
     ``nbytes`` is the whole array or one rank's share of it, as the version counts. A kernel that
@@ -41,7 +41,7 @@ class Ran:
     def is_of(self, collective: str, nbytes: int, ranks: int) -> bool:
         """Whether this may be a call of ``nbytes`` on ``ranks`` ranks.
 
-        >>> Ran("allgather", 128, "Ring", "LL").is_of("allgather", 1024, ranks=8)
+        >>> LoggedCall("allgather", 128, "Ring", "LL").is_of("allgather", 1024, ranks=8)
         True
         """
         same = self.collective in ("", collective)
@@ -50,19 +50,19 @@ class Ran:
     def obeys(self, knobs: NcclKnobs) -> bool:
         """Whether the algorithm and protocol are those of ``knobs``; channels NCCL may use fewer.
 
-        >>> Ran("", 1024, "Ring", "LL").obeys(NcclKnobs(algorithm="Tree", protocol="LL"))
+        >>> LoggedCall("", 1024, "Ring", "LL").obeys(NcclKnobs(algorithm="Tree", protocol="LL"))
         False
         """
         return (self.algorithm, self.protocol) == (knobs.algorithm, knobs.protocol)
 
 
-def read_ran(lines: Iterable[str]) -> tuple[Ran, ...]:
+def read_logged_calls(lines: Iterable[str]) -> tuple[LoggedCall, ...]:
     """Return the calls in an NCCL_DEBUG=INFO log with NCCL_DEBUG_SUBSYS=TUNING, in order.
 
-    >>> read_ran(["NCCL INFO AllReduce: 64 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}"])
-    (Ran(collective='allreduce', nbytes=64, algorithm='Ring', protocol='LL'),)
-    >>> read_ran(["NCCL INFO 64 Bytes -> Algo 0 proto 2 time 27.3"])
-    (Ran(collective='', nbytes=64, algorithm='Tree', protocol='Simple'),)
+    >>> read_logged_calls(["NCCL INFO AllReduce: 64 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}"])
+    (LoggedCall(collective='allreduce', nbytes=64, algorithm='Ring', protocol='LL'),)
+    >>> read_logged_calls(["NCCL INFO 64 Bytes -> Algo 0 proto 2 time 27.3"])
+    (LoggedCall(collective='', nbytes=64, algorithm='Tree', protocol='Simple'),)
 
     Notes:
         NVIDIA/nccl src/enqueue.cc: older versions write numbers and no collective, later ones
@@ -70,7 +70,7 @@ def read_ran(lines: Iterable[str]) -> tuple[Ran, ...]:
     """
     found = (match for line in lines if (match := _LINE.search(line)) is not None)
     return tuple(
-        Ran(
+        LoggedCall(
             _NAMES.get(match[1] or "", match[1] or ""),
             int(match[2]),
             match[5] or _known(match[3], _ALGORITHMS),

@@ -13,7 +13,7 @@ from tuccl.runtime.jobs.child_tree import Finished, run_to_end
 from tuccl.runtime.jobs.launcher import JobLauncher
 from tuccl.runtime.nccl_tests.output import TestsOutput, read_json, read_text
 
-__all__ = ["NcclTests", "find_nccl_tests", "paced", "run_tests"]
+__all__ = ["NcclTests", "find_nccl_tests", "run_tests", "single_runs"]
 
 _BINARIES = {
     "allgather": "all_gather_perf",
@@ -167,7 +167,7 @@ def _check(done: Finished, out: TestsOutput, binary: str, ranks: int, rows: int)
         )
 
 
-def paced(sizes: Sequence[int]) -> list[list[int]]:
+def single_runs(sizes: Sequence[int]) -> list[list[int]]:
     """The sizes as runs that nccl-tests can walk by itself: a factor or a step between all."""
     steps = {b - a for a, b in pairwise(sizes)}
     if len(sizes) < 2 or _is_factor(sizes) or (len(steps) == 1 and min(steps) > 0):

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["previous", "put_folder", "swap_folders"]
+__all__ = ["previous_directory", "replace_directory", "swap_directories"]
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -18,7 +18,7 @@ _RENAME_EXCHANGE = 2
 _CANNOT = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
 
 
-def put_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+def replace_directory(target: Path, contents: Mapping[str, bytes]) -> None:
     """Write the files ``contents`` by their path within it as the folder ``target``, in one step.
 
     What stood there is replaced. A failure leaves it as it was.
@@ -30,7 +30,7 @@ def put_folder(target: Path, contents: Mapping[str, bytes]) -> None:
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.tuccl-new-", dir=target.parent))
     try:
         _write(staging, contents)
-        old = swap_folders(staging, target)
+        old = swap_directories(staging, target)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -60,14 +60,14 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
             os.close(descriptor)
 
 
-def swap_folders(new: Path, target: Path) -> Path | None:
+def swap_directories(new: Path, target: Path) -> Path | None:
     """Put the folder ``new`` at ``target``; return where the old folder lies now, or None.
 
     The exchange is one step where the file system can exchange two names. Elsewhere the old
-    folder is renamed to ``previous(target)`` first: a crash between the two renames leaves it
+    folder is renamed to ``previous_directory(target)`` first: a crash between the two renames leaves it
     whole there, where readers look next.
     """
-    aside = previous(target)
+    aside = previous_directory(target)
     if not target.exists():
         os.replace(new, target)  # noqa: PTH105 - one name for tests to break
         return aside if aside.exists() else None
@@ -80,10 +80,10 @@ def swap_folders(new: Path, target: Path) -> Path | None:
     return aside
 
 
-def previous(target: Path) -> Path:
+def previous_directory(target: Path) -> Path:
     """Return where an interrupted swap leaves the old folder of ``target``.
 
-    >>> previous(Path("/a/table")).name
+    >>> previous_directory(Path("/a/table")).name
     '.table.tuccl-old'
     """
     return target.with_name(f".{target.name}.tuccl-old")

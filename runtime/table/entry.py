@@ -205,7 +205,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Whether this is the runtime's own choice."""
         return self.program is None and self.nccl is None
 
-    def unfit(self, nbytes: int, in_place: bool) -> str | None:
+    def refusal(self, nbytes: int, in_place: bool) -> str | None:
         """Return why this candidate cannot run calls of a size and placement, or None."""
         if self.program is None:
             return None
@@ -215,14 +215,14 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             return f"is safe only up to {self.max_safe_bytes} bytes"
         return None
 
-    def misfit(self, nbytes: int, in_place: bool, element_bytes: int) -> str | None:
+    def call_refusal(self, nbytes: int, in_place: bool, element_bytes: int) -> str | None:
         """Return why this candidate cannot run a call, or None where it can.
 
         Notes:
             A program runs only where the elements of the whole array divide by its chunks
             (docs/msccl.md).
         """
-        if (why := self.unfit(nbytes, in_place)) is not None or self.program is None:
+        if (why := self.refusal(nbytes, in_place)) is not None or self.program is None:
             return why
         if not self._divides(nbytes, element_bytes):
             return f"cuts the array into {self.nchunks} chunks, which its elements do not divide by"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuccl.errors import InputError
 
-__all__ = ["alone_with", "in_use"]
+__all__ = ["exclusive_use", "in_use"]
 
 USE, LEARNED = "use.lock", "learned.lock"
 
@@ -43,7 +43,7 @@ def _shared(path: Path) -> int:
 
 
 @contextmanager
-def alone_with(folder: Path) -> Iterator[None]:
+def exclusive_use(folder: Path) -> Iterator[None]:
     """Keep everybody else from the table in ``folder``: no job that `tuccl run` started, no writer.
 
     Raises:

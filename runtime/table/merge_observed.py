@@ -10,21 +10,21 @@ import msgspec
 
 from tuccl._native import Selector
 from tuccl.runtime.table.entry import Candidate, Entry
-from tuccl.runtime.table.lock import alone_with
+from tuccl.runtime.table.lock import exclusive_use
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.store import ProgramFile, StoredTable, open_table, save_table
 from tuccl.runtime.table.text import table_text
 
-__all__ = ["InService", "fold", "in_service"]
+__all__ = ["ObservedTiming", "merge_observed", "observed_timings"]
 
 _REMARK = "in service: "
 
 
 @dataclass(frozen=True)
-class InService:
+class ObservedTiming:
     """What jobs measured of one candidate; times in us of the GPU's clock, ``tuned_us`` the table's.
 
-    ``place`` is where it stands in its entry, ``moves_to`` where it would after `fold`.
+    ``place`` is where it stands in its entry, ``moves_to`` where it would after `merge_observed`.
     """
 
     entry: int
@@ -42,7 +42,7 @@ class InService:
     moves_to: int
 
 
-def in_service(folder: Path) -> tuple[tuple[InService, ...], str]:
+def observed_timings(folder: Path) -> tuple[tuple[ObservedTiming, ...], str]:
     """Return what jobs measured with the table in ``folder``, and why some was left aside, if so.
 
     Raises:
@@ -51,7 +51,7 @@ def in_service(folder: Path) -> tuple[tuple[InService, ...], str]:
     return _rows(open_table(folder))
 
 
-def _rows(stored: StoredTable) -> tuple[tuple[InService, ...], str]:
+def _rows(stored: StoredTable) -> tuple[tuple[ObservedTiming, ...], str]:
     selector = Selector(table_text(stored.table))
     lessons, left_aside = selector.learned(str(stored.folder))
     orders, _ = selector.lore(str(stored.folder))
@@ -60,7 +60,7 @@ def _rows(stored: StoredTable) -> tuple[tuple[InService, ...], str]:
         entry = stored.table.entries[lesson.entry]
         candidate = entry.candidates[lesson.place]
         rows.append(
-            InService(
+            ObservedTiming(
                 entry=lesson.entry,
                 collective=entry.collective,
                 min_bytes=entry.min_bytes,
@@ -79,7 +79,7 @@ def _rows(stored: StoredTable) -> tuple[tuple[InService, ...], str]:
     return tuple(rows), left_aside
 
 
-def fold(folder: Path) -> bool:
+def merge_observed(folder: Path) -> bool:
     """Write what jobs measured into the table in ``folder``; return whether that changed it.
 
     Candidates come in the order of their recent times, and ``recent_us`` becomes what the tuning
@@ -90,14 +90,14 @@ def fold(folder: Path) -> bool:
     Raises:
         InputError: the table is bad, a job uses it, or the disk refuses.
     """
-    with alone_with(folder):
+    with exclusive_use(folder):
         stored = open_table(folder)
         rows, _ = _rows(stored)
         if not rows:
             return False
         selector = Selector(table_text(stored.table))
         orders, recents = selector.lore(str(folder))
-        table, places = _folded(stored.table, rows, orders, recents)
+        table, places = _merged(stored.table, rows, orders, recents)
         if table == stored.table:
             return False
 
@@ -108,9 +108,9 @@ def fold(folder: Path) -> bool:
     return True
 
 
-def _folded(
+def _merged(
     table: LookupTable,
-    rows: Sequence[InService],
+    rows: Sequence[ObservedTiming],
     orders: Sequence[Sequence[int]],
     recents: Sequence[float],
 ) -> tuple[LookupTable, list[int]]:
@@ -130,7 +130,7 @@ def _folded(
     return msgspec.structs.replace(table, entries=tuple(entries)), places
 
 
-def _told(candidate: Candidate, row: InService | None, recent_us: float) -> Candidate:
+def _told(candidate: Candidate, row: ObservedTiming | None, recent_us: float) -> Candidate:
     if row is None:
         return candidate
     remark = (

@@ -15,8 +15,8 @@ from tuccl.runtime.table.entry import (
     reduction_class,
 )
 from tuccl.runtime.table.lookup import LookupTable
-from tuccl.runtime.table.size_ranges import spans_of
-from tuccl.runtime.table.supported_knobs import agreed_buffers, lost_knobs, why_left_out
+from tuccl.runtime.table.size_ranges import size_ranges
+from tuccl.runtime.table.supported_knobs import exclusion_reason, process_buffers, unsupported_knobs
 from tuccl.runtime.table.text import table_text
 from tuccl.synth.model.collective import COLLECTIVES
 from tuccl.units import format_bytes
@@ -98,14 +98,14 @@ def select(
         return _first_padded(entry, nbytes, in_place, element_bytes)
     candidate = entry.candidates[chosen.place]
     ahead = entry.candidates[: chosen.place]
-    passed = [f"{c.name} {c.misfit(nbytes, in_place, element_bytes)}" for c in ahead]
+    passed = [f"{c.name} {c.call_refusal(nbytes, in_place, element_bytes)}" for c in ahead]
     return Choice(candidate, entry, _why(entry, candidate, passed))
 
 
 def _first_padded(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
     passed = []
     for candidate in entry.candidates:
-        why = candidate.unfit(candidate.padded(nbytes, element_bytes), in_place)
+        why = candidate.refusal(candidate.padded(nbytes, element_bytes), in_place)
         if why is None:
             break
         passed.append(f"{candidate.name} {why}")
@@ -215,14 +215,14 @@ def explain(table: LookupTable) -> tuple[Explanation, ...]:
 
 def _with_losses(table: LookupTable, rows: list[Explanation]) -> Iterator[Explanation]:
     """Say of each row what its dialect does not honour; buffers are one for all programs."""
-    refused = {e.collective + e.datatype_class: why_left_out(e) for e in table.entries}
+    refused = {e.collective + e.datatype_class: exclusion_reason(e) for e in table.entries}
     why = [refused[row.collective + row.datatype_class] for row in rows]
     knobs = [row.chosen.knobs for row in rows]
     loaded = [k for k, reason in zip(knobs, why, strict=True) if k is not None and not reason]
-    buffers = agreed_buffers(loaded)
+    buffers = process_buffers(loaded)
     for row, mine, reason in zip(rows, knobs, why, strict=True):
         if mine is not None:
-            lost = (reason,) if reason else lost_knobs(mine, table.dialect, buffers)
+            lost = (reason,) if reason else unsupported_knobs(mine, table.dialect, buffers)
             row = replace(row, not_honoured="; ".join(lost))
         yield row
 
@@ -251,13 +251,13 @@ def _explained(entry: Entry, in_place: bool) -> list[Explanation]:
             gain=_gain(entry, candidate),
             switches=False,
         )
-        for low, high, candidate in spans_of(entry, in_place)
+        for low, high, candidate in size_ranges(entry, in_place)
     ]
 
 
 def _passed(entry: Entry, chosen: Candidate, nbytes: int, in_place: bool) -> list[str]:
     ahead = entry.candidates[: entry.candidates.index(chosen)]
-    return [f"{c.name} {c.unfit(nbytes, in_place)}" for c in ahead]
+    return [f"{c.name} {c.refusal(nbytes, in_place)}" for c in ahead]
 
 
 def _gain(entry: Entry, candidate: Candidate) -> float | None:

@@ -6,12 +6,12 @@ import math
 
 from tuccl.runtime.table.entry import Candidate, Entry
 
-__all__ = ["Span", "spans_of"]
+__all__ = ["SizeRange", "size_ranges"]
 
-Span = tuple[int, int | None, Candidate]
+SizeRange = tuple[int, int | None, Candidate]
 
 
-def spans_of(entry: Entry, in_place: bool) -> list[Span]:
+def size_ranges(entry: Entry, in_place: bool) -> list[SizeRange]:
     """Return (min_bytes, max_bytes, candidate) over the entry's range, half open and rising.
 
     The candidate is the first that has the placement and is safe at every size of the span.
@@ -22,9 +22,9 @@ def spans_of(entry: Entry, in_place: bool) -> list[Span]:
     inner = sorted(end for end in safe_ends if entry.min_bytes < end < top)
     lows = [entry.min_bytes, *inner]
     highs: list[int | None] = [*inner, entry.max_bytes]
-    spans: list[Span] = []
+    spans: list[SizeRange] = []
     for low, high in zip(lows, highs, strict=True):
-        candidate = next(c for c in entry.candidates if c.unfit(low, in_place) is None)
+        candidate = next(c for c in entry.candidates if c.refusal(low, in_place) is None)
         if spans and spans[-1][2] == candidate:
             spans[-1] = (spans[-1][0], high, candidate)
         else:

@@ -12,7 +12,7 @@ import msgspec
 
 from tuccl._native import Knobs, Program, default_buffer_bytes, parse_xml, to_xml, verify
 from tuccl.errors import InputError
-from tuccl.runtime.table.atomic_dir import previous, put_folder
+from tuccl.runtime.table.atomic_dir import previous_directory, replace_directory
 from tuccl.runtime.table.entry import (
     DEFAULT_NAME,
     Candidate,
@@ -207,7 +207,7 @@ def save_table(
     if learned is not None:
         contents[LEARNED_NAME] = learned(sealed)
     try:
-        put_folder(folder, contents)
+        replace_directory(folder, contents)
     except OSError as error:
         raise InputError(f"{_cut(folder)}: cannot be written: {error.strerror}") from None
     return sealed
@@ -286,7 +286,7 @@ def open_table(folder: Path) -> StoredTable:
     for _ in range(_TRIES):
         before = _identity(folder)
         try:
-            return _read(folder if before is not None else previous(folder), folder)
+            return _read(folder if before is not None else previous_directory(folder), folder)
         except InputError:
             if before == _identity(folder):
                 raise

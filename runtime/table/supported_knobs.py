@@ -12,17 +12,17 @@ from tuccl.units import format_bytes
 
 __all__ = [
     "FIXED_THREADS",
-    "agreed_buffers",
+    "changes_threads",
+    "exclusion_reason",
     "fork_threads",
-    "lost_knobs",
-    "threads_lost",
-    "why_left_out",
+    "process_buffers",
+    "unsupported_knobs",
 ]
 
 FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md
 
 
-def why_left_out(entry: Entry) -> str | None:
+def exclusion_reason(entry: Entry) -> str | None:
     """Return why no stock runtime gets an entry's programs, or None where it does."""
     if entry.collective in ("gather", "scatter"):
         return "no stock runtime hands it to MSCCL"
@@ -45,14 +45,14 @@ def fork_threads(knobs: KnobValues) -> int | None:
     return None if knobs.knobs.slice_bytes % (8 * knobs.threads) else knobs.threads + 32
 
 
-def threads_lost(knobs: KnobValues, dialect: str) -> bool:
+def changes_threads(knobs: KnobValues, dialect: str) -> bool:
     """Return whether ``dialect`` runs a program with other threads than it was tuned with."""
     if dialect == "fork":
         return fork_threads(knobs) is None
     return knobs.threads != FIXED_THREADS[knobs.protocol]
 
 
-def agreed_buffers(chosen: Iterable[KnobValues]) -> dict[str, int]:
+def process_buffers(chosen: Iterable[KnobValues]) -> dict[str, int]:
     """Return each protocol's buffer in bytes: that of its programs if they agree, else NCCL's."""
     wanted: dict[str, set[int]] = defaultdict(set)
     for knobs in chosen:
@@ -61,10 +61,10 @@ def agreed_buffers(chosen: Iterable[KnobValues]) -> dict[str, int]:
     return buffers | {p: next(iter(sizes)) for p, sizes in wanted.items() if len(sizes) == 1}
 
 
-def lost_knobs(knobs: KnobValues, dialect: str, buffers: dict[str, int]) -> tuple[str, ...]:
+def unsupported_knobs(knobs: KnobValues, dialect: str, buffers: dict[str, int]) -> tuple[str, ...]:
     """Return the knobs that ``dialect`` does not honour, in words, where it has ``buffers``."""
     lost = []
-    if threads_lost(knobs, dialect):
+    if changes_threads(knobs, dialect):
         has = "" if dialect == "fork" else f", {dialect} has {FIXED_THREADS[knobs.protocol]}"
         lost.append(f"{knobs.threads} threads{has}")
     if (buffer_bytes := buffers[knobs.protocol]) != knobs.buffer_bytes:

@@ -42,7 +42,7 @@ def nccl_program(
     """Return NCCL's algorithm as a program, a peer for simulated and measured times.
 
     Trees and lines have one chunk a channel; NCCL's kernels walk it in small passes, which is for
-    the executor (`tuccl.runtime.Walk`).
+    the executor (`tuccl.runtime.StepLoop`).
 
     Args:
         t: The topology.

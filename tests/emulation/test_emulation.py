@@ -116,7 +116,7 @@ def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.Monke
         assert len(emulation.queues()) == 4
         fill_us = [8e6 * queue.burst / queue.rate_bps for queue in emulation.queues().values()]
         assert max(fill_us) <= emulation.refill_us <= 2 * max(fill_us)
-        assert emulation.head_start_us == pytest.approx(max(fill_us), rel=0.01)
+        assert emulation.burst_us == pytest.approx(max(fill_us), rel=0.01)
     monkeypatch.setattr(build, "_USUAL_BURST", 200_000)
     refused = Emulation(pair(), 0.04)
     with pytest.raises(Unavailable, match="bucket of"):

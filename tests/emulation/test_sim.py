@@ -9,10 +9,10 @@ import pytest
 from tuccl._native import Knobs, ProtocolCosts
 from tuccl.emulation import (
     EmulatedSimExecutor,
+    as_run_on_cpus,
     emulated_network,
     emulated_topology,
-    emulation_plan,
-    on_cpus,
+    plan_emulation,
 )
 from tuccl.errors import InputError
 from tuccl.runtime import SimExecutor
@@ -27,18 +27,18 @@ def pair(nodes: int = 2) -> Topology:
 
 def test_the_ground_is_the_topology_with_other_rates() -> None:
     t = pair()
-    ground = emulated_topology(t, emulation_plan(t, 0.002), latency_scale=7)
-    wires = [link for link in ground.links if link.kind == "network"]
+    emulated = emulated_topology(t, plan_emulation(t, 0.002), latency_scale=7)
+    wires = [link for link in emulated.links if link.kind == "network"]
     assert len(wires) == 4 and {link.bandwidth for link in wires} == {0.025}
     nominal = next(link for link in t.links if link.kind == "network")
     assert {link.latency for link in wires} == {7 * nominal.latency}
-    assert [n.id for n in ground.nodes] == [n.id for n in t.nodes]
-    assert signature(ground) != signature(t)  # nominal rates enter it: a table is for t
+    assert [n.id for n in emulated.nodes] == [n.id for n in t.nodes]
+    assert signature(emulated) != signature(t)  # nominal rates enter it: a table is for t
 
 
 def test_all_bytes_share_the_cores_and_only_the_networks_share_tcp() -> None:
     t = pair()
-    network = emulated_network(emulated_topology(t, emulation_plan(t)), cores=2)
+    network = emulated_network(emulated_topology(t, plan_emulation(t)), cores=2)
     names = [resource.name for resource in network.resources]
     for route in network.routes:
         used = {names[place] for place in route.resources}
@@ -83,12 +83,12 @@ def test_latency_scales_with_its_factor(handmade: ModuleType) -> None:
 
 def test_eager_messages_keep_their_payload_and_their_window(handmade: ModuleType) -> None:
     program = handmade.ring_allgather(4).replace(protocol="LL")
-    ran = on_cpus(program, Knobs("LL", buffer_bytes=512 << 10))
+    ran = as_run_on_cpus(program, Knobs("LL", buffer_bytes=512 << 10))
     assert ran.program.protocol == ran.knobs.protocol == "Simple"
-    assert ran.walk.pass_bytes == 32 << 10 and ran.walk.transfer_slots == 1
-    assert ran.knobs.buffer_bytes // 8 >= ran.walk.pass_bytes
-    same = on_cpus(program.replace(protocol="Simple"), Knobs())
-    assert same.knobs == Knobs() and same.walk.pass_bytes == 0
+    assert ran.loop.pass_bytes == 32 << 10 and ran.loop.transfer_slots == 1
+    assert ran.knobs.buffer_bytes // 8 >= ran.loop.pass_bytes
+    same = as_run_on_cpus(program.replace(protocol="Simple"), Knobs())
+    assert same.knobs == Knobs() and same.loop.pass_bytes == 0
 
 
 def test_eager_messages_cost_what_the_class_has_for_ll(handmade: ModuleType) -> None:

@@ -8,11 +8,11 @@ from tuccl.errors import InputError
 from tuccl.eval import busbw_factor, compare, text_report
 from tuccl.runtime import (
     BASELINES,
-    MSCCL_WALK,
+    MSCCL_LOOP,
     Executor,
     SimExecutor,
+    StepLoop,
     Timing,
-    Walk,
     open_table,
     program_file,
     save_table,
@@ -48,9 +48,9 @@ class Slowed(Executor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
-        timing = self._inner.time(program, knobs, nbytes, root=root, walk=walk)
+        timing = self._inner.time(program, knobs, nbytes, root=root, loop=loop)
         f = 1.0 if program.name.startswith("nccl") else self._factor
         within = None if timing.time_us_ip is None else timing.time_us_ip * f
         return Timing(timing.us * f, within, (timing.us * f,) * repeats, "sim")
@@ -116,10 +116,10 @@ class SlowedInPlace(Slowed):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
-        timing = self._inner.time(program, knobs, nbytes, root=root, walk=walk)
-        slowed = super().time(program, knobs, nbytes, root=root, walk=walk)
+        timing = self._inner.time(program, knobs, nbytes, root=root, loop=loop)
+        slowed = super().time(program, knobs, nbytes, root=root, loop=loop)
         return Timing(timing.time_us, slowed.time_us_ip, timing.samples_us, "sim")
 
 

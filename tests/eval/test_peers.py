@@ -12,7 +12,7 @@ import pytest
 from tuccl._native import Call, Knobs, RankResult, read_result
 from tuccl.errors import InputError
 from tuccl.eval import NamedProgram, geometric_mean, peer_report, peer_text
-from tuccl.eval.peers import OwnCall, Peer
+from tuccl.eval.peers import Peer, PeerCall
 from tuccl.runtime import Effort, MpiExecutor
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize
@@ -37,8 +37,8 @@ def executor_of(times: dict[str, float]) -> MpiExecutor:
     return cast(MpiExecutor, made)
 
 
-def peer_of(seen: list[OwnCall]) -> Peer:
-    def run(call: OwnCall) -> Sequence[RankResult]:
+def peer_of(seen: list[PeerCall]) -> Peer:
+    def run(call: PeerCall) -> Sequence[RankResult]:
         seen.append(call)
         return told(PEER_US[call.algorithm], call.timed)
 
@@ -55,7 +55,7 @@ def program(method: str) -> NamedProgram:
 
 def test_the_best_of_each_counts_and_long_runs_try_only_good_ones() -> None:
     ours = executor_of({program("ring").program.name: 20.0, "": 10.0})
-    seen: list[OwnCall] = []
+    seen: list[PeerCall] = []
     named = [program("ring"), program("allpairs")]
     sizes = (4 << 20, 64 << 20)
     report = peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", sizes, effort=FEW)
@@ -75,7 +75,7 @@ def test_where_runs_are_long_three_of_a_peer_are_screened(monkeypatch: pytest.Mo
     near = {f"way{n}": 70_000.0 + n for n in range(5)}
     monkeypatch.setattr(f"{__name__}.PEER_US", near)
     ours = executor_of({"": 70_000.0})
-    seen: list[OwnCall] = []
+    seen: list[PeerCall] = []
     sizes, named = (4 << 20, 8 << 20, 64 << 20), [program("ring")]
     peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", sizes, effort=FEW)
     tried = {n: {call.algorithm for call in seen if call.nbytes == n} for n in sizes}
@@ -85,7 +85,7 @@ def test_where_runs_are_long_three_of_a_peer_are_screened(monkeypatch: pytest.Mo
 def test_of_long_runs_three_of_a_peer_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     near = {f"way{n}": 600_000.0 + n for n in range(5)}
     monkeypatch.setattr(f"{__name__}.PEER_US", near)
-    seen: list[OwnCall] = []
+    seen: list[PeerCall] = []
     named = [program("ring")]
     ours = executor_of({"": 600_000.0})
     peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", [4 << 20], effort=FEW)

@@ -10,8 +10,8 @@ import pytest
 
 from tuccl._native import RankResult, read_result
 from tuccl.errors import InputError, Stuck, Unavailable
-from tuccl.eval.peers.peer import GlooPeer, MpiPeer, OwnCall
-from tuccl.eval.peers.race import Contender, contest, screened
+from tuccl.eval.peers.peer import GlooPeer, MpiPeer, PeerCall
+from tuccl.eval.peers.race import Competitor, prescreen, race
 from tuccl.runtime.executors.measure import Effort
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import find_mpi
@@ -42,7 +42,7 @@ def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: MpiPeer, collective
     assert names[0] == "auto" and len(set(names)) == len(names) > 2
     refused = []
     for name in names:
-        call = OwnCall(collective, name, ODD_BYTES, root=2, checked=2, timed=1)
+        call = PeerCall(collective, name, ODD_BYTES, root=2, checked=2, timed=1)
         try:
             results = peer.run(call)
         except InputError as error:
@@ -56,27 +56,27 @@ def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: MpiPeer, collective
 
 def test_types_and_operations_reach_the_mpi(peer: MpiPeer) -> None:
     for datatype, op in (("int64", "max"), ("double", "prod"), ("uint8", "sum")):
-        call = OwnCall("allreduce", "auto", 4096, datatype=datatype, op=op, checked=1)
+        call = PeerCall("allreduce", "auto", 4096, datatype=datatype, op=op, checked=1)
         assert wrong(peer.run(call)) == 0
 
 
 def test_peers_rest_as_programs_do(peer: MpiPeer) -> None:
     begun = time.monotonic()
-    results = peer.run(OwnCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
+    results = peer.run(PeerCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
     assert time.monotonic() - begun >= 4 * 0.05
     assert all(min(result.times_us) < 50_000 for result in results)
 
 
 def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: MpiPeer) -> None:
     for call in (
-        OwnCall("allreduce", "no-such-way", 4096),
-        OwnCall("allreduce", "auto", 4096, op="avg", timed=1),
-        OwnCall("allreduce", "auto", 4096, datatype="bfloat16", timed=1),
+        PeerCall("allreduce", "no-such-way", 4096),
+        PeerCall("allreduce", "auto", 4096, op="avg", timed=1),
+        PeerCall("allreduce", "auto", 4096, datatype="bfloat16", timed=1),
     ):
         with pytest.raises(InputError, match=r"no-such-way|avg|bfloat16"):
             peer.run(call)
     assert peer.algorithms("gather") == ()
-    assert wrong(peer.run(OwnCall("allreduce", "auto", 4096, checked=1))) == 0
+    assert wrong(peer.run(PeerCall("allreduce", "auto", 4096, checked=1))) == 0
 
 
 @pytest.mark.timeout(180)  # four processes import PyTorch
@@ -89,14 +89,14 @@ def test_gloo_is_right() -> None:
     try:
         for collective in COLLECTIVES:
             assert gloo.algorithms(collective) == ("auto",)
-            call = OwnCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)
+            call = PeerCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)
             assert wrong(gloo.run(call)) == 0
         begun = time.monotonic()
-        rested = gloo.run(OwnCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
+        rested = gloo.run(PeerCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
         assert time.monotonic() - begun >= 4 * 0.05
         assert all(min(result.times_us) < 50_000 for result in rested)
         with pytest.raises(InputError, match="avg"):
-            gloo.run(OwnCall("allreduce", "auto", 64, op="avg"))
+            gloo.run(PeerCall("allreduce", "auto", 64, op="avg"))
     finally:
         gloo.close()
 
@@ -109,7 +109,7 @@ def result(us: float, runs: int, bad: int = 0) -> list[RankResult]:
 
 
 class Fake:
-    """A contender that takes ``us``, and notes when it ran."""
+    """A competitor that takes ``us``, and notes when it ran."""
 
     def __init__(self, name: str, us: float, log: list[str], bad: int = 0) -> None:
         self.name, self.us, self.log, self.bad = name, us, log, bad
@@ -119,17 +119,17 @@ class Fake:
         return result(self.us, timed, self.bad if checked else 0)
 
     @property
-    def contender(self) -> Contender:
-        return Contender("fake", self.name, self)
+    def competitor(self) -> Competitor:
+        return Competitor("fake", self.name, self)
 
 
 def test_contenders_run_in_turns_and_slowest_ranks_count() -> None:
     log: list[str] = []
     fakes = [Fake("a", 10.0, log), Fake("b", 20.0, log)]
-    standings, notes = screened([f.contender for f in fakes], lambda: None, 1.0)
+    results, notes = prescreen([f.competitor for f in fakes], lambda: None, 1.0)
     assert not notes
     log.clear()
-    final, lost = contest(standings, Effort(warmup=1, runs=4, seconds=1.0), rounds=3)
+    final, lost = race(results, Effort(warmup=1, runs=4, seconds=1.0), rounds=3)
     assert log == ["a", "b"] * 3 and not lost
     assert [(s.us, s.runs, s.spread) for s in final] == [(10.0, 12, 0.0), (20.0, 12, 0.0)]
 
@@ -141,9 +141,9 @@ def test_short_runs_are_screened_by_the_median_of_many() -> None:
         slow = f"{us} " * (timed - 1)
         return [read_result(f"wrong 0\nsent 0\ntimes {us / 10} {slow}\nfirst \n")] * 2
 
-    contenders = [Contender("fake", f"{us}", partial(lucky, us)) for us in (100.0, 1e6)]
-    standings, _ = screened(contenders, lambda: None, 1.0)
-    assert [(s.us, s.runs) for s in standings] == [(100.0, 21), (1e5, 3)]
+    competitors = [Competitor("fake", f"{us}", partial(lucky, us)) for us in (100.0, 1e6)]
+    results, _ = prescreen(competitors, lambda: None, 1.0)
+    assert [(s.us, s.runs) for s in results] == [(100.0, 21), (1e5, 3)]
 
 
 def test_who_gets_stuck_once_is_tried_again() -> None:
@@ -155,8 +155,8 @@ def test_who_gets_stuck_once_is_tried_again() -> None:
             raise Stuck("rank 1 does not answer")
         return result(10.0, timed)
 
-    standings, notes = screened([Contender("fake", "once", once)], lambda: None, 1.0)
-    final, lost = contest(standings, Effort(seconds=1.0), rounds=2)
+    results, notes = prescreen([Competitor("fake", "once", once)], lambda: None, 1.0)
+    final, lost = race(results, Effort(seconds=1.0), rounds=2)
     assert [s.us for s in final] == [10.0] and not notes and not lost
     assert len(calls) == 6
 
@@ -164,9 +164,9 @@ def test_who_gets_stuck_once_is_tried_again() -> None:
 def test_long_runs_have_fewer_rounds_but_two() -> None:
     log: list[str] = []
     fakes = [Fake("short", 1e4, log), Fake("long", 4e5, log), Fake("longest", 1e7, log)]
-    standings, _ = screened([f.contender for f in fakes], lambda: None, 1.0)
+    results, _ = prescreen([f.competitor for f in fakes], lambda: None, 1.0)
     log.clear()
-    final, _ = contest(standings, Effort(seconds=1.3), rounds=5)
+    final, _ = race(results, Effort(seconds=1.3), rounds=5)
     assert [log.count(name) for name in ("short", "long", "longest")] == [5, 3, 2]
     assert [s.runs for s in final][1:] == [3, 2]
 
@@ -181,16 +181,16 @@ def test_who_is_wrong_stuck_or_around_the_network_drops_out() -> None:
             return result(5.0, timed)
         raise Stuck("rank 1 does not answer")
 
-    contenders = [
-        Fake("wrong", 1.0, log, bad=3).contender,
-        Fake("right", 10.0, log).contender,
-        Contender("fake", "late", stuck),
+    competitors = [
+        Fake("wrong", 1.0, log, bad=3).competitor,
+        Fake("right", 10.0, log).competitor,
+        Competitor("fake", "late", stuck),
     ]
-    standings, notes = screened(contenders, lambda: None, 1.0)
-    assert [s.contender.name for s in standings] == ["right", "late"]
+    results, notes = prescreen(competitors, lambda: None, 1.0)
+    assert [s.competitor.name for s in results] == ["right", "late"]
     assert "6 wrong elements; element 0" in notes[0]
-    final, lost = contest(standings, Effort(seconds=1.0))
-    assert [s.contender.name for s in final] == ["right"]
+    final, lost = race(results, Effort(seconds=1.0))
+    assert [s.competitor.name for s in final] == ["right"]
     assert "does not answer" in lost[0]
-    standings, notes = screened([Fake("shared", 1.0, log).contender], lambda: 7, 1.0)
-    assert not standings and "went around the network" in notes[0]
+    results, notes = prescreen([Fake("shared", 1.0, log).competitor], lambda: 7, 1.0)
+    assert not results and "went around the network" in notes[0]

@@ -10,11 +10,11 @@ import pytest
 
 from tuccl._native import Knobs, Program
 from tuccl.runtime import (
-    MSCCL_WALK,
+    MSCCL_LOOP,
     Executor,
     SimExecutor,
+    StepLoop,
     Timing,
-    Walk,
 )
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.topology import Topology, join, load_profile
@@ -114,12 +114,12 @@ class Stand(Executor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         self.calls += 1
         if self.break_after is not None and self.calls > self.break_after:
             raise KeyboardInterrupt
-        timing = self.inner.time(program, knobs, nbytes, root=root, walk=walk)
+        timing = self.inner.time(program, knobs, nbytes, root=root, loop=loop)
         if program.name.startswith("nccl"):
             return self._noisy(timing, 1.0, repeats, None)
         wrong = int(any(method in program.name for method in self.wrong_methods))

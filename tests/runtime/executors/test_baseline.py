@@ -52,7 +52,7 @@ def test_what_is_timed_computes_the_collective(
         )
         assert result.program.collective == collective
         assert result.timing == executor.time(
-            result.program, result.knobs, nbytes, walk=result.walk
+            result.program, result.knobs, nbytes, loop=result.loop
         )
         times.append(result.timing.us)
     assert times == sorted(times) and times[0] > 0
@@ -150,5 +150,5 @@ def test_grouped_sends_are_as_fast_as_any_number_of_parts(profile: str, hosts: i
             call = Collective("alltoall", topology.ranks)
             program = nccl_program(topology, call, "p2p", 8, parts=parts)
             knobs = Knobs("Simple", 1, 512)
-            times.append(executor.time(program, knobs, nbytes, walk=chosen.walk).us)
+            times.append(executor.time(program, knobs, nbytes, loop=chosen.loop).us)
     assert times and chosen.timing.us <= 1.05 * min(times)

@@ -9,12 +9,12 @@ import pytest
 from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
 from tuccl.runtime import (
-    MSCCL_WALK,
-    Entrant,
+    MSCCL_LOOP,
     Executor,
+    StepLoop,
     Timing,
-    Walk,
-    interleaved,
+    TimingCandidate,
+    paired_timings,
 )
 
 
@@ -37,21 +37,21 @@ class Drifting(Executor):
         *,
         root: int = 0,
         repeats: int = 1,
-        walk: Walk = MSCCL_WALK,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         self.seen.append(knobs.threads)
         us = float(len(self.seen))
         return Timing(us, us + 0.5, (us,), self.name, 1, (us + 0.5,), repeats, "rank 0")
 
 
-def entrants(handmade: ModuleType) -> list[Entrant]:
+def entrants(handmade: ModuleType) -> list[TimingCandidate]:
     program = handmade.ring_allgather(2)
-    return [Entrant(program, Knobs(threads=threads)) for threads in (128, 256, 512)]
+    return [TimingCandidate(program, Knobs(threads=threads)) for threads in (128, 256, 512)]
 
 
 def test_rounds_alternate_so_that_drift_hits_all_alike(handmade: ModuleType) -> None:
     executor = Drifting()
-    timings = interleaved(executor, entrants(handmade), 64, rounds=4)
+    timings = paired_timings(executor, entrants(handmade), 64, rounds=4)
     assert executor.seen == [128, 256, 512, 512, 256, 128] * 2
     assert len({t.us for t in timings}) == 1  # the same mean place in time
     for timing in timings:
@@ -61,15 +61,15 @@ def test_rounds_alternate_so_that_drift_hits_all_alike(handmade: ModuleType) -> 
 
 
 def test_rounds_end_when_told_but_never_before_the_first(handmade: ModuleType) -> None:
-    timings = interleaved(Drifting(), entrants(handmade), 64, rounds=9, until=lambda done: True)
+    timings = paired_timings(Drifting(), entrants(handmade), 64, rounds=9, until=lambda done: True)
     assert [t.runs for t in timings] == [1, 1, 1]
-    timings = interleaved(Drifting(), entrants(handmade), 64, rounds=9, until=lambda n: n >= 3)
+    timings = paired_timings(Drifting(), entrants(handmade), 64, rounds=9, until=lambda n: n >= 3)
     assert [t.runs for t in timings] == [3, 3, 3]
     with pytest.raises(InputError, match="rounds"):
-        interleaved(Drifting(), entrants(handmade), 64, rounds=0)
+        paired_timings(Drifting(), entrants(handmade), 64, rounds=0)
 
 
 def test_without_noise_one_round_is_all(handmade: ModuleType) -> None:
     executor = Drifting("sim")
-    interleaved(executor, entrants(handmade), 64, rounds=9)
+    paired_timings(executor, entrants(handmade), 64, rounds=9)
     assert len(executor.seen) == 3

@@ -59,7 +59,7 @@ def nccl(profile: str, hosts: int, collective: str, nbytes: int) -> TracedRun:
     t = cluster(profile, hosts)
     executor = SimExecutor(t)
     default = time_baseline(executor, t, "nccl", collective, nbytes)
-    return executor.trace(default.program, default.knobs, nbytes, walk=default.walk)
+    return executor.trace(default.program, default.knobs, nbytes, loop=default.loop)
 
 
 CASES: dict[str, Callable[[], TracedRun]] = {
@@ -111,8 +111,8 @@ def test_the_walk_is_the_run_that_time_reports(run: TracedRun) -> None:
         *(run.program, run.knobs, run.network, machine_of(t), run.nbytes),
         process_gpus=t.ranks // len(t.hosts),
         exact=True,
-        pass_bytes=run.walk.pass_bytes,
-        transfer_slots=run.walk.transfer_slots,
+        pass_bytes=run.loop.pass_bytes,
+        transfer_slots=run.loop.transfer_slots,
     )
     trace = run.trace
     assert trace.result.time_us == whole.time_us
@@ -191,7 +191,7 @@ def test_waits_end_with_what_they_name(run: TracedRun) -> None:
     blocks = len(tbs)
     sent = {(t, s.sent): s.end_us for t, own in spans.items() for s in own if s.sent >= 0}
     got = {(t, s.received): s.end_us for t, own in spans.items() for s in own if s.received >= 0}
-    one_slot = run.walk.transfer_slots == 1 or run.knobs.protocol != "Simple"
+    one_slot = run.loop.transfer_slots == 1 or run.knobs.protocol != "Simple"
     window = 8 if one_slot else 4
     cuts = run.knobs.protocol != "Simple"
     for track, own in spans.items():

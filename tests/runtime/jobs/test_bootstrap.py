@@ -18,9 +18,9 @@ from tuccl._native import MeetingPoint, Selector
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
 from tuccl.runtime import (
-    meeting_address,
-    meeting_point,
     plugin_path,
+    rendezvous_address,
+    rendezvous_server,
     save_table,
 )
 from tuccl.runtime.jobs.machine_check import changed_machine
@@ -64,12 +64,12 @@ def choices(folder: Path, ranks: int, more: Mapping[str, str]) -> list[str]:
 
 def test_ranks_that_meet_use_what_was_learned(table: Path) -> None:
     assert choices(table, 1, {}) == ["Ring"]
-    with meeting_point(("127.0.0.1", 0)) as variables:
+    with rendezvous_server(("127.0.0.1", 0)) as variables:
         assert choices(table, RANKS, {**variables, "TUCCL_PATIENCE": "60"}) == ["Tree"] * RANKS
 
 
 def test_a_rank_that_does_not_come_leaves_the_default_to_all(table: Path) -> None:
-    with meeting_point(("127.0.0.1", 0)) as variables:
+    with rendezvous_server(("127.0.0.1", 0)) as variables:
         assert choices(table, RANKS - 1, {**variables, "TUCCL_PATIENCE": "2"}) == ["-"] * 3
     assert choices(table, 1, {**variables, "TUCCL_PATIENCE": "1"}) == ["-"]  # closed by now
 
@@ -103,14 +103,14 @@ def test_launchers_hand_it_on_without_showing_the_token(
 
 def test_another_hosts_meeting_point_is_only_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUCCL_TOKEN", "a token for all hosts")
-    with meeting_point(("192.0.2.7", 4711)) as variables:
+    with rendezvous_server(("192.0.2.7", 4711)) as variables:
         assert variables["TUCCL_BOOTSTRAP"] == "192.0.2.7:4711"
 
 
 @pytest.mark.parametrize("asked", ["127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:70000", "no host"])
 def test_addresses_that_are_none_are_refused(asked: str) -> None:
     with pytest.raises(InputError, match="--bootstrap"):
-        meeting_address(asked, 1)
+        rendezvous_address(asked, 1)
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
 from tuccl.runtime import (
-    ask_plugin,
+    check_plugin,
     load_table,
     save_table,
 )
@@ -25,7 +25,7 @@ def stock(hand: SimpleNamespace, tmp_path: Path) -> Path:
 
 def test_the_scheduler_and_the_tuner_agree_with_python(stored: Path, stock: Path) -> None:
     for folder in (stored, stock):
-        asked = ask_plugin(folder, load_table(folder))
+        asked = check_plugin(folder, load_table(folder))
         assert asked and all(each.agrees for each in asked)
         assert {each.plugin for each in asked if each.sizes} - {"default", None}
         for each in asked:
@@ -39,7 +39,7 @@ def test_a_plugin_that_chooses_otherwise_is_found_out(stock: Path, hand: SimpleN
     first = table.entries[0]
     default_only = msgspec.structs.replace(first, candidates=(first.default,))
     other = msgspec.structs.replace(table, entries=(default_only, *table.entries[1:]))
-    asked = ask_plugin(stock, other)
+    asked = check_plugin(stock, other)
     assert {each.agrees for each in asked} == {False, True}
     wrong = [each for each in asked if not each.agrees]
     assert all(each.row.candidate == "default" != each.plugin for each in wrong)

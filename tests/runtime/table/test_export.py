@@ -99,7 +99,7 @@ def test_at_most_one_program_fits_and_it_is_the_tables_choice(
         elif not chosen.candidate.is_default:
             # Only where the first choice does not divide the call, or the fork is full.
             first = chosen.entry.candidates[0] if chosen.entry else chosen.candidate
-            passed = first.misfit(call.nbytes, call.in_place, call.element_bytes)
+            passed = first.call_refusal(call.nbytes, call.in_place, call.element_bytes)
             assert (passed and "divide" in passed) or "left out" in kept
     assert fitted > 100
 

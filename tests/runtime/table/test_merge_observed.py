@@ -16,10 +16,10 @@ from tuccl._native import Selector
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
 from tuccl.runtime import (
-    fold,
-    in_service,
     in_use,
     load_table,
+    merge_observed,
+    observed_timings,
     save_table,
 )
 from tuccl.runtime.table.text import table_text
@@ -45,7 +45,7 @@ def names(folder: Path, entry: int = 0) -> list[str]:
 def test_candidates_come_in_the_order_of_service(table: Path) -> None:
     before = load_table(table)
     learn(table, (0, 50.0), (1, 6.0))
-    assert fold(table)
+    assert merge_observed(table)
     after = load_table(table)
     ring, tree, default = before.entries[0].candidates
     assert [c.name for c in after.entries[0].candidates][:2] == [tree.name, ring.name]
@@ -60,33 +60,33 @@ def test_candidates_come_in_the_order_of_service(table: Path) -> None:
 
 def test_what_was_measured_goes_on_counting_and_folding_twice_is_folding_once(table: Path) -> None:
     learn(table, (0, 50.0), (1, 6.0))
-    before = {row.candidate: row.calls for row in in_service(table)[0]}
-    assert fold(table)
+    before = {row.candidate: row.calls for row in observed_timings(table)[0]}
+    assert merge_observed(table)
     once = (table / "table.json").read_bytes()
-    assert {row.candidate: row.calls for row in in_service(table)[0]} == before
-    assert not fold(table)
+    assert {row.candidate: row.calls for row in observed_timings(table)[0]} == before
+    assert not merge_observed(table)
     assert (table / "table.json").read_bytes() == once
     learn(table, (0, 6.0))  # the tree, now first, and others: they add up
-    assert sum(row.calls for row in in_service(table)[0]) == sum(before.values()) + 9
+    assert sum(row.calls for row in observed_timings(table)[0]) == sum(before.values()) + 9
 
 
 def test_nothing_learned_changes_nothing(table: Path) -> None:
     before = (table / "table.json").read_bytes()
-    assert not fold(table)
+    assert not merge_observed(table)
     assert (table / "table.json").read_bytes() == before
 
 
 def test_a_running_job_keeps_its_table(table: Path) -> None:
     learn(table, (0, 50.0), (1, 6.0))
     with in_use(table), in_use(table), pytest.raises(InputError, match="a running job uses"):
-        fold(table)
-    assert fold(table)
+        merge_observed(table)
+    assert merge_observed(table)
 
 
 def test_programs_stay_with_their_table(stored: Path) -> None:
     learn(stored, (0, 500.0), (1, 1.0))
     programs = load_table(stored).programs
-    assert fold(stored)
+    assert merge_observed(stored)
     assert load_table(stored).programs == programs
 
 
@@ -101,26 +101,26 @@ def test_a_full_disk_leaves_the_table_as_it_was(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="No space left"):
-        fold(table)
+        merge_observed(table)
     monkeypatch.undo()
     left = {p.name: p.read_bytes() for p in table.iterdir() if p.is_file()}
     assert {k: v for k, v in left.items() if k != "use.lock"} == before
     assert [p.name for p in table.parent.iterdir()] == ["table"]
-    assert fold(table)
+    assert merge_observed(table)
 
 
 _FOLDS = """
 import sys
 from pathlib import Path
 from tuccl._native import Selector
-from tuccl.runtime import fold, load_table
+from tuccl.runtime import merge_observed, load_table
 from tuccl.runtime.table.text import table_text
 folder = Path(sys.argv[1])
 for turn in range(1000):
     text = table_text(load_table(folder))
     Selector(text).learn(str(folder), [(turn % 2, 50.0), (1 - turn % 2, 6.0)] * 9)
     print("learned", flush=True)
-    fold(folder)
+    merge_observed(folder)
 """
 
 
@@ -135,7 +135,7 @@ def test_a_killed_fold_leaves_the_old_or_the_new_table(table: Path) -> None:
         time.sleep(wait)
         folding.kill()
         learned += 1 + folding.communicate(timeout=60)[0].count("learned")
-        rows, left_aside = in_service(table)
+        rows, left_aside = observed_timings(table)
         calls = sum(row.calls for row in rows)
         assert not left_aside and learned <= calls / 18 <= learned + 1
         learned = calls // 18

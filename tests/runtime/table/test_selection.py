@@ -36,8 +36,8 @@ def test_the_choice_fits_the_call_and_nothing_before_it_does(stored: Path) -> No
         assert choice.entry.covers(nbytes)
         place = choice.entry.candidates.index(choice.candidate)
         ahead = choice.entry.candidates[:place]
-        assert choice.candidate.misfit(nbytes, in_place, element_bytes) is None
-        assert all(c.misfit(nbytes, in_place, element_bytes) for c in ahead)
+        assert choice.candidate.call_refusal(nbytes, in_place, element_bytes) is None
+        assert all(c.call_refusal(nbytes, in_place, element_bytes) for c in ahead)
     assert len(seen) == len({c.name for c in table.candidates})
 
 

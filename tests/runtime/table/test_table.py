@@ -269,7 +269,7 @@ def test_without_exchange_the_old_table_is_found_between_the_renames(
     hand: SimpleNamespace, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = load_table(stored)
-    stored.rename(atomic_dir.previous(stored))
+    stored.rename(atomic_dir.previous_directory(stored))
     assert load_table(stored) == before
 
 
