@@ -118,7 +118,7 @@ def _beside(comparison: Comparison) -> Iterator[str]:
     if not comparison.peer_rows:
         return
     versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())
-    yield "<h2>PeerComparison other libraries</h2>"
+    yield "<h2>Beside other libraries</h2>"
     yield (
         f"<p>In turns on the same ranks, {comparison.how}: {escape(versions)}. Speed-up is the "
         "other's time over ours.</p>"

@@ -40,7 +40,7 @@ def test_what_the_neighbour_found_hopeless_comes_last() -> None:
     of = {m: [k for k, p in enumerate(points) if p.plan.method == m] for m in METHODS}
     fresh = [k for k, p in enumerate(points) if p.plan.sketch == "pruned"]
     assert points[0].plan.method == "greedy"
-    # PeerComparison what is carried over, those that nobody timed go before the hopeless one.
+    # Beside what is carried over, those that nobody timed go before the hopeless one.
     for method in ("recursive", "allpairs"):
         assert max(k for k in of[method] if k in fresh) < max(k for k in of["ring"] if k in fresh)
 
