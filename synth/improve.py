@@ -112,7 +112,7 @@ class _Climb:
         self.wanted = wanted
         self.rng = Random(wanted.seed)
         # What one change leaves no longer repeats round the circle of ranks.
-        self.schedule = replace(schedule, shift=0)
+        self.schedule = replace(schedule, hints=replace(schedule.hints, rotation=0))
         self.program = wanted.program(schedule)
         self.time_us = self.before_us = wanted.time_us(self.program)
         self.gains: Counter[str] = Counter()

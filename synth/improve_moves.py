@@ -121,18 +121,27 @@ def merge(schedule: Schedule, sketch: Sketch, rng: Random) -> Schedule | None:
 
 def part(schedule: Schedule, sketch: Sketch, rng: Random) -> Schedule | None:
     """Return `schedule` with receives and sends kept apart, or no longer."""
-    return replace(schedule, apart=not schedule.apart, turns=frozenset())
+    hints = schedule.hints
+    split = replace(
+        hints, split_send_recv=not hints.split_send_recv, shared_threadblocks=frozenset()
+    )
+    return replace(schedule, hints=split)
 
 
 def take_turns(schedule: Schedule, sketch: Sketch, rng: Random) -> Schedule | None:
     """Return `schedule` with the two ways between some ranks in one thread block, or no longer."""
-    if not schedule.apart:
+    if not schedule.hints.split_send_recv:
         return None
     lanes = sorted({_lane(t) for t in schedule.transfers if not t.local})
     channel, src, dst = rng.choice(lanes)
-    if (channel, dst, src) not in lanes or (channel, dst, src) in schedule.turns:
+    if (channel, dst, src) not in lanes or (
+        channel,
+        dst,
+        src,
+    ) in schedule.hints.shared_threadblocks:
         return None
-    return replace(schedule, turns=schedule.turns ^ {(channel, src, dst)})
+    shared = schedule.hints.shared_threadblocks ^ {(channel, src, dst)}
+    return replace(schedule, hints=replace(schedule.hints, shared_threadblocks=shared))
 
 
 MOVES: dict[str, Move] = {

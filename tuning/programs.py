@@ -174,7 +174,7 @@ class Programs:
                 )
         except Infeasible as error:
             return error
-        content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.sends_first)
+        content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
         return _Numbered(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
     def _lower(self, made: _Numbered, placement: Placement = "any") -> Program:

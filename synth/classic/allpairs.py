@@ -9,7 +9,7 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.fan_in import FanIn, Own, Whole, prefers_aside
 from tuccl.synth.classic.local_routes import require_links, slowest
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
 
 __all__ = [
@@ -47,7 +47,7 @@ def allpairs(
         _sum_in_own_order(trace)
     else:
         _BUILD[problem.collective.name](trace, problem.sketch, problem.nbytes)
-    return trace.schedule(sends_first=paired)
+    return trace.schedule(LoweringHints(sends_first=paired))
 
 
 def _rounds(ranks: int) -> Iterator[tuple[int, int]]:

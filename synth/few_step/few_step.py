@@ -31,7 +31,7 @@ from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.demand import Demand, demands_of
 from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
 
@@ -140,7 +140,7 @@ def fewstep(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
         if collective.name == "alltoall":
             bundled(trace, way.waves, wires.hosts)
         spread_waves(trace, way.waves)
-    return trace.schedule(apart=collective.name in _APART, outcome=said)
+    return trace.schedule(LoweringHints(split_send_recv=collective.name in _APART), outcome=said)
 
 
 def _allreduce(trace: Trace, onward: _Question, back: _Question, nbytes: int) -> str:

@@ -25,7 +25,7 @@ from tuccl.synth.greedy.routes import Lanes
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.topology import Topology
 
@@ -286,7 +286,9 @@ def _schedule(plan: _Plan) -> Schedule:
         for chunk, src, dst in _everywhere(asked, move):
             step = trace.reduce if move.up else trace.send
             step(chunk, src, dst, channel, asked.bundle)
-    return trace.schedule(apart=True, shift=asked.lanes.turning.ranks if turned else 0)
+    return trace.schedule(
+        LoweringHints(split_send_recv=True, rotation=asked.lanes.turning.ranks if turned else 0)
+    )
 
 
 def _everywhere(asked: Question, move: _Move) -> Iterator[tuple[int, int, int]]:

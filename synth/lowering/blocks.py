@@ -88,7 +88,9 @@ class _Builder:
         lanes = {(t.channel, t.src, t.dst): None for t in self.schedule.transfers if not t.local}
         partner = dict(self.plan.partner)
         taken = set(partner.values())
-        for lane in lanes if self.paired else lanes.keys() & self.schedule.turns:
+        for lane in (
+            lanes if self.paired else lanes.keys() & self.schedule.hints.shared_threadblocks
+        ):
             back = (lane[0], lane[2], lane[1])
             if lane not in partner and back not in taken and back in lanes:
                 partner[lane] = back
@@ -170,7 +172,7 @@ class _Builder:
             return near
         beside = [b for b, own in enumerate(blocks) if own.channel == blocks[near].channel]
         free = [b for b in beside if _has_only_sent(blocks[b])]
-        if free or not self.schedule.sends_first:
+        if free or not self.schedule.hints.sends_first:
             return free[0] if free else near
         free = [b for b in beside if all(item.op != "re" for item in blocks[b].items)]
         if not free:

@@ -6,14 +6,14 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["CREDIT", "Move", "stuck_moves"]
+__all__ = ["CREDIT", "MessageStep", "stuck_steps"]
 
 # Transfers that a connection holds before its receiver must take one: 2 under Simple, 8 under LL
 # and LL128 (docs/msccl.md). A program that runs with 2 runs with 8.
 CREDIT = 2
 
 
-class Move(NamedTuple):
+class MessageStep(NamedTuple):
     """A step as far as messages go: what it receives and sends on, and what it waits for.
 
     `waits` names (thread block, position) pairs; connections are any hashable keys, None for none.
@@ -25,11 +25,11 @@ class Move(NamedTuple):
     waits: tuple[tuple[int, int], ...]
 
 
-def stuck_moves(blocks: Sequence[Sequence[Move]]) -> list[tuple[int, int]]:
-    """Return the (block, position) of every move that waits for ever; empty if all finish.
+def stuck_steps(blocks: Sequence[Sequence[MessageStep]]) -> list[tuple[int, int]]:
+    """Return the (block, position) of every step that waits for ever; empty if all finish.
 
     Notes:
-        Each move of `length` chunks is cut in as many messages, the finest cut: of any coarser one
+        Each step of `length` chunks is cut in as many messages, the finest cut: of any coarser one
         no more are in flight when it runs in the same order, so what finishes here finishes at
         every size. Blocks are deterministic and block only on empty or full connections, a Kahn
         network, so one run in any order decides for all; as it ends with nothing in flight, each
@@ -39,10 +39,10 @@ def stuck_moves(blocks: Sequence[Sequence[Move]]) -> list[tuple[int, int]]:
 
 
 class _Machine:
-    def __init__(self, blocks: Sequence[Sequence[Move]]) -> None:
+    def __init__(self, blocks: Sequence[Sequence[MessageStep]]) -> None:
         self.blocks = blocks
         self.position = [0] * len(blocks)
-        self.pieces = [0] * len(blocks)  # messages of the current move already passed
+        self.passed = [0] * len(blocks)  # messages of the current step already passed
         self.in_flight: dict[object, int] = defaultdict(int)
         self.asleep: dict[object, list[int]] = defaultdict(list)
         self.ready = deque(range(len(blocks)))
@@ -56,43 +56,43 @@ class _Machine:
 
     def advance(self, block: int) -> None:
         """Run `block` as far as it goes."""
-        moves = self.blocks[block]
-        while self.position[block] < len(moves):
-            move = moves[self.position[block]]
-            if (missing := self.missing(move)) is not None:
+        steps = self.blocks[block]
+        while self.position[block] < len(steps):
+            step = steps[self.position[block]]
+            if (missing := self.missing(step)) is not None:
                 self.asleep[missing].append(block)
                 return
-            self.pass_pieces(block, move)
-            if self.pieces[block] == move.length:
+            self.pass_messages(block, step)
+            if self.passed[block] == step.length:
                 self.position[block] += 1
-                self.pieces[block] = 0
+                self.passed[block] = 0
                 self.wake(("done", block))
 
-    def missing(self, move: Move) -> object | None:
-        """Return what `move` waits for, as a key to sleep on, or None."""
-        for block, at in move.waits:
+    def missing(self, step: MessageStep) -> object | None:
+        """Return what `step` waits for, as a key to sleep on, or None."""
+        for block, at in step.waits:
             if self.position[block] <= at:
                 return ("done", block)
-        if move.recv is not None and self.in_flight[move.recv] == 0:
-            return ("message", move.recv)
-        if move.send is not None and self.in_flight[move.send] == CREDIT:
-            return ("credit", move.send)
+        if step.recv is not None and self.in_flight[step.recv] == 0:
+            return ("message", step.recv)
+        if step.send is not None and self.in_flight[step.send] == CREDIT:
+            return ("credit", step.send)
         return None
 
-    def pass_pieces(self, block: int, move: Move) -> None:
-        """Pass as many messages of `move` as can pass now (at least one can)."""
-        most = move.length - self.pieces[block]
-        if move.recv is not None:
-            most = min(most, self.in_flight[move.recv])
-        if move.send is not None:
-            most = min(most, CREDIT - self.in_flight[move.send])
-        self.pieces[block] += most
-        if move.recv is not None:
-            self.in_flight[move.recv] -= most
-            self.wake(("credit", move.recv))
-        if move.send is not None:
-            self.in_flight[move.send] += most
-            self.wake(("message", move.send))
+    def pass_messages(self, block: int, step: MessageStep) -> None:
+        """Pass as many messages of `step` as can pass now (at least one can)."""
+        most = step.length - self.passed[block]
+        if step.recv is not None:
+            most = min(most, self.in_flight[step.recv])
+        if step.send is not None:
+            most = min(most, CREDIT - self.in_flight[step.send])
+        self.passed[block] += most
+        if step.recv is not None:
+            self.in_flight[step.recv] -= most
+            self.wake(("credit", step.recv))
+        if step.send is not None:
+            self.in_flight[step.send] += most
+            self.wake(("message", step.send))
 
     def wake(self, key: object) -> None:
         if key in self.asleep:

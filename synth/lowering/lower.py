@@ -8,7 +8,7 @@ from typing import Literal
 from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.lowering.blocks import Block, Item, blocks_of_ranks
-from tuccl.synth.lowering.credit import Move, stuck_moves
+from tuccl.synth.lowering.credit import MessageStep, stuck_steps
 from tuccl.synth.lowering.fusion import plan
 from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lowering.order import Order, order
@@ -98,7 +98,7 @@ def _modes(schedule: Schedule, placement: Placement) -> tuple[bool, bool]:
     One that repeats is taken to be right: it is large, and its program is verified all the same.
     """
     wanted = placement != "in-place", placement != "out-of-place"
-    if schedule.shift:
+    if schedule.hints.rotation:
         return wanted
     faults = [
         fault(schedule, in_place=at) if wanted[at] else "not asked for" for at in (False, True)
@@ -160,7 +160,7 @@ class _Shape:
         if not self.limits.fuses:
             base = aside(base)
         chain_ways = peer_ways = 1
-        paired = self.schedule.sends_first
+        paired = self.schedule.hints.sends_first
         fewest = self.limits.xml_elements + 1  # steps of the longest thread block so far
         while True:
             form = self.spread(base, chain_ways, peer_ways)
@@ -181,11 +181,11 @@ class _Shape:
 
     def turned(self) -> Program | None:
         """Return the first ranks' part turned round the circle; None where that does not fit."""
-        if not (self.schedule.shift and self.schedule.apart):
+        if not (self.schedule.hints.rotation and self.schedule.hints.split_send_recv):
             return None
         part = share_copies(cut_runs(period(self.schedule)))
         first = self.built(part if self.limits.fuses else aside(part), False)
-        parts = turned_gpus(self.schedule, first.gpus[: self.schedule.shift])
+        parts = turned_gpus(self.schedule, first.gpus[: self.schedule.hints.rotation])
         if parts is None:
             return None
         whole = Program("", first.collective, "Simple", first.nchannels, first.nchunks, parts)
@@ -212,11 +212,11 @@ class _Shape:
 
     def blocks(self, form: Schedule, precedence: Order, paired: bool) -> list[list[Block]]:
         """Return the thread blocks with as much fused as credit allows."""
-        if form.sends_first:
+        if form.hints.sends_first:
             early = sends_first_plan(form, precedence)
             return blocks_of_ranks(form, precedence, early, paired=True)
         banned: frozenset[int] = frozenset()
-        fuses = self.limits.fuses and not form.apart
+        fuses = self.limits.fuses and not form.hints.split_send_recv
         for _ in range(_MOST_ROUNDS if fuses else 0):
             fused = plan(form, precedence, banned)
             blocks = blocks_of_ranks(form, precedence, fused, paired=paired)
@@ -241,8 +241,8 @@ def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int] | None:
     first = [0]
     for own in blocks:
         first.append(first[-1] + len(own))
-    stuck = stuck_moves(
-        [[_move(block, item, first[rank]) for item in block.items] for rank, block in flat]
+    stuck = stuck_steps(
+        [[_message_step(block, item, first[rank]) for item in block.items] for rank, block in flat]
     )
     if not stuck:
         return None
@@ -250,9 +250,9 @@ def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int] | None:
     return frozenset(item.halves[0] // 2 for item in left if len(item.halves) == 2)
 
 
-def _move(block: Block, item: Item, first: int) -> Move:
+def _message_step(block: Block, item: Item, first: int) -> MessageStep:
     """Return `item` as far as messages go; thread blocks of its rank count from `first`."""
-    return Move(
+    return MessageStep(
         recv=block.recv if item.op in _RECEIVES else None,
         send=block.send if item.op in _SENDS else None,
         length=item.count,

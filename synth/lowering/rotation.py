@@ -11,22 +11,22 @@ __all__ = ["period", "turned_gpus"]
 
 
 def period(schedule: Schedule) -> Schedule:
-    """Return `schedule` with those transfers alone that touch its first `shift` ranks.
+    """Return `schedule` with those transfers alone that touch its first `rotation` ranks.
 
     Lowered, it has the right thread blocks for these ranks, and only for them.
     """
-    near = schedule.shift
+    near = schedule.hints.rotation
     kept = tuple(t for t in schedule.transfers if t.src < near or t.dst < near)
     return replace(schedule, transfers=kept)
 
 
 def turned_gpus(schedule: Schedule, first: list[Gpu]) -> list[Gpu] | None:
-    """Return all ranks' GPUs from those of the first `shift` ranks; None where a run would wrap."""
+    """Return all ranks' GPUs from those of the first `rotation` ranks; None where a run would wrap."""
     whole, share = schedule.nchunks, schedule.chunks_per_rank
     try:
         return [
             _Turn(schedule.collective.ranks, by, by * share, whole).gpu(gpu)
-            for by in range(0, schedule.collective.ranks, schedule.shift)
+            for by in range(0, schedule.collective.ranks, schedule.hints.rotation)
             for gpu in first
         ]
     except ValueError:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from tuccl.synth.model.collective import Collective
 
-__all__ = ["Address", "BufferName", "Proof", "Schedule", "Transfer"]
+__all__ = ["Address", "BufferName", "LoweringHints", "Proof", "Schedule", "Transfer"]
 
 BufferName = Literal["i", "o", "s"]
 
@@ -80,6 +80,32 @@ class Proof:
         return 1 - self.bound_us / self.time_us if self.time_us else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class LoweringHints:
+    """Wishes of a method to lowering: thread blocks, and the symmetry of its schedule.
+
+    Attributes:
+        split_send_recv: Receives and sends get thread blocks of their own: one that does both for
+            two busy connections has them wait for each other. Else a receive is passed on by the
+            same step where that can be.
+        shared_threadblocks: With ``split_send_recv``, the (channel, src, dst) that all the same
+            share the thread block of the connection (channel, dst, src).
+        sends_first: A rank's messages to a peer and from it share a thread block, which sends all
+            it can before it receives. That takes half the thread blocks, so there is room for more
+            channels, but under Simple such a program is safe up to some size only.
+        rotation: Where not 0, the schedule stays the same when all ranks, and with them all chunks
+            of the whole buffer, are rotated by so many: rank r + rotation does what rank r does.
+    """
+
+    split_send_recv: bool = False
+    shared_threadblocks: frozenset[tuple[int, int, int]] = frozenset()
+    sends_first: bool = False
+    rotation: int = 0
+
+
+_NO_HINTS = LoweringHints()
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Transfers that compute `collective` when run one after another in their order.
@@ -97,16 +123,7 @@ class Schedule:
         chunks_per_rank: Chunks of each rank's part of the whole buffer.
         proof: What is proved of its time, where a solver made it.
         outcome: What is proved of its steps, in words, where a search counted them.
-        apart: Receives and sends are to have thread blocks of their own: one that does both for
-            two busy connections has them wait for each other. Else what is received is passed on
-            by the same step where that can be.
-        turns: Where `apart`, the (channel, src, dst) that all the same share the thread block of the
-            way back, the two taking turns.
-        sends_first: A rank's messages to a peer and from it are to share a thread block, which sends
-            all it can before it receives. That takes half the thread blocks, so there is room for
-            more channels, but under Simple such a program is safe up to some size only.
-        shift: Where not 0, the schedule stays the same when all ranks, and with them all chunks of
-            the whole buffer, are turned on by so many: rank r + shift does what rank r does.
+        hints: Wishes of the method to lowering.
     """
 
     collective: Collective
@@ -117,10 +134,7 @@ class Schedule:
     chunks_per_rank: int
     proof: Proof | None = None
     outcome: str = ""
-    apart: bool = False
-    turns: frozenset[tuple[int, int, int]] = frozenset()
-    sends_first: bool = False
-    shift: int = 0
+    hints: LoweringHints = _NO_HINTS
 
     @property
     def channels(self) -> int:

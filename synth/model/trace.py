@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.model.schedule import Address, Schedule, Transfer
+from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfer
 
 __all__ = ["Trace"]
 
@@ -160,20 +160,8 @@ class Trace:
         self._emit(chunks, rank, rank, homes, 0, sources=[parked.shifted(k) for k in range(count)])
         self._at.update({(c, rank): at for c, at in zip(chunks, homes, strict=True)})
 
-    def schedule(
-        self,
-        *,
-        apart: bool = False,
-        turns: frozenset[tuple[int, int, int]] = frozenset(),
-        sends_first: bool = False,
-        shift: int = 0,
-        outcome: str = "",
-    ) -> Schedule:
-        """Return the schedule, with the local copies that the postcondition still lacks.
-
-        `apart`, `turns`, `sends_first` and `shift` are the schedule's: which thread blocks it wants,
-        how it repeats; `outcome` is what was proved of it.
-        """
+    def schedule(self, hints: LoweringHints | None = None, *, outcome: str = "") -> Schedule:
+        """Return the schedule, with the local copies that the postcondition still lacks."""
         copies = list(self._missing_copies())
         return Schedule(
             collective=self.collective,
@@ -183,10 +171,7 @@ class Trace:
             method=self.method,
             chunks_per_rank=self.chunks_per_rank,
             outcome=outcome,
-            apart=apart,
-            turns=turns,
-            sends_first=sends_first,
-            shift=shift,
+            hints=hints or LoweringHints(),
         )
 
     def _known(self, chunk: int, rank: int) -> Address:

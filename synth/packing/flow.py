@@ -21,7 +21,7 @@ from tuccl.synth.bounds.graph import Fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import ENOUGH
 from tuccl.synth.packing.list_scheduler import Leg, Timetable
@@ -65,7 +65,7 @@ def flow(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
         run = runs_of[number]
         src, dst = wires.pairs[legs[number].pair]
         trace.send(run.first, src, dst, count=run.chunks)
-    return trace.schedule(apart=True)
+    return trace.schedule(LoweringHints(split_send_recv=True))
 
 
 def flow_chunks(

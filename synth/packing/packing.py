@@ -18,7 +18,7 @@ from tuccl.synth.bounds.graph import fabric, routed_fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Pair, sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import (
     ENOUGH,
@@ -71,7 +71,9 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     blocks = _blocks(machine, forest)
     for run in sorted(_runs(forest, forest.down, firsts)):
         trace.send(run.first, run.parent, run.child, blocks.of_result(run), run.weight)
-    return trace.schedule(apart=True, turns=blocks.turns, shift=forest.shift)
+    return trace.schedule(
+        LoweringHints(split_send_recv=True, shared_threadblocks=blocks.turns, rotation=forest.shift)
+    )
 
 
 def _runs(forest: Forest, trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[Run]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.forest import Forest, grown
 from tuccl.synth.packing.list_scheduler import Leg, Timetable
@@ -55,7 +55,7 @@ def pipelined(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
             trace.reduce(move.chunk, move.src, move.dst)
         else:
             trace.send(move.chunk, move.src, move.dst, 1 if forest.up else 0)
-    return trace.schedule(apart=True)
+    return trace.schedule(LoweringHints(split_send_recv=True))
 
 
 def pipelined_chunks(

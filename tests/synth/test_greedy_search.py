@@ -55,7 +55,7 @@ def test_hosts_turned_round_their_circle(name: str) -> None:
     t = a100_pod(9)
     collective = Collective(name, t.ranks)
     schedule = greedy(Problem(collective, rails(t), 1, 1 << 30, t), Options(starts=4))
-    assert schedule.shift == 8
+    assert schedule.hints.rotation == 8
     program = lower(schedule)
     assert verify(program, "executor", 0).ok
     assert bound_share(program, t, collective) > 0.99

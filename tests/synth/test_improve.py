@@ -16,6 +16,7 @@ from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import Collective, Improvement, Problem, Schedule, improve, lower, synthesize
 from tuccl.synth.improve_moves import MOVES
 from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.schedule import LoweringHints
 from tuccl.topology import load_profile, machine_of, network
 
 SIZE = 256 << 10
@@ -97,7 +98,11 @@ def test_every_move_finds_right_schedules(name: str, mesh: Callable[..., Sketch]
         synthesize(Problem(Collective(what, 4), sketch, 2, SIZE), "greedy")
         for what in ("allgather", "allreduce", "reduce-scatter")
     ]
-    starts = [replace(s, apart=apart) for s in starts for apart in (False, True)]
+    starts = [
+        replace(s, hints=LoweringHints(split_send_recv=split))
+        for s in starts
+        for split in (False, True)
+    ]
     right = 0
     for _ in range(60):
         schedule = rng.choice(starts)

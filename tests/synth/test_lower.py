@@ -22,7 +22,7 @@ from tuccl.synth import (
     lower,
     synthesize,
 )
-from tuccl.synth.lowering.credit import CREDIT, Move, stuck_moves
+from tuccl.synth.lowering.credit import CREDIT, MessageStep, stuck_steps
 from tuccl.synth.model.certificate import fault
 
 
@@ -64,13 +64,16 @@ def test_no_message_size_blocks_a_ring(count: int) -> None:
 
 
 def test_moves_stuck_for_credit_or_for_each_other_are_named() -> None:
-    def ring(first: int) -> list[list[Move]]:
-        return [[Move(None, f"{n}", first, ()), Move(f"{1 - n}", None, first, ())] for n in (0, 1)]
+    def ring(first: int) -> list[list[MessageStep]]:
+        return [
+            [MessageStep(None, f"{n}", first, ()), MessageStep(f"{1 - n}", None, first, ())]
+            for n in (0, 1)
+        ]
 
-    assert stuck_moves(ring(CREDIT)) == []
-    assert stuck_moves(ring(CREDIT + 1)) == [(0, 0), (1, 0)]
-    waits = [[Move(None, None, 1, ((1, 0),))], [Move(None, None, 1, ((0, 0),))]]
-    assert stuck_moves(waits) == [(0, 0), (1, 0)]
+    assert stuck_steps(ring(CREDIT)) == []
+    assert stuck_steps(ring(CREDIT + 1)) == [(0, 0), (1, 0)]
+    waits = [[MessageStep(None, None, 1, ((1, 0),))], [MessageStep(None, None, 1, ((0, 0),))]]
+    assert stuck_steps(waits) == [(0, 0), (1, 0)]
 
 
 def test_rccl_has_no_step_that_receives_and_does_more(mesh: Callable[..., Sketch]) -> None:

@@ -105,7 +105,7 @@ def test_programs_verify(method: str, name: str, mesh: Callable[..., Sketch]) ->
         except Infeasible as refusal:
             assert copies > 1 and "the most is" in str(refusal)
             continue
-        assert_sound(program, dialect, collective, sends_first=schedule.sends_first)
+        assert_sound(program, dialect, collective, sends_first=schedule.hints.sends_first)
         assert program.nchunks == collective.nchunks(chunks * copies)
         made += 1
     assert made >= 4

@@ -67,9 +67,9 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
     """What is made of one period and turned moves the same chunks as what is lowered as it is."""
     t = pairs_of_gpus(40)
     schedule, turned = made(t, name)
-    assert schedule.shift
+    assert schedule.hints.rotation
     assert len(period(schedule).transfers) < len(schedule.transfers) / 2
-    whole = lower(replace(schedule, shift=0))
+    whole = lower(replace(schedule, hints=replace(schedule.hints, rotation=0)))
     collective = Collective(name, t.ranks)
     assert bound_share(turned, t, collective) == pytest.approx(bound_share(whole, t, collective))
     for one, other in zip(turned.gpus, whole.gpus, strict=True):
