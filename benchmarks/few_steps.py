@@ -1,6 +1,6 @@
 """Prints what few-step exact programs reach: the frontier of a DGX-1, hops at 1 KB, and the time taken.
 
-    .venv/bin/python benchmarks/few_steps.py [--part frontier|hops|profiles] [--only TEXT]
+    .venv/bin/python benchmarks/solve_k_synchronous.py [--part frontier|hops|profiles] [--only TEXT]
 
 - frontier: for 8 GPUs of a DGX-1, each number of steps with the fewest rounds a chunk, what is
   proved, and the seconds it took: wall clock, and CPU with the solver's; beside SCCL's as run by
@@ -18,6 +18,8 @@ import resource
 import time
 from collections.abc import Callable
 
+from frontier import frontier
+
 from tuccl._native import Knobs, verify
 from tuccl.errors import TucclError
 from tuccl.sketches import candidate_sketches, full_mesh
@@ -33,10 +35,9 @@ from tuccl.synth import (
     synthesize_best,
 )
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
-from tuccl.synth.few_step.few_step import spread_of
-from tuccl.synth.few_step.frontier import frontier
-from tuccl.synth.few_step.relaxation import Spread
-from tuccl.synth.few_step.rounds import faults
+from tuccl.synth.few_step.few_step import instance_of
+from tuccl.synth.few_step.instance import Instance
+from tuccl.synth.few_step.k_synchronous import schedule_fault
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.solver import Budget, cp_sat
 from tuccl.topology import Topology, join, load_profile, machine_of
@@ -74,7 +75,7 @@ def print_frontier(only: str) -> None:
     """Print the frontier of each collective on one DGX-1."""
     cp_sat()
     t = REFERENCE_FABRICS["dgx1"]()
-    wires = sketch_network(full_mesh(t), t)
+    network = sketch_network(full_mesh(t), t)
     print("DGX-1, 8 GPUs; a round is a chunk over one NVLink")
     print(
         f"{'':<11}{'steps':>6}{'rounds':>7}{'chunks':>7}{'proved':>8}{'wall s':>8}{'CPU s':>7}{'SCCL s':>8}"
@@ -83,16 +84,16 @@ def print_frontier(only: str) -> None:
         if only not in name:
             continue
 
-        def spread(chunks: int, name: str = name) -> Spread:
-            return spread_of(name, 0, chunks, wires, chunks)[0]
+        def instance(chunks: int, name: str = name) -> Instance:
+            return instance_of(Collective(name, t.ranks), chunks, network, chunks)[0]
 
         begun, cpu = time.perf_counter(), cpu_seconds()
-        for point in frontier(spread, most, Budget(seconds=120.0, effort=2.0)):
-            assert faults(spread(point.chunks), point.found) is None
+        for point in frontier(instance, most, Budget(seconds=120.0, effort=2.0)):
+            assert schedule_fault(instance(point.chunks), point.schedule) is None
             shape = (point.steps, point.rounds, point.chunks)
             peer = _SCCL_SECONDS.get(shape) if name == "allgather" else None
             print(
-                f"{name:<11}{shape[0]:>6}{shape[1]:>7}{shape[2]:>7}{'yes' if point.found.best else 'no':>8}"
+                f"{name:<11}{shape[0]:>6}{shape[1]:>7}{shape[2]:>7}{'yes' if point.schedule.optimal else 'no':>8}"
                 f"{time.perf_counter() - begun:>8.2f}{cpu_seconds() - cpu:>7.2f}{peer or '':>8}",
                 flush=True,
             )
@@ -141,10 +142,10 @@ def profile_line(t: Topology, machine: str, name: str, nbytes: int) -> str:
     few = next((each for each in found if each.method == "fewstep"), None)
     other = next(each for each in found if each.method != "fewstep")
     gain = f"{other.time_us / few.time_us:6.3f}" if few else "     -"
-    return f"{machine:<15}{name:<15}{nbytes:>6}  gain {gain}  {words(few)}  {words(other)}"
+    return f"{machine:<15}{name:<15}{nbytes:>6}  gain {gain}  {summary(few)}  {summary(other)}"
 
 
-def words(found: Synthesized | None) -> str:
+def summary(found: Synthesized | None) -> str:
     """Return a program's method, sketch, hops and time."""
     if found is None:
         return f"{'none':<44}"

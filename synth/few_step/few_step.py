@@ -1,4 +1,4 @@
-"""The few-step method: exact schedules of few steps on one host, mapped to all and put together.
+"""Few-step method: k-synchronous schedules (SCCL) of a machine, or of one host mapped to all.
 
 docs/methods.md, "Few steps".
 """
@@ -14,18 +14,22 @@ from typing import NamedTuple
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.host_moves import reversed_sketch
-from tuccl.synth.few_step.combining import combinations, written
-from tuccl.synth.few_step.host_exchange import exchange_between
-from tuccl.synth.few_step.host_waves import broadcast_between, equal_parts, gather_between
-from tuccl.synth.few_step.relaxation import Spread
-from tuccl.synth.few_step.rounds import FewSteps, few_steps
-from tuccl.synth.few_step.waves import (
-    Wave,
-    bundled,
-    estimated_us,
-    spread_waves,
-    steps_of,
-    sum_waves,
+from tuccl.synth.few_step.group_allreduce import add_group_allreduce, group_allreduces
+from tuccl.synth.few_step.hierarchy import (
+    equal_groups,
+    hierarchical_allgathers,
+    hierarchical_alltoalls,
+    hierarchical_broadcasts,
+)
+from tuccl.synth.few_step.instance import Instance
+from tuccl.synth.few_step.k_synchronous import KSynchronous, solve_k_synchronous
+from tuccl.synth.few_step.sends import (
+    RangeSend,
+    add_reductions,
+    add_sends,
+    estimate_us,
+    pack_messages,
+    step_count,
 )
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.demand import Demand, demands_of
@@ -35,72 +39,73 @@ from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["FEWSTEP_COLLECTIVES", "fewstep", "spread_of"]
+__all__ = ["FEWSTEP_COLLECTIVES", "fewstep", "instance_of"]
 
 FEWSTEP_COLLECTIVES = frozenset(COLLECTIVES)
 _FORWARDS = {"reduce-scatter": "allgather", "reduce": "broadcast", "gather": "scatter"}
 # What gains by thread blocks of their own for receives and sends.
 _APART = frozenset({"allgather", "allreduce", "broadcast"})
-# Steps beyond the fewest that are looked at, and what a solve may take that nobody asked for.
+# Steps beyond the fewest that are tried.
 _MORE_STEPS = 2
 # Only what might take at most this part of the best time so far is solved.
 _WORTH = 0.95
-_UNASKED_S, _UNASKED_EFFORT = 30.0, 0.5
+# Of a solve without a budget.
+_DEFAULT_S, _DEFAULT_EFFORT = 30.0, 0.5
 # Ranks up to which a whole machine of several hosts is solved at once.
 _MOST_WHOLE = 64
 
 
-class _Way(NamedTuple):
-    """A way to spread, and in words what is proved of it."""
+class _Candidate(NamedTuple):
+    """A schedule, and in words what is proved of it."""
 
-    waves: list[Wave]
+    sends: list[RangeSend]
     outcome: str
 
 
 @dataclass(frozen=True)
-class _Question:
-    """A spreading, over the wires and the sketch turned round where a collective runs it backwards.
+class _ForwardProblem:
+    """A forward collective; network and sketch are reversed where a collective runs it backwards.
 
     Attributes:
         steps: Messages in a row that it may have; None: as few as pay.
-        refusals: Gathers why there is no way of so many steps.
+        refusals: Gathers why there is no schedule of so many steps.
     """
 
     name: str
     root: int
     chunks_per_rank: int
     chunk_bytes: float
-    wires: Network
+    network: Network
     sketch: Sketch
     budget: Budget | None
     steps: int | None = None
     refusals: list[str] = field(default_factory=list)
 
-    def us(self, waves: Sequence[Wave]) -> float:
-        """Return about what the waves take in us."""
-        return estimated_us(waves, self.wires, self.sketch, self.chunk_bytes)
+    def estimate_us(self, sends: Sequence[RangeSend]) -> float:
+        """Return about what the sends take in us."""
+        return estimate_us(sends, self.network, self.sketch, self.chunk_bytes)
 
-    def inside(
-        self, wires: Network, items: tuple[Demand, ...]
+    def solve_inside(
+        self, network: Network, demands: tuple[Demand, ...]
     ) -> list[tuple[int, int, int, int]] | None:
-        """Return the fewest steps on one host: (step, from place, to place, item); None: not found."""
-        if not any(item.targets - {item.source} for item in items):
+        """Return (step, src, dst, demand) of the fewest steps on one host; None: not solved."""
+        if not any(demand.targets - {demand.source} for demand in demands):
             return []
-        if not wires.pairs:
+        if not network.pairs:
             return None
-        spread = Spread(wires, items, min(wires.rates))
-        found = _found(spread, spread.fewest_steps or 0, self.budget)
-        if found.status != "solved":
+        instance = Instance(network, demands, min(network.rates))
+        solution = _solve(instance, instance.fewest_steps or 0, self.budget)
+        if solution.status != "solved":
             return None
-        return [(c.step, *wires.pairs[c.pair], c.item) for c in found.crossings]
+        return [(s.step, *network.pairs[s.pair], s.chunk) for s in solution.sends]
 
 
 def fewstep(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule of as few steps as pay at `nbytes`, its load the least for so many.
 
     Args:
-        problem: The collective and its links; the size decides how many steps, and which way
-            between hosts, are quickest. The more chunks per rank, the fewer bytes on the busiest
+        problem: The collective and its links; the size decides how many steps, and which messages
+            between hosts, are fastest. The more chunks per rank, the fewer bytes on the busiest
             link.
         options: Steps, and the budget of the solver; by default little, and the same answer
             whatever else the machine does.
@@ -109,73 +114,83 @@ def fewstep(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
         Infeasible: the links do not join all ranks, the sketch has relay rules, there is no
             solver, or it found nothing in time.
     """
-    collective, sketch, nbytes = problem.collective, problem.sketch, problem.nbytes
-    wires = sketch_network(sketch, problem.topology)
+    collective, sketch = problem.collective, problem.sketch
+    network = sketch_network(sketch, problem.topology)
     trace = Trace(collective, problem.chunks_per_rank, "fewstep")
-    onward = _Question(
-        _FORWARDS.get(collective.name, collective.name),
-        collective.root,
-        problem.chunks_per_rank,
-        problem.chunk_bytes,
-        wires,
-        sketch,
-        options.budget,
-        options.steps,
+    forward = _ForwardProblem(
+        name=_FORWARDS.get(collective.name, collective.name),
+        root=collective.root,
+        chunks_per_rank=problem.chunks_per_rank,
+        chunk_bytes=problem.chunk_bytes,
+        network=network,
+        sketch=sketch,
+        budget=options.budget,
+        steps=options.steps,
     )
-    back = replace(onward, wires=wires.reverse, sketch=reversed_sketch(sketch))
+    backward = replace(
+        forward, network=network.reverse, sketch=reversed_sketch(sketch), refusals=[]
+    )
     if collective.name == "allreduce":
-        said = _allreduce(trace, onward, back, nbytes)
+        outcome = _allreduce(trace, forward, backward, problem.nbytes)
     elif collective.name == "gather":
-        way = _quickest(back)
-        said, last = way.outcome, steps_of(way.waves) - 1
-        turned = (w._replace(step=last - w.step, src=w.dst, dst=w.src) for w in way.waves)
-        spread_waves(trace, turned)
+        sends, outcome = _fastest(backward)
+        last = step_count(sends) - 1
+        add_sends(trace, (s._replace(step=last - s.step, src=s.dst, dst=s.src) for s in sends))
     elif collective.reducing:
-        way = _quickest(back)
-        said = way.outcome
-        sum_waves(trace, way.waves, nbytes)
+        sends, outcome = _fastest(backward)
+        add_reductions(trace, sends, problem.nbytes)
     else:
-        way = _quickest(onward)
-        said = way.outcome
+        sends, outcome = _fastest(forward)
         if collective.name == "alltoall":
-            bundled(trace, way.waves, wires.hosts)
-        spread_waves(trace, way.waves)
-    return trace.schedule(LoweringHints(split_send_recv=collective.name in _APART), outcome=said)
+            pack_messages(trace, sends, network.hosts)
+        add_sends(trace, sends)
+    hints = LoweringHints(split_send_recv=collective.name in _APART)
+    return trace.schedule(hints, outcome=outcome)
 
 
-def _allreduce(trace: Trace, onward: _Question, back: _Question, nbytes: int) -> str:
-    """Sum parts and spread the sums, or have groups of ranks sum for themselves if that is quicker.
+def _allreduce(
+    trace: Trace, forward: _ForwardProblem, backward: _ForwardProblem, nbytes: int
+) -> str:
+    """Add a reduce-scatter and an allgather, or sums within groups of ranks if they are faster.
 
-    Returns what is proved.
+    Returns in words what is proved.
     """
     total = trace.collective.nchunks(trace.chunks_per_rank)
-    most = onward.steps
+    most = forward.steps
     if most is not None and most < 2:
         raise Infeasible(
-            "fewstep: an allreduce takes 2 steps at least, sums and results; allpairs does it in one"
+            "fewstep: an allreduce takes 2 steps at least, sums and results; "
+            "allpairs does it in one"
         )
     groups = [
-        (way.us(onward.wires, onward.sketch, onward.chunk_bytes), number, way)
-        for number, way in enumerate(combinations(onward.wires, total, onward.inside))
-        if most is None or way.steps <= most
+        (each.estimate_us(forward.network, forward.sketch, forward.chunk_bytes), number, each)
+        for number, each in enumerate(
+            group_allreduces(forward.network, total, forward.solve_inside)
+        )
+        if most is None or each.steps <= most
     ]
-    onward, back = (
-        replace(ask, name="allgather", steps=half)
-        for ask, half in zip((onward, back), _halves(most), strict=True)
+    forward, backward = (
+        replace(problem, name="allgather", steps=half)
+        for problem, half in zip((forward, backward), _halves(most), strict=True)
     )
     try:
-        up, down = _quickest(back), _quickest(onward)
+        up, down = _fastest(backward), _fastest(forward)
     except Infeasible:
         if not groups:
             raise
     else:
-        if not groups or back.us(up.waves) + onward.us(down.waves) <= min(groups)[0]:
-            sum_waves(trace, up.waves, nbytes)
-            spread_waves(trace, down.waves, 1)
+        if (
+            not groups
+            or backward.estimate_us(up.sends) + forward.estimate_us(down.sends) <= min(groups)[0]
+        ):
+            add_reductions(trace, up.sends, nbytes)
+            add_sends(trace, down.sends, 1)
             return f"sums: {up.outcome}; results: {down.outcome}"
-    best = min(groups)[2]
-    written(trace, best, nbytes)
-    return f"{best.steps} steps, in groups of ranks that each sum for themselves; nothing is proved"
+    fastest = min(groups)[2]
+    add_group_allreduce(trace, fastest, nbytes)
+    return (
+        f"{fastest.steps} steps, in groups of ranks that each sum for themselves; nothing is proved"
+    )
 
 
 def _halves(steps: int | None) -> tuple[int | None, int | None]:
@@ -183,142 +198,154 @@ def _halves(steps: int | None) -> tuple[int | None, int | None]:
     return (None, None) if steps is None else (steps - steps // 2, steps // 2)
 
 
-def _quickest(ask: _Question) -> _Way:
-    """Return the way that takes the least time, by estimate.
+def _fastest(problem: _ForwardProblem) -> _Candidate:
+    """Return the candidate that takes the least time, by estimate.
 
     Raises:
         Infeasible: there is none.
     """
     try:
-        ways = (way for way in _ways(ask) if _keeps_rules(ask, way.waves))
-        found = [
-            (ask.us(way.waves), number, way)
-            for number, way in enumerate(ways)
-            if ask.steps is None or steps_of(way.waves) <= ask.steps
+        allowed = (each for each in _candidates(problem) if _keeps_rules(problem, each.sends))
+        candidates = [
+            (problem.estimate_us(each.sends), number, each)
+            for number, each in enumerate(allowed)
+            if problem.steps is None or step_count(each.sends) <= problem.steps
         ]
     except InputError as missing:
         raise Infeasible(f"fewstep: {missing}") from None
-    if not found:
-        raise Infeasible(_refusal(ask))
-    return min(found)[2]
+    if not candidates:
+        raise Infeasible(_refusal(problem))
+    return min(candidates)[2]
 
 
-def _refusal(ask: _Question) -> str:
-    """Return why there is no way."""
-    what = f"{ask.name} on sketch {ask.sketch.name[:60]}"
-    if ask.refusals:
-        return f"fewstep: {what}: {ask.refusals[-1]}"
-    if ask.steps is not None:
-        return f"fewstep: {what}: found none of {ask.steps} steps, which proves nothing; allow more"
+def _refusal(problem: _ForwardProblem) -> str:
+    """Return why there is no schedule."""
+    what = f"{problem.name} on sketch {problem.sketch.name[:60]}"
+    if problem.refusals:
+        return f"fewstep: {what}: {problem.refusals[-1]}"
+    if problem.steps is not None:
+        return (
+            f"fewstep: {what}: found none of {problem.steps} steps, "
+            "which proves nothing; allow more"
+        )
     return (
         f"fewstep: found no {what} of few steps: it joins too few ranks, or is too large to solve; "
         "use packing or greedy"
     )
 
 
-def _ways(ask: _Question) -> Iterator[_Way]:
-    hosts = equal_parts(ask.wires)
-    small = hosts is None or hosts.places == 1
-    yield from _at_once(ask, solved=small)
+def _candidates(problem: _ForwardProblem) -> Iterator[_Candidate]:
+    hosts = equal_groups(problem.network)
+    small = hosts is None or hosts.local_ranks == 1
+    yield from _flat(problem, solved=small)
     if hosts is None or small:
         return
-    composed: Iterator[list[Wave]] = iter(())
-    if ask.name == "allgather":
-        composed = gather_between(hosts, ask.chunks_per_rank, ask.inside)
-    elif ask.name == "broadcast":
-        total = ask.chunks_per_rank * ask.wires.ranks
-        composed = broadcast_between(hosts, total, ask.root, ask.inside)
-    elif ask.name == "alltoall":
-        composed = exchange_between(hosts, ask.chunks_per_rank, ask.inside)
-    for waves in composed:
-        yield _Way(
-            waves,
-            f"{steps_of(waves)} steps: one host solved, and mapped to all "
+    hierarchical: Iterator[list[RangeSend]] = iter(())
+    if problem.name == "allgather":
+        hierarchical = hierarchical_allgathers(hosts, problem.chunks_per_rank, problem.solve_inside)
+    elif problem.name == "broadcast":
+        total = problem.chunks_per_rank * problem.network.ranks
+        hierarchical = hierarchical_broadcasts(hosts, total, problem.root, problem.solve_inside)
+    elif problem.name == "alltoall":
+        hierarchical = hierarchical_alltoalls(hosts, problem.chunks_per_rank, problem.solve_inside)
+    for sends in hierarchical:
+        yield _Candidate(
+            sends,
+            f"{step_count(sends)} steps: one host solved, and mapped to all "
             f"{len(hosts.members)}; nothing is proved of the whole",
         )
 
 
-def _keeps_rules(ask: _Question, waves: Sequence[Wave]) -> bool:
+def _keeps_rules(problem: _ForwardProblem, sends: Sequence[RangeSend]) -> bool:
     """Return whether ranks carry off their host only the chunks that the sketch lets them carry.
 
     A broadcast's chunks have one owner, the root, and are not looked at.
     """
-    hosts, relays, c = ask.sketch.hosts, ask.sketch.relays, ask.chunks_per_rank
-    if not relays or ask.name not in ("allgather", "alltoall"):
+    hosts, relays, c = problem.sketch.hosts, problem.sketch.relays, problem.chunks_per_rank
+    if not relays or problem.name not in ("allgather", "alltoall"):
         return True
-    for _, src, dst, first, count in waves:
+    for _, src, dst, first, count in sends:
         if hosts[src] == hosts[dst] or not (carried := relays.get(src, ())):
             continue
-        each = c * ask.wires.ranks if ask.name == "alltoall" else c
+        each = c * problem.network.ranks if problem.name == "alltoall" else c
         owners = {chunk // each for chunk in range(first, first + count)} - {src, *carried}
         if any(hosts[owner] == hosts[src] for owner in owners):
             return False
     return True
 
 
-def _at_once(ask: _Question, *, solved: bool) -> Iterator[_Way]:
-    """Yield ways over all wires at once, of the fewest steps and of more; unsolved only of one."""
+def _flat(problem: _ForwardProblem, *, solved: bool) -> Iterator[_Candidate]:
+    """Yield schedules of the whole network, of the fewest steps and of more."""
     best = math.inf
-    for pieces in _pieces(ask):
-        spread, runs = spread_of(ask.name, ask.root, ask.chunks_per_rank, ask.wires, pieces)
-        fewest = spread.fewest_steps
-        if fewest is None or (fewest > 1 and not (solved and ask.wires.ranks <= _MOST_WHOLE)):
+    collective = Collective(problem.name, problem.network.ranks, problem.root)
+    for pieces in _pieces(problem):
+        instance, ranges = instance_of(collective, problem.chunks_per_rank, problem.network, pieces)
+        fewest = instance.fewest_steps
+        if fewest is None or (fewest > 1 and not (solved and problem.network.ranks <= _MOST_WHOLE)):
             continue
-        if ask.steps is not None and ask.steps < fewest:
-            ask.refusals.append(few_steps(spread, ask.steps).words)
+        if problem.steps is not None and problem.steps < fewest:
+            problem.refusals.append(solve_k_synchronous(instance, problem.steps).summary)
             continue
-        hop_us = min(link.alpha_us for link in ask.sketch.links) + 1.0
-        round_us = max(count for _, count in runs) * ask.chunk_bytes / float(spread.unit) / 1e3
-        for steps in _steps_tried(ask, fewest, solved=solved):
-            if steps * hop_us + float(spread.least_rounds) * round_us >= _WORTH * best:
+        hop_us = min(link.alpha_us for link in problem.sketch.links) + 1.0
+        round_us = (
+            max(count for _, count in ranges) * problem.chunk_bytes / float(instance.unit) / 1e3
+        )
+        for steps in _steps_tried(problem, fewest, solved=solved):
+            if steps * hop_us + float(instance.least_rounds) * round_us >= _WORTH * best:
                 break
-            found = _found(spread, steps, ask.budget)
-            if found.status != "solved":
-                if ask.steps is not None:
-                    ask.refusals.append(found.words)
+            solution = _solve(instance, steps, problem.budget)
+            if solution.status != "solved":
+                if problem.steps is not None:
+                    problem.refusals.append(solution.summary)
                 continue
-            waves = [Wave(c.step, *ask.wires.pairs[c.pair], *runs[c.item]) for c in found.crossings]
-            best = min(ask.us(waves), best)
-            yield _Way(waves, found.words)
+            sends = [
+                RangeSend(s.step, *problem.network.pairs[s.pair], *ranges[s.chunk])
+                for s in solution.sends
+            ]
+            best = min(problem.estimate_us(sends), best)
+            yield _Candidate(sends, solution.summary)
 
 
-def _steps_tried(ask: _Question, fewest: int, *, solved: bool) -> Sequence[int]:
-    """Return the numbers of steps that are looked at: the one asked for, or the fewest and some more."""
+def _steps_tried(problem: _ForwardProblem, fewest: int, *, solved: bool) -> Sequence[int]:
+    """Return the numbers of steps to try: the required one, or the fewest and some more."""
     if not solved:
         return (fewest,)
-    return range(fewest, fewest + 1 + _MORE_STEPS) if ask.steps is None else (ask.steps,)
+    return range(fewest, fewest + 1 + _MORE_STEPS) if problem.steps is None else (problem.steps,)
 
 
-def _pieces(ask: _Question) -> tuple[int, ...]:
-    """Return into how many runs the chunks of a root may be cut."""
-    return (1, ask.wires.ranks * ask.chunks_per_rank) if ask.name == "broadcast" else (1,)
+def _pieces(problem: _ForwardProblem) -> tuple[int, ...]:
+    """Return into how many ranges the chunks of a root may be cut."""
+    return (
+        (1, problem.network.ranks * problem.chunks_per_rank)
+        if problem.name == "broadcast"
+        else (1,)
+    )
 
 
-def spread_of(
-    name: str, root: int, chunks_per_rank: int, wires: Network, pieces: int = 1
-) -> tuple[Spread, list[tuple[int, int]]]:
-    """Return what spreads in a collective, and the run of chunks (first, count) of each item.
+def instance_of(
+    collective: Collective, chunks_per_rank: int, network: Network, pieces: int = 1
+) -> tuple[Instance, list[tuple[int, int]]]:
+    """Return the instance of a collective, and the chunks (first, count) of each demand.
 
     Args:
-        name: allgather, broadcast, scatter or alltoall; the others are these backwards.
-        root: Where there is one.
+        collective: What is to be computed; a reduction is planned backwards (`demands_of`).
         chunks_per_rank: Parts of each rank's share.
-        wires: The pairs that may be used.
-        pieces: Runs that a broadcast's chunks are cut into.
+        network: The links that may be used.
+        pieces: Ranges that a broadcast's chunks are cut into.
     """
-    demands = demands_of(Collective(name, wires.ranks, root), chunks_per_rank)
-    count = len(demands) // pieces if name == "broadcast" else 1
-    spread = Spread(wires, tuple(demands[::count]), min(wires.rates))
-    return spread, [(first, count) for first in range(0, len(demands), count)]
+    demands = demands_of(collective, chunks_per_rank)
+    count = len(demands) // pieces if collective.name == "broadcast" else 1
+    instance = Instance(network, tuple(demands[::count]), min(network.rates))
+    return instance, [(first, count) for first in range(0, len(demands), count)]
 
 
-def _found(spread: Spread, steps: int, budget: Budget | None) -> FewSteps:
+def _solve(instance: Instance, steps: int, budget: Budget | None) -> KSynchronous:
     if budget is not None:
-        return few_steps(spread, steps, budget)
-    return _unasked(spread, steps)
+        return solve_k_synchronous(instance, steps, budget)
+    return _solve_briefly(instance, steps)
 
 
 @lru_cache(maxsize=64)
-def _unasked(spread: Spread, steps: int) -> FewSteps:
+def _solve_briefly(instance: Instance, steps: int) -> KSynchronous:
     """Return the answer of a short search, once for all sketches and sizes."""
-    return few_steps(spread, steps, Budget(seconds=_UNASKED_S, effort=_UNASKED_EFFORT))
+    return solve_k_synchronous(instance, steps, Budget(seconds=_DEFAULT_S, effort=_DEFAULT_EFFORT))

@@ -13,11 +13,15 @@ from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Options, Problem, Schedule, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
-from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, spread_of
-from tuccl.synth.few_step.frontier import frontier
-from tuccl.synth.few_step.host_waves import equal_parts
-from tuccl.synth.few_step.relaxation import Spread, symmetry
-from tuccl.synth.few_step.rounds import Crossing, FewSteps, faults, few_steps
+from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, instance_of
+from tuccl.synth.few_step.hierarchy import equal_groups
+from tuccl.synth.few_step.instance import Instance, instance_symmetry
+from tuccl.synth.few_step.k_synchronous import (
+    KSynchronous,
+    Send,
+    schedule_fault,
+    solve_k_synchronous,
+)
 from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.solver import Budget
@@ -27,92 +31,80 @@ from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, cube_mesh, tor
 pytest.importorskip("ortools")
 
 
-def asked() -> Budget:
+def generous() -> Budget:
     """Return room enough on a busy machine; effort ends the search."""
     return Budget(seconds=120.0, effort=2.0)
 
 
-def spread(t: Topology, name: str, chunks: int) -> Spread:
-    return spread_of(name, 0, chunks, sketch_network(full_mesh(t), t))[0]
+def instance(t: Topology, name: str, chunks: int) -> Instance:
+    return instance_of(Collective(name, t.ranks), chunks, sketch_network(full_mesh(t), t))[0]
 
 
 @pytest.mark.parametrize(("steps", "chunks", "rounds"), [(2, 1, 2), (2, 2, 3), (3, 6, 7)])
 def test_a_cube_mesh_has_the_points_that_sccl_reports(steps: int, chunks: int, rounds: int) -> None:
-    question = spread(cube_mesh(), "allgather", chunks)
-    found = few_steps(question, steps, asked())
+    problem = instance(cube_mesh(), "allgather", chunks)
+    found = solve_k_synchronous(problem, steps, generous())
     assert found.status == "solved"
-    assert faults(question, found) is None
+    assert schedule_fault(problem, found) is None
     assert sum(found.rounds) == rounds == found.least_rounds
-    assert found.best
+    assert found.optimal
 
 
 @pytest.mark.parametrize(
     ("steps", "chunks", "rounds"), [(1, 1, 9), (2, 2, 2), (2, 3, 4), (2, 6, 8)]
 )
 def test_what_cannot_be_is_proved(steps: int, chunks: int, rounds: int) -> None:
-    question = spread(cube_mesh(), "allgather", chunks)
-    assert few_steps(question, steps, asked(), rounds).status == "impossible"
+    problem = instance(cube_mesh(), "allgather", chunks)
+    assert solve_k_synchronous(problem, steps, generous(), rounds).status == "impossible"
 
 
 def test_no_time_is_not_a_proof() -> None:
-    question = spread(cube_mesh(), "allgather", 6)
-    found = few_steps(question, 3, Budget(seconds=0.0))
+    problem = instance(cube_mesh(), "allgather", 6)
+    found = solve_k_synchronous(problem, 3, Budget(seconds=0.0))
     assert found.status == "out of time"
     assert not found.rounds
 
 
-def test_the_frontier_rises_to_the_cut_bound() -> None:
-    t = cube_mesh()
-    points = list(frontier(lambda chunks: spread(t, "allgather", chunks), 6, asked()))
-    assert [point.steps for point in points] == sorted({point.steps for point in points})
-    costs = [point.cost for point in points]
-    assert costs == sorted(set(costs), reverse=True)
-    assert points[0].steps == hop_bound(t, Collective("allgather", 8))
-    assert costs[-1] == Fraction(7, 6)
-    for point in points:
-        assert faults(spread(t, "allgather", point.chunks), point.found) is None
-
-
 def test_a_transitive_machine_is_solved_for_one_rank() -> None:
-    question = spread(torus(4, 4), "allgather", 4)
-    group = symmetry(question)
+    problem = instance(torus(4, 4), "allgather", 4)
+    group = instance_symmetry(problem)
     assert len(group.representatives) == 4
-    found = few_steps(question, 4, asked())
-    assert found.best
-    assert faults(question, found) is None
+    found = solve_k_synchronous(problem, 4, generous())
+    assert found.optimal
+    assert schedule_fault(problem, found) is None
     assert sum(found.rounds) == 15
 
 
 def test_equal_calls_give_equal_answers() -> None:
-    question = spread(cube_mesh(), "allgather", 2)
-    one, other = (few_steps(question, 2, asked()) for _ in range(2))
+    problem = instance(cube_mesh(), "allgather", 2)
+    one, other = (solve_k_synchronous(problem, 2, generous()) for _ in range(2))
     assert one == other
     assert one.reproducible
 
 
-def wires() -> Network:
+def network() -> Network:
     ends = ((0, 1), (1, 2))
     return Network((0, 0, 0), ends, ((0,), (1,)), (0.0, 0.0), (Fraction(25), Fraction(50)))
 
 
 @pytest.mark.parametrize(
-    ("crossings", "fault"),
+    ("sends", "fault"),
     [
         (((0, 0, 0), (1, 1, 0)), None),
         (((0, 0, 0), (0, 1, 0)), "before it is there"),
         (((0, 0, 0), (1, 0, 0)), "comes to rank 1 again"),
         (((0, 0, 0),), "does not reach rank 2"),
-        (((0, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1)), "carries 2 items"),
+        (((0, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1)), "carries 2 chunks"),
     ],
 )
 def test_the_checker_finds_faults(
-    crossings: tuple[tuple[int, int, int], ...], fault: str | None
+    sends: tuple[tuple[int, int, int], ...], fault: str | None
 ) -> None:
-    items = (Demand(0, frozenset({1, 2})),) * (2 if len(crossings) == 4 else 1)
-    question = Spread(wires(), items, Fraction(25))
-    found = FewSteps("solved", 2, (1, 1), 2, tuple(Crossing(*each) for each in crossings))
-    said = faults(question, found)
-    assert (said is None) if fault is None else (said is not None and fault in said)
+    demands = (Demand(0, frozenset({1, 2})),) * (2 if len(sends) == 4 else 1)
+    problem = Instance(network(), demands, Fraction(25))
+    found = KSynchronous("solved", 2, (1, 1), 2, tuple(Send(*each) for each in sends))
+    message = schedule_fault(problem, found)
+    assert (message is None) if fault is None else (message is not None and fault in message)
 
 
 @pytest.mark.parametrize("name", sorted(FEWSTEP_COLLECTIVES))
@@ -181,16 +173,16 @@ def test_between_places_an_alltoall_sends_one_message_a_pair() -> None:
 def test_steps_asked_for_are_kept_and_what_is_proved_is_said(name: str) -> None:
     t = cube_mesh()
 
-    def made(chunks: int, steps: int) -> Schedule:
+    def few_step_schedule(chunks: int, steps: int) -> Schedule:
         problem = Problem(Collective(name, 8), full_mesh(t), chunks, 1 << 20, t)
-        return synthesize(problem, "fewstep", Options(steps=steps, budget=asked()))
+        return synthesize(problem, "fewstep", Options(steps=steps, budget=generous()))
 
     with pytest.raises(Infeasible, match="proved: there is no schedule of 1 step"):
-        made(1, 1)
+        few_step_schedule(1, 1)
     for steps, chunks, rounds in ((2, 2, 3), (3, 6, 7)):
-        schedule = made(chunks, steps)
+        schedule = few_step_schedule(chunks, steps)
         assert longest_chain(schedule) == steps
-        assert schedule.outcome.startswith(f"{steps} steps of {rounds} rounds in all")
+        assert schedule.outcome.startswith(f"{steps} steps of {rounds} rounds")
         assert f"proved the fewest for {steps} steps" in schedule.outcome
 
 
@@ -198,18 +190,18 @@ def test_an_allreduce_keeps_to_the_steps_of_both_its_halves() -> None:
     t = cube_mesh()
     problem = Problem(Collective("allreduce", 8), full_mesh(t), 1, 1 << 20, t)
     for steps in (2, 4):
-        schedule = synthesize(problem, "fewstep", Options(steps=steps, budget=asked()))
+        schedule = synthesize(problem, "fewstep", Options(steps=steps, budget=generous()))
         assert verify(lower(schedule), "executor", 0).ok
         assert longest_chain(schedule) <= steps
     with pytest.raises(Infeasible, match="takes 2 steps at least"):
-        synthesize(problem, "fewstep", Options(steps=1, budget=asked()))
+        synthesize(problem, "fewstep", Options(steps=1, budget=generous()))
 
 
 def test_hosts_that_differ_are_not_mapped() -> None:
     t = a100_pod(2)
-    hosts = equal_parts(sketch_network(full_mesh(t), t))
+    hosts = equal_groups(sketch_network(full_mesh(t), t))
     assert hosts is not None
-    assert hosts.doors == tuple((place,) for place in range(8))
+    assert hosts.nic_groups == tuple((place,) for place in range(8))
     lopsided = Network(
         hosts=(0, 0, 1),
         pairs=((0, 1), (1, 0), (0, 2), (2, 0)),
@@ -217,7 +209,7 @@ def test_hosts_that_differ_are_not_mapped() -> None:
         latencies_us=(0.0,) * 4,
         rates=(Fraction(1),) * 4,
     )
-    assert equal_parts(lopsided) is None
+    assert equal_groups(lopsided) is None
 
 
 def test_without_a_solver_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

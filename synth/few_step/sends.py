@@ -1,0 +1,137 @@
+"""Sends of ranges of chunks by step: their estimated time, and their transfers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.classic.fan_in import FanIn, prefers_aside
+from tuccl.synth.model.network import Network
+from tuccl.synth.model.trace import Trace
+
+__all__ = [
+    "RangeSend",
+    "add_reductions",
+    "add_sends",
+    "estimate_us",
+    "merge_adjacent",
+    "pack_messages",
+    "step_count",
+]
+
+# Costs of a hop beside its latency, and of a message on a NIC (estimates; docs/simulator.md).
+_HOP_US = 1.0
+_MESSAGE_US = 1.0
+# Rate of one thread block, and so of one connection, for small messages (docs/simulator.md).
+_BLOCK_GBS = 4.0
+
+
+class RangeSend(NamedTuple):
+    """Chunks `first`..`first + length - 1` from `src` to `dst` in a step."""
+
+    step: int
+    src: int
+    dst: int
+    first: int
+    length: int
+
+
+def merge_adjacent(sends: Iterable[RangeSend]) -> list[RangeSend]:
+    """Return the sends by step, those of a pair that carry chunks side by side as one.
+
+    >>> merge_adjacent([RangeSend(0, 0, 1, 5, 1), RangeSend(0, 0, 1, 4, 1)])
+    [RangeSend(step=0, src=0, dst=1, first=4, length=2)]
+    """
+    merged: list[RangeSend] = []
+    for send in sorted(sends):
+        last = merged[-1] if merged else None
+        if last and last[:3] == send[:3] and last.first + last.length == send.first:
+            merged[-1] = last._replace(length=last.length + send.length)
+        else:
+            merged.append(send)
+    return merged
+
+
+def estimate_us(
+    sends: Sequence[RangeSend], network: Network, sketch: Sketch, chunk_bytes: float
+) -> float:
+    """Return about how many us the sends take if every step waits for the one before."""
+    alphas: dict[int, float] = defaultdict(float)
+    busy: dict[int, dict[object, float]] = defaultdict(lambda: defaultdict(float))
+    carried = Counter[tuple[int, int, int]]()
+    for step, src, dst, _, count in sends:
+        carried[step, src, dst] += count * (src != dst)
+    for (step, src, dst), count in (+carried).items():
+        link = sketch.link(src, dst)
+        assert link is not None, "sends go over links"
+        alphas[step] = max(alphas[step], link.alpha_us + _HOP_US)
+        busy[step][src, dst] += count * chunk_bytes / _BLOCK_GBS / 1e3
+        for resource in network.routes[network.index[src, dst]]:
+            transfer_us = count * chunk_bytes / float(network.rates[resource]) / 1e3
+            busy[step][resource] += transfer_us + _MESSAGE_US * link.inter
+    return sum(alpha + max(busy[step].values()) for step, alpha in alphas.items())
+
+
+def step_count(sends: Iterable[RangeSend]) -> int:
+    """Return the messages in a row that the sends take."""
+    return 1 + max((send.step for send in sends), default=-1)
+
+
+def pack_messages(trace: Trace, sends: Sequence[RangeSend], hosts: Sequence[int]) -> None:
+    """Lay chunks that a rank sends to one of another host in a step side by side, as one message.
+
+    Chunks that the sender has from the start are copied next to the others; the receiver copies
+    from there those that it is to keep, if not all.
+    """
+    messages: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for step, src, dst, first, length in sends:
+        if hosts[src] != hosts[dst]:
+            messages[step, src, dst] += range(first, first + length)
+    for (_, src, dst), chunks in sorted(messages.items()):
+        chunks.sort()
+        if chunks[-1] - chunks[0] >= len(chunks):
+            trace.reserve(chunks, src)
+            trace.send_each([chunk for chunk in chunks if trace.holds(chunk, src)], src, src)
+        if len({trace.home(chunk, dst) is None for chunk in chunks}) > 1:
+            trace.reserve(chunks, dst)
+
+
+def add_sends(trace: Trace, sends: Iterable[RangeSend], channel: int = 0) -> None:
+    """Send the sends by step; in a step each rank sends to one after the other."""
+    ranks = trace.collective.ranks
+    for send in sorted(merge_adjacent(sends), key=lambda send: (send.step, _order(send, ranks))):
+        trace.send(send.first, send.src, send.dst, channel, send.length)
+
+
+def add_reductions(trace: Trace, sends: Iterable[RangeSend], nbytes: int) -> None:
+    """Run the sends backwards, from `dst` to `src`: a multicast from a rank is a sum on it."""
+    ranks = trace.collective.ranks
+    chunk_bytes = nbytes / trace.collective.nchunks(trace.chunks_per_rank)
+    arrivals: dict[tuple[int, int, int, int], list[RangeSend]] = defaultdict(list)
+    for send in sorted(merge_adjacent(sends), key=lambda send: (-send.step, _order(send, ranks))):
+        arrivals[-send.step, send.src, send.first, send.length].append(send)
+    fans = {
+        key: FanIn(
+            trace,
+            key[1],
+            key[2],
+            key[3],
+            aside=prefers_aside(len(group), chunk_bytes * key[3], key[3]),
+        )
+        for key, group in arrivals.items()
+    }
+    for step in sorted({key[0] for key in arrivals}):
+        sums = [
+            (send, fans[key]) for key, group in arrivals.items() if key[0] == step for send in group
+        ]
+        for send, fan in sorted(sums, key=lambda entry: _order(entry[0], ranks)):
+            fan.receive(send.dst)
+        for key in sorted(key for key in arrivals if key[0] == step):
+            fans[key].finish()
+
+
+def _order(send: RangeSend, ranks: int) -> tuple[int, int, int]:
+    """Return the place of a send in its step: ranks take turns, the next rank first."""
+    return (send.dst - send.src) % ranks, send.src, send.first
