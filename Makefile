@@ -71,7 +71,7 @@ setup: | $(UV)
 # Both MPIs for the tests, from Debian or, without its packages, from PyPI into .venv.
 mpi: setup
 	@sh scripts/mpi-packages $(UV)
-	$(RUN) python -c "from tuccl.runtime import find_mpis, glue_library; print(*map(glue_library, find_mpis()))"
+	$(RUN) python -c "from tuccl.runtime.executors import find_mpis, glue_library; print(*map(glue_library, find_mpis()))"
 
 # PyTorch (CPU) into .venv; `setup` leaves there what it did not put there.
 torch: setup

@@ -37,12 +37,8 @@ import msgspec
 
 from tuccl._native import Knobs, Program, default_buffer_bytes, max_threads, parse_xml
 from tuccl.errors import TucclError
-from tuccl.runtime import (
-    NCCL_VERSION,
-    SimExecutor,
-    nccl_release,
-    time_baseline,
-)
+from tuccl.runtime import NCCL_VERSION, SimExecutor, time_baseline
+from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, replicate, synthesize
 from tuccl.topology import Topology, join, load_profile

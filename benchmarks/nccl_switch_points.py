@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 from itertools import groupby
 
-from tuccl.runtime import (
-    nccl_choice,
-    nccl_versions,
-    switch_points,
-)
+from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.runtime.nccl.switch_points import switch_points
+from tuccl.runtime.nccl.versions import nccl_versions
 from tuccl.topology import Topology, join, load_profile
 from tuccl.units import format_bytes
 

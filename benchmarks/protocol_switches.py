@@ -17,11 +17,9 @@ from itertools import pairwise
 
 from tuccl._native import simulate
 from tuccl.errors import TucclError
-from tuccl.runtime import (
-    NCCL_VERSION,
-    nccl_call,
-    nccl_choice,
-)
+from tuccl.runtime import NCCL_VERSION
+from tuccl.runtime.baseline import nccl_call
+from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.synth import Collective
 from tuccl.topology import Topology, join, load_profile, machine_of, network
 

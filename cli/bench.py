@@ -43,9 +43,9 @@ from tuccl.runtime import (
     StepLoop,
     Timing,
     TracedRun,
-    nccl_release,
     time_baseline,
 )
+from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import replicate
 
 HELP = "time a program, or a baseline's own choice per size, in nccl-tests' columns"

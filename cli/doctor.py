@@ -16,7 +16,8 @@ from tuccl.cli.log_report import judge_log
 from tuccl.cli.output import columns, print_json
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import Unavailable
-from tuccl.runtime import find_mpis, plugin_paths
+from tuccl.runtime.executors import find_mpis
+from tuccl.runtime.jobs import plugin_paths
 from tuccl.runtime.jobs.plugins import Kind
 
 HELP = "what is installed, what is missing and how to get it"

@@ -20,18 +20,17 @@ from tuccl.runtime import (
     Effort,
     Executor,
     LoopbackExecutor,
-    Mpi,
     MpiExecutor,
-    NcclTests,
     NcclTestsExecutor,
     SimExecutor,
     Workload,
     find_mpi,
-    find_nccl_tests,
-    job_launcher,
 )
+from tuccl.runtime.executors import Mpi
 from tuccl.runtime.export.export import DIALECTS
+from tuccl.runtime.jobs import job_launcher
 from tuccl.runtime.jobs.launch import cache_folder
+from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests
 from tuccl.topology import Topology, load_machine
 
 __all__ = [

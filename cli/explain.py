@@ -11,12 +11,9 @@ import msgspec
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json_lines, say, warn
 from tuccl.errors import Unavailable
-from tuccl.runtime import (
-    PluginAnswer,
-    check_plugin,
-    load_table,
-)
 from tuccl.runtime import explain as explain_table
+from tuccl.runtime import load_table
+from tuccl.runtime.jobs import PluginAnswer, check_plugin
 from tuccl.units import format_bytes
 
 HELP = "what the table decides for every size and why, asked of the built plugin too"

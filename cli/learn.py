@@ -10,11 +10,7 @@ import msgspec
 
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import columns, print_json_lines, say, warn
-from tuccl.runtime import (
-    ObservedTiming,
-    merge_observed,
-    observed_timings,
-)
+from tuccl.runtime.table import ObservedTiming, merge_observed, observed_timings
 from tuccl.units import format_bytes
 
 HELP = "what jobs measured with a table; --write folds it into the table"

@@ -8,14 +8,7 @@ from pathlib import Path
 
 from tuccl.cli.output import columns, print_json
 from tuccl.errors import InputError
-from tuccl.runtime import (
-    Communicator,
-    JobLog,
-    Process,
-    Verdict,
-    read_log,
-    verdicts,
-)
+from tuccl.runtime.jobs import Communicator, JobLog, Process, Verdict, read_log, verdicts
 
 __all__ = ["judge_log"]
 

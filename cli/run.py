@@ -10,19 +10,17 @@ from pathlib import Path
 from tuccl.cli.arguments import topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError
-from tuccl.runtime import (
+from tuccl.runtime import StoredTable, open_table, run_environment
+from tuccl.runtime import run as run_command
+from tuccl.runtime.jobs import (
     BOOTSTRAP_VARIABLES,
-    StoredTable,
     changed_machine,
     forwarding,
-    in_use,
-    open_table,
     rendezvous_address,
     rendezvous_server,
-    run_environment,
     shell_block,
 )
-from tuccl.runtime import run as run_command
+from tuccl.runtime.table import in_use
 
 HELP = "start a program with the table loaded into the runtime"
 # Of an older run in this shell: they would load another table beside, or after, this one.

@@ -20,7 +20,8 @@ from tuccl.emulation import (
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.calibrate import Case, Trial
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
-from tuccl.runtime import nccl_call, nccl_choice
+from tuccl.runtime.baseline import nccl_call
+from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.synth import Collective
 from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.topology import Topology, join, keep_gpus, load_profile, load_topology, network

@@ -24,12 +24,12 @@ from tuccl.runtime import (
     Timing,
     TimingCandidate,
     baselines_on,
-    nccl_release,
     open_table,
     paired_timings,
     select,
     time_baseline,
 )
+from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import Bound, Collective, bound, time_bound_us
 from tuccl.tuning import tuned_sizes
 from tuccl.units import format_bytes

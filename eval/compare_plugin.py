@@ -9,17 +9,10 @@ from tuccl._native import Knobs
 from tuccl.errors import InputError
 from tuccl.eval.columns import bandwidth_row
 from tuccl.eval.comparison import Comparison, comparison_row
-from tuccl.runtime import (
-    BaselineTiming,
-    NcclTestsExecutor,
-    StoredTable,
-    Timing,
-    open_table,
-    plugin_environment,
-    pool_timings,
-    select,
-)
+from tuccl.runtime import BaselineTiming, NcclTestsExecutor, StoredTable, Timing, open_table, select
 from tuccl.runtime.baseline.defaults import collective_stub
+from tuccl.runtime.executors import pool_timings
+from tuccl.runtime.jobs import plugin_environment
 from tuccl.synth import Collective, bound, time_bound_us
 from tuccl.tuning import tuned_sizes
 

@@ -23,4 +23,10 @@ def test_every_room_is_searched() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("tuccl"):
+            raise
+        pytest.skip(f"{missing.name} is optional, and not installed")
+    assert doctest.testmod(module).failed == 0

@@ -19,11 +19,11 @@ from tuccl.runtime import (
     Statistics,
     Timing,
     default_candidate,
-    placements,
     program_candidate,
     program_file,
     reduction_class,
 )
+from tuccl.runtime.table import placements
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.tuning.space import Point

@@ -17,17 +17,16 @@ from tuccl.runtime import (
     LookupTable,
     NcclTestsExecutor,
     Statistics,
-    check_target,
     default_candidate,
-    nccl_graph,
-    nccl_group,
-    ranges_from_sizes,
     reduction_class,
     save_table,
 )
+from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.runtime.nccl.knobs import ALGORITHMS, NcclKnobs
 from tuccl.runtime.nccl.model import ll128_is_safe
 from tuccl.runtime.nccl.tables import CONSTANTS
+from tuccl.runtime.nccl.versions import nccl_group
+from tuccl.runtime.table import check_target, ranges_from_sizes
 from tuccl.topology import Topology, signature
 from tuccl.tuning.final_round import beats
 from tuccl.tuning.sweep_journal import SweepJournal

@@ -16,14 +16,13 @@ from tuccl.runtime import (
     Executor,
     LookupTable,
     ProgramFile,
-    check_target,
-    nccl_release,
     open_table,
     program_file,
-    ranges_from_sizes,
     save_table,
     select,
 )
+from tuccl.runtime.nccl.versions import nccl_release
+from tuccl.runtime.table import check_target, ranges_from_sizes
 from tuccl.synth import Collective
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Topology, signature
@@ -144,7 +143,7 @@ def tune(
     kind = executor.default_baseline
     baseline = f"nccl {release}" if kind == "nccl" and executor.simulated else kind
     kept, kept_files = kept_entries(
-        out, signature(topology), dialect, baseline, executor, [call.name for call in calls]
+        out, signature(topology), dialect, baseline, executor, [call.name for call in calls], root
     )
     studies = Studies(out, resume=resume, url=storage)
     ground = executor.topology or topology
@@ -280,8 +279,11 @@ def kept_entries(
     baseline: str,
     executor: Executor,
     tuned: Sequence[str],
+    root: int = 0,
 ) -> tuple[list[Entry], list[ProgramFile]]:
-    """Return the entries of a table at ``out`` for other collectives than ``tuned``, and their programs.
+    """Return the entries of a table at ``out`` that a tune leaves, and their programs.
+
+    These are the entries of other collectives than ``tuned``, and of other roots than ``root``.
 
     Raises:
         InputError: it is another machine's, another dialect's, or timed on something else.
@@ -294,7 +296,9 @@ def kept_entries(
             f"{str(out)[-80:]}: holds the {stored.table.dialect} table of machine "
             f"{stored.table.signature}, not the {dialect} table of {machine}; name another folder"
         )
-    entries = [e for e in stored.table.entries if e.collective not in tuned]
+    entries = [
+        e for e in stored.table.entries if e.collective not in tuned or e.root not in (None, root)
+    ]
     if entries and stored.table.baseline not in ("", baseline):
         raise InputError(
             f"{str(out)[-80:]}: holds other collectives tuned against "

@@ -20,12 +20,8 @@ from tuccl.eval.peers import (
     prescreen,
     race,
 )
-from tuccl.runtime import (
-    Effort,
-    MpiExecutor,
-    Workload,
-    cpu_threads,
-)
+from tuccl.runtime import Effort, MpiExecutor, Workload
+from tuccl.runtime.executors import cpu_threads
 from tuccl.synth.model.collective import ROOTED
 
 __all__ = [

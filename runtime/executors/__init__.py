@@ -1,1 +1,33 @@
 """Executors: the contract, simulated, on threads and over MPI; how runs are timed."""
+
+from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
+from tuccl.runtime.executors.loopback import LoopbackExecutor
+from tuccl.runtime.executors.measure import Effort, Workload, cpu_threads
+from tuccl.runtime.executors.mpi import MpiExecutor
+from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
+from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
+from tuccl.runtime.executors.paired_timing import TimingCandidate, paired_timings, pool_timings
+from tuccl.runtime.executors.sim import SimExecutor
+
+__all__ = [
+    "MSCCL_LOOP",
+    "Effort",
+    "Executor",
+    "Launch",
+    "LoopbackExecutor",
+    "Mpi",
+    "MpiExecutor",
+    "SimExecutor",
+    "StepLoop",
+    "Timing",
+    "TimingCandidate",
+    "TracedRun",
+    "Workload",
+    "cpu_threads",
+    "find_mpi",
+    "find_mpis",
+    "glue_library",
+    "paired_timings",
+    "pool_timings",
+    "usual_launch",
+]

@@ -1,1 +1,8 @@
 """A table as files that an unmodified runtime loads."""
+
+from tuccl.runtime.export.export import Export, export_table
+
+__all__ = [
+    "Export",
+    "export_table",
+]

@@ -1,1 +1,46 @@
 """A job on a cluster: launching, plugins, what its log proves."""
+
+from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, rendezvous_address, rendezvous_server
+from tuccl.runtime.jobs.launch import run, run_environment, shell_block
+from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
+from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
+from tuccl.runtime.jobs.machine_check import changed_machine
+from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_log
+from tuccl.runtime.jobs.plugin_check import PluginAnswer, check_plugin
+from tuccl.runtime.jobs.plugins import (
+    SchedulerCall,
+    TunerCall,
+    ask_scheduler,
+    ask_tuner,
+    plugin_environment,
+    plugin_path,
+    plugin_paths,
+)
+
+__all__ = [
+    "BOOTSTRAP_VARIABLES",
+    "Communicator",
+    "JobLauncher",
+    "JobLog",
+    "PluginAnswer",
+    "Process",
+    "SchedulerCall",
+    "TunerCall",
+    "Verdict",
+    "ask_scheduler",
+    "ask_tuner",
+    "changed_machine",
+    "check_plugin",
+    "forwarding",
+    "job_launcher",
+    "plugin_environment",
+    "plugin_path",
+    "plugin_paths",
+    "read_log",
+    "rendezvous_address",
+    "rendezvous_server",
+    "run",
+    "run_environment",
+    "shell_block",
+    "verdicts",
+]

@@ -1,1 +1,10 @@
 """The user's own nccl-tests as an executor."""
+
+from tuccl.runtime.nccl_tests.executor import NcclTestsExecutor
+from tuccl.runtime.nccl_tests.run import NcclTests, find_nccl_tests
+
+__all__ = [
+    "NcclTests",
+    "NcclTestsExecutor",
+    "find_nccl_tests",
+]

@@ -1,1 +1,54 @@
 """The lookup table: entries, files, locks, selection, what jobs observed."""
+
+from tuccl.runtime.table.entry import (
+    Candidate,
+    Entry,
+    KnobValues,
+    Statistics,
+    default_candidate,
+    reduction_class,
+)
+from tuccl.runtime.table.lock import in_use
+from tuccl.runtime.table.lookup import LookupTable, check_entries, ranges_from_sizes
+from tuccl.runtime.table.merge_observed import ObservedTiming, merge_observed, observed_timings
+from tuccl.runtime.table.selection import Choice, Explanation, explain, select
+from tuccl.runtime.table.store import (
+    ProgramFile,
+    StoredTable,
+    check_target,
+    load_table,
+    open_table,
+    placements,
+    program_candidate,
+    program_file,
+    save_table,
+)
+
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Entry",
+    "Explanation",
+    "KnobValues",
+    "LookupTable",
+    "ObservedTiming",
+    "ProgramFile",
+    "Statistics",
+    "StoredTable",
+    "check_entries",
+    "check_target",
+    "default_candidate",
+    "explain",
+    "in_use",
+    "load_table",
+    "merge_observed",
+    "observed_timings",
+    "open_table",
+    "placements",
+    "program_candidate",
+    "program_file",
+    "ranges_from_sizes",
+    "reduction_class",
+    "save_table",
+    "select",
+]

@@ -10,7 +10,7 @@ import msgspec
 
 from tuccl._native import Knobs
 from tuccl.runtime.nccl.knobs import NcclKnobs
-from tuccl.synth.model.collective import REDUCING, ROOTED
+from tuccl.synth.model.collective import REDUCING, ROOTED, CollectiveName
 
 __all__ = [
     "DATATYPE_CLASSES",
@@ -25,16 +25,6 @@ __all__ = [
     "reduction_class",
 ]
 
-Collective = Literal[
-    "allgather",
-    "reduce-scatter",
-    "allreduce",
-    "alltoall",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-]
 DatatypeClass = Literal["any", "1-byte", "2-byte", "4-byte", "8-byte"]
 ReductionClass = Literal["none", "plain"]
 Placement = Literal["in-place", "out-of-place", "any"]
@@ -252,7 +242,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     None holds for every root where there is one.
     """
 
-    collective: Collective
+    collective: CollectiveName
     min_bytes: int
     max_bytes: int | None
     candidates: tuple[Candidate, ...]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from tuccl._native import chunk_counts
 from tuccl.errors import InputError
 
-__all__ = ["COLLECTIVES", "REDUCING", "ROOTED", "Collective"]
+__all__ = ["COLLECTIVES", "REDUCING", "ROOTED", "Collective", "CollectiveName"]
 
-COLLECTIVES = (
+CollectiveName = Literal[
     "allgather",
     "reduce-scatter",
     "allreduce",
@@ -24,7 +25,8 @@ COLLECTIVES = (
     "reduce",
     "gather",
     "scatter",
-)
+]
+COLLECTIVES: tuple[CollectiveName, ...] = get_args(CollectiveName)
 REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 

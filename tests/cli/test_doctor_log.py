@@ -12,12 +12,8 @@ import pytest
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
-from tuccl.runtime import (
-    plugin_path,
-    read_log,
-    save_table,
-    verdicts,
-)
+from tuccl.runtime import plugin_path, save_table
+from tuccl.runtime.jobs import read_log, verdicts
 
 SUBSYSTEMS = "NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING"
 

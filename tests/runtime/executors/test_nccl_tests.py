@@ -18,14 +18,10 @@ import pytest
 from tests.fake_nccl_tests import Fakes, make_fakes
 from tuccl._native import Knobs, Program, parse_xml
 from tuccl.errors import InputError, Stuck, TucclError, Unavailable
-from tuccl.runtime import (
-    NcclTests,
-    NcclTestsExecutor,
-    find_nccl_tests,
-    job_launcher,
-    time_baseline,
-)
+from tuccl.runtime import NcclTestsExecutor, time_baseline
+from tuccl.runtime.jobs import job_launcher
 from tuccl.runtime.jobs.child_tree import descendants, lives
+from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests
 from tuccl.runtime.nccl_tests.output import read_json, read_text
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Problem, lower, synthesize
@@ -203,7 +199,8 @@ def test_an_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
     fakes = make_fakes(tmp_path, fault="hang")
     code = (
         "from pathlib import Path; import sys\n"
-        "from tuccl.runtime import *\n"
+        "from tuccl.runtime.jobs import job_launcher\n"
+        "from tuccl.runtime.nccl_tests import NcclTests, NcclTestsExecutor\n"
         f"start = job_launcher({fakes.launcher('mpirun')!r} + ' -np 4', 4)\n"
         f"tests = NcclTests(Path({str(fakes.tests)!r}), start, Path({str(tmp_path / 's')!r}))\n"
         "with NcclTestsExecutor(tests, 4, 'mesh') as runs: runs.sweep('allreduce', [1024])\n"

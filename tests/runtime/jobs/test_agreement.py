@@ -12,12 +12,8 @@ import pytest
 
 import tuccl
 from tuccl._native import InputError, Selector, check_table_folder
-from tuccl.runtime import (
-    find_mpis,
-    glue_library,
-    load_table,
-    run_environment,
-)
+from tuccl.runtime import load_table, run_environment
+from tuccl.runtime.executors import find_mpis, glue_library
 from tuccl.runtime.executors.mpi_launch import usual_launch
 from tuccl.runtime.jobs.machine_check import changed_machine
 from tuccl.topology import join, keep_gpus, load_profile

@@ -10,11 +10,8 @@ import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
-from tuccl.runtime import (
-    check_plugin,
-    load_table,
-    save_table,
-)
+from tuccl.runtime import load_table, save_table
+from tuccl.runtime.jobs import check_plugin
 
 
 @pytest.fixture

@@ -15,13 +15,8 @@ from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl._native import Selector
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
-from tuccl.runtime import (
-    in_use,
-    load_table,
-    merge_observed,
-    observed_timings,
-    save_table,
-)
+from tuccl.runtime import load_table, save_table
+from tuccl.runtime.table import in_use, merge_observed, observed_timings
 from tuccl.runtime.table.text import table_text
 
 

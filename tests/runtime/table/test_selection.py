@@ -6,16 +6,13 @@ import random
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_args
 
 import pytest
 
 from tuccl._native import Knobs
 from tuccl.errors import InputError
-from tuccl.runtime.table import entry as entry_module
 from tuccl.runtime.table.selection import explain, select
 from tuccl.runtime.table.store import load_table
-from tuccl.synth.model.collective import COLLECTIVES
 
 
 def test_the_choice_fits_the_call_and_nothing_before_it_does(stored: Path) -> None:
@@ -110,10 +107,6 @@ def test_an_empty_table_always_says_default(hand: SimpleNamespace) -> None:
     table = hand.table_of(hand.mesh())
     assert select(table, "allreduce", 1 << 20).candidate.is_default
     assert explain(table) == ()
-
-
-def test_the_collectives_of_entries_are_those_of_programs() -> None:
-    assert get_args(entry_module.Collective) == COLLECTIVES
 
 
 def test_explain_says_what_is_not_honoured(hand: SimpleNamespace) -> None:
