@@ -42,10 +42,10 @@ from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, replicate, synthesize
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import SEARCHES, Final, Record, even_size
+from tuccl.tuning import FinalRound, Measurements, TuneOptions, even_size
 from tuccl.tuning.programs import Programs, ll128_is_safe
 from tuccl.tuning.study import Studies
-from tuccl.tuning.task import Task, tuned_size
+from tuccl.tuning.task import Task, tune_size
 
 COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
 ALONE = ("v100x4", "dgx-1v", "ndv2", "dgx-2", "dgx-a100", "ndv4", "dgx-h100", "ndv5", "a100x8-roce")
@@ -204,37 +204,33 @@ def rows_of(case: Case, args: argparse.Namespace) -> list[Row]:
 
 def searched(
     executor: SimExecutor, t: Topology, call: Collective, args: argparse.Namespace
-) -> list[Final]:
+) -> list[FinalRound]:
     """Search every size as `tuccl tune` does, each begun with what the one before taught."""
-    found: list[Final] = []
-    record: Record | None = None
+    found: list[FinalRound] = []
+    measurements: Measurements | None = None
     with tempfile.TemporaryDirectory() as folder:
         task = Task(
             executor=executor,
             topology=t,
             programs=Programs(t, call, any_order=not args.equal),
             studies=Studies(Path(folder) / "table"),
-            search=SEARCHES["mraco"],
-            budget=args.budget,
-            seed=0,
-            run="mraco-0",
-            nccl_version=nccl_release(NCCL_VERSION),
+            options=TuneOptions(budget=args.budget, nccl_version=nccl_release(NCCL_VERSION)),
         )
         powers = range(int(math.log(LARGEST / SMALLEST, args.times) + 1e-9) + 1)
         for nbytes in sorted({even_size(SMALLEST * args.times**k, t.ranks) for k in powers}):
-            outcome = tuned_size(task, nbytes, record, lambda spent: None)
-            record = outcome.record or record
+            outcome = tune_size(task, nbytes, measurements, lambda spent: None)
+            measurements = outcome.measurements or measurements
             found.append(outcome.final)
     return found
 
 
-def compared(final: Final, known: Others) -> Iterator[Row]:
+def compared(final: FinalRound, known: Others) -> Iterator[Row]:
     """Yield what came of a size in each placement that another program runs in."""
     for in_place, placement in ((False, "out"), (True, "in")):
         other_us, other = known.best(final.nbytes, in_place)
         times = [
             (us, f"{f.point.plan.method}, {f.point.protocol}, {f.point.channels}ch")
-            for f in final.finalists
+            for f in final.candidates
             if (us := f.timing.time_us_ip if in_place else f.timing.time_us) is not None
         ]
         if times and other_us < math.inf:

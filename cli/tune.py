@@ -38,7 +38,7 @@ from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
-    from tuccl.tuning import Tuned, TuneResult
+    from tuccl.tuning import SizeSummary, TuneOptions, TuneResult
 
 HELP = "search sketch, method and knobs together, into a lookup table"
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     sizes = sizes_of(args.size)
     collectives = collectives_of(args.collective)
     if args.dialect == "nccl":
-        return print_result(args, tune_own_choices(args, topology, collectives, sizes))
+        return print_result(args, tune_configurations(args, topology, collectives, sizes))
     with ExitStack() as stack:
         executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=TUNED_ON)
         warn(unasked(args, executor))
@@ -108,26 +108,35 @@ def run(args: argparse.Namespace) -> int:
             topology,
             collectives,
             sizes,
-            search=args.search,
-            budget=args.budget,
-            seed=args.seed,
-            root=args.root,
-            out=Path(args.output),
-            resume=args.resume,
-            dialect=args.dialect,
-            storage=args.storage,
+            Path(args.output),
+            options_of(args),
             progress=progress.update,
-            nccl_version=args.nccl_version or NCCL_VERSION,
-            seconds=args.time_limit,
-            any_order=args.any_order,
         )
     return print_result(args, result)
 
 
-def tune_own_choices(
+def options_of(args: argparse.Namespace) -> TuneOptions:
+    """Return the options of the verb's arguments."""
+    from tuccl.tuning import TuneOptions
+
+    return TuneOptions(
+        search=args.search,
+        budget=args.budget,
+        seed=args.seed,
+        root=args.root,
+        resume=args.resume,
+        dialect=args.dialect,
+        storage=args.storage,
+        nccl_version=args.nccl_version or NCCL_VERSION,
+        seconds=args.time_limit,
+        any_order=args.any_order,
+    )
+
+
+def tune_configurations(
     args: argparse.Namespace, topology: Topology, collectives: list[str], sizes: list[int]
 ) -> TuneResult:
-    """Return what came of timing NCCL's own configurations.
+    """Return the result of timing NCCL's own configurations.
 
     Raises:
         InputError: nccl-tests is not what runs them, or an option is for programs only.
@@ -136,27 +145,29 @@ def tune_own_choices(
 
     if args.on != "nccl-tests":
         raise InputError(
-            f"--dialect nccl: only NCCL itself can time them, not {args.on[:40]}; use --on nccl-tests"
+            f"--dialect nccl: only NCCL itself can time them, not {args.on[:40]}; "
+            "use --on nccl-tests"
         )
-    usual = {
+    defaults = {
         "search": "mraco",
         "storage": None,
         "nccl_version": None,
         "seed": 0,
         "any_order": False,
     }
-    if given := [f"--{n.replace('_', '-')}" for n, v in usual.items() if getattr(args, n) != v]:
+    given = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
+    if given:
         raise InputError(f"{', '.join(given)}: --dialect nccl has none; leave it out")
     with ExitStack() as stack:
         executor = nccl_tests_executor(args, topology, stack, "executor")
         progress = stack.enter_context(Progress())
         return tune_nccl(
-            *(executor, topology, collectives, sizes),
-            out=Path(args.output),
-            budget=args.budget,
-            root=args.root,
-            resume=args.resume,
-            seconds=args.time_limit,
+            executor,
+            topology,
+            collectives,
+            sizes,
+            Path(args.output),
+            options_of(args),
             progress=progress.update,
         )
 
@@ -182,7 +193,7 @@ def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
         yield f"--nccl-version: NCCL runs on GPUs only; the default here is {executor.default_baseline}"
 
 
-def unsearched(tuned: Sequence[Tuned]) -> Iterator[str]:
+def unsearched(tuned: Sequence[SizeSummary]) -> Iterator[str]:
     """Yield a warning if the time limit left sizes without a search."""
     sizes = [f"{t.collective} {format_bytes(t.size)}" for t in tuned if t.evaluations == 0]
     if sizes:

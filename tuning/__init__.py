@@ -10,17 +10,18 @@ from tuccl.runtime.executors.knob_grid import (
 from tuccl.tuning.brackets import Bracket, Rung, brackets, highest_bracket
 from tuccl.tuning.convergence import Convergence, divergence
 from tuccl.tuning.evaluate import Evaluator
-from tuccl.tuning.final_round import Final, Finalist, beats, entries_of, tuned_sizes
-from tuccl.tuning.initial_points import default_point, opening
-from tuccl.tuning.measurements import Record
+from tuccl.tuning.final_round import FinalRound, TimedPoint, beats, entries_of, tuned_sizes
+from tuccl.tuning.initial_points import default_point, initial_points
+from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.mraco import MracoSearch
 from tuccl.tuning.nccl_sweep import tune_nccl
+from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
 from tuccl.tuning.programs import Programs, VerifiedProgram, ll128_is_safe
 from tuccl.tuning.search import Request, Search, run
 from tuccl.tuning.space import Dimension, Plan, Point, Space
 from tuccl.tuning.study import Studies, Study, study_folder
-from tuccl.tuning.tune import SEARCHES, Tuned, TuneResult, even_size, tune
+from tuccl.tuning.tune import SizeSummary, TuneResult, even_size, tune
 
 __all__ = [
     "CHANNELS",
@@ -32,23 +33,24 @@ __all__ = [
     "CoordinateSearch",
     "Dimension",
     "Evaluator",
-    "Final",
-    "Finalist",
+    "FinalRound",
     "GridSearch",
+    "Measurements",
     "MracoSearch",
     "Plan",
     "Point",
     "Programs",
     "RandomSearch",
-    "Record",
     "Request",
     "Rung",
     "Search",
+    "SizeSummary",
     "Space",
     "Studies",
     "Study",
+    "TimedPoint",
+    "TuneOptions",
     "TuneResult",
-    "Tuned",
     "VerifiedProgram",
     "beats",
     "brackets",
@@ -57,10 +59,10 @@ __all__ = [
     "entries_of",
     "even_size",
     "highest_bracket",
+    "initial_points",
     "legal_buffers",
     "legal_threads",
     "ll128_is_safe",
-    "opening",
     "run",
     "study_folder",
     "tune",

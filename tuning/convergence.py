@@ -1,4 +1,4 @@
-"""When a search has settled: Eq. 5 of TuCCL."""
+"""When a search has converged: Eq. 5 of TuCCL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Convergence:
         self._best_us.append(best_us)
 
     @property
-    def settled(self) -> bool:
+    def converged(self) -> bool:
         """Whether both of Eq. 5's conditions hold over the last two windows."""
         if len(self._points) < 2 * self._window:
             return False

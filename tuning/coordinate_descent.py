@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
-from tuccl.tuning.measurements import Record
+from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.space import Dimension, Point, Space
-from tuccl.tuning.tie_break import stock_twin
+from tuccl.tuning.tie_break import with_default_knobs
 
-__all__ = ["descent", "descents"]
+__all__ = ["coordinate_descent", "coordinate_descents"]
 
 _FEWEST_METHODS = 2
 # What programs differ by most, and what is left for the few that are near the best.
@@ -19,11 +19,11 @@ _ALL = (*_COARSE, "threads", "buffer")
 _BETWEEN = 3  # coarse descents after which the best so far goes all the way
 
 
-def descents(space: Space, record: Record, most: int) -> Iterator[Point]:
+def coordinate_descents(space: Space, measurements: Measurements, most: int) -> Iterator[Point]:
     """Yield the points to time of `most` descents, each from the best method and sketch not yet done.
 
     These go by protocol, chunking and channels alone; after every few, and in the end, the best
-    point of all goes on by threads and buffer too. The record must have what was told of one point
+    point of all goes on by threads and buffer too. The measurements must have what was told of one point
     when the next is asked for. Where it knows one method alone there is no best to start from, and
     nothing is yielded.
 
@@ -31,30 +31,32 @@ def descents(space: Space, record: Record, most: int) -> Iterator[Point]:
         Worth it where one sample tells a point's time: it spends half a dozen of them on each of a
         few programs, where an estimator spreads as many over all.
     """
-    if len({point.plan.method for point in record.ranked()}) < _FEWEST_METHODS:
+    if len({point.plan.method for point in measurements.ranked()}) < _FEWEST_METHODS:
         return
     done: dict[str, list[str]] = defaultdict(list)  # sketches by method
     for count in range(1, most + 1):
-        fresh = (p for p in record.ranked() if not _is_done(record, p, done[p.plan.method]))
+        fresh = (
+            p for p in measurements.ranked() if not _is_done(measurements, p, done[p.plan.method])
+        )
         if (start := next(fresh, None)) is not None:
             done[start.plan.method].append(start.plan.sketch)
-            yield from descent(space, record, start, _COARSE)
+            yield from coordinate_descent(space, measurements, start, _COARSE)
         if start is None or count % _BETWEEN == 0 or count == most:
-            yield from descent(space, record, record.ranked()[0])
+            yield from coordinate_descent(space, measurements, measurements.ranked()[0])
         if start is None:
             return
 
 
-def _is_done(record: Record, point: Point, sketches: Sequence[str]) -> bool:
+def _is_done(measurements: Measurements, point: Point, sketches: Sequence[str]) -> bool:
     """Return whether the method was on the point's sketch, or takes as long on one where it was."""
     plans = [replace(point.plan, sketch=sketch) for sketch in sketches]
     return point.plan in plans or any(
-        record.us(replace(point, plan=plan)) == record.us(point) for plan in plans
+        measurements.us(replace(point, plan=plan)) == measurements.us(point) for plan in plans
     )
 
 
-def descent(
-    space: Space, record: Record, start: Point, names: Sequence[str] = _ALL
+def coordinate_descent(
+    space: Space, measurements: Measurements, start: Point, names: Sequence[str] = _ALL
 ) -> Iterator[Point]:
     """Yield the points to time on the way from ``start`` down, until no single change is faster.
 
@@ -67,14 +69,14 @@ def descent(
         for dimension in space.dimensions:
             if dimension.name == "protocol" and "protocol" in names:
                 for index in range(dimension.size):
-                    moved = space.nearest(stock_twin(_moved(space, best, dimension, index)))
-                    best = yield from _better(record, best, moved)
+                    moved = space.nearest(with_default_knobs(_moved(space, best, dimension, index)))
+                    best = yield from _better(measurements, best, moved)
             elif dimension.name in names:
-                best = yield from _slide(space, record, best, dimension)
+                best = yield from _slide(space, measurements, best, dimension)
 
 
 def _slide(
-    space: Space, record: Record, best: Point, dimension: Dimension
+    space: Space, measurements: Measurements, best: Point, dimension: Dimension
 ) -> Generator[Point, None, Point]:
     """Yield the points along `dimension` on either side while they gain; return the best.
 
@@ -85,9 +87,13 @@ def _slide(
         index, level = space.indices(best)[dimension.name] + step, 0
         while 0 <= index < dimension.size:
             moved = _moved(space, best, dimension, index)
-            if (yield from _better(record, best, moved)) == moved:
+            if (yield from _better(measurements, best, moved)) == moved:
                 best, level = moved, 0
-            elif dimension.name == "buffer" and record.us(moved) == record.us(best) and not level:
+            elif (
+                dimension.name == "buffer"
+                and measurements.us(moved) == measurements.us(best)
+                and not level
+            ):
                 level = 1
             else:
                 break
@@ -99,8 +105,8 @@ def _moved(space: Space, point: Point, dimension: Dimension, index: int) -> Poin
     return space.point({**space.indices(point), dimension.name: index})
 
 
-def _better(record: Record, best: Point, other: Point) -> Generator[Point, None, Point]:
+def _better(measurements: Measurements, best: Point, other: Point) -> Generator[Point, None, Point]:
     """Yield ``other`` if it was not timed yet; return the faster of the two."""
-    if other not in record:
+    if other not in measurements:
         yield other
-    return other if record.us(other) < record.us(best) else best
+    return other if measurements.us(other) < measurements.us(best) else best

@@ -1,4 +1,4 @@
-"""What goes into the table: finalists measured again, against the runtime's own default."""
+"""The final round: the best points measured again, against the runtime's own default."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tuccl.runtime.table import placements
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.tuning.space import Point
-from tuccl.tuning.tie_break import preference
+from tuccl.tuning.tie_break import tie_break
 
-__all__ = ["Final", "Finalist", "beats", "entries_of", "tuned_sizes"]
+__all__ = ["FinalRound", "TimedPoint", "beats", "entries_of", "tuned_sizes"]
 
 _MOST_CANDIDATES = 3
 _SIGMAS = 2.0
@@ -37,8 +37,8 @@ _TUNED_AT = re.compile(r"tuned at (\d+) bytes")
 
 
 @dataclass(frozen=True)
-class Finalist:
-    """A point with its program and its time, measured again in both placements."""
+class TimedPoint:
+    """A point with its program and the time of both placements, measured in the final round."""
 
     point: Point
     program: Program
@@ -46,14 +46,14 @@ class Finalist:
 
 
 @dataclass(frozen=True)
-class Final:
-    """The last round for one collective and size: finalists against the runtime's default."""
+class FinalRound:
+    """The candidates of one collective and size, timed against the runtime's default."""
 
     collective: Collective
     nbytes: int
     dialect: str
     default: BaselineTiming
-    finalists: tuple[Finalist, ...]
+    candidates: tuple[TimedPoint, ...]
 
 
 def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
@@ -73,12 +73,12 @@ def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
 
 
 def entries_of(
-    final: Final, low: int, high: int | None
+    final: FinalRound, low: int, high: int | None
 ) -> tuple[tuple[Entry, ...], tuple[ProgramFile, ...]]:
     """Return the entries for sizes [low, high), and the files of the programs they name.
 
-    One entry where both placements prefer the same candidates, else one for each. Before the
-    default stand only finalists that beat it by more than the noise; the rest are left out.
+    One entry where both placements prefer the same candidates, else one for each. Only candidates
+    that beat the default by more than the noise stand before it; the others are left out.
     """
     outside, files_outside = _ranked(final, in_place=False)
     inside, files_inside = _ranked(final, in_place=True)
@@ -90,53 +90,56 @@ def entries_of(
 
 
 def _entry(
-    final: Final, low: int, high: int | None, ranked: Sequence[Candidate], placement: str
+    final: FinalRound, low: int, high: int | None, ranked: Sequence[Candidate], placement: str
 ) -> Entry:
     name = final.collective.name
-    kind = reduction_class(name)
     return Entry(
         collective=cast("Literal['allgather']", name),
         min_bytes=low,
         max_bytes=high,
         candidates=tuple(ranked),
-        reduction_class="plain" if kind == "plain" else "none",
+        reduction_class="plain" if reduction_class(name) == "plain" else "none",
         placement=cast("Literal['any', 'in-place', 'out-of-place']", placement),
         root=final.collective.root if name in ROOTED else None,
     )
 
 
-def _ranked(final: Final, *, in_place: bool) -> tuple[list[Candidate], list[ProgramFile]]:
-    """Candidates that beat the default in one placement, fastest first, then the default."""
+@dataclass(frozen=True)
+class _Winner:
+    """A candidate that beats the default in one placement."""
+
+    us: float
+    point: Point
+    candidate: Candidate
+    file: ProgramFile
+
+    def order(self, best_us: float) -> tuple[bool, bool, int, int, bool, float]:
+        """The key to sort by: of a point's equally fast programs that for any placement first."""
+        slower, changed, channels, threads, us = tie_break(self.point, self.us, best_us)
+        one_placement = not (self.candidate.in_place and self.candidate.out_of_place)
+        return slower, changed, channels, threads, one_placement and not slower, us
+
+
+def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list[ProgramFile]]:
+    """The candidates that beat the default in one placement, fastest first, then the default."""
     default_us = _samples(final.default.timing, in_place)
-    winners: dict[str, tuple[float, Point, Candidate, ProgramFile]] = {}
-    for finalist in final.finalists:
-        samples = _samples(finalist.timing, in_place)
+    winners: dict[str, _Winner] = {}
+    for timed in final.candidates:
+        samples = _samples(timed.timing, in_place)
         if samples and default_us and beats(samples, default_us):
-            file = program_file(
-                _for_placement(finalist.program, final.dialect, in_place),
-                final.dialect,
-                final.collective.root,
-            )
-            candidate = _candidate(finalist, file, samples)
-            winners.setdefault(candidate.name, (_middle(samples), finalist.point, candidate, file))
-    least_us = min((us for us, _, _, _ in winners.values()), default=0.0)
-    ranked = sorted(winners.values(), key=lambda each: _order(each[0], each[1], each[2], least_us))
-    best = ranked[:_MOST_CANDIDATES]
-    last = default_candidate(
-        best[0][2].on if best else _source(final.default.timing),
+            program = _for_placement(timed.program, final.dialect, in_place)
+            file = program_file(program, final.dialect, final.collective.root)
+            candidate = _candidate(timed, file, samples)
+            winner = _Winner(Statistics.of(samples).median_us, timed.point, candidate, file)
+            winners.setdefault(candidate.name, winner)
+    best_us = min((winner.us for winner in winners.values()), default=0.0)
+    ranked = sorted(winners.values(), key=lambda winner: winner.order(best_us))[:_MOST_CANDIDATES]
+    default = default_candidate(
+        ranked[0].candidate.on if ranked else _source(final.default.timing),
         Statistics.of(default_us) if default_us else None,
         (f"tuned at {final.nbytes} bytes", f"{final.default.chosen} there"),
     )
-    return [*(c for _, _, c, _ in best), last], [file for _, _, _, file in best]
-
-
-def _order(
-    us: float, point: Point, candidate: Candidate, best_us: float
-) -> tuple[bool, bool, int, int, bool, float]:
-    """The key to sort winners by: of one point's equally fast programs, that for any placement."""
-    slower, changed, channels, threads, us = preference(point, us, best_us)
-    alone = not slower and not (candidate.in_place and candidate.out_of_place)
-    return slower, changed, channels, threads, alone, us
+    return [*(w.candidate for w in ranked), default], [w.file for w in ranked]
 
 
 def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:
@@ -145,12 +148,12 @@ def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:
     return next(p for p in forms if (p.in_place if in_place else p.out_of_place))
 
 
-def _candidate(finalist: Finalist, file: ProgramFile, samples: tuple[float, ...]) -> Candidate:
-    point = finalist.point
+def _candidate(timed: TimedPoint, file: ProgramFile, samples: tuple[float, ...]) -> Candidate:
+    point = timed.point
     return program_candidate(
         file,
         point.knobs,
-        on=_source(finalist.timing),
+        on=_source(timed.timing),
         stats=Statistics.of(samples),
         sketch=point.plan.sketch,
         method=point.plan.method,
@@ -167,14 +170,11 @@ def _samples(timing: Timing, in_place: bool) -> tuple[float, ...]:
     time_us = timing.time_us_ip if in_place else timing.time_us
     if time_us is None:
         return ()
-    own = in_place == (timing.time_us is None)  # whose repeats ``samples_us`` holds
     if in_place and timing.samples_us_ip:
         return timing.samples_us_ip
-    return timing.samples_us if own and timing.samples_us else (time_us,)
-
-
-def _middle(samples: Sequence[float]) -> float:
-    return Statistics.of(tuple(samples)).median_us
+    # ``samples_us`` holds the repeats out of place, or in place where there is no other.
+    of_placement = in_place == (timing.time_us is None)
+    return timing.samples_us if of_placement and timing.samples_us else (time_us,)
 
 
 def tuned_sizes(table: LookupTable, collective: str, root: int | None = None) -> list[int]:

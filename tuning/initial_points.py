@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from tuccl._native import default_buffer_bytes
 from tuccl.runtime.executors.knob_grid import THREADS
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
-from tuccl.tuning.measurements import Record
+from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.space import Channels, Plan, Point, Space
 
-__all__ = ["default_point", "opening"]
+__all__ = ["default_point", "initial_points"]
 
 _BEST_OF_NEIGHBOUR = 5
 _PLANS_OF_NEIGHBOUR = 3
@@ -31,7 +31,9 @@ def default_point(channels: Mapping[Plan, Channels]) -> Point | None:
     return None
 
 
-def opening(space: Space, nbytes: int, neighbour: Record | None, most: int) -> list[Point]:
+def initial_points(
+    space: Space, nbytes: int, neighbour: Measurements | None, most: int
+) -> list[Point]:
     """Return at most ``most`` points to time before the search asks any.
 
     The best points of the neighbouring size, and their plans with knobs that suit this one, since

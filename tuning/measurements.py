@@ -8,10 +8,10 @@ from statistics import median
 
 from tuccl.tuning.space import Point
 
-__all__ = ["Record"]
+__all__ = ["Measurements"]
 
 
-class Record:
+class Measurements:
     """Samples in us by point. Repeats of a point are pooled; a point that failed has none.
 
     The estimate of a point is the median of its samples: robust against stragglers, and its

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tuccl.tuning.brackets import Bracket, brackets
 from tuccl.tuning.convergence import Convergence
-from tuccl.tuning.coordinate_descent import descents
+from tuccl.tuning.coordinate_descent import coordinate_descents
 from tuccl.tuning.search import Search
 from tuccl.tuning.space import Point, Space
 from tuccl.tuning.tpe import Proposal, Tpe
@@ -34,7 +34,7 @@ class MracoSearch(Search):
         estimator proposes nothing new four times in a row, one of the best points is varied by
         a step or two instead: on a small grid it repeats itself by design. Before it stops, every
         other method, sketch and protocol is tried with the best point's knobs, since an
-        estimator that has settled no longer asks for them; where one wins, the search goes on.
+        estimator that has converged no longer asks for them; where one wins, the search goes on.
     """
 
     name = "mraco"
@@ -54,18 +54,20 @@ class MracoSearch(Search):
         self._brackets = brackets(full_effort, eta, literal=literal)
         self._convergence = Convergence(space)
 
-    def wishes(self) -> Iterator[tuple[Point, int]]:
+    def targets(self) -> Iterator[tuple[Point, int]]:
         """Yield the points of one bracket after another, each with its rung's effort."""
         if self.full_effort == 1:
-            yield from ((p, 1) for p in descents(self.space, self.record, _DESCENTS))
+            yield from (
+                (p, 1) for p in coordinate_descents(self.space, self.measurements, _DESCENTS)
+            )
         rng = random.Random(self.seed)
         tpe = Tpe(self.space, self.seed)
-        for point in self.record.ranked(self.full_effort):
-            tpe.learn(point, self.record.us(point))
+        for point in self.measurements.ranked(self.full_effort):
+            tpe.learn(point, self.measurements.us(point))
         while not self.exhausted:
             for bracket in self._brackets:
                 yield from self._climb(bracket, tpe, rng)
-            if self._convergence.settled:
+            if self._convergence.converged:
                 before = self.best
                 yield from self._challenge(tpe)
                 if self.best == before:
@@ -79,28 +81,28 @@ class MracoSearch(Search):
         for dimension in self.space.dimensions:
             for index in range(0 if dimension.ordinal else dimension.size):
                 moved = {**self.space.indices(best), dimension.name: index}
-                if (point := self.space.point(moved)) not in self.record:
+                if (point := self.space.point(moved)) not in self.measurements:
                     yield point, self.full_effort
-                    if point in self.record.ranked():
-                        tpe.learn(point, self.record.us(point))
+                    if point in self.measurements.ranked():
+                        tpe.learn(point, self.measurements.us(point))
 
     def _climb(self, bracket: Bracket, tpe: Tpe, rng: random.Random) -> Iterator[tuple[Point, int]]:
         alive = self._sample(bracket.rungs[0].points, tpe, rng)
         for rung in bracket.rungs:
-            alive.sort(key=lambda p: self.record.us(p.point))
+            alive.sort(key=lambda p: self.measurements.us(p.point))
             for fallen in alive[rung.points :]:
                 tpe.drop(fallen)
             del alive[rung.points :]
             for proposal in alive:
                 yield proposal.point, rung.effort
-                tpe.reached(proposal, self.record.us(proposal.point), rung.effort)
+                tpe.reached(proposal, self.measurements.us(proposal.point), rung.effort)
         for proposal in alive:  # line 10: survivors are compared at full effort
             yield proposal.point, self.full_effort
             self._close(proposal, tpe)
 
     def _close(self, proposal: Proposal, tpe: Tpe) -> None:
-        if self.record.effort(proposal.point) >= self.full_effort:
-            tpe.complete(proposal, self.record.us(proposal.point))
+        if self.measurements.effort(proposal.point) >= self.full_effort:
+            tpe.complete(proposal, self.measurements.us(proposal.point))
         else:
             tpe.drop(proposal)
 
@@ -112,21 +114,21 @@ class MracoSearch(Search):
             taken.add(proposal.point)
             proposals.append(proposal)
             best = self.best
-            best_us = self.record.us(best) if best is not None else float("inf")
+            best_us = self.measurements.us(best) if best is not None else float("inf")
             self._convergence.add(proposal.point, best_us)
         return proposals
 
     def _new(self, tpe: Tpe, rng: random.Random, taken: set[Point]) -> Proposal:
         for _ in range(_SAME_AGAIN):
             proposal = tpe.propose()
-            if proposal.point not in self.record and proposal.point not in taken:
+            if proposal.point not in self.measurements and proposal.point not in taken:
                 return proposal
             tpe.discard(proposal)
         return tpe.adopt(self._variation(rng, taken))
 
     def _variation(self, rng: random.Random, taken: set[Point]) -> Point:
         """One of the best points changed in a dimension or two; a random one as last resort."""
-        parents = self.record.ranked()[:_PARENTS] or [self.space.default]
+        parents = self.measurements.ranked()[:_PARENTS] or [self.space.default]
         for _ in range(_MUTANTS):
             indices = self.space.indices(rng.choice(parents))
             for dimension in rng.sample(self.space.dimensions, rng.choice((1, 1, 2))):
@@ -137,6 +139,6 @@ class MracoSearch(Search):
                 else:
                     indices[dimension.name] = rng.randrange(dimension.size)
             point = self.space.point(indices)
-            if point not in self.record and point not in taken:
+            if point not in self.measurements and point not in taken:
                 return point
         return self.space.at(rng.randrange(self.space.grid_size))

@@ -1,10 +1,10 @@
-"""Tuning what a stock NCCL can be asked for: algorithm, protocol, channels, into a tuner's table."""
+"""Search of NCCL's own configurations: algorithm, protocol, channels, into a tuner's table."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal, cast
@@ -14,7 +14,6 @@ from tuccl.runtime import (
     NCCL_VERSION,
     Candidate,
     Entry,
-    LookupTable,
     NcclTestsExecutor,
     Statistics,
     default_candidate,
@@ -28,22 +27,30 @@ from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.runtime.nccl.versions import nccl_group
 from tuccl.runtime.table import check_target, ranges_from_sizes
 from tuccl.topology import Topology, signature
+from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.final_round import beats
+from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.sweep_journal import SweepJournal
-from tuccl.tuning.sweep_runs import CHANNELS, MOST_CANDIDATES, Sweep, Sweeps
-from tuccl.tuning.tune import Tuned, TuneResult, check_searched, kept_entries
+from tuccl.tuning.sweep_runs import CHANNELS, MOST_CANDIDATES, ConfigurationSweep, TimesBySize
+from tuccl.tuning.tune import (
+    Progress,
+    SizeSummary,
+    TuneResult,
+    check_searched,
+    new_table,
+    no_progress,
+)
 
-__all__ = ["tune_nccl", "worth_a_try"]
+__all__ = ["nccl_configurations", "tune_nccl"]
 
-Progress = Callable[[int, int, str], None]
 _FINAL_ROUNDS = 5
 
 
-def worth_a_try(topology: Topology, collective: str) -> tuple[NcclKnobs, ...]:
+def nccl_configurations(topology: Topology, collective: str) -> tuple[NcclKnobs, ...]:
     """Return the algorithms and protocols that NCCL may have here, with channels of its own.
 
     >>> from tuccl.topology import load_profile
-    >>> [k.name for k in worth_a_try(load_profile("dgx-1v"), "broadcast")]
+    >>> [k.name for k in nccl_configurations(load_profile("dgx-1v"), "broadcast")]
     ['nccl-Ring-LL', 'nccl-Ring-Simple', 'nccl-Ring-LL128']
 
     Raises:
@@ -59,19 +66,19 @@ def worth_a_try(topology: Topology, collective: str) -> tuple[NcclKnobs, ...]:
             f"{collective[:30]}: NCCL's tuners choose for {', '.join(ALGORITHMS)} only"
         )
     graph, hosts = nccl_graph(topology), len(topology.hosts)
-    there = {
+    supported = {
         "Ring": True,
         "Tree": True,
         "NVLS": graph.capability >= 90,
         "NVLSTree": graph.capability >= 90 and hosts > 1,
         "PAT": topology.ranks == hosts,
     }
-    lines = ("LL128",) if ll128_is_safe(CONSTANTS[nccl_group(NCCL_VERSION)], graph) else ()
+    ll128 = ("LL128",) if ll128_is_safe(CONSTANTS[nccl_group(NCCL_VERSION)], graph) else ()
     return tuple(
         NcclKnobs(algorithm=algorithm, protocol=protocol)
         for algorithm in ALGORITHMS[collective]
-        if there.get(algorithm, False)
-        for protocol in (("LL", "Simple", *lines) if algorithm in ("Ring", "Tree") else ("Simple",))
+        if supported.get(algorithm, False)
+        for protocol in (("LL", "Simple", *ll128) if algorithm in ("Ring", "Tree") else ("Simple",))
     )
 
 
@@ -80,69 +87,62 @@ def tune_nccl(
     topology: Topology,
     collectives: Sequence[str],
     sizes: Sequence[int],
-    *,
     out: Path,
-    budget: int = 60,
-    root: int = 0,
-    resume: bool = False,
-    seconds: float | None = None,
-    progress: Progress = lambda done, total, what: None,
+    options: TuneOptions | None = None,
+    *,
+    progress: Progress = no_progress,
 ) -> TuneResult:
-    """Time NCCL's own configurations, write those that beat its choice to ``out``, and say what it took.
+    """Time NCCL's own configurations and write those that beat its choice to ``out``.
 
-    A run times one configuration at all sizes; ``budget`` counts the runs of a collective before
-    the last rounds, in which the default and the best are timed in turns. A candidate enters where
-    it beats the default by more than the noise out of place, and is no slower in place. More
-    channels than NCCL's communicator has, which no tuner can give, are not tried. Nor does one
-    enter of which NCCL's log does not say that it ran where it was asked for.
+    A run times one configuration at all sizes; the budget counts the runs of a collective before
+    the final rounds, in which the default and the best are timed in turns. A candidate enters if
+    it beats the default by more than the noise out of place, is no slower in place, and NCCL's log
+    says that it ran. Configurations with more channels than NCCL's communicator has, which no tuner
+    can give, are not tried.
 
-    Every run is kept beside the table: a sweep that was interrupted goes on with ``resume``.
+    Every run is kept next to the table: an interrupted sweep goes on with ``resume``.
 
     Raises:
-        InputError: an argument cannot be, NCCL's own choice fails, or an unfinished study is there
-            and ``resume`` was not asked for.
+        InputError: an argument cannot be, NCCL's own choice fails, no time was left to search, or
+            an unfinished study is there and ``resume`` was not given.
         Unavailable: nccl-tests or its launch is not what it should be, or no log comes back.
     """
     start = time.monotonic()
-    if budget < 1 or not sizes or min(sizes) < 1:
+    options = options or TuneOptions()
+    if options.budget < 1 or not sizes or min(sizes) < 1:
         raise InputError("expected a budget of at least 1 and sizes of at least 1 byte")
     check_target(out)
-    names = list(dict.fromkeys(collectives))
-    tried = {name: worth_a_try(topology, name) for name in names}
-    ordered = sorted(set(sizes))
-    kept, _ = kept_entries(out, signature(topology), "nccl", "nccl", executor, names)
-    journal = SweepJournal(out, resume=resume)
+    machine, sizes = signature(topology), sorted(set(sizes))
+    configurations = {name: nccl_configurations(topology, name) for name in collectives}
+    replaced = {(name, None) for name in configurations}
+    kept, _ = entries_to_keep(out, machine, "nccl", "nccl", executor, replaced)
+    journal = SweepJournal(out, resume=options.resume)
     entries: list[Entry] = []
-    tuned: list[Tuned] = []
+    summaries: list[SizeSummary] = []
+    total = len(configurations) * options.budget
     runs = 0
-    for at, name in enumerate(names):
-        until = math.inf if seconds is None else start + seconds * (at + 1) / len(names)
-        sweeps = Sweeps(executor, name, ordered, root, budget, journal, signature(topology))
+    for index, (name, first) in enumerate(configurations.items()):
+        sweep = ConfigurationSweep(
+            executor, name, sizes, options.root, options.budget, journal, machine
+        )
 
-        def told(at: int = at, name: str = name, sweeps: Sweeps = sweeps) -> None:
-            progress(at * budget + budget - sweeps.left, len(names) * budget, name)
+        def report(left: int, name: str = name, index: int = index) -> None:
+            progress((index + 1) * options.budget - left, total, name)
 
-        told()
-        sweeps.run(None)
-        sweeps.search(tried[name], told, until)
-        samples = _last_rounds(sweeps)
-        made = [_entry(name, n, bounds, samples) for n, bounds in _ranges(ordered)]
-        entries += made
-        tuned += [_tuned(name, n, e, sweeps) for n, e in zip(ordered, made, strict=True)]
-        runs += budget - sweeps.left
-    check_searched(seconds, [t.evaluations for t in tuned])
-    table = LookupTable(
-        name=topology.name[:120] or "table",
-        signature=signature(topology),
-        ranks=topology.ranks,
-        hosts=len(topology.hosts),
-        entries=(*entries, *kept),
-        dialect="nccl",
-        tuned_on=executor.label,
-        baseline="nccl",
-    )
+        share = (index + 1) / len(configurations)
+        sweep.run(None)
+        sweep.search(first, report, start + (options.deadline(start) - start) * share)
+        samples = _final_rounds(sweep)
+        for nbytes, bounds in zip(sizes, ranges_from_sizes(sizes), strict=True):
+            entry = _entry(name, nbytes, bounds, samples)
+            entries.append(entry)
+            summaries.append(_summary(name, nbytes, entry, len(sweep.times)))
+        runs += options.budget - sweep.left
+    check_searched(options.seconds, [summary.evaluations for summary in summaries])
+    table = new_table(topology, [*entries, *kept], "nccl", executor.label, "nccl")
     save_table(table, out, topology, [])
     journal.finish()
+    points = sum(len(each) for each in configurations.values()) * (1 + len(CHANNELS)) * len(sizes)
     return TuneResult(
         table=str(out),
         study=journal.where,
@@ -151,38 +151,35 @@ def tune_nccl(
         search="sweep",
         entries=len(table.entries),
         evaluations=runs,
-        grid_size=sum(len(t) * (1 + len(CHANNELS)) for t in tried.values()) * len(ordered),
+        grid_size=points,
         seconds=time.monotonic() - start,
-        tuned=tuple(tuned),
+        tuned=tuple(summaries),
         nccl_version="",
         baseline="nccl",
     )
 
 
-def _ranges(sizes: Sequence[int]) -> Iterator[tuple[int, tuple[int, int | None]]]:
-    return zip(sizes, ranges_from_sizes(sizes), strict=True)
+_Samples = dict[NcclKnobs | None, list[TimesBySize]]
 
 
-_Samples = dict[NcclKnobs | None, list[Sweep]]
+def _final_rounds(sweep: ConfigurationSweep) -> _Samples:
+    """The default and the best timed in turns, every other round backwards.
 
-
-def _last_rounds(sweeps: Sweeps) -> _Samples:
-    """The default and the finalists in turns, every other round backwards; the search is forgotten.
-
-    Of a finalist only the sizes are kept at which it was seen to run.
+    The search's own times are left out. Of a configuration only the sizes count at which it was
+    seen to run.
     """
-    proven = {knobs: sweeps.proven(knobs) for knobs in sweeps.finalists()}
-    entrants: list[NcclKnobs | None] = [None, *(k for k, sizes in proven.items() if sizes)]
-    samples: _Samples = {knobs: [] for knobs in entrants}
-    for done in range(_FINAL_ROUNDS):
-        for knobs in entrants if done % 2 == 0 else reversed(entrants):
-            sizes = sweeps.sizes if knobs is None else proven[knobs]
-            times = sweeps.run(knobs)
+    proven = {knobs: sweep.proven(knobs) for knobs in sweep.best()}
+    candidates: list[NcclKnobs | None] = [None, *(k for k, sizes in proven.items() if sizes)]
+    samples: _Samples = {knobs: [] for knobs in candidates}
+    for index in range(_FINAL_ROUNDS):
+        for knobs in candidates if index % 2 == 0 else reversed(candidates):
+            sizes = sweep.sizes if knobs is None else proven[knobs]
+            times = sweep.run(knobs)
             samples[knobs].append({n: times[n] for n in sizes if n in times})
     return samples
 
 
-def _times(rounds: Sequence[Sweep], nbytes: int, *, in_place: bool) -> tuple[float, ...]:
+def _times(rounds: Sequence[TimesBySize], nbytes: int, *, in_place: bool) -> tuple[float, ...]:
     """A size's times in us; none where one of the rounds failed."""
     timings = [sweep.get(nbytes) for sweep in rounds]
     us = [None if t is None else t.time_us_ip if in_place else t.time_us for t in timings]
@@ -192,25 +189,27 @@ def _times(rounds: Sequence[Sweep], nbytes: int, *, in_place: bool) -> tuple[flo
 def _entry(
     collective: str, nbytes: int, bounds: tuple[int, int | None], samples: _Samples
 ) -> Entry:
-    own, own_inside = (_times(samples[None], nbytes, in_place=p) for p in (False, True))
+    default_us, default_us_ip = (_times(samples[None], nbytes, in_place=p) for p in (False, True))
     winners: list[tuple[float, NcclKnobs, Statistics]] = []
     for knobs, rounds in samples.items():
-        us, inside = (_times(rounds, nbytes, in_place=p) for p in (False, True))
-        if knobs is None or not us or not own or not beats(us, own):
+        us, us_ip = (_times(rounds, nbytes, in_place=p) for p in (False, True))
+        if knobs is None or not us or not default_us or not beats(us, default_us):
             continue
-        if inside and own_inside and beats(own_inside, inside):
+        if us_ip and default_us_ip and beats(default_us_ip, us_ip):
             continue  # slower in place, which a tuner cannot tell apart
         winners.append((median(us), knobs, Statistics.of(us)))
     best = sorted(winners, key=lambda w: (w[0], w[1].channels))[:MOST_CANDIDATES]
-    reducing = reduction_class(collective) == "plain"
-    notes = (f"tuned at {nbytes} bytes",)
-    default = default_candidate("nccl-tests", Statistics.of(own) if own else None, notes)
+    default = default_candidate(
+        "nccl-tests",
+        Statistics.of(default_us) if default_us else None,
+        (f"tuned at {nbytes} bytes",),
+    )
     return Entry(
         collective=cast("Literal['allgather']", collective),
         min_bytes=bounds[0],
         max_bytes=bounds[1],
         candidates=(*(_candidate(k, s) for _, k, s in best), default),
-        reduction_class="plain" if reducing else "none",
+        reduction_class="plain" if reduction_class(collective) == "plain" else "none",
     )
 
 
@@ -219,15 +218,14 @@ def _candidate(knobs: NcclKnobs, stats: Statistics) -> Candidate:
     return Candidate(name=knobs.name, on="nccl-tests", stats=stats, nccl=knobs, notes=(proof,))
 
 
-def _tuned(collective: str, nbytes: int, entry: Entry, sweeps: Sweeps) -> Tuned:
-    best = entry.candidates[0]
-    default = entry.default.stats
+def _summary(collective: str, nbytes: int, entry: Entry, evaluations: int) -> SizeSummary:
+    best, default = entry.candidates[0], entry.default.stats
     stats = None if best.is_default else best.stats
-    return Tuned(
+    return SizeSummary(
         collective=collective,
         size=nbytes,
-        grid_size=len(sweeps.seen),
-        evaluations=len(sweeps.seen),
+        grid_size=evaluations,
+        evaluations=evaluations,
         default_us=math.nan if default is None else default.median_us,
         best_us=None if stats is None else stats.median_us,
         best=None if best.is_default else best.name,

@@ -22,7 +22,7 @@ class RandomSearch(Search):
 
     name = "random"
 
-    def wishes(self) -> Iterator[tuple[Point, int]]:
+    def targets(self) -> Iterator[tuple[Point, int]]:
         """Yield random new points at full effort."""
         rng = random.Random(self.seed)
         while not self.exhausted:
@@ -38,7 +38,7 @@ class GridSearch(Search):
 
     name = "grid"
 
-    def wishes(self) -> Iterator[tuple[Point, int]]:
+    def targets(self) -> Iterator[tuple[Point, int]]:
         """Yield the grid at full effort."""
         size = self.space.grid_size
         step = max(round(size * _GOLDEN), 1)
@@ -58,7 +58,7 @@ class CoordinateSearch(Search):
 
     name = "coordinate"
 
-    def wishes(self) -> Iterator[tuple[Point, int]]:
+    def targets(self) -> Iterator[tuple[Point, int]]:
         """Yield the points of one descent after another at full effort."""
         rng = random.Random(self.seed)
         start = self.best or self.space.default
@@ -82,7 +82,7 @@ class CoordinateSearch(Search):
         for index in range(dimension.size):
             other = self._moved(point, dimension, index)
             yield other, self.full_effort
-            best = min(best, other, key=self.record.us)
+            best = min(best, other, key=self.measurements.us)
         return best
 
     def _walk(self, point: Point, dimension: Dimension) -> Wishes[Point]:
@@ -93,7 +93,7 @@ class CoordinateSearch(Search):
                 index = self.space.indices(best)[dimension.name] + sign * stride
                 other = self._moved(best, dimension, min(max(index, 0), dimension.size - 1))
                 yield other, self.full_effort
-                if self.record.us(other) >= self.record.us(best):
+                if self.measurements.us(other) >= self.measurements.us(best):
                     break
                 best, stride = other, 2 * stride
         return best

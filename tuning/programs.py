@@ -57,7 +57,7 @@ class VerifiedProgram:
 
 
 @dataclass(frozen=True)
-class _Numbered:
+class _NumberedSchedule:
     """A schedule and the number that equal ones share."""
 
     schedule: Schedule
@@ -93,7 +93,7 @@ class Programs:
         # Every thread block must be resident at once, or they wait for ever for each other.
         resident = machine_of(topology).sm_count or self._limits.threadblocks
         self._most_threadblocks = min(self._limits.threadblocks, resident)
-        self._schedules: dict[tuple[object, ...], _Numbered | Infeasible] = {}
+        self._schedules: dict[tuple[object, ...], _NumberedSchedule | Infeasible] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._lowered: dict[tuple[int, Placement], Program | Infeasible] = {}
         self._verified: dict[tuple[int, Placement, str, int], VerifiedProgram | Infeasible] = {}
@@ -152,7 +152,7 @@ class Programs:
             and _divides(nbytes, base.nchunks * channels)
         )
 
-    def _schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> _Numbered:
+    def _schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> _NumberedSchedule:
         """The schedule of ``plan`` on ``sketch``; raises Infeasible where there is none."""
         size = _size_class(nbytes) if plan.method in _COSTLY else nbytes
         if plan.method in _SIZELESS:
@@ -162,7 +162,7 @@ class Programs:
             self._schedules[key] = self._made(sketch, plan, size)
         return _or_raise(self._schedules[key])
 
-    def _made(self, sketch: Sketch, plan: Plan, nbytes: int) -> _Numbered | Infeasible:
+    def _made(self, sketch: Sketch, plan: Plan, nbytes: int) -> _NumberedSchedule | Infeasible:
         try:
             if plan.method in DEFAULT_METHODS:
                 form = DEFAULT_METHODS[plan.method]
@@ -175,9 +175,9 @@ class Programs:
         except Infeasible as error:
             return error
         content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
-        return _Numbered(schedule, self._numbers.setdefault(content, len(self._numbers)))
+        return _NumberedSchedule(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
-    def _lower(self, made: _Numbered, placement: Placement = "any") -> Program:
+    def _lower(self, made: _NumberedSchedule, placement: Placement = "any") -> Program:
         key = made.number, placement
         if key not in self._lowered:
             try:

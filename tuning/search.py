@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tuccl.tuning.measurements import Record
+from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.space import Point, Space
 
 __all__ = ["Evaluate", "Request", "Search", "run"]
@@ -36,8 +36,8 @@ class Search(ABC):
     * the same seed and the same answers give the same questions;
     * ``ask`` returns None when there is nothing left to ask, and from then on.
 
-    A subclass yields (point, effort) pairs from ``wishes``: each point with the repeats it
-    shall have in all. What was measured already is taken from the record and costs nothing.
+    A subclass yields (point, effort) pairs from ``targets``: each point with the repeats it
+    shall have in all. What was measured already is taken from the measurements and costs nothing.
     """
 
     name: ClassVar[str]
@@ -57,33 +57,33 @@ class Search(ABC):
         self.space = space
         self.seed = seed
         self.full_effort = full_effort
-        self.record = Record()
+        self.measurements = Measurements()
         self._first = tuple(dict.fromkeys((space.default, *first)))
-        self._requests = self._questions()
+        self._pending = self._all_requests()
 
     @abstractmethod
-    def wishes(self) -> Iterator[tuple[Point, int]]:
-        """Yield points with the effort each shall reach; results are in ``record``."""
+    def targets(self) -> Iterator[tuple[Point, int]]:
+        """Yield points with the effort each shall reach; results are in ``measurements``."""
 
     def ask(self) -> Request | None:
         """Return what to time next, or None when the search has come to its end."""
-        return next(self._requests, None)
+        return next(self._pending, None)
 
     def tell(self, request: Request, samples_us: Sequence[float]) -> None:
         """Take the samples in us of ``request``; none at all: the point cannot run."""
-        self.record.add(request.point, samples_us, request.repeats)
+        self.measurements.add(request.point, samples_us, request.repeats)
 
     @property
     def best(self) -> Point | None:
         """The fastest point among those measured at full effort (Algorithm 1, line 10)."""
-        return self.record.best(self.full_effort)
+        return self.measurements.best(self.full_effort)
 
-    def _questions(self) -> Iterator[Request]:
+    def _all_requests(self) -> Iterator[Request]:
         for point in self._first:
             yield Request(point, self.full_effort)
         known = 0
-        for point, effort in self.wishes():
-            missing = min(effort, self.full_effort) - self.record.effort(point)
+        for point, effort in self.targets():
+            missing = min(effort, self.full_effort) - self.measurements.effort(point)
             if missing > 0:
                 known = 0
                 yield Request(point, missing)
@@ -93,7 +93,7 @@ class Search(ABC):
     @property
     def exhausted(self) -> bool:
         """Whether every point of the space was asked for."""
-        return len(self.record) >= self.space.grid_size
+        return len(self.measurements) >= self.space.grid_size
 
 
 def run(
@@ -102,7 +102,7 @@ def run(
     budget: int,
     progress: Callable[[int], None] = lambda spent: None,
     out_of_time: Callable[[], bool] = lambda: False,
-) -> Record:
+) -> Measurements:
     """Drive ``search`` until it ends, ``budget`` evaluations at full effort are spent, or time is up.
 
     ``evaluate(point, repeats)`` returns the samples in us, none where the point cannot run.
@@ -122,4 +122,4 @@ def run(
         search.tell(request, samples_us)
         spent += len(samples_us)
         progress(spent // search.full_effort)
-    return search.record
+    return search.measurements

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.errors import InputError, Unavailable
 from tuccl.tuning.space import Point, Space
-from tuccl.tuning.tpe import distributions, named, silence_optuna
+from tuccl.tuning.tpe import distributions, optuna_params, silence_optuna
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -88,7 +88,7 @@ class Study:
             create_trial(
                 state=TrialState.COMPLETE if samples_us else TrialState.FAIL,
                 value=median(samples_us) if samples_us else None,
-                params=named(self._space, point),
+                params=optuna_params(self._space, point),
                 distributions=self._distributions,
                 user_attrs={
                     "run": self._run,

@@ -13,7 +13,7 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.tuning.study import SWEEPS, cut_unfinished_line, end_study, start_study
 
-__all__ = ["SizeTime", "SweepJournal", "SweepRun", "run_name"]
+__all__ = ["SizeTime", "SweepJournal", "SweepRun", "sweep_key"]
 
 
 class SizeTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,10 +92,10 @@ class SweepJournal:
         end_study(self._folder)
 
 
-def run_name(*identity: object) -> str:
+def sweep_key(*identity: object) -> str:
     """Return a short name for what a sweep is of, equal for equal ``identity``.
 
-    >>> run_name("allreduce", [1024]) == run_name("allreduce", [1024])
+    >>> sweep_key("allreduce", [1024]) == sweep_key("allreduce", [1024])
     True
     """
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.runtime import NcclTestsExecutor
 from tuccl.runtime.nccl.knobs import NcclKnobs
-from tuccl.tuning.sweep_journal import SizeTime, SweepJournal, SweepRun, run_name
+from tuccl.tuning.sweep_journal import SizeTime, SweepJournal, SweepRun, sweep_key
 
-__all__ = ["CHANNELS", "MOST_CANDIDATES", "Sweep", "Sweeps", "nccl_variables"]
+__all__ = ["CHANNELS", "MOST_CANDIDATES", "ConfigurationSweep", "TimesBySize", "nccl_variables"]
 
-Sweep = dict[int, SizeTime]
+TimesBySize = dict[int, SizeTime]
 CHANNELS = (1, 2, 4, 8, 16, 32)
 MOST_CANDIDATES = 3
 _CLOSE = 1.5  # times as long as the best at some size: its channels are worth a try
-_MOST_FINALISTS = 8
+_MOST_CANDIDATES_IN_ALL = 8
 
 
 def nccl_variables(knobs: NcclKnobs) -> dict[str, str]:
@@ -35,8 +35,12 @@ def nccl_variables(knobs: NcclKnobs) -> dict[str, str]:
 
 
 @dataclass
-class Sweeps:
-    """The runs of one collective: each configuration over all sizes, wrong and failed ones left out."""
+class ConfigurationSweep:
+    """The runs of one collective: each configuration at all sizes; failed and wrong ones have none.
+
+    ``left`` is the budget in runs, ``channels`` the communicator's as NCCL's log last said, and
+    ``times`` the times in us of the configurations that were searched.
+    """
 
     executor: NcclTestsExecutor
     collective: str
@@ -45,26 +49,26 @@ class Sweeps:
     left: int
     journal: SweepJournal
     machine: str  # its signature
-    channels: int | None = None  # of the communicator, as NCCL's log last said
-    seen: dict[NcclKnobs, Sweep] = field(default_factory=dict)
+    channels: int | None = None
+    times: dict[NcclKnobs, TimesBySize] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """What this sweep is of, so that no other's runs are taken for its own."""
+        """The key of this sweep's runs in the journal."""
         where = (self.machine, self.executor.label, self.collective)
-        return run_name(*where, list(self.sizes), self.root)
+        return sweep_key(*where, list(self.sizes), self.root)
 
-    def run(self, knobs: NcclKnobs | None) -> Sweep:
+    def run(self, knobs: NcclKnobs | None) -> TimesBySize:
         """Times by size of one run; empty where it failed. The default's failure is everyone's."""
         what = "default" if knobs is None else knobs.name
         done = self.journal.recall(self.name, what)
         if done is None:
-            done = self._measured(knobs, what)
+            done = self._measure(knobs, what)
             self.journal.store(done)
         self.channels = done.channels
         return {t.nbytes: t for t in done.times}
 
-    def _measured(self, knobs: NcclKnobs | None, what: str) -> SweepRun:
+    def _measure(self, knobs: NcclKnobs | None, what: str) -> SweepRun:
         variables = None if knobs is None else nccl_variables(knobs)
         try:
             timings = self.executor.sweep(
@@ -92,14 +96,17 @@ class Sweeps:
         what = f"proof {knobs.name}"
         done = self.journal.recall(self.name, what)
         if done is None:
-            done = SweepRun(run=self.name, what=what, proven=self._seen_to_run(knobs))
+            done = SweepRun(run=self.name, what=what, proven=self._sizes_that_run(knobs))
             self.journal.store(done)
         return done.proven
 
-    def _seen_to_run(self, knobs: NcclKnobs) -> tuple[int, ...]:
+    def _sizes_that_run(self, knobs: NcclKnobs) -> tuple[int, ...]:
         try:
             ran = self.executor.chosen(
-                *(self.collective, self.sizes), root=self.root, variables=nccl_variables(knobs)
+                self.collective,
+                self.sizes,
+                root=self.root,
+                variables=nccl_variables(knobs),
             )
         except (InputError, Stuck):
             return ()
@@ -108,42 +115,50 @@ class Sweeps:
                 f"no log of what NCCL chose came back under {self.executor.shared}: an NCCL may "
                 "ignore what it is asked for, so nothing is entered unproven; mend --shared"
             )
-        seen = zip(self.sizes, ran, strict=True)
-        return tuple(n for n, calls in seen if calls and all(r.obeys(knobs) for r in calls))
+        logged = zip(self.sizes, ran, strict=True)
+        return tuple(n for n, calls in logged if calls and all(r.obeys(knobs) for r in calls))
 
-    def search(self, first: Iterable[NcclKnobs], told: Callable[[], None], until: float) -> None:
-        """All of ``first``, then the close ones' channels, as far as the budget goes."""
-        self._try(first, told, until)
-        most = self.channels or CHANNELS[-1]
-        self._try(self._with_channels(most), told, until)
+    def search(
+        self, first: Iterable[NcclKnobs], report: Callable[[int], None], deadline: float
+    ) -> None:
+        """Run all of ``first``, then the close ones with other channels, within the budget.
 
-    def _try(self, each: Iterable[NcclKnobs], told: Callable[[], None], until: float) -> None:
-        for knobs in each:
-            if self.left < 1 or time.monotonic() >= until:
+        ``report`` is called with the runs that are left.
+        """
+        report(self.left)
+        self._run_each(first, report, deadline)
+        self._run_each(self._with_channels(self.channels or CHANNELS[-1]), report, deadline)
+
+    def _run_each(
+        self, configurations: Iterable[NcclKnobs], report: Callable[[int], None], deadline: float
+    ) -> None:
+        for knobs in configurations:
+            if self.left < 1 or time.monotonic() >= deadline:
                 return
-            self.seen[knobs] = self.run(knobs)
+            self.times[knobs] = self.run(knobs)
             self.left -= 1
-            told()
+            report(self.left)
 
     def _with_channels(self, most: int) -> Iterator[NcclKnobs]:
         """More channels than the communicator has no tuner can give."""
-        close = [knobs for knobs in self.seen if self._is_close(knobs)]
+        close = [knobs for knobs in self.times if self._is_close(knobs)]
         for count in (c for c in CHANNELS if c <= most):
             for knobs in close:
                 yield NcclKnobs(algorithm=knobs.algorithm, protocol=knobs.protocol, channels=count)
 
     def _is_close(self, knobs: NcclKnobs) -> bool:
-        return any(t.us <= _CLOSE * self.best_us(n) for n, t in self.seen[knobs].items())
+        return any(t.us <= _CLOSE * self.best_us(n) for n, t in self.times[knobs].items())
 
     def best_us(self, nbytes: int) -> float:
         """The least time so far of a size."""
-        return min((s[nbytes].us for s in self.seen.values() if nbytes in s), default=math.inf)
+        return min((s[nbytes].us for s in self.times.values() if nbytes in s), default=math.inf)
 
-    def finalists(self) -> list[NcclKnobs]:
+    def best(self) -> list[NcclKnobs]:
         """The three best of each size, those first that are best at most sizes."""
-        wins: dict[NcclKnobs, float] = {}
+        scores: dict[NcclKnobs, float] = {}
         for nbytes in self.sizes:
-            times = {k: s[nbytes].us for k, s in self.seen.items() if nbytes in s}
-            for place, knobs in enumerate(sorted(times, key=lambda k: times[k])[:MOST_CANDIDATES]):
-                wins[knobs] = wins.get(knobs, 0.0) + 2.0**-place
-        return sorted(wins, key=lambda k: -wins[k])[:_MOST_FINALISTS]
+            times = {k: s[nbytes].us for k, s in self.times.items() if nbytes in s}
+            ranked = sorted(times, key=lambda k: times[k])[:MOST_CANDIDATES]
+            for position, knobs in enumerate(ranked):
+                scores[knobs] = scores.get(knobs, 0.0) + 2.0**-position
+        return sorted(scores, key=lambda k: -scores[k])[:_MOST_CANDIDATES_IN_ALL]

@@ -20,42 +20,35 @@ from tuccl.runtime import (
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
-from tuccl.tuning.candidates import entrants_of, placed
 from tuccl.tuning.evaluate import Evaluator
-from tuccl.tuning.final_round import Final, Finalist
-from tuccl.tuning.initial_points import default_point, opening
-from tuccl.tuning.measurements import Record
+from tuccl.tuning.final_points import final_points, single_placement_programs
+from tuccl.tuning.final_round import FinalRound, TimedPoint
+from tuccl.tuning.initial_points import default_point, initial_points
+from tuccl.tuning.measurements import Measurements
+from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import Programs
-from tuccl.tuning.search import Search, run
+from tuccl.tuning.search import run
 from tuccl.tuning.space import Point, Space
 from tuccl.tuning.study import Studies
 
-__all__ = ["Outcome", "Task", "tuned_size"]
+__all__ = ["SizeResult", "Task", "tune_size"]
 
-_NOISY_FINALISTS = 3  # each timed again, and its stock twin too
-_SIM_FINALISTS = 5  # their times are known: only twins cost anything
-_SIM_TWINS = 3
-_FEWEST_ROUNDS = 5  # of finalists against the default: as many as make a spread
+_NOISY_CANDIDATES = 3  # each timed again, and with default knobs too
+_SIM_CANDIDATES = 5  # their times are known: only default knobs cost anything
+_SIM_TRIALS = 3
+_FEWEST_ROUNDS = 5  # of candidates against the default: as many as make a spread
 _FINAL_S = 20.0  # beyond the fewest rounds
 
 
 @dataclass(frozen=True)
 class Task:
-    """One collective of a tune, whose sizes are searched one after another.
-
-    ``nccl_version`` is the NCCL whose own choice has to be beaten, where the executor can tell
-    what that takes.
-    """
+    """One collective of a tune, whose sizes are searched one after another."""
 
     executor: Executor
     topology: Topology
     programs: Programs
     studies: Studies
-    search: type[Search]
-    budget: int
-    seed: int
-    run: str
-    nccl_version: str
+    options: TuneOptions
 
     @property
     def collective(self) -> Collective:
@@ -64,104 +57,105 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one size came to: the finalists, and what finding them cost at full effort."""
+class SizeResult:
+    """The final round of one size, and the search's cost in evaluations at full effort."""
 
-    final: Final
+    final: FinalRound
     grid_size: int
     evaluations: int
-    record: Record | None = field(repr=False)
+    measurements: Measurements | None = field(repr=False)
 
 
-def tuned_size(
+def tune_size(
     task: Task,
     nbytes: int,
-    neighbour: Record | None,
+    neighbour: Measurements | None,
     progress: Callable[[int], None],
     deadline: float = math.inf,
-) -> Outcome:
-    """Search one size, measure the best again, and the runtime's default with them.
+) -> SizeResult:
+    """Search one size, then time the best points again together with the runtime's default.
 
-    The search ends at ``deadline`` (of ``time.monotonic``); the finals come after it, with the best
-    points' programs for one placement alone.
+    The search ends at ``deadline`` (of ``time.monotonic``); the final round comes after it, with
+    the best points' programs for a single placement.
     """
+    executor, options = task.executor, task.options
     sketches = candidate_sketches(task.topology, task.collective.name, nbytes)
     default = _runtime_default(task, nbytes)
     by_name = {sketch.name: sketch for sketch in sketches}
     channels = task.programs.plans(sketches, nbytes)
     start = default_point(channels)
     if start is None:
-        final = Final(task.collective, nbytes, task.programs.dialect, default, ())
-        return Outcome(final, 0, 0, None)
+        return SizeResult(_final_round(task, nbytes, default, []), 0, 0, None)
     space = Space(
         channels,
         start,
         lambda p: task.programs.channels(by_name[p.sketch], p, nbytes),
-        task.executor.supported_knobs,
+        executor.supported_knobs,
     )
     evaluate = _evaluator(task, by_name, nbytes, space, default.timing)
-    effort = task.executor.full_effort
-    noisy = not task.executor.deterministic
-    each = 2 if noisy else 3  # a finalist again or its two placements, and its twin
-    most = min(_NOISY_FINALISTS if noisy else _SIM_TWINS, task.budget // (4 * each))
-    on_gpus = task.executor.default_baseline == "nccl"
-    twins = most if on_gpus else 0  # no stock runtime runs what is tuned on CPUs
-    budget = max(task.budget - each * most, 1)
-    search = task.search(
-        space,
-        seed=task.seed,
-        full_effort=effort,
-        first=opening(space, nbytes, neighbour, budget // 2),
+    noisy = not executor.deterministic
+    # A candidate again or for each placement, and with default knobs.
+    evaluations_each = 2 if noisy else 3
+    most = min(
+        _NOISY_CANDIDATES if noisy else _SIM_TRIALS, options.budget // (4 * evaluations_each)
     )
-    record = run(search, evaluate, budget, progress, lambda: time.monotonic() >= deadline)
-    finalists = max(most, 1) if noisy else _SIM_FINALISTS
-    entrants = entrants_of(evaluate, record, effort, finalists, twins=twins)
-    alone = placed(evaluate, entrants[:most]) if not noisy else []
-    final = _final(task, nbytes, default, evaluate, entrants, alone)
-    again = len(final.finalists) - (0 if noisy else len(entrants))
-    return Outcome(final, space.legal_points, math.ceil(record.spent / effort) + again, record)
+    budget = max(options.budget - evaluations_each * most, 1)
+    search = SEARCHES[options.search](
+        space,
+        seed=options.seed,
+        full_effort=executor.full_effort,
+        first=initial_points(space, nbytes, neighbour, budget // 2),
+    )
+    measurements = run(search, evaluate, budget, progress, lambda: time.monotonic() >= deadline)
+    points = final_points(
+        evaluate,
+        measurements,
+        executor.full_effort,
+        max(most, 1) if noisy else _SIM_CANDIDATES,
+        # No GPU runtime runs what is tuned on CPUs, so that its default knobs do not matter.
+        default_knobs_trials=most if executor.default_baseline == "nccl" else 0,
+    )
+    programs = [(p, evaluate.program(p).program) for p in points]
+    if not noisy:
+        programs += single_placement_programs(evaluate, points[:most])
+    final = _final_round(task, nbytes, default, programs)
+    evaluations = math.ceil(measurements.spent / executor.full_effort) + len(final.candidates)
+    if not noisy:
+        evaluations -= len(points)  # whose times were known
+    return SizeResult(final, space.legal_points, evaluations, measurements)
 
 
-def _final(
-    task: Task,
-    nbytes: int,
-    default: BaselineTiming,
-    evaluate: Evaluator,
-    points: Sequence[Point],
-    alone: Sequence[tuple[Point, Program]],
-) -> Final:
-    """The default and the finalists timed against each other, in both placements.
+def _final_round(
+    task: Task, nbytes: int, default: BaselineTiming, programs: Sequence[tuple[Point, Program]]
+) -> FinalRound:
+    """The default and the programs timed in turns, in both placements.
 
-    In turns, with what the search has seen left out: the best of many noisy times is too good.
+    The search's own samples are left out: the best of many noisy times is too good.
     """
-    noisy = not task.executor.deterministic
-    entries = [(p, evaluate.program(p).program) for p in points] + [*alone]
-    entrants = [TimingCandidate(program, point.knobs) for point, program in entries]
-    again = [TimingCandidate(default.program, default.knobs, default.loop)] if noisy else []
-    begin = time.monotonic()
+    candidates = [TimingCandidate(program, point.knobs) for point, program in programs]
+    if noisy := not task.executor.deterministic:
+        candidates.insert(0, TimingCandidate(default.program, default.knobs, default.loop))
+    start = time.monotonic()
 
-    def long_enough(rounds: int) -> bool:
-        return rounds >= _FEWEST_ROUNDS and time.monotonic() - begin > _FINAL_S
+    def enough(rounds: int) -> bool:
+        return rounds >= _FEWEST_ROUNDS and time.monotonic() - start > _FINAL_S
 
     timings = paired_timings(
         task.executor,
-        [*again, *entrants],
+        candidates,
         nbytes,
         root=task.collective.root,
         rounds=task.executor.full_effort,
-        until=long_enough,
+        until=enough,
     )
-    return Final(
-        task.collective,
-        nbytes,
-        task.programs.dialect,
-        replace(default, timing=timings[0]) if again else default,
-        tuple(
-            Finalist(point, program, timing)
-            for (point, program), timing in zip(entries, timings[len(again) :], strict=True)
-            if not timing.wrong
-        ),
+    if noisy:
+        default = replace(default, timing=timings[0])
+    timed = tuple(
+        TimedPoint(point, program, timing)
+        for (point, program), timing in zip(programs, timings[noisy:], strict=True)
+        if not timing.wrong
     )
+    return FinalRound(task.collective, nbytes, task.programs.dialect, default, timed)
 
 
 def _evaluator(
@@ -175,7 +169,7 @@ def _evaluator(
     """
     study = task.studies.study(
         space,
-        task.run,
+        f"{task.options.search}-{task.options.seed}",
         signature(task.topology),
         task.collective.name,
         nbytes,
@@ -188,7 +182,7 @@ def _evaluator(
 
 
 def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:
-    """What the runtime does without a table."""
+    """The time of what the runtime does without a table."""
     return time_baseline(
         task.executor,
         task.topology,
@@ -196,5 +190,5 @@ def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:
         task.collective.name,
         nbytes,
         root=task.collective.root,
-        version=task.nccl_version,
+        version=task.options.nccl_version,
     )

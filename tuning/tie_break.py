@@ -1,11 +1,11 @@
-"""Which of equally fast points goes into the table: the one that stock runtimes can honour."""
+"""Rules between equally fast points: what an unmodified runtime can do goes first."""
 
 from __future__ import annotations
 
 from tuccl._native import Knobs, default_buffer_bytes, max_threads
 from tuccl.tuning.space import Point
 
-__all__ = ["is_as_good", "is_stock", "preference", "stock_twin"]
+__all__ = ["has_default_knobs", "is_as_good", "tie_break", "with_default_knobs"]
 
 _AS_GOOD = 1.001
 
@@ -19,28 +19,28 @@ def is_as_good(us: float, best_us: float) -> bool:
     return us <= _AS_GOOD * best_us
 
 
-def stock_twin(point: Point) -> Point:
-    """Return ``point`` with the threads and the buffer that its protocol has in stock NCCL.
+def with_default_knobs(point: Point) -> Point:
+    """Return ``point`` with the threads and the buffer that NCCL gives its protocol.
 
     Notes:
-        Stock runtimes cannot change threads and buffers from call to call (docs/msccl.md).
+        Unmodified runtimes cannot change threads and buffers from call to call (docs/msccl.md).
     """
     buffer_bytes = default_buffer_bytes(point.protocol)
     threads = max_threads(point.protocol)
     return Point.of(point.plan, Knobs(point.protocol, point.channels, threads, buffer_bytes))
 
 
-def is_stock(point: Point) -> bool:
-    """Return whether ``point`` is its own stock twin."""
-    return point == stock_twin(point)
+def has_default_knobs(point: Point) -> bool:
+    """Return whether ``point`` has NCCL's threads and buffer."""
+    return point == with_default_knobs(point)
 
 
-def preference(point: Point, us: float, best_us: float) -> tuple[bool, bool, int, int, float]:
+def tie_break(point: Point, us: float, best_us: float) -> tuple[bool, bool, int, int, float]:
     """Return the key to sort points by, best first.
 
-    The fastest comes first; among those as good as it (``best_us``), stock threads and buffer,
+    The fastest comes first; among those as good as it (``best_us``), NCCL's threads and buffer,
     then fewer channels, then fewer threads: what a collective does not need, others can use.
     """
     if not is_as_good(us, best_us):
         return True, False, 0, 0, us
-    return False, not is_stock(point), point.channels, point.threads, us
+    return False, not has_default_knobs(point), point.channels, point.threads, us

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial
 
-__all__ = ["Proposal", "Tpe", "distributions", "log_us", "named", "silence_optuna"]
+__all__ = ["Proposal", "Tpe", "distributions", "log_us", "optuna_params", "silence_optuna"]
 
 _STARTUP_TRIALS = 10
 
@@ -43,7 +43,7 @@ def _choices(space: Space, dimension: Dimension) -> tuple[str, ...]:
     return names[dimension.name]
 
 
-def named(space: Space, point: Point) -> dict[str, str | int]:
+def optuna_params(space: Space, point: Point) -> dict[str, str | int]:
     """Return the parameters under which Optuna knows ``point``: names of categories, indices."""
     indices = space.indices(point)
     return {
@@ -91,7 +91,7 @@ class Tpe:
 
     def adopt(self, point: Point) -> Proposal:
         """Return a proposal of ``point``, which another rule chose."""
-        self._study.enqueue_trial(named(self._space, point))
+        self._study.enqueue_trial(optuna_params(self._space, point))
         return Proposal(point, self._study.ask(self._distributions))
 
     def _indices(self, trial: Trial) -> dict[str, int]:
@@ -108,7 +108,7 @@ class Tpe:
 
         self._study.add_trial(
             optuna.trial.create_trial(
-                params=named(self._space, point),
+                params=optuna_params(self._space, point),
                 distributions=self._distributions,
                 value=log_us(time_us),
             )

@@ -22,7 +22,7 @@ from tuccl.runtime import (
 from tuccl.runtime.table.entry import default_candidate
 from tuccl.synth import Collective, bound, time_bound_us
 from tuccl.topology import Topology, load_profile
-from tuccl.tuning import tune
+from tuccl.tuning import TuneOptions, tune
 
 SIZES = [1 << 14, 1 << 20]
 
@@ -64,7 +64,14 @@ def topology() -> Topology:
 @pytest.fixture(scope="module")
 def table(topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tables") / "table"
-    tune(SimExecutor(topology), topology, ["allgather", "allreduce"], SIZES, budget=12, out=out)
+    tune(
+        SimExecutor(topology),
+        topology,
+        ["allgather", "allreduce"],
+        SIZES,
+        out,
+        TuneOptions(budget=12),
+    )
     return out
 
 
@@ -135,7 +142,7 @@ def test_an_entry_for_one_placement_leaves_the_other_to_the_default(
     topology: Topology, tmp_path: Path
 ) -> None:
     executor = SimExecutor(topology)
-    tune(executor, topology, ["alltoall"], SIZES, budget=12, out=tmp_path / "table")
+    tune(executor, topology, ["alltoall"], SIZES, tmp_path / "table", TuneOptions(budget=12))
     stored = open_table(tmp_path / "table")
     whole = compare(tmp_path / "table", executor, ["nccl"])
     assert {row.collective for row in whole.rows} == {"alltoall"}
@@ -160,7 +167,7 @@ def test_each_root_is_compared_at_its_own_sizes(topology: Topology, tmp_path: Pa
     parts = []
     for root, size in ((0, SIZES[0]), (2, SIZES[1])):
         out = tmp_path / f"root{root}"
-        tune(executor, topology, ["broadcast"], [size], budget=6, root=root, out=out)
+        tune(executor, topology, ["broadcast"], [size], out, TuneOptions(budget=6, root=root))
         parts.append(open_table(out))
     entries = tuple(e for part in parts for e in part.table.entries)
     files = [

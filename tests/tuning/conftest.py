@@ -1,10 +1,12 @@
-"""What the tests of this room time: a synthetic surface, and the simulator in disguise."""
+"""Executors for these tests: a synthetic surface, and the simulator under another name."""
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.topology import Topology, join, load_profile
+from tuccl.tuning import study_folder
 from tuccl.tuning.space import Plan, Point, Space
 
 DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
@@ -133,6 +136,14 @@ class Stand(Executor):
         within = None if timing.time_us_ip is None else sample(timing.time_us_ip)
         samples = tuple(sample(timing.us) for _ in range(repeats))
         return Timing(out, within, samples, self.name, wrong)
+
+
+def evaluations(out: Path) -> list[str]:
+    """The evaluations in the study's journal, in the order in which they were stored."""
+    journal = study_folder(out) / "journal.log"
+    lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
+    logs = [json.loads(line) for line in lines]
+    return [json.dumps(log["user_attrs"]) for log in logs if log.get("params")]
 
 
 @pytest.fixture(scope="session")

@@ -2,43 +2,43 @@
 
 from tests.tuning.conftest import Surface, small_space
 from tuccl._native import default_buffer_bytes
-from tuccl.tuning import Point, Record
-from tuccl.tuning.coordinate_descent import descent, descents
+from tuccl.tuning import Measurements, Point
+from tuccl.tuning.coordinate_descent import coordinate_descent, coordinate_descents
 
 SPACE = small_space()
 
 
-def walked(record: Record, surface: Surface, most: int) -> list[Point]:
+def walked(measurements: Measurements, surface: Surface, most: int) -> list[Point]:
     asked = []
-    for point in descents(SPACE, record, most):
-        record.add(point, surface(point, 1), 1)
+    for point in coordinate_descents(SPACE, measurements, most):
+        measurements.add(point, surface(point, 1), 1)
         asked.append(point)
     return asked
 
 
-def begun(surface: Surface) -> Record:
-    record = Record()
+def begun(surface: Surface) -> Measurements:
+    measurements = Measurements()
     for method in SPACE.methods:
         point = next(SPACE.nearest(p) for p in SPACE.grid() if p.plan.method == method)
-        record.add(point, surface(point, 1), 1)
-    return record
+        measurements.add(point, surface(point, 1), 1)
+    return measurements
 
 
 def test_a_descent_ends_where_no_step_is_faster() -> None:
     surface = Surface(SPACE, 3)
-    record = begun(surface)
-    start = record.ranked()[0]
-    for point in descent(SPACE, record, start):
+    measurements = begun(surface)
+    start = measurements.ranked()[0]
+    for point in coordinate_descent(SPACE, measurements, start):
         assert point in SPACE
-        record.add(point, surface(point, 1), 1)
-    best = record.ranked()[0]
+        measurements.add(point, surface(point, 1), 1)
+    best = measurements.ranked()[0]
     for dimension in SPACE.dimensions:
         if dimension.name in ("channels", "threads", "buffer"):
             for step in (-1, 1):
                 index = SPACE.indices(best)[dimension.name] + step
                 if 0 <= index < dimension.size:
                     moved = SPACE.point({**SPACE.indices(best), dimension.name: index})
-                    assert record.us(best) <= surface.us(moved)
+                    assert measurements.us(best) <= surface.us(moved)
 
 
 def test_descents_ask_for_no_point_twice_and_begin_at_several_methods() -> None:
@@ -50,11 +50,13 @@ def test_descents_ask_for_no_point_twice_and_begin_at_several_methods() -> None:
 
 def test_a_coarse_descent_leaves_the_buffer_alone() -> None:
     surface = Surface(SPACE, 3)
-    record = begun(surface)
-    start = record.ranked()[0]
+    measurements = begun(surface)
+    start = measurements.ranked()[0]
     asked = []
-    for point in descent(SPACE, record, start, ("protocol", "chunking", "channels")):
-        record.add(point, surface(point, 1), 1)
+    for point in coordinate_descent(
+        SPACE, measurements, start, ("protocol", "chunking", "channels")
+    ):
+        measurements.add(point, surface(point, 1), 1)
         asked.append(point)
     stock = {default_buffer_bytes(protocol) for protocol in SPACE.protocols}
     assert asked and {p.buffer_bytes for p in asked} <= {start.buffer_bytes, *stock}
@@ -62,22 +64,22 @@ def test_a_coarse_descent_leaves_the_buffer_alone() -> None:
 
 def test_the_best_after_descents_is_changed_in_threads_and_buffer_too() -> None:
     surface = Surface(SPACE, 4)
-    record = begun(surface)
-    assert walked(record, surface, 3)
-    best = record.ranked()[0]
+    measurements = begun(surface)
+    assert walked(measurements, surface, 3)
+    best = measurements.ranked()[0]
     for dimension in SPACE.dimensions:
         if dimension.name in ("threads", "buffer"):
             for step in (-1, 1):
                 index = SPACE.indices(best)[dimension.name] + step
                 if 0 <= index < dimension.size:
                     moved = SPACE.point({**SPACE.indices(best), dimension.name: index})
-                    assert record.us(best) <= surface.us(moved)
+                    assert measurements.us(best) <= surface.us(moved)
 
 
 def test_there_is_no_descent_from_one_method_alone() -> None:
-    record = Record()
-    record.add(SPACE.default, (10.0,), 1)
-    assert walked(record, Surface(SPACE), 3) == []
+    measurements = Measurements()
+    measurements.add(SPACE.default, (10.0,), 1)
+    assert walked(measurements, Surface(SPACE), 3) == []
 
 
 def test_a_descent_steps_over_buffers_that_change_nothing() -> None:
@@ -88,9 +90,9 @@ def test_a_descent_steps_over_buffers_that_change_nothing() -> None:
             9.0 + abs(point.buffer_bytes - best) / best if point.buffer_bytes < 2 * best else 10.0
         )
 
-    record = Record()
-    record.add(SPACE.default, (us(SPACE.default),), 1)
-    for point in descent(SPACE, record, SPACE.default):
-        record.add(point, (us(point),), 1)
+    measurements = Measurements()
+    measurements.add(SPACE.default, (us(SPACE.default),), 1)
+    for point in coordinate_descent(SPACE, measurements, SPACE.default):
+        measurements.add(point, (us(point),), 1)
     assert SPACE.default.buffer_bytes > 2 * best
-    assert record.ranked()[0].buffer_bytes == best
+    assert measurements.ranked()[0].buffer_bytes == best

@@ -12,7 +12,7 @@ from tuccl.runtime import (
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import Topology
-from tuccl.tuning import Final, Finalist, Plan, Point, beats, entries_of
+from tuccl.tuning import FinalRound, Plan, Point, TimedPoint, beats, entries_of
 
 TIMES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=30)
 
@@ -35,20 +35,20 @@ def test_a_gain_within_the_noise_does_not() -> None:
     assert beats([0.5 * x for x in noisy], noisy)
 
 
-def final(topology: Topology, *timings: Timing) -> Final:
+def final(topology: Topology, *timings: Timing) -> FinalRound:
     """Finalists with the given times against a default of 10 us out of place, 20 in place."""
     call = Collective("allgather", topology.ranks)
     mesh = full_mesh(topology)
-    finalists = []
+    candidates = []
     for method, timing in zip(("allpairs", "ring", "recursive"), timings, strict=False):
         plan = Plan(mesh.name, method, 1)
         program = lower(synthesize(Problem(call, mesh, 1, 1 << 20), method), protocol="LL")
-        finalists.append(Finalist(Point(plan, "LL", 1, 512, 1 << 19), program, timing))
-    program = finalists[0].program
+        candidates.append(TimedPoint(Point(plan, "LL", 1, 512, 1 << 19), program, timing))
+    program = candidates[0].program
     default = BaselineTiming(
-        Timing(10.0, 20.0, (10.0,), "sim"), "Ring/LL/2ch", program, finalists[0].point.knobs
+        Timing(10.0, 20.0, (10.0,), "sim"), "Ring/LL/2ch", program, candidates[0].point.knobs
     )
-    return Final(call, 1 << 20, "executor", default, tuple(finalists))
+    return FinalRound(call, 1 << 20, "executor", default, tuple(candidates))
 
 
 def sim(out: float, within: float) -> Timing:
@@ -88,13 +88,13 @@ def test_in_place_a_gain_within_the_noise_does_not_count(topology: Topology) -> 
 
 def test_of_equals_the_stock_one_stands_first_then_fewer_channels(topology: Topology) -> None:
     made = final(topology, sim(8.0, 9.0), sim(8.001, 9.001), sim(8.002, 9.002))
-    first, second, third = made.finalists
-    finalists = (
+    first, second, third = made.candidates
+    candidates = (
         replace(first, point=replace(first.point, channels=2, buffer_bytes=1 << 10)),
         replace(second, point=replace(second.point, buffer_bytes=1 << 23)),
         third,
     )
-    [entry], _ = entries_of(replace(made, finalists=finalists), 512, None)
+    [entry], _ = entries_of(replace(made, candidates=candidates), 512, None)
     assert [c.method for c in entry.candidates] == ["recursive", "ring", "allpairs", ""]
 
 
@@ -105,11 +105,13 @@ def test_files_of_each_dialect_are_proven(dialect: str, topology: Topology) -> N
         synthesize(Problem(call, full_mesh(topology), 1, 1024), "allpairs"), dialect=dialect
     )
     made = final(topology, sim(8.0, 9.0))
-    point = made.finalists[0].point
+    point = made.candidates[0].point
     point = Point(point.plan, "Simple", 1, 512, 4 << 20)
     within = 9.0 if program.in_place else None
-    finalist = Finalist(point, program, Timing(8.0, within, (8.0,), "sim"))
-    entries, files = entries_of(Final(call, 1024, dialect, made.default, (finalist,)), 512, 2048)
+    candidate = TimedPoint(point, program, Timing(8.0, within, (8.0,), "sim"))
+    entries, files = entries_of(
+        FinalRound(call, 1024, dialect, made.default, (candidate,)), 512, 2048
+    )
     assert len(entries) == (2 if dialect == "fork" else 1)
     assert all(program_file(f.program, dialect).sha256 == f.sha256 for f in files)
 

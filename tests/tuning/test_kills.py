@@ -1,6 +1,5 @@
 """A tune that is killed at random moments loses no finished evaluation, and can always go on."""
 
-import json
 import multiprocessing
 import os
 import random
@@ -11,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.tuning.conftest import evaluations
 from tuccl.runtime import SimExecutor, open_table
 from tuccl.topology import Topology
-from tuccl.tuning import study_folder, tune
+from tuccl.tuning import TuneOptions, study_folder, tune
 
 KILLS = int(os.environ.get("TUCCL_TEST_KILLS", "40"))
 LONGEST_S = 3.0  # from the start of a session to its kill
@@ -23,15 +23,9 @@ def session(topology: Topology, out: Path) -> None:
     """Tune two collectives at two sizes, going on where the session before was killed."""
     executor = SimExecutor(topology)
     sizes = [1 << 14, 1 << 20]
-    tune(executor, topology, ["allgather", "reduce"], sizes, budget=30, out=out, resume=True)
-
-
-def evaluations(out: Path) -> list[str]:
-    """The evaluations in the study's journal, in the order in which they were stored."""
-    journal = study_folder(out) / "journal.log"
-    lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
-    logs = [json.loads(line) for line in lines]
-    return [json.dumps(log.get("user_attrs")) for log in logs if log.get("params")]
+    tune(
+        executor, topology, ["allgather", "reduce"], sizes, out, TuneOptions(budget=30, resume=True)
+    )
 
 
 @pytest.mark.slow

@@ -28,13 +28,13 @@ def test_it_beats_random_search_on_the_same_budget() -> None:
 
 def test_few_points_get_full_effort_where_there_is_noise() -> None:
     search = MracoSearch(SPACE, seed=1, full_effort=27)
-    record = run(search, Surface(SPACE, 1, noise=0.1), 12)
-    efforts = [record.effort(p) for p in record.ranked()]
+    measurements = run(search, Surface(SPACE, 1, noise=0.1), 12)
+    efforts = [measurements.effort(p) for p in measurements.ranked()]
     assert len(efforts) > 2 * 12  # far more points than full evaluations
     cut = [effort for effort in efforts if effort not in (1, 3, 9, 27)]
     assert len(cut) <= 1  # at most the one that the budget's end cut short
     assert search.best is not None
-    assert record.effort(search.best) == 27
+    assert measurements.effort(search.best) == 27
 
 
 def test_the_best_is_one_that_was_measured_in_full() -> None:
@@ -48,15 +48,15 @@ def test_the_best_is_one_that_was_measured_in_full() -> None:
             return [1.0] * repeats
         return [100.0] * repeats
 
-    record = run(search, timing, 10)
+    measurements = run(search, timing, 10)
     assert search.best is not None
-    assert record.effort(search.best) == 27
+    assert measurements.effort(search.best) == 27
 
 
 def test_it_stops_when_nothing_is_gained_any_more() -> None:
     search = MracoSearch(SPACE)
-    record = run(search, lambda point, repeats: [5.0] * repeats, 2000)
-    assert 40 <= record.spent < 1000
+    measurements = run(search, lambda point, repeats: [5.0] * repeats, 2000)
+    assert 40 <= measurements.spent < 1000
     assert search.ask() is None
 
 
@@ -74,10 +74,10 @@ def test_it_goes_on_while_it_gains() -> None:
 
 def test_the_literal_reading_runs_and_keeps_its_promises() -> None:
     search = MracoSearch(SPACE, full_effort=9, literal=True)
-    record = run(search, Surface(SPACE, 2, noise=0.1), 30)
-    assert record.spent <= 30 * 9
+    measurements = run(search, Surface(SPACE, 2, noise=0.1), 30)
+    assert measurements.spent <= 30 * 9
     assert search.best is not None
-    assert record.effort(search.best) == 9
+    assert measurements.effort(search.best) == 9
     # As printed: bracket 0 samples most points, all at full effort; the next starts at a third.
     search = MracoSearch(SPACE, full_effort=9, literal=True)
     repeats = []
@@ -91,10 +91,10 @@ def test_the_literal_reading_runs_and_keeps_its_promises() -> None:
 
 def test_every_bracket_compares_its_survivor_in_full() -> None:
     search = MracoSearch(SPACE, full_effort=9)
-    record = run(search, Surface(SPACE, 3, noise=0.3), 40)
-    full = record.ranked(9)
+    measurements = run(search, Surface(SPACE, 3, noise=0.3), 40)
+    full = measurements.ranked(9)
     assert len(full) > 10
-    assert len(record.ranked()) > len(full)
+    assert len(measurements.ranked()) > len(full)
     assert search.best == full[0]
 
 
@@ -109,12 +109,16 @@ def test_divergence_is_that_of_kullback_and_leibler() -> None:
 def test_settling_needs_both_conditions() -> None:
     rings = [p for p in SPACE.grid() if p.plan.method == "ring"]
     same, window = [rings[0]] * 10, 10
-    for gain, second, settled in ((0.0, same, True), (0.2, same, False), (0.0, rings[-10:], False)):
+    for gain, second, converged in (
+        (0.0, same, True),
+        (0.2, same, False),
+        (0.0, rings[-10:], False),
+    ):
         watch = Convergence(SPACE, window)
         for i, point in enumerate([*same, *second]):
             watch.add(point, 100.0 if i < 10 else 100.0 * (1 - gain))
-        assert watch.settled is settled
+        assert watch.converged is converged
     watch = Convergence(SPACE, window)
     for point in same:
         watch.add(point, 1.0)
-    assert not watch.settled  # one window alone says nothing
+    assert not watch.converged  # one window alone says nothing

@@ -16,7 +16,7 @@ from tuccl.runtime.jobs import TunerCall, ask_tuner
 from tuccl.runtime.nccl_tests import executor
 from tuccl.runtime.nccl_tests.run import run_tests
 from tuccl.topology import Topology, load_profile, save_topology
-from tuccl.tuning.nccl_sweep import worth_a_try
+from tuccl.tuning.nccl_sweep import nccl_configurations
 
 
 @pytest.fixture
@@ -172,9 +172,9 @@ def test_ll128_and_nvls_only_where_they_may_be() -> None:
     h100 = load_profile("dgx-h100")
     older = [msgspec.structs.replace(n, model="P100") for n in h100.nodes]
     p100 = Topology(name="p100", nodes=tuple(older), links=h100.links)
-    assert {k.protocol for k in worth_a_try(p100, "allreduce")} == {"LL", "Simple"}
-    assert {k.algorithm for k in worth_a_try(p100, "allreduce")} == {"Ring", "Tree"}
-    assert any(k.protocol == "LL128" for k in worth_a_try(h100, "allreduce"))
-    assert {k.algorithm for k in worth_a_try(h100, "allgather")} == {"Ring", "NVLS"}
+    assert {k.protocol for k in nccl_configurations(p100, "allreduce")} == {"LL", "Simple"}
+    assert {k.algorithm for k in nccl_configurations(p100, "allreduce")} == {"Ring", "Tree"}
+    assert any(k.protocol == "LL128" for k in nccl_configurations(h100, "allreduce"))
+    assert {k.algorithm for k in nccl_configurations(h100, "allgather")} == {"Ring", "NVLS"}
     with pytest.raises(InputError, match="only"):
-        worth_a_try(h100, "gather")
+        nccl_configurations(h100, "gather")

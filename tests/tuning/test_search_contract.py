@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.tuning.conftest import Surface, small_space, tiny_space
-from tuccl.tuning import SEARCHES, Point, Record, Request, Search, run
+from tuccl.tuning import SEARCHES, Measurements, Point, Request, Search, run
 
 SPACE = small_space()
 
@@ -50,8 +50,8 @@ class TestEverySearch:
         for effort in (1, 9):
             surface = Surface(SPACE, 1, noise=0.1)
             search = kind(SPACE, full_effort=effort)
-            record = run(search, surface, budget)
-            assert surface.calls == record.spent <= budget * effort
+            measurements = run(search, surface, budget)
+            assert surface.calls == measurements.spent <= budget * effort
             assert search.best is not None  # the default at least
 
     def test_the_same_seed_asks_the_same(self, kind: type[Search]) -> None:
@@ -62,10 +62,10 @@ class TestEverySearch:
         space = tiny_space()
         surface = Surface(space, 4)
         search = kind(space)
-        record = run(search, surface, space.grid_size)
+        measurements = run(search, surface, space.grid_size)
         assert search.best is not None
         assert surface.us(search.best) <= 1.02 * surface.optimum()
-        assert len(record) <= space.grid_size
+        assert len(measurements) <= space.grid_size
 
     def test_none_is_the_end(self, kind: type[Search]) -> None:
         space = tiny_space()
@@ -81,13 +81,13 @@ class TestEverySearch:
             return surface(point, repeats) if point.plan.method == "ring" else ()
 
         search = kind(SPACE)
-        record = run(search, only_rings, 60)
+        measurements = run(search, only_rings, 60)
         assert search.best is not None
         assert search.best.plan.method == "ring"
         assert all(
-            math.isinf(record.us(p)) == (p.plan.method != "ring")
+            math.isinf(measurements.us(p)) == (p.plan.method != "ring")
             for p in SPACE.grid()
-            if p in record
+            if p in measurements
         )
 
     def test_goes_on_from_answers_that_were_kept(self, kind: type[Search]) -> None:
@@ -109,8 +109,8 @@ class TestEverySearch:
         def resumed(point: Point, repeats: int) -> Sequence[float]:
             return kept[point].pop(0) if kept.get(point) else fresh(point, repeats)
 
-        record = run(kind(SPACE, seed=2), resumed, 40)
-        assert record.ranked() == whole.ranked()
+        measurements = run(kind(SPACE, seed=2), resumed, 40)
+        assert measurements.ranked() == whole.ranked()
         assert fresh.calls == whole.spent - 23
 
     def test_first_points_must_be_legal(self, kind: type[Search]) -> None:
@@ -122,8 +122,8 @@ class TestEverySearch:
 
 def test_the_grid_covers_everything_once() -> None:
     space = tiny_space()
-    record = run(SEARCHES["grid"](space), Surface(space), space.grid_size)
-    assert len(record) == record.spent == space.grid_size
+    measurements = run(SEARCHES["grid"](space), Surface(space), space.grid_size)
+    assert len(measurements) == measurements.spent == space.grid_size
 
 
 def test_a_budget_below_one_is_refused() -> None:
@@ -132,10 +132,10 @@ def test_a_budget_below_one_is_refused() -> None:
 
 
 def test_samples_of_a_point_are_pooled() -> None:
-    record = Record()
+    measurements = Measurements()
     point = SPACE.default
-    record.add(point, [3.0, 1.0], 2)
-    record.add(point, [2.0], 1)
-    assert record.us(point) == 2.0
-    assert record.effort(point) == record.spent == 3
-    assert record.best(effort=4) is None
+    measurements.add(point, [3.0, 1.0], 2)
+    measurements.add(point, [2.0], 1)
+    assert measurements.us(point) == 2.0
+    assert measurements.effort(point) == measurements.spent == 3
+    assert measurements.best(effort=4) is None

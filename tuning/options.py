@@ -1,0 +1,68 @@
+"""Options of a tune."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tuccl.errors import InputError
+from tuccl.runtime import NCCL_VERSION
+from tuccl.synth.lowering.limits import limits_of
+from tuccl.tuning.mraco import MracoSearch
+from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
+from tuccl.tuning.search import Search
+
+__all__ = ["SEARCHES", "TuneOptions"]
+
+SEARCHES: dict[str, type[Search]] = {
+    search.name: search for search in (MracoSearch, RandomSearch, GridSearch, CoordinateSearch)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """How `tune` searches, and for which runtime.
+
+    Args:
+        search: One of `SEARCHES`.
+        budget: Evaluations at full effort, per collective and size.
+        seed: Equal seeds give equal tables.
+        root: The root of the collectives that have one.
+        resume: Go on with an unfinished study, to the end that it would have had.
+        dialect: Of the program files: executor, rccl or fork.
+        storage: URL of an Optuna storage; None: a journal next to the table.
+        nccl_version: The NCCL whose own choice has to be beaten.
+        seconds: Time limit of all searches together; what is left of it is shared evenly by the
+            sizes that are left. The final rounds come on top.
+        any_order: Also programs whose ranks add in different orders, so that results may differ
+            in the last bit.
+    """
+
+    search: str = "mraco"
+    budget: int = 100
+    seed: int = 0
+    root: int = 0
+    resume: bool = False
+    dialect: str = "executor"
+    storage: str | None = None
+    nccl_version: str = NCCL_VERSION
+    seconds: float | None = None
+    any_order: bool = False
+
+    def check(self) -> None:
+        """Refuse options that cannot be.
+
+        Raises:
+            InputError: an unknown search or dialect, a budget below 1, or no time at all.
+        """
+        if self.search not in SEARCHES:
+            raise InputError(f"search {self.search[:30]!r}: expected one of {', '.join(SEARCHES)}")
+        if self.budget < 1:
+            raise InputError(f"budget {self.budget}: expected at least 1 evaluation")
+        if self.seconds is not None and self.seconds <= 0:
+            raise InputError(f"time limit {self.seconds:g}: expected more than 0 seconds")
+        limits_of(self.dialect)
+
+    def deadline(self, start: float) -> float:
+        """Return when searches end, on the clock that ``start`` is from."""
+        return math.inf if self.seconds is None else start + self.seconds
