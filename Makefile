@@ -52,7 +52,7 @@ fuzz:
 
 wheel: setup
 	rm -rf dist
-	$(UV) build -q --wheel --out-dir dist
+	$(UV) build -q --wheel --no-build-isolation --out-dir dist
 
 # The wheel holds the native library and the data files, and works in an environment of its own.
 wheel-test: wheel
@@ -66,7 +66,7 @@ wheel-test: wheel
 
 setup: | $(UV)
 	@sh scripts/system-packages
-	$(UV) sync -q --inexact --all-extras $(if $(wildcard build/editable/live),,--reinstall-package tuccl)
+	$(UV) sync -q --inexact --all-extras $(if $(wildcard build/native/live),,--reinstall-package tuccl)
 
 # Both MPIs for the tests, from Debian or, without its packages, from PyPI into .venv.
 mpi: setup
