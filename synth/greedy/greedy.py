@@ -1,29 +1,29 @@
-"""The time-expanded greedy method: free links take what is rarest where they lead, many times over.
+"""Greedy synthesis on a time-expanded network, from many starts (Won et al., TACOS, MICRO 2024).
 
-Spreading (allgather, broadcast) matches free lanes with items; reductions are spreadings planned on
-reversed lanes and run backwards in time; items with one destination are routed around each other.
-The search is native (`spreading.cpp`, `delivery.cpp`); of many starts the best counts. docs/methods.md.
+Multicast (allgather, broadcast) matches free routes with chunks; a reduction is a multicast planned
+on reversed routes and run backwards in time; chunks with one destination are routed around each
+other. The search is native (`link_chunk_matching.cpp`, `unicast_routing.cpp`). docs/methods.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
 
-from msgspec.structs import replace as changed
+from msgspec.structs import replace as replace_fields
 
-from tuccl._native import GreedyPlan, Send, deliver_items, spread_items, timetable
+from tuccl._native import GreedyPlan, Send, list_schedule, plan_multicast, plan_unicast
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.greedy.problem import MOST_CONNECTIONS, MOST_SINGLE, Question, starts_of
-from tuccl.synth.greedy.reasons import stranded, undelivered
-from tuccl.synth.greedy.rotation import unturned
-from tuccl.synth.greedy.routes import Lanes
+from tuccl.synth.greedy.problem import MOST_CONNECTIONS, PlanningProblem
+from tuccl.synth.greedy.reasons import unreachable, unroutable
+from tuccl.synth.greedy.rotation import no_symmetry
+from tuccl.synth.greedy.routes import Routes
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.model.network import sketch_network
+from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
@@ -34,33 +34,37 @@ __all__ = ["greedy", "greedy_chunks"]
 _CHUNKS = (1, 2, 4, 6, 8)
 # Messages beyond which a program takes long to lower, and has too many steps besides.
 _MOST_MESSAGES = 17_000
-# Steps that a thread block of a program that is turned should have at most (the executor's: 64).
+# Steps that a thread block of a rotated program should have at most (the executor's: 64).
 _MOST_STEPS = 60
-# What each connection adds to the time that plans are chosen by, as a part of it.
-_SHARING = 0.005
-# More connections than a GPU should need are worth it where they are so much faster.
-_WORTH = 0.9
+# Relative time that plans are charged for each connection when they are compared.
+_CONNECTION_COST = 0.005
+# Relative time that a plan with more connections than a rank should need must stay below.
+_MANY_CONNECTIONS_GAIN = 0.9
 
 
 def greedy(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
-    """Return a schedule for `nbytes` over the links of `sketch`; equal arguments, equal schedule.
+    """Return a schedule for the size of `problem`; equal arguments, equal schedule.
 
     Args:
-        problem: The collective, its links and size; without a topology the links tell what they share.
+        problem: The collective, its links and size; without a topology the links name what they
+            share.
         options: Seed, starts and threads.
 
     Raises:
         Infeasible: the sketch does not allow the collective; names the rule, rank and chunk.
 
     Notes:
-        After TACOS (Won et al., MICRO 2024), with wires that lanes share. The relay rule says whose
-        chunks a sender may carry off its host. Where all chunks are the root's, they count as those
-        of the ranks of its host in turn, so that all its NICs work. A sum has no single owner: for
-        reductions the rule only says which ranks send at all.
+        After TACOS (Won et al., MICRO 2024), with resources that routes share. The relay rule names
+        the owners whose chunks a sender may carry off its host. Where all chunks are the root's,
+        they count as those of the ranks of its host in turn, so that all its NICs work. A sum has
+        no single owner: for reductions the rule only says which ranks send at all.
     """
-    asked = _question(problem, options)
-    plan = _PLANS[problem.collective.name](asked)
-    return _schedule(plan)
+    problem = replace(problem, sketch=_without_idle_senders(problem.sketch))
+    network = sketch_network(problem.sketch, problem.topology)
+    if problem.topology is None:
+        network = _congested(network, problem.sketch)
+    routes = Routes(network, no_symmetry(network), tuple(range(len(network.pairs))))
+    return _best_plan(PlanningProblem(problem, options, routes)).schedule()
 
 
 def greedy_chunks(
@@ -69,39 +73,16 @@ def greedy_chunks(
     """Return the chunks per rank (up to `most`) worth a try: few, and as many as are soon planned.
 
     >>> from tuccl.sketches import full_mesh
-    >>> from tuccl.topology.reference import cube_mesh
-    >>> greedy_chunks(Collective("allgather", 8), full_mesh(cube_mesh()), None)
+    >>> from tuccl.topology import load_profile
+    >>> greedy_chunks(Collective("allgather", 8), full_mesh(load_profile("dgx-1v")), None)
     (1, 2, 4, 6, 8)
     """
-    ways = 2 if collective.name == "allreduce" else 1
+    phases = 2 if collective.name == "allreduce" else 1
     if collective.name == "alltoall":
         most = min(most, 4)
-    messages = collective.ranks * (collective.ranks - 1) * ways
+    messages = collective.ranks * (collective.ranks - 1) * phases
     enough = min(most, max(1, _MOST_MESSAGES // messages))
     return tuple(chunks for chunks in _CHUNKS if chunks <= enough)
-
-
-def _question(problem: Problem, options: Options) -> Question:
-    topology = problem.topology
-    sketch = _without_idle_senders(problem.sketch)
-    wires = sketch_network(sketch, topology)
-    alphas = tuple(link.alpha_us for link in sketch.links)
-    # Without a topology, what shares a wire unseen is taken to be as slow as in a round of all.
-    slowed = tuple(
-        1.0 + link.congestion if topology is None and len(way) == 1 else 1.0
-        for link, way in zip(sketch.links, wires.routes, strict=True)
-    )
-    lanes = Lanes(wires, alphas, slowed, unturned(wires), tuple(range(len(wires.pairs))))
-    return Question(
-        problem.collective,
-        sketch,
-        wires,
-        problem.chunks_per_rank,
-        problem.nbytes,
-        options,
-        slowed,
-        lanes,
-    )
 
 
 def _without_idle_senders(sketch: Sketch) -> Sketch:
@@ -109,229 +90,184 @@ def _without_idle_senders(sketch: Sketch) -> Sketch:
     if not sketch.relays:
         return sketch
     links = (link for link in sketch.links if not link.inter or sketch.relays.get(link.src))
-    return changed(sketch, links=tuple(links))
+    return replace_fields(sketch, links=tuple(links))
 
 
-class _Move(NamedTuple):
-    """An item over a lane, numbered as its sender's block knows it; `up` where it is a sum."""
-
-    item: int
-    lane: int
-    up: bool
+def _congested(network: Network, sketch: Sketch) -> Network:
+    """Return the network with links that name no shared resource as slow as when all send."""
+    rates = list(network.rates)
+    for link, route in zip(sketch.links, network.routes, strict=True):
+        if len(route) == 1:
+            rates[route[0]] /= 1 + Fraction(link.congestion)
+    return replace(network, rates=tuple(rates))
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Moves in order of start, and what they are estimated to take in us."""
+    """Sends of one period in order of start, and their estimated time in us."""
 
-    asked: Question
+    problem: PlanningProblem
     time_us: float
-    moves: list[_Move]
+    sends: list[Send]
 
     @cached_property
     def connections(self) -> int:
-        """Return the ways in and out of the rank that has most."""
-        return self.asked.lanes.connections([move.lane for move in self.moves])
+        """Return the connections of the rank that has most."""
+        return self.problem.routes.connections(send.route for send in self.sends)
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """Return the time, to six digits, with what its connections cost, and the sends.
+
+        Plans see resources serve one send at a time. The more connections share one, the more
+        messages are on their way at once, and the later the first of them arrives.
+        """
+        time_us = self.time_us * (1 + _CONNECTION_COST * self.connections)
+        return float(f"{time_us:.6g}"), len(self.sends)
+
+    def schedule(self) -> Schedule:
+        """Return the schedule of all periods."""
+        problem, rotated = self.problem, self.problem.is_rotated
+        trace = Trace(problem.collective, problem.chunks_per_rank, "greedy")
+        channels = self._channels() if rotated else [int(send.reduce) for send in self.sends]
+        for send, channel in zip(self.sends, channels, strict=True):
+            for chunk, src, dst in self._rotations(send):
+                step = trace.reduce if send.reduce else trace.send
+                step(chunk, src, dst, channel, problem.group)
+        rotation = problem.routes.symmetry.ranks if rotated else 0
+        return trace.schedule(LoweringHints(split_send_recv=True, rotation=rotation))
+
+    def _rotations(self, send: Send) -> Iterator[tuple[int, int, int]]:
+        """Yield first chunk, source and destination of a send in each period."""
+        symmetry, each = self.problem.routes.symmetry, len(self.problem.sources)
+        ends = self.problem.routes.ends[send.route]
+        back, chunk = divmod(send.chunk, each) if symmetry.periods > 1 else (0, send.chunk)
+        for period in range(symmetry.periods):
+            home, onward = ((period + by) % symmetry.periods for by in (-back, ends.period))
+            first_chunk = (home * each + chunk) * self.problem.group
+            src, dst = period * symmetry.ranks + ends.src, onward * symmetry.ranks + ends.dst
+            yield first_chunk, src, dst
+
+    def _channels(self) -> list[int]:
+        """Return each send's channel: no thread block has too many steps; sums have their own."""
+        loads = Counter((send.route, send.reduce) for send in self.sends)
+        needed = {route: -(-load // _MOST_STEPS) for route, load in loads.items()}
+        used: Counter[tuple[int, bool]] = Counter()
+        channels = []
+        for send in self.sends:
+            route = send.route, send.reduce
+            channels.append(max(needed.values()) * send.reduce + used[route] % needed[route])
+            used[route] += 1
+        return channels
 
 
-def _best(asked: Question, attempt: Callable[[Question], _Plan]) -> _Plan:
-    """Return the plan of the best variant: the fastest that needs few connections, or is worth it."""
+def _best_plan(problem: PlanningProblem) -> _Plan:
+    """Return the fastest plan that needs few connections, unless more are worth it."""
+    planner = _PLANNERS[problem.collective.name]
     plans: list[_Plan] = []
     reasons: list[Infeasible] = []
-    for variant in asked.variants():
-        for bundle in variant.bundles:
-            try:
-                plans.append(attempt(replace(variant, bundle=bundle)))
-            except Infeasible as why:
-                reasons.append(why)
+    for variant in problem.variants():
+        try:
+            plans.append(planner(variant))
+        except Infeasible as reason:
+            reasons.append(reason)
     if not plans:
         raise reasons[0]
-    fastest = min(plans, key=_cost)
-    frugal = [plan for plan in plans if plan.connections <= MOST_CONNECTIONS]
-    if not frugal:
-        return fastest
-    best = min(frugal, key=_cost)
-    return best if best.time_us * _WORTH <= fastest.time_us else fastest
+    fastest = min(plans, key=lambda plan: plan.cost)
+    few = [plan for plan in plans if plan.connections <= MOST_CONNECTIONS]
+    frugal = min(few, key=lambda plan: plan.cost, default=fastest)
+    return frugal if frugal.time_us * _MANY_CONNECTIONS_GAIN <= fastest.time_us else fastest
 
 
-def _cost(plan: _Plan) -> tuple[float, int]:
-    """Return the time, to six digits, with what its connections cost, and the moves.
-
-    Plans see wires serve one message at a time. The more connections share one, the more messages
-    are on their way at once, and the later the first of them arrives.
-    """
-    return float(f"{plan.time_us * (1 + _SHARING * plan.connections):.6g}"), len(plan.moves)
-
-
-def _spreading(asked: Question, *, backwards: bool = False) -> GreedyPlan:
-    """Return the best of many spreadings; `backwards` on the reversed lanes.
+def _multicast(problem: PlanningProblem, *, reverse: bool = False) -> GreedyPlan:
+    """Return the best of many native multicasts; `reverse` on the reversed routes.
 
     Raises:
-        Infeasible: some item cannot reach some rank.
+        Infeasible: some chunk cannot reach some rank.
     """
-    roads = asked.lanes.roads(asked.item_bytes, backwards=backwards)
-    blocks, ranks = asked.lanes.turning.blocks, asked.lanes.turning.ranks
-    sends = len(asked.holders) * (blocks * ranks - 1)
-    found = spread_items(
-        roads,
-        asked.holders,
-        [] if backwards else asked.leaving(),
-        starts=starts_of(asked.options, sends),
-        seed=asked.options.seed,
-        threads=asked.options.threads,
+    symmetry = problem.routes.symmetry
+    plan = plan_multicast(
+        problem.routes.periodic_network(problem.group_bytes, reverse=reverse),
+        problem.sources,
+        [] if reverse else problem.relayed_chunks(),
+        **problem.search(len(problem.sources) * (symmetry.periods * symmetry.ranks - 1)),
     )
-    if found.start < 0:
-        raise Infeasible(stranded(asked, found.item, found.rank, backwards=backwards))
-    return found
+    if plan.start < 0:
+        raise Infeasible(unreachable(problem, plan.chunk, plan.rank, reverse=reverse))
+    return plan
 
 
-def _spread(asked: Question) -> _Plan:
+def _plan_multicast(problem: PlanningProblem) -> _Plan:
     """Return the plan of an allgather or a broadcast."""
-    found = _spreading(asked)
-    return _Plan(asked, found.time_us, [_Move(s.item, s.lane, False) for s in found.sends])
+    plan = _multicast(problem)
+    return _Plan(problem, plan.time_us, plan.sends)
 
 
-def _gathered_up(asked: Question) -> _Plan:
-    """Return the plan of a reduce-scatter or a reduce: a spreading run backwards."""
-    found = _spreading(asked, backwards=True)
-    return _Plan(asked, found.time_us, _backwards(asked, found.sends))
-
-
-def _backwards(asked: Question, sends: Sequence[Send]) -> list[_Move]:
-    """Return the sends of a spreading on reversed lanes as sums, in order of their new start."""
-    items = len(asked.holders) * asked.lanes.turning.blocks
-    ends = asked.lanes.ends
-    return [
-        _Move((s.item - ends[s.lane][2] * len(asked.holders)) % items, s.lane, True)
-        for s in sorted(sends, key=lambda send: -send.end_us)
+def _plan_reduction(problem: PlanningProblem) -> _Plan:
+    """Return the plan of a reduce-scatter or a reduce: a multicast run backwards."""
+    plan = _multicast(problem, reverse=True)
+    each, ends = len(problem.sources), problem.routes.ends
+    chunks = each * problem.routes.symmetry.periods
+    sends = [
+        Send((send.chunk - ends[send.route].period * each) % chunks, send.route, reduce=True)
+        for send in sorted(plan.sends, key=lambda send: -send.end_us)
     ]
+    return _Plan(problem, plan.time_us, sends)
 
 
-def _summed_everywhere(asked: Question) -> _Plan:
-    """Return the plan of an allreduce; each chunk is spread as soon as it is summed."""
-    up, down = _gathered_up(asked), _spread(asked)
-    moves = [*up.moves, *down.moves]
-    legs = _legs(asked, moves)
-    sends = timetable(asked.lanes.roads(asked.item_bytes), legs)
-    first = max(send.end_us for send in sends)
-    # Each half's estimate has its own further tiles; the first ones overlap.
-    halves = up.time_us + down.time_us
-    return _Plan(asked, min(first, halves) if halves else first, [moves[s.item] for s in sends])
+def _plan_allreduce(problem: PlanningProblem) -> _Plan:
+    """Return the plan of an allreduce; each chunk is multicast as soon as it is summed."""
+    phases = _plan_reduction(problem), _plan_multicast(problem)
+    sends = _with_predecessors(problem, [send for phase in phases for send in phase.sends])
+    sends = list_schedule(problem.routes.periodic_network(problem.group_bytes), sends)
+    first_tile_us = max(send.end_us for send in sends)
+    # Each phase's estimate has its own further tiles; the first ones overlap.
+    phases_us = sum(phase.time_us for phase in phases)
+    return _Plan(problem, min(first_tile_us, phases_us) if phases_us else first_tile_us, sends)
 
 
-def _legs(asked: Question, moves: Sequence[_Move]) -> list[tuple[int, list[int], float]]:
-    """Return the moves as legs: each waits for what its sender needs of the item."""
-    ends, each = asked.lanes.ends, len(asked.holders)
-    items = each * asked.lanes.turning.blocks
+def _with_predecessors(problem: PlanningProblem, sends: list[Send]) -> list[Send]:
+    """Return the sends, each after those that bring its source what it needs of the chunk."""
+    each = len(problem.sources)
+    chunks = each * problem.routes.symmetry.periods
     arrived: dict[tuple[int, int], list[int]] = {}
-    legs: list[tuple[int, list[int], float]] = []
-    for number, move in enumerate(moves):
-        tail, head, on = ends[move.lane]
-        legs.append((move.lane, list(arrived.get((tail, move.item), ())), -float(number)))
-        there = head, (move.item + on * each) % items
-        # What a rank reduced before it got the result no longer holds anything up.
-        arrived[there] = [*arrived.get(there, ()), number] if move.up else [number]
-    return legs
+    ordered = []
+    for number, send in enumerate(sends):
+        src, dst, period = problem.routes.ends[send.route]
+        after = arrived.get((src, send.chunk), [])
+        ordered.append(Send(send.chunk, send.route, send.reduce, after, -float(number)))
+        received = dst, (send.chunk + period * each) % chunks
+        # A result replaces the partial sums: they hold nothing up any longer.
+        arrived[received] = [*arrived.get(received, ()), number] if send.reduce else [number]
+    return ordered
 
 
-def _delivered(asked: Question) -> _Plan:
-    """Return the plan of an alltoall, scatter or gather: each bundle by its own way.
+def _plan_unicast(problem: PlanningProblem) -> _Plan:
+    """Return the plan of an alltoall, scatter or gather: a path for each chunk group.
 
     Raises:
-        Infeasible: some item has no way to its target.
+        Infeasible: some chunk has no path to its destination.
     """
-    parcels = _parcels(asked)
-    relays = asked.sketch.relays
-    freights = [(src, dst, place) for _, src, dst, place in parcels]
-    found = deliver_items(
-        asked.lanes.roads(asked.item_bytes),
-        freights,
-        [list(relays.get(rank, ())) for rank in range(asked.sketch.ranks)] if relays else [],
-        starts=starts_of(asked.options, 8 * len(parcels)),
-        seed=asked.options.seed,
-        threads=asked.options.threads,
+    demands = problem.unicasts()
+    plan = plan_unicast(
+        problem.routes.periodic_network(problem.group_bytes),
+        list(demands.values()),
+        problem.relay_rule,
+        **problem.search(8 * len(demands)),
     )
-    if found.start < 0:
-        raise Infeasible(undelivered(asked, *freights[found.item]))
-    moves = [_Move(parcels[send.item][0], send.lane, False) for send in found.sends]
-    return _Plan(asked, found.time_us, moves)
+    chunks = list(demands)
+    if plan.start < 0:
+        raise Infeasible(unroutable(problem, *demands[chunks[plan.chunk]]))
+    return _Plan(problem, plan.time_us, [Send(chunks[s.chunk], s.route) for s in plan.sends])
 
 
-def _parcels(asked: Question) -> list[tuple[int, int, int, int]]:
-    """Return (item, from, to, the place that relay rules go by) of each bundle that has to move."""
-    ranks, root = asked.collective.ranks, asked.collective.root
-    if asked.collective.name == "alltoall":
-        pairs = [(src, dst) for src in range(ranks) for dst in range(ranks)]
-    elif asked.collective.name == "scatter":
-        pairs = [(root, dst) for dst in range(ranks)]
-    else:
-        pairs = [(src, root) for src in range(ranks)]
-    parts = asked.chunks_per_rank // asked.bundle
-    scatters = asked.collective.name == "scatter"
-    return [
-        (index * parts + part, src, dst, asked.place(dst) if scatters else src)
-        for index, (src, dst) in enumerate(pairs)
-        for part in range(parts)
-        if src != dst
-    ]
-
-
-def _schedule(plan: _Plan) -> Schedule:
-    """Return the plan's schedule: what one block does, for all of them."""
-    asked = plan.asked
-    trace = Trace(asked.collective, asked.chunks_per_rank, "greedy")
-    turned = asked.wires.ranks > MOST_SINGLE and asked.lanes.turning.blocks > 1
-    channels = _channels(plan) if turned else [1 if m.up else 0 for m in plan.moves]
-    for move, channel in zip(plan.moves, channels, strict=True):
-        for chunk, src, dst in _everywhere(asked, move):
-            step = trace.reduce if move.up else trace.send
-            step(chunk, src, dst, channel, asked.bundle)
-    return trace.schedule(
-        LoweringHints(split_send_recv=True, rotation=asked.lanes.turning.ranks if turned else 0)
-    )
-
-
-def _everywhere(asked: Question, move: _Move) -> Iterator[tuple[int, int, int]]:
-    """Yield the first chunk, sender and receiver of a move of each block."""
-    circle = asked.lanes.turning
-    tail, head, on = asked.lanes.ends[move.lane]
-    each = len(asked.holders)
-    back, item = divmod(move.item, each) if circle.blocks > 1 else (0, move.item)
-    for block in range(circle.blocks):
-        home = (block - back) % circle.blocks
-        there = (block + on) % circle.blocks
-        yield (
-            (home * each + item) * asked.bundle,
-            block * circle.ranks + tail,
-            there * circle.ranks + head,
-        )
-
-
-def _channels(plan: _Plan) -> list[int]:
-    """Return the channel of each move: sums on their own, and no thread block with too many steps."""
-    loads = Counter((move.lane, move.up) for move in plan.moves)
-    ways = -(-max(loads.values()) // _MOST_STEPS)
-    sent: Counter[tuple[int, bool]] = Counter()
-    channels = []
-    for move in plan.moves:
-        lane = move.lane, move.up
-        needed = -(-loads[lane] // _MOST_STEPS)
-        channels.append(ways * move.up + sent[lane] % needed)
-        sent[lane] += 1
-    return channels
-
-
-def _planned(attempt: Callable[[Question], _Plan]) -> Callable[[Question], _Plan]:
-    return lambda asked: _best(asked, attempt)
-
-
-_PLANS: dict[str, Callable[[Question], _Plan]] = {
-    "allgather": _planned(_spread),
-    "broadcast": _planned(_spread),
-    "reduce-scatter": _planned(_gathered_up),
-    "reduce": _planned(_gathered_up),
-    "allreduce": _planned(_summed_everywhere),
-    "alltoall": _planned(_delivered),
-    "scatter": _planned(_delivered),
-    "gather": _planned(_delivered),
+_PLANNERS: dict[str, Callable[[PlanningProblem], _Plan]] = {
+    "allgather": _plan_multicast,
+    "broadcast": _plan_multicast,
+    "reduce-scatter": _plan_reduction,
+    "reduce": _plan_reduction,
+    "allreduce": _plan_allreduce,
+    "alltoall": _plan_unicast,
+    "scatter": _plan_unicast,
+    "gather": _plan_unicast,
 }

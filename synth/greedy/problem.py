@@ -1,4 +1,4 @@
-"""What is to be planned: items (chunks, or neighbours together), where they start, what they may use."""
+"""The problem that a greedy plan solves: who has and needs which chunks, over which routes."""
 
 from __future__ import annotations
 
@@ -7,125 +7,147 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.greedy.rotation import Turning, turning, unturned
-from tuccl.synth.greedy.routes import Lanes
+from tuccl.synth.greedy.rotation import RotationSymmetry, no_symmetry, rotation_symmetry
+from tuccl.synth.greedy.routes import Routes
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.model.network import Network
-from tuccl.synth.model.problem import Options
+from tuccl.synth.model.demand import demands_of
+from tuccl.synth.model.problem import Options, Problem
 from tuccl.synth.packing.pair_units import near
 
-__all__ = ["MOST_CONNECTIONS", "MOST_SINGLE", "Question", "starts_of"]
+__all__ = ["MOST_CONNECTIONS", "PlanningProblem"]
 
-# Ranks up to which every rank's own part is planned and lowered; above, one block's is, and turned.
-MOST_SINGLE = 64
-# Ways in and out that a rank should need at most: each takes a thread block.
+# Connections that a rank should need at most: each takes a thread block.
 MOST_CONNECTIONS = 32
-# Sends planned over all starts of one question, which bounds the time spent on it.
-_MOST_PLANNED = 150_000
+# Ranks up to which all are planned and lowered; above, those of one period only.
+_MOST_PLANNED_RANKS = 64
+# Sends planned over all starts of one problem, which bounds the time spent on it.
+_MOST_PLANNED_SENDS = 150_000
 _MOST_STARTS = 128
 
 
-def starts_of(options: Options, sends: int) -> int:
-    """Return the starts to make of a plan of so many sends."""
-    return options.starts or max(2, min(_MOST_STARTS, _MOST_PLANNED // max(1, sends)))
-
-
 @dataclass(frozen=True)
-class Question:
-    """A collective over lanes, planned in bundles of `bundle` chunks.
+class PlanningProblem:
+    """A problem over given routes, planned in groups of `group` neighbouring chunks.
 
     Attributes:
-        collective: What is to be computed.
-        sketch: Links and relay rules.
-        wires: The links' wires.
-        chunks_per_rank: Parts of each rank's share.
-        nbytes: Size that the plan is made for.
+        problem: Collective, links and relay rules, chunks and size.
         options: Seed, starts and threads.
-        slowed: For each pair how many times as long as alone its bytes take.
-        lanes: What may be used.
-        bundle: Chunks of an item, neighbours that start and end alike.
+        routes: Routes that may be used.
+        group: Chunks that start, end and move together.
     """
 
-    collective: Collective
-    sketch: Sketch
-    wires: Network
-    chunks_per_rank: int
-    nbytes: int
+    problem: Problem
     options: Options
-    slowed: tuple[float, ...]
-    lanes: Lanes
-    bundle: int = 1
+    routes: Routes
+    group: int = 1
 
     @property
-    def item_bytes(self) -> int:
-        """Return the bytes of an item."""
-        nchunks = self.collective.nchunks(self.chunks_per_rank)
-        return max(1, -(-self.nbytes * self.bundle // nchunks))
+    def collective(self) -> Collective:
+        """Return the collective."""
+        return self.problem.collective
+
+    @property
+    def sketch(self) -> Sketch:
+        """Return the links and relay rules."""
+        return self.problem.sketch
+
+    @property
+    def chunks_per_rank(self) -> int:
+        """Return the chunks of each rank's share."""
+        return self.problem.chunks_per_rank
+
+    @property
+    def nchunks(self) -> int:
+        """Return the chunks of the whole collective."""
+        return self.collective.nchunks(self.chunks_per_rank)
+
+    @property
+    def group_bytes(self) -> int:
+        """Return the bytes of a chunk group."""
+        return max(1, -(-self.problem.nbytes * self.group // self.nchunks))
+
+    @property
+    def is_rotated(self) -> bool:
+        """Return whether one period alone is lowered, and the executor's ranks rotate it."""
+        symmetry = self.routes.symmetry
+        return self.routes.network.ranks > _MOST_PLANNED_RANKS and symmetry.periods > 1
+
+    def search(self, sends: int) -> dict[str, int]:
+        """Return the arguments of a native search for a plan of so many sends."""
+        starts = max(2, min(_MOST_STARTS, _MOST_PLANNED_SENDS // max(1, sends)))
+        options = self.options
+        return {
+            "starts": options.starts or starts,
+            "seed": options.seed,
+            "threads": options.threads,
+        }
 
     @cached_property
-    def holders(self) -> list[int]:
-        """Return the rank of the first block that has, or is to have, each of the block's items."""
-        if self.collective.rooted:
-            nchunks = self.collective.nchunks(self.chunks_per_rank)
-            return [self.collective.root] * (nchunks // self.bundle)
-        each = self.chunks_per_rank // self.bundle
-        return [rank for rank in range(self.lanes.turning.ranks) for _ in range(each)]
+    def sources(self) -> list[int]:
+        """Return the rank that has (of reductions: is to have) each chunk group of a period."""
+        chunks = self.chunks_per_rank * self.routes.symmetry.ranks
+        demands = demands_of(self.collective, self.chunks_per_rank)
+        return [demand.source for demand in demands[: chunks : self.group]]
 
     @property
-    def bundles(self) -> list[int]:
-        """Return the bundles worth a try."""
-        if self.collective.name not in ("broadcast", "reduce"):
-            return [1]
-        return sorted({1, self.chunks_per_rank, self.collective.nchunks(self.chunks_per_rank)})
+    def relay_rule(self) -> list[list[int]]:
+        """Return by rank the owners whose chunks it may take off its host; empty: no rule."""
+        relays = self.sketch.relays
+        return [list(relays.get(rank, ())) for rank in range(self.sketch.ranks)] if relays else []
 
-    def leaving(self) -> list[list[int]]:
-        """Return by rank the items that it may take off its host; empty: there is no rule."""
-        if not self.sketch.relays:
-            return []
-        each = self.chunks_per_rank
-        owners = [number * self.bundle // each for number in range(len(self.holders))]
+    def relayed_chunks(self) -> list[list[int]]:
+        """Return by rank the chunk groups it may take off its host; empty: no rule."""
+        owners = [n * self.group // self.chunks_per_rank for n in range(len(self.sources))]
         if self.collective.name == "broadcast":
-            owners = [self.place(owner) for owner in owners]
-        carried = (set(self.sketch.relays.get(rank, ())) for rank in range(self.sketch.ranks))
-        return [[n for n, owner in enumerate(owners) if owner in ranks] for ranks in carried]
+            owners = [self.root_host_rank(owner) for owner in owners]
+        return [
+            [n for n, owner in enumerate(owners) if owner in allowed] for allowed in self.relay_rule
+        ]
 
-    def place(self, rank: int) -> int:
-        """Return the rank of the root's host at the same place as `rank` on its own host."""
-        hosts, root = self.sketch.hosts, self.collective.root
-        at_root = self.sketch.ranks_of(hosts[root])
-        place = self.sketch.ranks_of(hosts[rank]).index(rank)
-        return at_root[place % len(at_root)]
+    def unicasts(self) -> dict[int, tuple[int, int, int]]:
+        """Return source, destination and owner (for relay rules) of each chunk that moves."""
+        scatters = self.collective.name == "scatter"
+        return {
+            chunk: (demand.source, dst, self.root_host_rank(dst) if scatters else demand.source)
+            for chunk, demand in enumerate(demands_of(self.collective, self.chunks_per_rank))
+            for dst in demand.targets
+        }
 
-    def variants(self) -> Iterator[Question]:
-        """Yield the same question over other lanes: all, near ones alone, one block's alone."""
-        whole = unturned(self.wires)
-        turned = whole
-        everywhere = not self.collective.rooted and self.collective.name != "alltoall"
-        if everywhere and not self.sketch.relays:
-            turned = turning(self.wires, self.lanes.alphas)
-        many = self.wires.ranks > MOST_SINGLE
-        for circle in dict.fromkeys((turned,) if many else (whole, turned)):
-            out = [n for n, (src, _) in enumerate(self.wires.pairs) if src < circle.ranks]
-            close = [n for n in out if near(self.wires.hosts, *self.wires.pairs[n])]
-            if many and circle.blocks > 1:
-                yield self._over(circle, self._strided(close, circle.ranks))
+    def root_host_rank(self, rank: int) -> int:
+        """Return the rank of the root's host with the local rank that `rank` has on its host."""
+        hosts = self.sketch.hosts
+        at_root = self.sketch.ranks_of(hosts[self.collective.root])
+        return at_root[self.sketch.ranks_of(hosts[rank]).index(rank) % len(at_root)]
+
+    def variants(self) -> Iterator[PlanningProblem]:
+        """Yield the problem over all routes, near ones or one period's, in groups of any size."""
+        sizes = {1}
+        if self.collective.name in ("broadcast", "reduce"):
+            sizes |= {self.chunks_per_rank, self.nchunks}
+        for routes in self._route_variants():
+            for size in sorted(sizes):
+                yield replace(self, routes=routes, group=size)
+
+    def _route_variants(self) -> Iterator[Routes]:
+        network = self.routes.network
+        single = symmetry = no_symmetry(network)
+        if not (self.collective.rooted or self.collective.name == "alltoall" or self.sketch.relays):
+            symmetry = rotation_symmetry(network)
+        many = network.ranks > _MOST_PLANNED_RANKS
+        for rotation in dict.fromkeys((symmetry,) if many else (single, symmetry)):
+            out = [n for n, (src, _) in enumerate(network.pairs) if src < rotation.ranks]
+            close = [n for n in out if near(network.hosts, *network.pairs[n])]
+            if many and rotation.periods > 1:
+                yield Routes(network, rotation, tuple(self._strided(close, rotation)))
                 continue
-            yield self._over(circle, out)
+            yield Routes(network, rotation, tuple(out))
             if len(close) < len(out):
-                yield self._over(circle, close)
+                yield Routes(network, rotation, tuple(close))
 
-    def _strided(self, lanes: list[int], size: int) -> list[int]:
-        """Return the lanes that lead 0, 1, 2, 4 and so on blocks ahead, if all were too many."""
-        pairs = [self.wires.pairs[n] for n in lanes]
-        if (
-            2 * max(sum(src == rank for src, _ in pairs) for rank in range(size))
-            <= MOST_CONNECTIONS
-        ):
-            return lanes
-        blocks = self.wires.ranks // size
-        strides = {0, *(1 << power for power in range((blocks - 1).bit_length()))}
-        return [n for n, (_, dst) in zip(lanes, pairs, strict=True) if dst // size in strides]
-
-    def _over(self, circle: Turning, used: list[int]) -> Question:
-        lanes = Lanes(self.wires, self.lanes.alphas, self.slowed, circle, tuple(used))
-        return replace(self, lanes=lanes)
+    def _strided(self, pairs: list[int], symmetry: RotationSymmetry) -> list[int]:
+        """Return the pairs that lead 0, 1, 2, 4 and so on periods on, if all were too many."""
+        routes = Routes(self.routes.network, symmetry, tuple(pairs))
+        if routes.connections(range(len(pairs))) <= MOST_CONNECTIONS:
+            return pairs
+        strides = {0, *(1 << power for power in range((symmetry.periods - 1).bit_length()))}
+        return [n for n, ends in zip(pairs, routes.ends, strict=True) if ends.period in strides]

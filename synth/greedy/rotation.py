@@ -1,96 +1,87 @@
-"""Machines that look the same from every block of ranks: what turns into what."""
+"""Rotation symmetry: machines that look the same from each of several groups of ranks."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from tuccl.sketches.symmetry import images, orbits, rotation
 from tuccl.synth.model.network import Network
 
-__all__ = ["Turning", "turning", "unturned"]
+__all__ = ["RotationSymmetry", "no_symmetry", "rotation_symmetry"]
 
 
 @dataclass(frozen=True)
-class Turning:
-    """Blocks of ranks in a row round a circle, and the wires that take each other's place.
+class RotationSymmetry:
+    """Equal groups of consecutive ranks (periods) that a rotation of the ranks permutes.
 
     Attributes:
-        blocks: How many; 1 where no symmetry is used.
-        ranks: Ranks of a block.
-        orbit: For each wire the number of its orbit: the wires that it is turned into.
-        crowd: For each orbit how many blocks' messages each of its wires carries.
+        periods: Number of groups; 1 where no symmetry is used.
+        ranks: Ranks of a group.
+        orbit: For each resource the number of its orbit: the resources that it is mapped to.
+        orbit_load: For each orbit how many periods' messages each of its resources carries.
     """
 
-    blocks: int
+    periods: int
     ranks: int
     orbit: tuple[int, ...]
-    crowd: tuple[float, ...]
+    orbit_load: tuple[float, ...]
 
 
-def unturned(wires: Network) -> Turning:
-    """Return the one block of all ranks, whose wires are all different."""
-    return Turning(1, wires.ranks, tuple(range(len(wires.rates))), (1.0,) * len(wires.rates))
+def no_symmetry(network: Network) -> RotationSymmetry:
+    """Return the single period of all ranks, where each resource is an orbit."""
+    resources = len(network.rates)
+    return RotationSymmetry(1, network.ranks, tuple(range(resources)), (1.0,) * resources)
 
 
-def turning(wires: Network, alphas: Sequence[float]) -> Turning:
-    """Return the smallest blocks of whole hosts that the machine looks the same from.
+def rotation_symmetry(network: Network) -> RotationSymmetry:
+    """Return the symmetry with the smallest periods of whole hosts, if need be a single one.
 
-    Args:
-        wires: The pairs and their wires.
-        alphas: Latency of each pair in us.
-
-    >>> from tuccl.synth.model.network import sketch_network
     >>> from tuccl.sketches import full_mesh
-    >>> from tuccl.topology.reference import a100_pod
-    >>> t = a100_pod(4)
-    >>> sketch = full_mesh(t)
-    >>> turning(sketch_network(sketch, t), [link.alpha_us for link in sketch.links]).blocks
+    >>> from tuccl.synth.model.network import sketch_network
+    >>> from tuccl.topology import join, load_profile
+    >>> t = join(load_profile("dgx-a100"), 4)
+    >>> rotation_symmetry(sketch_network(full_mesh(t), t)).periods
     4
     """
-    ranks, host = wires.ranks, wires.hosts.count(wires.hosts[0])
-    for size in range(host, ranks // 2 + 1, host):
-        if ranks % size == 0 and (found := _turned_by(wires, alphas, size)) is not None:
-            return found
-    return unturned(wires)
+    ranks_per_host = network.hosts.count(network.hosts[0])
+    for size in range(ranks_per_host, network.ranks // 2 + 1, ranks_per_host):
+        if network.ranks % size == 0 and _permutes_hosts(network.hosts, size):
+            permutation = rotation(network.ranks, size, network.ranks)
+            routes, resources = images(
+                network.index,
+                permutation,
+                partial(_equal_costs, network),
+                network.routes.__getitem__,
+            )
+            if len(routes) == len(network.pairs):
+                return _symmetry(network, size, resources)
+    return no_symmetry(network)
 
 
-def _turned_by(wires: Network, alphas: Sequence[float], by: int) -> Turning | None:
-    """Return how wires turn with ranks `by` on; None where the machine does not look the same."""
-    ranks, after = wires.ranks, [-1] * len(wires.rates)
-    if not _hosts_turn(wires.hosts, by):
-        return None
-    for place, (src, dst) in enumerate(wires.pairs):
-        turned = wires.index.get(((src + by) % ranks, (dst + by) % ranks))
-        if turned is None or alphas[turned] != alphas[place]:
-            return None
-        ways = wires.routes[place], wires.routes[turned]
-        if len(ways[0]) != len(ways[1]):
-            return None
-        for one, other in zip(*ways, strict=True):
-            if after[one] not in (-1, other) or wires.rates[one] != wires.rates[other]:
-                return None
-            after[one] = other
-    return _orbits(after, ranks // by, by)
+def _permutes_hosts(hosts: Sequence[int], size: int) -> bool:
+    """Return whether a rotation by `size` takes the ranks of each host to those of one host."""
+    moves = {(host, hosts[(rank + size) % len(hosts)]) for rank, host in enumerate(hosts)}
+    return len(moves) == len({host for host, _ in moves}) == len({host for _, host in moves})
 
 
-def _hosts_turn(hosts: Sequence[int], by: int) -> bool:
-    """Return whether ranks of one host are on one host after the turn too, and others are not."""
-    turned = {(host, hosts[(rank + by) % len(hosts)]) for rank, host in enumerate(hosts)}
-    return len(turned) == len({host for host, _ in turned}) == len({host for _, host in turned})
+def _equal_costs(network: Network, pair: int, image: int) -> bool:
+    """Return whether two pairs have equal latencies, and resources of equal rates."""
+    latencies, rates = network.latencies_us, network.rates
+    return latencies[pair] == latencies[image] and all(
+        rates[one] == rates[other]
+        for one, other in zip(network.routes[pair], network.routes[image], strict=False)
+    )
 
 
-def _orbits(after: Sequence[int], blocks: int, ranks: int) -> Turning:
-    orbit = [-1] * len(after)
-    count = 0
-    for first in range(len(after)):
-        if orbit[first] >= 0:
-            continue
-        wire = first
-        while wire >= 0 and orbit[wire] < 0:
-            orbit[wire] = count
-            wire = after[wire]
-        count += 1
-    sizes = Counter(orbit)
-    crowd = tuple(blocks / sizes[number] for number in range(count))
-    return Turning(blocks, ranks, tuple(orbit), crowd)
+def _symmetry(network: Network, size: int, images: Mapping[int, int]) -> RotationSymmetry:
+    members = orbits(range(len(network.rates)), [lambda resource: images.get(resource, resource)])
+    number = {resource: n for n, orbit in enumerate(members) for resource in orbit}
+    periods = network.ranks // size
+    return RotationSymmetry(
+        periods,
+        size,
+        tuple(number[resource] for resource in range(len(number))),
+        tuple(periods / len(orbit) for orbit in members),
+    )

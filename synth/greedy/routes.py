@@ -1,88 +1,79 @@
-"""What a greedy plan may use: pairs of ranks, what they cost, and the wires that they share."""
+"""Routes that a greedy plan may use, in a network with rotation symmetry."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from tuccl._native import Roads
-from tuccl.synth.greedy.rotation import Turning
+from tuccl._native import PeriodicNetwork
+from tuccl.synth.greedy.rotation import RotationSymmetry
 from tuccl.synth.model.network import Network
 
-__all__ = ["Lanes"]
+__all__ = ["Ends", "Routes"]
 
-# The tile that the executor walks through all steps with: four of the eight slots of Simple's
-# default 4 MiB buffer (docs/simulator.md).
+# The tile that the executor passes through all steps: four of the eight slots of Simple's default
+# 4 MiB buffer (docs/simulator.md).
 _TILE_BYTES = 2 << 20
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """Pairs of a machine that looks the same from each block of ranks: those out of the first one.
+class Ends(NamedTuple):
+    """Source and destination of a route as ranks of a period, and the periods between them."""
 
-    A wire is busy while bytes pass; an item arrives a latency later, and as a whole. Times are those
-    of one tile of an item, since the executor pipelines tiles.
+    src: int
+    dst: int
+    period: int
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Pairs of a network whose source is in the first period.
 
     Attributes:
-        wires: All pairs, and their wires.
-        alphas: Latency of each pair in us.
-        slowed: For each pair how many times as long as alone its bytes take.
-        turning: The blocks.
-        used: Numbers of the pairs that may be used, all from the first block.
+        network: All pairs with their routes and resources.
+        symmetry: The periods.
+        pairs: Numbers of the pairs that may be used.
     """
 
-    wires: Network
-    alphas: tuple[float, ...]
-    slowed: tuple[float, ...]
-    turning: Turning
-    used: tuple[int, ...]
+    network: Network
+    symmetry: RotationSymmetry
+    pairs: tuple[int, ...]
 
     @cached_property
-    def ends(self) -> list[tuple[int, int, int]]:
-        """Return of each lane the sending and receiving rank of a block, and how many blocks on."""
-        size = self.turning.ranks
-        pairs = (self.wires.pairs[place] for place in self.used)
-        return [(src, dst % size, dst // size) for src, dst in pairs]
+    def ends(self) -> list[Ends]:
+        """Return the ends of each route."""
+        size = self.symmetry.ranks
+        pairs = (self.network.pairs[pair] for pair in self.pairs)
+        return [Ends(src, dst % size, dst // size) for src, dst in pairs]
 
-    def roads(self, item_bytes: int, *, backwards: bool = False) -> Roads:
-        """Return the lanes for items of so many bytes, forwards or all turned round."""
-        tiles = max(1, -(-item_bytes // _TILE_BYTES))
-        tile, blocks = item_bytes / tiles, self.turning.blocks
-        hosts = self.wires.hosts[: self.turning.ranks]
-        number = {host: place for place, host in enumerate(dict.fromkeys(hosts))}
-        lanes = []
-        for (tail, head, on), place in zip(self.ends, self.used, strict=True):
-            way = self._way(place, tile)
-            src, dst = self.wires.pairs[place]
-            inter = self.wires.hosts[src] != self.wires.hosts[dst]
-            if backwards:
-                lanes.append((head, tail, -on % blocks, inter, self.alphas[place], way[::-1]))
-            else:
-                lanes.append((tail, head, on, inter, self.alphas[place], way))
-        return Roads(
-            blocks, [number[host] for host in hosts], len(self.turning.crowd), tiles, lanes
+    def periodic_network(self, chunk_bytes: int, *, reverse: bool = False) -> PeriodicNetwork:
+        """Return the routes as native planners take them, with the time that a tile occupies each.
+
+        A resource is busy while bytes pass; a chunk arrives a latency later, as a whole.
+        """
+        tiles = max(1, -(-chunk_bytes // _TILE_BYTES))
+        network, symmetry = self.network, self.symmetry
+        busy_us = [
+            chunk_bytes / tiles * symmetry.orbit_load[orbit] / float(rate) / 1e3
+            for orbit, rate in zip(symmetry.orbit, network.rates, strict=True)
+        ]
+        hosts = network.hosts[: symmetry.ranks]
+        number = {host: n for n, host in enumerate(dict.fromkeys(hosts))}
+        routes = []
+        for (src, dst, period), pair in zip(self.ends, self.pairs, strict=True):
+            inter = len({network.hosts[rank] for rank in network.pairs[pair]}) > 1
+            hops = [(symmetry.orbit[n], busy_us[n]) for n in network.routes[pair]]
+            if reverse:
+                src, dst, period, hops = dst, src, -period % symmetry.periods, hops[::-1]
+            routes.append((src, dst, period, inter, network.latencies_us[pair], hops))
+        resources = len(symmetry.orbit_load)
+        return PeriodicNetwork(
+            symmetry.periods, [number[host] for host in hosts], resources, tiles, routes
         )
 
-    def _way(self, place: int, nbytes: float) -> list[tuple[int, float]]:
-        turning, rates = self.turning, self.wires.rates
-        return [
-            (
-                turning.orbit[wire],
-                nbytes
-                * self.slowed[place]
-                * turning.crowd[turning.orbit[wire]]
-                / float(rates[wire])
-                / 1e3,
-            )
-            for wire in self.wires.routes[place]
-        ]
-
-    def connections(self, lanes: Sequence[int]) -> int:
-        """Return the most ways in and out that a rank has by so many different lanes."""
-        count = [0] * self.turning.ranks
-        for lane in set(lanes):
-            tail, head, _ = self.ends[lane]
-            count[tail] += 1
-            count[head] += 1
-        return max(count, default=0)
+    def connections(self, routes: Iterable[int]) -> int:
+        """Return the most connections that a rank has by these different routes."""
+        ends = [self.ends[route] for route in set(routes)]
+        return max(Counter(rank for end in ends for rank in (end.src, end.dst)).values(), default=0)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from tuccl._native import spread_items, verify
+from tuccl._native import plan_multicast, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Collective, Problem, lower
 from tuccl.synth.bounds.link_load import bound_share
 from tuccl.synth.greedy.greedy import greedy
-from tuccl.synth.greedy.rotation import turning, unturned
-from tuccl.synth.greedy.routes import Lanes
+from tuccl.synth.greedy.rotation import no_symmetry, rotation_symmetry
+from tuccl.synth.greedy.routes import Routes
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.problem import Options
@@ -33,25 +34,23 @@ def test_threads_do_not_decide() -> None:
     assert one == two
 
 
-def lanes_of(t: Topology, alpha_us: float) -> Lanes:
-    wires = sketch_network(full_mesh(t), t)
-    everything = tuple(range(len(wires.pairs)))
-    alphas, slowed = (alpha_us,) * len(everything), (1.0,) * len(everything)
-    return Lanes(wires, alphas, slowed, unturned(wires), everything)
+def routes_of(topology: Topology) -> Routes:
+    network = sketch_network(full_mesh(topology), topology)
+    return Routes(network, no_symmetry(network), tuple(range(len(network.pairs))))
 
 
 def test_more_starts_are_never_slower() -> None:
-    roads, holders = lanes_of(cube_mesh(), 0.7).roads(1 << 15), [*range(8)] * 4
+    network, sources = routes_of(cube_mesh()).periodic_network(1 << 15), [*range(8)] * 4
     times = [
-        spread_items(roads, holders, [], starts=starts, seed=1, threads=2).time_us
+        plan_multicast(network, sources, [], starts=starts, seed=1, threads=2).time_us
         for starts in (1, 8, 32, 96)
     ]
     assert times == sorted(times, reverse=True)
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
-def test_hosts_turned_round_their_circle(name: str) -> None:
-    """Above 64 ranks one host is planned and turned; the verifier sees the whole program."""
+def test_one_host_is_planned_and_rotated(name: str) -> None:
+    """Above 64 ranks one host is planned and rotated; the verifier sees the whole program."""
     t = a100_pod(9)
     collective = Collective(name, t.ranks)
     schedule = greedy(Problem(collective, rails(t), 1, 1 << 30, t), Options(starts=4))
@@ -61,29 +60,30 @@ def test_hosts_turned_round_their_circle(name: str) -> None:
     assert bound_share(program, t, collective) > 0.99
 
 
-def test_a_torus_turns_by_its_rows_and_lopsided_wires_do_not() -> None:
+def test_a_torus_rotates_by_its_rows_and_unequal_latencies_do_not() -> None:
     t = torus(4, 4)
-    sketch = full_mesh(t)
-    alphas = [link.alpha_us for link in sketch.links]
-    assert turning(sketch_network(sketch, t), alphas).blocks == 4
-    assert turning(sketch_network(sketch, t), [0.1 * n for n in range(len(alphas))]).blocks == 1
+    network = sketch_network(full_mesh(t), t)
+    unequal = tuple(0.1 * n for n in range(len(network.pairs)))
+    assert rotation_symmetry(network).periods == 4
+    assert rotation_symmetry(replace(network, latencies_us=unequal)).periods == 1
 
 
-def test_wires_are_kept_one_at_a_time() -> None:
-    """No wire carries two messages of a plan at once, and nobody sends what he has not got."""
-    lanes = lanes_of(ndv2_pair(), 1.0)
-    wires = lanes.wires
-    plan = spread_items(lanes.roads(1 << 16), list(range(16)), [], starts=8, seed=0)
+def test_resources_serve_one_send_at_a_time() -> None:
+    """No resource carries two sends of a plan at once, and nobody sends a chunk it lacks."""
+    routes = routes_of(ndv2_pair())
+    network = routes.network
+    sources = list(range(16))
+    plan = plan_multicast(routes.periodic_network(1 << 16), sources, [], starts=8, seed=0)
     arrived = {(rank, rank): 0.0 for rank in range(16)}
-    free = [0.0] * len(wires.rates)
+    free = [0.0] * len(network.rates)
     for send in plan.sends:
-        src, dst = wires.pairs[send.lane]
-        assert arrived[src, send.item] <= send.start_us + 1e-6
-        assert (dst, send.item) not in arrived
-        arrived[dst, send.item] = send.end_us
-        for wire in wires.routes[send.lane]:
-            assert free[wire] <= send.start_us + 1e-6
-            free[wire] = send.start_us + (1 << 16) / float(wires.rates[wire]) / 1e3
+        src, dst = network.pairs[send.route]
+        assert arrived[src, send.chunk] <= send.start_us + 1e-6
+        assert (dst, send.chunk) not in arrived
+        arrived[dst, send.chunk] = send.end_us
+        for resource in network.routes[send.route]:
+            assert free[resource] <= send.start_us + 1e-6
+            free[resource] = send.start_us + (1 << 16) / float(network.rates[resource]) / 1e3
     assert len(arrived) == 16 * 16
 
 

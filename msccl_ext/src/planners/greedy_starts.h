@@ -1,5 +1,6 @@
-// What the greedy planners share: checks, randomness, and many starts on several threads.
+// Parts that the greedy planners share: checks, resources, randomness and starts on threads.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -8,18 +9,18 @@
 
 namespace tuccl::greedy {
 
-/// Times that differ by less are the same, in us: sums of the same passages in another order do.
-inline constexpr double kMomentUs = 1e-7;
+/// Times that differ by less are equal, in us: sums of the same terms in another order are.
+inline constexpr double kEpsilonUs = 1e-7;
 
-/// A small generator that gives the same numbers everywhere.
-class Dice {
+/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every machine.
+class SplitMix64 {
  public:
-  explicit Dice(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ULL + 0xD1B54A32D192ED03ULL) {
+  explicit SplitMix64(std::uint64_t seed)
+      : state_(seed * 0x9E3779B97F4A7C15ULL + 0xD1B54A32D192ED03ULL) {
     next();
     next();
   }
 
-  /// SplitMix64 (Steele, Lea, Flood 2014).
   std::uint64_t next() {
     std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ULL);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -35,14 +36,42 @@ class Dice {
   std::uint64_t state_;
 };
 
-/// Throws InputError where lanes name what is not there.
-void check(const Roads& roads);
+/// The time from which each resource is free, in us.
+class ResourceClock {
+ public:
+  explicit ResourceClock(int resources) : free_us_(resources, 0.0) {}
 
-/// Us from the start of a send over the lane to its arrival.
-double travel_us(const Lane& lane);
+  double free_us(int resource) const { return free_us_[resource]; }
 
-/// The best of the plans that `plan(start)` makes for starts `from` to `to`: the least estimate,
-/// then the first start, so it does not depend on how threads take turns.
-GreedyPlan best_of(int from, int to, int threads, const std::function<GreedyPlan(int)>& plan);
+  double free_us(const Route& route) const {
+    double latest = 0;
+    for (const RouteHop& hop : route.hops) latest = std::max(latest, free_us_[hop.resource]);
+    return latest;
+  }
+
+  void occupy(const Route& route, double now_us) {
+    for (const RouteHop& hop : route.hops)
+      free_us_[hop.resource] = std::max(free_us_[hop.resource], now_us) + hop.busy_us;
+  }
+
+ private:
+  std::vector<double> free_us_;
+};
+
+/// Throws InputError where routes name what is not there.
+void check(const PeriodicNetwork& network);
+
+/// Time from the start of a send over the route to its arrival, in us.
+double travel_us(const Route& route);
+
+/// Ranks from the source of the route on to its destination, counted round all periods.
+int rank_distance(const PeriodicNetwork& network, const Route& route);
+
+/// The first tile's time, and the busiest resource's for each further one.
+double estimated_us(const PeriodicNetwork& network, const std::vector<Send>& sends);
+
+/// The best of the plans that `plan(start)` gives for starts `from` to `to`: least estimate, then
+/// first start, whatever the threads' order.
+GreedyPlan best_start(int from, int to, int threads, const std::function<GreedyPlan(int)>& plan);
 
 }  // namespace tuccl::greedy

@@ -1,503 +1,344 @@
-// Items that all ranks are to get: free lanes are matched with what is rarest where they lead.
+// Link-chunk matching on a time-expanded network (TACOS: Won et al., MICRO 2024): at each event,
+// every free route takes the chunk that is rarest where it leads.
 #include <algorithm>
 #include <bit>
 #include <functional>
 #include <limits>
 #include <queue>
-#include <string>
 #include <tuple>
 
 #include "greedy_starts.h"
-#include "tuccl/error.h"
-#include "tuccl/greedy.h"
+#include "multicast_problem.h"
 
-namespace tuccl {
-namespace greedy {
+namespace tuccl::greedy {
 namespace {
 
-using Word = std::uint64_t;
-constexpr int kBits = 64;
-constexpr double kNever = std::numeric_limits<double>::infinity();
-/// How often, for each item and rank, a lane may leave an item to a faster one that may not come.
-constexpr long kLooks = 4;
-/// Starts of a round: all may use what rounds before have found.
-constexpr int kRound = 8;
-/// By what part a plan must be quicker to be looked for.
-constexpr double kWorth = 1e-6;
+constexpr double kNeverUs = std::numeric_limits<double>::infinity();
+/// Deferrals of a chunk to a faster route, for each chunk and rank: that route may never come.
+constexpr long kDeferrals = 4;
+/// Starts of a round; each may use what the rounds before have given.
+constexpr int kStartsPerRound = 8;
+/// Least relative gain that a later round looks for.
+constexpr double kLeastGain = 1e-6;
 
-/// How a start chooses.
-struct Manner {
-  bool patient =
-      false;            ///< A slow lane leaves an item to a faster one that will deliver it sooner.
-  bool direct = false;  ///< Items move by shortest ways alone.
-  bool even = false;    ///< Ties go round by distance; else they are drawn.
+/// The choices that a start makes.
+struct Policy {
+  bool deferring = false;  ///< A slow route leaves a chunk to a faster one that delivers sooner.
+  bool shortest_only = false;  ///< Chunks move along shortest paths only.
+  bool by_distance = false;    ///< Ties go by distance; else they are drawn.
 };
 
-constexpr int kManners = 8;
+constexpr int kPolicies = 8;
+constexpr int kDrawnTies = 4;
 
-Manner manner_of(int number) { return {(number & 1) == 0, (number & 2) != 0, (number & 4) == 0}; }
-
-/// Sets of items, one for each of several owners.
-class ItemSets {
- public:
-  ItemSets(int owners, int items)
-      : items_(items), words_((items + kBits - 1) / kBits), bits_(std::size_t(owners) * words_) {}
-
-  Word* of(int owner) { return bits_.data() + std::size_t(owner) * words_; }
-  const Word* of(int owner) const { return bits_.data() + std::size_t(owner) * words_; }
-  void add(int owner, int item) { of(owner)[item / kBits] |= Word(1) << (item % kBits); }
-  bool has(int owner, int item) const { return of(owner)[item / kBits] >> (item % kBits) & 1; }
-  int words() const { return words_; }
-  bool full(int owner) const { return count(owner) == items_; }
-  int count(int owner) const {
-    int sum = 0;
-    for (int w = 0; w < words_; ++w) sum += std::popcount(of(owner)[w]);
-    return sum;
-  }
-  int missing(int owner) const {
-    for (int item = 0; item < items_; ++item)
-      if (!has(owner, item)) return item;
-    return -1;
-  }
-
- private:
-  int items_, words_;
-  std::vector<Word> bits_;
-};
-
-/// What all starts of a question share.
-struct Question {
-  const Roads& roads;
-  const std::vector<int>& holders;
-  int ranks, items, per_block, hosts;
-  std::vector<double> travel;                 ///< By lane.
-  std::vector<std::vector<int>> out, into;    ///< Lanes by rank.
-  std::vector<std::vector<int>> users;        ///< Lanes by wire.
-  std::vector<int> distance;                  ///< By lane: how many ranks on.
-  std::vector<double> rate_in;                ///< By rank: items that its wires take in a us.
-  std::vector<std::vector<double>> quickest;  ///< Inside hosts: least travel by idle lanes.
-  std::vector<std::vector<int>> hops;         ///< Least sends from each item's holder.
-  ItemSets leaves;                            ///< What each rank may take off its host.
-
-  Question(const Roads& all, const std::vector<int>& held,
-           const std::vector<std::vector<int>>& leaving)
-      : roads(all),
-        holders(held),
-        ranks(static_cast<int>(all.hosts.size())),
-        items(static_cast<int>(held.size()) * all.blocks),
-        per_block(static_cast<int>(held.size())),
-        hosts(1 + *std::max_element(all.hosts.begin(), all.hosts.end())),
-        out(ranks),
-        into(ranks),
-        users(all.wires),
-        leaves(ranks, items) {
-    for (int n = 0; n < static_cast<int>(roads.lanes.size()); ++n) {
-      const Lane& lane = roads.lanes[n];
-      travel.push_back(travel_us(lane));
-      out[lane.tail].push_back(n);
-      into[lane.head].push_back(n);
-      const int whole = ranks * roads.blocks;
-      distance.push_back((lane.turn * ranks + lane.head - lane.tail + whole) % whole);
-      for (const Passage& passage : lane.way) users[passage.wire].push_back(n);
-    }
-    for (int rank = 0; rank < ranks; ++rank) {
-      rate_in.push_back(rate_into(rank));
-      quickest.push_back(quickest_from(rank));
-      for (int item = 0; item < items; ++item)
-        if (leaving.empty()) leaves.add(rank, item);
-    }
-    for (std::size_t rank = 0; rank < leaving.size(); ++rank)
-      for (const int item : leaving[rank]) leaves.add(static_cast<int>(rank), item);
-    std::vector<std::vector<int>> found(ranks);
-    for (const int holder : holders) {
-      if (found[holder].empty()) found[holder] = hops_from(holder);
-      hops.push_back(found[holder]);
-    }
-  }
-
-  /// The number by which the lane's receiver knows the sender's item.
-  int turned(int item, const Lane& lane) const { return (item + lane.turn * per_block) % items; }
-
- private:
-  double rate_into(int rank) const {
-    std::vector<int> last;
-    double rate = 0;
-    for (const int number : into[rank]) {
-      const auto& way = roads.lanes[number].way;
-      if (way.empty()) return std::numeric_limits<double>::infinity();
-      if (std::find(last.begin(), last.end(), way.back().wire) != last.end()) continue;
-      last.push_back(way.back().wire);
-      rate += 1 / way.back().us;
-    }
-    return rate;
-  }
-
-  std::vector<double> quickest_from(int source) const {
-    std::vector<double> least(ranks, std::numeric_limits<double>::infinity());
-    using Entry = std::pair<double, int>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> waiting;
-    waiting.emplace(least[source] = 0, source);
-    while (!waiting.empty()) {
-      const auto [spent, rank] = waiting.top();
-      waiting.pop();
-      if (spent > least[rank]) continue;
-      for (const int number : out[rank]) {
-        const Lane& lane = roads.lanes[number];
-        const double total = spent + travel[number];
-        if (lane.inter || lane.turn != 0 || !(total < least[lane.head])) continue;
-        waiting.emplace(least[lane.head] = total, lane.head);
-      }
-    }
-    return least;
-  }
-
-  /// Sends from a rank of the first block to each rank, by block and rank.
-  std::vector<int> hops_from(int source) const {
-    std::vector<int> least(std::size_t(ranks) * roads.blocks, -1);
-    std::vector<int> waiting{source};
-    least[source] = 0;
-    for (std::size_t at = 0; at < waiting.size(); ++at) {
-      const int place = waiting[at], rank = place % ranks, block = place / ranks;
-      for (const int number : out[rank]) {
-        const Lane& lane = roads.lanes[number];
-        const int next = (block + lane.turn) % roads.blocks * ranks + lane.head;
-        if (least[next] >= 0) continue;
-        least[next] = least[place] + 1;
-        waiting.push_back(next);
-      }
-    }
-    return least;
-  }
-};
-
-void check_spreading(const Roads& roads, const std::vector<int>& holders,
-                     const std::vector<std::vector<int>>& leaving) {
-  check(roads);
-  const std::size_t ranks = roads.hosts.size();
-  constexpr std::size_t kMostItems = 1 << 20;
-  if (holders.empty() || holders.size() * roads.blocks > kMostItems)
-    throw InputError(std::to_string(holders.size()) + " items: expected 1 to " +
-                     std::to_string(kMostItems));
-  for (const int rank : holders)
-    if (rank < 0 || rank >= static_cast<int>(ranks)) throw InputError("expected items of ranks");
-  if (!leaving.empty() && (leaving.size() != ranks || roads.blocks > 1))
-    throw InputError("expected what may leave by rank of a single block");
-  for (const auto& items : leaving)
-    for (const int item : items)
-      if (item < 0 || item >= static_cast<int>(holders.size())) throw InputError("no such item");
+Policy policy_of(int number) {
+  return {(number & 1) == 0, (number & 2) != 0, (number & kDrawnTies) == 0};
 }
 
 /// One start.
-class Spreading {
+class LinkChunkMatching {
  public:
-  Spreading(const Question& asked, Manner manner, std::uint64_t seed, double limit_us)
-      : asked_(asked),
-        roads_(asked.roads),
-        manner_(manner),
-        limit_(limit_us),
-        dice_(seed),
-        have_(asked.ranks, 2 * asked.items + kBits),
-        coming_(asked.ranks, asked.items),
-        crossed_(asked.hosts, asked.items),
-        copies_(std::size_t(asked.hosts) * asked.items, 0),
-        spread_(asked.per_block, 0),
-        lacking_(asked.ranks, asked.items),
-        free_(roads_.wires, 0.0),
-        loads_(roads_.wires, 0.0),
-        sent_(roads_.lanes.size(), 0),
-        place_(roads_.lanes.size()),
-        awake_(roads_.lanes.size(), 1) {
-    for (int item = 0; item < asked.per_block; ++item) {
-      const int rank = asked.holders[item];
-      arrive(rank, item);
-      expect(rank, item);
+  LinkChunkMatching(const MulticastProblem& problem, Policy policy, std::uint64_t seed,
+                    double cutoff_us)
+      : problem_(problem),
+        network_(problem.network),
+        policy_(policy),
+        cutoff_us_(cutoff_us),
+        random_(seed),
+        deferrals_(kDeferrals * problem.ranks * problem.chunks),
+        precondition_(problem.ranks, 2 * problem.chunks + kBits),
+        postcondition_(problem.ranks, problem.chunks),
+        host_postcondition_(problem.hosts, problem.chunks),
+        unmet_(problem.ranks, problem.chunks),
+        copies_(std::size_t(problem.hosts) * problem.chunks, 0),
+        hosts_reached_(problem.chunks_per_period, 0),
+        clock_(network_.resources),
+        load_us_(network_.resources, 0.0),
+        sent_(network_.routes.size(), 0),
+        is_queued_(network_.routes.size(), 0) {
+    for (int chunk = 0; chunk < problem.chunks; ++chunk) {
+      for (int rank = 0; rank < problem.ranks; ++rank) postcondition_.insert(rank, chunk);
+      for (int host = 0; host < problem.hosts; ++host) host_postcondition_.insert(host, chunk);
     }
-    looks_ = kLooks * asked.ranks * asked.items;
-    for (std::size_t n = 0; n < place_.size(); ++n) {
-      place_[n] = manner_.even ? static_cast<std::uint32_t>(asked.distance[n])
-                               : static_cast<std::uint32_t>(dice_.next() >> 40);
-      queue_.push_back(static_cast<int>(n));
+    for (int chunk = 0; chunk < problem.chunks_per_period; ++chunk) {
+      arrive(problem.sources[chunk], chunk);
+      satisfy(problem.sources[chunk], chunk);
+    }
+    for (int n = 0; n < static_cast<int>(network_.routes.size()); ++n) {
+      tie_break_.push_back(policy_.by_distance ? static_cast<std::uint32_t>(problem.distance[n])
+                                               : static_cast<std::uint32_t>(random_.next() >> 40));
+      enqueue(n);
     }
   }
 
-  GreedyPlan run() {
+  GreedyPlan solve() {
     while (true) {
-      serve_all();
-      if (!events_.empty()) {
-        next_moment();
-        continue;
-      }
-      if (done() || lifted_) break;
-      lift();
+      match_free_routes();
+      if (expand_timestep()) continue;
+      if (is_satisfied() || is_relaxed_) return plan();
+      relax_policy();
     }
-    GreedyPlan plan;
-    for (int rank = 0; rank < asked_.ranks && plan.rank < 0; ++rank)
-      if (lacking_[rank] > 0) {
-        plan.rank = rank;
-        plan.item = coming_.missing(rank);
-      }
-    if (plan.rank >= 0) return plan;
-    plan.time_us = estimated_us(roads_, sends_);
-    plan.sends = std::move(sends_);
-    return plan;
   }
 
  private:
-  enum Kind { kArrival, kFree, kLook };
-  using Event = std::tuple<double, int, int, int>;  // when, kind, rank or wire or lane, item
+  enum EventKind { kArrival, kResourceFree, kRetry };
+  using Event = std::tuple<double, int, int, int>;  // us, kind, rank or resource or route, chunk
 
-  bool done() const {
-    return std::all_of(lacking_.begin(), lacking_.end(), [](int n) { return n == 0; });
+  bool is_satisfied() const {
+    return std::all_of(unmet_.begin(), unmet_.end(), [](int count) { return count == 0; });
   }
 
-  /// Where a start's own rules left some item stranded: goes on without them.
-  void lift() {
-    lifted_ = true;
-    manner_.patient = manner_.direct = false;
-    for (int n = 0; n < static_cast<int>(roads_.lanes.size()); ++n) wake(n);
+  GreedyPlan plan() {
+    GreedyPlan result;
+    for (int rank = 0; rank < problem_.ranks; ++rank)
+      for (int chunk = 0; unmet_[rank] > 0 && chunk < problem_.chunks; ++chunk)
+        if (postcondition_.has(rank, chunk)) {
+          result.rank = rank;
+          result.chunk = chunk;
+          return result;
+        }
+    result.time_us = estimated_us(network_, sends_);
+    result.sends = std::move(sends_);
+    return result;
   }
 
-  void wake(int lane) {
-    if (awake_[lane]) return;
-    awake_[lane] = 1;
-    queue_.push_back(lane);
+  /// Goes on without the start's own policy, where that left a chunk stranded.
+  void relax_policy() {
+    is_relaxed_ = true;
+    policy_.deferring = policy_.shortest_only = false;
+    for (int n = 0; n < static_cast<int>(network_.routes.size()); ++n) enqueue(n);
   }
 
-  /// Goes to the next time at which something changes.
-  void next_moment() {
-    now_ = std::get<0>(events_.top());
-    while (!events_.empty() && std::get<0>(events_.top()) <= now_ + kMomentUs) {
-      const auto [when, kind, subject, item] = events_.top();
+  void enqueue(int route) {
+    if (is_queued_[route]) return;
+    is_queued_[route] = 1;
+    queue_.push_back(route);
+  }
+
+  /// Goes to the next time at which something changes; returns whether there is one.
+  bool expand_timestep() {
+    if (events_.empty()) return false;
+    now_us_ = std::get<0>(events_.top());
+    while (!events_.empty() && std::get<0>(events_.top()) <= now_us_ + kEpsilonUs) {
+      const auto [us, kind, subject, chunk] = events_.top();
       events_.pop();
-      now_ = std::max(now_, when);
+      now_us_ = std::max(now_us_, us);
       if (kind == kArrival) {
-        arrive(subject, item);
-        for (const int lane : asked_.out[subject]) wake(lane);
-      } else if (kind == kFree) {
-        for (const int lane : asked_.users[subject]) wake(lane);
+        arrive(subject, chunk);
+        for (const int route : problem_.out[subject]) enqueue(route);
+      } else if (kind == kResourceFree) {
+        for (const int route : problem_.sharing[subject]) enqueue(route);
       } else {
-        wake(subject);
+        enqueue(subject);
       }
     }
-  }
-
-  /// Slow lanes before fast ones would take what only they can bring: those between hosts first.
-  bool before(int one, int other) const {
-    const Lane &a = roads_.lanes[one], &b = roads_.lanes[other];
-    if (a.inter != b.inter) return a.inter;
-    if (asked_.travel[one] != asked_.travel[other])
-      return asked_.travel[one] < asked_.travel[other];
-    if (sent_[one] != sent_[other]) return sent_[one] < sent_[other];
-    if (place_[one] != place_[other]) return place_[one] < place_[other];
-    return one < other;
-  }
-
-  void serve_all() {
-    std::vector<int> order;
-    order.swap(queue_);
-    for (const int lane : order) awake_[lane] = 0;
-    std::sort(order.begin(), order.end(), [&](int a, int b) { return before(a, b); });
-    for (const int lane : order) serve(lane);
-  }
-
-  bool free(const Lane& lane) const {
-    for (const Passage& passage : lane.way)
-      if (free_[passage.wire] > now_ + kMomentUs) return false;
     return true;
   }
 
-  void serve(int number) {
-    const Lane& lane = roads_.lanes[number];
-    if (!free(lane)) return;  // its wire wakes it
-    if (too_late(number, lane)) return;
-    int item = choice(number, lane, lane.inter && !lifted_);
-    if (item < 0 && lane.inter && !lifted_ && manner_.patient && in_time(number, lane))
-      item = choice(number, lane, false);
-    if (item < 0) return;
-    if (manner_.patient && looks_ > 0)
-      if (const double later = better_time(number, lane, item); later > 0) {
-        --looks_;
-        events_.emplace(later, kLook, number, 0);
+  /// Routes between hosts come first, then fast ones: slow ones would take what only those bring.
+  void match_free_routes() {
+    std::vector<int> order;
+    order.swap(queue_);
+    for (const int route : order) is_queued_[route] = 0;
+    const auto rank = [&](int n) {
+      return std::make_tuple(!network_.routes[n].inter, problem_.travel_us[n], sent_[n],
+                             tie_break_[n], n);
+    };
+    std::sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
+    for (const int route : order) match(route);
+  }
+
+  /// Sends the best chunk over the route, if the route is free and there is one.
+  void match(int number) {
+    const Route& route = network_.routes[number];
+    if (clock_.free_us(route) > now_us_ + kEpsilonUs) return;  // its resource enqueues it
+    if (exceeds_cutoff(number)) return;
+    const bool once_per_host = route.inter && !is_relaxed_;
+    int chunk = rarest_chunk(number, once_per_host);
+    if (chunk < 0 && once_per_host && policy_.deferring && is_in_time(number))
+      chunk = rarest_chunk(number, false);
+    if (chunk < 0) return;
+    if (policy_.deferring && deferrals_ > 0)
+      if (const double retry_us = faster_route_us(number, chunk); retry_us > 0) {
+        --deferrals_;
+        events_.emplace(retry_us, kRetry, number, 0);
         return;
       }
-    send(number, lane, item);
+    send(number, chunk);
   }
 
-  /// Whether a plan with this send could not be quicker than the limit.
-  bool too_late(int number, const Lane& lane) const {
-    const double end = now_ + asked_.travel[number];
-    if (roads_.tiles == 1) return end >= limit_;
-    double fullest = fullest_;
-    for (const Passage& passage : lane.way)
-      fullest = std::max(fullest, loads_[passage.wire] + passage.us);
-    return end + (roads_.tiles - 1) * fullest >= limit_;
+  /// Whether no plan with this send could be quicker than the cutoff.
+  bool exceeds_cutoff(int number) const {
+    const double end_us = now_us_ + problem_.travel_us[number];
+    if (network_.tiles == 1) return end_us >= cutoff_us_;
+    double busiest_us = busiest_us_;
+    for (const RouteHop& hop : network_.routes[number].hops)
+      busiest_us = std::max(busiest_us, load_us_[hop.resource] + hop.busy_us);
+    return end_us + (network_.tiles - 1) * busiest_us >= cutoff_us_;
   }
 
-  /// The items, as the receiver knows them, that the sender has and the receiver lacks.
-  Word wanted(const Lane& lane, int word, bool once) const {
-    const int from = (asked_.items - lane.turn * asked_.per_block) % asked_.items + word * kBits;
-    const Word* have = have_.of(lane.tail);
-    Word mask = have[from / kBits] >> (from % kBits);
-    if (from % kBits) mask |= have[from / kBits + 1] << (kBits - from % kBits);
-    mask &= ~coming_.of(lane.head)[word];
-    if (lane.inter && roads_.blocks == 1) mask &= asked_.leaves.of(lane.tail)[word];
-    if (once) mask &= ~crossed_.of(roads_.hosts[lane.head])[word];
-    const int left = asked_.items - word * kBits;
-    return left < kBits ? mask & ((Word(1) << left) - 1) : mask;
+  /// A word of the chunks, by the destination's numbers, that the source has and the destination
+  /// needs; `once_per_host`: of those that its whole host needs.
+  Word candidates(const Route& route, int word, bool once_per_host) const {
+    const int from = problem_.at_src(word * kBits, route);
+    const Word* has = precondition_.of(route.src);
+    Word mask = has[from / kBits] >> (from % kBits);
+    if (from % kBits) mask |= has[from / kBits + 1] << (kBits - from % kBits);
+    mask &= postcondition_.of(route.dst)[word];
+    if (route.inter && network_.periods == 1) mask &= problem_.relayed.of(route.src)[word];
+    if (once_per_host) mask &= host_postcondition_.of(network_.hosts[route.dst])[word];
+    return mask;
   }
 
-  /// The best item for a lane, by the number that the sender knows it by; -1 if there is none.
-  /// `once`: only what the receiver's host has not got yet.
-  int choice(int number, const Lane& lane, bool once) {
-    const int host = roads_.hosts[lane.head];
-    const int* copies = copies_.data() + std::size_t(host) * asked_.items;
-    const int back = (asked_.items - lane.turn * asked_.per_block) % asked_.items;
+  /// The chunk, by the source's number, that fewest ranks of the destination's host have, or
+  /// (`once_per_host`) fewest hosts; -1 if there is none.
+  int rarest_chunk(int number, bool once_per_host) {
+    const Route& route = network_.routes[number];
+    const int host = network_.hosts[route.dst];
+    const int* copies = copies_.data() + std::size_t(host) * problem_.chunks;
     std::tuple<int, std::uint32_t> least{std::numeric_limits<int>::max(), 0};
-    int best = -1;
-    for (int word = 0; word < coming_.words(); ++word)
-      for (Word mask = wanted(lane, word, once); mask != 0; mask &= mask - 1) {
-        const int item = word * kBits + std::countr_zero(mask);
-        const int mine = (item + back) % asked_.items;
-        if (manner_.direct && !nearer(lane, mine)) continue;
-        const int common = once ? spread_[item % asked_.per_block] : copies[item];
-        if (common > std::get<0>(least)) continue;
-        const std::tuple<int, std::uint32_t> cost{common, tie(number, lane, mine)};
+    int rarest = -1;
+    for (int word = 0; word < postcondition_.words(); ++word)
+      for (Word mask = candidates(route, word, once_per_host); mask != 0; mask &= mask - 1) {
+        const int received = word * kBits + std::countr_zero(mask);
+        const int chunk = problem_.at_src(received, route);
+        if (policy_.shortest_only && !problem_.advances(chunk, route)) continue;
+        const int count = once_per_host ? hosts_reached_[received % problem_.chunks_per_period]
+                                        : copies[received];
+        if (count > std::get<0>(least)) continue;
+        const std::tuple<int, std::uint32_t> cost{count, chunk_tie_break(route, chunk)};
         if (cost < least) {
           least = cost;
-          best = mine;
+          rarest = chunk;
         }
       }
-    return best;
+    return rarest;
   }
 
-  /// Whether the lane brings an item farther along a shortest way. `item` is the sender's number.
-  bool nearer(const Lane& lane, int item) const {
-    const auto& hops = asked_.hops[item % asked_.per_block];
-    const int block = item / asked_.per_block;
-    const int there = (block + lane.turn) % roads_.blocks;
-    return hops[there * asked_.ranks + lane.head] == hops[block * asked_.ranks + lane.tail] + 1;
-  }
-
-  std::uint32_t tie(int, const Lane& lane, int item) {
-    if (!manner_.even) return static_cast<std::uint32_t>(dice_.next() >> 32);
+  std::uint32_t chunk_tie_break(const Route& route, int chunk) {
+    if (!policy_.by_distance) return static_cast<std::uint32_t>(random_.next() >> 32);
     // The sender's own first, then those of ranks before it.
-    const int holder = asked_.holders[item % asked_.per_block];
-    const int whole = asked_.ranks * roads_.blocks;
-    const int back = item / asked_.per_block * asked_.ranks + lane.tail - holder;
-    return static_cast<std::uint32_t>((back + whole) % whole) * 4096U +
-           static_cast<std::uint32_t>(item % asked_.per_block % 4096);
+    const int each = problem_.chunks_per_period, total = problem_.ranks * network_.periods;
+    const int distance = chunk / each * problem_.ranks + route.src - problem_.sources[chunk % each];
+    return static_cast<std::uint32_t>((distance + total) % total) * 4096U +
+           static_cast<std::uint32_t>(chunk % each % 4096);
   }
 
-  /// Whether a send now arrives before all that its receiver lacks could have come otherwise.
-  bool in_time(int number, const Lane& lane) const {
-    return asked_.travel[number] <= lacking_[lane.head] / asked_.rate_in[lane.head];
+  /// Whether a send now arrives before all that its receiver still needs could have come otherwise.
+  bool is_in_time(int number) const {
+    const int dst = network_.routes[number].dst;
+    return problem_.travel_us[number] <= unmet_[dst] / problem_.rate_into[dst];
   }
 
-  /// When to look again for a faster way of the item, or 0 if this lane should take it.
-  double better_time(int number, const Lane& lane, int item) {
-    if (in_time(number, lane)) return 0;
-    const double travel = asked_.travel[number];
-    if (!lane.inter && lane.turn == 0 && !manner_.direct &&
-        asked_.quickest[lane.tail][lane.head] < travel * (1 - 1e-9))
-      return now_ + asked_.quickest[lane.tail][lane.head];
-    const int known = asked_.turned(item, lane);
-    for (const int other : asked_.into[lane.head]) {
-      if (other == number) continue;
-      const Lane& rival = roads_.lanes[other];
-      const int its = (known + asked_.items - rival.turn * asked_.per_block) % asked_.items;
-      if (!have_.has(rival.tail, its)) continue;
-      if (rival.inter && crossed_.has(roads_.hosts[lane.head], known)) continue;
-      double start = now_;
-      for (const Passage& passage : rival.way) start = std::max(start, free_[passage.wire]);
-      if (start > now_ + kMomentUs && start + asked_.travel[other] < now_ + travel) return start;
+  /// When a faster route may bring the chunk, or 0 if this one should take it.
+  double faster_route_us(int number, int chunk) {
+    if (is_in_time(number)) return 0;
+    const Route& route = network_.routes[number];
+    const double travel_us = problem_.travel_us[number];
+    const double shortest_us = problem_.shortest[route.src][route.dst];
+    if (!route.inter && route.period == 0 && !policy_.shortest_only &&
+        shortest_us < travel_us * (1 - 1e-9))
+      return now_us_ + shortest_us;
+    const int received = problem_.at_dst(chunk, route);
+    for (const int other : problem_.into[route.dst]) {
+      const Route& rival = network_.routes[other];
+      if (other == number || !precondition_.has(rival.src, problem_.at_src(received, rival)))
+        continue;
+      if (rival.inter && !host_postcondition_.has(network_.hosts[route.dst], received)) continue;
+      const double start_us = std::max(now_us_, clock_.free_us(rival));
+      if (start_us > now_us_ + kEpsilonUs &&
+          start_us + problem_.travel_us[other] < now_us_ + travel_us)
+        return start_us;
     }
     return 0;
   }
 
-  void arrive(int rank, int item) {  // written twice, so that a turned set is one stretch of it
-    have_.add(rank, item);
-    have_.add(rank, item + asked_.items);
+  void arrive(int rank, int chunk) {  // twice, so that any rotation of the set is a stretch of it
+    precondition_.insert(rank, chunk);
+    precondition_.insert(rank, chunk + problem_.chunks);
   }
 
-  void expect(int rank, int item) {
-    const int host = roads_.hosts[rank];
-    coming_.add(rank, item);
-    --lacking_[rank];
-    ++copies_[std::size_t(host) * asked_.items + item];
-    if (crossed_.has(host, item)) return;
-    crossed_.add(host, item);
-    ++spread_[item % asked_.per_block];
+  void satisfy(int rank, int chunk) {
+    const int host = network_.hosts[rank];
+    postcondition_.erase(rank, chunk);
+    --unmet_[rank];
+    ++copies_[std::size_t(host) * problem_.chunks + chunk];
+    if (!host_postcondition_.has(host, chunk)) return;
+    host_postcondition_.erase(host, chunk);
+    ++hosts_reached_[chunk % problem_.chunks_per_period];
   }
 
-  void send(int number, const Lane& lane, int item) {
-    const double end = now_ + asked_.travel[number];
-    const int known = asked_.turned(item, lane);
-    sends_.push_back({item, number, now_, end});
+  void send(int number, int chunk) {
+    const Route& route = network_.routes[number];
+    const double end_us = now_us_ + problem_.travel_us[number];
+    const int received = problem_.at_dst(chunk, route);
+    sends_.push_back({chunk, number, false, now_us_, end_us});
     ++sent_[number];
-    expect(lane.head, known);
-    for (const Passage& passage : lane.way) {
-      free_[passage.wire] = std::max(free_[passage.wire], now_) + passage.us;
-      fullest_ = std::max(fullest_, loads_[passage.wire] += passage.us);
-      events_.emplace(free_[passage.wire], kFree, passage.wire, 0);
+    satisfy(route.dst, received);
+    clock_.occupy(route, now_us_);
+    for (const auto& [resource, busy_us] : route.hops) {
+      busiest_us_ = std::max(busiest_us_, load_us_[resource] += busy_us);
+      events_.emplace(clock_.free_us(resource), kResourceFree, resource, 0);
     }
-    if (lane.way.empty()) wake(number);
-    events_.emplace(end, kArrival, lane.head, known);
+    if (route.hops.empty()) enqueue(number);
+    events_.emplace(end_us, kArrival, route.dst, received);
   }
 
-  const Question& asked_;
-  const Roads& roads_;
-  Manner manner_;
-  double limit_;  ///< Plans that take as long are not looked for.
-  Dice dice_;
-  bool lifted_ = false;
-  long looks_ = 0;  ///< How often lanes may still leave an item to a faster one.
-  double now_ = 0;
-  ItemSets have_, coming_, crossed_;
-  std::vector<int> copies_;  ///< By host and item: ranks that have it or soon will.
-  std::vector<int> spread_;  ///< By item of a block: hosts that have it or soon will.
-  std::vector<int> lacking_;
-  std::vector<double> free_, loads_;  ///< By wire, in us.
-  double fullest_ = 0;
-  std::vector<int> sent_;
-  std::vector<std::uint32_t> place_;
-  std::vector<char> awake_;
-  std::vector<int> queue_;
+  const MulticastProblem& problem_;
+  const PeriodicNetwork& network_;
+  Policy policy_;
+  double cutoff_us_;  ///< Plans that take as long are of no use.
+  SplitMix64 random_;
+  bool is_relaxed_ = false;
+  long deferrals_;
+  double now_us_ = 0;
+  ChunkSets precondition_;          ///< What each rank has.
+  ChunkSets postcondition_;         ///< What each rank needs that is not yet on its way there.
+  ChunkSets host_postcondition_;    ///< What no rank of a host has or will soon have.
+  std::vector<int> unmet_;          ///< By rank: chunks of its postcondition.
+  std::vector<int> copies_;         ///< By host and chunk: ranks that have it or soon will.
+  std::vector<int> hosts_reached_;  ///< By chunk of a period.
+  ResourceClock clock_;
+  std::vector<double> load_us_;  ///< By resource.
+  double busiest_us_ = 0;
+  std::vector<int> sent_;                 ///< By route.
+  std::vector<std::uint32_t> tie_break_;  ///< By route.
+  std::vector<char> is_queued_;
+  std::vector<int> queue_;  ///< Routes that may have become free.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Send> sends_;
 };
 
 }  // namespace
-}  // namespace greedy
 
-GreedyPlan spread_items(const Roads& roads, const std::vector<int>& holders,
-                        const std::vector<std::vector<int>>& leaving, const Search& search) {
-  using namespace greedy;
-  check_spreading(roads, holders, leaving);
-  const Question asked(roads, holders, leaving);
+GreedyPlan plan_multicast(const PeriodicNetwork& network, const std::vector<int>& sources,
+                          const std::vector<std::vector<int>>& relayed, const Search& search) {
+  const MulticastProblem problem(network, sources, relayed);
   GreedyPlan best;
-  int best_manner = 0;
-  const auto attempt = [&](int start, int manner, double limit) {
-    GreedyPlan plan =
-        Spreading(asked, manner_of(manner), search.seed * 1000003 + start, limit).run();
-    if (plan.rank < 0) plan.start = start;
-    return plan;
-  };
+  int best_policy = -1;
   const int starts = std::max(1, search.starts);
-  for (int from = 0; from < starts; from += kRound) {
-    // Each round looks for what is quicker than all before. Every other start goes on in the manner
-    // that did best; ties are drawn there, since the even ones would be the same again.
-    const double limit = best.start < 0 ? kNever : best.time_us * (1 - kWorth);
-    const int liked = best.start < 0 ? -1 : best_manner | 4;
-    const auto manner = [&](int start) {
-      return liked >= 0 && start % 2 == 1 ? liked : start / (from ? 2 : 1) % kManners;
+  for (int from = 0; from < starts; from += kStartsPerRound) {
+    // Each round looks for what is quicker than all before. Every other start keeps the policy
+    // that did best, with drawn ties, since by distance they would be the same again.
+    const double cutoff_us = best.start < 0 ? kNeverUs : best.time_us * (1 - kLeastGain);
+    const auto policy = [&, previous = best_policy](int start) {
+      return previous >= 0 && start % 2 == 1 ? previous | kDrawnTies
+                                             : start / (from ? 2 : 1) % kPolicies;
     };
-    GreedyPlan found = best_of(from, std::min(starts, from + kRound), search.threads,
-                               [&](int start) { return attempt(start, manner(start), limit); });
-    if (found.start >= 0) best_manner = manner(found.start);
-    if (found.start >= 0 || from == 0) best = std::move(found);
-    if (best.start < 0) break;  // what a start cannot reach without a limit, none can
+    const auto attempt = [&](int start) {
+      GreedyPlan plan = LinkChunkMatching(problem, policy_of(policy(start)),
+                                          search.seed * 1000003 + start, cutoff_us)
+                            .solve();
+      if (plan.rank < 0) plan.start = start;
+      return plan;
+    };
+    const int to = std::min(starts, from + kStartsPerRound);
+    GreedyPlan candidate = best_start(from, to, search.threads, attempt);
+    if (candidate.start >= 0) best_policy = policy(candidate.start);
+    if (candidate.start >= 0 || from == 0) best = std::move(candidate);
+    if (best.start < 0) break;  // what a start cannot reach without a cutoff, none can
   }
   return best;
 }
 
-}  // namespace tuccl
+}  // namespace tuccl::greedy

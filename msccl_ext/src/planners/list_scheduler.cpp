@@ -1,5 +1,5 @@
-// Messages that wait for each other, over wires that serve one at a time: when each starts.
-#include <algorithm>
+// List scheduling (Graham): sends that wait for each other, over resources that serve one at a
+// time.
 #include <functional>
 #include <limits>
 #include <queue>
@@ -8,142 +8,133 @@
 
 #include "greedy_starts.h"
 #include "tuccl/error.h"
-#include "tuccl/greedy.h"
 
-namespace tuccl {
-namespace greedy {
+namespace tuccl::greedy {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNeverUs = std::numeric_limits<double>::infinity();
 
-class Timing {
+class ListScheduler {
  public:
-  Timing(const Roads& roads, const std::vector<Leg>& legs)
-      : roads_(roads),
-        legs_(legs),
-        lacking_(legs.size()),
-        ready_(legs.size(), 0.0),
-        followers_(legs.size()),
-        free_(roads.wires, 0.0),
-        lanes_(roads.lanes.size()) {
-    const int ranks = static_cast<int>(roads.hosts.size());
-    for (std::size_t n = 0; n < roads.lanes.size(); ++n) {
-      const Lane& lane = roads.lanes[n];
-      lanes_[n].travel = travel_us(lane);
-      const int whole = ranks * roads.blocks;
-      lanes_[n].distance = (lane.turn * ranks + lane.head - lane.tail + whole) % whole;
+  ListScheduler(const PeriodicNetwork& network, const std::vector<Send>& sends)
+      : network_(network),
+        sends_(sends),
+        unmet_(sends.size()),
+        ready_us_(sends.size(), 0.0),
+        successors_(sends.size()),
+        clock_(network.resources),
+        queues_(network.routes.size()) {
+    for (std::size_t n = 0; n < network.routes.size(); ++n) {
+      queues_[n].travel_us = travel_us(network.routes[n]);
+      queues_[n].distance = rank_distance(network, network.routes[n]);
     }
-    for (std::size_t n = 0; n < legs.size(); ++n) {
-      lacking_[n] = static_cast<int>(legs[n].after.size());
-      for (const int before : legs[n].after) followers_[before].push_back(static_cast<int>(n));
+    for (std::size_t n = 0; n < sends.size(); ++n) {
+      unmet_[n] = static_cast<int>(sends[n].after.size());
+      for (const int predecessor : sends[n].after)
+        successors_[predecessor].push_back(static_cast<int>(n));
     }
   }
 
-  std::vector<Send> run() {
-    for (std::size_t n = 0; n < legs_.size(); ++n)
-      if (lacking_[n] == 0) await(static_cast<int>(n));
+  std::vector<Send> solve() {
+    for (std::size_t n = 0; n < sends_.size(); ++n)
+      if (unmet_[n] == 0) enqueue(static_cast<int>(n));
     while (!events_.empty()) {
-      const auto [now, sent, distance, lane] = events_.top();
+      const auto [now_us, sent, distance, route] = events_.top();
       events_.pop();
-      serve(now, lane);
+      serve(now_us, route);
     }
-    return std::move(sends_);
+    return std::move(scheduled_);
   }
 
  private:
-  using Coming = std::pair<double, int>;            // ready, leg
-  using Waiting = std::tuple<double, double, int>;  // less urgent, ready, leg
-  using Event = std::tuple<double, int, int, int>;  // when, sent, distance, lane
+  using Upcoming = std::pair<double, int>;          // ready, send
+  using Ready = std::tuple<double, double, int>;    // minus priority, ready, send
+  using Event = std::tuple<double, int, int, int>;  // us, sent, distance, route
   template <class T>
-  using First = std::priority_queue<T, std::vector<T>, std::greater<>>;
+  using Heap = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
-  struct State {
-    First<Coming> coming;
-    First<Waiting> waiting;
-    double due = kNever;
-    double travel = 0;
+  /// The sends that wait for one route.
+  struct RouteQueue {
+    Heap<Upcoming> upcoming;
+    Heap<Ready> ready;
+    double event_us = kNeverUs;
+    double travel_us = 0;
     int sent = 0;
     int distance = 0;
   };
 
-  void await(int leg) {
-    const int lane = legs_[leg].lane;
-    lanes_[lane].coming.emplace(ready_[leg], leg);
-    look(ready_[leg], lane);
+  void enqueue(int send) {
+    const int route = sends_[send].route;
+    queues_[route].upcoming.emplace(ready_us_[send], send);
+    schedule_event(ready_us_[send], route);
   }
 
-  double free_at(int lane) const {
-    double at = 0;
-    for (const Passage& passage : roads_.lanes[lane].way) at = std::max(at, free_[passage.wire]);
-    return at;
+  /// Serves a route at `us` or as soon as its resources are free, unless an event is due before.
+  void schedule_event(double us, int route) {
+    RouteQueue& queue = queues_[route];
+    us = std::max(us, clock_.free_us(network_.routes[route]));
+    if (us >= queue.event_us) return;
+    queue.event_us = us;
+    events_.emplace(us, queue.sent, queue.distance, route);
   }
 
-  /// Serves a lane at `when` or as soon as its wires are free, unless that is due before.
-  void look(double when, int lane) {
-    State& state = lanes_[lane];
-    when = std::max(when, free_at(lane));
-    if (when >= state.due) return;
-    state.due = when;
-    events_.emplace(when, state.sent, state.distance, lane);
-  }
-
-  void serve(double now, int lane) {
-    State& state = lanes_[lane];
-    if (state.due != now) return;  // it was due sooner, and has been served
-    state.due = kNever;
-    while (!state.coming.empty() && state.coming.top().first <= now) {
-      const auto [ready, leg] = state.coming.top();
-      state.coming.pop();
-      state.waiting.emplace(-legs_[leg].urgency, ready, leg);
+  void serve(double now_us, int route) {
+    RouteQueue& queue = queues_[route];
+    if (queue.event_us != now_us) return;  // an earlier event has served it
+    queue.event_us = kNeverUs;
+    while (!queue.upcoming.empty() && queue.upcoming.top().first <= now_us) {
+      const auto [ready_us, send] = queue.upcoming.top();
+      queue.upcoming.pop();
+      queue.ready.emplace(-sends_[send].priority, ready_us, send);
     }
-    if (!state.waiting.empty() && free_at(lane) <= now) {
-      const int leg = std::get<2>(state.waiting.top());
-      state.waiting.pop();
-      begin(now, lane, leg);
+    if (!queue.ready.empty() && clock_.free_us(network_.routes[route]) <= now_us) {
+      const int send = std::get<2>(queue.ready.top());
+      queue.ready.pop();
+      start(now_us, send);
     }
-    if (!state.waiting.empty())
-      look(now, lane);
-    else if (!state.coming.empty())
-      look(state.coming.top().first, lane);
+    if (!queue.ready.empty())
+      schedule_event(now_us, route);
+    else if (!queue.upcoming.empty())
+      schedule_event(queue.upcoming.top().first, route);
   }
 
-  void begin(double now, int lane, int leg) {
-    const double end = now + lanes_[lane].travel;
-    sends_.push_back({leg, lane, now, end});
-    ++lanes_[lane].sent;
-    for (const Passage& passage : roads_.lanes[lane].way) {
-      free_[passage.wire] = std::max(free_[passage.wire], now) + passage.us;
-    }
-    for (const int follower : followers_[leg]) {
-      ready_[follower] = std::max(ready_[follower], end);
-      if (--lacking_[follower] == 0) await(follower);
+  void start(double now_us, int number) {
+    const int route = sends_[number].route;
+    Send& send = scheduled_.emplace_back(sends_[number]);
+    send.start_us = now_us;
+    send.end_us = now_us + queues_[route].travel_us;
+    ++queues_[route].sent;
+    clock_.occupy(network_.routes[route], now_us);
+    const double end_us = send.end_us;
+    for (const int successor : successors_[number]) {
+      ready_us_[successor] = std::max(ready_us_[successor], end_us);
+      if (--unmet_[successor] == 0) enqueue(successor);
     }
   }
 
-  const Roads& roads_;
-  const std::vector<Leg>& legs_;
-  std::vector<int> lacking_;
-  std::vector<double> ready_;
-  std::vector<std::vector<int>> followers_;
-  std::vector<double> free_;  ///< By wire.
-  std::vector<State> lanes_;
-  First<Event> events_;
-  std::vector<Send> sends_;
+  const PeriodicNetwork& network_;
+  const std::vector<Send>& sends_;
+  std::vector<int> unmet_;  ///< By send: predecessors that have not ended.
+  std::vector<double> ready_us_;
+  std::vector<std::vector<int>> successors_;
+  ResourceClock clock_;
+  std::vector<RouteQueue> queues_;
+  Heap<Event> events_;
+  std::vector<Send> scheduled_;
 };
 
 }  // namespace
-}  // namespace greedy
 
-std::vector<Send> timetable(const Roads& roads, const std::vector<Leg>& legs) {
-  greedy::check(roads);
-  for (std::size_t n = 0; n < legs.size(); ++n) {
-    if (legs[n].lane < 0 || legs[n].lane >= static_cast<int>(roads.lanes.size()))
-      throw InputError("leg " + std::to_string(n) + ": no such lane");
-    for (const int before : legs[n].after)
-      if (before < 0 || before >= static_cast<int>(n))
-        throw InputError("leg " + std::to_string(n) + ": expected to wait for earlier legs");
+std::vector<Send> list_schedule(const PeriodicNetwork& network, const std::vector<Send>& sends) {
+  check(network);
+  for (std::size_t n = 0; n < sends.size(); ++n) {
+    if (sends[n].route < 0 || sends[n].route >= static_cast<int>(network.routes.size()))
+      throw InputError("send " + std::to_string(n) + ": no such route");
+    for (const int predecessor : sends[n].after)
+      if (predecessor < 0 || predecessor >= static_cast<int>(n))
+        throw InputError("send " + std::to_string(n) + ": expected to wait for earlier sends");
   }
-  return greedy::Timing(roads, legs).run();
+  return ListScheduler(network, sends).solve();
 }
 
-}  // namespace tuccl
+}  // namespace tuccl::greedy

@@ -1,203 +1,199 @@
-// Items with one destination each: ways around each other, then times.
+// Unicast routing: a route for each chunk that one rank needs, around the others' load, then times.
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <queue>
-#include <string>
+#include <utility>
 
 #include "greedy_starts.h"
 #include "tuccl/error.h"
-#include "tuccl/greedy.h"
 
-namespace tuccl {
-namespace greedy {
+namespace tuccl::greedy {
 namespace {
 
-constexpr double kNoWay = std::numeric_limits<double>::infinity();
-/// Ways off the busiest wire that may fail to relieve it before routing ends.
-constexpr int kTries = 32;
+using Path = std::vector<int>;  ///< Routes from a rank to another, in order.
 
-void check_delivery(const Roads& roads, const std::vector<Freight>& freights,
-                    const std::vector<std::vector<int>>& carried) {
-  check(roads);
-  if (roads.blocks != 1) throw InputError("deliveries are planned for one block alone");
-  const int ranks = static_cast<int>(roads.hosts.size());
-  const auto ranked = [&](int rank) { return rank >= 0 && rank < ranks; };
-  for (const Freight& freight : freights)
-    if (!ranked(freight.origin) || !ranked(freight.target) || !ranked(freight.place))
-      throw InputError("expected freights between ranks");
-  if (!carried.empty() && static_cast<int>(carried.size()) != ranks)
-    throw InputError("expected what may be carried by rank");
+constexpr double kUnreachable = std::numeric_limits<double>::infinity();
+/// Reroutes off the busiest resource that may fail before routing ends.
+constexpr int kFailedReroutes = 32;
+
+void check(const PeriodicNetwork& network, const std::vector<Demand>& demands,
+           const std::vector<std::vector<int>>& relayed) {
+  check(network);
+  if (network.periods != 1) throw InputError("unicast is planned for a single period");
+  const int ranks = static_cast<int>(network.hosts.size());
+  const auto is_rank = [&](int rank) { return rank >= 0 && rank < ranks; };
+  for (const Demand& demand : demands)
+    if (!is_rank(demand.src) || !is_rank(demand.dst) || !is_rank(demand.owner))
+      throw InputError("expected demands between ranks");
+  if (!relayed.empty() && static_cast<int>(relayed.size()) != ranks)
+    throw InputError("expected relay rules by rank");
 }
 
-/// Cheapest ways under costs that grow with what a wire has to carry already.
-class Routing {
+/// Cheapest paths under costs that grow with the load of resources.
+class UnicastRouting {
  public:
-  Routing(const Roads& roads, const std::vector<Freight>& freights,
-          const std::vector<std::vector<int>>& carried)
-      : roads_(roads),
-        freights_(freights),
-        ruled_(!carried.empty()),
-        out_(roads.hosts.size()),
-        loads_(roads.wires, 0.0),
-        cost_(roads.hosts.size()),
-        by_(roads.hosts.size()) {
-    for (std::size_t n = 0; n < roads.lanes.size(); ++n) {
-      out_[roads.lanes[n].tail].push_back(static_cast<int>(n));
-      travel_.push_back(travel_us(roads.lanes[n]));
+  UnicastRouting(const PeriodicNetwork& network, const std::vector<Demand>& demands,
+                 const std::vector<std::vector<int>>& relayed)
+      : network_(network),
+        demands_(demands),
+        out_(network.hosts.size()),
+        load_us_(network.resources, 0.0),
+        cost_us_(network.hosts.size()),
+        route_into_(network.hosts.size()) {
+    for (std::size_t n = 0; n < network.routes.size(); ++n) {
+      out_[network.routes[n].src].push_back(static_cast<int>(n));
+      travel_us_.push_back(travel_us(network.routes[n]));
     }
-    allowed_.resize(carried.size(), std::vector<char>(roads.hosts.size(), 0));
-    for (std::size_t rank = 0; rank < carried.size(); ++rank)
-      for (const int place : carried[rank]) allowed_[rank].at(place) = 1;
+    may_relay_.resize(relayed.size(), std::vector<char>(network.hosts.size(), 0));
+    for (std::size_t rank = 0; rank < relayed.size(); ++rank)
+      for (const int owner : relayed[rank]) may_relay_[rank].at(owner) = 1;
   }
 
-  /// Lanes of each freight's way; on failure the freight's number is left in `stranded`.
-  std::vector<std::vector<int>> run(Dice& dice, int& stranded) {
-    std::vector<int> order(freights_.size());
-    for (std::size_t n = 0; n < order.size(); ++n) order[n] = static_cast<int>(n);
+  /// The path of each demand; where one has none, `unreachable` is its number.
+  std::vector<Path> solve(SplitMix64& random, int& unreachable) {
+    std::vector<int> order(demands_.size());
+    std::iota(order.begin(), order.end(), 0);
     for (std::size_t n = order.size(); n > 1; --n)
-      std::swap(order[n - 1], order[dice.below(static_cast<std::uint32_t>(n))]);
-    std::vector<std::vector<int>> ways(freights_.size());
+      std::swap(order[n - 1], order[random.below(static_cast<std::uint32_t>(n))]);
+    std::vector<Path> paths(demands_.size());
     for (const int number : order) {
-      if (!find(freights_[number], kNoWay, ways[number])) {
-        stranded = number;
+      if (!cheapest_path(demands_[number], kUnreachable, paths[number])) {
+        unreachable = number;
         return {};
       }
-      load(ways[number], 1.0);
+      add_load(paths[number], 1.0);
     }
-    relieve(ways, order);
-    return ways;
+    reroute_busiest(paths, order);
+    return paths;
   }
 
  private:
-  void load(const std::vector<int>& way, double sign) {
-    for (const int lane : way)
-      for (const Passage& passage : roads_.lanes[lane].way)
-        loads_[passage.wire] += sign * passage.us;
+  void add_load(const Path& path, double sign) {
+    for (const int route : path)
+      for (const RouteHop& hop : network_.routes[route].hops)
+        load_us_[hop.resource] += sign * hop.busy_us;
   }
 
-  /// Lays ways anew that use the busiest wire, while that relieves it.
-  void relieve(std::vector<std::vector<int>>& ways, const std::vector<int>& order) {
-    int tries = kTries;
-    bool moved = true;
-    while (moved && tries > 0) {
-      moved = false;
-      const double worst = *std::max_element(loads_.begin(), loads_.end());
+  /// Reroutes demands over the busiest resource, while that relieves it.
+  void reroute_busiest(std::vector<Path>& paths, const std::vector<int>& order) {
+    int failures_left = kFailedReroutes;
+    bool rerouted = true;
+    while (rerouted && failures_left > 0) {
+      rerouted = false;
+      const double busiest_us = *std::max_element(load_us_.begin(), load_us_.end());
       for (const int number : order) {
-        if (loaded(ways[number]) < worst) continue;
-        std::vector<int> other;
-        load(ways[number], -1.0);
-        // A move that only shifts the crowd is none.
-        moved = find(freights_[number], worst * (1 - 1e-9), other);
-        if (moved) ways[number].swap(other);
-        load(ways[number], 1.0);
-        if (moved || --tries == 0) break;
+        if (path_load_us(paths[number]) < busiest_us) continue;
+        Path path;
+        add_load(paths[number], -1.0);
+        // Strictly below: the same load elsewhere is no relief.
+        rerouted = cheapest_path(demands_[number], busiest_us * (1 - 1e-9), path);
+        if (rerouted) paths[number].swap(path);
+        add_load(paths[number], 1.0);
+        if (rerouted || --failures_left == 0) break;
       }
     }
   }
 
-  double loaded(const std::vector<int>& way) const {
+  double path_load_us(const Path& path) const {
     double most = 0;
-    for (const int lane : way) most = std::max(most, busy(lane));
+    for (const int route : path) most = std::max(most, route_load_us(route));
     return most;
   }
 
-  double busy(int lane) const {
+  double route_load_us(int route) const {
     double most = 0;
-    for (const Passage& passage : roads_.lanes[lane].way)
-      most = std::max(most, loads_[passage.wire]);
+    for (const RouteHop& hop : network_.routes[route].hops)
+      most = std::max(most, load_us_[hop.resource]);
     return most;
   }
 
-  bool allows(int lane, const Freight& freight) const {
-    const Lane& link = roads_.lanes[lane];
-    return !link.inter || !ruled_ || allowed_[link.tail][freight.place];
+  bool may_carry(const Route& route, const Demand& demand) const {
+    return !route.inter || may_relay_.empty() || may_relay_[route.src][demand.owner];
   }
 
-  bool fits(int lane, double limit) const {
-    for (const Passage& passage : roads_.lanes[lane].way)
-      if (loads_[passage.wire] + passage.us >= limit) return false;
-    return true;
+  bool stays_below(const Route& route, double limit_us) const {
+    return std::all_of(route.hops.begin(), route.hops.end(), [&](const RouteHop& hop) {
+      return load_us_[hop.resource] + hop.busy_us < limit_us;
+    });
   }
 
-  /// Finds the quickest way behind the loads so far that loads nothing up to `limit` us.
-  bool find(const Freight& freight, double limit, std::vector<int>& way) {
-    std::fill(cost_.begin(), cost_.end(), kNoWay);
+  /// Finds the quickest path behind the loads so far that keeps each load below `limit_us`.
+  bool cheapest_path(const Demand& demand, double limit_us, Path& path) {
+    std::fill(cost_us_.begin(), cost_us_.end(), kUnreachable);
     using Entry = std::pair<double, int>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> waiting;
-    waiting.emplace(cost_[freight.origin] = 0, freight.origin);
-    while (!waiting.empty()) {
-      const auto [spent, rank] = waiting.top();
-      waiting.pop();
-      if (rank == freight.target) break;
-      if (spent > cost_[rank]) continue;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> frontier;
+    frontier.emplace(cost_us_[demand.src] = 0, demand.src);
+    while (!frontier.empty()) {
+      const auto [cost_us, rank] = frontier.top();
+      frontier.pop();
+      if (rank == demand.dst) break;
+      if (cost_us > cost_us_[rank]) continue;
       for (const int number : out_[rank]) {
-        const double total = spent + travel_[number] + busy(number);
-        const int head = roads_.lanes[number].head;
-        if (!(total < cost_[head]) || !allows(number, freight) || !fits(number, limit)) continue;
-        cost_[head] = total;
-        by_[head] = number;
-        waiting.emplace(total, head);
+        const Route& route = network_.routes[number];
+        const double total_us = cost_us + travel_us_[number] + route_load_us(number);
+        if (!(total_us < cost_us_[route.dst]) || !may_carry(route, demand) ||
+            !stays_below(route, limit_us))
+          continue;
+        cost_us_[route.dst] = total_us;
+        route_into_[route.dst] = number;
+        frontier.emplace(total_us, route.dst);
       }
     }
-    if (cost_[freight.target] == kNoWay) return false;
-    for (int rank = freight.target; rank != freight.origin; rank = roads_.lanes[by_[rank]].tail)
-      way.push_back(by_[rank]);
-    std::reverse(way.begin(), way.end());
+    if (cost_us_[demand.dst] == kUnreachable) return false;
+    for (int rank = demand.dst; rank != demand.src; rank = network_.routes[route_into_[rank]].src)
+      path.push_back(route_into_[rank]);
+    std::reverse(path.begin(), path.end());
     return true;
   }
 
-  const Roads& roads_;
-  const std::vector<Freight>& freights_;
-  bool ruled_;
-  std::vector<std::vector<int>> out_;
-  std::vector<double> travel_;
-  std::vector<std::vector<char>> allowed_;
-  std::vector<double> loads_;  ///< By wire, in us.
-  std::vector<double> cost_;
-  std::vector<int> by_;
+  const PeriodicNetwork& network_;
+  const std::vector<Demand>& demands_;
+  std::vector<std::vector<int>> out_;         ///< Routes by rank.
+  std::vector<double> travel_us_;             ///< By route.
+  std::vector<std::vector<char>> may_relay_;  ///< By rank and owner; empty: no rule.
+  std::vector<double> load_us_;               ///< By resource.
+  std::vector<double> cost_us_;               ///< By rank, of the search under way.
+  std::vector<int> route_into_;               ///< By rank, of the search under way.
 };
 
-/// The sends along the ways; those with most of their way before them go first.
-std::vector<Send> timed(const Roads& roads, const std::vector<std::vector<int>>& ways, Dice& dice) {
-  std::vector<Leg> legs;
-  std::vector<int> item_of;
-  for (std::size_t item = 0; item < ways.size(); ++item) {
-    double left = 0;
-    for (const int lane : ways[item]) left += travel_us(roads.lanes[lane]);
-    for (std::size_t turn = 0; turn < ways[item].size(); ++turn) {
-      std::vector<int> after;
-      if (turn > 0) after.push_back(static_cast<int>(legs.size()) - 1);
-      legs.push_back({ways[item][turn], std::move(after), left + 1e-6 * dice.below(1000)});
-      item_of.push_back(static_cast<int>(item));
-      left -= travel_us(roads.lanes[ways[item][turn]]);
+/// The sends along the paths; those with most of their path before them go first.
+std::vector<Send> sends_along(const PeriodicNetwork& network, const std::vector<Path>& paths,
+                              SplitMix64& random) {
+  std::vector<Send> sends;
+  for (std::size_t chunk = 0; chunk < paths.size(); ++chunk) {
+    double left_us = 0;
+    for (const int route : paths[chunk]) left_us += travel_us(network.routes[route]);
+    std::vector<int> after;
+    for (const int route : paths[chunk]) {
+      const double priority = left_us + 1e-6 * random.below(1000);
+      sends.push_back({static_cast<int>(chunk), route, false, 0, 0, after, priority});
+      after = {static_cast<int>(sends.size()) - 1};
+      left_us -= travel_us(network.routes[route]);
     }
   }
-  std::vector<Send> sends = timetable(roads, legs);
-  for (Send& send : sends) send.item = item_of[send.item];
-  return sends;
+  return list_schedule(network, sends);
 }
 
 }  // namespace
-}  // namespace greedy
 
-GreedyPlan deliver_items(const Roads& roads, const std::vector<Freight>& freights,
-                         const std::vector<std::vector<int>>& carried, const Search& search) {
-  using namespace greedy;
-  check_delivery(roads, freights, carried);
-  return best_of(0, std::max(1, search.starts), search.threads, [&](int start) {
-    Dice dice(search.seed * 1000003 + start);
+GreedyPlan plan_unicast(const PeriodicNetwork& network, const std::vector<Demand>& demands,
+                        const std::vector<std::vector<int>>& relayed, const Search& search) {
+  check(network, demands, relayed);
+  return best_start(0, std::max(1, search.starts), search.threads, [&](int start) {
+    SplitMix64 random(search.seed * 1000003 + start);
     GreedyPlan plan;
-    const auto ways = Routing(roads, freights, carried).run(dice, plan.item);
-    if (plan.item >= 0) {
-      plan.rank = freights[plan.item].target;
+    const auto paths = UnicastRouting(network, demands, relayed).solve(random, plan.chunk);
+    if (plan.chunk >= 0) {
+      plan.rank = demands[plan.chunk].dst;
       return plan;
     }
     plan.start = start;
-    plan.sends = timed(roads, ways, dice);
-    plan.time_us = estimated_us(roads, plan.sends);
+    plan.sends = sends_along(network, paths, random);
+    plan.time_us = estimated_us(network, plan.sends);
     return plan;
   });
 }
 
-}  // namespace tuccl
+}  // namespace tuccl::greedy
