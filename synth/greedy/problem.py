@@ -57,14 +57,9 @@ class PlanningProblem:
         return self.problem.chunks_per_rank
 
     @property
-    def nchunks(self) -> int:
-        """Return the chunks of the whole collective."""
-        return self.collective.nchunks(self.chunks_per_rank)
-
-    @property
     def group_bytes(self) -> int:
         """Return the bytes of a chunk group."""
-        return max(1, -(-self.problem.nbytes * self.group // self.nchunks))
+        return max(1, -(-self.problem.nbytes * self.group // self.problem.nchunks))
 
     @property
     def is_rotated(self) -> bool:
@@ -123,7 +118,7 @@ class PlanningProblem:
         """Yield the problem over all routes, near ones or one period's, in groups of any size."""
         sizes = {1}
         if self.collective.name in ("broadcast", "reduce"):
-            sizes |= {self.chunks_per_rank, self.nchunks}
+            sizes |= {self.chunks_per_rank, self.problem.nchunks}
         for routes in self._route_variants():
             for size in sorted(sizes):
                 yield replace(self, routes=routes, group=size)

@@ -142,7 +142,7 @@ def test_the_relay_rule_is_named(name: str) -> None:
 
 def test_ranks_must_agree() -> None:
     sketch = full_mesh(load_profile("v100x4"))
-    with pytest.raises(InputError, match="8 ranks on a sketch of 4"):
+    with pytest.raises(InputError, match=r"8 ranks on sketch .* of 4 ranks"):
         greedy(Problem(Collective("allgather", 8), sketch))
 
 
