@@ -104,11 +104,11 @@ def test_a_full_disk_leaves_the_table_as_it_was(
     assert merge_observed(table)
 
 
-_FOLDS = """
+_MERGES = """
 import sys
 from pathlib import Path
 from tuccl._native import Selector
-from tuccl.runtime import merge_observed, load_table
+from tuccl.runtime.table import load_table, merge_observed
 from tuccl.runtime.table.text import table_text
 folder = Path(sys.argv[1])
 for turn in range(1000):
@@ -119,17 +119,18 @@ for turn in range(1000):
 """
 
 
-def test_a_killed_fold_leaves_the_old_or_the_new_table(table: Path) -> None:
-    """Killed in the middle of folds that turn the order round: the table opens, no time is lost."""
+def test_a_killed_merge_leaves_the_old_or_the_new_table(table: Path) -> None:
+    """Killed in the middle of merges that turn the order round: the table opens, no time is lost."""
     learned = 0
     for wait in (0.01, 0.03, 0.05, 0.08, 0.1):
-        folding = subprocess.Popen(
-            [sys.executable, "-c", _FOLDS, str(table)], stdout=subprocess.PIPE, text=True
-        )
-        assert folding.stdout is not None and folding.stdout.readline() == "learned\n"
-        time.sleep(wait)
-        folding.kill()
-        learned += 1 + folding.communicate(timeout=60)[0].count("learned")
+        command = [sys.executable, "-c", _MERGES, str(table)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as merging:
+            try:
+                assert merging.stdout is not None and merging.stdout.readline() == "learned\n"
+                time.sleep(wait)
+            finally:
+                merging.kill()
+            learned += 1 + merging.communicate(timeout=60)[0].count("learned")
         rows, left_aside = observed_timings(table)
         calls = sum(row.calls for row in rows)
         assert not left_aside and learned <= calls / 18 <= learned + 1
