@@ -14,10 +14,10 @@ six to eight minutes at 200 Mb/s, of which 64 MiB half.
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import geometric_mean
 
 import msgspec
 
@@ -31,7 +31,7 @@ from tuccl.emulation import (
     link_rates,
 )
 from tuccl.errors import Infeasible, TucclError
-from tuccl.eval import NamedProgram, PeerRow, geometric_mean, peer_report, peer_text
+from tuccl.eval import NamedProgram, PeerRow, peer_report, peer_text
 from tuccl.eval.peers import PEERS
 from tuccl.runtime import Effort, find_mpi
 from tuccl.sketches import full_mesh
@@ -264,15 +264,12 @@ def main() -> None:
             print(f"# {why}")
         for collective in args.collective or COLLECTIVES:
             report = peer_report(
-                *(
-                    ours,
-                    peers,
-                    lambda n, of=collective: programs(ours.topology, of, n),
-                    collective,
-                    sizes,
-                ),
+                ours,
+                peers,
+                lambda n, of=collective: programs(ours.topology, of, n),
+                collective,
+                sizes,
                 effort=Effort(seconds=args.seconds),
-                tell=lambda line: print(line, file=sys.stderr, flush=True),
             )
             print(peer_text(report))
             by_size = {n: [row for row in report.rows if row.size == n] for n in sizes}

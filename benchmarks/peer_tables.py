@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from statistics import geometric_mean
 
 import msgspec
-from emulated_peers import DEFAULT, Figure, geometric_mean, marks
+from emulated_peers import DEFAULT, Figure, marks
 
 
 def table(figures: list[Figure]) -> list[str]:

@@ -10,12 +10,8 @@ from tuccl._native import Knobs, Program
 from tuccl.cli.arguments import sizes_of
 from tuccl.cli.output import print_json, say
 from tuccl.errors import InputError, Unavailable
-from tuccl.eval.peers import (
-    PEERS,
-    GlooPeer,
-    MpiPeer,
-    Peer,
-)
+from tuccl.eval.peers import PEERS, GlooPeer, MpiPeer, Peer
+from tuccl.eval.peers.report import real_ranks
 from tuccl.runtime import (
     Executor,
     MpiExecutor,
@@ -53,13 +49,15 @@ def print_beside_peers(
     from tuccl.eval import NamedProgram, peer_report, peer_text
 
     peers = chosen_peers(args, executor, stack)
-    if not isinstance(executor, MpiExecutor):
-        raise InputError("--peers: use --on mpi")
     named = NamedProgram(program.name[:40], program, knobs)
     sizes = sorted(sizes_of(args.size))
     workload = Workload(args.datatype, args.op, check=True)
     report = peer_report(
-        *(executor, peers, lambda nbytes: [named], program.collective, sizes),
+        real_ranks(executor),
+        peers,
+        lambda nbytes: [named],
+        program.collective,
+        sizes,
         root=args.root,
         workload=workload,
     )
@@ -78,9 +76,7 @@ def chosen_peers(args: argparse.Namespace, executor: Executor, stack: ExitStack)
     """
     if not args.peers:
         return ()
-    if not isinstance(executor, MpiExecutor):
-        raise InputError("--peers: use --on mpi")
-    peers, missing = peers_beside(executor, names_of(args.peers), stack)
+    peers, missing = peers_beside(real_ranks(executor), names_of(args.peers), stack)
     for why in missing:
         say(why)
     return peers

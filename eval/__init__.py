@@ -34,11 +34,10 @@ from tuccl.eval.compare_text import text_report
 from tuccl.eval.comparison import REGRESSION, Comparison, ComparisonRow
 from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
-from tuccl.eval.peers.timing import (
+from tuccl.eval.peers.report import (
     NamedProgram,
     PeerReport,
     PeerRow,
-    geometric_mean,
     peer_report,
     peer_text,
 )
@@ -83,7 +82,6 @@ __all__ = [
     "emulated_case",
     "errors_of",
     "fit",
-    "geometric_mean",
     "html_report",
     "path_text",
     "peer_report",

@@ -11,8 +11,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
 from tuccl.eval.comparison import Comparison, ComparisonRow, comparison_row
 from tuccl.eval.peers import Peer
-from tuccl.eval.peers.compare import PeerComparison
-from tuccl.eval.peers.timing import NamedProgram
+from tuccl.eval.peers.report import NamedProgram, PeerComparison
 from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,

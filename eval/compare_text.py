@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
+
 from tuccl.eval.columns import columns_text
 from tuccl.eval.comparison import Comparison, call_name
-from tuccl.eval.peers.timing import geometric_mean, peer_rows_text
+from tuccl.eval.peers.report import peer_rows_text
 
 __all__ = ["text_report"]
 

@@ -8,7 +8,7 @@ from statistics import quantiles
 import msgspec
 
 from tuccl.eval.columns import BandwidthRow
-from tuccl.eval.peers.timing import PeerRow
+from tuccl.eval.peers.report import PeerRow
 from tuccl.runtime import (
     NCCL_VERSION,
     BaselineTiming,

@@ -123,7 +123,7 @@ class Fake:
         return Competitor("fake", self.name, self)
 
 
-def test_contenders_run_in_turns_and_slowest_ranks_count() -> None:
+def test_competitors_run_in_turns_and_slowest_ranks_count() -> None:
     log: list[str] = []
     fakes = [Fake("a", 10.0, log), Fake("b", 20.0, log)]
     results, notes = prescreen([f.competitor for f in fakes], lambda: None, 1.0)
@@ -134,7 +134,7 @@ def test_contenders_run_in_turns_and_slowest_ranks_count() -> None:
     assert [(s.us, s.runs, s.spread) for s in final] == [(10.0, 12, 0.0), (20.0, 12, 0.0)]
 
 
-def test_short_runs_are_screened_by_the_median_of_many() -> None:
+def test_short_runs_are_prescreened_by_the_median_of_many() -> None:
     """One lucky run says nothing of runs that scatter; long ones are not repeated for it."""
 
     def lucky(us: float, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
