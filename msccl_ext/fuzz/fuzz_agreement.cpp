@@ -1,7 +1,6 @@
 // One input of the fuzzer: what the others say in an agreement and in a round of adaptation, words
 // that are parted by the byte 0x1e (0x1f: that rank is lost). Whatever they say, it ends, with a
-// table that was proved or the default and one line; and a mailbox slot gives out no more than
-// fits.
+// table that was proved or the default and one line.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "agree/mailbox.h"
 #include "agree/ranking_codec.h"
 #include "table_maker.h"
 #include "tuccl/agreement.h"
@@ -37,18 +35,17 @@ Words words_in(std::string_view text) {
   return out;
 }
 
-/// A circle in which everybody else reads the input aloud.
-class Parrots final : public Circle {
+/// A group in which everybody else reads the input aloud.
+class Parrots final : public ControlGroup {
  public:
   Parrots(int rank, const Words& words) : rank_(rank), words_(words) {}
 
   int rank() const override { return rank_; }
   int ranks() const override { return 4; }
-  std::string host() const override { return "here"; }
-  std::chrono::milliseconds patience() const override { return std::chrono::milliseconds(1); }
+  std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds(1); }
 
   Words gather(std::string_view mine) override {
-    if (++rounds_ > kMostRounds) std::abort();
+    if (++rerank_loop_ > kMostRounds) std::abort();
     if (rank_ != 0) return {};
     Words out{std::string(mine)};
     for (int i = 1; i < ranks(); ++i) {
@@ -61,7 +58,7 @@ class Parrots final : public Circle {
   std::string scatter(std::span<const std::string_view> words) override {
     if (rank_ == 0) return std::string(words[0]);
     auto word = next();
-    if (!word) throw Lost("rank 0 is gone");
+    if (!word) throw PeerLost("rank 0 is gone");
     return *word;
   }
 
@@ -71,7 +68,7 @@ class Parrots final : public Circle {
   int rank_;
   const Words& words_;
   std::size_t at_ = 0;
-  std::size_t rounds_ = 0;
+  std::size_t rerank_loop_ = 0;
 };
 
 std::shared_ptr<const Table> table() {
@@ -99,22 +96,22 @@ class Folder {
 
 void agreement(int rank, const Words& words) {
   static const Folder folder;
-  Parrots circle(rank, words);
-  const Agreed own = agree(circle, {.folder = rank == 0 ? folder.path() : "",
-                                    .signature = tuccl::test::kSignature,
-                                    .exploration = {}});
-  if ((own.table == nullptr) == own.why.empty()) std::abort();
+  Parrots group(rank, words);
+  const Agreement own = agree(group, {.folder = rank == 0 ? folder.path() : "",
+                                      .signature = tuccl::test::kSignature,
+                                      .exploration = {}});
+  if ((own.table == nullptr) == own.reason.empty()) std::abort();
   if (own.table != nullptr) digest_of(*own.table, own.ranking);
 }
 
 void round(int rank, const Words& words) {
-  Parrots circle(rank, words);
+  Parrots group(rank, words);
   Selector selector(table());
-  Adaptation adaptation(circle, selector, "");
+  Adaptation adaptation(group, selector, "");
   for (int i = 0; i < 3; ++i) adaptation.record({.candidate = 0}, 50);
   try {
     adaptation.round(5, 10);
-  } catch (const Lost&) {
+  } catch (const PeerLost&) {
   } catch (const tuccl::InputError&) {
   }
   if (selector.choose(tuccl::test::uniform_call(100)).candidate > 2) std::abort();
@@ -128,16 +125,7 @@ void ranking(std::string_view word) {
     selector.choose(tuccl::test::uniform_call(100));
   } catch (const tuccl::InputError&) {
   }
-  read_ready(word);
-}
-
-void slot(std::string_view bytes) {
-  static Slot memory;
-  std::memset(static_cast<void*>(&memory), 0, sizeof memory);
-  std::memcpy(static_cast<void*>(&memory), bytes.data(), std::min(bytes.size(), sizeof memory));
-  Receipt receipt(memory);
-  std::string word;
-  if (receipt.ready() && receipt.take(word) && word.size() > Slot::kRoom) std::abort();
+  read_hello(word);
 }
 
 }  // namespace
@@ -151,6 +139,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   round(1, words);
   for (const auto& word : words)
     if (word) ranking(*word);
-  slot(text);
   return 0;
 }

@@ -20,14 +20,15 @@ const std::shared_ptr<const Table>& table() {
 }
 
 void read(std::string_view text) {
-  Learned learned;
+  ObservedTimes learned;
   try {
-    learned = read_learned(text, *table(), "learned.txt");
+    learned = read_observed(text, *table(), "learned.txt");
   } catch (const tuccl::InputError& error) {
     if (std::string_view(error.what()).find('\n') != std::string_view::npos) std::abort();
     return;
   }
-  if (!(read_learned(write_learned(learned, *table()), *table(), "again") == learned)) std::abort();
+  if (!(read_observed(write_observed(learned, *table()), *table(), "again") == learned))
+    std::abort();
   learned.age();
   Selector selector(table());
   selector.adopt(rank(*table(), learned, Ranking{}), 0);  // throws where it is no order

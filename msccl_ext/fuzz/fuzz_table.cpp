@@ -43,7 +43,7 @@ void read(std::string_view text) {
   }
   choose_everywhere(table);
   try {
-    read_learned(text, *table, "fuzz.txt");
+    read_observed(text, *table, "fuzz.txt");
   } catch (const tuccl::InputError&) {
   }
 }

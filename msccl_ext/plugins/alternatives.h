@@ -17,10 +17,12 @@ const select::CandidateRecord* next_best(const select::Table& table,
   return nullptr;
 }
 
-/// What runs for `decision`: its candidate, the next best that is usable, or null, the default.
+/// The candidate that runs for `decision`: its own, the next best that is usable, or null, the
+/// default.
 template <class Usable>
-const select::CandidateRecord* settled(const select::Table& table, const select::Decision& decision,
-                                       const Usable& usable) noexcept {
+const select::CandidateRecord* usable_candidate(const select::Table& table,
+                                                const select::Decision& decision,
+                                                const Usable& usable) noexcept {
   if (decision.is_default) return nullptr;
   const select::CandidateRecord& candidate = table.candidates()[decision.candidate];
   if (usable(candidate)) return &candidate;

@@ -13,15 +13,15 @@
 namespace tuccl::plugin {
 namespace {
 
-using select::Agreed;
+using select::Agreement;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience{10000};
+constexpr milliseconds kTimeout{10000};
 /// Which launcher started how many processes (PyTorch's, Open MPI's, MPICH's, Slurm's).
 constexpr const char* kSizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                   "SLURM_STEP_NUM_TASKS"};
 
-/// A process that failed to settle once asks nobody again: others would wait for it in vain no
+/// A process that failed to agree once asks nobody again: others would wait for it in vain no
 /// longer than it takes them to learn the same.
 std::atomic<bool> gave_up{false};
 
@@ -33,7 +33,7 @@ std::optional<Number> number(const std::string& text) {
   return out;
 }
 
-select::Invitation invitation(const std::string& group, int ranks) {
+select::JoinRequest join_request(const std::string& group, int ranks) {
   const std::string at = environment("TUCCL_BOOTSTRAP");
   const std::size_t colon = at.rfind(':');
   const auto port = colon == at.npos ? std::nullopt : number<int>(at.substr(colon + 1));
@@ -43,71 +43,70 @@ select::Invitation invitation(const std::string& group, int ranks) {
           .token = environment("TUCCL_TOKEN"),
           .group = group,
           .ranks = ranks,
-          .patience = duration("TUCCL_PATIENCE", kPatience)};
+          .timeout = duration("TUCCL_TIMEOUT", duration("TUCCL_PATIENCE", kTimeout))};
 }
 
 /// The first reason that any rank has against every table; empty where none has one.
-std::string objection(select::Circle& circle, const std::string& mine) {
-  const auto said = circle.gather(mine);
+std::string first_refusal(select::ControlGroup& group, const std::string& refusal) {
+  const auto refusals = group.gather(refusal);
   std::string first;
-  for (std::size_t rank = 0; rank < said.size() && first.empty(); ++rank)
-    if (!said[rank] || !said[rank]->empty())
+  for (std::size_t rank = 0; rank < refusals.size() && first.empty(); ++rank)
+    if (!refusals[rank] || !refusals[rank]->empty())
       first = "rank " + std::to_string(rank) +
-              (said[rank] ? ": " + *said[rank] : std::string(" does not answer"));
-  const std::vector<std::string_view> words(said.size(), first);
-  return circle.scatter(words);
+              (refusals[rank] ? ": " + *refusals[rank] : std::string(" does not answer"));
+  return group.broadcast(first);
 }
 
-Agreed agreed_in(select::Circle& circle, const HeldTable& held, int ranks,
-                 select::Exploration exploring) {
-  if (std::string why = objection(circle, held.refusal); !why.empty())
-    return {nullptr, {}, why, ""};
-  select::Terms terms{.folder = held.folder, .signature = 0, .exploration = exploring};
-  terms.table = held.table;
+Agreement agree_in(select::ControlGroup& group, const LoadedTable& loaded, int ranks,
+                   select::Exploration exploration) {
+  if (std::string refusal = first_refusal(group, loaded.refusal); !refusal.empty())
+    return {nullptr, {}, refusal, ""};
+  select::Terms terms{.folder = loaded.folder, .signature = 0, .exploration = exploration};
+  terms.table = loaded.table;
   terms.ranks = ranks;
-  if (held.table) terms.signature = held.table->signature();
-  return select::agree(circle, terms);
+  if (loaded.table) terms.signature = loaded.table->signature();
+  return select::agree(group, terms);
 }
 
-/// Rank 0 warns for all; who never met anybody warns for itself.
-void say(const Settled& settled, const Notices& notices) {
-  const Agreed& agreed = settled.agreed;
-  if (!agreed.notice.empty()) notices.warn(agreed.notice);
-  if (agreed.why.empty()) return;
-  const std::string text = agreed.why + "; NCCL's own choices are used";
-  const bool speaks = settled.circle == nullptr || settled.circle->rank() == 0;
-  speaks ? notices.warn(text) : notices.inform(text);
+/// Rank 0 warns for all; a rank without a group warns for itself.
+void report(const GroupAgreement& result, const Log& log) {
+  const Agreement& agreement = result.agreement;
+  if (!agreement.notice.empty()) log.warn(agreement.notice);
+  if (agreement.reason.empty()) return;
+  const std::string text = agreement.reason + "; NCCL's own choices are used";
+  const bool warns = result.group == nullptr || result.group->rank() == 0;
+  warns ? log.warn(text) : log.inform(text);
 }
 
-Settled alone(HeldTable held, const Notices& notices) {
-  Settled out;
-  out.folder = std::move(held.folder);
-  out.agreed.table = std::move(held.table);
-  out.agreed.why = std::move(held.refusal);
-  say(out, notices);
+GroupAgreement without_group(LoadedTable loaded, const Log& log) {
+  GroupAgreement out;
+  out.folder = std::move(loaded.folder);
+  out.agreement.table = std::move(loaded.table);
+  out.agreement.reason = std::move(loaded.refusal);
+  report(out, log);
   return out;
 }
 
-/// `members` processes or ranks meet and settle for communicators of `ranks`.
-Settled together(const std::string& group, int members, int ranks, HeldTable held,
-                 select::Exploration exploring, const Notices& notices) {
-  Settled out;
-  out.folder = held.folder;
+/// `members` processes or ranks agree for communicators of `ranks`.
+GroupAgreement in_group(const std::string& name, int members, int ranks, LoadedTable loaded,
+                        select::Exploration exploration, const Log& log) {
+  GroupAgreement out;
+  out.folder = loaded.folder;
   if (gave_up.load()) {
-    out.agreed.why = "the ranks could not agree before";
-    notices.inform(out.agreed.why + "; NCCL's own choices are used");
+    out.agreement.reason = "the ranks could not agree before";
+    log.inform(out.agreement.reason + "; NCCL's own choices are used");
     return out;
   }
   try {
-    out.circle = select::meet_at(invitation(group, members));
-    out.agreed = agreed_in(*out.circle, held, ranks, exploring);
+    out.group = select::join(join_request(name, members));
+    out.agreement = agree_in(*out.group, loaded, ranks, exploration);
   } catch (const std::exception& error) {
-    out.agreed = {nullptr, {}, error.what(), ""};
+    out.agreement = {nullptr, {}, error.what(), ""};
   }
-  say(out, notices);
-  if (out.agreed.table == nullptr) {
+  report(out, log);
+  if (out.agreement.table == nullptr) {
     gave_up = true;
-    out.circle = nullptr;
+    out.group = nullptr;
   }
   return out;
 }
@@ -118,7 +117,7 @@ int processes_of_job() {
   return 0;
 }
 
-/// What was settled for the job must outlive this shared object's users: NCCL closes plugins with
+/// What was agreed for the job must outlive this shared object's users: NCCL closes plugins with
 /// the last communicator, and another process may not have got that far.
 void stay_loaded() {
   static const char here = 0;
@@ -129,11 +128,11 @@ void stay_loaded() {
 
 }  // namespace
 
-bool can_meet() { return !environment("TUCCL_BOOTSTRAP").empty(); }
+bool has_rendezvous() { return !environment("TUCCL_BOOTSTRAP").empty(); }
 
-milliseconds duration(const char* variable, milliseconds usual) {
+milliseconds duration(const char* variable, milliseconds fallback) {
   const auto seconds = number<double>(environment(variable));
-  if (!seconds || !(*seconds > 0) || *seconds > 1e6) return usual;
+  if (!seconds || !(*seconds > 0) || *seconds > 1e6) return fallback;
   return milliseconds(static_cast<std::int64_t>(*seconds * 1000) + 1);
 }
 
@@ -143,35 +142,35 @@ select::Exploration exploration() {
   return out;
 }
 
-Settled settle(std::uint64_t communicator, int ranks, HeldTable held, select::Exploration exploring,
-               const Notices& notices) {
-  if (!can_meet() || held.folder.empty()) return alone(std::move(held), notices);
-  return together("communicator " + std::to_string(communicator), ranks, ranks, std::move(held),
-                  exploring, notices);
+GroupAgreement agree_for_communicator(std::uint64_t communicator, int ranks, LoadedTable loaded,
+                                      select::Exploration exploration, const Log& log) {
+  if (!has_rendezvous() || loaded.folder.empty()) return without_group(std::move(loaded), log);
+  return in_group("communicator " + std::to_string(communicator), ranks, ranks, std::move(loaded),
+                  exploration, log);
 }
 
-Settled settle_for_job(const char* plugin, HeldTable held, const Notices& notices) {
-  if (!can_meet() || held.folder.empty()) return alone(std::move(held), notices);
-  static std::mutex settling;
-  static std::optional<Agreed> kept;
+GroupAgreement agree_for_job(const char* plugin, LoadedTable loaded, const Log& log) {
+  if (!has_rendezvous() || loaded.folder.empty()) return without_group(std::move(loaded), log);
+  static std::mutex agreeing;
+  static std::optional<Agreement> agreement;
   static std::string folder;
-  const std::lock_guard lock(settling);
-  Settled out;
-  if (!kept) {
+  const std::lock_guard lock(agreeing);
+  GroupAgreement out;
+  if (!agreement) {
     const int processes = processes_of_job();
     if (processes == 0) {
-      notices.inform("the launcher does not say how many processes there are: nobody is asked");
-      return alone(std::move(held), notices);
+      log.inform("the launcher does not say how many processes there are: nobody is asked");
+      return without_group(std::move(loaded), log);
     }
-    const int ranks = held.table ? held.table->ranks() : 0;
-    out = together(std::string("job ") + plugin, processes, ranks, std::move(held), {}, notices);
-    kept = out.agreed;
+    const int ranks = loaded.table ? loaded.table->ranks() : 0;
+    out = in_group(std::string("job ") + plugin, processes, ranks, std::move(loaded), {}, log);
+    agreement = out.agreement;
     folder = out.folder;
     stay_loaded();
   }
-  out.agreed = *kept;
+  out.agreement = *agreement;
   out.folder = folder;
-  out.circle = nullptr;
+  out.group = nullptr;
   return out;
 }
 

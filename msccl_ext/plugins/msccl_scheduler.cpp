@@ -16,7 +16,7 @@ std::atomic<int> selecting{0};
 void open(const void* caller) {
   const std::lock_guard lock(opening);
   if (open_scheduler.load() == nullptr)
-    open_scheduler.store(new Scheduler(held_table(), runtime_library(caller)));
+    open_scheduler.store(new Scheduler(loaded_table(), runtime_library(caller)));
 }
 
 abi::Result init() {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "rounds.h"
+#include "rerank_loop.h"
 
 namespace tuccl::plugin {
 namespace {
@@ -70,24 +70,24 @@ bool is_for(const select::Table& table, int nodes, int ranks) {
 }  // namespace
 
 Profile::Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi::Logger logger)
-    : notices_(logger), ranks_(ranks), rank_(rank) {
-  HeldTable held = held_table();
-  if (!held.table || !is_for(*held.table, nodes, ranks)) return;
-  table_ = held.table;
-  folder_ = held.folder;
-  feed_ = feed_to_fill(communicator, *table_);
+    : log_(logger), ranks_(ranks), rank_(rank) {
+  LoadedTable loaded = loaded_table();
+  if (!loaded.table || !is_for(*loaded.table, nodes, ranks)) return;
+  table_ = loaded.table;
+  folder_ = loaded.folder;
+  queue_ = queue_to_fill(communicator, *table_);
   timed_ = std::make_unique<Timed[]>(kTimed);
-  notices_.inform("profiler: table " + held.folder + ", " + std::to_string(ranks) + " ranks");
+  log_.inform("profiler: table " + loaded.folder + ", " + std::to_string(ranks) + " ranks");
 }
 
 Profile::~Profile() {
   if (table_ == nullptr) return;
   try {
     learn();
-    report(*table_, learned_, notices_);
-    if (rank_ == 0 && !learned_.empty()) select::save_learned(folder_, *table_, learned_);
+    report(*table_, observed_, log_);
+    if (rank_ == 0 && !observed_.empty()) select::save_observed(folder_, *table_, observed_);
   } catch (const std::exception& error) {  // a full disk, a folder that cannot be written
-    notices_.warn(std::string("what was measured is lost: ") + error.what());
+    log_.warn(std::string("what was measured is lost: ") + error.what());
   }
 }
 
@@ -174,7 +174,7 @@ void Profile::release(Timed& timed) noexcept {
 
 /// Now and then the thread that ended a call, one of NCCL's own, makes room for more.
 void Profile::record(std::uint32_t candidate, float us) noexcept {
-  feed_->latencies.record(candidate, us);
+  queue_->latencies.record(candidate, us);
   if (recorded_.fetch_add(1, std::memory_order_relaxed) % kLearnEvery != kLearnEvery - 1) return;
   try {
     learn();
@@ -183,11 +183,11 @@ void Profile::record(std::uint32_t candidate, float us) noexcept {
 }
 
 void Profile::learn() {
-  if (feed_->taught) return;
+  if (queue_->drained) return;
   const std::unique_lock lock(learning_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  for (select::Latencies::Sample sample; feed_->latencies.take(sample);)
-    learned_.add(sample.candidate, sample.time_us);
+  for (select::Latencies::Sample sample; queue_->latencies.take(sample);)
+    observed_.add(sample.candidate, sample.time_us);
 }
 
 }  // namespace tuccl::plugin

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "abi/profiler.h"
-#include "feed.h"
-#include "held_table.h"
-#include "notices.h"
+#include "loaded_table.h"
+#include "log.h"
+#include "sample_queue.h"
 #include "tuccl/observed.h"
 
 namespace tuccl::plugin {
@@ -57,7 +57,7 @@ class Profile {
   static constexpr std::size_t kTimed = 512;
   static constexpr std::uint64_t kLearnEvery = 1024;  ///< A quarter of what Latencies hold.
 
-  Notices notices_;
+  Log log_;
   std::shared_ptr<const select::Table> table_;
   std::string folder_;
   int ranks_;
@@ -65,9 +65,9 @@ class Profile {
   std::atomic<std::size_t> next_{0};
   std::unique_ptr<Timed[]> timed_;
   std::atomic<std::uint64_t> recorded_{0};
-  std::shared_ptr<Feed> feed_;
+  std::shared_ptr<SampleQueue> queue_;
   std::mutex learning_;
-  select::Learned learned_;
+  select::ObservedTimes observed_;
 };
 
 }  // namespace tuccl::plugin

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "held_table.h"
+#include "loaded_table.h"
 #include "tuccl/knobs.h"
 
 namespace tuccl::plugin {

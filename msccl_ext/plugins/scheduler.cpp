@@ -103,13 +103,13 @@ std::string misfit(const select::Table& table, const RuntimeLibrary& runtime) {
   return runtime.fault();
 }
 
-HeldTable checked(HeldTable held, const RuntimeLibrary& runtime) {
-  if (!held.table) return held;
-  if (std::string why = misfit(*held.table, runtime); !why.empty()) {
-    held.refusal = held.folder + ": " + why;
-    held.table = nullptr;
+LoadedTable checked(LoadedTable loaded, const RuntimeLibrary& runtime) {
+  if (!loaded.table) return loaded;
+  if (std::string reason = misfit(*loaded.table, runtime); !reason.empty()) {
+    loaded.refusal = loaded.folder + ": " + reason;
+    loaded.table = nullptr;
   }
-  return held;
+  return loaded;
 }
 
 std::string file_text(const std::string& path) {
@@ -119,16 +119,16 @@ std::string file_text(const std::string& path) {
 
 }  // namespace
 
-Scheduler::Scheduler(const HeldTable& held, RuntimeLibrary runtime)
+Scheduler::Scheduler(const LoadedTable& loaded, RuntimeLibrary runtime)
     : runtime_(runtime),
-      settled_(settle_for_job("scheduler", checked(held, runtime), notices_)),
-      table_(settled_.agreed.table) {
+      agreement_(agree_for_job("scheduler", checked(loaded, runtime), log_)),
+      table_(agreement_.agreement.table) {
   if (!table_) return;
-  selector_ = settled_.agreed.selector();
+  selector_ = agreement_.agreement.selector();
   prove();
-  notices_.inform("scheduler: table " + settled_.folder + ", " +
-                  std::to_string(table_->entries().size()) + " entries, " +
-                  std::to_string(table_->ranks()) + " ranks");
+  log_.inform("scheduler: table " + agreement_.folder + ", " +
+              std::to_string(table_->entries().size()) + " entries, " +
+              std::to_string(table_->ranks()) + " ranks");
 }
 
 Scheduler::~Scheduler() {
@@ -171,13 +171,13 @@ std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int
   } catch (const Error& error) {
     why = error.what();
   }
-  notices_.warn(why + "; it is not run with buffers of " + std::to_string(buffer) + " bytes");
+  log_.warn(why + "; it is not run with buffers of " + std::to_string(buffer) + " bytes");
   return kUnsafe;
 }
 
 std::string Scheduler::path_of(std::uint32_t program) const {
   const select::Table& table = *table_;
-  return settled_.folder + "/" + std::string(table.text(table.programs()[program].path));
+  return agreement_.folder + "/" + std::string(table.text(table.programs()[program].path));
 }
 
 void Scheduler::select(abi::MscclParameters& call) noexcept {
@@ -199,7 +199,7 @@ void Scheduler::select(abi::MscclParameters& call) noexcept {
            asked->nbytes / element % c.nchunks == 0 &&
            (c.placements >> (as->in_place ? 1 : 0) & 1) != 0;
   };
-  const select::CandidateRecord* found = settled(*table_, decision, fits);
+  const select::CandidateRecord* found = usable_candidate(*table_, decision, fits);
   if (found == nullptr) return;
   call.handle = programs->handles[found->program];
   call.scheduled = true;
@@ -237,8 +237,8 @@ const Scheduler::Loaded* Scheduler::load(int rank) {
   for (std::size_t i = 0; i < loaded->handles.size(); ++i) {
     const std::string path = path_of(static_cast<std::uint32_t>(i));
     if (runtime_.load(path.c_str(), &loaded->handles[i], rank) == abi::kSuccess) continue;
-    notices_.warn(path + ": the runtime cannot load it on rank " + std::to_string(rank) +
-                  "; NCCL's own choices are used");
+    log_.warn(path + ": the runtime cannot load it on rank " + std::to_string(rank) +
+              "; NCCL's own choices are used");
     for (std::size_t k = 0; k < i; ++k) runtime_.unload(loaded->handles[k]);
     std::fill(loaded->handles.begin(), loaded->handles.end(), -1);
     break;

@@ -9,7 +9,7 @@
 #include "abi/msccl_scheduler.h"
 #include "alternatives.h"
 #include "bootstrap.h"
-#include "notices.h"
+#include "log.h"
 #include "runtime_library.h"
 
 namespace tuccl::plugin {
@@ -18,7 +18,7 @@ namespace tuccl::plugin {
 /// another with as many ranks, and calls cannot be counted: so nothing is tried out here.
 class Scheduler {
  public:
-  Scheduler(const HeldTable& held, RuntimeLibrary runtime);
+  Scheduler(const LoadedTable& loaded, RuntimeLibrary runtime);
   /// Takes back what was loaded.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -43,10 +43,10 @@ class Scheduler {
   static constexpr std::int64_t kUnsafe = -1;
   static constexpr std::size_t kMostRanks = 4096;
 
-  Notices notices_;
+  Log log_;
   Once said_mixed_;
   RuntimeLibrary runtime_;
-  Settled settled_;
+  GroupAgreement agreement_;
   std::shared_ptr<const select::Table> table_;  ///< Null where there is none to use.
   std::unique_ptr<select::Selector> selector_;
   /// By candidate: the most bytes at which its program is safe with this process's buffers; 0 is

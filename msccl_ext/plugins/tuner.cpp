@@ -21,23 +21,24 @@ std::string misfit(const select::Table& table, std::size_t ranks, std::size_t no
          " hosts, this communicator has " + std::to_string(ranks) + " on " + std::to_string(nodes);
 }
 
-/// What the communicator's ranks settle on. Those of another shape than the table's ask nobody.
-Settled settled_for(const Communicator& communicator, const Notices& notices) {
-  HeldTable held = held_table();
-  const std::string folder = held.folder;
+/// The agreement of the communicator's ranks. Those of another shape than the table's ask nobody.
+GroupAgreement agreement_for(const Communicator& communicator, const Log& log) {
+  LoadedTable loaded = loaded_table();
+  const std::string folder = loaded.folder;
   const auto misfit_of = [&](const select::Table& table) {
-    const std::string why = misfit(table, communicator.ranks, communicator.nodes);
-    if (!why.empty()) notices.inform(folder + ": " + why + "; NCCL's own choices are used");
-    return !why.empty();
+    const std::string reason = misfit(table, communicator.ranks, communicator.nodes);
+    if (!reason.empty()) log.inform(folder + ": " + reason + "; NCCL's own choices are used");
+    return !reason.empty();
   };
-  if (held.table && misfit_of(*held.table)) return {};
-  Settled out = communicator.id ? settle(*communicator.id, static_cast<int>(communicator.ranks),
-                                         std::move(held), exploration(), notices)
-                                : settle_for_job("tuner", std::move(held), notices);
-  if (!out.agreed.table || misfit_of(*out.agreed.table)) return {};
-  notices.inform("tuner: table " + folder + ", " +
-                 std::to_string(out.agreed.table->entries().size()) + " entries, " +
-                 std::to_string(communicator.ranks) + " ranks");
+  if (loaded.table && misfit_of(*loaded.table)) return {};
+  GroupAgreement out = communicator.id ? agree_for_communicator(
+                                             *communicator.id, static_cast<int>(communicator.ranks),
+                                             std::move(loaded), exploration(), log)
+                                       : agree_for_job("tuner", std::move(loaded), log);
+  if (!out.agreement.table || misfit_of(*out.agreement.table)) return {};
+  log.inform("tuner: table " + folder + ", " +
+             std::to_string(out.agreement.table->entries().size()) + " entries, " +
+             std::to_string(communicator.ranks) + " ranks");
   return out;
 }
 
@@ -81,27 +82,27 @@ std::size_t grain_bytes(int protocol) {
 }  // namespace
 
 Tuner::Tuner(const Communicator& communicator, abi::Logger logger)
-    : notices_(logger),
+    : log_(logger),
       ranks_(static_cast<int>(communicator.ranks)),
       counts_(communicator.id.has_value()) {
-  Settled settled = settled_for(communicator, notices_);
-  if (!settled.agreed.table) return;
-  selector_ = settled.agreed.selector();
+  GroupAgreement result = agreement_for(communicator, log_);
+  if (!result.agreement.table) return;
+  selector_ = result.agreement.selector();
   table_ = selector_->table();
   said_ = std::make_unique<Once[]>(table_->candidates().size());
-  if (settled.circle) begin_rounds(communicator, std::move(settled));
+  if (result.group) start_rerank_loop(communicator, std::move(result));
 }
 
-void Tuner::begin_rounds(const Communicator& communicator, Settled settled) {
+void Tuner::start_rerank_loop(const Communicator& communicator, GroupAgreement result) {
   try {
-    rounds_ = std::make_unique<Rounds>(
-        std::move(settled.circle),
-        Rounds::Communicator{*selector_, calls_, feed_to_read(*communicator.id, *table_),
-                             settled.folder, notices_},
+    rerank_loop_ = std::make_unique<RerankLoop>(
+        std::move(result.group),
+        RerankLoop::Communicator{*selector_, calls_, queue_to_drain(*communicator.id, *table_),
+                                 result.folder, log_},
         duration("TUCCL_EPOCH", kUsualPeriod));
   } catch (
       const std::exception& error) {  // no thread to be had: the table is agreed on all the same
-    notices_.inform(std::string("no rounds: ") + error.what());
+    log_.inform(std::string("no rounds: ") + error.what());
   }
 }
 
@@ -149,10 +150,9 @@ void Tuner::say_once(const Ask& ask, std::uint32_t entry,
                      const select::CandidateRecord& candidate) noexcept {
   try {
     const select::Table& table = *table_;
-    notices_.inform("tuner: " + std::string(tuccl::to_string(table.entries()[entry].collective)) +
-                    " of " + std::to_string(ask.nbytes) +
-                    " bytes: " + std::string(table.text(candidate.name)) + " (entry " +
-                    std::to_string(entry) + ")");
+    log_.inform("tuner: " + std::string(tuccl::to_string(table.entries()[entry].collective)) +
+                " of " + std::to_string(ask.nbytes) + " bytes: " +
+                std::string(table.text(candidate.name)) + " (entry " + std::to_string(entry) + ")");
   } catch (const std::exception&) {  // out of memory: the call goes on
   }
 }

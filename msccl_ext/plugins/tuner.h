@@ -10,8 +10,8 @@
 #include "abi/nccl_types.h"
 #include "alternatives.h"
 #include "bootstrap.h"
-#include "notices.h"
-#include "rounds.h"
+#include "log.h"
+#include "rerank_loop.h"
 
 namespace tuccl::plugin {
 
@@ -47,7 +47,7 @@ class Tuner {
     const auto usable = [&](const select::CandidateRecord& c) {
       return allowed(static_cast<int>(c.algorithm), protocol_of(c));
     };
-    const select::CandidateRecord* found = settled(*table_, decision, usable);
+    const select::CandidateRecord* found = usable_candidate(*table_, decision, usable);
     if (found != nullptr) remember(ask, decision.entry, *found);
     return found;
   }
@@ -59,14 +59,14 @@ class Tuner {
   static int protocol_of(const select::CandidateRecord& candidate) noexcept;
 
  private:
-  void begin_rounds(const Communicator&, Settled);
+  void start_rerank_loop(const Communicator&, GroupAgreement);
   std::optional<select::Call> counted(const Ask& ask) noexcept;
   void remember(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
   void say_once(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
 
   static constexpr std::size_t kRemembered = 64;
 
-  Notices notices_;
+  Log log_;
   std::unique_ptr<select::Selector> selector_;
   const select::Table* table_ = nullptr;  ///< The selector's; null where there is none.
   int ranks_;
@@ -80,7 +80,7 @@ class Tuner {
   };
   std::array<Advised, kRemembered> advised_;
   std::unique_ptr<Once[]> said_;  ///< By candidate of the table.
-  std::unique_ptr<Rounds> rounds_;
+  std::unique_ptr<RerankLoop> rerank_loop_;
 };
 
 }  // namespace tuccl::plugin

@@ -59,30 +59,29 @@ int free_port() {
 }
 
 /// Runs `job` as every rank of a meeting at once.
-void as_ranks(int ranks, milliseconds patience, const std::function<void(Circle&)>& job) {
+void as_ranks(int ranks, milliseconds timeout, const std::function<void(ControlGroup&)>& job) {
   const int port = free_port();
   std::vector<std::thread> crew;
   for (int rank = 0; rank < ranks; ++rank)
     crew.emplace_back([&, rank] {
-      const auto circle = meet({.port = port,
-                                .token = "a token of the job",
-                                .rank = rank,
-                                .ranks = ranks,
-                                .patience = patience,
-                                .share = rank != 1});  // words of one rank go by socket
-      job(*circle);
+      const auto group = connect({.port = port,
+                                  .token = "a token of the job",
+                                  .rank = rank,
+                                  .ranks = ranks,
+                                  .timeout = timeout});
+      job(*group);
     });
   for (std::thread& thread : crew) thread.join();
 }
 
 /// What every rank got of one agreement; `change` may alter a rank's terms.
-std::vector<Agreed> agreed(int ranks, const fs::path& folder,
-                           const std::function<void(int, Terms&)>& change = {}) {
-  std::vector<Agreed> out(static_cast<std::size_t>(ranks));
-  as_ranks(ranks, milliseconds(20000), [&](Circle& circle) {
+std::vector<Agreement> agreed(int ranks, const fs::path& folder,
+                              const std::function<void(int, Terms&)>& change = {}) {
+  std::vector<Agreement> out(static_cast<std::size_t>(ranks));
+  as_ranks(ranks, milliseconds(20000), [&](ControlGroup& group) {
     Terms terms{.folder = folder.string(), .signature = kSignature, .exploration = {}};
-    if (change) change(circle.rank(), terms);
-    out[static_cast<std::size_t>(circle.rank())] = agree(circle, terms);
+    if (change) change(group.rank(), terms);
+    out[static_cast<std::size_t>(group.rank())] = agree(group, terms);
   });
   return out;
 }
@@ -90,11 +89,14 @@ std::vector<Agreed> agreed(int ranks, const fs::path& folder,
 void everybody_holds_the_same() {
   const Folder folder;
   write_table(folder.path(), 200, 4);
-  for (const bool share : {true, false}) {
-    const auto all = agreed(4, folder.path(), [&](int, Terms& t) { t.share = share; });
-    for (const Agreed& own : all) {
-      if (!own.why.empty()) std::fprintf(stderr, "%s\n", own.why.c_str());
-      CHECK(own.why.empty() && own.table != nullptr);
+  const auto loaded = Table::load(folder.path().string());
+  for (const int with_table : {-1, 0, 2}) {  // which ranks but this one have read it before
+    const auto all = agreed(4, folder.path(), [&](int rank, Terms& t) {
+      if (with_table >= 0 && rank != with_table) t.table = loaded;
+    });
+    for (const Agreement& own : all) {
+      if (!own.reason.empty()) std::fprintf(stderr, "%s\n", own.reason.c_str());
+      CHECK(own.reason.empty() && own.table != nullptr);
       CHECK(digest_of(*own.table, own.ranking) == digest_of(*all[0].table, all[0].ranking));
       const auto selector = own.selector();
       CHECK(selector->choose(uniform_call(4096)).reason == Reason::kShortest);
@@ -102,11 +104,12 @@ void everybody_holds_the_same() {
   }
 }
 
-void all_get_the_default(const std::vector<Agreed>& all, const std::string& why) {
-  for (const Agreed& own : all) {
-    if (own.why.find(why) == std::string::npos) std::fprintf(stderr, "said: %s\n", own.why.c_str());
-    CHECK(own.table == nullptr && own.why.find(why) != std::string::npos);
-    CHECK(own.why.find('\n') == std::string::npos);
+void all_get_the_default(const std::vector<Agreement>& all, const std::string& why) {
+  for (const Agreement& own : all) {
+    if (own.reason.find(why) == std::string::npos)
+      std::fprintf(stderr, "said: %s\n", own.reason.c_str());
+    CHECK(own.table == nullptr && own.reason.find(why) != std::string::npos);
+    CHECK(own.reason.find('\n') == std::string::npos);
     CHECK(own.selector()->choose(uniform_call(4096)).reason == Reason::kNotAgreed);
   }
 }
@@ -136,20 +139,20 @@ void a_lost_rank_leaves_all_with_the_default() {
   const Folder folder;
   write_table(folder.path(), 8, 4);
   for (const bool hangs : {false, true})
-    for (int steps = 0; steps < 3; ++steps) {
-      std::vector<Agreed> all(4);
+    for (int steps = 0; steps < 2; ++steps) {
+      std::vector<Agreement> all(4);
       const auto start = std::chrono::steady_clock::now();
-      as_ranks(4, milliseconds(hangs ? 300 : 20000), [&](Circle& circle) {
-        if (circle.rank() == 2) {
+      as_ranks(4, milliseconds(hangs ? 300 : 20000), [&](ControlGroup& group) {
+        if (group.rank() == 2) {
           for (int i = 0; i < steps; ++i) {
-            circle.gather(i == 0 ? "0123456789abcdef 4 elsewhere" : "at /proc/0/fd/0");
-            circle.scatter({});
+            group.gather(i == 0 ? "0123456789abcdef 4 -" : "ok");
+            group.scatter({});
           }
           if (hangs) std::this_thread::sleep_for(milliseconds(1200));
           return;
         }
-        all[static_cast<std::size_t>(circle.rank())] = agree(
-            circle, {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
+        all[static_cast<std::size_t>(group.rank())] = agree(
+            group, {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
       });
       CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(19));
       all.erase(all.begin() + 2);
@@ -158,13 +161,13 @@ void a_lost_rank_leaves_all_with_the_default() {
 }
 
 void rank_0_dies() {
-  std::vector<Agreed> all(4);
-  as_ranks(4, milliseconds(20000), [&](Circle& circle) {
-    if (circle.rank() > 0)
-      all[static_cast<std::size_t>(circle.rank())] =
-          agree(circle, {.folder = "", .signature = kSignature, .exploration = {}});
+  std::vector<Agreement> all(4);
+  as_ranks(4, milliseconds(20000), [&](ControlGroup& group) {
+    if (group.rank() > 0)
+      all[static_cast<std::size_t>(group.rank())] =
+          agree(group, {.folder = "", .signature = kSignature, .exploration = {}});
     else
-      circle.gather("");
+      group.gather("");
   });
   all.erase(all.begin());
   all_get_the_default(all, "rank 0 is gone");
@@ -175,32 +178,32 @@ void strangers_are_sent_away() {
   const Folder folder;
   write_table(folder.path(), 8, 2);
   const int port = free_port();
-  const Meeting good{.port = port, .token = "a token of the job", .ranks = 2};
-  std::vector<Agreed> all(2);
+  const Rendezvous good{.port = port, .token = "a token of the job", .ranks = 2};
+  std::vector<Agreement> all(2);
   std::vector<std::thread> crew;
   crew.emplace_back([&] {
-    Meeting m = good;
-    m.patience = milliseconds(400);
+    Rendezvous m = good;
+    m.timeout = milliseconds(400);
     m.token = "another token";
     m.rank = 1;
     try {
-      meet(m);
+      connect(m);
       CHECK(false);
-    } catch (const Lost&) {
+    } catch (const PeerLost&) {
     }
     m = good;
     m.rank = 1;
-    const auto circle = meet(m);
-    all[1] = agree(*circle,
+    const auto group = connect(m);
+    all[1] = agree(*group,
                    {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
   });
   crew.emplace_back([&] {
-    const auto circle = meet(good);
-    all[0] = agree(*circle,
+    const auto group = connect(good);
+    all[0] = agree(*group,
                    {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
   });
   for (std::thread& thread : crew) thread.join();
-  CHECK(all[0].why.empty() && all[1].why.empty());
+  CHECK(all[0].reason.empty() && all[1].reason.empty());
 }
 
 /// Times of every rank become one order, adopted by all at the same call.
@@ -208,13 +211,13 @@ void what_is_learned_is_adopted_at_the_same_call() {
   const Folder folder;
   write_table(folder.path(), 8, 4);
   std::vector<std::vector<std::uint32_t>> chosen(4);
-  as_ranks(4, milliseconds(20000), [&](Circle& circle) {
-    const Agreed own = agree(
-        circle, {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
-    CHECK(own.why.empty());
+  as_ranks(4, milliseconds(20000), [&](ControlGroup& group) {
+    const Agreement own = agree(
+        group, {.folder = folder.path().string(), .signature = kSignature, .exploration = {}});
+    CHECK(own.reason.empty());
     const auto selector = own.selector();
-    Adaptation adaptation(circle, *selector, folder.path().string());
-    std::vector<std::uint32_t>& mine = chosen[static_cast<std::size_t>(circle.rank())];
+    Adaptation adaptation(group, *selector, folder.path().string());
+    std::vector<std::uint32_t>& mine = chosen[static_cast<std::size_t>(group.rank())];
     Call call = uniform_call(4096);
     call.counted = true;
     const auto make_calls = [&](std::uint64_t until, const std::function<float(Decision)>& time) {
@@ -225,21 +228,21 @@ void what_is_learned_is_adopted_at_the_same_call() {
       }
     };
     const auto usual = [](Decision) { return 9.0F; };
-    make_calls(100 + 7 * static_cast<std::uint64_t>(circle.rank()), usual);
+    make_calls(100 + 7 * static_cast<std::uint64_t>(group.rank()), usual);
     CHECK(adaptation.round(call.number, 50).empty());
     make_calls(400, usual);
     CHECK(adaptation.round(call.number, 30).empty());  // so that it decides before the next round
     // The first choice degrades, seen by one rank alone.
-    make_calls(440, [&](Decision) { return circle.rank() == 3 ? 40.0F : 9.0F; });
+    make_calls(440, [&](Decision) { return group.rank() == 3 ? 40.0F : 9.0F; });
     CHECK(adaptation.round(call.number, 60).empty());
     make_calls(700, usual);
-    if (circle.rank() == 0) adaptation.save();
+    if (group.rank() == 0) adaptation.save();
   });
   for (const auto& own : chosen) CHECK(own == chosen[0]);
   CHECK(chosen[0][499] == chosen[0][0] && chosen[0][500] == chosen[0][0] + 1);
   const auto table = Table::load(folder.path().string());
   std::string warning;
-  const Learned kept = load_learned(folder.path().string(), *table, warning);
+  const ObservedTimes kept = load_observed(folder.path().string(), *table, warning);
   CHECK(warning.empty() && kept.by_candidate().at(chosen[0][0]).count == 4 * 440);
   const auto all = agreed(4, folder.path());
   CHECK(all[3].selector()->choose(uniform_call(4096)).candidate == chosen[0][500]);
@@ -249,17 +252,16 @@ void what_is_learned_is_adopted_at_the_same_call() {
 void a_late_round_changes_nothing() {
   const Folder folder;
   write_table(folder.path(), 8, 2);
-  as_ranks(2, milliseconds(20000), [&](Circle& circle) {
+  as_ranks(2, milliseconds(20000), [&](ControlGroup& group) {
     const auto selector =
-        agree(circle,
-              {.folder = folder.path().string(), .signature = kSignature, .exploration = {}})
+        agree(group, {.folder = folder.path().string(), .signature = kSignature, .exploration = {}})
             .selector();
-    Adaptation adaptation(circle, *selector, "");
+    Adaptation adaptation(group, *selector, "");
     Call call = uniform_call(4096);
     call.ranks = 2;
     call.counted = true;
     for (; call.number < 100; ++call.number) adaptation.record(selector->choose(call), 9);
-    const std::uint64_t said = circle.rank() == 1 ? 10 : 5;  // not what is so
+    const std::uint64_t said = group.rank() == 1 ? 10 : 5;  // not what is so
     CHECK(!adaptation.round(said, 20).empty());
     call.number = 1000;
     CHECK(selector->choose(call).epoch == 0);

@@ -1,5 +1,5 @@
-// Ranks joined over a carrier of bytes (here threads of a process, in a job MPI), and at a meeting
-// point: what one says the others hear, whoever is missing.
+// Ranks joined over a transport of bytes (here threads of a process, in a job MPI), and at a
+// meeting point: what one says the others hear, whoever is missing.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,7 +9,6 @@
 #include <functional>
 #include <thread>
 
-#include "exec/loopback.h"
 #include "sim_check.h"
 #include "table_maker.h"
 #include "tuccl/agreement.h"
@@ -30,88 +29,76 @@ void as_threads(int ranks, const std::function<void(int)>& job) {
   for (std::thread& thread : crew) thread.join();
 }
 
-/// Runs `job` as every rank of a circle over the loopback carrier.
-void over_a_carrier(int ranks, milliseconds patience, const std::function<void(Circle&)>& job) {
-  exec::Loopback loopback(ranks);
-  std::vector<std::unique_ptr<Circle>> circles;
-  for (int rank = 0; rank < ranks; ++rank)
-    circles.push_back(circle_over(loopback.port(rank), patience));
-  as_threads(ranks, [&](int rank) { job(*circles[static_cast<std::size_t>(rank)]); });
-  for (int rank = 0; rank < ranks; ++rank) loopback.port(rank).abandon();
-}
-
-/// The same, met at a meeting point: the ranks' numbers are what they are given.
-void at_a_meeting_point(int ranks, milliseconds patience, const std::function<void(Circle&)>& job) {
-  MeetingPoint point("127.0.0.1", 0, kToken);
+/// Runs `job` as every rank of a group joined at a rendezvous server, which numbers them.
+void in_group(int ranks, milliseconds timeout, const std::function<void(ControlGroup&)>& job) {
+  RendezvousServer point("127.0.0.1", 0, kToken);
   as_threads(ranks, [&](int) {
-    job(*meet_at({.host = "127.0.0.1",
-                  .port = point.port(),
-                  .token = kToken,
-                  .group = "all",
-                  .ranks = ranks,
-                  .patience = patience}));
+    job(*join({.host = "127.0.0.1",
+               .port = point.port(),
+               .token = kToken,
+               .group = "all",
+               .ranks = ranks,
+               .timeout = timeout}));
   });
 }
 
-using Joined = void (*)(int, milliseconds, const std::function<void(Circle&)>&);
-
-/// Words of every length, empty ones too, each to whom it is meant.
-void words_arrive(Joined joined) {
+/// Messages of every length, empty ones too, each to whom it is meant.
+void messages_arrive() {
   for (const int ranks : {1, 2, 5})
-    joined(ranks, milliseconds(20000), [&](Circle& circle) {
+    in_group(ranks, milliseconds(20000), [&](ControlGroup& group) {
       for (const std::size_t size : {0, 1, 7, 100000, 3, 0}) {
         const auto word = [&](int rank) {
           return std::string(size, static_cast<char>('a' + rank));
         };
-        const auto all = circle.gather(word(circle.rank()));
-        CHECK(all.size() == (circle.rank() == 0 ? static_cast<std::size_t>(ranks) : 0));
+        const auto all = group.gather(word(group.rank()));
+        CHECK(all.size() == (group.rank() == 0 ? static_cast<std::size_t>(ranks) : 0));
         std::vector<std::string> answers;
         for (std::size_t rank = 0; rank < all.size(); ++rank) {
           CHECK(all[rank] == word(static_cast<int>(rank)));
           answers.push_back(*all[rank] + std::to_string(rank));
         }
         const std::vector<std::string_view> views(answers.begin(), answers.end());
-        CHECK(circle.scatter(views) == word(circle.rank()) + std::to_string(circle.rank()));
+        CHECK(group.scatter(views) == word(group.rank()) + std::to_string(group.rank()));
       }
     });
 }
 
 /// A rank that falls silent is missed once, and the others go on without it.
-void a_silent_rank_is_left_out(Joined joined) {
-  joined(3, milliseconds(400), [&](Circle& circle) {
-    if (circle.rank() == 2) {
-      circle.gather("here");
+void a_silent_rank_is_left_out() {
+  in_group(3, milliseconds(400), [&](ControlGroup& group) {
+    if (group.rank() == 2) {
+      group.gather("here");
       std::this_thread::sleep_for(milliseconds(1500));
       return;
     }
     const std::vector<std::string_view> words(3, "go on");
     for (int round = 0; round < 3; ++round) {
-      const auto all = circle.gather("here");
-      if (circle.rank() == 0) CHECK(all[1] && all[2].has_value() == (round == 0));
-      CHECK(circle.scatter(words) == "go on");
+      const auto all = group.gather("here");
+      if (group.rank() == 0) CHECK(all[1] && all[2].has_value() == (round == 0));
+      CHECK(group.scatter(words) == "go on");
     }
   });
 }
 
-/// Without rank 0 there is no circle, and nobody waits for it for long.
-void without_rank_0_all_are_lost(Joined joined) {
-  joined(3, milliseconds(200), [&](Circle& circle) {
-    if (circle.rank() == 0) {
+/// Without rank 0 there is no group, and nobody waits for it for long.
+void without_rank_0_all_are_lost() {
+  in_group(3, milliseconds(200), [&](ControlGroup& group) {
+    if (group.rank() == 0) {
       std::this_thread::sleep_for(milliseconds(100));
       return;
     }
     try {
-      circle.gather("here");
-      circle.scatter({});
+      group.gather("here");
+      group.scatter({});
       CHECK(false);
-    } catch (const Lost&) {
+    } catch (const PeerLost&) {
     }
   });
 }
 
-/// What the MPI worker does: agree on a table, then learn.
-void ranks_agree_and_learn(Joined joined) {
-  std::string name = (fs::temp_directory_path() / "tuccl-circle-XXXXXX").string();
+/// Agree on a table, then learn.
+void ranks_agree_and_learn() {
+  std::string name = (fs::temp_directory_path() / "tuccl-group-XXXXXX").string();
   CHECK(::mkdtemp(name.data()) != nullptr);
   const fs::path folder = name;
   fs::create_directory(folder / "algorithms");
@@ -120,19 +107,19 @@ void ranks_agree_and_learn(Joined joined) {
     std::ofstream(folder / "algorithms" / ("p" + std::to_string(i) + ".xml"))
         << "program " + std::to_string(i);
   std::vector<std::uint32_t> chosen(4);
-  joined(4, milliseconds(20000), [&](Circle& circle) {
-    const Agreed own =
-        agree(circle, {.folder = folder.string(), .signature = kSignature, .exploration = {}});
-    CHECK(own.why.empty());
+  in_group(4, milliseconds(20000), [&](ControlGroup& group) {
+    const Agreement own =
+        agree(group, {.folder = folder.string(), .signature = kSignature, .exploration = {}});
+    CHECK(own.reason.empty());
     const auto selector = own.selector();
-    Adaptation adaptation(circle, *selector, "");
+    Adaptation adaptation(group, *selector, "");
     Call call = uniform_call(4096);
     call.counted = true;
     for (; call.number < 20; ++call.number)
       adaptation.record(selector->choose(call), call.number < 10 ? 5.0F : 90.0F);
     CHECK(adaptation.round(call.number, 5).empty());
     call.number = 25;
-    chosen[static_cast<std::size_t>(circle.rank())] = selector->choose(call).candidate;
+    chosen[static_cast<std::size_t>(group.rank())] = selector->choose(call).candidate;
   });
   for (const std::uint32_t own : chosen) CHECK(own == chosen[0] && own % 3 == 1);
   fs::remove_all(folder);
@@ -140,48 +127,48 @@ void ranks_agree_and_learn(Joined joined) {
 
 /// A ranking is adopted only when all are past the call that the last one began with: a selector
 /// tells two apart.
-void adoptions_do_not_overtake_each_other(Joined joined) {
+void adoptions_do_not_overtake_each_other() {
   const auto table = Table::parse(uniform_table(8), "t");
-  joined(2, milliseconds(20000), [&](Circle& circle) {
+  in_group(2, milliseconds(20000), [&](ControlGroup& group) {
     Selector selector(table);
-    Adaptation adaptation(circle, selector, "");
+    Adaptation adaptation(group, selector, "");
     const auto learn = [&] { adaptation.record({.candidate = 12}, 9); };
     learn();
     CHECK(adaptation.round(10, 50).empty() && selector.ranking()->epoch == 1);
     learn();
-    CHECK(adaptation.round(circle.rank() == 0 ? 500 : 59, 50).empty());
+    CHECK(adaptation.round(group.rank() == 0 ? 500 : 59, 50).empty());
     CHECK(selector.ranking()->epoch == 1);
     learn();
-    CHECK(adaptation.round(circle.rank() == 0 ? 500 : 61, 50).empty());
+    CHECK(adaptation.round(group.rank() == 0 ? 500 : 61, 50).empty());
     CHECK(selector.ranking()->epoch == 2);
   });
 }
 
-Invitation invited(const MeetingPoint& point, const std::string& group, int ranks,
-                   milliseconds patience) {
+JoinRequest invited(const RendezvousServer& point, const std::string& group, int ranks,
+                    milliseconds timeout) {
   return {.host = "127.0.0.1",
           .port = point.port(),
           .token = kToken,
           .group = group,
           .ranks = ranks,
-          .patience = patience};
+          .timeout = timeout};
 }
 
-bool meets(const Invitation& invitation) {
+bool meets(const JoinRequest& invitation) {
   try {
-    return meet_at(invitation) != nullptr;
-  } catch (const Lost&) {
+    return join(invitation) != nullptr;
+  } catch (const PeerLost&) {
     return false;
   }
 }
 
 /// Who does not find all of its group gives up; nobody else is the worse for it.
 void a_group_that_is_not_complete_gives_up() {
-  MeetingPoint point("127.0.0.1", 0, kToken);
+  RendezvousServer point("127.0.0.1", 0, kToken);
   as_threads(6, [&](int thread) {
     const bool late = thread < 2;
-    const Invitation own = invited(point, late ? "incomplete" : "complete", late ? 3 : 4,
-                                   milliseconds(late ? 300 : 20000));
+    const JoinRequest own = invited(point, late ? "incomplete" : "complete", late ? 3 : 4,
+                                    milliseconds(late ? 300 : 20000));
     CHECK(meets(own) == !late);
   });
   as_threads(3, [&](int) { CHECK(meets(invited(point, "incomplete", 3, milliseconds(20000)))); });
@@ -200,7 +187,7 @@ int knocking(int port) {
 
 /// Strangers, silent, noisy or many, get nothing and hold nobody up.
 void strangers_hold_nobody_up() {
-  MeetingPoint point("127.0.0.1", 0, kToken);
+  RendezvousServer point("127.0.0.1", 0, kToken);
   std::vector<int> sockets;
   for (int i = 0; i < 300; ++i) {
     const int socket = knocking(point.port());
@@ -208,7 +195,7 @@ void strangers_hold_nobody_up() {
     if (!noise.empty()) ::send(socket, noise.data(), noise.size(), MSG_NOSIGNAL);
     sockets.push_back(socket);
   }
-  Invitation wrong = invited(point, "all", 2, milliseconds(200));
+  JoinRequest wrong = invited(point, "all", 2, milliseconds(200));
   wrong.token = "another token";
   CHECK(!meets(wrong));
   as_threads(2, [&](int) { CHECK(meets(invited(point, "all", 2, milliseconds(20000)))); });
@@ -216,13 +203,13 @@ void strangers_hold_nobody_up() {
 }
 
 void what_makes_no_sense_is_refused() {
-  CHECK(!refusal([] { MeetingPoint point("localhost", 0, kToken); }).empty());
-  CHECK(!refusal([] { MeetingPoint point("127.0.0.1", 65536, kToken); }).empty());
-  CHECK(!refusal([] { MeetingPoint point("127.0.0.1", 0, "short"); }).empty());
-  const MeetingPoint point("127.0.0.1", 0, kToken);
-  CHECK(!refusal([&] { meet_at(invited(point, "", 2, milliseconds(10))); }).empty());
-  CHECK(!refusal([&] { meet_at(invited(point, "all", 0, milliseconds(10))); }).empty());
-  CHECK(!refusal([&] { meet_at(invited(point, "all", 2, milliseconds(0))); }).empty());
+  CHECK(!refusal([] { RendezvousServer point("localhost", 0, kToken); }).empty());
+  CHECK(!refusal([] { RendezvousServer point("127.0.0.1", 65536, kToken); }).empty());
+  CHECK(!refusal([] { RendezvousServer point("127.0.0.1", 0, "short"); }).empty());
+  const RendezvousServer point("127.0.0.1", 0, kToken);
+  CHECK(!refusal([&] { join(invited(point, "", 2, milliseconds(10))); }).empty());
+  CHECK(!refusal([&] { join(invited(point, "all", 0, milliseconds(10))); }).empty());
+  CHECK(!refusal([&] { join(invited(point, "all", 2, milliseconds(0))); }).empty());
 }
 
 }  // namespace
@@ -230,13 +217,11 @@ void what_makes_no_sense_is_refused() {
 
 int main() {
   using namespace tuccl::test;
-  for (const Joined joined : {Joined(over_a_carrier), Joined(at_a_meeting_point)}) {
-    words_arrive(joined);
-    a_silent_rank_is_left_out(joined);
-    without_rank_0_all_are_lost(joined);
-    ranks_agree_and_learn(joined);
-    adoptions_do_not_overtake_each_other(joined);
-  }
+  messages_arrive();
+  a_silent_rank_is_left_out();
+  without_rank_0_all_are_lost();
+  ranks_agree_and_learn();
+  adoptions_do_not_overtake_each_other();
   a_group_that_is_not_complete_gives_up();
   strangers_hold_nobody_up();
   what_makes_no_sense_is_refused();

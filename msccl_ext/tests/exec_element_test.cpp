@@ -100,8 +100,8 @@ void every_half_survives() {
     }
 }
 
-void a_crew_does_everything_once() {
-  exec::Crew crew(4);
+void a_threads_does_everything_once() {
+  exec::ThreadPool crew(4);
   for (const std::size_t count : {0u, 1u, 64u, 65u, 1000u, 4096u}) {
     std::vector<int> done(count, 0);
     crew.share(count, 64, [&](std::size_t first, std::size_t last) {
@@ -120,5 +120,5 @@ int main() {
   tuccl::integers_wrap_and_divide_towards_zero();
   tuccl::narrow_floats_round_to_nearest_even();
   tuccl::every_half_survives();
-  tuccl::a_crew_does_everything_once();
+  tuccl::a_threads_does_everything_once();
 }

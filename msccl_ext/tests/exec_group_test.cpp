@@ -1,5 +1,5 @@
-// Ranks joined by sockets: alone in a thread each, and as groups that a hub moves; also under the
-// thread sanitizer (`make cpp`).
+// Ranks joined by sockets: alone in a thread each, and as groups that a progress moves; also under
+// the thread sanitizer (`make cpp`).
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,10 +22,10 @@ namespace {
 
 using exec::Bound;
 using exec::Group;
-using exec::Hub;
-using exec::Order;
 using exec::Piece;
-using exec::SharedPipe;
+using exec::ProgressThread;
+using exec::Request;
+using exec::ShmRing;
 using exec::Sockets;
 using exec::Stream;
 
@@ -45,11 +45,11 @@ std::vector<Program> corpus() {
 enum class Joined { kSockets, kMemory, kBoth };
 
 /// Both ends of shared memory; its rings are small, so that they fill and wrap.
-std::pair<std::unique_ptr<SharedPipe>, std::unique_ptr<SharedPipe>> pipe_ends() {
+std::pair<std::unique_ptr<ShmRing>, std::unique_ptr<ShmRing>> pipe_ends() {
   const int memory = ::memfd_create("test", MFD_CLOEXEC);
   CHECK(memory >= 0 && ::ftruncate(memory, 4096 + 2 * 50'021) == 0);
   const int other = ::dup(memory);
-  return {std::make_unique<SharedPipe>(memory, true), std::make_unique<SharedPipe>(other, false)};
+  return {std::make_unique<ShmRing>(memory, true), std::make_unique<ShmRing>(other, false)};
 }
 
 /// Every rank joined to every other.
@@ -97,11 +97,12 @@ void programs_come_out_right(Joined joined) {
       }
 }
 
-/// The ranks of a program as groups, each with a hub of its own, as in a process of its own.
+/// The ranks of a program as groups, each with a progress of its own, as in a process of its own.
 struct Ranks {
   explicit Ranks(int count, Joined joined = Joined::kBoth) {
     for (auto& sockets : mesh(count, joined))
-      groups.push_back(std::make_shared<Group>(std::move(sockets), std::make_shared<Hub>()));
+      groups.push_back(
+          std::make_shared<Group>(std::move(sockets), std::make_shared<ProgressThread>()));
   }
   std::vector<std::shared_ptr<Group>> groups;
 };
@@ -166,7 +167,7 @@ void groups_reduce_any_count_in_order() {
     Ranks ranks(p.ngpus);
     for (const std::size_t count : std::initializer_list<std::size_t>{1, 7, 1009, 250007}) {
       std::vector<std::vector<float>> values, results;
-      std::vector<std::shared_ptr<Order>> orders;
+      std::vector<std::shared_ptr<Request>> orders;
       for (int rank = 0; rank < p.ngpus; ++rank) {
         values.emplace_back(count);
         std::iota(values.back().begin(), values.back().end(), static_cast<float>(rank));
@@ -199,7 +200,7 @@ void who_leaves_is_named_to_all() {
   Ranks ranks(p.ngpus);
   std::vector<std::vector<float>> values(static_cast<std::size_t>(p.ngpus),
                                          std::vector<float>(1 << 16));
-  std::vector<std::shared_ptr<Order>> orders;
+  std::vector<std::shared_ptr<Request>> orders;
   for (int rank = 1; rank < p.ngpus; ++rank)
     orders.push_back(ranks.groups[static_cast<std::size_t>(rank)]->submit(
         bound(p, rank, 1 << 16, true), {piece(values[static_cast<std::size_t>(rank)])},
@@ -227,7 +228,7 @@ void other_sizes_are_told() {
   const Program p = allreduce(true);
   Ranks ranks(p.ngpus);
   std::vector<std::vector<float>> values;
-  std::vector<std::shared_ptr<Order>> orders;
+  std::vector<std::shared_ptr<Request>> orders;
   for (int rank = 0; rank < p.ngpus; ++rank) {
     const std::size_t count = rank == 0 ? 4000 : 400;
     values.emplace_back(count);

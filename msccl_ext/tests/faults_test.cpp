@@ -69,14 +69,14 @@ int ending_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// A meeting point in a process of its own, as in a job; its port.
+/// A rendezvous server in a process of its own, as in a job; its port.
 class Point {
  public:
   Point() {
     int pipe[2];
     CHECK(::pipe(pipe) == 0);
     child_ = forked([&] {
-      const MeetingPoint point("127.0.0.1", 0, kToken);
+      const RendezvousServer point("127.0.0.1", 0, kToken);
       const int port = point.port();
       CHECK(::write(pipe[1], &port, sizeof port) == sizeof port);
       while (true) ::pause();
@@ -97,13 +97,13 @@ class Point {
     child_ = -1;
   }
 
-  std::unique_ptr<Circle> circle(milliseconds patience) const {
-    return meet_at({.host = "127.0.0.1",
-                    .port = port_,
-                    .token = kToken,
-                    .group = "job",
-                    .ranks = kRanks,
-                    .patience = patience});
+  std::unique_ptr<ControlGroup> group(milliseconds timeout) const {
+    return join({.host = "127.0.0.1",
+                 .port = port_,
+                 .token = kToken,
+                 .group = "job",
+                 .ranks = kRanks,
+                 .timeout = timeout});
   }
 
  private:
@@ -115,38 +115,37 @@ class Point {
 enum class Where { kBeforeReady, kWithTheTableHalfway, kBeforeTheProof };
 
 /// A rank that follows the agreement up to a point and stops there, for its parent to kill.
-int breaks(Circle& circle, Where where) {
+int breaks(ControlGroup& group, Where where) {
   if (where != Where::kBeforeReady) {
-    circle.gather(ready_word(circle.host(), kSignature, circle.ranks()));
-    if (where == Where::kBeforeTheProof && circle.rank() != 0) circle.scatter({});
+    group.gather(hello_message({.signature = kSignature, .ranks = group.ranks(), .table = "-"}));
+    if (where == Where::kBeforeTheProof && group.rank() != 0) group.scatter({});
   }
   ::raise(SIGSTOP);
   return 0;
 }
 
 /// A rank is stopped while a table of many megabytes is on its way to it, and then killed, or left
-/// as it is. Every other rank that lives gets the default, in some times its patience. If it is
+/// as it is. Every other rank that lives gets the default, in some times its timeout. If it is
 /// rank 0 that dies, the others have nothing to agree on.
-void a_rank_broken_in_the_middle(int rank, Where where, bool killed, bool share) {
+void a_rank_broken_in_the_middle(int rank, Where where, bool killed) {
   static const Folder folder;
   if (!fs::exists(folder.path() + "/table.txt")) write_table(folder.path(), 20000);
   const Point point;
-  const milliseconds patience(killed ? 20000 : 3000);
+  const milliseconds timeout(killed ? 20000 : 3000);
   int broken[2];
   CHECK(::pipe(broken) == 0);
   std::vector<pid_t> crew;
   for (int i = 0; i < kRanks; ++i)
     crew.push_back(forked([&] {
-      const auto circle = point.circle(patience);
-      if (circle->rank() == rank) {
+      const auto group = point.group(timeout);
+      if (group->rank() == rank) {
         const pid_t self = ::getpid();
         CHECK(::write(broken[1], &self, sizeof self) == sizeof self);
-        return breaks(*circle, where);
+        return breaks(*group, where);
       }
       Terms terms{.folder = folder.path(), .signature = kSignature, .exploration = {}};
-      terms.share = share;
-      const Agreed agreed = agree(*circle, terms);
-      CHECK(agreed.why.empty() || agreed.why.find("rank") != std::string::npos);
+      const Agreement agreed = agree(*group, terms);
+      CHECK(agreed.reason.empty() || agreed.reason.find("rank") != std::string::npos);
       return agreed.table ? kAgreed : kDefault;
     }));
   ::close(broken[1]);
@@ -176,11 +175,11 @@ void the_meeting_point_dies() {
   std::vector<pid_t> crew;
   for (int i = 0; i < kRanks; ++i)
     crew.push_back(forked([&] {
-      const auto circle = point.circle(milliseconds(20000));
+      const auto group = point.group(milliseconds(20000));
       char word = 'm';
       CHECK(::write(met[1], &word, 1) == 1 && ::read(go[0], &word, 1) == 1);
       const Terms terms{.folder = folder.path(), .signature = kSignature, .exploration = {}};
-      return agree(*circle, terms).table ? kAgreed : kDefault;
+      return agree(*group, terms).table ? kAgreed : kDefault;
     }));
   char words[kRanks] = {};
   for (char& word : words) CHECK(::read(met[0], &word, 1) == 1);
@@ -190,17 +189,17 @@ void the_meeting_point_dies() {
   for (const int end : {met[0], met[1], go[0], go[1]}) ::close(end);
   const pid_t late = forked([&] {
     try {
-      point.circle(milliseconds(300));
+      point.group(milliseconds(300));
       return kAgreed;
-    } catch (const Lost&) {
+    } catch (const PeerLost&) {
       return kDefault;
     }
   });
   CHECK(ending_of(late) == kDefault);
 }
 
-Learned times(std::uint32_t candidate, int count) {
-  Learned out;
+ObservedTimes times(std::uint32_t candidate, int count) {
+  ObservedTimes out;
   for (int i = 0; i < count; ++i) out.add(candidate, 9);
   return out;
 }
@@ -216,23 +215,23 @@ void two_jobs_learn_on_one_table() {
   for (int job = 0; job < 2; ++job)
     for (int i = 0; i < kRanks; ++i)
       crew.push_back(forked([&, job] {
-        const auto circle = points[job].circle(milliseconds(20000));
-        const Agreed agreed =
-            agree(*circle, {.folder = folder.path(), .signature = kSignature, .exploration = {}});
-        if (!agreed.why.empty()) return kDefault;
+        const auto group = points[job].group(milliseconds(20000));
+        const Agreement agreed =
+            agree(*group, {.folder = folder.path(), .signature = kSignature, .exploration = {}});
+        if (!agreed.reason.empty()) return kDefault;
         const auto selector = agreed.selector();
-        Adaptation adaptation(*circle, *selector, folder.path());
+        Adaptation adaptation(*group, *selector, folder.path());
         for (std::uint64_t round = 1; round <= kRounds; ++round) {
           for (int i = 0; i < 3; ++i)
             adaptation.record({.candidate = static_cast<std::uint32_t>(job)}, 9);
           CHECK(adaptation.round(100 * round, 10).empty());
-          if (circle->rank() == 0) adaptation.save();
+          if (group->rank() == 0) adaptation.save();
         }
         return kAgreed;
       }));
   for (const pid_t child : crew) CHECK(ending_of(child) == kAgreed);
   std::string warning;
-  const Learned all = load_learned(folder.path(), *Table::load(folder.path()), warning);
+  const ObservedTimes all = load_observed(folder.path(), *Table::load(folder.path()), warning);
   for (std::uint32_t job = 0; job < 2; ++job)
     CHECK(all.by_candidate().at(job).count == 3 * kRounds * kRanks);
 }
@@ -242,15 +241,15 @@ void a_replaced_table_is_left_alone() {
   const Folder folder;
   write_table(folder.path(), 8);
   const auto old = Table::load(folder.path());
-  save_learned(folder.path(), *old, times(0, 5));
+  save_observed(folder.path(), *old, times(0, 5));
   write_table(folder.path(), 9);
   fs::remove(folder.path() + "/learned.txt");
   const auto fresh = Table::load(folder.path());
-  save_learned(folder.path(), *fresh, times(1, 4));
-  CHECK(refusal([&] { save_learned(folder.path(), *old, times(0, 5)); }).find("replaced") !=
+  save_observed(folder.path(), *fresh, times(1, 4));
+  CHECK(refusal([&] { save_observed(folder.path(), *old, times(0, 5)); }).find("replaced") !=
         std::string::npos);
   std::string warning;
-  CHECK(load_learned(folder.path(), *fresh, warning).by_candidate().at(1).count == 4);
+  CHECK(load_observed(folder.path(), *fresh, warning).by_candidate().at(1).count == 4);
 }
 
 /// Space left on a disk of our own: false where we may not mount one.
@@ -272,7 +271,7 @@ int a_full_disk() {
   }
   write_table(disk, 16);
   const auto table = Table::load(disk);
-  save_learned(disk, *table, times(0, 20));
+  save_observed(disk, *table, times(0, 20));
   std::string before;
   std::getline(std::ifstream(disk + "/learned.txt"), before, '\0');
   {
@@ -280,17 +279,17 @@ int a_full_disk() {
     while (filler.write(before.data(), 64).flush()) {
     }
   }
-  Learned much = times(0, 20);
+  ObservedTimes much = times(0, 20);
   for (std::uint32_t c = 0; c < 48; ++c) much.merge(times(c, 9), false);
-  CHECK(refusal([&] { save_learned(disk, *table, much); }).find("learned.txt") !=
+  CHECK(refusal([&] { save_observed(disk, *table, much); }).find("learned.txt") !=
         std::string::npos);
   std::string after;
   std::getline(std::ifstream(disk + "/learned.txt"), after, '\0');
   CHECK(after == before && !fs::exists(disk + "/learned.txt.new"));
   fs::remove(disk + "/filler");
-  save_learned(disk, *table, much);
+  save_observed(disk, *table, much);
   std::string warning;
-  CHECK(load_learned(disk, *table, warning).by_candidate().at(0).count == 20 + 20 + 9);
+  CHECK(load_observed(disk, *table, warning).by_candidate().at(0).count == 20 + 20 + 9);
   ::umount(disk.c_str());
   return 0;
 }
@@ -300,13 +299,12 @@ int a_full_disk() {
 
 int main() {
   using namespace tuccl::test;
-  for (const bool share : {false, true})
-    for (const Where where :
-         {Where::kBeforeReady, Where::kWithTheTableHalfway, Where::kBeforeTheProof})
-      a_rank_broken_in_the_middle(2, where, true, share);
-  a_rank_broken_in_the_middle(2, Where::kWithTheTableHalfway, false, false);
+  for (const Where where :
+       {Where::kBeforeReady, Where::kWithTheTableHalfway, Where::kBeforeTheProof})
+    a_rank_broken_in_the_middle(2, where, true);
+  a_rank_broken_in_the_middle(2, Where::kWithTheTableHalfway, false);
   for (const Where where : {Where::kBeforeReady, Where::kWithTheTableHalfway})
-    a_rank_broken_in_the_middle(0, where, true, false);
+    a_rank_broken_in_the_middle(0, where, true);
   the_meeting_point_dies();
   two_jobs_learn_on_one_table();
   a_replaced_table_is_left_alone();

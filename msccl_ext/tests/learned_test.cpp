@@ -25,8 +25,8 @@ fs::path fresh_folder() {
   return name;
 }
 
-Learned times(std::uint32_t candidate, int count, float time_us) {
-  Learned out;
+ObservedTimes times(std::uint32_t candidate, int count, float time_us) {
+  ObservedTimes out;
   for (int i = 0; i < count; ++i) out.add(candidate, time_us);
   return out;
 }
@@ -70,7 +70,7 @@ void the_ring_counts_every_time() {
 
 void the_shortest_recent_time_comes_first() {
   const auto table = Table::parse(uniform_table(4), "t");
-  Learned learned = times(0, 20, 9);  // tuned at 5 us: others are expected to be slower too
+  ObservedTimes learned = times(0, 20, 9);  // tuned at 5 us: others are expected to be slower too
   Ranking r = rank(*table, learned, Ranking{});
   CHECK(r.epoch == 1 && r.order[0] == 0 && r.order[1] == 1 && r.order[2] == 2);
   CHECK(r.expected_us[1] > 9 && r.expected_us[1] < 13);
@@ -81,12 +81,12 @@ void the_shortest_recent_time_comes_first() {
   for (int i = 0; i < 20; ++i) learned.age();  // nobody measured it: it gets another chance
   CHECK(learned.degraded().empty());
   CHECK(rank(*table, learned, r).order[0] == 0);
-  Learned few = times(3, 2, 90);  // too few to be believed
+  ObservedTimes few = times(3, 2, 90);  // too few to be believed
   CHECK(rank(*table, few, Ranking{}).order[3] == 0);
 }
 
 void what_is_no_time_is_left_out() {
-  Learned learned;
+  ObservedTimes learned;
   for (const float time : {-1.0F, 0.0F, std::numeric_limits<float>::quiet_NaN(),
                            std::numeric_limits<float>::infinity(), 1e30F})
     learned.add(0, time);
@@ -96,11 +96,11 @@ void what_is_no_time_is_left_out() {
 void it_reads_back_and_damage_is_left_aside() {
   const auto table = Table::parse(uniform_table(4), "t");
   const fs::path folder = fresh_folder();
-  Learned learned = times(0, 20, 9);
+  ObservedTimes learned = times(0, 20, 9);
   learned.merge(times(7, 5, 0.5F), false);
-  save_learned(folder, *table, learned);
+  save_observed(folder, *table, learned);
   std::string warning;
-  CHECK(load_learned(folder, *table, warning) == learned && warning.empty());
+  CHECK(load_observed(folder, *table, warning) == learned && warning.empty());
   const std::string good = read(folder / "learned.txt");
   std::mt19937_64 random(5);
   for (int i = 0; i < 300; ++i) {
@@ -111,12 +111,12 @@ void it_reads_back_and_damage_is_left_aside() {
       bad[random() % bad.size()] ^= static_cast<char>(1 << random() % 8);
     std::ofstream(folder / "learned.txt", std::ios::binary) << bad;
     warning.clear();
-    CHECK(load_learned(folder, *table, warning).empty() && !warning.empty());
+    CHECK(load_observed(folder, *table, warning).empty() && !warning.empty());
     CHECK(warning.find('\n') == std::string::npos);
   }
   const auto other = Table::parse(uniform_table(5), "t");
   std::ofstream(folder / "learned.txt", std::ios::binary) << good;
-  CHECK(load_learned(folder, *other, warning).empty());
+  CHECK(load_observed(folder, *other, warning).empty());
   CHECK(warning.find("another table") != std::string::npos);
   fs::remove_all(folder);
 }
@@ -131,17 +131,17 @@ void two_jobs_write_one_table() {
     const pid_t child = ::fork();
     if (child == 0) {
       for (int i = 0; i < kSaves; ++i)
-        save_learned(folder, *table, times(static_cast<std::uint32_t>(job), 3, 9));
+        save_observed(folder, *table, times(static_cast<std::uint32_t>(job), 3, 9));
       ::_exit(0);
     }
     jobs.push_back(child);
   }
   const pid_t killed = ::fork();
   if (killed == 0)
-    while (true) save_learned(folder, *table, times(5, 1, 9));
+    while (true) save_observed(folder, *table, times(5, 1, 9));
   std::string warning;
   for (int i = 0; i < 200; ++i) {
-    load_learned(folder, *table, warning);  // a reader never sees half of it
+    load_observed(folder, *table, warning);  // a reader never sees half of it
     ::usleep(200);
   }
   ::kill(killed, SIGKILL);
@@ -151,7 +151,7 @@ void two_jobs_write_one_table() {
     CHECK(::waitpid(job, &status, 0) == job);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   }
-  const Learned all = load_learned(folder, *table, warning);
+  const ObservedTimes all = load_observed(folder, *table, warning);
   if (!warning.empty()) std::fprintf(stderr, "%s\n", warning.c_str());
   CHECK(warning.empty());
   CHECK(all.by_candidate().at(0).count == 3 * kSaves);
@@ -164,23 +164,23 @@ void two_jobs_write_one_table() {
 void a_full_disk_changes_nothing() {
   const auto table = Table::parse(uniform_table(64), "t");
   const fs::path folder = fresh_folder();
-  save_learned(folder, *table, times(0, 20, 9));
+  save_observed(folder, *table, times(0, 20, 9));
   const std::string before = read(folder / "learned.txt");
-  Learned much;
+  ObservedTimes much;
   for (std::uint32_t c = 0; c < 192; ++c) much.merge(times(c, 9, 9), false);
   rlimit old{};
   ::getrlimit(RLIMIT_FSIZE, &old);
   const rlimit small{before.size() + 100, old.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &small);
-  const std::string why = refusal([&] { save_learned(folder, *table, much); });
+  const std::string why = refusal([&] { save_observed(folder, *table, much); });
   ::setrlimit(RLIMIT_FSIZE, &old);
   CHECK(why.find("cannot be written") != std::string::npos);
   CHECK(read(folder / "learned.txt") == before);
   for (const auto& entry : fs::directory_iterator(folder))
     CHECK(entry.path().filename() == "learned.txt" || entry.path().filename() == "learned.lock");
-  save_learned(folder, *table, much);
+  save_observed(folder, *table, much);
   std::string warning;
-  CHECK(load_learned(folder, *table, warning).by_candidate().at(0).count == 29);
+  CHECK(load_observed(folder, *table, warning).by_candidate().at(0).count == 29);
   fs::remove_all(folder);
 }
 

@@ -71,7 +71,7 @@ class Job {
  private:
   [[noreturn]] static void serve(int pipe) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const select::MeetingPoint point("127.0.0.1", 0, kToken);
+    const select::RendezvousServer point("127.0.0.1", 0, kToken);
     const int port = point.port();
     CHECK(::write(pipe, &port, sizeof port) == sizeof port);
     while (true) ::pause();
@@ -97,10 +97,10 @@ TunerCall call_of(std::size_t nbytes = kSize) {
 /// Leaves in the folder that the first choice has become slow.
 void slow_ring(const Folder& folder) {
   const auto table = select::Table::load(folder.path(""));
-  select::Learned learned;
+  select::ObservedTimes learned;
   for (int i = 0; i < 20; ++i) learned.add(0, 50);
   for (int i = 0; i < 20; ++i) learned.add(1, 6);
-  select::save_learned(folder.path(""), *table, learned);
+  select::save_observed(folder.path(""), *table, learned);
 }
 
 /// What is learned counts where all ranks can prove that they know the same, and only there.
@@ -194,7 +194,7 @@ void one_rank_that_disagrees_leaves_all_with_the_default() {
         }) == all(-1));
 }
 
-/// Interfaces that name no communicators: the processes of the job settle once.
+/// Interfaces that name no communicators: the processes of the job agree_for_communicator once.
 void older_interfaces_settle_for_the_job() {
   const Folder folder(stock_table());
   slow_ring(folder);
@@ -251,10 +251,10 @@ void schedulers_settle_for_the_job() {
   for (int i = 0; i < 128; ++i)
     folder.write("algorithms/p" + std::to_string(i) + ".xml", "program " + std::to_string(i));
   const auto table = select::Table::load(folder.path(""));
-  select::Learned learned;  // of the fifth entry: the first choice is slow, the second is not
+  select::ObservedTimes learned;  // of the fifth entry: the first choice is slow, the second is not
   for (int i = 0; i < 20; ++i) learned.add(12, 90);
   for (int i = 0; i < 20; ++i) learned.add(13, 6);
-  select::save_learned(folder.path(""), *table, learned);
+  select::save_observed(folder.path(""), *table, learned);
   const auto all = [&](const std::string& name) {
     return std::vector<std::string>(3, name.empty() ? "" : folder.path("algorithms/" + name));
   };
@@ -329,7 +329,7 @@ int switches(std::vector<std::vector<int>> all) {
 std::uint64_t times_kept(const Folder& folder) {
   const auto table = select::Table::load(folder.path(""));
   std::string warning;
-  const auto learned = select::load_learned(folder.path(""), *table, warning);
+  const auto learned = select::load_observed(folder.path(""), *table, warning);
   CHECK(warning.empty());
   std::uint64_t out = 0;
   for (const auto& [candidate, known] : learned.by_candidate()) out += known.count;

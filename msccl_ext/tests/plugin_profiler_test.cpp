@@ -162,7 +162,7 @@ void rank_0_writes_what_was_learned(const P& p) {
   }
   std::string warning;
   const auto table = select::Table::load(folder.path(""));
-  const auto learned = select::load_learned(folder.path(""), *table, warning);
+  const auto learned = select::load_observed(folder.path(""), *table, warning);
   CHECK(warning.empty() && learned.by_candidate().at(0).count == 6);
   heard();
 }

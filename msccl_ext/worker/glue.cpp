@@ -25,31 +25,31 @@ const tuccl_mpi_glue& load_glue(const char* path) {
   return *glue;
 }
 
-MpiCarrier::MpiCarrier(const tuccl_mpi_glue& glue) : glue_(glue) {
+MpiTransport::MpiTransport(const tuccl_mpi_glue& glue) : glue_(glue) {
   checked(glue.start(&rank_, &ranks_));
 }
 
-int MpiCarrier::send(std::span<const std::byte> data, int peer, int tag) {
+int MpiTransport::send(std::span<const std::byte> data, int peer, int tag) {
   return checked(glue_.send(data.data(), data.size(), peer, tag));
 }
 
-int MpiCarrier::send_uncounted(std::span<const std::byte> data, int peer, int tag) {
+int MpiTransport::send_uncounted(std::span<const std::byte> data, int peer, int tag) {
   return checked(glue_.send_uncounted(data.data(), data.size(), peer, tag));
 }
 
-int MpiCarrier::receive(std::span<std::byte> data, int peer, int tag) {
+int MpiTransport::receive(std::span<std::byte> data, int peer, int tag) {
   return checked(glue_.receive(data.data(), data.size(), peer, tag));
 }
 
-int MpiCarrier::poll(std::span<int> ended) {
+int MpiTransport::poll(std::span<int> ended) {
   return checked(glue_.poll(ended.data(), static_cast<int>(ended.size())));
 }
 
-void MpiCarrier::rest(std::chrono::microseconds longest) { std::this_thread::sleep_for(longest); }
+void MpiTransport::rest(std::chrono::microseconds longest) { std::this_thread::sleep_for(longest); }
 
-void MpiCarrier::abandon() noexcept { std::_Exit(kAbandoned); }
+void MpiTransport::abandon() noexcept { std::_Exit(kAbandoned); }
 
-int MpiCarrier::checked(int result) const {
+int MpiTransport::checked(int result) const {
   if (result < 0) throw Error(std::string("MPI: ") + glue_.error());
   return result;
 }

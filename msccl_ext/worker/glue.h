@@ -1,4 +1,4 @@
-// An MPI as a carrier of bytes.
+// An MPI as a transport of bytes.
 #pragma once
 #include "tuccl/mpi_glue.h"
 #include "tuccl/transport.h"
@@ -8,10 +8,10 @@ namespace tuccl::worker {
 /// The glue in the library at `path`. Throws Error where there is none.
 const tuccl_mpi_glue& load_glue(const char* path);
 
-class MpiCarrier final : public Carrier {
+class MpiTransport final : public MessageTransport {
  public:
   /// Starts MPI.
-  explicit MpiCarrier(const tuccl_mpi_glue& glue);
+  explicit MpiTransport(const tuccl_mpi_glue& glue);
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }

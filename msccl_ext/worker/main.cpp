@@ -18,18 +18,18 @@ constexpr int kCannotStart = 1;                // exit code
 constexpr unsigned long kTimerSlackNs = 1000;  // sleeps are short here
 
 /// Runs what is asked; the answer's text.
-std::string run_text(const std::string& text, const tuccl_mpi_glue& glue, MpiCarrier& carrier,
+std::string run_text(const std::string& text, const tuccl_mpi_glue& glue, MpiTransport& transport,
                      Control& control, Watch& watch) {
   control.set_watch(&watch);
-  if (is_own_call(text)) return answer_own_call(text, glue, carrier, watch);
-  return write_result(run_call(read_call(text), carrier, watch));
+  if (is_own_call(text)) return answer_own_call(text, glue, transport, watch);
+  return write_result(run_call(read_call(text), transport, watch));
 }
 
-void answer(Control& control, const tuccl_mpi_glue& glue, MpiCarrier& carrier,
+void answer(Control& control, const tuccl_mpi_glue& glue, MpiTransport& transport,
             const std::string& text) {
   Watch watch;
   try {
-    const std::string result = run_text(text, glue, carrier, control, watch);
+    const std::string result = run_text(text, glue, transport, control, watch);
     control.set_watch(nullptr);
     control.send('R', result);
   } catch (const InputError& error) {
@@ -41,11 +41,11 @@ void answer(Control& control, const tuccl_mpi_glue& glue, MpiCarrier& carrier,
 void serve(const char* glue_path, const char* socket_path) {
   Control control(socket_path);
   const tuccl_mpi_glue& glue = load_glue(glue_path);
-  MpiCarrier carrier(glue);
-  control.send('H', std::to_string(carrier.rank()) + " " + std::to_string(carrier.ranks()) + " " +
-                        glue.library());
+  MpiTransport transport(glue);
+  control.send('H', std::to_string(transport.rank()) + " " + std::to_string(transport.ranks()) +
+                        " " + glue.library());
   try {
-    while (const auto call = control.next_call()) answer(control, glue, carrier, *call);
+    while (const auto call = control.next_call()) answer(control, glue, transport, *call);
   } catch (const std::exception& error) {
     control.send('F', error.what());
     std::_Exit(kCannotStart);

@@ -69,37 +69,37 @@ OwnCall read_own_call(const std::string& text, int ranks) {
 
 class OwnRank {
  public:
-  OwnRank(const OwnCall& own, const tuccl_mpi_glue& glue, Carrier& carrier, Watch& watch)
+  OwnRank(const OwnCall& own, const tuccl_mpi_glue& glue, MessageTransport& transport, Watch& watch)
       : own_(own),
         call_(own.call),
         glue_(glue),
-        carrier_(carrier),
+        transport_(transport),
         watch_(watch),
-        messages_(carrier) {
+        messages_(transport) {
     const std::int64_t width = element_bytes(call_.element);
     const std::int64_t elements = (call_.nbytes + width - 1) / width;
     const int chunks = call_.program.nchunks;
     part_ = (elements + chunks - 1) / chunks;
     const ChunkCounts user =
-        chunk_counts(call_.program.collective, chunks, chunks, carrier.rank(), call_.root);
+        chunk_counts(call_.program.collective, chunks, chunks, transport.rank(), call_.root);
     input_ = exec::Bytes(user.input * part_ * width);
     output_ = exec::Bytes(user.output * part_ * width);
   }
 
   RankResult all_runs() {
     if (glue_.own_choose(name().c_str(), own_.algorithm.c_str()) < 0) refuse();
-    fill(exec::Pattern(call_, part_, 0));
+    fill(exec::CheckData(call_, part_, 0));
     for (int i = 0; i < call_.checked; ++i) checked_run(i);
     for (int i = 0; i < call_.warmup; ++i) timed_run();
     for (int i = 0; i < call_.timed; ++i) result_.times_us.push_back(timed_run());
-    exec::barrier(messages_, carrier_, watch_);
+    exec::barrier(messages_, transport_, watch_);
     return std::move(result_);
   }
 
  private:
   std::string name() const { return std::string(to_string(call_.program.collective)); }
   bool receives() const {
-    return call_.program.collective != Collective::kBroadcast || carrier_.rank() != call_.root;
+    return call_.program.collective != Collective::kBroadcast || transport_.rank() != call_.root;
   }
 
   [[noreturn]] void refuse() const {
@@ -107,11 +107,11 @@ class OwnRank {
   }
 
   void checked_run(int round) {
-    const exec::Pattern pattern(call_, part_, round);
+    const exec::CheckData pattern(call_, part_, round);
     fill(pattern);
-    exec::barrier(messages_, carrier_, watch_);
+    exec::barrier(messages_, transport_, watch_);
     run();
-    const int rank = carrier_.rank();
+    const int rank = transport_.rank();
     if (receives())
       in_pieces(output_, [&](std::int64_t first, std::span<std::byte> s) {
         pattern.check_output(rank, first, s, result_);
@@ -121,10 +121,10 @@ class OwnRank {
     });
   }
 
-  void fill(const exec::Pattern& pattern) {
+  void fill(const exec::CheckData& pattern) {
     std::memset(output_.data(), kPoison, static_cast<std::size_t>(output_.size()));
     in_pieces(input_, [&](std::int64_t first, std::span<std::byte> s) {
-      pattern.fill(carrier_.rank(), first, s);
+      pattern.fill(transport_.rank(), first, s);
     });
   }
 
@@ -141,7 +141,7 @@ class OwnRank {
 
   double timed_run() {
     using Clock = std::chrono::steady_clock;
-    exec::start_together(messages_, carrier_, watch_, call_.pause_us);
+    exec::start_together(messages_, transport_, watch_, call_.pause_us);
     const Clock::time_point begin = Clock::now();
     run();
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -167,7 +167,7 @@ class OwnRank {
   const OwnCall& own_;
   const Call& call_;
   const tuccl_mpi_glue& glue_;
-  Carrier& carrier_;
+  MessageTransport& transport_;
   Watch& watch_;
   std::int64_t part_ = 0;  ///< Elements of each rank's part of the whole buffer.
   exec::Bytes input_;
@@ -182,11 +182,11 @@ bool is_own_call(const std::string& text) {
   return text.starts_with(kList) || text.starts_with(kRun);
 }
 
-std::string answer_own_call(const std::string& text, const tuccl_mpi_glue& glue, Carrier& carrier,
-                            Watch& watch) {
+std::string answer_own_call(const std::string& text, const tuccl_mpi_glue& glue,
+                            MessageTransport& transport, Watch& watch) {
   if (text.starts_with(kList)) return glue.own_algorithms(Fields(text).value(kList).c_str());
-  const OwnCall own = read_own_call(text, carrier.ranks());
-  return write_result(OwnRank(own, glue, carrier, watch).all_runs());
+  const OwnCall own = read_own_call(text, transport.ranks());
+  return write_result(OwnRank(own, glue, transport, watch).all_runs());
 }
 
 }  // namespace tuccl::worker

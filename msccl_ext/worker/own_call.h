@@ -12,7 +12,7 @@ bool is_own_call(const std::string& text);
 
 /// The answer to such a text: what algorithms there are, or a rank's result. Throws InputError
 /// where the MPI cannot do it, and Stopped.
-std::string answer_own_call(const std::string& text, const tuccl_mpi_glue& glue, Carrier& carrier,
-                            Watch& watch);
+std::string answer_own_call(const std::string& text, const tuccl_mpi_glue& glue,
+                            MessageTransport& transport, Watch& watch);
 
 }  // namespace tuccl::worker

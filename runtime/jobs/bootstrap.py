@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tuccl._native import MeetingPoint
+from tuccl._native import RendezvousServer
 from tuccl.errors import InputError
 
 __all__ = ["BOOTSTRAP_VARIABLES", "rendezvous_address", "rendezvous_server"]
@@ -75,7 +75,7 @@ def rendezvous_server(address: tuple[str, int] | None) -> Iterator[dict[str, str
     if token and port and not _is_here(host):
         yield {"TUCCL_BOOTSTRAP": f"{host}:{port}", "TUCCL_TOKEN": token}
         return
-    point = MeetingPoint(host, port, known)
+    point = RendezvousServer(host, port, known)
     try:
         yield {"TUCCL_BOOTSTRAP": f"{host}:{point.port}", "TUCCL_TOKEN": known}
     finally:

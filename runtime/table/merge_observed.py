@@ -53,8 +53,8 @@ def observed_timings(folder: Path) -> tuple[tuple[ObservedTiming, ...], str]:
 
 def _rows(stored: StoredTable) -> tuple[tuple[ObservedTiming, ...], str]:
     selector = Selector(table_text(stored.table))
-    lessons, left_aside = selector.learned(str(stored.folder))
-    orders, _ = selector.lore(str(stored.folder))
+    lessons, left_aside = selector.observed(str(stored.folder))
+    orders, _ = selector.observed_ranking(str(stored.folder))
     rows = []
     for lesson in lessons:
         entry = stored.table.entries[lesson.entry]
@@ -96,7 +96,7 @@ def merge_observed(folder: Path) -> bool:
         if not rows:
             return False
         selector = Selector(table_text(stored.table))
-        orders, recents = selector.lore(str(folder))
+        orders, recents = selector.observed_ranking(str(folder))
         table, places = _merged(stored.table, rows, orders, recents)
         if table == stored.table:
             return False

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tuccl._native import Bound, Group, Hub, Order
+from tuccl._native import Bound, Group, ProgressThread, Request
 
 __all__ = ["AllWork", "EngineOrder", "Lane", "TucclWork", "hub"]
 
@@ -38,7 +38,7 @@ class TucclWork(dist.Work):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._future: torch.futures.Future[Any] | None = None
-        self.order: Order | None = None  # once the engine has it
+        self.order: Request | None = None  # once the engine has it
         self.keeps: list[torch.Tensor] = []  # whose memory must stay until the end
 
     def end(self, error: Exception | None) -> None:
@@ -228,7 +228,7 @@ class Lane:
             self._start_next()
 
 
-def _failure(order: Order | None) -> Exception | None:
+def _failure(order: Request | None) -> Exception | None:
     if order is None or not order.error:
         return None
     failure: Exception = dist.DistBackendError(order.error)
@@ -239,7 +239,7 @@ class _Hub:
     """The native hub, and the thread that tells Python what has ended."""
 
     def __init__(self) -> None:
-        self.native = Hub()
+        self.native = ProgressThread()
         self._lock = threading.Lock()
         self._ended: dict[int, Callable[[], None]] = {}
         self._stopped = False
@@ -252,7 +252,7 @@ class _Hub:
         group: Group,
         order: tuple[Bound, list[_Piece], list[_Piece], str, float],
         ended: Callable[[], None],
-    ) -> Order:
+    ) -> Request:
         with self._lock:
             submitted = group.submit(*order)
             self._ended[submitted.number] = ended

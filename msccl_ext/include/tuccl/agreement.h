@@ -8,23 +8,21 @@
 
 namespace tuccl::select {
 
-/// What a rank brings to the agreement.
+/// A rank's part in an agreement.
 struct Terms {
   std::string folder;           ///< Of the table; rank 0's is read, the others' programs checked.
   std::uint64_t signature = 0;  ///< Of the machine as this rank sees it.
   Exploration exploration;      ///< Rank 0's counts.
-  std::shared_ptr<const Table> table{};  ///< Rank 0's, where it has read it already.
-  bool share = true;  ///< One copy a host, where ranks can map each other's memory.
-  int ranks = 0;      ///< Of the communicator, where that is not the circle; or 0.
+  std::shared_ptr<const Table> table{};  ///< Loaded from the folder already, or null.
+  int ranks = 0;  ///< Of the communicator, where that is not the group; or 0.
 };
 
-/// What all ranks hold now: the same table and ranking, or nothing, and then `why`.
-struct Agreed {
+/// The same table and ranking on all ranks, or nothing and a reason.
+struct Agreement {
   std::shared_ptr<const Table> table;
   Ranking ranking;
-  std::string why;  ///< Empty where a table is agreed on; else the one line to warn with.
-  std::string
-      notice;  ///< At rank 0: what was left aside on the way, such as a damaged learned.txt.
+  std::string reason;  ///< Empty where a table is agreed on; else the one line to warn with.
+  std::string notice;  ///< At rank 0: what could not be used, such as a damaged learned.txt.
 
   /// For one communicator: chooses from the table, or the default for every call.
   std::unique_ptr<Selector> selector() const;
@@ -33,8 +31,8 @@ struct Agreed {
 /// Gives rank 0's table to every rank, and lets every rank prove that it holds the same before any
 /// uses it. Whatever goes wrong (a rank that is dead or silent, a table that is damaged, programs
 /// that are missing, machines that differ), every rank that lives is back within some times the
-/// circle's patience, with nothing agreed on. All ranks call it.
-Agreed agree(Circle& circle, const Terms& terms);
+/// group's timeout, with nothing agreed on. All ranks call it.
+Agreement agree(ControlGroup& group, const Terms& terms);
 
 /// The digest by which ranks prove that they hold the same ranking of the same table.
 std::string digest_of(const Table& table, const Ranking& ranking);
@@ -43,17 +41,17 @@ std::string digest_of(const Table& table, const Ranking& ranking);
 ///
 /// A round gathers what was learned, ranks at rank 0, sends what changed, and is adopted at a call
 /// number that no rank has reached: until all ranks have proved the new ranking, the number is
-/// held, and calls that reach it wait for the word. Anything that goes wrong leaves all on the old
+/// held, and calls that reach it wait. Anything that goes wrong leaves all on the old
 /// ranking, which they all proved.
 class Adaptation {
  public:
   /// `folder`: where rank 0 keeps what was learned; empty for nowhere. `latencies`: where others
   /// record times too; null: nobody does.
-  Adaptation(Circle& circle, Selector& selector, std::string folder,
+  Adaptation(ControlGroup& group, Selector& selector, std::string folder,
              std::shared_ptr<Latencies> latencies = nullptr);
 
   /// At rank 0, before the first round: what was known of the table before.
-  void remember(const Learned& known) { all_ = known; }
+  void remember(const ObservedTimes& known) { all_ = known; }
 
   /// Any thread, without waiting.
   bool record(const Decision& decision, float time_us) noexcept;
@@ -63,8 +61,8 @@ class Adaptation {
 
   /// One round; all ranks call it. `calls` is how many calls this rank has made; `margin` how many
   /// more may be made before the ranking changes (rank 0's counts). Empty where the new ranking is
-  /// adopted or nothing was learned; else why not, in one line. Throws Lost where rank 0 is gone:
-  /// no more rounds then, the ranking stays.
+  /// adopted or nothing was learned; else why not, in one line. Throws PeerLost where rank 0 is
+  /// gone: no more rounds then, the ranking stays.
   std::string round(std::uint64_t calls, std::uint64_t margin);
 
   /// At rank 0: adds what was learned since the last time to the folder. Throws InputError where
@@ -74,33 +72,33 @@ class Adaptation {
   /// At rank 0, after the last round: what this rank learned since counts too.
   void conclude();
 
-  const Learned& learned() const { return all_; }
+  const ObservedTimes& learned() const { return all_; }
   /// Of this rank alone, of rounds past.
-  const Learned& own() const { return own_; }
+  const ObservedTimes& own() const { return own_; }
   std::uint64_t dropped() const { return latencies_->dropped(); }
 
  private:
   struct Gathered {
-    Learned learned;
+    ObservedTimes learned;
     std::uint64_t furthest;
     std::uint64_t slowest;
     std::string trouble;
   };
 
-  Learned taken();
-  Gathered gathered(const Learned& mine, std::uint64_t calls);
-  std::string lead(const Learned& mine, std::uint64_t calls, std::uint64_t margin);
-  std::string follow(const Learned& mine, std::uint64_t calls);
+  ObservedTimes take();
+  Gathered gather(const ObservedTimes& mine, std::uint64_t calls);
+  std::string lead(const ObservedTimes& mine, std::uint64_t calls, std::uint64_t margin);
+  std::string follow(const ObservedTimes& mine, std::uint64_t calls);
 
-  Circle& circle_;
+  ControlGroup& group_;
   Selector& selector_;
   std::string folder_;
   std::shared_ptr<Latencies> latencies_;
-  Learned mine_;                    ///< Of this rank, since the last round.
-  Learned own_;                     ///< Of this rank, all.
+  ObservedTimes mine_;              ///< Of this rank, since the last round.
+  ObservedTimes own_;               ///< Of this rank, all.
   std::uint64_t decides_from_ = 0;  ///< At rank 0: the call that the last adoption began with.
-  Learned all_;                     ///< At rank 0: of all ranks.
-  Learned unsaved_;                 ///< At rank 0.
+  ObservedTimes all_;               ///< At rank 0: of all ranks.
+  ObservedTimes unsaved_;           ///< At rank 0.
 };
 
 }  // namespace tuccl::select

@@ -115,15 +115,16 @@ struct Stopped : Error {
 /// range, transfers that do not match, a dependency nobody publishes, illegal knobs.
 void check(const Call& call);
 
-/// Runs `call` on the rank of `carrier`; every rank must do so. Throws what `check` throws, and
+/// Runs `call` on the rank of `transport`; every rank must do so. Throws what `check` throws, and
 /// Stopped. With `contents`, one more run, held back like a checked one, is on their input and
 /// leaves their output; its result counts as wrong only where the input has changed.
-RankResult run_call(const Call& call, Carrier& carrier, Watch& watch, Contents* contents = nullptr);
+RankResult run_call(const Call& call, MessageTransport& transport, Watch& watch,
+                    Contents* contents = nullptr);
 
 /// Results by rank of `call` run by threads of this process as ranks. Throws Stuck if no rank gets
-/// on for `patience_s`, Stopped if `interrupted`, which is asked now and then, says so. `contents`
+/// on for `timeout_s`, Stopped if `interrupted`, which is asked now and then, says so. `contents`
 /// has one for each rank, or none.
-std::vector<RankResult> run_in_threads(const Call& call, double patience_s,
+std::vector<RankResult> run_in_threads(const Call& call, double timeout_s,
                                        bool (*interrupted)() = nullptr,
                                        std::span<Contents> contents = {});
 

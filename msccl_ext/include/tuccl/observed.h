@@ -46,7 +46,7 @@ class Latencies {
 
 /// What is known of a candidate beyond the table: a histogram of its times, sixteen buckets an
 /// octave, and the median of its newest times.
-struct Experience {
+struct CandidateStats {
   std::uint64_t count = 0;
   double recent_us = 0;
   std::uint32_t idle = 0;  ///< Epochs since its newest time.
@@ -55,62 +55,62 @@ struct Experience {
   /// The time in us below which `share` of the times lie, as well as the buckets tell.
   double quantile_us(double share) const;
 
-  bool operator==(const Experience&) const = default;
+  bool operator==(const CandidateStats&) const = default;
 };
 
 /// What calls have taught, by candidate of one table.
-class Learned {
+class ObservedTimes {
  public:
   void add(std::uint32_t candidate, float time_us);
 
   /// Adds what others learned. Of the same calls (`same_calls`: other ranks of this job) a call
   /// takes as long as its slowest rank; else the newer recent time counts, which is the other's.
-  void merge(const Learned& other, bool same_calls);
+  void merge(const ObservedTimes& other, bool same_calls);
 
   /// An epoch passed: what was not measured in it fades towards what it usually takes.
   void age();
 
   /// The same of a table whose candidate k is numbered `places[k]`.
-  Learned renumbered(std::span<const std::uint32_t> places) const;
+  ObservedTimes renumbered(std::span<const std::uint32_t> places) const;
 
   bool empty() const { return by_candidate_.empty(); }
-  const std::map<std::uint32_t, Experience>& by_candidate() const { return by_candidate_; }
+  const std::map<std::uint32_t, CandidateStats>& by_candidate() const { return by_candidate_; }
 
   /// Candidates whose recent time is beyond one and a half times what they usually take.
   std::vector<std::uint32_t> degraded() const;
 
-  bool operator==(const Learned& other) const { return by_candidate_ == other.by_candidate_; }
+  bool operator==(const ObservedTimes& other) const { return by_candidate_ == other.by_candidate_; }
 
  private:
-  friend Learned read_learned(std::string_view, const Table&, std::string_view);
+  friend ObservedTimes read_observed(std::string_view, const Table&, std::string_view);
 
-  std::map<std::uint32_t, Experience> by_candidate_;
+  std::map<std::uint32_t, CandidateStats> by_candidate_;
   std::map<std::uint32_t, std::vector<float>> newest_;
 };
 
 /// The next ranking: in each entry of which something was learned, by the shortest recent time.
 /// A candidate that was not measured yet is expected to differ from the tuned time as those do
 /// that were.
-Ranking rank(const Table& table, const Learned& learned, const Ranking& last);
+Ranking rank(const Table& table, const ObservedTimes& learned, const Ranking& last);
 
 /// By candidate: the recent time in us as it would have been tuned. What calls taught moves the
 /// candidates of an entry against each other; the one in the middle usually takes what it was tuned
 /// at. As the table has it where nothing was learned.
-std::vector<double> recent_as_tuned_us(const Table& table, const Learned& learned);
+std::vector<double> recent_as_tuned_us(const Table& table, const ObservedTimes& learned);
 
 /// `learned.txt` (docs/formats.md).
-std::string write_learned(const Learned& learned, const Table& table);
+std::string write_observed(const ObservedTimes& learned, const Table& table);
 
 /// Throws InputError where the text is damaged or was learned with another table.
-Learned read_learned(std::string_view text, const Table& table, std::string_view where);
+ObservedTimes read_observed(std::string_view text, const Table& table, std::string_view where);
 
 /// What the folder of `table` holds of it; empty where there is nothing, or where it cannot be
 /// used: then `warning` says why.
-Learned load_learned(const std::string& folder, const Table& table, std::string& warning);
+ObservedTimes load_observed(const std::string& folder, const Table& table, std::string& warning);
 
 /// Adds `fresh` to what the folder holds: locked against other jobs, written whole and renamed, so
 /// that whatever happens the old or the new file is there. Throws InputError where the disk
 /// refuses, with the old file as it was.
-void save_learned(const std::string& folder, const Table& table, const Learned& fresh);
+void save_observed(const std::string& folder, const Table& table, const ObservedTimes& fresh);
 
 }  // namespace tuccl::select

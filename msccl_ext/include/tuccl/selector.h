@@ -107,9 +107,9 @@ class Selector {
   /// The adoption before it must have been reached by then.
   void adopt(Ranking ranking, std::uint64_t from_call);
 
-  /// Counted calls from number `from_call` on wait until `release` or an adoption, `patience` at
+  /// Counted calls from number `from_call` on wait until `release` or an adoption, `timeout` at
   /// most: what decides them is being agreed on. Returns whether no such call was made before.
-  bool hold(std::uint64_t from_call, std::chrono::milliseconds patience);
+  bool hold(std::uint64_t from_call, std::chrono::milliseconds timeout);
   void release();
 
   /// From now on every call gets the default. For the time before the first call, or at a call

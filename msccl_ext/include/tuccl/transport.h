@@ -8,9 +8,9 @@ namespace tuccl {
 /// What moves bytes between ranks: all that the executor knows of MPI, shared memory or any other
 /// network. One object a rank, used by one thread. Messages between two ranks with one tag arrive
 /// in the order of sending, and a receive meets a message of exactly its size.
-class Carrier {
+class MessageTransport {
  public:
-  virtual ~Carrier() = default;
+  virtual ~MessageTransport() = default;
 
   virtual int rank() const = 0;
   virtual int ranks() const = 0;

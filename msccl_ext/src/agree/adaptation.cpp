@@ -9,13 +9,13 @@ namespace tuccl::select {
 namespace {
 
 /// What a rank brings to a round: how far it has come, and what it learned.
-std::string report(std::uint64_t calls, const Learned& learned, const Table& table) {
-  return std::to_string(calls) + "\n" + write_learned(learned, table);
+std::string report(std::uint64_t calls, const ObservedTimes& learned, const Table& table) {
+  return std::to_string(calls) + "\n" + write_observed(learned, table);
 }
 
 struct Report {
   std::uint64_t calls = 0;
-  Learned learned;
+  ObservedTimes learned;
 };
 
 std::uint64_t number_before(std::string_view& text) {
@@ -31,18 +31,18 @@ std::uint64_t number_before(std::string_view& text) {
 Report read_report(std::string_view text, const Table& table) {
   Report out;
   out.calls = number_before(text);
-  out.learned = read_learned(text, table, "round");
+  out.learned = read_observed(text, table, "round");
   return out;
 }
 
 /// Holds the calls that a ranking on its way will decide.
-class Holding {
+class Hold {
  public:
-  Holding(Selector& selector, std::uint64_t from, std::chrono::milliseconds patience)
-      : selector_(selector), in_time_(selector.hold(from, patience)) {}
-  ~Holding() { selector_.release(); }
-  Holding(const Holding&) = delete;
-  Holding& operator=(const Holding&) = delete;
+  Hold(Selector& selector, std::uint64_t from, std::chrono::milliseconds timeout)
+      : selector_(selector), in_time_(selector.hold(from, timeout)) {}
+  ~Hold() { selector_.release(); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
 
   bool in_time() const { return in_time_; }
 
@@ -51,23 +51,17 @@ class Holding {
   bool in_time_;
 };
 
-/// Says one word to all.
-void say(Circle& circle, const std::string& word) {
-  const std::vector<std::string_view> words(static_cast<std::size_t>(circle.ranks()), word);
-  circle.scatter(words);
-}
-
-std::string lost_among(const std::vector<std::optional<std::string>>& words) {
-  for (std::size_t rank = 0; rank < words.size(); ++rank)
-    if (!words[rank]) return "rank " + std::to_string(rank) + " does not answer";
+std::string name_lost(const std::vector<std::optional<std::string>>& messages) {
+  for (std::size_t rank = 0; rank < messages.size(); ++rank)
+    if (!messages[rank]) return "rank " + std::to_string(rank) + " does not answer";
   return "";
 }
 
 }  // namespace
 
-Adaptation::Adaptation(Circle& circle, Selector& selector, std::string folder,
+Adaptation::Adaptation(ControlGroup& group, Selector& selector, std::string folder,
                        std::shared_ptr<Latencies> latencies)
-    : circle_(circle),
+    : group_(group),
       selector_(selector),
       folder_(std::move(folder)),
       latencies_(latencies ? std::move(latencies) : std::make_shared<Latencies>()) {
@@ -83,23 +77,23 @@ void Adaptation::drain() {
   while (latencies_->take(sample)) mine_.add(sample.candidate, sample.time_us);
 }
 
-Learned Adaptation::taken() {
+ObservedTimes Adaptation::take() {
   drain();
   own_.merge(mine_, false);
-  return std::exchange(mine_, Learned{});
+  return std::exchange(mine_, ObservedTimes{});
 }
 
 std::string Adaptation::round(std::uint64_t calls, std::uint64_t margin) {
-  const Learned mine = taken();
-  return circle_.rank() == 0 ? lead(mine, calls, margin) : follow(mine, calls);
+  const ObservedTimes mine = take();
+  return group_.rank() == 0 ? lead(mine, calls, margin) : follow(mine, calls);
 }
 
 /// What all ranks learned since the last round, and how far the furthest has come.
-Adaptation::Gathered Adaptation::gathered(const Learned& mine, std::uint64_t calls) {
-  const auto words = circle_.gather(report(calls, mine, *selector_.table()));
-  Gathered out{.learned = {}, .furthest = calls, .slowest = calls, .trouble = lost_among(words)};
-  for (std::size_t rank = 0; rank < words.size() && out.trouble.empty(); ++rank) try {
-      const Report theirs = read_report(*words[rank], *selector_.table());
+Adaptation::Gathered Adaptation::gather(const ObservedTimes& mine, std::uint64_t calls) {
+  const auto messages = group_.gather(report(calls, mine, *selector_.table()));
+  Gathered out{.learned = {}, .furthest = calls, .slowest = calls, .trouble = name_lost(messages)};
+  for (std::size_t rank = 0; rank < messages.size() && out.trouble.empty(); ++rank) try {
+      const Report theirs = read_report(*messages[rank], *selector_.table());
       out.learned.merge(theirs.learned, true);
       out.furthest = std::max(out.furthest, theirs.calls);
       out.slowest = std::min(out.slowest, theirs.calls);
@@ -112,70 +106,70 @@ Adaptation::Gathered Adaptation::gathered(const Learned& mine, std::uint64_t cal
   return out;
 }
 
-std::string Adaptation::lead(const Learned& mine, std::uint64_t calls, std::uint64_t margin) {
+std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std::uint64_t margin) {
   const Table& table = *selector_.table();
-  const Gathered news = gathered(mine, calls);
+  const Gathered news = gather(mine, calls);
   const auto last = selector_.ranking();
   // A selector tells two rankings apart: all must be past the call that the last one began with.
   const bool reached = decides_from_ == 0 || news.slowest > decides_from_;
   if (!news.trouble.empty() || news.learned.empty() || !reached) {
-    say(circle_, "stay");
+    group_.broadcast("stay");
     return news.trouble;
   }
   const std::uint64_t from = news.furthest + margin;
   Ranking next = rank(table, all_, *last);
-  const Holding held(selector_, from, 3 * circle_.patience());
-  say(circle_, std::to_string(from) + "\n" + write_ranking(next, *last, table));
-  const std::string own = held.in_time() ? digest_of(table, next) : "no the call has passed";
-  const auto proofs = circle_.gather(own);
-  std::string trouble = lost_among(proofs);
+  const Hold hold(selector_, from, 3 * group_.timeout());
+  group_.broadcast(std::to_string(from) + "\n" + write_ranking(next, *last, table));
+  const std::string proof = hold.in_time() ? digest_of(table, next) : "no the call has passed";
+  const auto proofs = group_.gather(proof);
+  std::string trouble = name_lost(proofs);
   for (std::size_t rank = 0; rank < proofs.size() && trouble.empty(); ++rank)
-    if (*proofs[rank] != own || !held.in_time())
+    if (*proofs[rank] != proof || !hold.in_time())
       trouble =
           "rank " + std::to_string(rank) + " cannot adopt it: " + proofs[rank]->substr(0, 200);
   if (trouble.empty()) {
     selector_.adopt(std::move(next), from);
     decides_from_ = from;
   }
-  say(circle_, trouble.empty() ? "adopt" : "stay");
+  group_.broadcast(trouble.empty() ? "adopt" : "stay");
   return trouble;
 }
 
-std::string Adaptation::follow(const Learned& mine, std::uint64_t calls) {
+std::string Adaptation::follow(const ObservedTimes& mine, std::uint64_t calls) {
   const Table& table = *selector_.table();
-  circle_.gather(report(calls, mine, table));
-  const std::string word = circle_.scatter({});
-  if (word == "stay") return "";
-  std::optional<Holding> held;
+  group_.gather(report(calls, mine, table));
+  const std::string message = group_.scatter({});
+  if (message == "stay") return "";
+  std::optional<Hold> hold;
   std::optional<Ranking> next;
   std::uint64_t from = 0;
   std::string trouble;
   try {
-    std::string_view text = word;
+    std::string_view text = message;
     from = number_before(text);
-    held.emplace(selector_, from, 3 * circle_.patience());
-    if (!held->in_time()) throw InputError("the call has passed");
+    hold.emplace(selector_, from, 3 * group_.timeout());
+    if (!hold->in_time()) throw InputError("the call has passed");
     next = read_ranking(text, *selector_.ranking(), table);
   } catch (const InputError& error) {
     trouble = error.what();
   }
-  circle_.gather(next ? digest_of(table, *next) : "no " + trouble);
-  const bool adopted = circle_.scatter({}) == "adopt";
+  group_.gather(next ? digest_of(table, *next) : "no " + trouble);
+  const bool adopted = group_.scatter({}) == "adopt";
   if (!adopted || !next) return trouble.empty() ? "another rank refused" : trouble;
   selector_.adopt(std::move(*next), from);
   return "";
 }
 
 void Adaptation::conclude() {
-  const Learned mine = taken();
+  const ObservedTimes mine = take();
   all_.merge(mine, false);
   unsaved_.merge(mine, false);
 }
 
 void Adaptation::save() {
   if (folder_.empty() || unsaved_.empty()) return;
-  save_learned(folder_, *selector_.table(), unsaved_);
-  unsaved_ = Learned{};
+  save_observed(folder_, *selector_.table(), unsaved_);
+  unsaved_ = ObservedTimes{};
 }
 
 }  // namespace tuccl::select

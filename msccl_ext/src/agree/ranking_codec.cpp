@@ -15,7 +15,7 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-std::uint16_t place(const Ranking& r, const EntryRecord& e, std::uint32_t k) {
+std::uint16_t index_at(const Ranking& r, const EntryRecord& e, std::uint32_t k) {
   return r.order.empty() ? static_cast<std::uint16_t>(k) : r.order[e.first_candidate + k];
 }
 
@@ -30,14 +30,14 @@ std::uint32_t time_bits(const Ranking& r, const Table& table, std::uint32_t cand
 bool differs(const Ranking& a, const Ranking& b, const Table& table, const EntryRecord& e) {
   for (std::uint32_t k = 0; k < e.candidates; ++k) {
     const std::uint32_t c = e.first_candidate + k;
-    if (place(a, e, k) != place(b, e, k) || time_bits(a, table, c) != time_bits(b, table, c))
+    if (index_at(a, e, k) != index_at(b, e, k) || time_bits(a, table, c) != time_bits(b, table, c))
       return true;
   }
   return false;
 }
 
 /// The ranking with every place and time written out.
-Ranking spelled(const Ranking& r, const Table& table) {
+Ranking written_out(const Ranking& r, const Table& table) {
   Ranking out = r;
   const std::size_t count = table.candidates().size();
   if (out.expected_us.empty()) {
@@ -56,18 +56,18 @@ Ranking spelled(const Ranking& r, const Table& table) {
 
 }  // namespace
 
-std::string ready_word(const std::string& host, std::uint64_t signature, int ranks) {
-  return hexadecimal(signature) + " " + std::to_string(ranks) + " " + host;
+std::string hello_message(const Hello& hello) {
+  return hexadecimal(hello.signature) + " " + std::to_string(hello.ranks) + " " + hello.table;
 }
 
-Ready read_ready(std::string_view word) {
-  const std::size_t first = word.find(' ');
-  const std::size_t second = first == word.npos ? first : word.find(' ', first + 1);
-  if (second == word.npos) return {};
-  Ready out;
-  out.signature = signature_from(word.substr(0, first)).value_or(0);
-  std::from_chars(word.data() + first + 1, word.data() + second, out.ranks);
-  out.host = word.substr(second + 1);
+Hello read_hello(std::string_view message) {
+  const std::size_t first = message.find(' ');
+  const std::size_t second = first == message.npos ? first : message.find(' ', first + 1);
+  if (second == message.npos) return {};
+  Hello out;
+  out.signature = signature_from(message.substr(0, first)).value_or(0);
+  std::from_chars(message.data() + first + 1, message.data() + second, out.ranks);
+  out.table = message.substr(second + 1);
   return out;
 }
 
@@ -80,7 +80,7 @@ std::string write_ranking(const Ranking& next, const Ranking& last, const Table&
     ++count;
     lines += "entry " + std::to_string(i);
     for (std::uint32_t k = 0; k < e.candidates; ++k)
-      lines += " " + std::to_string(place(next, e, k)) + " " +
+      lines += " " + std::to_string(index_at(next, e, k)) + " " +
                std::to_string(time_bits(next, table, e.first_candidate + k));
     lines += "\n";
   }
@@ -93,11 +93,11 @@ std::string write_ranking(const Ranking& next, const Ranking& last, const Table&
   return hexadecimal(text.size()) + text;
 }
 
-std::string_view cut_ranking(std::string_view& word) {
-  const auto size = signature_from(word.substr(0, 16));
-  if (!size || *size > word.size() - 16) throw InputError("ranking: cut short");
-  const std::string_view out = word.substr(0, 16 + *size);
-  word.remove_prefix(out.size());
+std::string_view cut_ranking(std::string_view& message) {
+  const auto size = signature_from(message.substr(0, 16));
+  if (!size || *size > message.size() - 16) throw InputError("ranking: cut short");
+  const std::string_view out = message.substr(0, 16 + *size);
+  message.remove_prefix(out.size());
   return out;
 }
 
@@ -107,7 +107,7 @@ Ranking read_ranking(std::string_view text, const Ranking& last, const Table& ta
   Lines lines(text.substr(16), "ranking");
   Line head = lines.next();
   head.word("ranking");
-  Ranking out = spelled(last, table);
+  Ranking out = written_out(last, table);
   out.epoch = static_cast<std::uint64_t>(head.integer("epoch", 0, INT64_MAX));
   out.exploration.every = static_cast<std::uint32_t>(head.integer("every", 0, kMost32));
   out.exploration.calls = static_cast<std::uint32_t>(head.integer("calls", 0, kMost32));
@@ -135,17 +135,17 @@ Ranking read_ranking(std::string_view text, const Ranking& last, const Table& ta
 
 std::string digest_of(const Table& table, const Ranking& ranking) {
   const bool full = !ranking.order.empty() && !ranking.expected_us.empty();
-  const Ranking made = full ? Ranking{} : spelled(ranking, table);
-  const Ranking& whole = full ? ranking : made;
-  std::string bytes = hex(table.header().sha256) + " " + std::to_string(whole.epoch) + " " +
-                      std::to_string(whole.exploration.every) + " " +
-                      std::to_string(whole.exploration.calls) + " " +
-                      std::to_string(std::bit_cast<std::uint32_t>(whole.exploration.factor)) + " ";
-  bytes.reserve(bytes.size() + whole.order.size() * (sizeof(std::uint16_t) + sizeof(float)));
-  bytes.append(reinterpret_cast<const char*>(whole.order.data()),
-               whole.order.size() * sizeof(std::uint16_t));
-  bytes.append(reinterpret_cast<const char*>(whole.expected_us.data()),
-               whole.expected_us.size() * sizeof(float));
+  const Ranking complete = full ? Ranking{} : written_out(ranking, table);
+  const Ranking& r = full ? ranking : complete;
+  std::string bytes = hex(table.header().sha256) + " " + std::to_string(r.epoch) + " " +
+                      std::to_string(r.exploration.every) + " " +
+                      std::to_string(r.exploration.calls) + " " +
+                      std::to_string(std::bit_cast<std::uint32_t>(r.exploration.factor)) + " ";
+  bytes.reserve(bytes.size() + r.order.size() * (sizeof(std::uint16_t) + sizeof(float)));
+  bytes.append(reinterpret_cast<const char*>(r.order.data()),
+               r.order.size() * sizeof(std::uint16_t));
+  bytes.append(reinterpret_cast<const char*>(r.expected_us.data()),
+               r.expected_us.size() * sizeof(float));
   return hex(sha256(bytes));
 }
 

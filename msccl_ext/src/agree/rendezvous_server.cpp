@@ -1,6 +1,6 @@
-// Ranks come, prove the token, and say whom they look for and where they can be heard. When all of
-// a group are there, each is told its number and where rank 0 is; from then on they are among
-// themselves (circle_socket.cpp).
+// Ranks connect, prove the token, and say which group they are of and where they listen. When all
+// of a group are there, each is told its number and rank 0's address; then they connect among
+// themselves (rendezvous.cpp).
 #include "tuccl/rendezvous_server.h"
 
 #include <poll.h>
@@ -16,33 +16,32 @@
 #include <thread>
 #include <vector>
 
+#include "agree/sha256.h"
+#include "agree/socket_group.h"
 #include "agree/socket_messages.h"
-#include "sha256.h"
-#include "support/connected_ranks.h"
 
 namespace tuccl::select {
 namespace {
 
-constexpr std::size_t kMostSaid = 1024;
-constexpr std::chrono::milliseconds kAgain{20};
-constexpr int kRest = 200;  // ms without a free descriptor
+constexpr std::size_t kMaxRequestBytes = 1024;
+constexpr int kWithoutDescriptorsMs = 200;
 
 std::string text_of(const Nonce& nonce) { return {nonce.data(), nonce.size()}; }
 
 /// `text` behind the proof that whoever says it knows the token and heard the nonce.
-std::string proven(const std::string& token, const Nonce& nonce, const std::string& who,
-                   const std::string& text) {
+std::string with_proof(const std::string& token, const Nonce& nonce, const std::string& who,
+                       const std::string& text) {
   const Digest proof = hmac_sha256(token, who + text_of(nonce) + text);
   return std::string(reinterpret_cast<const char*>(proof.data()), proof.size()) + text;
 }
 
-/// The text of such a word; nullopt where the proof is none.
-std::optional<std::string> checked(const std::string& token, const Nonce& nonce,
-                                   const std::string& who, const std::string& word) {
+/// The text of such a message; nullopt where the proof is none.
+std::optional<std::string> verified(const std::string& token, const Nonce& nonce,
+                                    const std::string& who, const std::string& message) {
   Digest proof;
-  if (word.size() < proof.size()) return std::nullopt;
-  std::memcpy(proof.data(), word.data(), proof.size());
-  const std::string text = word.substr(proof.size());
+  if (message.size() < proof.size()) return std::nullopt;
+  std::memcpy(proof.data(), message.data(), proof.size());
+  const std::string text = message.substr(proof.size());
   if (!equal_in_constant_time(proof, hmac_sha256(token, who + text_of(nonce) + text)))
     return std::nullopt;
   return text;
@@ -66,7 +65,7 @@ int number(const std::string& text) {
 struct Guest {
   Descriptor socket;
   Nonce nonce{};
-  Inbox word{kMostSaid};
+  Inbox message{kMaxRequestBytes};
   std::string group;  ///< Empty: a stranger.
   int ranks = 0;
   std::string host;
@@ -76,31 +75,31 @@ struct Guest {
 
 void check(const std::string& token, int port, int least) {
   if (port < least || port > 65535)
-    throw InputError("meeting point: port " + std::to_string(port) + ": expected " +
+    throw InputError("rendezvous server: port " + std::to_string(port) + ": expected " +
                      std::to_string(least) + " to 65535");
   if (token.size() < 8)
-    throw InputError("meeting point: expected a token of at least 8 characters");
+    throw InputError("rendezvous server: expected a token of at least 8 characters");
 }
 
-void check(const Invitation& i) {
-  check(i.token, i.port, 1);
-  address_of(i.host, i.port);
-  if (i.ranks < 1) throw InputError("meeting point: expected at least one rank");
-  if (i.group.empty() || i.group.size() > 200)
-    throw InputError("meeting point: expected a group of 1 to 200 characters");
-  if (i.patience.count() < 1) throw InputError("meeting point: expected a patience above 0");
+void check(const JoinRequest& r) {
+  check(r.token, r.port, 1);
+  address_of(r.host, r.port);
+  if (r.ranks < 1) throw InputError("rendezvous server: expected at least one rank");
+  if (r.group.empty() || r.group.size() > 200)
+    throw InputError("rendezvous server: expected a group of 1 to 200 characters");
+  if (r.timeout.count() < 1) throw InputError("rendezvous server: expected a timeout above 0");
 }
 
 }  // namespace
 
-class MeetingPoint::Service {
+class RendezvousServer::Service {
  public:
   Service(const std::string& host, int port, std::string token)
       : token_(std::move(token)),
         listening_(listen_at(host, port)),
         ending_(::eventfd(0, EFD_CLOEXEC)),
-        port_(own_address(listening_.get()).second) {
-    if (ending_.get() < 0) throw Lost(last_error("eventfd"));
+        port_(local_address(listening_.get()).second) {
+    if (ending_.get() < 0) throw PeerLost(last_error("eventfd"));
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
@@ -128,7 +127,7 @@ class MeetingPoint::Service {
         waiting.push_back({guest.socket.get(), POLLIN, 0});
         whose.push_back(&guest);
       }
-      ::poll(waiting.data(), waiting.size(), full_ ? kRest : -1);
+      ::poll(waiting.data(), waiting.size(), full_ ? kWithoutDescriptorsMs : -1);
       for (std::size_t i = 0; i < whose.size(); ++i)
         if (waiting[i + 2].revents != 0 && !whose[i]->gone) hear(*whose[i]);
       guests_.remove_if([](const Guest& g) { return g.gone; });
@@ -139,21 +138,21 @@ class MeetingPoint::Service {
   void greet() {
     while (true) {
       Guest guest;
-      guest.socket = let_in(listening_.get());
+      guest.socket = accept_from(listening_.get());
       full_ = guest.socket.get() < 0 && (errno == EMFILE || errno == ENFILE);
       if (guest.socket.get() < 0 || !fill(guest.nonce)) return;
       if (::send(guest.socket.get(), guest.nonce.data(), guest.nonce.size(), MSG_NOSIGNAL) !=
           static_cast<ssize_t>(guest.nonce.size()))
         continue;
       strangers_.push_back(&guests_.emplace_back(std::move(guest)));
-      if (strangers_.size() <= kMostStrangers) continue;
+      if (strangers_.size() <= kMaxStrangers) continue;
       const Guest* oldest = strangers_.front();
       strangers_.erase(strangers_.begin());
       guests_.remove_if([&](const Guest& g) { return &g == oldest; });
     }
   }
 
-  /// A word, the first; or that the guest has left: nobody says anything else.
+  /// A message, the first; or that the guest has left: nobody says anything else.
   void hear(Guest& guest) {
     if (!guest.group.empty()) {
       const auto group = groups_.find(guest.group);
@@ -162,10 +161,10 @@ class MeetingPoint::Service {
       guest.gone = true;
       return;
     }
-    const bool lives = guest.word.step(guest.socket.get());
-    if (lives && !guest.word.done()) return;
+    const bool lives = guest.message.step(guest.socket.get());
+    if (lives && !guest.message.done()) return;
     std::erase(strangers_, &guest);
-    if (!lives || !seat(guest, checked(token_, guest.nonce, "guest", guest.word.take())))
+    if (!lives || !seat(guest, verified(token_, guest.nonce, "guest", guest.message.take())))
       guest.gone = true;
   }
 
@@ -191,9 +190,9 @@ class MeetingPoint::Service {
     const std::string where = " " + members[0]->host + " " + std::to_string(members[0]->port) +
                               " " + hex(sha256(text_of(secret))).substr(0, 32);
     for (std::size_t k = 0; k < members.size(); ++k) {
-      const std::string word =
-          proven(token_, members[k]->nonce, "point", std::to_string(k) + where);
-      Outgoing(word).step(members[k]->socket.get());  // who has left is missed by the others
+      const std::string message =
+          with_proof(token_, members[k]->nonce, "point", std::to_string(k) + where);
+      Outgoing(message).step(members[k]->socket.get());  // who has left is missed by the others
       members[k]->gone = true;
     }
   }
@@ -210,69 +209,49 @@ class MeetingPoint::Service {
   std::thread thread_;
 };
 
-MeetingPoint::MeetingPoint(const std::string& host, int port, std::string token) {
+RendezvousServer::RendezvousServer(const std::string& host, int port, std::string token) {
   check(token, port, 0);
   service_ = std::make_unique<Service>(host, port, std::move(token));
 }
 
-MeetingPoint::~MeetingPoint() = default;
+RendezvousServer::~RendezvousServer() = default;
 
-int MeetingPoint::port() const { return service_->port(); }
+int RendezvousServer::port() const { return service_->port(); }
 
 namespace {
 
-/// What the meeting point tells a rank.
-struct Place {
+/// What the rendezvous server tells a rank.
+struct Seat {
   int rank = -1;
   std::string host;
   int port = -1;
   std::string secret;
 };
 
-/// A socket on which the meeting point has said its nonce; nullopt where it is not there.
-std::optional<Descriptor> reached(const Invitation& i, Nonce& nonce, Deadline deadline) {
-  Descriptor socket = open_socket();
-  const sockaddr_in at = address_of(i.host, i.port);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 &&
-      errno != EINPROGRESS)
-    return std::nullopt;
-  hurry(socket.get());
-  if (!taken(nonce, socket.get(), deadline)) return std::nullopt;
-  return socket;
-}
-
-Descriptor reach(const Invitation& i, Nonce& nonce, Deadline deadline) {
-  while (Clock::now() < deadline) {
-    if (auto socket = reached(i, nonce, deadline)) return std::move(*socket);
-    std::this_thread::sleep_for(kAgain);
-  }
-  throw Lost("no meeting point at " + i.host + ":" + std::to_string(i.port));
-}
-
-std::string heard(int socket, Deadline deadline) {
-  Inbox word(kMostSaid);
-  while (!word.done()) {
+std::string receive_message(int socket, Deadline deadline) {
+  Inbox message(kMaxRequestBytes);
+  while (!message.done()) {
     pollfd ready{socket, POLLIN, 0};
     ::poll(&ready, 1, milliseconds_left(deadline));
-    if (ready.revents != 0 && !word.step(socket)) return "";
+    if (ready.revents != 0 && !message.step(socket)) return "";
     if (Clock::now() >= deadline) return "";
   }
-  return word.take();
+  return message.take();
 }
 
 /// Says what we look for, and waits for the others.
-Place place_at(const Invitation& i, int socket, const Nonce& nonce, int listening,
-               Deadline deadline) {
-  const auto [host, port] = own_address(listening);
+Seat await_seat(const JoinRequest& r, int socket, const Nonce& nonce, int listening,
+                Deadline deadline) {
+  const auto [host, port] = local_address(listening);
   const std::string text =
-      std::to_string(i.ranks) + " " + host + " " + std::to_string(port) + " " + i.group;
-  const std::string word = proven(i.token, nonce, "guest", text);
-  if (!Outgoing(word).step(socket)) throw Lost("the meeting point is gone");
-  auto answer = checked(i.token, nonce, "point", heard(socket, deadline));
+      std::to_string(r.ranks) + " " + host + " " + std::to_string(port) + " " + r.group;
+  const std::string message = with_proof(r.token, nonce, "guest", text);
+  if (!Outgoing(message).step(socket)) throw PeerLost("the rendezvous server is gone");
+  auto answer = verified(r.token, nonce, "point", receive_message(socket, deadline));
   if (!answer)
-    throw Lost("not all " + std::to_string(i.ranks) + " ranks came to " + i.host + ":" +
-               std::to_string(i.port) + " in time");
-  Place out;
+    throw PeerLost("not all " + std::to_string(r.ranks) + " ranks came to " + r.host + ":" +
+                   std::to_string(r.port) + " in time");
+  Seat out;
   out.rank = number(field(*answer));
   out.host = field(*answer);
   out.port = number(field(*answer));
@@ -282,21 +261,22 @@ Place place_at(const Invitation& i, int socket, const Nonce& nonce, int listenin
 
 }  // namespace
 
-std::unique_ptr<Circle> meet_at(const Invitation& i) {
-  check(i);
-  const Deadline deadline = Clock::now() + i.patience;
+std::unique_ptr<ControlGroup> join(const JoinRequest& r) {
+  check(r);
+  const Deadline deadline = Clock::now() + r.timeout;
   Nonce nonce;
-  const Descriptor socket = reach(i, nonce, deadline);
-  Descriptor listening = listen_at(own_address(socket.get()).first, 0);
-  const Place place = place_at(i, socket.get(), nonce, listening.get(), deadline);
-  if (place.rank != 0) listening = Descriptor();
-  const Meeting meeting{.host = place.host,
-                        .port = place.port,
-                        .token = i.token + place.secret,
-                        .rank = place.rank,
-                        .ranks = i.ranks,
-                        .patience = i.patience};
-  return meet_on(meeting, std::move(listening));
+  const auto socket = connect_to(r.host, r.port, nonce, deadline);
+  if (!socket) throw PeerLost("no rendezvous server at " + r.host + ":" + std::to_string(r.port));
+  Descriptor listening = listen_at(local_address(socket->get()).first, 0);
+  const Seat seat = await_seat(r, socket->get(), nonce, listening.get(), deadline);
+  if (seat.rank != 0) listening = Descriptor();
+  return connect_on({.host = seat.host,
+                     .port = seat.port,
+                     .token = r.token + seat.secret,
+                     .rank = seat.rank,
+                     .ranks = r.ranks,
+                     .timeout = r.timeout},
+                    std::move(listening));
 }
 
 }  // namespace tuccl::select

@@ -3,21 +3,15 @@
 #include <bit>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#include <immintrin.h>
-#endif
-
 namespace tuccl {
 namespace {
 
 using State = std::array<std::uint32_t, 8>;
-using Compress = void (*)(State&, const std::uint8_t* blocks, std::size_t count);
 
 constexpr std::size_t kBlock = 64;
 constexpr State kStart{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-alignas(16) constexpr std::array<std::uint32_t, 64> kRound{
+constexpr std::array<std::uint32_t, 64> kRound{
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -32,7 +26,7 @@ std::uint32_t big_endian(const std::uint8_t* at) {
          static_cast<std::uint32_t>(at[2]) << 8 | at[3];
 }
 
-void compress_block(State& state, const std::uint8_t* block) {
+void compress(State& state, const std::uint8_t* block) {
   std::array<std::uint32_t, 64> w;
   for (std::size_t i = 0; i < 16; ++i) w[i] = big_endian(block + 4 * i);
   for (std::size_t i = 16; i < 64; ++i) {
@@ -52,93 +46,27 @@ void compress_block(State& state, const std::uint8_t* block) {
   for (std::size_t i = 0; i < 8; ++i) state[i] += step[i];
 }
 
-void compress_portable(State& state, const std::uint8_t* blocks, std::size_t count) {
-  for (; count > 0; --count, blocks += kBlock) compress_block(state, blocks);
-}
+}  // namespace
 
-#if defined(__x86_64__)
-// The instructions keep the state as (ABEF, CDGH) and do two rounds each (Intel SDM, SHA256RNDS2).
-[[gnu::target("sha,sse4.1,ssse3")]] void compress_x86(State& state, const std::uint8_t* blocks,
-                                                      std::size_t count) {
-  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-  const auto* in = reinterpret_cast<const __m128i*>(state.data());
-  const __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128(in), 0xB1);
-  const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128(in + 1), 0x1B);
-  __m128i abef = _mm_alignr_epi8(badc, hgfe, 8);
-  __m128i cdgh = _mm_blend_epi16(hgfe, badc, 0xF0);
-  for (; count > 0; --count, blocks += kBlock) {
-    const __m128i abef_before = abef;
-    const __m128i cdgh_before = cdgh;
-    __m128i w[4];
-    for (std::size_t i = 0; i < 16; ++i) {
-      __m128i& now = w[i % 4];
-      if (i < 4) {
-        const auto* at = reinterpret_cast<const __m128i*>(blocks + 16 * i);
-        now = _mm_shuffle_epi8(_mm_loadu_si128(at), swap);
-      } else {
-        const __m128i last = w[(i + 3) % 4];
-        const __m128i between = _mm_alignr_epi8(last, w[(i + 2) % 4], 4);
-        now = _mm_sha256msg2_epu32(
-            _mm_add_epi32(_mm_sha256msg1_epu32(now, w[(i + 1) % 4]), between), last);
-      }
-      const auto* constants = reinterpret_cast<const __m128i*>(kRound.data() + 4 * i);
-      const __m128i sum = _mm_add_epi32(now, _mm_load_si128(constants));
-      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
-      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0E));
-    }
-    abef = _mm_add_epi32(abef, abef_before);
-    cdgh = _mm_add_epi32(cdgh, cdgh_before);
-  }
-  const __m128i feba = _mm_shuffle_epi32(abef, 0x1B);
-  const __m128i dchg = _mm_shuffle_epi32(cdgh, 0xB1);
-  auto* out = reinterpret_cast<__m128i*>(state.data());
-  _mm_storeu_si128(out, _mm_blend_epi16(feba, dchg, 0xF0));
-  _mm_storeu_si128(out + 1, _mm_alignr_epi8(dchg, feba, 8));
-}
-
-bool has_sha() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  const bool leaf = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0;
-  return leaf && (b & bit_SHA) != 0 && __builtin_cpu_supports("sse4.1");
-}
-#endif
-
-Compress fastest() {
-#if defined(__x86_64__)
-  static const bool native = has_sha();
-  if (native) return compress_x86;
-#endif
-  return compress_portable;
-}
-
-Digest digest(std::string_view data, Compress compress) {
+Digest sha256(std::string_view data) {
   State state = kStart;
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(data.data());
-  const std::size_t whole = data.size() / kBlock;
-  compress(state, bytes, whole);
+  const std::size_t full = data.size() / kBlock;
+  for (std::size_t i = 0; i < full; ++i) compress(state, bytes + i * kBlock);
   std::array<std::uint8_t, 2 * kBlock> tail{};
-  const std::size_t rest = data.size() - whole * kBlock;
-  if (rest > 0) std::memcpy(tail.data(), bytes + whole * kBlock, rest);
+  const std::size_t rest = data.size() - full * kBlock;
+  if (rest > 0) std::memcpy(tail.data(), bytes + full * kBlock, rest);
   tail[rest] = 0x80;
   const std::size_t blocks = rest < kBlock - 8 ? 1 : 2;
   const std::uint64_t bits = std::uint64_t{data.size()} * 8;
   for (std::size_t i = 0; i < 8; ++i)
     tail[blocks * kBlock - 1 - i] = static_cast<std::uint8_t>(bits >> (8 * i));
-  compress(state, tail.data(), blocks);
+  for (std::size_t i = 0; i < blocks; ++i) compress(state, tail.data() + i * kBlock);
   Digest out;
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = static_cast<std::uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
   return out;
 }
-
-}  // namespace
-
-Digest sha256(std::string_view data) { return digest(data, fastest()); }
-
-Digest sha256_portable(std::string_view data) { return digest(data, compress_portable); }
 
 Digest hmac_sha256(std::string_view key, std::string_view text) {
   const auto text_of = [](const Digest& d) {

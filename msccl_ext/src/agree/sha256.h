@@ -8,11 +8,8 @@ namespace tuccl {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-/// SHA-256 of `data` (FIPS 180-4), with the processor's own instructions where it has them.
+/// SHA-256 of `data` (FIPS 180-4).
 Digest sha256(std::string_view data);
-
-/// The same in plain C++, for processors without them and for the tests.
-Digest sha256_portable(std::string_view data);
 
 /// HMAC-SHA-256 of `text` under `key` (RFC 2104).
 Digest hmac_sha256(std::string_view key, std::string_view text);

@@ -14,9 +14,9 @@ namespace {
 
 /// Bytes on their way in or out of one socket. `step` moves what can be moved without waiting and
 /// says whether the socket still lives.
-class Passage {
+class Transfer {
  public:
-  explicit Passage(std::span<char> bytes) : left_(bytes) {}
+  explicit Transfer(std::span<char> bytes) : left_(bytes) {}
   bool done() const { return left_.empty(); }
 
   bool take(int socket) { return moved(::recv(socket, left_.data(), left_.size(), 0)); }
@@ -33,15 +33,26 @@ class Passage {
   std::span<char> left_;
 };
 
-bool moved(Passage passage, int socket, short event, Deadline deadline) {
-  while (!passage.done()) {
+bool moved(Transfer transfer, int socket, short event, Deadline deadline) {
+  while (!transfer.done()) {
     if (Clock::now() >= deadline) return false;
     pollfd ready{socket, event, 0};
     ::poll(&ready, 1, milliseconds_left(deadline));
     if (ready.revents == 0) continue;
-    if (!(event == POLLIN ? passage.take(socket) : passage.give(socket))) return false;
+    if (!(event == POLLIN ? transfer.take(socket) : transfer.give(socket))) return false;
   }
   return true;
+}
+
+Descriptor open_socket() {
+  Descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (out.get() < 0) throw PeerLost(last_error("socket"));
+  return out;
+}
+
+void send_at_once(int socket) {
+  const int on = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 }  // namespace
@@ -59,24 +70,18 @@ sockaddr_in address_of(const std::string& host, int port) {
   out.sin_family = AF_INET;
   out.sin_port = htons(static_cast<std::uint16_t>(port));
   if (::inet_pton(AF_INET, host.c_str(), &out.sin_addr) != 1)
-    throw InputError("meeting at '" + host.substr(0, 40) + "': expected an IPv4 address");
+    throw InputError("rendezvous at '" + host.substr(0, 40) + "': expected an IPv4 address");
   return out;
 }
 
-std::pair<std::string, int> own_address(int socket) {
+std::pair<std::string, int> local_address(int socket) {
   sockaddr_in at{};
   socklen_t size = sizeof at;
   std::array<char, INET_ADDRSTRLEN> text{};
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) != 0 ||
       ::inet_ntop(AF_INET, &at.sin_addr, text.data(), text.size()) == nullptr)
-    throw Lost(last_error("socket"));
+    throw PeerLost(last_error("socket"));
   return {text.data(), ntohs(at.sin_port)};
-}
-
-Descriptor open_socket() {
-  Descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (out.get() < 0) throw Lost(last_error("socket"));
-  return out;
 }
 
 Descriptor listen_at(const std::string& host, int port) {
@@ -86,32 +91,41 @@ Descriptor listen_at(const std::string& host, int port) {
   const sockaddr_in at = address_of(host, port);
   if (::bind(out.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
       ::listen(out.get(), 1024) != 0)
-    throw Lost(last_error("listening at " + host + ":" + std::to_string(port)));
+    throw PeerLost(last_error("listening at " + host + ":" + std::to_string(port)));
   return out;
 }
 
-Descriptor let_in(int listening) {
+Descriptor accept_from(int listening) {
   Descriptor out(::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (out.get() >= 0) hurry(out.get());
+  if (out.get() >= 0) send_at_once(out.get());
   return out;
 }
 
-void hurry(int socket) {
-  const int on = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+std::optional<Descriptor> connect_to(const std::string& host, int port, Nonce& nonce,
+                                     Deadline deadline) {
+  const sockaddr_in at = address_of(host, port);
+  for (; Clock::now() < deadline; std::this_thread::sleep_for(kRetryAfter)) {
+    Descriptor socket = open_socket();
+    const int result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at);
+    if (result != 0 && errno != EINPROGRESS) continue;
+    send_at_once(socket.get());
+    if (receive_all(nonce, socket.get(), deadline)) return socket;
+  }
+  return std::nullopt;
 }
 
 bool fill(Nonce& nonce) {
   return ::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size());
 }
 
-bool taken(std::span<char> bytes, int socket, Deadline deadline) {
-  return moved(Passage(bytes), socket, POLLIN, deadline);
+bool receive_all(std::span<char> bytes, int socket, Deadline deadline) {
+  return moved(Transfer(bytes), socket, POLLIN, deadline);
 }
 
-bool given(std::span<const char> bytes, int socket, Deadline deadline) {
-  // Passage does not write to what it gives.
-  return moved(Passage({const_cast<char*>(bytes.data()), bytes.size()}), socket, POLLOUT, deadline);
+bool send_all(std::span<const char> bytes, int socket, Deadline deadline) {
+  // Transfer does not write to what it gives.
+  return moved(Transfer({const_cast<char*>(bytes.data()), bytes.size()}), socket, POLLOUT,
+               deadline);
 }
 
 }  // namespace tuccl::select

@@ -21,31 +21,30 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
-std::vector<RankResult> run(const Call& call, double patience_s,
-                            std::span<Contents> contents = {}) {
+std::vector<RankResult> run(const Call& call, double timeout_s, std::span<Contents> contents = {}) {
   try {
     nb::gil_scoped_release unlocked;
-    return run_in_threads(call, patience_s, interrupted, contents);
+    return run_in_threads(call, timeout_s, interrupted, contents);
   } catch (const Stopped&) {
     if (PyErr_Occurred()) throw nb::python_error();
     throw;
   }
 }
 
-std::vector<RankResult> run_alone(const Call& call, double patience_s) {
-  return run(call, patience_s);
+std::vector<RankResult> run_alone(const Call& call, double timeout_s) {
+  return run(call, timeout_s);
 }
 
 /// One run on the caller's data: every rank's receive buffer. Throws Error where a send buffer was
 /// changed.
 std::vector<nb::bytes> run_on_data(const Call& call, const std::vector<nb::bytes>& inputs,
-                                   double patience_s) {
+                                   double timeout_s) {
   std::vector<Contents> contents;
   for (const nb::bytes& input : inputs) {
     const auto* data = static_cast<const std::byte*>(input.data());
     contents.push_back({.input = {data, data + input.size()}, .output = {}});
   }
-  const std::vector<RankResult> results = run(call, patience_s, contents);
+  const std::vector<RankResult> results = run(call, timeout_s, contents);
   std::vector<nb::bytes> out;
   for (std::size_t rank = 0; rank < contents.size(); ++rank) {
     if (results[rank].wrong > 0)
@@ -104,9 +103,9 @@ void bind_result(nb::module_& m) {
 void bind_exec(nb::module_& m) {
   bind_call(m);
   bind_result(m);
-  m.def("run_in_threads", &run_alone, "call"_a, "patience_s"_a = 10.0,
+  m.def("run_in_threads", &run_alone, "call"_a, "timeout_s"_a = 10.0,
         "Results by rank of `call`, run by threads of this process as ranks.");
-  m.def("run_on_data", &run_on_data, "call"_a, "inputs"_a, "patience_s"_a = 10.0,
+  m.def("run_on_data", &run_on_data, "call"_a, "inputs"_a, "timeout_s"_a = 10.0,
         "Receive buffers by rank of one run of `call` by threads, on these send buffers.");
   m.def("read_result", &read_result, "text"_a, "What a worker process answers.");
   m.def(

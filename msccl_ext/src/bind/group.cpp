@@ -18,8 +18,8 @@ using namespace nb::literals;
 namespace tuccl {
 namespace {
 
-// What the hub's thread holds is shared in C++ alone (enable_shared_from_this): it never needs the
-// interpreter.
+// What the progress's thread holds is shared in C++ alone (enable_shared_from_this): it never needs
+// the interpreter.
 using Memory = std::vector<std::pair<std::uintptr_t, std::int64_t>>;
 
 std::vector<exec::Piece> pieces(const Memory& memory) {
@@ -31,20 +31,20 @@ std::vector<exec::Piece> pieces(const Memory& memory) {
 
 std::shared_ptr<exec::Group> make_group(int rank, const std::vector<int>& descriptors,
                                         const std::vector<int>& memories,
-                                        std::shared_ptr<exec::Hub> hub) {
+                                        std::shared_ptr<exec::ProgressThread> progress) {
   auto sockets = std::make_unique<exec::Sockets>(rank, static_cast<int>(descriptors.size()));
   for (std::size_t i = 0; i < descriptors.size(); ++i) {
     if (descriptors[i] < 0) continue;
     const int peer = static_cast<int>(i), memory = memories.at(i);
-    auto pipe = memory < 0 ? nullptr : std::make_unique<exec::SharedPipe>(memory, rank < peer);
+    auto pipe = memory < 0 ? nullptr : std::make_unique<exec::ShmRing>(memory, rank < peer);
     sockets->attach(peer, exec::Stream(descriptors[i], std::move(pipe)));
   }
-  return std::make_shared<exec::Group>(std::move(sockets), std::move(hub));
+  return std::make_shared<exec::Group>(std::move(sockets), std::move(progress));
 }
 
 void bind_group_class(nb::module_& m) {
   nb::class_<exec::Group>(m, "Group", "One rank's end of a group of processes (docs/runtimes.md).")
-      .def(nb::new_(&make_group), "rank"_a, "descriptors"_a, "memories"_a, "hub"_a)
+      .def(nb::new_(&make_group), "rank"_a, "descriptors"_a, "memories"_a, "progress"_a)
       .def(
           "submit",
           [](exec::Group& group, std::shared_ptr<exec::Bound> bound, const Memory& inputs,
@@ -62,12 +62,13 @@ void bind_group_class(nb::module_& m) {
 }  // namespace
 
 void bind_group(nb::module_& m) {
-  nb::class_<exec::Hub>(m, "Hub", "The thread that moves all groups of this process.")
-      .def(nb::new_([] { return std::make_shared<exec::Hub>(); }))
-      .def("take_ended", &exec::Hub::take_ended, "limit_s"_a,
+  nb::class_<exec::ProgressThread>(m, "ProgressThread",
+                                   "The thread that moves all groups of this process.")
+      .def(nb::new_([] { return std::make_shared<exec::ProgressThread>(); }))
+      .def("take_ended", &exec::ProgressThread::take_ended, "limit_s"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "Numbers of orders that ended; waits for one for at most `limit_s`.")
-      .def("release", &exec::Hub::release, nb::call_guard<nb::gil_scoped_release>(),
+      .def("release", &exec::ProgressThread::release, nb::call_guard<nb::gil_scoped_release>(),
            "From now on nobody waits in `take_ended`.");
   nb::class_<exec::Bound>(m, "Bound", "A program made ready for one kind of call on one rank.")
       .def(nb::new_([](const Call& call, int rank) {
@@ -75,13 +76,13 @@ void bind_group(nb::module_& m) {
            }),
            "call"_a, "rank"_a)
       .def_prop_ro("bytes_sent", &exec::Bound::bytes_sent, "User bytes that one run sends.");
-  nb::class_<exec::Order>(m, "Order", "One collective, asked for and maybe done.")
-      .def_prop_ro("number", &exec::Order::number, "As `Hub.take_ended` names it.")
-      .def_prop_ro("done", &exec::Order::done, "Whether it has ended, well or not.")
+  nb::class_<exec::Request>(m, "Request", "One collective, asked for and maybe done.")
+      .def_prop_ro("number", &exec::Request::number, "As `ProgressThread.take_ended` names it.")
+      .def_prop_ro("done", &exec::Request::done, "Whether it has ended, well or not.")
       .def_prop_ro(
-          "error", [](const exec::Order& o) { return o.done() ? o.error() : ""; },
+          "error", [](const exec::Request& o) { return o.done() ? o.error() : ""; },
           "Why it failed; empty if it did not.")
-      .def("wait", &exec::Order::wait, "limit_s"_a, nb::call_guard<nb::gil_scoped_release>(),
+      .def("wait", &exec::Request::wait, "limit_s"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Whether it is done after at most `limit_s` seconds; without a limit below zero.");
   bind_group_class(m);
 }

@@ -53,21 +53,22 @@ Selected choose(const Selector& selector, std::string_view collective, std::int6
   return selected(selector, selector.choose(call));
 }
 
-/// What jobs learned of one candidate; times in us.
-struct Lesson {
+/// Times of one candidate that jobs measured.
+struct ObservedStats {
   std::uint32_t entry;
   std::uint32_t place;
   std::uint64_t count;
   double median_us, p10_us, p99_us, recent_us;
 };
 
-std::vector<Lesson> lessons(const Table& table, const select::Learned& learned) {
-  std::vector<Lesson> out;
+std::vector<ObservedStats> observed_stats(const Table& table,
+                                          const select::ObservedTimes& observed) {
+  std::vector<ObservedStats> out;
   for (std::uint32_t i = 0; i < table.entries().size(); ++i) {
     const auto& entry = table.entries()[i];
     for (std::uint32_t k = 0; k < entry.candidates; ++k) {
-      const auto found = learned.by_candidate().find(entry.first_candidate + k);
-      if (found == learned.by_candidate().end()) continue;
+      const auto found = observed.by_candidate().find(entry.first_candidate + k);
+      if (found == observed.by_candidate().end()) continue;
       const auto& e = found->second;
       out.push_back({i, k, e.count, e.quantile_us(0.5), e.quantile_us(0.1), e.quantile_us(0.99),
                      e.recent_us});
@@ -78,17 +79,17 @@ std::vector<Lesson> lessons(const Table& table, const select::Learned& learned) 
 
 /// What `tuccl learn` writes into a table: by entry the order of its candidates, shortest first,
 /// and their recent times.
-struct Lore {
+struct ObservedRanking {
   std::vector<std::vector<std::uint32_t>> order;
   std::vector<double> recent_us;
 };
 
-Lore lore(const Selector& selector, const std::string& folder) {
+ObservedRanking observed_ranking(const Selector& selector, const std::string& folder) {
   const Table& table = *selector.table();
   std::string left_aside;
-  const auto learned = select::load_learned(folder, table, left_aside);
-  const auto ranking = select::rank(table, learned, {});
-  Lore out{{}, select::recent_as_tuned_us(table, learned)};
+  const auto observed = select::load_observed(folder, table, left_aside);
+  const auto ranking = select::rank(table, observed, {});
+  ObservedRanking out{{}, select::recent_as_tuned_us(table, observed)};
   for (const auto& entry : table.entries()) {
     const auto first = ranking.order.begin() + entry.first_candidate;
     out.order.emplace_back(first, first + entry.candidates);
@@ -108,22 +109,22 @@ std::string renumbered(const Selector& selector, const std::string& folder, nb::
       places.size() != other->candidates().size())
     throw InputError("places: expected one for each candidate");
   std::string left_aside;
-  const auto learned = select::load_learned(folder, *selector.table(), left_aside);
-  return select::write_learned(learned.renumbered(places), *other);
+  const auto observed = select::load_observed(folder, *selector.table(), left_aside);
+  return select::write_observed(observed.renumbered(places), *other);
 }
 
-void bind_meeting(nb::module_& m) {
-  using Point = std::unique_ptr<select::MeetingPoint>;
+void bind_rendezvous(nb::module_& m) {
+  using Point = std::unique_ptr<select::RendezvousServer>;
   struct Holder {
     Point point;
   };
-  nb::class_<Holder>(m, "MeetingPoint", "Where a job's ranks find together; served by a thread.")
+  nb::class_<Holder>(m, "RendezvousServer", "Brings a job's ranks together; served by a thread.")
       .def(
           "__init__",
           [](Holder* self, const std::string& host, int port, const std::string& token) {
             try {
-              new (self) Holder{std::make_unique<select::MeetingPoint>(host, port, token)};
-            } catch (const select::Lost& error) {
+              new (self) Holder{std::make_unique<select::RendezvousServer>(host, port, token)};
+            } catch (const select::PeerLost& error) {
               throw InputError(error.what());
             }
           },
@@ -145,21 +146,21 @@ void bind_selected(nb::module_& m) {
       .def_ro("reason", &Selected::reason, "Why, in words.")
       .def_ro("entry", &Selected::entry, "Index of the table's entry; None: none answers.")
       .def_ro("place", &Selected::place, "Index of the candidate within the entry.");
-  nb::class_<Lesson>(m, "Lesson", "What jobs learned of one candidate; times in us.")
-      .def_ro("entry", &Lesson::entry)
-      .def_ro("place", &Lesson::place)
-      .def_ro("count", &Lesson::count)
-      .def_ro("median_us", &Lesson::median_us)
-      .def_ro("p10_us", &Lesson::p10_us)
-      .def_ro("p99_us", &Lesson::p99_us)
-      .def_ro("recent_us", &Lesson::recent_us);
+  nb::class_<ObservedStats>(m, "ObservedStats", "Times in us of one candidate that jobs measured.")
+      .def_ro("entry", &ObservedStats::entry)
+      .def_ro("place", &ObservedStats::place)
+      .def_ro("count", &ObservedStats::count)
+      .def_ro("median_us", &ObservedStats::median_us)
+      .def_ro("p10_us", &ObservedStats::p10_us)
+      .def_ro("p99_us", &ObservedStats::p99_us)
+      .def_ro("recent_us", &ObservedStats::recent_us);
 }
 
 }  // namespace
 
 void bind_select(nb::module_& m) {
   bind_selected(m);
-  bind_meeting(m);
+  bind_rendezvous(m);
   nb::class_<Selector>(m, "Selector", "A table's entries, ready to choose from.")
       .def(
           "__init__",
@@ -171,17 +172,17 @@ void bind_select(nb::module_& m) {
            "element_bytes"_a = 4, "in_place"_a = false, "plain_reduction"_a = true,
            "What a call of the table's machine gets; `nbytes` is the whole array.")
       .def(
-          "learned",
+          "observed",
           [](const Selector& self, const std::string& folder) {
             std::string warning;
-            const auto learned = select::load_learned(folder, *self.table(), warning);
-            return nb::make_tuple(lessons(*self.table(), learned), warning);
+            const auto observed = select::load_observed(folder, *self.table(), warning);
+            return nb::make_tuple(observed_stats(*self.table(), observed), warning);
           },
           "folder"_a, "What jobs left in `folder`, and a line on what had to be left aside.")
       .def(
-          "lore",
+          "observed_ranking",
           [](const Selector& self, const std::string& folder) {
-            const Lore out = lore(self, folder);
+            const ObservedRanking out = observed_ranking(self, folder);
             return nb::make_tuple(out.order, out.recent_us);
           },
           "folder"_a,
@@ -200,17 +201,17 @@ void bind_select(nb::module_& m) {
           "number "
           "places[k].")
       .def(
-          "learn",
+          "add_observed",
           [](Selector& self, const std::string& folder,
              const std::vector<std::pair<std::uint32_t, float>>& times) {
-            select::Learned fresh;
+            select::ObservedTimes fresh;
             for (const auto& [candidate, time_us] : times) {
               if (candidate >= self.table()->candidates().size())
                 throw InputError("candidate " + std::to_string(candidate) + ": the table has none");
               fresh.add(candidate, time_us);
             }
             nb::gil_scoped_release unlocked;
-            select::save_learned(folder, *self.table(), fresh);
+            select::save_observed(folder, *self.table(), fresh);
           },
           "folder"_a, "times"_a,
           "Add times in us, by candidate over the whole table, to what `folder` holds.");

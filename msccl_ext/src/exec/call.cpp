@@ -30,34 +30,34 @@ std::vector<double> latencies(const Call& call, int rank) {
 
 class Rank {
  public:
-  Rank(const Call& call, Carrier& carrier, Watch& watch, Contents* contents)
+  Rank(const Call& call, MessageTransport& transport, Watch& watch, Contents* contents)
       : call_(call),
-        jitter_(carrier),
-        carrier_(call.delay_us > 0 ? jitter_ : carrier),
+        delay_(transport),
+        transport_(call.delay_us > 0 ? delay_ : transport),
         watch_(watch),
         contents_(contents),
-        plan_(compile(call, carrier.rank())),
+        plan_(compile(call, transport.rank())),
         memory_(plan_.chunks * plan_.chunk_bytes),
         engine_(plan_, call, memory_.data()),
-        messages_(carrier_, latencies(call, carrier.rank())) {
+        messages_(transport_, latencies(call, transport.rank())) {
     if (contents != nullptr) check_size(static_cast<std::int64_t>(contents->input.size()));
   }
 
   RankResult all_runs() {
-    fill(Pattern(call_, plan_.chunk_elements, 0));
+    fill(CheckData(call_, plan_.chunk_elements, 0));
     for (int i = 0; i < call_.checked; ++i) checked_run(i);
     if (contents_ != nullptr) given_run();
     for (int i = 0; i < call_.warmup; ++i) timed_run();
     for (int i = 0; i < call_.timed; ++i) result_.times_us.push_back(timed_run());
     result_.bytes_sent = engine_.bytes_sent();
-    finish(messages_, carrier_, watch_);
-    barrier(messages_, carrier_, watch_);  // nobody leaves while others still need him
+    finish(messages_, transport_, watch_);
+    barrier(messages_, transport_, watch_);  // nobody leaves while others still need him
     return std::move(result_);
   }
 
  private:
   void checked_run(int round) {
-    const Pattern pattern(call_, plan_.chunk_elements, round);
+    const CheckData pattern(call_, plan_.chunk_elements, round);
     fill(pattern);
     delayed_run(call_.seed + static_cast<std::uint64_t>(round) * 7919);
     in_pieces(plan_.output, 0, plan_.output_chunks,
@@ -93,7 +93,7 @@ class Rank {
                        std::to_string(given) + " bytes, expected " + std::to_string(expected));
   }
 
-  void check_input(const Pattern& pattern) {
+  void check_input(const CheckData& pattern) {
     in_kept_input([&](std::int64_t first, std::span<std::byte> s) {
       pattern.check_input(plan_.rank, first, s, result_);
     });
@@ -117,7 +117,7 @@ class Rank {
     }
   }
 
-  void fill(const Pattern& pattern) {
+  void fill(const CheckData& pattern) {
     poison();
     in_pieces(plan_.input, 0, plan_.input_chunks, [&](std::int64_t first, std::span<std::byte> s) {
       pattern.fill(plan_.rank, first, s);
@@ -143,29 +143,29 @@ class Rank {
   }
 
   void delayed_run(std::uint64_t seed) {
-    jitter_.set(call_.delay_us, seed);
-    barrier(messages_, carrier_, watch_);
+    delay_.set(call_.delay_us, seed);
+    barrier(messages_, transport_, watch_);
     run(call_.delay_us, seed);
-    jitter_.set(0, 0);
+    delay_.set(0, 0);
   }
 
   double timed_run() {
-    start_together(messages_, carrier_, watch_, call_.pause_us);
+    start_together(messages_, transport_, watch_, call_.pause_us);
     const Clock::time_point begin = Clock::now();
     run(0, 0);
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   }
 
   void run(std::int64_t delay_us, std::uint64_t seed) {
-    engine_.run(messages_, carrier_, watch_, delay_us, seed);
+    engine_.run(messages_, transport_, watch_, delay_us, seed);
     if (call_.reduction != Reduction::kAvg || !is_reducing(call_.program.collective)) return;
     divide(call_.element, memory_.data() + plan_.output * plan_.chunk_bytes, call_.program.ngpus,
            static_cast<std::size_t>(plan_.output_chunks * plan_.chunk_elements));
   }
 
   const Call& call_;
-  Jitter jitter_;
-  Carrier& carrier_;
+  FaultDelay delay_;
+  MessageTransport& transport_;
   Watch& watch_;
   Contents* contents_;
   Plan plan_;
@@ -194,13 +194,14 @@ std::string Watch::place() const {
   return place_;
 }
 
-RankResult run_call(const Call& call, Carrier& carrier, Watch& watch, Contents* contents) {
+RankResult run_call(const Call& call, MessageTransport& transport, Watch& watch,
+                    Contents* contents) {
   check(call);
-  if (carrier.ranks() != call.program.ngpus)
+  if (transport.ranks() != call.program.ngpus)
     throw InputError("program '" + call.program.name.substr(0, 60) + "' is for " +
                      std::to_string(call.program.ngpus) + " ranks, there are " +
-                     std::to_string(carrier.ranks()));
-  return exec::Rank(call, carrier, watch, contents).all_runs();
+                     std::to_string(transport.ranks()));
+  return exec::Rank(call, transport, watch, contents).all_runs();
 }
 
 }  // namespace tuccl

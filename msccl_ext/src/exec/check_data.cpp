@@ -36,25 +36,25 @@ std::int64_t largest(Element element) { return element == Element::kInt8 ? kExac
 
 }  // namespace
 
-Pattern::Pattern(const Call& call, std::int64_t chunk_elements, int round)
+CheckData::CheckData(const Call& call, std::int64_t chunk_elements, int round)
     : call_(call),
       chunk_(chunk_elements),
       width_(static_cast<std::size_t>(element_bytes(call.element))),
       most_each_(static_cast<std::uint64_t>(largest(call.element) / call.program.ngpus)),
       seed_(mixed(call.seed * 1000003 + static_cast<std::uint64_t>(round))) {}
 
-void Pattern::fill(int rank, std::int64_t first, std::span<std::byte> input) const {
+void CheckData::fill(int rank, std::int64_t first, std::span<std::byte> input) const {
   for (std::size_t i = 0; i * width_ < input.size(); ++i)
     give(rank, first + static_cast<std::int64_t>(i), input.data() + i * width_);
 }
 
 /// What the integers of all ranks at `position` are made of.
-std::uint64_t Pattern::shared_bits(std::int64_t position) const {
+std::uint64_t CheckData::shared_bits(std::int64_t position) const {
   return mixed(seed_ ^ static_cast<std::uint64_t>(position));
 }
 
 /// The small integer that `rank` brings to a reduction, such that no partial result is rounded.
-std::int64_t Pattern::integer(int rank, std::int64_t position, std::uint64_t shared) const {
+std::int64_t CheckData::integer(int rank, std::int64_t position, std::uint64_t shared) const {
   const int n = call_.program.ngpus;
   const std::int64_t most = largest(call_.element);
   const std::uint64_t own = mixed(shared + static_cast<std::uint64_t>(rank));
@@ -77,7 +77,7 @@ std::int64_t Pattern::integer(int rank, std::int64_t position, std::uint64_t sha
          (is_signed(call_.element) ? kBelowZero : 0);
 }
 
-void Pattern::give(int rank, std::int64_t position, std::byte* at) const {
+void CheckData::give(int rank, std::int64_t position, std::byte* at) const {
   if (is_reducing(call_.program.collective))
     return store(call_.element, at, integer(rank, position, shared_bits(position)));
   const std::uint64_t bits =
@@ -85,7 +85,7 @@ void Pattern::give(int rank, std::int64_t position, std::byte* at) const {
   std::memcpy(at, &bits, width_);
 }
 
-void Pattern::give_reduced(std::int64_t position, std::byte* at) const {
+void CheckData::give_reduced(std::int64_t position, std::byte* at) const {
   const int n = call_.program.ngpus;
   const std::uint64_t shared = shared_bits(position);
   std::int64_t out = integer(0, position, shared);
@@ -111,7 +111,7 @@ void Pattern::give_reduced(std::int64_t position, std::byte* at) const {
 }
 
 /// Whose chunk must end at `chunk` of the receive buffer of `rank`.
-Pattern::Source Pattern::source(int rank, int chunk) const {
+CheckData::Source CheckData::source(int rank, int chunk) const {
   const int share = call_.program.nchunks / call_.program.ngpus;
   switch (call_.program.collective) {
     case Collective::kAllGather:
@@ -132,8 +132,8 @@ Pattern::Source Pattern::source(int rank, int chunk) const {
   return {-1, chunk};
 }
 
-void Pattern::check_output(int rank, std::int64_t first, std::span<const std::byte> output,
-                           RankResult& result) const {
+void CheckData::check_output(int rank, std::int64_t first, std::span<const std::byte> output,
+                             RankResult& result) const {
   std::array<std::byte, 8> right{};
   const std::byte* found = output.data();
   const std::int64_t end = first + static_cast<std::int64_t>(output.size() / width_);
@@ -152,8 +152,8 @@ void Pattern::check_output(int rank, std::int64_t first, std::span<const std::by
   }
 }
 
-void Pattern::check_input(int rank, std::int64_t first, std::span<const std::byte> input,
-                          RankResult& result) const {
+void CheckData::check_input(int rank, std::int64_t first, std::span<const std::byte> input,
+                            RankResult& result) const {
   std::array<std::byte, 8> right{};
   for (std::size_t i = 0; i * width_ < input.size(); ++i) {
     const std::int64_t at = first + static_cast<std::int64_t>(i);
@@ -162,8 +162,8 @@ void Pattern::check_input(int rank, std::int64_t first, std::span<const std::byt
   }
 }
 
-void Pattern::compare(const char* what, std::int64_t position, const std::byte* found,
-                      const std::byte* right, RankResult& result) const {
+void CheckData::compare(const char* what, std::int64_t position, const std::byte* found,
+                        const std::byte* right, RankResult& result) const {
   if (std::memcmp(found, right, width_) == 0 || result.wrong++ > 0) return;
   result.first_wrong = std::string(what) + " chunk " + std::to_string(position / chunk_) +
                        " element " + std::to_string(position % chunk_) + " is " +

@@ -10,10 +10,10 @@
 
 namespace tuccl::exec {
 
-class Pattern {
+class CheckData {
  public:
   /// `chunk_elements` elements a chunk; each `round` has other data.
-  Pattern(const Call& call, std::int64_t chunk_elements, int round);
+  CheckData(const Call& call, std::int64_t chunk_elements, int round);
 
   /// Fills the part of the send buffer of `rank` that starts at element `first`.
   void fill(int rank, std::int64_t first, std::span<std::byte> input) const;

@@ -47,7 +47,7 @@ Engine::Engine(const Plan& plan, const Call& call, std::byte* memory)
     : plan_(plan),
       call_(call),
       stamp_(plan.eager && !call.latency_us.empty() ? kStamp : 0),
-      crew_(call.threads),
+      threads_(call.threads),
       states_(plan.blocks.size()) {
   for (int i = 0; memory != nullptr && i < plan.chunks; ++i)
     places_.push_back(memory + i * plan.chunk_bytes);
@@ -76,17 +76,17 @@ std::int64_t Engine::bytes_sent() const {
   return chunks * plan_.chunk_bytes;
 }
 
-void Engine::run(Messages& messages, Carrier& carrier, Watch& watch, std::int64_t delay_us,
-                 std::uint64_t seed) {
+void Engine::run(Messages& messages, MessageTransport& transport, Watch& watch,
+                 std::int64_t delay_us, std::uint64_t seed) {
   delay_us_ = delay_us;
   random_ = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(plan_.rank) + 1;
   begin(messages, watch);
-  Patience patience(carrier, watch);
+  Patience timeout(transport, watch);
   while (!finished()) {
     if (advance())
-      patience.renew();
+      timeout.renew();
     else
-      patience.rest(messages.due(), [this] { return place(); });
+      timeout.rest(messages.due(), [this] { return place(); });
   }
 }
 
@@ -321,7 +321,7 @@ void Engine::combine_all(std::byte* out, const std::byte* a, const std::byte* b,
             b + first * width, last - first);
   };
   if (bytes < kShared) return part(0, count);
-  crew_.share(count, kAlignment, part);
+  threads_.share(count, kAlignment, part);
 }
 
 /// Simple sends a transfer in two slices: halves, unless one holds it (docs/simulator.md).

@@ -40,7 +40,7 @@ class Engine {
 
   /// One run of the collective. `delay_us` is the most that each transfer is held back, in a way
   /// that `seed` decides. Throws Stopped.
-  void run(Messages& messages, Carrier& carrier, Watch& watch, std::int64_t delay_us = 0,
+  void run(Messages& messages, MessageTransport& transport, Watch& watch, std::int64_t delay_us = 0,
            std::uint64_t seed = 0);
 
   /// The same in portions, for a thread that has other things to do: `begin` once, then `advance`
@@ -113,7 +113,7 @@ class Engine {
   const Call& call_;
   std::int64_t stamp_;  ///< Bytes before each message's data: eager ones are stamped if held back.
   std::vector<std::byte*> places_;
-  Crew crew_;
+  ThreadPool threads_;
   std::vector<State> states_;
   int unfinished_ = 0;
   Messages* messages_ = nullptr;

@@ -25,13 +25,13 @@ class Ranks {
         watches_(static_cast<std::size_t>(call.program.ngpus)),
         results_(watches_.size()) {}
 
-  std::vector<RankResult> run(double patience_s, bool (*interrupted)()) {
+  std::vector<RankResult> run(double timeout_s, bool (*interrupted)()) {
     for (std::size_t i = 0; i < watches_.size(); ++i) {
       ++running_;
       threads_.emplace_back([this, i] { work(i); });
     }
     std::string stuck;
-    const bool stopped = !watch(patience_s, interrupted, stuck);
+    const bool stopped = !watch(timeout_s, interrupted, stuck);
     for (std::thread& thread : threads_) thread.join();
     if (failure_) std::rethrow_exception(failure_);
     if (!stuck.empty()) throw Stuck(stuck);
@@ -60,7 +60,7 @@ class Ranks {
   }
 
   /// Waits for all; false if it stopped them. `stuck` says why nobody got on.
-  bool watch(double patience_s, bool (*interrupted)(), std::string& stuck) {
+  bool watch(double timeout_s, bool (*interrupted)(), std::string& stuck) {
     std::unique_lock lock(mutex_);
     std::int64_t before = -1;
     Clock::time_point since = Clock::now();
@@ -69,8 +69,8 @@ class Ranks {
       for (const Watch& watch : watches_) progress += watch.progress();
       if (progress != before) since = Clock::now();
       before = progress;
-      const bool silent = Clock::now() - since > std::chrono::duration<double>(patience_s);
-      if (silent) stuck = places(patience_s);
+      const bool silent = Clock::now() - since > std::chrono::duration<double>(timeout_s);
+      if (silent) stuck = places(timeout_s);
       if (!silent && !(interrupted && interrupted())) continue;
       stop();
       ended_.wait(lock, [this] { return running_ == 0; });
@@ -79,8 +79,8 @@ class Ranks {
     return true;
   }
 
-  std::string places(double patience_s) const {
-    std::string out = "no rank got on for " + std::to_string(patience_s).substr(0, 4) + " s: ";
+  std::string places(double timeout_s) const {
+    std::string out = "no rank got on for " + std::to_string(timeout_s).substr(0, 4) + " s: ";
     int named = 0;
     for (std::size_t i = 0; i < watches_.size(); ++i) {
       const std::string place = watches_[i].place();
@@ -105,13 +105,13 @@ class Ranks {
 
 }  // namespace
 
-std::vector<RankResult> run_in_threads(const Call& call, double patience_s, bool (*interrupted)(),
+std::vector<RankResult> run_in_threads(const Call& call, double timeout_s, bool (*interrupted)(),
                                        std::span<Contents> contents) {
   check(call);
   if (!contents.empty() && static_cast<int>(contents.size()) != call.program.ngpus)
     throw InputError("data of " + std::to_string(contents.size()) + " ranks, expected " +
                      std::to_string(call.program.ngpus));
-  return Ranks(call, contents).run(patience_s, interrupted);
+  return Ranks(call, contents).run(timeout_s, interrupted);
 }
 
 }  // namespace tuccl

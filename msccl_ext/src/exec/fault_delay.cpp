@@ -6,12 +6,12 @@
 
 namespace tuccl::exec {
 
-void Jitter::set(std::int64_t most_us, std::uint64_t seed) {
+void FaultDelay::set(std::int64_t most_us, std::uint64_t seed) {
   most_us_ = most_us;
   random_ = seed * 0xd1342543de82ef95u + static_cast<std::uint64_t>(rank()) + 1;
 }
 
-Jitter::Clock::time_point Jitter::drawn() {
+FaultDelay::Clock::time_point FaultDelay::drawn() {
   if (most_us_ == 0) return Clock::now();
   random_ = random_ * 6364136223846793005u + 1442695040888963407u;
   const auto bits = static_cast<std::int64_t>(random_ >> 33);
@@ -19,22 +19,22 @@ Jitter::Clock::time_point Jitter::drawn() {
   return Clock::now() + std::chrono::microseconds(us);
 }
 
-int Jitter::send(std::span<const std::byte> data, int peer, int tag) {
+int FaultDelay::send(std::span<const std::byte> data, int peer, int tag) {
   return enqueue({true, peer, tag},
                  [this, data, peer, tag] { return below_.send(data, peer, tag); });
 }
 
-int Jitter::send_uncounted(std::span<const std::byte> data, int peer, int tag) {
+int FaultDelay::send_uncounted(std::span<const std::byte> data, int peer, int tag) {
   return enqueue({true, peer, tag},
                  [this, data, peer, tag] { return below_.send_uncounted(data, peer, tag); });
 }
 
-int Jitter::receive(std::span<std::byte> data, int peer, int tag) {
+int FaultDelay::receive(std::span<std::byte> data, int peer, int tag) {
   return enqueue({false, peer, tag},
                  [this, data, peer, tag] { return below_.receive(data, peer, tag); });
 }
 
-int Jitter::enqueue(const Wire& wire, std::function<int()> post) {
+int FaultDelay::enqueue(const Wire& wire, std::function<int()> post) {
   const int number = free_.empty() ? numbers_++ : free_.back();
   if (!free_.empty()) free_.pop_back();
   std::deque<Request>& queue = waiting_[wire];
@@ -43,7 +43,7 @@ int Jitter::enqueue(const Wire& wire, std::function<int()> post) {
   return number;
 }
 
-void Jitter::post_due(std::deque<Request>& wire, Clock::time_point now) {
+void FaultDelay::post_due(std::deque<Request>& wire, Clock::time_point now) {
   for (; !wire.empty() && wire.front().due <= now; wire.pop_front()) {
     const auto below = static_cast<std::size_t>(wire.front().post());
     if (below >= number_of_.size()) number_of_.resize(below + 1);
@@ -51,7 +51,7 @@ void Jitter::post_due(std::deque<Request>& wire, Clock::time_point now) {
   }
 }
 
-int Jitter::poll(std::span<int> ended) {
+int FaultDelay::poll(std::span<int> ended) {
   for (auto& [wire, queue] : waiting_) post_due(queue, Clock::now());
   std::array<int, 64> below{};
   const int n = below_.poll(below);
@@ -68,7 +68,7 @@ int Jitter::poll(std::span<int> ended) {
   return static_cast<int>(told);
 }
 
-void Jitter::rest(std::chrono::microseconds longest) {
+void FaultDelay::rest(std::chrono::microseconds longest) {
   Clock::time_point until = Clock::now() + longest;
   if (!ended_.empty()) until = std::min(until, ended_.top().due);
   for (const auto& [wire, queue] : waiting_)
@@ -77,7 +77,7 @@ void Jitter::rest(std::chrono::microseconds longest) {
   if (left.count() > 0) below_.rest(left);
 }
 
-void Jitter::abandon() noexcept {
+void FaultDelay::abandon() noexcept {
   waiting_.clear();
   ended_ = {};
   below_.abandon();

@@ -1,4 +1,4 @@
-// A carrier over another one that lets messages wait at random, for tests: what depends on when
+// A transport over another one that lets messages wait at random, for tests: what depends on when
 // they go or arrive comes out.
 #pragma once
 #include <chrono>
@@ -16,9 +16,9 @@ namespace tuccl::exec {
 
 /// A message leaves its memory late, so that what overwrites it too early shows; and its end is
 /// told late, on both sides. Order on a wire stays.
-class Jitter final : public Carrier {
+class FaultDelay final : public MessageTransport {
  public:
-  explicit Jitter(Carrier& below) : below_(below) {}
+  explicit FaultDelay(MessageTransport& below) : below_(below) {}
 
   /// From now on half of all waits take up to `most_us`, as `seed` and the rank decide; the others
   /// take none.
@@ -50,7 +50,7 @@ class Jitter final : public Carrier {
   void post_due(std::deque<Request>& wire, Clock::time_point now);
   Clock::time_point drawn();
 
-  Carrier& below_;
+  MessageTransport& below_;
   std::int64_t most_us_ = 0;
   std::uint64_t random_ = 0;
   std::map<Wire, std::deque<Request>> waiting_;

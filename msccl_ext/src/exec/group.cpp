@@ -25,8 +25,8 @@ std::string seconds(double s) {
 
 }  // namespace
 
-Order::Order(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
-             std::vector<Piece> outputs, std::string name, double limit_s)
+Request::Request(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+                 std::vector<Piece> outputs, std::string name, double limit_s)
     : number_(number),
       bound_(std::move(bound)),
       inputs_(std::move(inputs)),
@@ -34,7 +34,7 @@ Order::Order(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piec
       name_(std::move(name)),
       limit_s_(limit_s) {}
 
-bool Order::wait(double limit_s) {
+bool Request::wait(double limit_s) {
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return done(); };
   if (limit_s < 0) {
@@ -44,42 +44,43 @@ bool Order::wait(double limit_s) {
   return ended_.wait_for(lock, std::chrono::duration<double>(limit_s), is_done);
 }
 
-void Order::end(std::string error) {
+void Request::end(std::string error) {
   const std::lock_guard lock(mutex_);
   error_ = std::move(error);
   done_.store(true, std::memory_order_release);
   ended_.notify_all();
 }
 
-Group::Group(std::unique_ptr<Sockets> sockets, std::shared_ptr<Hub> hub)
-    : sockets_(std::move(sockets)), messages_(*sockets_), hub_(std::move(hub)) {
-  hub_->add(this);
+Group::Group(std::unique_ptr<Sockets> sockets, std::shared_ptr<ProgressThread> progress)
+    : sockets_(std::move(sockets)), messages_(*sockets_), progress_(std::move(progress)) {
+  progress_->add(this);
 }
 
 Group::~Group() {
   close("the group was destroyed");
-  hub_->remove(this);
+  progress_->remove(this);
 }
 
-std::shared_ptr<Order> Group::submit(std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
-                                     std::vector<Piece> outputs, std::string name, double limit_s) {
-  std::shared_ptr<Order> order;
+std::shared_ptr<Request> Group::submit(std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+                                       std::vector<Piece> outputs, std::string name,
+                                       double limit_s) {
+  std::shared_ptr<Request> order;
   {
-    const std::lock_guard lock(hub_->mutex_);
-    order = std::make_shared<Order>(hub_->numbers_++, std::move(bound), std::move(inputs),
-                                    std::move(outputs), std::move(name), limit_s);
+    const std::lock_guard lock(progress_->mutex_);
+    order = std::make_shared<Request>(progress_->numbers_++, std::move(bound), std::move(inputs),
+                                      std::move(outputs), std::move(name), limit_s);
     queue_.push_back(order);
   }
-  hub_->wake();
+  progress_->wake();
   return order;
 }
 
 void Group::close(const std::string& why) {
   {
-    const std::lock_guard lock(hub_->mutex_);
+    const std::lock_guard lock(progress_->mutex_);
     if (!asked_to_close_) asked_to_close_ = why;
   }
-  hub_->wake();
+  progress_->wake();
 }
 
 /// Gets on as far as it can; whether it did.
@@ -95,7 +96,7 @@ bool Group::step() {
 
 /// Whether an order is under way.
 bool Group::take_next() {
-  const std::lock_guard lock(hub_->mutex_);
+  const std::lock_guard lock(progress_->mutex_);
   if (asked_to_close_ && !closed_) {
     closed_ = true;
     fail_all(*asked_to_close_);
@@ -122,7 +123,7 @@ bool Group::advance_head() {
     give_up(why);
     return true;
   }
-  if (!moved && Order::Clock::now() >= head_->deadline_)
+  if (!moved && Request::Clock::now() >= head_->deadline_)
     give_up("not done after " + seconds(head_->limit_s_) + " s");
   return moved;
 }
@@ -136,11 +137,12 @@ void Group::give_up(const std::string& why) {
   end_head(told ? mine : failure_);
 }
 
-void Group::begin(Order& order) {
+void Group::begin(Request& order) {
   begun_ = true;
   order.bound_->place(order.inputs_, order.outputs_, beside_);
   const auto limit = std::chrono::duration<double>(order.limit_s_);
-  order.deadline_ = Order::Clock::now() + std::chrono::duration_cast<Order::Clock::duration>(limit);
+  order.deadline_ =
+      Request::Clock::now() + std::chrono::duration_cast<Request::Clock::duration>(limit);
   order.bound_->engine().begin(messages_, order.watch_);
 }
 
@@ -153,14 +155,14 @@ std::string Group::where() const {
 /// Ends the order under way.
 void Group::end_head(std::string error) {
   if (beside_.size() > kKept) beside_ = Bytes();
-  const std::shared_ptr<Order> order = std::exchange(head_, nullptr);
+  const std::shared_ptr<Request> order = std::exchange(head_, nullptr);
   order->end(std::move(error));
-  const std::lock_guard lock(hub_->mutex_);
-  hub_->ended_orders_.push_back(order->number());
-  hub_->some_ended_.notify_all();
+  const std::lock_guard lock(progress_->mutex_);
+  progress_->ended_requests_.push_back(order->number());
+  progress_->some_ended_.notify_all();
 }
 
-/// Under the hub's mutex.
+/// Under the progress's mutex.
 void Group::fail_all(const std::string& why) {
   if (failure_.empty()) {
     failure_ = why;
@@ -168,15 +170,15 @@ void Group::fail_all(const std::string& why) {
     sockets_->abandon();
   }
   if (head_) queue_.push_front(std::exchange(head_, nullptr));
-  for (const std::shared_ptr<Order>& order : queue_) {
+  for (const std::shared_ptr<Request>& order : queue_) {
     order->end(failure_);
-    hub_->ended_orders_.push_back(order->number());
+    progress_->ended_requests_.push_back(order->number());
   }
   queue_.clear();
-  hub_->some_ended_.notify_all();
+  progress_->some_ended_.notify_all();
 }
 
-Hub::Hub()
+ProgressThread::ProgressThread()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (epoll_ < 0 || bell_ < 0) throw Error(std::string("epoll: ") + std::strerror(errno));
   ::epoll_event event{};
@@ -186,7 +188,7 @@ Hub::Hub()
   thread_ = std::thread([this] { serve(); });
 }
 
-Hub::~Hub() {
+ProgressThread::~ProgressThread() {
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -197,22 +199,22 @@ Hub::~Hub() {
   ::close(bell_);
 }
 
-std::vector<std::int64_t> Hub::take_ended(double limit_s) {
+std::vector<std::int64_t> ProgressThread::take_ended(double limit_s) {
   std::unique_lock lock(mutex_);
   some_ended_.wait_for(lock, std::chrono::duration<double>(limit_s),
-                       [this] { return released_ || !ended_orders_.empty(); });
-  std::vector<std::int64_t> out(ended_orders_.begin(), ended_orders_.end());
-  ended_orders_.clear();
+                       [this] { return released_ || !ended_requests_.empty(); });
+  std::vector<std::int64_t> out(ended_requests_.begin(), ended_requests_.end());
+  ended_requests_.clear();
   return out;
 }
 
-void Hub::release() {
+void ProgressThread::release() {
   const std::lock_guard lock(mutex_);
   released_ = true;
   some_ended_.notify_all();
 }
 
-void Hub::add(Group* group) {
+void ProgressThread::add(Group* group) {
   {
     const std::lock_guard lock(mutex_);
     groups_.push_back(group);
@@ -221,7 +223,7 @@ void Hub::add(Group* group) {
 }
 
 /// Returns once the thread has let go of the group.
-void Hub::remove(Group* group) {
+void ProgressThread::remove(Group* group) {
   std::unique_lock lock(mutex_);
   leaving_.push_back(group);
   wake();
@@ -229,12 +231,12 @@ void Hub::remove(Group* group) {
                 [&] { return std::find(groups_.begin(), groups_.end(), group) == groups_.end(); });
 }
 
-void Hub::wake() {
+void ProgressThread::wake() {
   const std::uint64_t one = 1;
   (void)!::write(bell_, &one, sizeof one);
 }
 
-void Hub::serve() {
+void ProgressThread::serve() {
   while (true) {
     const bool busy = step_all();
     {
@@ -246,13 +248,13 @@ void Hub::serve() {
 }
 
 /// They stay until this thread forgets them.
-std::vector<Group*> Hub::groups() {
+std::vector<Group*> ProgressThread::groups() {
   const std::lock_guard lock(mutex_);
   return groups_;
 }
 
 /// Moves every group as far as it gets; whether any has work under way.
-bool Hub::step_all() {
+bool ProgressThread::step_all() {
   bool busy = false;
   for (Group* group : groups()) {
     for (bool moved = true; moved;) {
@@ -270,14 +272,14 @@ bool Hub::step_all() {
 }
 
 /// Under the mutex.
-void Hub::forget(Group* group) {
+void ProgressThread::forget(Group* group) {
   std::erase_if(watched_, [group](const auto& entry) { return entry.first.first == group; });
   std::erase(groups_, group);
   changed_.notify_all();
 }
 
 /// Tells the kernel which of the group's sockets are waited for. A closed one has left by itself.
-void Hub::listen_to(Group& group) {
+void ProgressThread::listen_to(Group& group) {
   Sockets& sockets = *group.sockets_;
   for (int peer = 0; peer < sockets.ranks(); ++peer) {
     const int fd = sockets.fd(peer);
@@ -295,7 +297,7 @@ void Hub::listen_to(Group& group) {
   }
 }
 
-void Hub::wait(bool busy) {
+void ProgressThread::wait(bool busy) {
   const std::vector<Group*> all = groups();
   int limit_ms = busy ? kLookMs : -1;
   for (Group* group : all)

@@ -19,14 +19,14 @@
 
 namespace tuccl::exec {
 
-class Hub;
+class ProgressThread;
 
 /// One collective, asked for and maybe done.
-class Order : public std::enable_shared_from_this<Order> {
+class Request : public std::enable_shared_from_this<Request> {
  public:
   using Clock = std::chrono::steady_clock;
-  Order(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
-        std::vector<Piece> outputs, std::string name, double limit_s);
+  Request(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+          std::vector<Piece> outputs, std::string name, double limit_s);
 
   std::int64_t number() const { return number_; }
   bool done() const { return done_.load(std::memory_order_acquire); }
@@ -55,25 +55,25 @@ class Order : public std::enable_shared_from_this<Order> {
 /// One rank's end of a group of processes. Public members may be called from any thread.
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  /// `sockets` are connected and belong to the hub's thread from now on.
-  Group(std::unique_ptr<Sockets> sockets, std::shared_ptr<Hub> hub);
-  /// Orders that are not done fail.
+  /// `sockets` are connected and belong to the progress's thread from now on.
+  Group(std::unique_ptr<Sockets> sockets, std::shared_ptr<ProgressThread> progress);
+  /// Requests that are not done fail.
   ~Group();
 
   /// Starts once those before it are done. Its memory must stay until it is done.
-  std::shared_ptr<Order> submit(std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
-                                std::vector<Piece> outputs, std::string name, double limit_s);
+  std::shared_ptr<Request> submit(std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+                                  std::vector<Piece> outputs, std::string name, double limit_s);
   /// Ends the group: what is under way fails with `why`, here and, as far as they can be told, on
   /// the other ranks.
   void close(const std::string& why);
   int rank() const { return sockets_->rank(); }
 
  private:
-  friend class Hub;
+  friend class ProgressThread;
   bool step();
   bool take_next();
   bool advance_head();
-  void begin(Order& order);
+  void begin(Request& order);
   void give_up(const std::string& why);
   void end_head(std::string error);
   void fail_all(const std::string& why);
@@ -81,23 +81,24 @@ class Group : public std::enable_shared_from_this<Group> {
 
   std::unique_ptr<Sockets> sockets_;
   Messages messages_;
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<ProgressThread> progress_;
   Bytes beside_;
-  std::deque<std::shared_ptr<Order>> queue_;  ///< Guarded by the hub's mutex, as is `asked_`.
+  std::deque<std::shared_ptr<Request>>
+      queue_;  ///< Guarded by the progress's mutex, as is `asked_`.
   std::optional<std::string> asked_to_close_;
-  std::shared_ptr<Order> head_;  ///< Under way. From here on: the hub's thread alone.
+  std::shared_ptr<Request> head_;  ///< Under way. From here on: the progress's thread alone.
   bool begun_ = false;
   std::string failure_;
   bool closed_ = false;
 };
 
 /// The thread that moves all groups of this process.
-class Hub : public std::enable_shared_from_this<Hub> {
+class ProgressThread : public std::enable_shared_from_this<ProgressThread> {
  public:
-  Hub();
-  ~Hub();
-  Hub(const Hub&) = delete;
-  Hub& operator=(const Hub&) = delete;
+  ProgressThread();
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
 
   /// Numbers of orders that ended since the last call; waits for one for at most `limit_s`.
   std::vector<std::int64_t> take_ended(double limit_s);
@@ -125,7 +126,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool ended_ = false;
   bool released_ = false;
   std::int64_t numbers_ = 0;
-  std::deque<std::int64_t> ended_orders_;
+  std::deque<std::int64_t> ended_requests_;
   std::condition_variable some_ended_;
   struct Watched {
     int fd = -1;

@@ -17,7 +17,7 @@ void copy(std::span<std::byte> to, std::span<const std::byte> from) {
 
 }  // namespace
 
-class Loopback::Port final : public Carrier {
+class Loopback::Port final : public MessageTransport {
  public:
   Port(Loopback& all, int rank) : all_(all), box_(*all.boxes_[at(rank)]), rank_(rank) {}
 
@@ -112,7 +112,7 @@ Loopback::Loopback(int ranks) {
 }
 Loopback::~Loopback() = default;
 
-Carrier& Loopback::port(int rank) { return *ports_[static_cast<std::size_t>(rank)]; }
+MessageTransport& Loopback::port(int rank) { return *ports_[static_cast<std::size_t>(rank)]; }
 
 void Loopback::end(int rank, int number) {
   Box& box = *boxes_[static_cast<std::size_t>(rank)];

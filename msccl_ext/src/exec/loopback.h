@@ -17,7 +17,7 @@ class Loopback {
   explicit Loopback(int ranks);
   ~Loopback();
   /// The end that `rank`'s thread uses.
-  Carrier& port(int rank);
+  MessageTransport& port(int rank);
 
  private:
   class Port;

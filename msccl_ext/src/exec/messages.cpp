@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kSilence{20};
 }  // namespace
 
 Messages::~Messages() {
-  if (open_ > 0) carrier_.abandon();
+  if (open_ > 0) transport_.abandon();
 }
 
 void Messages::open(int number, const Open& what) {
@@ -35,12 +35,12 @@ void Messages::open(int number, const Open& what) {
 
 void Messages::send(Ticket& ticket, std::span<const std::byte> data, int peer, int tag,
                     bool counted) {
-  open(counted ? carrier_.send(data, peer, tag) : carrier_.send_uncounted(data, peer, tag),
+  open(counted ? transport_.send(data, peer, tag) : transport_.send_uncounted(data, peer, tag),
        {.ticket = &ticket});
 }
 
 void Messages::receive(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
-  open(carrier_.receive(data, peer, tag), {.ticket = &ticket, .latency = latency(peer, tag)});
+  open(transport_.receive(data, peer, tag), {.ticket = &ticket, .latency = latency(peer, tag)});
 }
 
 void Messages::send_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag,
@@ -52,7 +52,7 @@ void Messages::send_stamped(Ticket& ticket, std::span<std::byte> data, int peer,
 }
 
 void Messages::receive_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
-  open(carrier_.receive(data, peer, tag),
+  open(transport_.receive(data, peer, tag),
        {.ticket = &ticket, .latency = latency(peer, tag), .stamp = data.data()});
 }
 
@@ -66,7 +66,7 @@ Clock::duration Messages::latency(int peer, int tag) const {
 bool Messages::poll() {
   bool moved = give_out();
   if (open_ == 0) return moved;
-  const int n = carrier_.poll(ended_);
+  const int n = transport_.poll(ended_);
   for (int i = 0; i < n; ++i) {
     Open& ended = by_number_[static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)])];
     if (ended.latency > Clock::duration::zero()) {
@@ -126,44 +126,45 @@ void Patience::rest(std::optional<Clock::time_point> due,
   if (due)
     longest = std::min(longest, std::chrono::ceil<std::chrono::microseconds>(
                                     std::max(*due - now, Clock::duration::zero())));
-  carrier_.rest(longest);
+  transport_.rest(longest);
 }
 
-void finish(Messages& messages, Carrier& carrier, Watch& watch) {
-  Patience patience(carrier, watch);
+void finish(Messages& messages, MessageTransport& transport, Watch& watch) {
+  Patience timeout(transport, watch);
   while (messages.any()) {
     if (messages.poll())
-      patience.renew();
+      timeout.renew();
     else
-      patience.rest(messages.due(), [] { return "waits for its last messages to be received"; });
+      timeout.rest(messages.due(), [] { return "waits for its last messages to be received"; });
   }
-  patience.renew();
+  timeout.renew();
 }
 
-void barrier(Messages& messages, Carrier& carrier, Watch& watch) {
+void barrier(Messages& messages, MessageTransport& transport, Watch& watch) {
   Ticket sent, received;
-  Patience patience(carrier, watch);
-  const int ranks = carrier.ranks();
+  Patience timeout(transport, watch);
+  const int ranks = transport.ranks();
   for (int distance = 1; distance < ranks; distance *= 2) {
-    const int before = (carrier.rank() - distance % ranks + ranks) % ranks;
-    messages.send(sent, {}, (carrier.rank() + distance) % ranks, kBarrierTag, false);
+    const int before = (transport.rank() - distance % ranks + ranks) % ranks;
+    messages.send(sent, {}, (transport.rank() + distance) % ranks, kBarrierTag, false);
     messages.receive(received, {}, before, kBarrierTag);
     while (sent.open || received.open) {
       if (messages.poll())
-        patience.renew();
+        timeout.renew();
       else
-        patience.rest(std::nullopt,
-                      [&] { return "waits for rank " + std::to_string(before) + " to start"; });
+        timeout.rest(std::nullopt,
+                     [&] { return "waits for rank " + std::to_string(before) + " to start"; });
     }
   }
-  patience.renew();
+  timeout.renew();
 }
 
-void start_together(Messages& messages, Carrier& carrier, Watch& watch, std::int64_t pause_us) {
-  barrier(messages, carrier, watch);
+void start_together(Messages& messages, MessageTransport& transport, Watch& watch,
+                    std::int64_t pause_us) {
+  barrier(messages, transport, watch);
   if (pause_us == 0) return;
   std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
-  barrier(messages, carrier, watch);
+  barrier(messages, transport, watch);
 }
 
 }  // namespace tuccl::exec

@@ -31,8 +31,8 @@ constexpr std::size_t kStamp = 64;
 class Messages {
  public:
   /// `latency_us` by sender; none: nothing is held back.
-  explicit Messages(Carrier& carrier, std::vector<double> latency_us = {})
-      : carrier_(carrier), latency_us_(std::move(latency_us)) {}
+  explicit Messages(MessageTransport& transport, std::vector<double> latency_us = {})
+      : transport_(transport), latency_us_(std::move(latency_us)) {}
   /// What is still under way is abandoned.
   ~Messages();
   Messages(const Messages&) = delete;
@@ -65,7 +65,7 @@ class Messages {
   Clock::duration latency(int peer, int tag) const;
   bool give_out();
 
-  Carrier& carrier_;
+  MessageTransport& transport_;
   std::vector<double> latency_us_;
   std::vector<Open> by_number_;
   std::priority_queue<Held, std::vector<Held>, std::greater<>> held_;
@@ -77,7 +77,7 @@ class Messages {
 /// and says where it stands. Ranks may share processors, so nobody spins.
 class Patience {
  public:
-  Patience(Carrier& carrier, Watch& watch) : carrier_(carrier), watch_(watch) {}
+  Patience(MessageTransport& transport, Watch& watch) : transport_(transport), watch_(watch) {}
 
   /// After something moved on.
   void renew();
@@ -85,7 +85,7 @@ class Patience {
   void rest(std::optional<Clock::time_point> due, const std::function<std::string()>& place);
 
  private:
-  Carrier& carrier_;
+  MessageTransport& transport_;
   Watch& watch_;
   bool waiting_ = false;
   bool told_ = false;
@@ -94,12 +94,12 @@ class Patience {
 
 /// Returns once nothing is under way: an eager send may end after the step that it belongs to, and
 /// after its data has arrived.
-void finish(Messages&, Carrier&, Watch&);
+void finish(Messages&, MessageTransport&, Watch&);
 
 /// Returns once every rank has called it.
-void barrier(Messages&, Carrier&, Watch&);
+void barrier(Messages&, MessageTransport&, Watch&);
 
 /// A barrier; with a pause, all ranks rest between two: nobody rests while another still runs.
-void start_together(Messages&, Carrier&, Watch&, std::int64_t pause_us);
+void start_together(Messages&, MessageTransport&, Watch&, std::int64_t pause_us);
 
 }  // namespace tuccl::exec

@@ -29,7 +29,7 @@ void in_ring(std::uint64_t place, std::size_t ring, std::size_t size, const Copy
 
 }  // namespace
 
-SharedPipe::SharedPipe(int memory, bool is_first) {
+ShmRing::ShmRing(int memory, bool is_first) {
   struct ::stat seen{};
   if (::fstat(memory, &seen) == 0) mapped_ = static_cast<std::size_t>(seen.st_size);
   mapping_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
@@ -47,20 +47,20 @@ SharedPipe::SharedPipe(int memory, bool is_first) {
   in_data_ = data + (is_first ? bytes_ : 0);
 }
 
-SharedPipe::~SharedPipe() { ::munmap(mapping_, mapped_); }
+ShmRing::~ShmRing() { ::munmap(mapping_, mapped_); }
 
 /// Never more than there can be, whatever the other end has written there.
-std::size_t SharedPipe::between(std::uint64_t read, std::uint64_t written) const {
+std::size_t ShmRing::between(std::uint64_t read, std::uint64_t written) const {
   return static_cast<std::size_t>(std::min<std::uint64_t>(written - read, bytes_));
 }
 
-std::size_t SharedPipe::used(const Way& way) const {
+std::size_t ShmRing::used(const Way& way) const {
   return between(way.read.load(), way.written.load());
 }
 
-std::size_t SharedPipe::room() const { return bytes_ - used(*out_); }
+std::size_t ShmRing::room() const { return bytes_ - used(*out_); }
 
-std::size_t SharedPipe::write(std::span<const ::iovec> pieces) {
+std::size_t ShmRing::write(std::span<const ::iovec> pieces) {
   std::uint64_t at = out_->written.load(std::memory_order_relaxed);
   std::uint64_t told = at;
   const std::uint64_t begin = at;
@@ -86,7 +86,7 @@ std::size_t SharedPipe::write(std::span<const ::iovec> pieces) {
   return static_cast<std::size_t>(at - begin);
 }
 
-std::size_t SharedPipe::read(std::span<const ::iovec> pieces) {
+std::size_t ShmRing::read(std::span<const ::iovec> pieces) {
   std::uint64_t at = in_->read.load(std::memory_order_relaxed);
   std::uint64_t told = at;
   const std::uint64_t begin = at;
@@ -115,25 +115,25 @@ std::size_t SharedPipe::read(std::span<const ::iovec> pieces) {
 // Either the one that sleeps sees what was told, or the one that tells sees that it sleeps: both
 // write first and look then, in one order for all (sequentially consistent).
 
-void SharedPipe::tell_written(std::uint64_t written) {
+void ShmRing::tell_written(std::uint64_t written) {
   out_->written.store(written);
   calls_ |= out_->reader_sleeps.load() != 0 && out_->reader_sleeps.exchange(0) != 0;
 }
 
 /// A writer sleeps until half of its ring is free: so it does not wake for every part.
-void SharedPipe::tell_read(std::uint64_t read) {
+void ShmRing::tell_read(std::uint64_t read) {
   in_->read.store(read);
   if (in_->writer_sleeps.load() != 0 && used(*in_) <= bytes_ / 2)
     calls_ |= in_->writer_sleeps.exchange(0) != 0;
 }
 
-bool SharedPipe::takes_call() {
+bool ShmRing::takes_call() {
   const bool calls = calls_;
   calls_ = false;
   return calls;
 }
 
-bool SharedPipe::may_sleep(bool writes) {
+bool ShmRing::may_sleep(bool writes) {
   in_->reader_sleeps.store(1);
   if (used(*in_) > 0) return false;
   if (!writes) return true;
@@ -141,7 +141,7 @@ bool SharedPipe::may_sleep(bool writes) {
   return used(*out_) > bytes_ / 2;
 }
 
-void SharedPipe::stay_awake() {
+void ShmRing::stay_awake() {
   in_->reader_sleeps.store(0, std::memory_order_relaxed);
   out_->writer_sleeps.store(0, std::memory_order_relaxed);
 }

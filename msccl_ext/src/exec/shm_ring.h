@@ -11,14 +11,14 @@ namespace tuccl::exec {
 
 /// One end of a pipe. Nothing here waits: an end with nothing to do says that it will sleep, sleeps
 /// on something else, and the other end finds that it has to be called (`takes_call`).
-class SharedPipe {
+class ShmRing {
  public:
   /// Maps `memory`, which both ends have, and closes the descriptor. Zeros are an empty pipe. The
   /// ends differ in `is_first`. Throws Error where it cannot be mapped.
-  SharedPipe(int memory, bool is_first);
-  ~SharedPipe();
-  SharedPipe(const SharedPipe&) = delete;
-  SharedPipe& operator=(const SharedPipe&) = delete;
+  ShmRing(int memory, bool is_first);
+  ~ShmRing();
+  ShmRing(const ShmRing&) = delete;
+  ShmRing& operator=(const ShmRing&) = delete;
 
   /// Copies of `pieces`, in order, as much as there is room for; how much.
   std::size_t write(std::span<const ::iovec> pieces);

@@ -17,7 +17,7 @@ namespace tuccl::exec {
 /// A receiver tells its sender of each receive that it posts (a credit); the k-th message of a tag
 /// meets the k-th credit. Large messages leave when their credit is there, so that they are read
 /// where they belong; small ones leave at once, and wait in the receiver's memory if they must.
-class Sockets final : public Carrier {
+class Sockets final : public MessageTransport {
  public:
   Sockets(int rank, int ranks);
   /// Takes over `stream`, whose other end is `peer`.

@@ -27,7 +27,7 @@ ssize_t send_all(int fd, std::span<const ::iovec> pieces) {
 
 }  // namespace
 
-Stream::Stream(int fd, std::unique_ptr<SharedPipe> pipe) : fd_(fd), pipe_(std::move(pipe)) {
+Stream::Stream(int fd, std::unique_ptr<ShmRing> pipe) : fd_(fd), pipe_(std::move(pipe)) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   const int on = 1;

@@ -17,7 +17,7 @@ class Stream {
  public:
   Stream() = default;
   /// Takes over `fd`, a connected stream socket.
-  explicit Stream(int fd, std::unique_ptr<SharedPipe> pipe = nullptr);
+  explicit Stream(int fd, std::unique_ptr<ShmRing> pipe = nullptr);
   ~Stream() { close(); }
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
@@ -36,7 +36,7 @@ class Stream {
 
   /// The socket has become readable.
   void heard() { heard_ = true; }
-  /// As `SharedPipe` has it; an end without shared memory may always sleep.
+  /// As `ShmRing` has it; an end without shared memory may always sleep.
   bool may_sleep(bool writes) { return !pipe_ || pipe_->may_sleep(writes); }
   void stay_awake();
 
@@ -46,7 +46,7 @@ class Stream {
   void call();
 
   int fd_ = -1;
-  std::unique_ptr<SharedPipe> pipe_;
+  std::unique_ptr<ShmRing> pipe_;
   bool heard_ = false;
   std::string why_;
 };

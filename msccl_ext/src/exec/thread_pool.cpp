@@ -4,12 +4,12 @@
 
 namespace tuccl::exec {
 
-Crew::Crew(int threads) {
+ThreadPool::ThreadPool(int threads) {
   for (int i = 1; i < threads; ++i)
     threads_.emplace_back([this, i] { serve(static_cast<std::size_t>(i)); });
 }
 
-Crew::~Crew() {
+ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -18,7 +18,7 @@ Crew::~Crew() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Crew::share(std::size_t count, std::size_t grain, const Work& work) {
+void ThreadPool::share(std::size_t count, std::size_t grain, const Work& work) {
   const std::size_t hands = threads_.size() + 1;
   const std::size_t part = (count / hands / grain + 1) * grain;
   if (threads_.empty() || part >= count) return work(0, count);
@@ -36,13 +36,13 @@ void Crew::share(std::size_t count, std::size_t grain, const Work& work) {
   done_.wait(lock, [this] { return busy_ == 0; });
 }
 
-void Crew::do_part(std::size_t number) {
+void ThreadPool::do_part(std::size_t number) {
   const std::size_t first = std::min(count_, number * part_);
   const std::size_t last = std::min(count_, first + part_);
   if (first < last) (*work_)(first, last);
 }
 
-void Crew::serve(std::size_t number) {
+void ThreadPool::serve(std::size_t number) {
   std::unique_lock lock(mutex_);
   for (std::size_t seen = 0;;) {
     called_.wait(lock, [&] { return ended_ || turn_ != seen; });

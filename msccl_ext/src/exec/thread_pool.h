@@ -9,13 +9,13 @@
 
 namespace tuccl::exec {
 
-class Crew {
+class ThreadPool {
  public:
   /// `threads` in all, the caller's own included: 1 starts none.
-  explicit Crew(int threads);
-  ~Crew();
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
   /// Does `work(first, last)` for parts that make up [0, count), each a multiple of `grain` but
   /// the last; returns when all are done.

@@ -30,15 +30,15 @@ float median(std::vector<float> values) {
   return *middle;
 }
 
-void add_counts(Experience& to, const Experience& from) {
+void add_counts(CandidateStats& to, const CandidateStats& from) {
   to.count += from.count;
   for (const auto& [bucket, count] : from.buckets) to.buckets[bucket] += count;
 }
 
-bool is_known(const Experience& e) { return e.count >= kEnough; }
+bool is_known(const CandidateStats& e) { return e.count >= kEnough; }
 
 /// The recent time, fading back while nobody measures: half the way an epoch.
-double faded_us(const Experience& e) {
+double faded_us(const CandidateStats& e) {
   const double usual = e.quantile_us(0.5);
   return usual + (e.recent_us - usual) * std::exp2(-static_cast<double>(std::min(e.idle, 60u)));
 }
@@ -90,7 +90,7 @@ bool Latencies::take(Sample& out) noexcept {
   }
 }
 
-double Experience::quantile_us(double share) const {
+double CandidateStats::quantile_us(double share) const {
   const auto wanted = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(count)));
   std::uint64_t seen = 0;
   for (const auto& [bucket, times] : buckets)
@@ -98,9 +98,9 @@ double Experience::quantile_us(double share) const {
   return recent_us;
 }
 
-void Learned::add(std::uint32_t candidate, float time_us) {
+void ObservedTimes::add(std::uint32_t candidate, float time_us) {
   if (!(time_us >= static_cast<float>(kLeastUs)) || !(time_us < 1e9F)) return;  // no time of a call
-  Experience& e = by_candidate_[candidate];
+  CandidateStats& e = by_candidate_[candidate];
   std::vector<float>& newest = newest_[candidate];
   if (newest.size() == kNewest) newest.erase(newest.begin());
   newest.push_back(time_us);
@@ -110,9 +110,9 @@ void Learned::add(std::uint32_t candidate, float time_us) {
   e.idle = 0;
 }
 
-void Learned::merge(const Learned& other, bool same_calls) {
+void ObservedTimes::merge(const ObservedTimes& other, bool same_calls) {
   for (const auto& [candidate, theirs] : other.by_candidate_) {
-    Experience& mine = by_candidate_[candidate];
+    CandidateStats& mine = by_candidate_[candidate];
     const bool slower = theirs.recent_us > mine.recent_us;
     const bool newer = theirs.idle <= mine.idle || mine.count == 0;
     if (mine.count == 0 || (same_calls ? slower : newer)) mine.recent_us = theirs.recent_us;
@@ -121,17 +121,17 @@ void Learned::merge(const Learned& other, bool same_calls) {
   }
 }
 
-Learned Learned::renumbered(std::span<const std::uint32_t> places) const {
-  Learned out;
+ObservedTimes ObservedTimes::renumbered(std::span<const std::uint32_t> places) const {
+  ObservedTimes out;
   for (const auto& [candidate, e] : by_candidate_) out.by_candidate_[places[candidate]] = e;
   return out;
 }
 
-void Learned::age() {
+void ObservedTimes::age() {
   for (auto& [candidate, e] : by_candidate_) ++e.idle;
 }
 
-std::vector<std::uint32_t> Learned::degraded() const {
+std::vector<std::uint32_t> ObservedTimes::degraded() const {
   std::vector<std::uint32_t> out;
   for (const auto& [candidate, e] : by_candidate_)
     if (is_known(e) && faded_us(e) > kDegraded * e.quantile_us(0.5)) out.push_back(candidate);
@@ -143,11 +143,11 @@ namespace {
 /// One entry's candidates with what is expected of each.
 class Expected {
  public:
-  Expected(const Table& table, const EntryRecord& entry, const Learned& learned)
+  Expected(const Table& table, const EntryRecord& entry, const ObservedTimes& learned)
       : own_(table.candidates_of(entry)), first_(entry.first_candidate), learned_(learned) {
     std::vector<float> ratios;
     for (std::uint32_t k = 0; k < own_.size(); ++k) {
-      const Experience* e = known(k);
+      const CandidateStats* e = known(k);
       if (e == nullptr) continue;
       any_ = true;
       if (own_[k].median_us > 0)
@@ -160,18 +160,18 @@ class Expected {
 
   /// What tuning would measure now.
   double as_tuned_us(std::uint32_t k) const {
-    const Experience* e = known(k);
+    const CandidateStats* e = known(k);
     return e != nullptr ? faded_us(*e) / ratio_ : own_[k].recent_us;
   }
 
   /// 0 where nothing is known.
   float time_us(std::uint32_t k) const {
-    const Experience* e = known(k);
+    const CandidateStats* e = known(k);
     return static_cast<float>(e != nullptr ? faded_us(*e) : ratio_ * own_[k].recent_us);
   }
 
  private:
-  const Experience* known(std::uint32_t k) const {
+  const CandidateStats* known(std::uint32_t k) const {
     const auto found = learned_.by_candidate().find(first_ + k);
     return found == learned_.by_candidate().end() || !is_known(found->second) ? nullptr
                                                                               : &found->second;
@@ -179,14 +179,14 @@ class Expected {
 
   std::span<const CandidateRecord> own_;
   std::uint32_t first_;
-  const Learned& learned_;
+  const ObservedTimes& learned_;
   bool any_ = false;
   double ratio_ = 1;
 };
 
 }  // namespace
 
-std::vector<double> recent_as_tuned_us(const Table& table, const Learned& learned) {
+std::vector<double> recent_as_tuned_us(const Table& table, const ObservedTimes& learned) {
   std::vector<double> out;
   for (const EntryRecord& entry : table.entries()) {
     const Expected expected(table, entry, learned);
@@ -195,7 +195,7 @@ std::vector<double> recent_as_tuned_us(const Table& table, const Learned& learne
   return out;
 }
 
-Ranking rank(const Table& table, const Learned& learned, const Ranking& last) {
+Ranking rank(const Table& table, const ObservedTimes& learned, const Ranking& last) {
   Ranking out;
   out.epoch = last.epoch + 1;
   out.exploration = last.exploration;

@@ -34,7 +34,7 @@ std::string shortest(double value) {
   return {text, end};
 }
 
-std::string candidate_line(std::uint32_t candidate, const Experience& e) {
+std::string candidate_line(std::uint32_t candidate, const CandidateStats& e) {
   std::string out = "candidate " + std::to_string(candidate) + " " + std::to_string(e.count) + " " +
                     shortest(e.recent_us) + " " + std::to_string(e.idle);
   for (const auto& [bucket, count] : e.buckets)
@@ -42,8 +42,8 @@ std::string candidate_line(std::uint32_t candidate, const Experience& e) {
   return out + "\n";
 }
 
-Experience read_experience(Line& line) {
-  Experience e;
+CandidateStats read_experience(Line& line) {
+  CandidateStats e;
   e.count = static_cast<std::uint64_t>(line.integer("count", 1, INT64_MAX));
   e.recent_us = line.time("recent_us");
   e.idle = static_cast<std::uint32_t>(line.integer("idle", 0, INT32_MAX));
@@ -91,12 +91,12 @@ class Locked {
   Descriptor lock_;
 };
 
-Learned held(int folder, const Table& table, const std::string& where, std::string& warning) {
+ObservedTimes held(int folder, const Table& table, const std::string& where, std::string& warning) {
   try {
     const int number = ::openat(folder, kName, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (number < 0 && errno == ENOENT) return {};
     if (number < 0) refuse(where, std::strerror(errno));
-    return read_learned(contents(Descriptor(number), where), table, where);
+    return read_observed(contents(Descriptor(number), where), table, where);
   } catch (const InputError& error) {
     warning = std::string(error.what()) + "; it is left aside";
     return {};
@@ -165,14 +165,14 @@ void put(int folder, const std::string& text, const std::string& where) {
 
 }  // namespace
 
-std::string write_learned(const Learned& learned, const Table& table) {
+std::string write_observed(const ObservedTimes& learned, const Table& table) {
   std::string body = "tuccl-learned 1\ntable " + hex(table.header().sha256) + " " +
                      std::to_string(learned.by_candidate().size()) + "\n";
   for (const auto& [candidate, e] : learned.by_candidate()) body += candidate_line(candidate, e);
   return body + seal_line(body);
 }
 
-Learned read_learned(std::string_view text, const Table& table, std::string_view where) {
+ObservedTimes read_observed(std::string_view text, const Table& table, std::string_view where) {
   Lines lines(text, where);
   Line version = lines.next();
   version.word("tuccl-learned");
@@ -185,7 +185,7 @@ Learned read_learned(std::string_view text, const Table& table, std::string_view
   const auto most = static_cast<std::int64_t>(table.candidates().size());
   const auto count = head.integer("candidates", 0, most);
   head.end();
-  Learned out;
+  ObservedTimes out;
   for (std::int64_t i = 0; i < count; ++i) {
     Line line = lines.next();
     line.word("candidate");
@@ -197,21 +197,21 @@ Learned read_learned(std::string_view text, const Table& table, std::string_view
   return out;
 }
 
-Learned load_learned(const std::string& folder, const Table& table, std::string& warning) {
+ObservedTimes load_observed(const std::string& folder, const Table& table, std::string& warning) {
   const Descriptor opened = open_below(AT_FDCWD, folder.c_str(), O_DIRECTORY, folder);
   return held(opened.get(), table, cut(folder) + "/" + kName, warning);
 }
 
-void save_learned(const std::string& folder, const Table& table, const Learned& fresh) {
+void save_observed(const std::string& folder, const Table& table, const ObservedTimes& fresh) {
   for (int i = 0; i < kTries; ++i) {
     const Locked locked(folder);
     if (!locked.is_still(folder)) continue;  // replaced while we waited
     std::string warning;
     const std::string where = cut(folder) + "/" + kName;
     check_same(locked.folder(), table, where);
-    Learned all = held(locked.folder(), table, where, warning);
+    ObservedTimes all = held(locked.folder(), table, where, warning);
     all.merge(fresh, false);
-    put(locked.folder(), write_learned(all, table), where);
+    put(locked.folder(), write_observed(all, table), where);
     return;
   }
   refuse(folder, "replaced again and again while it was written; try later");

@@ -258,11 +258,11 @@ void Selector::adopt(Ranking ranking, std::uint64_t from_call) {
   replace(std::move(state));
 }
 
-bool Selector::hold(std::uint64_t from_call, std::chrono::milliseconds patience) {
+bool Selector::hold(std::uint64_t from_call, std::chrono::milliseconds timeout) {
   const std::lock_guard lock(adopting_);
   auto state = std::make_unique<State>(*state_.load());
   state->held_from = from_call;
-  state->held_until = std::chrono::steady_clock::now() + patience;
+  state->held_until = std::chrono::steady_clock::now() + timeout;
   replace(std::move(state));  // whoever did not see it has noted its call by now
   return made_.load(std::memory_order_relaxed) <= from_call;
 }

@@ -13,8 +13,6 @@ import pytest
 import tuccl
 from tuccl._native import InputError, Selector, check_table_folder
 from tuccl.runtime import load_table, run_environment
-from tuccl.runtime.executors import find_mpis, glue_library
-from tuccl.runtime.executors.mpi_launch import usual_launch
 from tuccl.runtime.jobs.machine_check import changed_machine
 from tuccl.topology import join, keep_gpus, load_profile
 
@@ -22,14 +20,12 @@ AGREE = Path(tuccl.__path__[0]) / "worker" / "tuccl-agree"
 RANKS = 4
 
 
-def ranks_of(
-    folder: Path, patience_ms: int, ranks: range, *more: str
-) -> list[subprocess.Popen[str]]:
+def start_ranks(folder: Path, timeout_ms: int, ranks: range) -> list[subprocess.Popen[str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     meeting = ["--meet", f"127.0.0.1:{port}", "--ranks", str(RANKS)]
-    meeting += ["--patience-ms", str(patience_ms), *more]
+    meeting += ["--timeout-ms", str(timeout_ms)]
     return [
         subprocess.Popen(
             [AGREE, folder, load_table(folder).signature, "--rank", str(rank), *meeting],
@@ -46,45 +42,30 @@ def ranks_of(
 def test_a_rank_that_dies_or_hangs_leaves_the_default_to_all(
     stored: Path, how: signal.Signals
 ) -> None:
-    crew = ranks_of(stored, 2000, range(RANKS - 1))  # the last one never comes: all are waiting
-    crew[2].send_signal(how)
+    jobs = start_ranks(stored, 2000, range(RANKS - 1))  # the last one never comes: all are waiting
+    jobs[2].send_signal(how)
     try:
-        told = [rank.communicate(timeout=60) for rank in crew[:2]]
+        outputs = [rank.communicate(timeout=60) for rank in jobs[:2]]
     finally:
-        crew[2].kill()
-        crew[2].communicate()
-    assert [rank.returncode for rank in crew[:2]] == [1, 1]
-    assert all(not out and "default" in err and err.count("\n") == 1 for out, err in told)
-
-
-@pytest.mark.skipif(not find_mpis(), reason="no MPI here (make mpi)")
-def test_ranks_agree_over_mpi(stored: Path) -> None:
-    mpi = find_mpis()[0]
-    rank = [str(AGREE), str(stored), load_table(stored).signature, "--mpi"]
-    done = subprocess.run(
-        usual_launch(mpi).command(RANKS, [*rank, str(glue_library(mpi))]),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len({line.split()[3] for line in done.stdout.splitlines()}) == 1
+        jobs[2].kill()
+        jobs[2].communicate()
+    assert [rank.returncode for rank in jobs[:2]] == [1, 1]
+    assert all(not out and "default" in err and err.count("\n") == 1 for out, err in outputs)
 
 
 def test_learned_times_stay_beside_the_table(stored: Path) -> None:
     before = load_table(stored)
     selector = Selector((stored / "table.txt").read_bytes())
-    selector.learn(str(stored), [(0, 5.0)] * 4 + [(1, 9.0)])
-    [first, second], warning = selector.learned(str(stored))
+    selector.add_observed(str(stored), [(0, 5.0)] * 4 + [(1, 9.0)])
+    [first, second], warning = selector.observed(str(stored))
     assert (first.count, second.count, warning) == (4, 1, "")
     assert first.recent_us == 5.0 and first.p10_us <= first.median_us <= first.p99_us
     assert load_table(stored) == before
     (stored / "learned.txt").write_text("cut off")
-    lessons, warning = selector.learned(str(stored))
-    assert not lessons and "learned.txt" in warning
+    stats, warning = selector.observed(str(stored))
+    assert not stats and "learned.txt" in warning
     with pytest.raises(InputError, match="candidate 99"):
-        selector.learn(str(stored), [(99, 5.0)])
+        selector.add_observed(str(stored), [(99, 5.0)])
 
 
 def test_the_plugins_refuse_what_python_refuses(stored: Path) -> None:
@@ -108,12 +89,11 @@ def test_no_link_leads_out_of_the_folder(stored: Path, tmp_path: Path, name: str
         check_table_folder(str(stored))
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_words_go_through_memory_or_sockets(stored: Path, share: bool) -> None:
-    crew = ranks_of(stored, 30_000, range(RANKS), *([] if share else ["--no-share"]))
-    told = [rank.communicate(timeout=60)[0].split() for rank in crew]
-    assert [rank.returncode for rank in crew] == [0] * RANKS
-    assert len({words[3] for words in told}) == 1
+def test_ranks_hold_the_same_table(stored: Path) -> None:
+    jobs = start_ranks(stored, 30_000, range(RANKS))
+    outputs = [rank.communicate(timeout=60)[0].split() for rank in jobs]
+    assert [rank.returncode for rank in jobs] == [0] * RANKS
+    assert len({words[3] for words in outputs}) == 1
 
 
 def test_another_machine_is_named() -> None:

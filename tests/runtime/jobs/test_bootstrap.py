@@ -14,7 +14,7 @@ import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tests.topology.test_probe import GEN4, device, machine
-from tuccl._native import MeetingPoint, Selector
+from tuccl._native import RendezvousServer, Selector
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
 from tuccl.runtime import plugin_path, save_table
@@ -33,7 +33,7 @@ def table(hand: SimpleNamespace, tmp_path: Path) -> Path:
     """The first choice of its first entry, the ring, has become slow."""
     save_table(nccl_table(hand), tmp_path / "table", hand.mesh(), ())
     selector = Selector(table_text(load_table(tmp_path / "table")))
-    selector.learn(str(tmp_path / "table"), [(0, 50.0)] * 9 + [(1, 6.0)] * 9)
+    selector.add_observed(str(tmp_path / "table"), [(0, 50.0)] * 9 + [(1, 6.0)] * 9)
     return tmp_path / "table"
 
 
@@ -61,7 +61,7 @@ def choices(folder: Path, ranks: int, more: Mapping[str, str]) -> list[str]:
 def test_ranks_that_meet_use_what_was_learned(table: Path) -> None:
     assert choices(table, 1, {}) == ["Ring"]
     with rendezvous_server(("127.0.0.1", 0)) as variables:
-        assert choices(table, RANKS, {**variables, "TUCCL_PATIENCE": "60"}) == ["Tree"] * RANKS
+        assert choices(table, RANKS, {**variables, "TUCCL_TIMEOUT": "60"}) == ["Tree"] * RANKS
 
 
 def test_a_rank_that_does_not_come_leaves_the_default_to_all(table: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=str(port)):
-            MeetingPoint("127.0.0.1", port, "long enough a token")
+            RendezvousServer("127.0.0.1", port, "long enough a token")
 
 
 def test_a_probed_host_is_compared_by_signature(tmp_path: Path) -> None:

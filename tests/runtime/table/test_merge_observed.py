@@ -28,7 +28,7 @@ def table(hand: SimpleNamespace, tmp_path: Path) -> Path:
 
 
 def learn(folder: Path, *times: tuple[int, float]) -> None:
-    Selector(table_text(load_table(folder))).learn(
+    Selector(table_text(load_table(folder))).add_observed(
         str(folder), [t for t in times for _ in range(9)]
     )
 
@@ -113,7 +113,7 @@ from tuccl.runtime.table.text import table_text
 folder = Path(sys.argv[1])
 for turn in range(1000):
     text = table_text(load_table(folder))
-    Selector(text).learn(str(folder), [(turn % 2, 50.0), (1 - turn % 2, 6.0)] * 9)
+    Selector(text).add_observed(str(folder), [(turn % 2, 50.0), (1 - turn % 2, 6.0)] * 9)
     print("learned", flush=True)
     merge_observed(folder)
 """

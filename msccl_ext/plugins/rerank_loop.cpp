@@ -1,4 +1,4 @@
-#include "rounds.h"
+#include "rerank_loop.h"
 
 #include <signal.h>
 
@@ -18,22 +18,22 @@ constexpr std::uint64_t kLeastAhead = 64;
 
 }  // namespace
 
-void report(const select::Table& table, const select::Learned& learned, const Notices& notices) {
-  for (const auto& [candidate, known] : learned.by_candidate())
-    notices.inform("profiler: candidate " + std::to_string(candidate) + " " +
-                   std::string(table.text(table.candidates()[candidate].name)) + ": " +
-                   std::to_string(known.count) + " calls, recently " +
-                   std::to_string(known.recent_us) + " us of the GPU's clock");
+void report(const select::Table& table, const select::ObservedTimes& observed, const Log& log) {
+  for (const auto& [candidate, known] : observed.by_candidate())
+    log.inform("profiler: candidate " + std::to_string(candidate) + " " +
+               std::string(table.text(table.candidates()[candidate].name)) + ": " +
+               std::to_string(known.count) + " calls, recently " + std::to_string(known.recent_us) +
+               " us of the GPU's clock");
 }
 
-Rounds::Rounds(std::unique_ptr<select::Circle> circle, Communicator communicator,
-               milliseconds period)
-    : circle_(std::move(circle)),
+RerankLoop::RerankLoop(std::unique_ptr<select::ControlGroup> group, Communicator communicator,
+                       milliseconds period)
+    : group_(std::move(group)),
       communicator_(std::move(communicator)),
       period_(period),
-      adaptation_(*circle_, communicator_.selector, communicator_.folder,
-                  {communicator_.feed, &communicator_.feed->latencies}) {
-  communicator_.feed->taught = true;
+      adaptation_(*group_, communicator_.selector, communicator_.folder,
+                  {communicator_.queue, &communicator_.queue->latencies}) {
+  communicator_.queue->drained = true;
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -42,7 +42,7 @@ Rounds::Rounds(std::unique_ptr<select::Circle> circle, Communicator communicator
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Rounds::~Rounds() {
+RerankLoop::~RerankLoop() {
   {
     const std::lock_guard guard(lock_);
     stop_ = true;
@@ -51,31 +51,31 @@ Rounds::~Rounds() {
   thread_.join();
 }
 
-void Rounds::run() noexcept {
-  const Notices& notices = communicator_.notices;
+void RerankLoop::run() noexcept {
+  const Log& log = communicator_.log;
   try {
     learn();
-  } catch (const select::Lost&) {  // its program ended, or left the communicator first
-    notices.inform("no more rounds: rank 0 has left; the ranking stays as it is");
+  } catch (const select::PeerLost&) {  // its program ended, or left the communicator first
+    log.inform("no more rounds: rank 0 has left; the ranking stays as it is");
   } catch (const std::exception& error) {
-    notices.inform(std::string("no more rounds: ") + error.what());
+    log.inform(std::string("no more rounds: ") + error.what());
   }
   try {
     adaptation_.conclude();
-    if (circle_->rank() == 0) save();
-    report(*communicator_.selector.table(), adaptation_.own(), notices);
+    if (group_->rank() == 0) save();
+    report(*communicator_.selector.table(), adaptation_.own(), log);
     if (adaptation_.dropped() > 0)
-      notices.inform("profiler: " + std::to_string(adaptation_.dropped()) + " times were dropped");
+      log.inform("profiler: " + std::to_string(adaptation_.dropped()) + " times were dropped");
   } catch (const std::exception&) {  // out of memory
   }
-  communicator_.feed->taught = false;
+  communicator_.queue->drained = false;
 }
 
-void Rounds::learn() {
-  if (circle_->rank() == 0) {
+void RerankLoop::learn() {
+  if (group_->rank() == 0) {
     std::string left_aside;  // said when the ranks agreed
     adaptation_.remember(
-        select::load_learned(communicator_.folder, *communicator_.selector.table(), left_aside));
+        select::load_observed(communicator_.folder, *communicator_.selector.table(), left_aside));
   }
   Clock::time_point next = Clock::now() + period_;
   while (wait_until(std::min(next, Clock::now() + kTick))) {
@@ -87,13 +87,13 @@ void Rounds::learn() {
 }
 
 /// False where it is to end.
-bool Rounds::wait_until(Clock::time_point when) {
+bool RerankLoop::wait_until(Clock::time_point when) {
   std::unique_lock guard(lock_);
   return !woken_.wait_until(guard, when, [&] { return stop_; });
 }
 
 /// One round; false where there will be none any more.
-bool Rounds::take_part() {
+bool RerankLoop::take_part() {
   const std::uint64_t calls = communicator_.calls.load(std::memory_order_relaxed);
   const auto lately = static_cast<double>(calls - calls_before_);
   const double periods = std::chrono::duration<double>(kAhead) / period_;
@@ -102,22 +102,22 @@ bool Rounds::take_part() {
   const std::uint64_t epoch = communicator_.selector.ranking()->epoch;
   const std::string trouble = adaptation_.round(calls, ahead);
   const auto ranking = communicator_.selector.ranking();
-  if (ranking->epoch != epoch && circle_->rank() == 0)
-    communicator_.notices.inform("tuner: epoch " + std::to_string(ranking->epoch) +
-                                 " of the ranking, within " + std::to_string(ahead) + " calls");
-  if (!trouble.empty()) communicator_.notices.inform("the ranking stays as it is: " + trouble);
-  if (circle_->rank() != 0) return true;
+  if (ranking->epoch != epoch && group_->rank() == 0)
+    communicator_.log.inform("tuner: epoch " + std::to_string(ranking->epoch) +
+                             " of the ranking, within " + std::to_string(ahead) + " calls");
+  if (!trouble.empty()) communicator_.log.inform("the ranking stays as it is: " + trouble);
+  if (group_->rank() != 0) return true;
   save();
   return trouble.find("does not answer") == std::string::npos;
 }
 
-void Rounds::save() {
+void RerankLoop::save() {
   try {
     adaptation_.save();
   } catch (const std::exception& error) {  // a full disk, a folder that cannot be written
-    if (!said_unsaved_)
-      communicator_.notices.warn(std::string("what was measured is not saved: ") + error.what());
-    said_unsaved_ = true;
+    if (!warned_unsaved_)
+      communicator_.log.warn(std::string("what was measured is not saved: ") + error.what());
+    warned_unsaved_ = true;
   }
 }
 

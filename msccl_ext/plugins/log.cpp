@@ -1,4 +1,4 @@
-#include "notices.h"
+#include "log.h"
 
 #include <strings.h>
 
@@ -21,7 +21,7 @@ void say(const std::string& text) { std::fprintf(stderr, "tuccl: %s\n", text.c_s
 
 }  // namespace
 
-void Notices::warn(const std::string& text) const noexcept {
+void Log::warn(const std::string& text) const noexcept {
   const Loudness loudness = nccl_loudness();
   if (logger_ != nullptr && loudness != Loudness::kUnset) {
     logger_(abi::kLogWarn, abi::kLogTuning, "tuccl", 0, "tuccl: %s", text.c_str());
@@ -30,7 +30,7 @@ void Notices::warn(const std::string& text) const noexcept {
   }
 }
 
-void Notices::inform(const std::string& text) const noexcept {
+void Log::inform(const std::string& text) const noexcept {
   if (logger_ != nullptr) {
     logger_(abi::kLogInfo, abi::kLogTuning, "tuccl", 0, "tuccl: %s", text.c_str());
   } else if (nccl_loudness() == Loudness::kInfo) {

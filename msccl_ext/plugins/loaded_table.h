@@ -7,7 +7,7 @@
 namespace tuccl::plugin {
 
 /// The table that the environment names, or why there is none.
-struct HeldTable {
+struct LoadedTable {
   std::shared_ptr<const select::Table> table;  ///< Null where there is none to use.
   std::string folder;
   std::string refusal;  ///< One line for people; empty where none was asked for.
@@ -17,7 +17,7 @@ struct HeldTable {
 /// go. Refused whole where a byte of it or of its programs is not as it was written, where
 /// TUCCL_SIGNATURE names another machine, or TUCCL_TABLE_SHA256 another table (of table.txt:
 /// what `tuccl run` saw), so that all ranks have the same or the default. Never throws.
-HeldTable held_table() noexcept;
+LoadedTable loaded_table() noexcept;
 
 /// An environment variable, empty where it is not set.
 std::string environment(const char* name);

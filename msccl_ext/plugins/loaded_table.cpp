@@ -1,4 +1,4 @@
-#include "held_table.h"
+#include "loaded_table.h"
 
 #include <cstdlib>
 #include <exception>
@@ -22,17 +22,17 @@ void check_asked_for(const select::Table& table, const std::string& folder) {
                      "same one");
 }
 
-HeldTable read_table() {
-  HeldTable held{nullptr, environment("TUCCL_TABLE"), ""};
-  if (held.folder.empty()) return held;
+LoadedTable read_table() {
+  LoadedTable loaded{nullptr, environment("TUCCL_TABLE"), ""};
+  if (loaded.folder.empty()) return loaded;
   try {
-    auto table = select::Table::load(held.folder);
-    check_asked_for(*table, held.folder);
-    held.table = std::move(table);
+    auto table = select::Table::load(loaded.folder);
+    check_asked_for(*table, loaded.folder);
+    loaded.table = std::move(table);
   } catch (const std::exception& error) {
-    held.refusal = error.what();
+    loaded.refusal = error.what();
   }
-  return held;
+  return loaded;
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-HeldTable held_table() noexcept {
+LoadedTable loaded_table() noexcept {
   static std::mutex reading;
   static std::weak_ptr<const select::Table> last;
   static std::string last_folder;
@@ -50,10 +50,10 @@ HeldTable held_table() noexcept {
     const std::lock_guard lock(reading);
     if (auto table = last.lock(); table && last_folder == environment("TUCCL_TABLE"))
       return {std::move(table), last_folder, ""};
-    HeldTable held = read_table();
-    last = held.table;
-    last_folder = held.folder;
-    return held;
+    LoadedTable loaded = read_table();
+    last = loaded.table;
+    last_folder = loaded.folder;
+    return loaded;
   } catch (const std::exception&) {  // out of memory
     return {};
   }

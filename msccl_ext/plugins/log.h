@@ -8,9 +8,9 @@ namespace tuccl::plugin {
 
 /// Where a plugin says what it does. NCCL's own log where it handed one over (NCCL_DEBUG,
 /// NCCL_DEBUG_FILE); warnings go to standard error where NCCL would swallow them.
-class Notices {
+class Log {
  public:
-  explicit Notices(abi::Logger logger = nullptr) : logger_(logger) {}
+  explicit Log(abi::Logger logger = nullptr) : logger_(logger) {}
 
   /// Something that keeps the table from being used.
   void warn(const std::string& text) const noexcept;
