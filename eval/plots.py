@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuccl.errors import Unavailable
 from tuccl.eval.columns import busbw_gbs
-from tuccl.eval.comparison import Comparison, ComparisonRow, call_name
+from tuccl.eval.comparison import Comparison
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bandwidth_svg", "heat_map_svg", "latency_svg", "plots_available"]
+__all__ = ["bandwidth_svg", "latency_svg", "plots_available"]
 
 # Drawn in these, and replaced by the page's own colours in the SVG's text.
 _INK, _GRID = "#010203", "#040506"
@@ -82,44 +81,8 @@ def latency_svg(comparison: Comparison, collective: str, root: int = -1) -> str 
     return _svg(figure, f"latency-{_file_name(collective, root)}")
 
 
-def heat_map_svg(comparison: Comparison) -> str:
-    """Return speed-ups by collective, baseline and size; 1.0 is neutral, slower is red, as SVG.
-
-    Raises:
-        Unavailable: matplotlib is not installed.
-    """
-    lines = list(dict.fromkeys((r.collective, r.root, r.baseline) for r in comparison.rows))
-    sizes = sorted({r.size for r in comparison.rows})
-    by_cell = {(r.collective, r.root, r.baseline, r.size): r for r in comparison.rows}
-    grid = [[_log2_speedup(by_cell.get((*line, size))) for size in sizes] for line in lines]
-    most = max([1.0, *(abs(v) for row in grid for v in row if math.isfinite(v))])
-    figure, axes = _figure(max(7.2, 0.62 * len(sizes) + 2.6), 0.42 * len(lines) + 1.3)
-    axes.pcolormesh(grid, cmap="RdBu", vmin=-most, vmax=most, edgecolors=_GRID, linewidth=0.5)
-    axes.invert_yaxis()
-    for y, line in enumerate(lines):
-        for x, size in enumerate(sizes):
-            if (row := by_cell.get((*line, size))) is not None:
-                light = abs(_log2_speedup(row)) > 0.6 * most
-                colour = "#ffffff" if light else "#111111"
-                text = f"{row.speedup:.2f}" if row.speedup < 9.995 else f"{row.speedup:.1f}"
-                axes.text(
-                    x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, color=colour
-                )
-    axes.set_xticks([x + 0.5 for x in range(len(sizes))], [format_bytes(s) for s in sizes])
-    axes.set_yticks(
-        [y + 0.5 for y in range(len(lines))], [f"{call_name(c, r)} vs {b}" for c, r, b in lines]
-    )
-    axes.set_xlabel(f"size of the whole array, bytes ({_where(comparison)})")
-    axes.tick_params(length=0)
-    return _svg(figure, "speedups")
-
-
 def _file_name(collective: str, root: int) -> str:
     return collective if root < 0 else f"{collective}-{root}"
-
-
-def _log2_speedup(row: ComparisonRow | None) -> float:
-    return math.nan if row is None else math.log2(row.speedup)
 
 
 def _series(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
 from tuccl.eval.comparison import Comparison, ComparisonRow, call_name
-from tuccl.eval.plots import bandwidth_svg, heat_map_svg, latency_svg, plots_available
+from tuccl.eval.plots import bandwidth_svg, latency_svg, plots_available
 from tuccl.units import format_bytes
 
 __all__ = ["html_report"]
@@ -27,6 +28,12 @@ th.text, td.text { text-align: left; } thead th { background: var(--soft); }
 .slow { color: var(--slow); font-weight: 600; } .fast { color: var(--fast); }
 .scroll { overflow-x: auto; } figure { margin: 1rem 0; } figure svg { max-width: 100%;
   height: auto; } figcaption { font-size: 13px; }
+.heat td { border: 1px solid var(--grid); }
+@media (max-width: 48rem) { figure svg { max-width: none; width: 36rem; }
+  .scroll::before { content: "scroll sideways \\2192"; position: sticky; left: 0;
+    font-size: 12px; color: var(--fast); }
+  th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper);
+    white-space: normal; min-width: 5rem; } }
 """
 _HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then compare again."
 
@@ -79,14 +86,41 @@ def _overview(comparison: Comparison) -> Iterator[str]:
     yield _table(head, rows, text_columns=(0,), raw_columns=(4,))
     if not comparison.rows:
         return
-    if plots_available():
-        yield _figure(
-            heat_map_svg(comparison),
-            "Speed-up by collective, baseline and size; 1.0 is neutral, red is slower "
-            f"({comparison.how}).",
-        )
-    else:
+    yield _heat_map(comparison)
+    if not plots_available():
         yield f"<p>{escape(_HOW_TO_PLOT)}</p>"
+
+
+def _heat_map(comparison: Comparison) -> str:
+    """Return speed-ups by collective, baseline and size as a table whose cells are coloured."""
+    sizes = sorted({row.size for row in comparison.rows})
+    lines = dict.fromkeys((r.collective, r.root, r.baseline) for r in comparison.rows)
+    speedups = {(r.collective, r.root, r.baseline, r.size): r.speedup for r in comparison.rows}
+    strongest = max(1.0, *(abs(math.log2(speedup)) for speedup in speedups.values()))
+
+    def cell(speedup: float | None) -> str:
+        if speedup is None:
+            return "<td>-</td>"
+        colour = "26 111 181" if speedup >= 1 else "179 38 30"
+        strength = 0.6 * abs(math.log2(speedup)) / strongest
+        return f'<td style="background: rgb({colour} / {strength:.2f})">{speedup:.2f}</td>'
+
+    heads = "".join(f"<th>{format_bytes(size)}</th>" for size in sizes)
+    body = "".join(
+        f'<tr><th class="text">{escape(call_name(name, root))} vs {escape(baseline)}</th>'
+        + "".join(cell(speedups.get((name, root, baseline, size))) for size in sizes)
+        + "</tr>"
+        for name, root, baseline in lines
+    )
+    caption = (
+        "Speed-up by collective, baseline and size of the whole array; 1.0 is neutral, red is "
+        f"slower ({comparison.label})."
+    )
+    return (
+        f'<figure><div class="scroll"><table class="heat"><thead><tr><th>{comparison.how}</th>'
+        f"{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
 
 
 def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
@@ -162,7 +196,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _figure(svg: str, caption: str) -> str:
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f'<figure><div class="scroll">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def _table(

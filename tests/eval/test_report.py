@@ -72,10 +72,9 @@ def test_every_axis_and_table_says_what_its_numbers_are(on: str, word: str) -> N
     drawings = [
         ["".join(t.itertext()) for t in s.iter(f"{svg}text")] for s in root.iter(f"{svg}svg")
     ]
-    assert len(drawings) == 1 + 2 * 2  # the heat map, and two plots a collective
+    assert len(drawings) == 2 * 2  # two plots a collective
     for texts in drawings:
         assert any(LABEL in text for text in texts)  # what it ran on, at the size axis
-    for texts in drawings[1:]:
         assert any(f"({word})" in text for text in texts)
     for table in list(root.iter("table"))[1:]:
         assert any(word in (th.text or "") for th in table.iter("th"))
@@ -150,3 +149,13 @@ def test_peers_are_named_with_their_best_in_page_and_text() -> None:
     assert "beside <gloo>: 2.50x to 2.50x, geometric mean 2.50x (measured)" in text
     page = "".join(tree(html_report(beside)).itertext())
     assert "broadcast from rank 2" in page and "2.50x" in page and "<gloo> 1" in page
+
+
+def test_wide_things_scroll_by_themselves_and_say_so(page: str) -> None:
+    root = tree(page)
+    parents = {child: parent for parent in root.iter() for child in parent}
+    svg = "{http://www.w3.org/2000/svg}svg"
+    wide = [*root.iter("table"), *root.iter(svg)]
+    assert wide
+    assert all(parents[element].get("class") == "scroll" for element in wide)
+    assert "scroll sideways" in page
