@@ -14,10 +14,12 @@ from tuccl.synth.classic.allpairs import (
     UNORDERED_COLLECTIVES,
     allpairs,
 )
-from tuccl.synth.classic.hierarchical import HIERARCHICAL2_COLLECTIVES, hierarchical2
-from tuccl.synth.classic.hierarchical3 import HIERARCHICAL3_COLLECTIVES, hierarchical3
-from tuccl.synth.classic.hierarchical_rings import (
+from tuccl.synth.classic.hierarchy import (
+    HIERARCHICAL2_COLLECTIVES,
+    HIERARCHICAL3_COLLECTIVES,
     HIERARCHICAL_RINGS_COLLECTIVES,
+    hierarchical2,
+    hierarchical3,
     hierarchical_rings,
 )
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive

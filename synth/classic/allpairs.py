@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import permutations
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.classic.fan_in import FanIn, Own, Whole, prefers_aside
+from tuccl.synth.classic.fan_in import FanIn, LocalSum, prefers_scratch
 from tuccl.synth.classic.local_routes import require_links, slowest
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
@@ -44,7 +44,7 @@ def allpairs(
     trace = Trace(problem.collective, problem.chunks_per_rank, method)
     if unordered:
         _require_all(trace, problem.sketch)
-        _sum_in_own_order(trace)
+        _sum_unordered(trace)
     else:
         _BUILD[problem.collective.name](trace, problem.sketch, problem.nbytes)
     return trace.schedule(LoweringHints(sends_first=paired))
@@ -90,8 +90,8 @@ def _sum_parts(trace: Trace, nbytes: int) -> None:
     """Sum every rank's part on it."""
     ranks, c = trace.collective.ranks, trace.chunks_per_rank
     # Cut parts are for adding up side by side.
-    aside = c > 1 or prefers_aside(ranks - 1, nbytes / ranks, c)
-    fans = [FanIn(trace, rank, rank * c, c, aside=aside) for rank in range(ranks)]
+    via_scratch = c > 1 or prefers_scratch(ranks - 1, nbytes / ranks, c)
+    fans = [FanIn(trace, rank, rank * c, c, via_scratch=via_scratch) for rank in range(ranks)]
     for src, dst in _rounds(ranks):
         fans[dst].receive(src)
     for fan in fans:
@@ -102,27 +102,30 @@ def _sum_everywhere(trace: Trace) -> None:
     """Sum everything on every rank by itself."""
     total = trace.collective.nchunks(trace.chunks_per_rank)
     everyone = range(trace.collective.ranks)
-    sums = [Whole(trace, rank, total, everyone) for rank in everyone]
+    sums = [LocalSum(trace, rank, total, everyone) for rank in everyone]
     for src, dst in sorted(_rounds(trace.collective.ranks), key=lambda pair: pair[0] == 0):
         sums[dst].receive(src)
     for one in sums:
         one.finish()
 
 
-def _sum_in_own_order(trace: Trace) -> None:
-    """Sum everything on every rank by itself, from its own values on."""
+def _sum_unordered(trace: Trace) -> None:
+    """Sum everything on every rank by itself, from its values on."""
     ranks, count = trace.collective.ranks, trace.collective.nchunks(trace.chunks_per_rank)
-    sums = [Own(trace, rank, count) for rank in range(ranks)]
+    sums = [
+        LocalSum(trace, rank, count, [(rank - distance) % ranks for distance in range(ranks)])
+        for rank in range(ranks)
+    ]
     for src, dst in _rounds(ranks):
         sums[dst].receive(src)
-    for one in sums:
-        one.finish()
+    for each in sums:
+        each.finish()
 
 
 def _sum_on_root(trace: Trace) -> None:
     """Sum everything on the root."""
     ranks, root = trace.collective.ranks, trace.collective.root
-    fan = FanIn(trace, root, 0, trace.collective.nchunks(trace.chunks_per_rank), aside=True)
+    fan = FanIn(trace, root, 0, trace.collective.nchunks(trace.chunks_per_rank), via_scratch=True)
     for distance in range(1, ranks):
         fan.receive((root + distance) % ranks)
     fan.finish()

@@ -6,10 +6,20 @@ from collections.abc import Iterable
 from functools import lru_cache
 from heapq import heappop, heappush
 
-from tuccl.errors import Infeasible
-from tuccl.sketches.sketch import Sketch
+from msgspec.structs import replace
 
-__all__ = ["Tree", "host_path", "host_tree", "require_links", "slowest"]
+from tuccl.errors import Infeasible
+from tuccl.sketches.sketch import LogicalLink, Sketch
+
+__all__ = [
+    "Tree",
+    "host_path",
+    "host_tree",
+    "link_nics",
+    "require_links",
+    "reversed_sketch",
+    "slowest",
+]
 
 # (parent, child, depth of the child), parents first.
 Tree = tuple[tuple[int, int, int], ...]
@@ -40,6 +50,29 @@ def slowest(sketch: Sketch, pairs: Iterable[tuple[int, int]]) -> tuple[float, fl
             alpha = max(alpha, link.alpha_us)
             beta = max(beta, link.beta_us_per_mb / 1e6)
     return alpha or 1.0, beta or 1e-6
+
+
+def link_nics(sketch: Sketch, link: LogicalLink) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return the two NICs that `link` uses, as (direction, name)."""
+    bindings = sketch.bindings
+    nics = link.nics or (
+        bindings.get(link.src, f"rank {link.src}"),
+        bindings.get(link.dst, f"rank {link.dst}"),
+    )
+    return ("out", nics[0]), ("in", nics[-1])
+
+
+@lru_cache(maxsize=64)
+def reversed_sketch(sketch: Sketch) -> Sketch:
+    """Return `sketch` with all links reversed: a broadcast on it, run backwards, is a sum.
+
+    The relay rule goes: a sum has no owner.
+    """
+    links = sorted(
+        (replace(link, src=link.dst, dst=link.src, nics=link.nics[::-1]) for link in sketch.links),
+        key=lambda link: (link.src, link.dst),
+    )
+    return replace(sketch, links=tuple(links), relays={})
 
 
 @lru_cache(maxsize=65536)

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import LogicalLink, Sketch
+from tuccl.synth.classic.local_routes import link_nics
 
 __all__ = ["host_ring", "ring_orders"]
 
@@ -98,19 +99,10 @@ class _Hosts:
             if link.inter and sketch.hosts[link.dst] == (host + 1) % sketch.nhosts:
                 self.between[host].append(link)
 
-    def ends(self, link: LogicalLink) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Return the two NICs that `link` uses, as (direction, name)."""
-        bindings = self.sketch.bindings
-        nics = link.nics or (
-            bindings.get(link.src, f"rank {link.src}"),
-            bindings.get(link.dst, f"rank {link.dst}"),
-        )
-        return ("out", nics[0]), ("in", nics[-1])
-
     def nics(self) -> int:
         """Return how many rings can use NICs of their own between all neighbouring hosts."""
         return min(
-            min(len({self.ends(link)[way] for link in links}) for way in (0, 1)) if links else 0
+            min(len({link_nics(self.sketch, link)[way] for link in links}) for way in (0, 1)) if links else 0
             for links in self.between
         )
 
@@ -121,7 +113,7 @@ class _Hosts:
         if crossings is None:
             return None
         for link in crossings:
-            self.uses.update(self.ends(link))
+            self.uses.update(link_nics(self.sketch, link))
         ring: list[int] = []
         for host in range(self.sketch.nhosts):
             path = self.inside(crossings[host - 1].dst, crossings[host].src)
@@ -148,7 +140,7 @@ class _Hosts:
         return None
 
     def preference(self, link: LogicalLink) -> tuple[float, ...]:
-        out, into = self.ends(link)
+        out, into = link_nics(self.sketch, link)
         return (
             self.uses[out] + self.uses[into],
             max(self.uses[out], self.uses[into]),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.classic.host_moves import reversed_sketch
+from tuccl.synth.classic.local_routes import reversed_sketch
 from tuccl.synth.few_step.group_allreduce import add_group_allreduce, group_allreduces
 from tuccl.synth.few_step.hierarchy import (
     equal_groups,

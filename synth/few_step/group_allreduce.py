@@ -8,8 +8,8 @@ from itertools import permutations
 from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.classic.fan_in import Whole
-from tuccl.synth.classic.host_moves import reversed_sketch
+from tuccl.synth.classic.fan_in import LocalSum
+from tuccl.synth.classic.local_routes import reversed_sketch
 from tuccl.synth.few_step.hierarchy import EqualGroups, InsideSolver, equal_groups, mapped_sends
 from tuccl.synth.few_step.sends import RangeSend, add_reductions, add_sends, estimate_us, step_count
 from tuccl.synth.model.demand import Demand
@@ -129,7 +129,7 @@ def add_group_allreduce(trace: Trace, allreduce: GroupAllreduce, nbytes: int) ->
 def _sum_in(trace: Trace, group: _GroupSum) -> None:
     """Give every rank of a group the sum, added in one order everywhere."""
     ranks = group.ranks
-    sums = [Whole(trace, rank, group.length, ranks, group.first) for rank in ranks]
+    sums = [LocalSum(trace, rank, group.length, ranks, group.first) for rank in ranks]
     for ahead in range(1, len(ranks)):
         for local, src in enumerate(ranks):
             if local:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.classic.fan_in import FanIn, prefers_aside
+from tuccl.synth.classic.fan_in import FanIn, prefers_scratch
 from tuccl.synth.model.network import Network
 from tuccl.synth.model.trace import Trace
 
@@ -118,7 +118,7 @@ def add_reductions(trace: Trace, sends: Iterable[RangeSend], nbytes: int) -> Non
             key[1],
             key[2],
             key[3],
-            aside=prefers_aside(len(group), chunk_bytes * key[3], key[3]),
+            via_scratch=prefers_scratch(len(group), chunk_bytes * key[3], key[3]),
         )
         for key, group in arrivals.items()
     }

@@ -1,0 +1,356 @@
+"""Hierarchical methods: trees inside hosts, composed with links between hosts.
+
+The links between hosts are slow and few, so every chunk crosses to each other host once and spreads
+there. Methods differ in the tree inside a host (shallow, or a ring) and in the way between hosts:
+
+- `hierarchical2`: shallow trees; from the owner's host straight to each other host.
+- `hierarchical3`: shallow trees; from host to host, on a lane for each NIC.
+- `hierarchical_rings`: rings; straight from the owner to its local rank on each other host.
+
+Sums are the same trees run backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+
+from tuccl.errors import Infeasible
+from tuccl.sketches.sketch import Sketch
+from tuccl.synth.classic.host_alltoall import host_alltoall
+from tuccl.synth.classic.host_links import HostLinks, Lane, lanes_of
+from tuccl.synth.classic.local_routes import (
+    host_path,
+    host_tree,
+    require_links,
+    reversed_sketch,
+    slowest,
+)
+from tuccl.synth.classic.ring import segment_count, segments
+from tuccl.synth.classic.ring_orders import host_ring
+from tuccl.synth.classic.rounds import Rounds, Tree, TreeEdge
+from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
+from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.trace import Trace
+
+__all__ = [
+    "HIERARCHICAL2_COLLECTIVES",
+    "HIERARCHICAL3_COLLECTIVES",
+    "HIERARCHICAL_RINGS_COLLECTIVES",
+    "hierarchical2",
+    "hierarchical3",
+    "hierarchical_rings",
+]
+
+HIERARCHICAL_RINGS_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce"})
+HIERARCHICAL3_COLLECTIVES = HIERARCHICAL_RINGS_COLLECTIVES | {"broadcast", "reduce"}
+HIERARCHICAL2_COLLECTIVES = HIERARCHICAL3_COLLECTIVES | {"alltoall"}
+
+# Local ranks with channels of their own: three each, which make some 26 thread blocks a GPU.
+_RING_CHANNELS = 8
+
+
+def hierarchical2(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
+    """Return a schedule in which chunks go straight to each host that needs them.
+
+    Raises:
+        Infeasible: there is one host only, or no link may carry some chunk where it must go.
+    """
+    _require_hosts(problem.sketch, "hierarchical2")
+    trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical2")
+    if problem.collective.name == "alltoall":
+        host_alltoall(trace, problem.sketch)
+    elif problem.collective.rooted:
+        _root_segments(trace, problem)
+    else:
+        _owner_parts(trace, problem, partial(_owner_trees, around=False))
+    return trace.schedule()
+
+
+def hierarchical3(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
+    """Return a schedule that passes chunks from host to host.
+
+    Raises:
+        Infeasible: there is one host only, the links between hosts make no lane, or
+            `hierarchical2` does the same.
+    """
+    name = problem.collective.name
+    _require_hosts(problem.sketch, "hierarchical3")
+    trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical3")
+    if name in _ON_LANES:
+        lanes = _Lanes(trace, problem)
+        _ON_LANES[name](lanes)
+        lanes.run()
+    elif problem.sketch.nhosts == 2:
+        raise Infeasible(f"hierarchical3: {name} over two hosts is what hierarchical2 does")
+    else:
+        _owner_parts(trace, problem, partial(_owner_trees, around=True))
+    return trace.schedule()
+
+
+def hierarchical_rings(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
+    """Return a schedule whose parts go round inside hosts, and between equal local ranks of hosts.
+
+    Every part goes round each host's ring on a channel of its own as far as there are any, so a
+    thread block receives, adds and sends on in one step, and touches each byte once. Parts of ranks
+    of the ring's own host come back by the channel they came by; others come back later, so that
+    one channel would have them wait for each other. Chains are as long as a host is large: this is
+    for large sizes.
+
+    Raises:
+        Infeasible: there is one host only, hosts differ in size, have no ring of the same order, or
+            a link between the ranks of one local rank on two hosts is missing.
+    """
+    _require_hosts(problem.sketch, "hierarchical-rings")
+    rings = _host_rings(problem.sketch)
+    trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical-rings")
+
+    def trees(sketch: Sketch, *, summing: bool) -> dict[int, Tree]:
+        return _ring_trees(rings, summing=summing)
+
+    _owner_parts(trace, problem, trees, chunks_at_once=1)
+    return trace.schedule()
+
+
+def _require_hosts(sketch: Sketch, method: str) -> None:
+    if sketch.nhosts < 2:
+        raise Infeasible(f"{method}: sketch {sketch.name[:60]} has one host; use allpairs or ring")
+
+
+def _host_edges(sketch: Sketch, root: int, start: int = 0) -> list[TreeEdge]:
+    """Return the shallow tree from `root` to its host, which has the chunk in round `start`."""
+    return [TreeEdge(start + depth, parent, child) for parent, child, depth in host_tree(sketch, root)]
+
+
+def _owner_parts(
+    trace: Trace,
+    problem: Problem,
+    trees: Callable[..., dict[int, Tree]],
+    chunks_at_once: int | None = None,
+) -> None:
+    """Sum each rank's part on it, and spread it, as the collective requires.
+
+    Args:
+        trace: Takes the transfers.
+        problem: An allgather, a reduce-scatter or an allreduce.
+        trees: Called with a sketch and ``summing``, returns each owner's tree.
+        chunks_at_once: Chunks of a part that follow one another through the trees; None: all.
+    """
+    each = problem.chunks_per_rank
+    name, sketch = problem.collective.name, problem.sketch
+    up = trees(reversed_sketch(sketch), summing=True) if name != "allgather" else {}
+    down = trees(sketch, summing=False) if name != "reduce-scatter" else {}
+    for first in range(0, each, chunks_at_once or each):
+        for owners, run in ((up, Rounds.collect), (down, Rounds.spread)):
+            rounds = Rounds(trace, problem.nbytes)
+            for start, k in enumerate(range(first, min(first + (chunks_at_once or each), each))):
+                for owner, tree in owners.items():
+                    run(rounds, start, range(owner * each + k, owner * each + k + 1), tree)
+            rounds.run()
+
+
+def _owner_trees(sketch: Sketch, *, around: bool, summing: bool = False) -> dict[int, Tree]:
+    """Return the tree from each rank to all others.
+
+    Chunks cross from the owner's host to each other one, or with `around` from host to host.
+    """
+    links = HostLinks(sketch)
+    return {owner: _owner_tree(sketch, links, owner, around) for owner in range(sketch.ranks)}
+
+
+def _owner_tree(sketch: Sketch, links: HostLinks, owner: int, around: bool) -> list[TreeEdge]:
+    home = sketch.hosts[owner]
+    edges = _host_edges(sketch, owner)
+    reached = {owner: 0} | {edge.child: edge.round for edge in edges}
+    landed = owner
+    for ahead in range(1, sketch.nhosts):
+        link = links.choose(owner, landed if around else owner, (home + ahead) % sketch.nhosts)
+        when = reached[link.src] + 1
+        inside = _host_edges(sketch, link.dst, when)
+        edges += [TreeEdge(when, link.src, link.dst), *inside]
+        reached |= {link.dst: when} | {edge.child: edge.round for edge in inside}
+        landed = link.dst
+    return edges
+
+
+def _root_segments(trace: Trace, problem: Problem) -> None:
+    """Send (or sum) the root's whole buffer along its tree, in segments one behind the other."""
+    summing = problem.collective.reducing
+    sketch = reversed_sketch(problem.sketch) if summing else problem.sketch
+    tree = _owner_tree(sketch, HostLinks(sketch), problem.collective.root, around=False)
+    alpha, beta = slowest(sketch, ((edge.parent, edge.child) for edge in tree))
+    count = segment_count(max(edge.round for edge in tree), problem.nbytes, alpha, beta)
+    rounds = Rounds(trace, problem.nbytes)
+    for start, chunks in enumerate(segments(range(problem.nchunks), count)):
+        (rounds.collect if summing else rounds.spread)(start, chunks, tree)
+    rounds.run()
+
+
+def _host_rings(sketch: Sketch) -> list[tuple[int, ...]]:
+    """Return each host's ranks in the order of its ring, the same local ranks one after another."""
+    members = [sketch.ranks_of(host) for host in range(sketch.nhosts)]
+    sizes = sorted({len(ranks) for ranks in members})
+    if sizes[0] < 2 or len(sizes) > 1:
+        raise Infeasible(
+            f"hierarchical-rings: hosts of {' and '.join(map(str, sizes))} ranks, expected 2 or "
+            "more on each and as many on all; use hierarchical2"
+        )
+    order = [members[0].index(rank) for rank in host_ring(sketch, 0)]
+    rings = [tuple(ranks[local_rank] for local_rank in order) for ranks in members]
+    around = [pair for ring in rings for pair in pairwise((*ring, ring[0]))]
+    across = [(a, b) for ranks in zip(*rings, strict=True) for a in ranks for b in ranks if a != b]
+    require_links(sketch, (*around, *across), "hierarchical-rings")
+    return rings
+
+
+def _ring_trees(rings: list[tuple[int, ...]], *, summing: bool) -> dict[int, Tree]:
+    """Return the tree of each owner: to its index on every ring, then round each ring."""
+    size, nhosts = len(rings[0]), len(rings)
+    onward = -1 if summing else 1  # links are used in the ring's direction either way
+
+    def tree(home: int, index: int) -> Iterator[TreeEdge]:
+        channel = index % _RING_CHANNELS
+        other = channel + (1 if summing else 2) * _RING_CHANNELS
+        channels = [channel if host == home else other for host in range(nhosts)]
+        for ahead in range(1, nhosts):
+            host = (home + ahead) % nhosts
+            when = nhosts - ahead if summing else ahead
+            yield TreeEdge(when, rings[home][index], rings[host][index], channels[host])
+        for step in range(size - 1):
+            parent = (index + onward * step) % size
+            child = (parent + onward) % size
+            for host, ring in enumerate(rings):
+                yield TreeEdge(nhosts + step, ring[parent], ring[child], channels[host])
+
+    return {
+        rings[home][index]: list(tree(home, index))
+        for index in range(size)
+        for home in range(nhosts)
+    }
+
+
+class _Lanes(Rounds):
+    """Rounds of transfers over lanes; each lane has its share of the chunks, so all NICs work."""
+
+    def __init__(self, trace: Trace, problem: Problem) -> None:
+        super().__init__(trace, problem.nbytes)
+        self.sketch = problem.sketch
+        self.reversed = reversed_sketch(problem.sketch)
+        self.hosts = problem.sketch.nhosts
+        self.root = problem.collective.root
+        self.lanes = lanes_of(problem.sketch)
+        parts = segments(range(problem.nchunks), len(self.lanes))
+        self.shares = list(zip(self.lanes, parts, strict=False))
+
+    def collect_on(
+        self, start: int, ranks: Iterable[int], chunks: range, *, via_scratch: bool = False
+    ) -> int:
+        """Sum `chunks` over hosts on one rank of each; return the round after the last."""
+        return max(
+            self.collect(start, chunks, _host_edges(self.reversed, rank), via_scratch=via_scratch)
+            for rank in ranks
+        )
+
+    def spread_from(self, start: int, rank: int, chunks: range) -> None:
+        """Send `chunks` to all of the rank's host."""
+        self.spread(start - 1, chunks, _host_edges(self.sketch, rank))
+
+    def cross(self, when: int, lane: Lane, host: int, chunks: range, *, adding: bool) -> None:
+        """Send `chunks` from `host` to the next on `lane`, to be added there where `adding`."""
+        src, dst = lane.exits[host], lane.entries[(host + 1) % self.hosts]
+        self.walk(when, chunks, host_path(self.sketch, lane.entries[host], src))
+        if adding:
+            self.add(when, chunks, dst, [src])
+        else:
+            self.send(when, chunks, src, dst)
+
+    def segments(self, chunks: range) -> list[range]:
+        """Return `chunks` in segments that pass down a lane one behind the other."""
+        lane = self.lanes[0]
+        links = ((lane.exits[h], lane.entries[(h + 1) % self.hosts]) for h in range(self.hosts))
+        nbytes = self.chunk_bytes * len(chunks)
+        count = segment_count(self.hosts + 1, nbytes, *slowest(self.sketch, links))
+        return segments(chunks, count)
+
+
+def _lane_allreduce(lanes: _Lanes) -> None:
+    exchange = lanes.hosts == 2 and all(lane.entries == lane.exits for lane in lanes.lanes)
+    each = lanes.trace.chunks_per_rank
+    for lane, chunks in lanes.shares:
+        if exchange:
+            for start, piece in enumerate(segments(chunks, each)):
+                _exchange_sums(lanes, lane, start, piece)
+            continue
+        for block, part in enumerate(segments(chunks, lanes.hosts)):
+            for start, piece in enumerate(segments(part, each)):
+                _go_round(lanes, lane, start, piece, block)
+
+
+def _exchange_sums(lanes: _Lanes, lane: Lane, start: int, chunks: range) -> None:
+    """Sum on both hosts, exchange the sums, spread: one hop between hosts.
+
+    Every rank of a host sums a part, and all parts set out at once: chains of additions would leave
+    the links between hosts idle first, which costs more than touching bytes again.
+    """
+    one, other = lane.entries
+    done = lanes.collect_on(start, lane.entries, chunks, via_scratch=True)
+    exchange = partial(
+        lanes.trace.exchange, chunks.start, one, other, count=len(chunks), last=True
+    )
+    lanes.at(done, exchange)
+    for rank in lane.entries:
+        lanes.spread_from(done + 1, rank, chunks)
+
+
+def _go_round(lanes: _Lanes, lane: Lane, start: int, chunks: range, block: int) -> None:
+    """Sum `chunks` from host to host, ending on host `block`, then send them round again."""
+    hosts = lanes.hosts
+    done = lanes.collect_on(start, lane.entries, chunks)
+    for step in range(hosts - 1):
+        lanes.cross(done + step, lane, (block + 1 + step) % hosts, chunks, adding=True)
+    done += hosts - 1
+    for step in range(hosts):
+        host = (block + step) % hosts
+        lanes.spread_from(done + step, lane.entries[host], chunks)
+        if step < hosts - 1:
+            lanes.cross(done + step, lane, host, chunks, adding=False)
+
+
+def _lane_broadcast(lanes: _Lanes) -> None:
+    """Deal the buffer out to the lanes; each passes its share on and spreads it everywhere."""
+    root, home = lanes.root, lanes.sketch.hosts[lanes.root]
+    for lane, share in lanes.shares:
+        first = lane.exits[home]
+        tree = _host_edges(lanes.sketch, first)
+        parents = {edge.parent for edge in tree}
+        tree = [edge for edge in tree if edge.child != root or root in parents]
+        for start, chunks in enumerate(lanes.segments(share)):
+            lanes.walk(start, chunks, host_path(lanes.sketch, root, first))
+            lanes.spread(start, chunks, tree)
+            lanes.send(start + 1, chunks, first, lane.entries[(home + 1) % lanes.hosts])
+            for step in range(1, lanes.hosts):
+                host = (home + step) % lanes.hosts
+                if step > 1:
+                    lanes.cross(start + step, lane, (host - 1) % lanes.hosts, chunks, adding=False)
+                lanes.spread_from(start + step + 1, lane.entries[host], chunks)
+
+
+def _lane_reduce(lanes: _Lanes) -> None:
+    """Sum each lane's share from host to host, the root's last, and bring it to the root."""
+    home = lanes.sketch.hosts[lanes.root]
+    for lane, share in lanes.shares:
+        for start, chunks in enumerate(lanes.segments(share)):
+            done = lanes.collect_on(start, lane.entries, chunks)
+            for step in range(lanes.hosts - 1):
+                host = (home + 1 + step) % lanes.hosts
+                lanes.cross(done + step, lane, host, chunks, adding=True)
+            path = host_path(lanes.sketch, lane.entries[home], lanes.root)
+            lanes.walk(done + lanes.hosts - 1, chunks, path)
+
+
+_ON_LANES: Mapping[str, Callable[[_Lanes], None]] = {
+    "allreduce": _lane_allreduce,
+    "broadcast": _lane_broadcast,
+    "reduce": _lane_reduce,
+}

@@ -1,0 +1,93 @@
+"""Trees of sends, and transfers by round: what hierarchical schedules are composed of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from tuccl.synth.classic.fan_in import FanIn, prefers_scratch
+from tuccl.synth.model.trace import Trace
+
+__all__ = ["Rounds", "Tree", "TreeEdge"]
+
+
+class TreeEdge(NamedTuple):
+    """A send from `parent` to `child` of a tree; rounds count up from the root, from 1."""
+
+    round: int
+    parent: int
+    child: int
+    channel: int = 0
+
+
+Tree = Sequence[TreeEdge]
+
+
+class Rounds:
+    """Transfers by round; those of one round run in the order in which they were added."""
+
+    def __init__(self, trace: Trace, nbytes: int) -> None:
+        """Start without transfers; `nbytes` is the size of the whole buffer."""
+        self.trace = trace
+        self.chunk_bytes = nbytes / trace.collective.nchunks(trace.chunks_per_rank)
+        self._actions: list[tuple[int, int, Callable[[], None]]] = []
+
+    def run(self) -> None:
+        """Emit all transfers to the trace."""
+        for _, _, action in sorted(self._actions, key=lambda entry: entry[:2]):
+            action()
+
+    def at(self, when: int, action: Callable[[], None]) -> None:
+        """Run `action`, which emits to the trace, in round `when`."""
+        self._actions.append((when, len(self._actions), action))
+
+    def send(self, when: int, chunks: range, src: int, dst: int, channel: int = 0) -> None:
+        """Send `chunks` in round `when`."""
+        self.at(when, partial(self.trace.send, chunks.start, src, dst, channel, len(chunks)))
+
+    def walk(self, when: int, chunks: range, path: Sequence[int]) -> None:
+        """Send `chunks` from rank to rank along `path`, all in round `when`."""
+        for src, dst in pairwise(path):
+            self.send(when, chunks, src, dst)
+
+    def add(
+        self,
+        when: int,
+        chunks: range,
+        rank: int,
+        senders: Sequence[int],
+        channel: int = 0,
+        *,
+        via_scratch: bool = False,
+    ) -> None:
+        """Add the sums of `senders` to those of `rank`."""
+        size = self.chunk_bytes * len(chunks)
+        via_scratch |= prefers_scratch(len(senders), size, len(chunks))
+
+        def fan_in() -> None:
+            fan = FanIn(self.trace, rank, chunks.start, len(chunks), via_scratch=via_scratch)
+            for sender in senders:
+                fan.receive(sender, channel)
+            fan.finish()
+
+        self.at(when, fan_in)
+
+    def spread(self, start: int, chunks: range, tree: Tree) -> None:
+        """Send `chunks` down `tree`."""
+        for edge in tree:
+            self.send(start + edge.round, chunks, edge.parent, edge.child, edge.channel)
+
+    def collect(
+        self, start: int, chunks: range, tree: Tree, *, via_scratch: bool = False
+    ) -> int:
+        """Sum `chunks` up `tree`; return the round after the last."""
+        last = max((edge.round for edge in tree), default=0)
+        senders: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for edge in tree:
+            senders[start + last - edge.round, edge.parent, edge.channel].append(edge.child)
+        for (when, rank, channel), ranks in sorted(senders.items()):
+            self.add(when, chunks, rank, ranks, channel, via_scratch=via_scratch)
+        return start + last
