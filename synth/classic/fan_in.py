@@ -34,7 +34,9 @@ class FanIn:
     they come `via_scratch`.
     """
 
-    def __init__(self, trace: Trace, rank: int, chunk: int, count: int, *, via_scratch: bool) -> None:
+    def __init__(
+        self, trace: Trace, rank: int, chunk: int, count: int, *, via_scratch: bool
+    ) -> None:
         """Start without a sum."""
         self.trace = trace
         self.rank = rank

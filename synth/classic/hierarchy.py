@@ -12,7 +12,7 @@ Sums are the same trees run backwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 
@@ -120,7 +120,9 @@ def _require_hosts(sketch: Sketch, method: str) -> None:
 
 def _host_edges(sketch: Sketch, root: int, start: int = 0) -> list[TreeEdge]:
     """Return the shallow tree from `root` to its host, which has the chunk in round `start`."""
-    return [TreeEdge(start + depth, parent, child) for parent, child, depth in host_tree(sketch, root)]
+    return [
+        TreeEdge(start + depth, parent, child) for parent, child, depth in host_tree(sketch, root)
+    ]
 
 
 def _owner_parts(
@@ -295,9 +297,7 @@ def _exchange_sums(lanes: _Lanes, lane: Lane, start: int, chunks: range) -> None
     """
     one, other = lane.entries
     done = lanes.collect_on(start, lane.entries, chunks, via_scratch=True)
-    exchange = partial(
-        lanes.trace.exchange, chunks.start, one, other, count=len(chunks), last=True
-    )
+    exchange = partial(lanes.trace.exchange, chunks.start, one, other, count=len(chunks), last=True)
     lanes.at(done, exchange)
     for rank in lane.entries:
         lanes.spread_from(done + 1, rank, chunks)

@@ -121,6 +121,8 @@ def _lanes_by_nic(sketch: Sketch) -> list[Lane]:
             uses.update((*link_nics(sketch, link), ("rank", link.src), ("rank", link.dst)))
             crossings[host].append(link)
     return [
-        Lane(tuple(link.dst for link in (links[-1], *links[:-1])), tuple(link.src for link in links))
+        Lane(
+            tuple(link.dst for link in (links[-1], *links[:-1])), tuple(link.src for link in links)
+        )
         for links in zip(*crossings, strict=False)
     ]

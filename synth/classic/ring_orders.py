@@ -102,7 +102,9 @@ class _Hosts:
     def nics(self) -> int:
         """Return how many rings can use NICs of their own between all neighbouring hosts."""
         return min(
-            min(len({link_nics(self.sketch, link)[way] for link in links}) for way in (0, 1)) if links else 0
+            min(len({link_nics(self.sketch, link)[way] for link in links}) for way in (0, 1))
+            if links
+            else 0
             for links in self.between
         )
 

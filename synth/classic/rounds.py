@@ -80,9 +80,7 @@ class Rounds:
         for edge in tree:
             self.send(start + edge.round, chunks, edge.parent, edge.child, edge.channel)
 
-    def collect(
-        self, start: int, chunks: range, tree: Tree, *, via_scratch: bool = False
-    ) -> int:
+    def collect(self, start: int, chunks: range, tree: Tree, *, via_scratch: bool = False) -> int:
         """Sum `chunks` up `tree`; return the round after the last."""
         last = max((edge.round for edge in tree), default=0)
         senders: dict[tuple[int, int, int], list[int]] = defaultdict(list)
