@@ -20,10 +20,10 @@ from tuccl.runtime import (
     reduction_class,
     save_table,
 )
+from tuccl.runtime.nccl.constants import tuning_constants
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.runtime.nccl.knobs import ALGORITHMS, NcclKnobs
 from tuccl.runtime.nccl.model import ll128_is_safe
-from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.runtime.nccl.versions import nccl_group
 from tuccl.runtime.table import check_target, ranges_from_sizes
 from tuccl.topology import Topology, signature
@@ -73,7 +73,7 @@ def nccl_configurations(topology: Topology, collective: str) -> tuple[NcclKnobs,
         "NVLSTree": graph.capability >= 90 and hosts > 1,
         "PAT": topology.ranks == hosts,
     }
-    ll128 = ("LL128",) if ll128_is_safe(CONSTANTS[nccl_group(NCCL_VERSION)], graph) else ()
+    ll128 = ("LL128",) if ll128_is_safe(tuning_constants()[nccl_group(NCCL_VERSION)], graph) else ()
     return tuple(
         NcclKnobs(algorithm=algorithm, protocol=protocol)
         for algorithm in ALGORITHMS[collective]

@@ -10,7 +10,7 @@ from tuccl._native import Knobs, Program
 from tuccl.errors import Infeasible
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.runtime.nccl.choice import NcclChoice
-from tuccl.runtime.nccl.constants import MOST_CHANNELS
+from tuccl.runtime.nccl.constants import MAX_CHANNELS
 from tuccl.runtime.nccl.launch import shrunk_tree_chunk
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.baseline.nccl_nvls import nvls_program
@@ -43,7 +43,7 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
     Raises:
         Infeasible: NCCL's algorithm makes no program for the collective.
     """
-    channels = min(choice.channels, MOST_CHANNELS)
+    channels = min(choice.channels, MAX_CHANNELS)
     key = (call, choice.algorithm, choice.protocol, channels, choice.parts)
     program, used = program_once(topology, key, lambda: _program(topology, call, choice, channels))
     reduced = f" (as {used}ch)" if used != choice.channels else ""

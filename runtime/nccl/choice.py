@@ -7,19 +7,19 @@ from typing import Literal
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl.constants import (
-    GROUPED,
-    MOST_CHANNELS,
+    MAX_CHANNELS,
     PROTOCOLS,
+    SEND_RECV,
     THREADS,
     Algorithm,
     Protocol,
     TuningConstants,
+    tuning_constants,
 )
 from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl.launch import chunk_bytes, launch
 from tuccl.runtime.nccl.model import available, ll128_is_safe, time_us
 from tuccl.runtime.nccl.sends import p2p_channels, p2p_chunk_bytes, p2p_parts, p2p_protocol
-from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.runtime.nccl.thresholds import thresholded
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Topology
@@ -85,7 +85,7 @@ def nccl_choice(
 
     Notes:
         ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, getAlgoInfo of
-        src/enqueue.cc, with the constants of `nccl_tables`. NCCL ignores what it cannot follow;
+        src/enqueue.cc, with the constants of `tuning_constants`. NCCL ignores what it cannot follow;
         here it is refused, so that no comparison is made with something else than asked for.
 
     >>> from tuccl.topology import load_profile
@@ -95,10 +95,10 @@ def nccl_choice(
     group = nccl_group(version)
     if nbytes < 1:
         raise InputError(f"size {nbytes}: expected at least one byte")
-    graph, constants = nccl_graph(t, group), CONSTANTS[group]
+    graph, constants = nccl_graph(t, group), tuning_constants()[group]
     launched = _launched(graph, channels)
     _check_protocol(group, protocol)
-    if collective in GROUPED:
+    if collective in SEND_RECV:
         if algorithm not in (None, "SendRecv"):
             raise _unavailable(group, collective, str(algorithm))
         return _grouped(group, constants, graph, nbytes, launched, protocol)
@@ -121,8 +121,8 @@ def nccl_choice(
 def _launched(graph: NcclGraph, channels: int | None) -> int:
     if channels is None:
         return graph.launch_channels
-    if not 1 <= channels <= MOST_CHANNELS:
-        raise InputError(f"{channels} channels: expected 1 to {MOST_CHANNELS}")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise InputError(f"{channels} channels: expected 1 to {MAX_CHANNELS}")
     return channels
 
 

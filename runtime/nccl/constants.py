@@ -1,21 +1,28 @@
-"""The form of NCCL's tuning constants, and those that no version changed; us and GB/s.
+"""NCCL's tuning constants by group of versions, and those that no version changed; us and GB/s.
 
-They are what NCCL believes, not what a machine does: the simulator never reads them.
+``constants.json`` holds them: a group has what differs from the one before it, as a JSON Merge
+Patch (RFC 7396: null removes). Sources are NVIDIA/nccl src/graph/tuning.cc, search.cc and topo.h,
+src/enqueue.cc and src/transport/nvls.cc at the tags that each ``source`` names; docs/nccl.md says
+which could not be read and what stands in for them. 2.4 chooses by thresholds: its search and
+sends alone are of use. The constants are NCCL's beliefs; the simulator never reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import msgspec
 
 __all__ = [
-    "GROUPED",
-    "MOST_CHANNELS",
+    "MAX_CHANNELS",
     "NET_OVERHEAD_US",
     "P2P_LL_BYTES",
     "PCI_GBS",
     "PROTOCOLS",
+    "SEND_RECV",
     "STEP_BYTES",
     "THREADS",
     "THREAD_THRESHOLD",
@@ -26,6 +33,7 @@ __all__ = [
     "Protocol",
     "Search",
     "TuningConstants",
+    "tuning_constants",
 ]
 
 Algorithm = Literal["Tree", "Ring", "NVLS", "NVLSTree"]
@@ -38,11 +46,11 @@ Speeds = tuple[float, ...]
 
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 # Collectives that NCCL has no algorithm for: a group of ncclSend and ncclRecv.
-GROUPED = frozenset({"alltoall", "gather", "scatter"})
+SEND_RECV = frozenset({"alltoall", "gather", "scatter"})
 # NCCL_*_NTHREADS and NCCL_*_THREAD_THRESHOLD, src/include/devcomm.h and comm.h, 2.5 on.
 THREADS: dict[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 THREAD_THRESHOLD: dict[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
-MOST_CHANNELS = 32  # MAXCHANNELS of 2.5 to 2.26
+MAX_CHANNELS = 32  # MAXCHANNELS of 2.5 to 2.26
 # A slot of the default buffers as sent, flags and all: NCCL_*_BUFFSIZE / NCCL_STEPS, src/init.cc.
 STEP_BYTES: dict[Protocol, int] = {"LL": 64 << 10, "LL128": 614400, "Simple": 512 << 10}
 P2P_LL_BYTES = 16384  # NCCL_P2P_LL_THRESHOLD, src/enqueue.cc
@@ -50,91 +58,151 @@ PCI_GBS = 12.0  # PCI_BW, src/graph/topo.h: gen3 x16
 NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0}
 
 
-@dataclass(frozen=True)
-class Search:
-    """What the search for rings (src/graph/search.cc, topo.h) knows.
+class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Constants of the search for rings (src/graph/search.cc, topo.h).
 
-    ``speeds`` lists (least compute capability, rates tried on one node, rates tried on several),
-    ``nvlink_gbs`` (least compute capability, what one NVLink is held to carry), each the most
-    demanding first. More than ``spared_above`` rings of Hopper and later, each below 50 GB/s, are
-    not halved into two channels each; ``doubles_hopper`` says that few fast rings between nodes
-    are launched four times.
+    Attributes:
+        speeds: (least compute capability, rates tried on one node, rates tried on several), the
+            most demanding first.
+        nvlink_gbs: (least compute capability, what one NVLink is held to carry), likewise.
+        spared_above: More rings than that of Hopper and later, each below 50 GB/s, are not halved
+            into two channels each; None: all are.
+        doubles_hopper: Whether few fast rings between nodes are launched four times.
     """
 
     speeds: tuple[tuple[int, Speeds, Speeds], ...]
     nvlink_gbs: tuple[tuple[int, float], ...]
-    spared_above: int = 1 << 30
+    spared_above: int | None = None
     doubles_hopper: bool = False
 
 
-@dataclass(frozen=True)
-class Nvls:
-    """NVLink SHARP in a version's model (src/graph/tuning.cc, src/transport/nvls.cc).
+class Nvls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Model of NVLink SHARP (src/graph/tuning.cc, src/transport/nvls.cc).
 
-    ``tree_net_us`` is None where NVLS stays on one node. ``share`` turns the rate of the links
-    into that of an allreduce, ``gather_share`` into that of an allgather or reduce-scatter (None:
-    not done by NVLS). ``early_tree`` is 2.18's own model of NVLSTree: its latency grows by node,
-    not by level. ``widest_shrink`` is the first factor of the chunk's shrinking.
+    Attributes:
+        us: Base latency.
+        tree_net_us: Latency of a step between nodes; None where NVLS stays on one node.
+        share: Part of the links' rate that an allreduce has.
+        gather_share: Part that an allgather or reduce-scatter has; None: not done by NVLS.
+        early_tree: 2.18's own model of NVLSTree: its latency grows by node, not by level.
+        rings_rate: Whether NVLS has the rate of the rings.
+        widest_shrink: First factor of the chunk's shrinking.
+        channels: By architecture.
     """
 
     us: float
-    tree_net_us: float | None
+    tree_net_us: float | None = None
     share: float
-    gather_share: float | None
-    early_tree: bool = False
-    rings_rate: bool = False
-    widest_shrink: int = 64
-    channels: Mapping[Arch, int] = field(default_factory=lambda: {"hopper": 16, "blackwell": 32})
+    gather_share: float | None = None
+    early_tree: bool
+    rings_rate: bool
+    widest_shrink: int
+    channels: Mapping[Arch, int]
 
 
-@dataclass(frozen=True)
-class TuningConstants:
-    """What one version of NCCL holds true.
+class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Constants of one group of versions; names of src/graph/tuning.cc in brackets.
 
-    ``ll_max_gbs``, ``tree_whole_gbs`` and ``ll128_whole_gbs`` bound a whole ring or tree, the
-    other rates a channel; the ``ll128_`` limits by collective are those of older versions.
-    ``arches`` lists (least compute capability, architecture); ``arches_exact`` that only this
-    very capability counts. ``net_steps`` are the steps of a ring allreduce that cross the net:
-    "all", "nodes" (two for each) or "joints" (two for each but one). ``ll_share`` and
-    ``ll128_share`` are the parts of the rate that a ring has, in general and in the other case:
-    LL on one node of what does not reduce, LL128 with one GPU a node. ``tree_shares`` are LL's,
-    LL128's on one node and on several. ``plateau`` lists (least capability, factor) of the
-    latency of Ring/Simple for large allreduces between nodes.
+    Attributes:
+        source: Repository, tag and commit.
+        base_us: By algorithm and protocol (baseLat).
+        hw_us: By link, algorithm and protocol (hwLat).
+        tree_correction: Factor on a tree's rate for 64 B * 2**i; 1 beyond the end
+            (treeCorrectionFactor).
+        search: Of the search for rings.
+        ll128_on: Compute capabilities on which LL128 is safe.
+        arches: (least compute capability, architecture).
+        arches_exact: Whether only this very capability counts.
+        max_ll_gbs: Of a whole ring or tree by one, two, more nodes (llMaxBws).
+        channel_max_ring_ll128_gbs: Of a channel (perChMaxRingLL128Bws).
+        channel_max_tree_gbs: Of a channel (perChMaxTreeBws).
+        channel_max_tree_ll128_gbs: Of a channel (perChMaxTreeLL128Bws).
+        channel_max_ll128_gbs: Of a channel by collective, in older versions.
+        max_ll128_gbs: Of a whole ring by collective, in older versions.
+        max_tree_gbs: Of a whole tree, in older versions.
+        max_tree_ll128_gbs: Of a whole tree with LL128, in older versions.
+        tree_efficiency: Part of the rings' rate that trees have.
+        tree_shares: Parts of it with LL, LL128 on one node, LL128 on several.
+        tree_ll128_factor: On `channel_max_ll128_gbs` for trees.
+        ll_share: Parts of a ring's rate with LL; on one node of what does not reduce.
+        ll128_share: Parts of a ring's rate with LL128; with one GPU a node.
+        bus_gbs: Bound on the rate of all channels.
+        net_steps: Steps of a ring allreduce that cross the net: "all", "nodes" (two for each) or
+            "joints" (two for each but one).
+        ll_intra_factor: On LL's latency inside nodes, where there are several.
+        net_overhead: Whether the CPU's overhead bounds a step's latency from below.
+        lone_tree_latency: Whether rings of one GPU a node have the tree's latency.
+        plateau: (least capability, factor) on the latency of Ring/Simple for large allreduces
+            between nodes.
+        plateau_per_channel: Whether the size from which it holds grows with the channels.
+        nvls: None before 2.17.
+        tree_chunk_shrinks: Whether trees have smaller chunks for small sizes.
+        channels_by_traffic: Whether data is dealt out to channels in cells.
+        p2p: Whether there are sends and receives.
+        p2p_ll: Whether small ones take LL.
+        p2p_ll_by_channels: Whether the threshold grows with the channels of a peer.
+        p2p_net_channels: Channels of a peer on another node.
+        p2p_net_step_bytes: Slot of a message to another node.
     """
 
     source: str
     base_us: Mapping[str, ByProtocol]
     hw_us: Mapping[Link, Mapping[str, ByProtocol]]
-    correction: Mapping[Protocol, tuple[float, ...]]
+    tree_correction: Mapping[Protocol, tuple[float, ...]]
     search: Search
     ll128_on: frozenset[int]
-    arches: tuple[tuple[int, Arch], ...] = ()
-    arches_exact: bool = False
-    ll_max_gbs: Mapping[Arch, Scales] = field(default_factory=dict)
-    ring_ll128_gbs: Mapping[Arch, Scales] = field(default_factory=dict)
-    tree_gbs: Mapping[Arch, Scales] = field(default_factory=dict)
-    tree_ll128_gbs: Mapping[Arch, Scales] = field(default_factory=dict)
-    ll128_gbs_of: Mapping[str, float] = field(default_factory=dict)
-    ll128_whole_gbs: Mapping[str, float] = field(default_factory=dict)
-    tree_whole_gbs: Mapping[Arch, Scales] = field(default_factory=dict)
-    tree_whole_ll128_gbs: Mapping[Arch, Scales] = field(default_factory=dict)
-    tree_efficiency: float = 0.92
-    tree_shares: tuple[float, float, float] = (1 / 3.8, 7 / 9, 120 / 128)
-    tree_ll128_factor: float = 1.0
-    ll_share: tuple[float, float] = (1 / 4, 1 / 3)
-    ll128_share: tuple[float, float] = (0.92, 0.7)
-    bus_gbs: Mapping[Arch, float] = field(default_factory=dict)
-    net_steps: Literal["all", "nodes", "joints"] = "nodes"
-    ll_intra_factor: float = 1.0
-    net_overhead: bool = False
-    lone_tree_latency: bool = False
-    plateau: tuple[tuple[int, float], ...] = ()
-    plateau_per_channel: bool = False
+    arches: tuple[tuple[int, Arch], ...]
+    arches_exact: bool
+    max_ll_gbs: Mapping[Arch, Scales]
+    channel_max_ring_ll128_gbs: Mapping[Arch, Scales]
+    channel_max_tree_gbs: Mapping[Arch, Scales]
+    channel_max_tree_ll128_gbs: Mapping[Arch, Scales]
+    channel_max_ll128_gbs: Mapping[str, float]
+    max_ll128_gbs: Mapping[str, float]
+    max_tree_gbs: Mapping[Arch, Scales]
+    max_tree_ll128_gbs: Mapping[Arch, Scales]
+    tree_efficiency: float
+    tree_shares: tuple[float, float, float]
+    tree_ll128_factor: float
+    ll_share: tuple[float, float]
+    ll128_share: tuple[float, float]
+    bus_gbs: Mapping[Arch, float]
+    net_steps: Literal["all", "nodes", "joints"]
+    ll_intra_factor: float
+    net_overhead: bool
+    lone_tree_latency: bool
+    plateau: tuple[tuple[int, float], ...]
+    plateau_per_channel: bool
     nvls: Nvls | None = None
-    tree_chunk_shrinks: bool = True
-    channels_by_traffic: bool = False
-    p2p: bool = True
-    p2p_ll: bool = True
-    p2p_ll_by_channels: bool = False
-    p2p_net_channels: int = 2
-    p2p_net_step_bytes: int = 128 << 10
+    tree_chunk_shrinks: bool
+    channels_by_traffic: bool
+    p2p: bool
+    p2p_ll: bool
+    p2p_ll_by_channels: bool
+    p2p_net_channels: int
+    p2p_net_step_bytes: int
+
+
+@cache
+def tuning_constants() -> dict[str, TuningConstants]:
+    """Return the constants of each group of versions, the oldest first.
+
+    >>> tuning_constants()["2.18"].source
+    'NVIDIA/nccl v2.18.3-1 (ea383122)'
+    """
+    text = files("tuccl.runtime.nccl").joinpath("constants.json").read_bytes()
+    constants = {}
+    values: dict[str, Any] = {}
+    for group, patch in msgspec.json.decode(text)["groups"].items():
+        values = _patched(values, patch)
+        constants[group] = msgspec.convert(values, TuningConstants)
+    return constants
+
+
+def _patched(values: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Return ``values`` after a JSON Merge Patch (RFC 7396)."""
+    merged = {
+        key: _patched(values.get(key) or {}, value) if isinstance(value, dict) else value
+        for key, value in patch.items()
+    }
+    return {key: value for key, value in {**values, **merged}.items() if value is not None}

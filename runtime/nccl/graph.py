@@ -6,9 +6,14 @@ import re
 import weakref
 from dataclasses import dataclass
 
-from tuccl.runtime.nccl.constants import MOST_CHANNELS, PCI_GBS, Arch, TuningConstants
+from tuccl.runtime.nccl.constants import (
+    MAX_CHANNELS,
+    PCI_GBS,
+    Arch,
+    TuningConstants,
+    tuning_constants,
+)
 from tuccl.runtime.nccl.rings import Inside, Rings, rings_across, rings_inside
-from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Path, Topology, path
 
@@ -23,7 +28,7 @@ _NVLINK_GBS = 25.0
 _PCI_CLASSES = ((44.0, 4 * PCI_GBS), (22.0, 2 * PCI_GBS), (11.0, PCI_GBS))
 _CPU_GBS = {"amd": 16.0, "intel": 10.0}  # between sockets, src/graph/topo.h
 _INTEL_P2P = 6 / 5  # INTEL_P2P_OVERHEAD: a GPU's reads through an Intel CPU cost more
-_MOST_CHANNELS_2_4 = 16
+_MAX_CHANNELS_2_4 = 16
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def nccl_graph(t: Topology, version: str = NCCL_VERSION) -> NcclGraph:
         weakref.finalize(t, _GRAPHS.pop, id(t), None)
     graphs = _GRAPHS[id(t)]
     if group not in graphs:
-        graphs[group] = _estimate(t, group, CONSTANTS[group])
+        graphs[group] = _estimate(t, group, tuning_constants()[group])
     return graphs[group]
 
 
@@ -126,7 +131,7 @@ def _estimate(t: Topology, group: str, constants: TuningConstants) -> NcclGraph:
 
 def _launched(constants: TuningConstants, rings: Rings, capability: int, nodes: int) -> int:
     """Channels of a launch: each ring twice, few fast ones four times (src/graph/connect.cc)."""
-    channels = min(2 * rings.count, MOST_CHANNELS)
+    channels = min(2 * rings.count, MAX_CHANNELS)
     fast = constants.search.doubles_hopper and capability >= 90 and nodes > 1
     return 2 * channels if fast and rings.gbs > 45 and channels < 16 else channels
 
@@ -135,7 +140,7 @@ def _rings_2_4(inside: Inside, nics: list[float]) -> tuple[Rings, int]:
     """NCCL 2.4: a ring for each NVLink of a GPU, or each NIC, twice with NVLink, else one."""
     rings = len(nics) or (round(inside.total_gbs / inside.link_gbs) if inside.nvlink else 1)
     gbs = min(nics) if nics else inside.total_gbs / rings
-    return Rings(rings, gbs), min(rings * (2 if inside.nvlink else 1), _MOST_CHANNELS_2_4)
+    return Rings(rings, gbs), min(rings * (2 if inside.nvlink else 1), _MAX_CHANNELS_2_4)
 
 
 def _arch(constants: TuningConstants, capability: int) -> Arch:

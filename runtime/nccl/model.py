@@ -73,7 +73,7 @@ def time_us(
     if algorithm == "Tree":
         latency = _tree_latency_us(constants, graph, protocol)
         rate = _tree_gbs(constants, graph, protocol)
-        rate *= _correction(constants.correction[protocol], nbytes)
+        rate *= _correction(constants.tree_correction[protocol], nbytes)
     else:
         latency = _ring_latency_us(constants, graph, collective, protocol)
         rate = _ring_gbs(constants, graph, collective, protocol)
@@ -126,30 +126,31 @@ def _ring_gbs(
         usual, lone = constants.ll128_share
         rate *= lone if graph.ranks_a_node < 2 else usual
         each = min(
-            _row(constants.ring_ll128_gbs, graph),
-            constants.ll128_gbs_of.get(collective, math.inf),
+            _row(constants.channel_max_ring_ll128_gbs, graph),
+            constants.channel_max_ll128_gbs.get(collective, math.inf),
         )
-        whole = constants.ll128_whole_gbs.get(collective, math.inf)
+        whole = constants.max_ll128_gbs.get(collective, math.inf)
         rate = min(rate, graph.channels * each, whole)
     return rate * graph.ranks / max(_ring_steps(graph, collective), 1)
 
 
 def _tree_gbs(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
     ll, near, far = constants.tree_shares
-    whole = constants.tree_whole_gbs
-    if protocol == "LL128" and constants.tree_whole_ll128_gbs:
-        whole = constants.tree_whole_ll128_gbs
+    whole = constants.max_tree_gbs
+    if protocol == "LL128" and constants.max_tree_ll128_gbs:
+        whole = constants.max_tree_ll128_gbs
     rate = min(
         constants.tree_efficiency * _bus_gbs(constants, graph),
-        graph.channels * _row(constants.tree_gbs, graph),
+        graph.channels * _row(constants.channel_max_tree_gbs, graph),
         _row(whole, graph),
     )
     if protocol == "LL":
         rate = min(rate * ll, _ll_max_gbs(constants, graph))
     elif protocol == "LL128":
         each = min(
-            _row(constants.tree_ll128_gbs, graph),
-            constants.ll128_gbs_of.get("allreduce", math.inf) * constants.tree_ll128_factor,
+            _row(constants.channel_max_tree_ll128_gbs, graph),
+            constants.channel_max_ll128_gbs.get("allreduce", math.inf)
+            * constants.tree_ll128_factor,
         )
         rate = min(rate * (near if graph.nodes == 1 else far), graph.channels * each)
     return rate / 2
@@ -160,7 +161,7 @@ def _ll_max_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
     row: Arch = graph.arch
     if graph.nodes > 1:
         row = "ampere" if graph.cpu == "amd" else "volta"
-    scales = constants.ll_max_gbs.get(row)
+    scales = constants.max_ll_gbs.get(row)
     return scales[min(graph.nodes, 3) - 1] if scales else math.inf
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuccl.runtime.nccl.constants import MOST_CHANNELS, Search
+from tuccl.runtime.nccl.constants import MAX_CHANNELS, Search
 
 __all__ = ["Inside", "Rings", "rings_across", "rings_inside"]
 
-_MOST_RINGS = MOST_CHANNELS // 2  # each is launched twice
+_MOST_RINGS = MAX_CHANNELS // 2  # each is launched twice
 _LEAST_SHARE = 0.49  # the search stops at speeds below this share of the best
 _ROUNDING = 1e-6
 
@@ -58,7 +58,7 @@ def rings_inside(search: Search, inside: Inside) -> Rings:
     Rings(count=12, gbs=20.0)
     """
     if inside.gpus == 1:
-        return Rings(1, inside.link_gbs * MOST_CHANNELS)
+        return Rings(1, inside.link_gbs * MAX_CHANNELS)
     speeds = inside.speeds(search, across=False)
     found = _best(speeds, {gbs: inside.rings(gbs) for gbs in speeds}, inside.total_gbs)
     return _doubled(search, inside, found)
@@ -94,7 +94,8 @@ def _best(speeds: tuple[float, ...], counts: dict[float, int], total_gbs: float)
 
 def _doubled(search: Search, inside: Inside, rings: Rings) -> Rings:
     """Each fast ring as two channels of half its rate (ncclTopoDupChannels)."""
-    spared = inside.capability > 80 and rings.count > search.spared_above
+    most = search.spared_above
+    spared = most is not None and inside.capability > 80 and rings.count > most
     if rings.gbs < 25 or (spared and rings.gbs < 50):
         return rings
     count = min(2 * rings.count, _MOST_RINGS)

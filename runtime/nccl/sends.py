@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tuccl.runtime.nccl.constants import (
-    MOST_CHANNELS,
+    MAX_CHANNELS,
     P2P_LL_BYTES,
     STEP_BYTES,
     Arch,
@@ -33,7 +33,7 @@ def p2p_protocol(constants: TuningConstants, graph: NcclGraph, nbytes: float) ->
 def p2p_channels(graph: NcclGraph, launched: int, parts: int) -> int:
     """Return the channels over which the messages to all peers are spread."""
     most = _power_of_two(launched)
-    return max(parts, min(most, parts * max(graph.ranks - 1, 1), MOST_CHANNELS))
+    return max(parts, min(most, parts * max(graph.ranks - 1, 1), MAX_CHANNELS))
 
 
 def p2p_parts(

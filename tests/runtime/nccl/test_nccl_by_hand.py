@@ -6,10 +6,9 @@ import pytest
 
 from tests.nccl_machines import MODELLED, SIZES
 from tuccl.runtime.nccl.choice import nccl_choice
-from tuccl.runtime.nccl.constants import TuningConstants
+from tuccl.runtime.nccl.constants import TuningConstants, tuning_constants
 from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl.model import plateau, time_us
-from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.runtime.nccl.thresholds import tree_threshold_bytes
 from tuccl.topology import join, load_profile
 
@@ -21,7 +20,7 @@ def near(value: float) -> object:
 
 
 def us(version: str, graph: NcclGraph, collective: str, how: str, by: str, nbytes: int) -> float:
-    constants = CONSTANTS[version]
+    constants = tuning_constants()[version]
     return time_us(constants, graph, collective, how, by, nbytes, graph.launch_channels)  # type: ignore[arg-type]
 
 
@@ -125,7 +124,7 @@ def test_the_thresholds_of_24_worked_out_by_hand() -> None:
 
 @pytest.mark.parametrize("version", MODELLED)
 def test_the_plateau_starts_where_the_version_says(version: str) -> None:
-    constants: TuningConstants = CONSTANTS[version]
+    constants: TuningConstants = tuning_constants()[version]
     graph = nccl_graph(join(load_profile("dgx-a100"), 2), version)  # 16 channels, 16 ranks
     each = 64 * 16 if constants.plateau_per_channel else 4096
     start, factor = each * 16, {True: 1.4, False: 1.9}[constants.plateau_per_channel]

@@ -10,10 +10,9 @@ import pytest
 from tests.nccl_machines import MACHINES, MODELLED, RINGS, SIZES, machine
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl.choice import NCCL_CHOICES, nccl_choice
-from tuccl.runtime.nccl.constants import GROUPED, PROTOCOLS
+from tuccl.runtime.nccl.constants import PROTOCOLS, SEND_RECV, tuning_constants
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.runtime.nccl.switch_points import switch_points
-from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.runtime.nccl.versions import nccl_versions
 from tuccl.topology import join, load_profile
 
@@ -25,7 +24,7 @@ from tuccl.topology import join, load_profile
 def test_a_choice_for_every_size_and_collective(version: str, name: str, hosts: int) -> None:
     topology = machine(name, hosts)
     graph = nccl_graph(topology, version)
-    sends = sorted(GROUPED) if CONSTANTS[version].p2p else []
+    sends = sorted(SEND_RECV) if tuning_constants()[version].p2p else []
     for collective in (*RINGS, *sends):
         times = []
         for nbytes in SIZES:
@@ -35,9 +34,9 @@ def test_a_choice_for_every_size_and_collective(version: str, name: str, hosts: 
             assert choice.threads % 32 == 0 and 64 <= choice.threads <= 640
             assert 8 << 10 <= choice.chunk_bytes <= 2 << 20
             assert choice.version == version
-            assert (choice.predicted_us is None) == (version == "2.4" or collective in GROUPED)
+            assert (choice.predicted_us is None) == (version == "2.4" or collective in SEND_RECV)
             times.append(choice.predicted_us or 0.0)
-        if version != "2.4" and collective not in GROUPED:
+        if version != "2.4" and collective not in SEND_RECV:
             assert times[0] > 0 and all(a <= b for a, b in pairwise(times))
 
 
@@ -71,8 +70,8 @@ def test_fewer_channels_and_threads_for_less_data(hand: SimpleNamespace, version
 
 
 def test_corrections_cover_128_or_256_mib() -> None:
-    for constants in CONSTANTS.values():
-        lengths = {len(constants.correction[protocol]) for protocol in PROTOCOLS}
+    for constants in tuning_constants().values():
+        lengths = {len(constants.tree_correction[protocol]) for protocol in PROTOCOLS}
         assert lengths in ({22}, {23})
 
 
@@ -144,7 +143,7 @@ def test_versions_before_send_and_receive_have_no_program_for_alltoall(
 @pytest.mark.parametrize("collective", ["allreduce", "allgather", "broadcast", "alltoall"])
 def test_switch_points_are_where_the_choice_changes(version: str, collective: str) -> None:
     topology = join(load_profile("dgx-a100"), 2)
-    if collective == "alltoall" and not CONSTANTS[version].p2p:
+    if collective == "alltoall" and not tuning_constants()[version].p2p:
         with pytest.raises(Infeasible):
             switch_points(topology, collective, version)
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.runtime.nccl.constants import tuning_constants
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.runtime.nccl.sends import p2p_parts, p2p_protocol
-from tuccl.runtime.nccl.tables import CONSTANTS
 from tuccl.topology import join, load_profile
 
 
@@ -21,7 +21,7 @@ def test_alltoall_is_grouped_send_and_receive(hand: SimpleNamespace) -> None:
 
 def test_parts_of_a_peer_grow_with_its_bytes() -> None:
     """DGX A100: 32 channels, 4 for each of 8 peers; two nodes: 2 a peer."""
-    constants = CONSTANTS["2.19"]
+    constants = tuning_constants()["2.19"]
     alone = nccl_graph(load_profile("dgx-a100"))
     sizes = [n << 10 for n in (16, 64, 128, 256, 1 << 20)]
     assert [p2p_parts(constants, alone, n) for n in sizes] == [1, 1, 2, 4, 4]
@@ -39,7 +39,9 @@ def test_small_messages_by_ll_from_212_on_and_larger_ones_from_222_on() -> None:
     graph = nccl_graph(load_profile("dgx-a100"))
 
     def most(version: str) -> int:
-        return sum(p2p_protocol(CONSTANTS[version], graph, 1 << n) == "LL" for n in range(30))
+        return sum(
+            p2p_protocol(tuning_constants()[version], graph, 1 << n) == "LL" for n in range(30)
+        )
 
     assert most("2.10") == 0
     assert most("2.12") == most("2.20") == 15  # up to 16 KiB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.runtime.nccl.tables import CONSTANTS
+from tuccl.runtime.nccl.constants import tuning_constants
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group, nccl_versions
 
 
@@ -34,9 +34,9 @@ def test_versions_of_equal_constants_are_one_group(version: str, group: str) -> 
 
 
 def test_every_group_has_constants_with_their_source() -> None:
-    assert tuple(CONSTANTS) == nccl_versions()
-    assert all("nccl" in c.source for c in CONSTANTS.values())
-    assert nccl_group(NCCL_VERSION) in CONSTANTS
+    assert tuple(tuning_constants()) == nccl_versions()
+    assert all("nccl" in c.source for c in tuning_constants().values())
+    assert nccl_group(NCCL_VERSION) in tuning_constants()
 
 
 @pytest.mark.parametrize(
