@@ -1,4 +1,4 @@
-"""Building an emulated cluster: bridges and wires, addresses, and the queues that hold the rates."""
+"""Building an emulated cluster: bridges, veth pairs, addresses, and queues with the rates."""
 
 from __future__ import annotations
 
@@ -61,12 +61,10 @@ def wire(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
     batch(
         "bridge",
         spaces[FABRIC],
-        [
-            *(f"link set dev {p.device} {quiet}" for p in inner),
-            *(
-                f"fdb replace {nics[nic].mac} dev {device[switch, ahead]} master static"
-                for switch, nic, ahead in plan.forwarding
-            ),
+        [f"link set dev {p.device} {quiet}" for p in inner]
+        + [
+            f"fdb replace {nics[nic].mac} dev {device[switch, ahead]} master static"
+            for switch, nic, ahead in plan.forwarding
         ],
     )
 
@@ -74,8 +72,8 @@ def wire(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
 def address(plan: EmulationPlan, host: EmulatedHost, space: str) -> None:
     """Give a host's NICs their addresses, fixed neighbours, and a table each.
 
-    What is sent from a NIC's address leaves by that NIC, whichever NIC it is for. Packets are handed to
-    its queue as large as its bucket bears: each costs the processors the same.
+    Packets from a NIC's address leave by that NIC, whichever NIC they are for. They reach its
+    queue as large as its bucket bears, since each costs the processors the same.
     """
     nics = plan.nics
     rates = {port.src: port.rate_bps for port in plan.ports}

@@ -20,7 +20,7 @@ _CORE_TCP_GBS = 1.0
 def emulated_topology(
     topology: Topology, plan: EmulationPlan, latency_scale: float = 0.0
 ) -> Topology:
-    """Return ``topology`` with the rates of ``plan``, in GB/s, and its latencies scaled where they are.
+    """Return ``topology`` with the rates of ``plan`` in GB/s, and latencies scaled if they are.
 
     Links within a host are as they were: next to the emulated ones they cost nothing.
 

@@ -1,7 +1,7 @@
 """How programs reach the hosts of an emulated cluster: a remote shell, and what launchers read.
 
-Open MPI, MPICH and their kin start one process of their own on each host by ``rsh HOST COMMAND``. Here
-that is a fixed script that enters the host's namespace; it looks the host up in a file beside it.
+Open MPI, MPICH and their kin start one process of their own on each host by ``rsh HOST COMMAND``.
+Here that is a fixed script that enters the host's namespace, which a file next to it names.
 """
 
 from __future__ import annotations

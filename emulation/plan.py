@@ -1,7 +1,7 @@
-"""What an emulated cluster consists of: hosts, NICs, switches and wires, worked out from a topology.
+"""The plan of an emulated cluster: hosts, NICs, switches and links, worked out from a topology.
 
-Nothing here touches the machine. Every name that reaches the kernel is made of numbers; names of the
-topology only ever stand in text files, and only after `safe_names`.
+Nothing here touches the machine. Every name that reaches the kernel is made of numbers; names of
+the topology only ever stand in text files, and only after `safe_names`.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def safe_names(names: Iterable[str]) -> tuple[str, ...]:
 def _check_network(topology: Topology, hops: dict[tuple[str, str], Hop]) -> None:
     if not 2 <= len(topology.hosts) <= _MOST_HOSTS:
         raise InputError(
-            f"topology {topology.name[:60]!r} has {len(topology.hosts)} hosts; 2 to {_MOST_HOSTS} are emulated"
+            f"topology {topology.name[:60]!r} has {len(topology.hosts)} hosts; "
+            f"2 to {_MOST_HOSTS} are emulated"
         )
     for (src, dst), hop in hops.items():
         for end in (src, dst):

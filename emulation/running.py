@@ -1,9 +1,9 @@
-"""Which emulations run on this machine, and clearing what the dead have left.
+"""The emulations that run on this machine, and clearing what the dead have left.
 
 Every emulation has a folder ``/run/tuccl/emulate/PID-XXXXXXXX`` with a file that its owner keeps
-locked for as long as it lives. The kernel takes the lock away with the owner, however that ends, so a
-lock that can be had marks a leftover, and no process number is ever mistaken for another's. The folder
-comes into being already locked, before the first namespace, and goes after the last.
+locked for as long as it lives. The kernel releases the lock when the owner ends, however it ends:
+a lock that can be had marks a leftover, and no process number is mistaken for another's. The
+folder comes into being already locked, before the first namespace, and goes after the last.
 """
 
 from __future__ import annotations

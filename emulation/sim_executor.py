@@ -1,4 +1,4 @@
-"""Emulated clusters without building them: the simulator with their rates, and one machine's cores."""
+"""Emulated clusters simulated: their rates, and the cores of the one machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_BUFFER, _MOST_BUFFER = 256, 8 << 20
 
 
 class CpuCall(NamedTuple):
-    """A program, its knobs and its loop as a CPU runs them; ``eager``: by messages that wait for none."""
+    """A program as a CPU runs it; ``eager``: by messages that wait for no receiver."""
 
     program: Program
     knobs: Knobs

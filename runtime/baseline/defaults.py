@@ -61,9 +61,11 @@ def time_baseline(
 ) -> BaselineTiming:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
 
-    ``nccl`` on nccl-tests is what its NCCL chooses. Elsewhere it runs what NCCL ``version`` would choose for the size, NVLS only on one host and in the
-    simulator, since no program moves data so; ``msccl-default`` is the paper's baseline,
-    ``msccl-default-robust`` the same mesh with all-pairs programs; their knobs are the same for every size. Programs are made once per topology.
+    ``nccl`` on nccl-tests is what its NCCL chooses. Elsewhere it runs what NCCL ``version`` would
+    choose for the size, NVLS only on one host and in the simulator, since no program moves data
+    so. ``msccl-default`` is the paper's baseline, ``msccl-default-robust`` the same mesh with
+    all-pairs programs; their knobs are the same for every size. Programs are made once per
+    topology.
 
     Raises:
         InputError: there is no such default or collective.

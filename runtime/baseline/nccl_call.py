@@ -61,7 +61,11 @@ def _program(
     while True:
         try:
             program = nccl_program(
-                *(topology, call, algorithm, channels, choice.protocol),
+                topology,
+                call,
+                algorithm,
+                channels,
+                choice.protocol,
                 parts=min(choice.parts, channels),
             )
             return program, channels

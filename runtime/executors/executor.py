@@ -114,7 +114,7 @@ class Executor(ABC):
         simulated: Times come from a model of the machine, which has what only a model has (the
             multicast of an NVLink switch).
         deterministic: Repeats of a call are equal, so that one is enough.
-        full_effort: Repeats that make a sure time: a power of 3, the ratio between a search's rungs.
+        full_effort: Repeats that make a sure time, a power of 3 (the ratio of a search's rungs).
         runs_nccl: What it calls "nccl" is NCCL itself, not a program like what NCCL chooses.
         default_baseline: What a call without a table gets: NCCL on GPUs, untuned MSCCL on CPUs.
         topology: The machine as it is run, with an emulated cluster's rates; None where the

@@ -19,8 +19,8 @@ _OPTIONS = {
     # Else it kills all ranks as soon as one dies, before they can say what they waited for.
     "mpich": ("-bind-to", "none", "-disable-auto-cleanup"),
 }
-# Over TCP Open MPI has the receiver fetch what is longer than an eager message, piece by piece, which
-# on busy wires takes up to 1.4 times as long as if it is sent (docs/cpu.md). 1: send only.
+# Over TCP the receiver fetches what is longer than an eager message piece by piece, which on busy
+# links takes up to 1.4 times as long as if it is sent (docs/cpu.md). 1: send only.
 _TCP_FLAGS = "btl_tcp_flags"
 
 

@@ -297,7 +297,7 @@ class Workers:
         return None
 
     def _deaths(self, gone: Sequence[_Worker]) -> str:
-        """Return who died, who fell silent first in front: an MPI ends ranks for another's death."""
+        """Return who died, the first to fall silent in front: MPI ends ranks for others' deaths."""
         ordered = sorted(gone, key=lambda w: w.heard)
         named = "; ".join(f"{w.name} died{w.trace}" for w in ordered[:_MOST_NAMED])
         more = len(gone) - _MOST_NAMED

@@ -1,4 +1,4 @@
-"""Timing several programs against each other where times have noise: in turns, pool_timings by program."""
+"""Timing programs against each other where times have noise: in turns, pooled by program."""
 
 from __future__ import annotations
 

@@ -77,7 +77,10 @@ class SimExecutor(Executor):
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
         us = simulate(
-            *(program, knobs, self._network_of(loop), self._machine),
+            program,
+            knobs,
+            self._network_of(loop),
+            self._machine,
             padded(nbytes, program.nchunks),
             launch=self._launch,
             process_gpus=self._process_gpus,
@@ -100,7 +103,7 @@ class SimExecutor(Executor):
         bins: int = 50,
         loop: StepLoop = MSCCL_LOOP,
     ) -> TracedRun:
-        """Return a record of the run of ``program`` that ``time`` reports, with nothing extrapolated.
+        """Return a record of the run that ``time`` reports, with nothing extrapolated.
 
         Args:
             program: what runs.
@@ -118,7 +121,11 @@ class SimExecutor(Executor):
         self._check(program, loop)
         size, shared = padded(nbytes, program.nchunks), self._network_of(loop)
         trace = simulate_and_record(
-            *(program, knobs, shared, self._machine, size),
+            program,
+            knobs,
+            shared,
+            self._machine,
+            size,
             launch=self._launch,
             process_gpus=self._process_gpus,
             pass_bytes=loop.pass_bytes,
@@ -150,8 +157,8 @@ class SimExecutor(Executor):
             )
         if 0 < self._machine.sm_count < program.threadblocks:
             raise Infeasible(
-                f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident on "
-                f"the {self._machine.sm_count} SMs of class {self._machine.name!r}"
+                f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident "
+                f"on the {self._machine.sm_count} SMs of class {self._machine.name!r}"
             )
 
 

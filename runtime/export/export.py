@@ -44,9 +44,10 @@ def export_table(table: Path, dialect: str, out: Path) -> Export:
     """Write the table in folder ``table`` as a folder ``out``, in one step.
 
     Programs become pure XML in ``executor``, ``rccl`` or ``fork``; choices of NCCL's own become a
-    CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``. For any call at most one file fits; where the runtime's own default is the choice none
-    does. Each program is proven in the dialect before it is written. An older export at
-    ``out`` is replaced, anything else there is left alone and refused.
+    CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``. For any call at most one file
+    fits; where the runtime's own default is the choice none does. Each program is proven in the
+    dialect before it is written. An older export at ``out`` is replaced, anything else there is
+    left alone and refused.
 
     Raises:
         InputError: the table or the dialect is bad, or ``out`` holds something else.

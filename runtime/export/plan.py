@@ -226,10 +226,12 @@ def _any_placement(rules: list[Rule]) -> list[Rule]:
 
 
 def _same(a: Rule, b: Rule) -> bool:
-    """Whether two rules would write the same program under the same knobs and placement."""
-    return (a.collective, a.in_place, a.candidate.sha256, a.knobs) == (
-        *(b.collective, b.in_place, b.candidate.sha256, b.knobs),
-    )
+    """Return whether two rules would write the same program with the same knobs and placement."""
+
+    def written(rule: Rule) -> tuple[object, ...]:
+        return rule.collective, rule.in_place, rule.candidate.sha256, rule.knobs
+
+    return written(a) == written(b)
 
 
 def _best_of_fork(rules: list[Rule], notes: list[str]) -> list[Rule]:
@@ -256,7 +258,8 @@ def _thread_notes(rules: list[Rule], dialect: str) -> Iterator[str]:
     lost = [r.text for r in rules if changes_threads(r.knobs, dialect)]
     if dialect == "fork":
         if lost:
-            yield f"threads not honoured by fork, whose chunks they do not divide: {', '.join(lost)}"
+            calls = ", ".join(lost)
+            yield f"threads not honoured by fork, whose chunks they do not divide: {calls}"
         return
     if lost:
         fixed = "512 for Simple, 640 for LL and LL128"

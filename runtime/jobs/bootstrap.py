@@ -24,8 +24,8 @@ def rendezvous_address(asked: str | None, hosts: int) -> tuple[str, int] | None:
     ``asked`` is ADDRESS, ADDRESS:PORT or ``none``. Without it: the loopback for a table of one of
     ``hosts``, else the address of this host by which others reach it, if it has one.
 
-    >>> rendezvous_address(None, 1), rendezvous_address("127.0.0.1:4711", 2), rendezvous_address("none", 2)
-    (('127.0.0.1', 0), ('127.0.0.1', 4711), None)
+    >>> rendezvous_address(None, 1), rendezvous_address("127.0.0.1:4711", 2)
+    (('127.0.0.1', 0), ('127.0.0.1', 4711))
 
     Raises:
         InputError: ``asked`` names no host, or no port.

@@ -81,7 +81,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Return the processes that ``pid`` started, and those that these did, with their start times."""
+    """Return the start times of all processes below ``pid``, by process id."""
     parents: dict[int, list[tuple[int, str]]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and (fields := _fields(int(folder.name))):

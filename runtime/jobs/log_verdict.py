@@ -1,4 +1,4 @@
-"""From a job's log to an answer: was a plugin loaded and used on every rank, and if not, what to do."""
+"""Verdicts on a job's log: whether every rank loaded and used a plugin, else what to do."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _scheduler(log: JobLog) -> Verdict:
     mends += [f"MSCCL: {words}" for words in met if words != "initialised"]
     if not tables and not refused:
         mends.append(
-            "tuccl's scheduler was not loaded: MSCCL loads programs from MSCCL_ALGO_DIR, which no log "
-            "tells; with MSCCL_SCHEDULER (tuccl run --scheduler) this would prove it"
+            "tuccl's scheduler was not loaded: MSCCL loads programs from MSCCL_ALGO_DIR, which no "
+            "log tells; with MSCCL_SCHEDULER (tuccl run --scheduler) this would prove it"
         )
     elif tables < len(processes):
         mends.append(

@@ -38,7 +38,7 @@ class PluginAnswer:
 
 
 def check_plugin(folder: Path, table: LookupTable) -> tuple[PluginAnswer, ...]:
-    """Return each row of `explain` with what the built plugin answers to its smallest and largest sizes.
+    """Return each row of `explain` with the built plugin's answers at its least and largest size.
 
     A table of NCCL's own choices is asked of the tuner (the newest version of its interface, for
     single calls of the table's ranks and hosts), one of programs of the MSCCL scheduler.

@@ -15,6 +15,7 @@ from tuccl._native import Knobs, Program, default_buffer_bytes, element_bytes, m
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
+from tuccl.runtime.executors.measure import check_ranks
 from tuccl.runtime.jobs.launch import BUFFER_VARIABLES, msccl_variables
 from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
 from tuccl.runtime.nccl_tests.ran import LoggedCall, read_logged_calls
@@ -44,7 +45,7 @@ class NcclTestsExecutor(Executor):
     def __init__(
         self, tests: NcclTests, ranks: int, location: str, dialect: str = "executor"
     ) -> None:
-        """Prepare to run on ``ranks`` GPUs of ``location`` (for the label); nothing is started yet."""
+        """Prepare to run on ``ranks`` GPUs of ``location`` (for the label)."""
         self._tests = tests
         self.ranks = ranks
         self._location = location
@@ -89,10 +90,7 @@ class NcclTestsExecutor(Executor):
             Stuck: the run took too long, and was ended.
             Unavailable: nccl-tests, its launch or its NCCL is not what it should be.
         """
-        if program.ngpus != self.ranks:
-            raise InputError(
-                f"program {program.name[:40]!r} is for {program.ngpus} ranks, there are {self.ranks}"
-            )
+        check_ranks(program, self.ranks)
         if loop.runtime_choice:
             [timing] = self.sweep(program.collective, [nbytes], root=root, cycles=repeats)
             return timing
@@ -159,7 +157,12 @@ class NcclTestsExecutor(Executor):
             steered = {**_MSCCL_OFF[self.dialect], **(variables or {})}
             with self._run_folder() as work:
                 out = run_tests(
-                    *(once, self.ranks, collective, part, steered, work),
+                    once,
+                    self.ranks,
+                    collective,
+                    part,
+                    steered,
+                    work,
                     root=root,
                     log="INIT,TUNING",
                 )
@@ -192,8 +195,8 @@ class NcclTestsExecutor(Executor):
             return
         if knobs.threads != max_threads(knobs.protocol):
             raise InputError(
-                f"{knobs.threads} threads: MSCCL ({self.dialect}) always runs {knobs.protocol} with "
-                f"its most; use --threads {max_threads(knobs.protocol)}"
+                f"{knobs.threads} threads: MSCCL ({self.dialect}) always runs {knobs.protocol} "
+                f"with its most; use --threads {max_threads(knobs.protocol)}"
             )
 
     def _loaded(self, program: Program, knobs: Knobs, nbytes: int, folder: Path) -> dict[str, str]:
@@ -239,7 +242,12 @@ class NcclTestsExecutor(Executor):
     ) -> TestsOutput:
         with self._run_folder() as work:
             out = run_tests(
-                *(self._tests, self.ranks, collective, sizes, variables, work),
+                self._tests,
+                self.ranks,
+                collective,
+                sizes,
+                variables,
+                work,
                 root=root,
                 cycles=cycles,
             )
@@ -259,7 +267,7 @@ class NcclTestsExecutor(Executor):
             yield work
 
     def _check_loaded(self, logs: Sequence[str]) -> None:
-        """Refuse a run in which NCCL's log does not know MSCCL: plain NCCL would have been timed."""
+        """Refuse a run whose log does not know MSCCL: plain NCCL would have been timed."""
         if not logs:
             note = f"no NCCL log came back under {self._tests.shared}: not proven that MSCCL ran"
             if note not in self.notes:

@@ -40,7 +40,7 @@ class TestsOutput(msgspec.Struct, frozen=True):
 def read_text(text: str, where: str) -> TestsOutput:
     r"""Return what nccl-tests printed; other programs' lines between are passed over.
 
-    >>> read_text("  1024  256  float  sum  -1  36.1  0.03  0.05  0  35.8  0.03  0.05  N/A\n", "f").rows
+    >>> read_text("1024 256 float sum -1 36.1 0.03 0.05 0 35.8 0.03 0.05 N/A", "f").rows
     (TestsRow(nbytes=1024, time_us=36.1, time_us_ip=35.8, wrong=0, wrong_ip=None),)
 
     Raises:

@@ -59,7 +59,7 @@ class LoggedCall:
 def read_logged_calls(lines: Iterable[str]) -> tuple[LoggedCall, ...]:
     """Return the calls in an NCCL_DEBUG=INFO log with NCCL_DEBUG_SUBSYS=TUNING, in order.
 
-    >>> read_logged_calls(["NCCL INFO AllReduce: 64 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}"])
+    >>> read_logged_calls(["NCCL INFO AllReduce: 64 Bytes -> Algo RING proto LL channel{..}"])
     (LoggedCall(collective='allreduce', nbytes=64, algorithm='Ring', protocol='LL'),)
     >>> read_logged_calls(["NCCL INFO 64 Bytes -> Algo 0 proto 2 time 27.3"])
     (LoggedCall(collective='', nbytes=64, algorithm='Tree', protocol='Simple'),)

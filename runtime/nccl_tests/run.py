@@ -79,8 +79,9 @@ def run_tests(
 ) -> TestsOutput:
     """Return what nccl-tests printed for ``sizes``, one after another, in each of ``cycles``.
 
-    Every rank gets ``variables``; NCCL's log (of the subsystems ``log``) goes to files ``nccl.*`` in ``work``, an empty folder
-    that every host sees, so that it does not break into the results' lines.
+    Every rank gets ``variables``; NCCL's log (of the subsystems ``log``) goes to files ``nccl.*``
+    in ``work``, an empty folder that every host sees, so that it does not break
+    into the results' lines.
 
     Raises:
         InputError: the run failed.
@@ -111,24 +112,11 @@ def _arguments(
     if len(sizes) > 1:
         factor, step = sizes[1] // sizes[0], sizes[1] - sizes[0]
         pace = ["-f", str(factor)] if _is_factor(sizes) else ["-i", str(step)]
-    return [
-        *("-b", str(sizes[0]), "-e", str(sizes[-1]), *pace),
-        *(
-            "-n",
-            str(tests.iterations),
-            "-w",
-            str(tests.warmup),
-            "-c",
-            "1",
-            "-t",
-            "1",
-            "-g",
-            "1",
-        ),
-        *("-d", tests.datatype, "-o", tests.op, "-r", str(root)),
-        *(("-N", str(cycles)) if cycles > 1 else ()),
-        *(("-J", str(results)) if tests.json else ()),
-    ]
+    words = f"-b {sizes[0]} -e {sizes[-1]}".split() + pace
+    words += f"-n {tests.iterations} -w {tests.warmup} -c 1 -t 1 -g 1".split()
+    words += ["-d", tests.datatype, "-o", tests.op, "-r", str(root)]
+    words += ["-N", str(cycles)] if cycles > 1 else []
+    return words + (["-J", str(results)] if tests.json else [])
 
 
 def _read(tests: NcclTests, done: Finished, binary: str, results: Path) -> TestsOutput:

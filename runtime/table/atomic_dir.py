@@ -64,8 +64,8 @@ def swap_directories(new: Path, target: Path) -> Path | None:
     """Put the folder ``new`` at ``target``; return where the old folder lies now, or None.
 
     The exchange is one step where the file system can exchange two names. Elsewhere the old
-    folder is renamed to ``previous_directory(target)`` first: a crash between the two renames leaves it
-    whole there, where readers look next.
+    folder is renamed to ``previous_directory(target)`` first: a crash between the two renames
+    leaves it whole there, where readers look next.
     """
     aside = previous_directory(target)
     if not target.exists():

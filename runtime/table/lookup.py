@@ -28,8 +28,9 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Entries for one topology, in the order in which files list them.
 
     ``signature``, ``ranks`` and ``hosts`` are the topology's, ``dialect`` the one that the program
-    files are written in (``nccl``: there are none, and candidates are NCCL's own), ``tuned_on`` the executor's label ("simulated on ..."), ``baseline`` what the default
-    candidates stand for ("nccl 2.19"). The three checksums are filled in by ``save_table``.
+    files are written in (``nccl``: there are none, and candidates are NCCL's own), ``tuned_on``
+    the executor's label ("simulated on ..."), ``baseline`` what the default candidates stand for
+    ("nccl 2.19"). The three checksums are filled in by ``save_table``.
     """
 
     name: str

@@ -22,7 +22,7 @@ _REMARK = "in service: "
 
 @dataclass(frozen=True)
 class ObservedTiming:
-    """What jobs measured of one candidate; times in us of the GPU's clock, ``tuned_us`` the table's.
+    """What jobs measured of one candidate in us of the GPU's clock; ``tuned_us`` is the table's.
 
     ``place`` is where it stands in its entry, ``moves_to`` where it would after `merge_observed`.
     """
