@@ -14,6 +14,8 @@ import statistics
 import sys
 import time
 
+from report import publish
+
 from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
@@ -108,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

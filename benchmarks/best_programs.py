@@ -34,6 +34,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import msgspec
+from report import publish
 
 from tuccl._native import Knobs, Program, default_buffer_bytes, max_threads, parse_xml
 from tuccl.errors import TucclError
@@ -283,4 +284,4 @@ def printed(case: Case, rows: Sequence[Row], *, whole: bool) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

@@ -8,6 +8,8 @@ beyond that is this machine's processors, so run it on an idle one.
 
 from __future__ import annotations
 
+from report import publish
+
 from tuccl.cli.output import columns
 from tuccl.emulation import Emulation, received_mbps
 from tuccl.topology import join, load_profile
@@ -29,4 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Measured, on network namespaces")

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import msgspec
+from report import publish
 
 from tuccl._native import Knobs, parse_xml, to_xml
 from tuccl.emulation import (
@@ -256,4 +257,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated against measured, on network namespaces")

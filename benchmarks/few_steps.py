@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 
 from frontier import frontier
+from report import publish
 
 from tuccl._native import Knobs, verify
 from tuccl.errors import TucclError
@@ -165,4 +166,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

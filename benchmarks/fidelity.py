@@ -1,12 +1,12 @@
 """Print how far simulated times are from public measured ones, per table, and left out.
 
-    .venv/bin/python benchmarks/fidelity.py [--cross] [--write] [CLASS…]
+    .venv/bin/python benchmarks/fidelity.py [--cross] [--write-machines] [CLASS…]
 
 For each machine class: the constants are fitted to its tables, starting from what sources say
 (`unfitted`), and the mean absolute errors printed below and from 64 KiB; with --cross also each
 table's errors when the class was fitted without it (a class with one table: from its sources
 alone). Then what NCCL's cost model itself predicts for the same calls; whether the faster of NCCL
-and MSCCL is named right. --write writes the fitted classes to topology/machines.
+and MSCCL is named right. --write-machines writes the fitted classes to topology/machines.
 The tables are public and not part of this repository: ../shared/data must be at hand.
 """
 
@@ -17,6 +17,8 @@ import statistics
 import sys
 import time
 from pathlib import Path
+
+from report import publish
 
 from tuccl.eval import (
     RunErrors,
@@ -49,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("classes", nargs="*", default=list(CLASSES))
     parser.add_argument("--cross", action="store_true")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write-machines", action="store_true")
     args = parser.parse_args()
     if not (HERE.parent.parent / "shared" / "data").is_dir():
         sys.exit("the measured tables are not here (../shared/data)")
@@ -57,7 +59,7 @@ def main() -> None:
     fitted: list[RunErrors] = []
     left_out: list[RunErrors] = []
     for name in args.classes:
-        done, unseen = one_class(name, trials[name], cross=args.cross, write=args.write)
+        done, unseen = one_class(name, trials[name], cross=args.cross, write=args.write_machines)
         fitted += done
         left_out += unseen
     summary("fitted", fitted, 0.20, 0.10)
@@ -137,4 +139,4 @@ def ranking(trials: list[Trial]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated against published measurements of others")

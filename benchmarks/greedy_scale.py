@@ -19,6 +19,8 @@ from __future__ import annotations
 import argparse
 import time
 
+from report import publish
+
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Candidates, Collective, Problem, Target, bound, lower, synthesize_best
@@ -120,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

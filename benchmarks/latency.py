@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import time
 
+from report import publish
+
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
@@ -84,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

@@ -12,6 +12,8 @@ import sys
 import time
 from statistics import median
 
+from report import publish
+
 from tuccl._native import Call, Knobs
 from tuccl.runtime import MpiExecutor, find_mpi
 from tuccl.sketches import full_mesh
@@ -58,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Measured")

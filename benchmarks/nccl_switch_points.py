@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 from itertools import groupby
 
+from report import publish
+
 from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.runtime.nccl.switch_points import switch_points
 from tuccl.runtime.nccl.versions import nccl_versions
@@ -72,4 +74,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

@@ -14,6 +14,8 @@ import sys
 import time
 from dataclasses import dataclass
 
+from report import publish
+
 from tuccl._native import Knobs, Program, simulate, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
@@ -113,4 +115,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 
+from report import publish
+
 from tuccl._native import simulate
 from tuccl.errors import TucclError
 from tuccl.runtime import NCCL_VERSION
@@ -111,4 +113,4 @@ def first(holds: Callable[[int], bool]) -> int | None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Simulated")

@@ -17,10 +17,11 @@ import multiprocessing
 import random
 import signal
 import statistics
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
+
+from report import publish
 
 from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
@@ -130,4 +131,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    publish(main, "Simulated")

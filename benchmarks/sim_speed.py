@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import msgspec
+from report import publish
 
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.errors import Infeasible
@@ -208,4 +209,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Measured")

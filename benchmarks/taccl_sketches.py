@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec.structs import replace as with_fields
+from report import publish
 
 from tuccl._native import to_xml, verify
 from tuccl.errors import Infeasible
@@ -161,4 +162,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Costs in TACCL's units; seconds are measured")

@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from report import publish
+
 from tuccl._native import Knobs
 from tuccl.cli.output import columns
 from tuccl.emulation import Emulation
@@ -288,4 +290,4 @@ class Rank:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Measured")

@@ -1,6 +1,6 @@
 """The figures that ``emulated_peers.py --json`` kept, as tables of results/peers.md.
 
-    python benchmarks/peer_tables.py FIGURES.json ...
+    python benchmarks/peers/peer_tables.py [--write] FIGURES.json ...
 
 A table a cluster, with a line a collective and a cell a size: our program's part of the bound, how
 many times the best peer's rate, and that peer. Below, each collective's means beside the marks.
@@ -9,11 +9,15 @@ many times the best peer's rate, and that peer. Below, each collective's means b
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from statistics import geometric_mean
 
 import msgspec
 from emulated_peers import DEFAULT, Figure, marks
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from report import publish
 
 
 def table(figures: list[Figure]) -> list[str]:
@@ -58,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    publish(main, "Measured, on network namespaces", name="peers", markdown=True)

@@ -1,7 +1,7 @@
 """Our programs against Gloo, Open MPI and MPICH on emulated clusters, and against the bound.
 
-    sudo .venv/bin/python benchmarks/emulated_peers.py --cluster 2x4 --rate 200 -c allreduce
-    sudo .venv/bin/python benchmarks/emulated_peers.py --cluster lopsided
+    sudo .venv/bin/python benchmarks/peers/emulated_peers.py --cluster 2x4 --rate 200 -c allreduce
+    sudo .venv/bin/python benchmarks/peers/emulated_peers.py --cluster lopsided
 
 Clusters: 2x4 and 4x2 ranks (hosts times ranks) with uplinks of ``--rate`` Mb/s, and lopsided: 4x2
 ranks, two hosts at 1 Gb/s and two at 200 Mb/s. For each size it prints our best program, the part
