@@ -17,7 +17,7 @@ import time
 from report import publish
 
 from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock, simulate, verify
-from tuccl.topology import joined_network, load_machine, load_profile, used_pairs
+from tuccl.topology import cluster_network, load_machine, load_profile, used_pairs
 from tuccl.units import format_bytes
 
 MOST_CHUNKS = 64  # in a step
@@ -135,7 +135,7 @@ def main() -> None:
     program = allreduce(args.hosts, 8)
     made = clock()
     node, machine = load_profile("dgx-a100"), load_machine("a100")
-    wires = joined_network(node, args.hosts, used_pairs(program), args.fabric)
+    wires = cluster_network(node, args.hosts, used_pairs(program), args.fabric)
     wired = clock()
     print(
         f"program {made - begun:.2f} s, network {wired - made:.2f} s ({len(wires.routes)} routes)"

@@ -1,4 +1,4 @@
-"""What a synthesizer may use: sketches, the pruning stages that make them, TACCL's file format."""
+"""Sketches, the links and rules that a synthesizer may use: the pruning stages that make them, TACCL's file format."""
 
 from tuccl.sketches.binding import bind, closest_nics
 from tuccl.sketches.candidates import candidate_sketches

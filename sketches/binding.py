@@ -3,60 +3,66 @@
 from __future__ import annotations
 
 from tuccl.errors import InputError
-from tuccl.sketches.nic_paths import Wires
+from tuccl.sketches.nic_paths import NicPaths
 from tuccl.topology.graph import Topology
 
 __all__ = ["bind", "closest_nics"]
 
 
-def bind(t: Topology, wires: Wires | None = None) -> dict[int, str]:
+def bind(topology: Topology, nic_paths: NicPaths | None = None) -> dict[int, str]:
     """Return the NIC id that each rank is bound to; empty for one host without NICs.
 
     The NIC is one of `closest_nics`; where several are equally close, the GPUs of the host
     spread over them as evenly as closeness allows, in the order of ranks and of NICs.
 
     Raises:
-        InputError: a host among several has no NIC, or a GPU no way to one.
+        InputError: a host among several has no NIC, or a GPU no path to one.
 
     Notes:
         TuCCL III.B, stage 1. The paper binds to "the NIC sharing its PCIe root complex" and says
         nothing of ties; NCCL spreads GPUs over equally close NICs as well.
     """
-    wires = wires or Wires(t)
+    nic_paths = nic_paths or NicPaths(topology)
     bindings: dict[int, str] = {}
-    for host in t.hosts:
-        if not t.nics_of(host) and len(t.hosts) == 1:
+    for host in topology.hosts:
+        if not topology.nics_of(host) and len(topology.hosts) == 1:
             return {}
-        if not t.nics_of(host):
+        if not topology.nics_of(host):
             raise InputError(
-                f"topology {t.name[:60]!r}: host {host[:60]!r} has no NIC: add one, or keep the "
-                "GPUs of one host only"
+                f"topology {topology.name[:60]!r}: host {host[:60]!r} has no NIC: add one, or "
+                "keep the GPUs of one host only"
             )
-        bindings.update(_spread({rank: closest_nics(t, rank, wires) for rank in t.gpus_of(host)}))
+        bindings.update(
+            _spread(
+                {rank: closest_nics(topology, rank, nic_paths) for rank in topology.gpus_of(host)}
+            )
+        )
     return dict(sorted(bindings.items()))
 
 
-def closest_nics(t: Topology, rank: int, wires: Wires | None = None) -> tuple[str, ...]:
+def closest_nics(
+    topology: Topology, rank: int, nic_paths: NicPaths | None = None
+) -> tuple[str, ...]:
     """Return the ids of the NICs of the host that are closest to `rank`, all equally close.
 
-    Closest means fewest CPUs on the way (a common PCIe switch before a common root complex
+    Closest means fewest CPUs on the path (a common PCIe switch before a common root complex
     before another socket), then fewest hops. NICs without a network link do not count where the
     topology has several hosts.
 
     Raises:
-        InputError: the GPU has no way to such a NIC.
+        InputError: the GPU has no path to such a NIC.
     """
-    wires = wires or Wires(t)
-    ways = wires.to_nics(t.gpus[rank].id)
+    nic_paths = nic_paths or NicPaths(topology)
+    paths = nic_paths.paths_to_nics(topology.gpus[rank].id)
     distances = {
-        nic: wires.closeness(ways[nic])
-        for nic in t.nics_of(t.host_of(rank))
-        if nic in ways and (len(t.hosts) == 1 or wires.on_network(nic))
+        nic: nic_paths.closeness(paths[nic])
+        for nic in topology.nics_of(topology.host_of(rank))
+        if nic in paths and (len(topology.hosts) == 1 or nic_paths.is_on_network(nic))
     }
     if not distances:
         raise InputError(
-            f"topology {t.name[:60]!r}: GPU {t.gpus[rank].id[:60]!r} has no PCIe path to a NIC of "
-            "its host that is on the network: add the links"
+            f"topology {topology.name[:60]!r}: GPU {topology.gpus[rank].id[:60]!r} has no PCIe path "
+            "to a NIC of its host that is on the network: add the links"
         )
     least = min(distances.values())
     return tuple(nic for nic, distance in distances.items() if distance == least)

@@ -13,7 +13,7 @@ from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import prune_congested, with_congestion
 from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
 from tuccl.sketches.grouping import group
-from tuccl.sketches.nic_paths import Wires
+from tuccl.sketches.nic_paths import NicPaths
 from tuccl.sketches.rails import rails
 from tuccl.sketches.size import (
     NVLINK_FIRST_BYTES,
@@ -40,14 +40,14 @@ _VOLUMES = {
     "gather": 1.0,
     "scatter": 1.0,
 }
-_LINKS_PER_DOOR = (4, 2)
+_LINKS_PER_EXIT = (4, 2)
 # Ranks above which the full mesh has more links than can be looked at.
 _MOST_MESHED = 128
 _MESSAGE_US = 1.0
 
 
-def candidate_sketches(t: Topology, collective: str, nbytes: int) -> tuple[Sketch, ...]:
-    """Return the sketches to try for `collective` of `nbytes` on `t`, the most promising first.
+def candidate_sketches(topology: Topology, collective: str, nbytes: int) -> tuple[Sketch, ...]:
+    """Return the sketches to try for `collective` of `nbytes`, the most promising first.
 
     For several hosts: the paper's three stages with one GPU for each NIC (``one``), with all its
     GPUs (``paired``), with numbers between (``pairs-2``), and with another GPU receiving than
@@ -58,7 +58,7 @@ def candidate_sketches(t: Topology, collective: str, nbytes: int) -> tuple[Sketc
     alone.
 
     Args:
-        t: The machine.
+        topology: The machine.
         collective: Its name; it weighs bytes against latency.
         nbytes: The whole array in bytes.
 
@@ -70,80 +70,90 @@ def candidate_sketches(t: Topology, collective: str, nbytes: int) -> tuple[Sketc
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
     if nbytes < 1:
         raise InputError(f"{nbytes} bytes: expected a size of at least 1")
-    if t.ranks > _MOST_MESHED:
-        return (_finished(rails(t), nbytes),)
-    wires = Wires(t)
+    if topology.ranks > _MOST_MESHED:
+        return (_finished(rails(topology), nbytes),)
+    nic_paths = NicPaths(topology)
     mesh = with_congestion(
-        prefer_links(unmarked_mesh(t), nvlink_pairs(t), NVLINK_FIRST_BYTES), t, wires
+        prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
+        topology,
+        nic_paths,
     )
     full = _finished(mesh, nbytes)
     # Sketches are told apart by their links: of two with the same, the first says more.
     found = {frozenset(full.pairs): (0.0, full)}
-    for sketch in _variants(mesh, t, wires, nbytes):
+    for sketch in _variants(mesh, topology, nic_paths, nbytes):
         pairs = frozenset(sketch.pairs)
         if pairs not in found:
-            done = checked(_finished(with_congestion(sketch, t, wires), nbytes))
+            done = checked(_finished(with_congestion(sketch, topology, nic_paths), nbytes))
             found[pairs] = rank_estimate_us(done, collective, nbytes), done
     _, *others = found.values()
     others.sort(key=lambda each: round(each[0], 6))
     return (*(sketch for _, sketch in others), full)
 
 
-def _variants(mesh: Sketch, t: Topology, wires: Wires, nbytes: int) -> Iterator[Sketch]:
+def _variants(
+    mesh: Sketch, topology: Topology, nic_paths: NicPaths, nbytes: int
+) -> Iterator[Sketch]:
     """Yield the sketches made from the mesh and, if it differs, from its preferred links alone.
 
     The latter are candidates at every size; from the preferred size on they are ranked first.
     """
     prune = _across_hosts if mesh.nhosts > 1 else _inside_host
-    yield from prune(mesh, t, wires)
+    yield from prune(mesh, topology, nic_paths)
     bare = for_size(mesh, max(nbytes, NVLINK_FIRST_BYTES))
     if bare is not mesh:
-        for sketch in prune(with_congestion(bare, t, wires), t, wires):
+        for sketch in prune(with_congestion(bare, topology, nic_paths), topology, nic_paths):
             yield replace(sketch, name=f"{sketch.name}-nvlink")
 
 
-def _across_hosts(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
+def _across_hosts(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iterator[Sketch]:
     try:
-        bindings = bind(t, wires)
-        grouping = group(t, bindings, wires)
+        bindings = bind(topology, nic_paths)
+        grouping = group(topology, bindings, nic_paths)
     except InputError as error:
         # Hosts may be joined by other means than NICs; then only the mesh itself can be pruned.
-        yield from _pruned_meshes(replace(mesh, notes=(f"no NIC groups: {error}",)), t, wires)
+        yield from _pruned_meshes(
+            replace(mesh, notes=(f"no NIC groups: {error}",)), topology, nic_paths
+        )
         return
     most = max(list(bindings.values()).count(nic) for nic in set(bindings.values()))
     counts = [1 << power for power in range(most.bit_length()) if 1 << power < most]
     for connections in (*counts, None):
-        yield transform(t, bindings, grouping, connections=connections, mesh=mesh, wires=wires)
+        yield transform(
+            topology, bindings, grouping, connections=connections, mesh=mesh, nic_paths=nic_paths
+        )
     if most > 1:
-        yield transform(t, bindings, grouping, connections=1, split=True, mesh=mesh, wires=wires)
-    yield from _pruned_meshes(mesh, t, wires)
+        yield transform(
+            topology, bindings, grouping, connections=1, split=True, mesh=mesh, nic_paths=nic_paths
+        )
+    yield from _pruned_meshes(mesh, topology, nic_paths)
 
 
-def _pruned_meshes(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
+def _pruned_meshes(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iterator[Sketch]:
     inter = mesh.nhosts > 1
     worst = max((link.congestion for link in mesh.links if link.inter == inter), default=0.0)
-    for links in _LINKS_PER_DOOR:
+    for links in _LINKS_PER_EXIT:
         # A NIC with so many links to each other host; a GPU with so many inside its host.
         score = links * max(1, mesh.nhosts - 1) - 1.0
         if worst > score:
-            pruned = prune_congested(mesh, t, score, inter=inter, wires=wires)
+            pruned = prune_congested(mesh, topology, score, inter=inter, nic_paths=nic_paths)
             yield replace(pruned, name=f"mesh-congestion-{score:g}")
 
 
-def _inside_host(mesh: Sketch, t: Topology, wires: Wires) -> Iterator[Sketch]:
+def _inside_host(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iterator[Sketch]:
     yield replace(mesh, name="mesh")
     if not mesh.switches:
         # Behind a switch a GPU's links share nothing but its own port, whichever are dropped.
-        yield from _pruned_meshes(mesh, t, wires)
+        yield from _pruned_meshes(mesh, topology, nic_paths)
 
 
 def _finished(sketch: Sketch, nbytes: int) -> Sketch:
     share = max(1, nbytes // sketch.ranks)
-    wanted = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
+    chunks = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
     return replace(
         sketch,
         symmetry=symmetries(sketch),
-        chunks_per_rank=aligned_chunks(share, wanted, PACKET_BYTES),
+        chunks_per_rank=aligned_chunks(share, chunks, PACKET_BYTES),
         align_bytes=PACKET_BYTES,
     )
 
@@ -159,7 +169,7 @@ def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:
     used = [link for link in sketch.links if link.inter] or list(sketch.links)
     if not used:
         return 0.0
-    rate, starts = _doors(sketch, used)
+    rate, starts = _exits(sketch, used)
     crowding = sum(link.congestion for link in used) / len(used)
     relayed = len({link.src for link in used}) < sketch.ranks
     hop = 2 * min((link.alpha_us for link in sketch.links if not link.inter), default=0.0)
@@ -171,16 +181,16 @@ def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:
     )
 
 
-def _doors(sketch: Sketch, links: list[LogicalLink]) -> tuple[float, int]:
+def _exits(sketch: Sketch, links: list[LogicalLink]) -> tuple[float, int]:
     """Return the GB/s out of the slowest host, and the most links that leave by one NIC or GPU."""
-    ways: dict[tuple[int, str], float] = {}
+    exit_gbs: dict[tuple[int, str], float] = {}
     starts: Counter[tuple[int, str]] = Counter()
     for link in links:
-        door = (sketch.hosts[link.src], link.nics[0] if link.nics else str(link.src))
-        ways[door] = max(ways.get(door, 0.0), link.bandwidth_gbs)
-        starts[door] += 1
+        exit_ = (sketch.hosts[link.src], link.nics[0] if link.nics else str(link.src))
+        exit_gbs[exit_] = max(exit_gbs.get(exit_, 0.0), link.bandwidth_gbs)
+        starts[exit_] += 1
     rates: dict[int, float] = {}
-    for (host, _), rate in ways.items():
+    for (host, _), rate in exit_gbs.items():
         rates[host] = rates.get(host, 0.0) + rate
     return min(rates.values()), max(starts.values())
 

@@ -1,4 +1,4 @@
-"""What must hold of a sketch beyond the types of its fields."""
+"""Rules on sketches beyond the types of their fields."""
 
 from __future__ import annotations
 

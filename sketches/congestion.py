@@ -1,4 +1,4 @@
-"""How links of a sketch crowd each other out, and pruning the worst of them."""
+"""Congestion of links that share resources, and pruning of the worst links."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from msgspec.structs import replace
 
 from tuccl.errors import InputError
-from tuccl.sketches.nic_paths import Wires
+from tuccl.sketches.nic_paths import NicPaths
 from tuccl.sketches.reachability import adjacency, reaches_all
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
 from tuccl.sketches.symmetry import link_orbits
@@ -21,7 +21,7 @@ _Resource = tuple[str, str]
 
 
 def congestion_scores(
-    sketch: Sketch, t: Topology, wires: Wires | None = None
+    sketch: Sketch, topology: Topology, nic_paths: NicPaths | None = None
 ) -> dict[tuple[int, int], float]:
     """Return for each link (src, dst) how many times slower it is when all are busy, less one.
 
@@ -35,12 +35,14 @@ def congestion_scores(
         which is the further off the more links share it. The paper gives no formula; this one is
         the expected contention of one round of equal transfers.
     """
-    return _scores(_loads(sketch, t, wires or Wires(t)))
+    return _scores(_loads(sketch, topology, nic_paths or NicPaths(topology)))
 
 
-def with_congestion(sketch: Sketch, t: Topology, wires: Wires | None = None) -> Sketch:
+def with_congestion(
+    sketch: Sketch, topology: Topology, nic_paths: NicPaths | None = None
+) -> Sketch:
     """Return `sketch` with the congestion score of each link filled in."""
-    scores = congestion_scores(sketch, t, wires)
+    scores = congestion_scores(sketch, topology, nic_paths)
     return replace(
         sketch,
         links=tuple(replace(link, congestion=scores[link.src, link.dst]) for link in sketch.links),
@@ -57,29 +59,29 @@ class _Loads:
         self.count: Counter[_Resource] = Counter()
 
 
-def _loads(sketch: Sketch, t: Topology, wires: Wires) -> _Loads:
+def _loads(sketch: Sketch, topology: Topology, nic_paths: NicPaths) -> _Loads:
     loads = _Loads()
     for link in sketch.links:
-        way = _way(link, t, wires)
+        route = _route(link, topology, nic_paths)
         pair = (link.src, link.dst)
-        loads.hops[pair] = tuple((hop.src, hop.dst) for hop in way.hops)
-        loads.alone[pair] = way.bandwidth
+        loads.hops[pair] = tuple((hop.src, hop.dst) for hop in route.hops)
+        loads.alone[pair] = route.bandwidth
         loads.count.update(loads.hops[pair])
-        for hop in way.hops:
+        for hop in route.hops:
             loads.rate[hop.src, hop.dst] = hop.bandwidth
     return loads
 
 
-def _way(link: LogicalLink, t: Topology, wires: Wires) -> Path:
+def _route(link: LogicalLink, topology: Topology, nic_paths: NicPaths) -> Path:
     if not link.nics:
-        return path(t, link.src, link.dst)
-    way = wires.by_nics(link.src, link.dst, *link.nics)
-    if way is None:
+        return path(topology, link.src, link.dst)
+    route = nic_paths.path_by_nics(link.src, link.dst, *link.nics)
+    if route is None:
         raise InputError(
-            f"topology {t.name[:60]!r} has no way from rank {link.src} to rank {link.dst} by "
-            f"{link.nics[0][:60]!r} and {link.nics[1][:60]!r}: make a sketch for this topology"
+            f"topology {topology.name[:60]!r} has no path from rank {link.src} to rank {link.dst} "
+            f"by {link.nics[0][:60]!r} and {link.nics[1][:60]!r}: make a sketch for this topology"
         )
-    return way
+    return route
 
 
 def _scores(loads: _Loads) -> dict[_Pair, float]:
@@ -93,11 +95,11 @@ def _scores(loads: _Loads) -> dict[_Pair, float]:
 
 def prune_congested(
     sketch: Sketch,
-    t: Topology,
+    topology: Topology,
     max_score: float,
     *,
     inter: bool = True,
-    wires: Wires | None = None,
+    nic_paths: NicPaths | None = None,
 ) -> Sketch:
     """Return `sketch` without its worst links, those whose score stays above `max_score`.
 
@@ -108,17 +110,17 @@ def prune_congested(
 
     Args:
         sketch: What to prune.
-        t: The machine the scores are for.
+        topology: The machine the scores are for.
         max_score: The score that links may have, see `congestion_scores`.
         inter: Whether to prune links between hosts, or those inside hosts.
-        wires: The wires of `t`, where they are known already.
+        nic_paths: The paths to NICs of `topology`, where they exist already.
 
     Raises:
         InputError: `max_score` is negative or not a number.
     """
     if not max_score >= 0:
         raise InputError(f"congestion score {max_score}: expected at least 0")
-    loads = _loads(sketch, t, wires or Wires(t))
+    loads = _loads(sketch, topology, nic_paths or NicPaths(topology))
     reasons = _Pruning(sketch, loads, inter).run(max_score)
     kept = tuple(link for link in sketch.links if (link.src, link.dst) not in reasons)
     scores = _scores(loads)

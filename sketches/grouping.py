@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import pvariance
 
 from tuccl.errors import InputError
-from tuccl.sketches.nic_paths import Wires
+from tuccl.sketches.nic_paths import NicPaths
 from tuccl.topology.graph import Topology
 
 __all__ = ["Grouping", "group"]
@@ -28,7 +28,9 @@ class Grouping:
     notes: tuple[str, ...] = ()
 
 
-def group(t: Topology, bindings: dict[int, str], wires: Wires | None = None) -> Grouping:
+def group(
+    topology: Topology, bindings: dict[int, str], nic_paths: NicPaths | None = None
+) -> Grouping:
     """Return groups of NICs, one NIC a host at most, with the least variance of bandwidth in each.
 
     Greedy: the NICs of the host that has most of them open one group each; then host by host the
@@ -47,9 +49,9 @@ def group(t: Topology, bindings: dict[int, str], wires: Wires | None = None) -> 
     Notes:
         TuCCL III.B, stage 2; what happens with uneven hosts is ours.
     """
-    if len(t.hosts) < 2:
+    if len(topology.hosts) < 2:
         return Grouping(())
-    work = _Groups(t, bindings, wires or Wires(t))
+    work = _Groups(topology, bindings, nic_paths or NicPaths(topology))
     work.open_and_fill()
     work.use_spare_bandwidth()
     work.join_hosts()
@@ -60,12 +62,14 @@ def group(t: Topology, bindings: dict[int, str], wires: Wires | None = None) -> 
 class _Groups:
     """Groups under construction."""
 
-    def __init__(self, t: Topology, bindings: dict[int, str], wires: Wires) -> None:
-        self._t = t
-        self._wires = wires
-        self._capacity = wires.capacity
+    def __init__(self, topology: Topology, bindings: dict[int, str], nic_paths: NicPaths) -> None:
+        self._t = topology
+        self._nic_paths = nic_paths
+        self._capacity = nic_paths.capacity
         bound = set(bindings.values())
-        self._nics = {host: [nic for nic in t.nics_of(host) if nic in bound] for host in t.hosts}
+        self._nics = {
+            host: [nic for nic in topology.nics_of(host) if nic in bound] for host in topology.hosts
+        }
         self._host = {nic: host for host, nics in self._nics.items() for nic in nics}
         self._place = {nic: place for nics in self._nics.values() for place, nic in enumerate(nics)}
         self.groups: list[list[str]] = []
@@ -73,8 +77,8 @@ class _Groups:
 
     def _network_hops(self, src: str, dst: str) -> int | None:
         """Return the hops between two NICs by the network alone, None if it does not join them."""
-        way = self._wires.across(src, dst)
-        return len(way.hops) if way else None
+        path = self._nic_paths.network_path(src, dst)
+        return len(path.hops) if path else None
 
     def _variance(self, nics: list[str]) -> float:
         return round(pvariance([self._capacity[nic] for nic in nics]), 9)

@@ -20,45 +20,45 @@ from tuccl.topology.signature import signature
 __all__ = ["rails"]
 
 
-def rails(t: Topology) -> Sketch:
+def rails(topology: Topology) -> Sketch:
     """Return the sketch whose links join ranks of one host, or of equal place on their hosts.
 
     The full mesh of many ranks has more links than can be looked at: a million of 1,024 ranks.
 
-    >>> from tuccl.topology.reference import a100_pod
-    >>> len(rails(a100_pod(4)).links)  # 4 hosts with 56 links, 8 rails with 12
+    >>> from tuccl.topology import join, load_profile
+    >>> len(rails(join(load_profile("dgx-a100"), 4)).links)  # 4 hosts of 56, 8 rails of 12
     320
 
     Raises:
         InputError: the topology joins no such ranks.
     """
-    links = tuple(_links(t))
+    links = tuple(_links(topology))
     if not links:
         raise InputError(
-            f"topology {t.name[:60]!r}: no links inside hosts nor between equal places"
+            f"topology {topology.name[:60]!r}: no links inside hosts nor between equal places"
         )
     sketch = Sketch(
         name="rails",
-        ranks=t.ranks,
-        hosts=host_numbers(t),
+        ranks=topology.ranks,
+        hosts=host_numbers(topology),
         links=links,
-        switches=switches(t),
-        signature=signature(t),
+        switches=switches(topology),
+        signature=signature(topology),
     )
-    sketch = with_congestion(sketch, t)
+    sketch = with_congestion(sketch, topology)
     return replace(sketch, symmetry=symmetries(sketch))
 
 
-def _links(t: Topology) -> Iterator[LogicalLink]:
-    hosts = host_numbers(t)
+def _links(topology: Topology) -> Iterator[LogicalLink]:
+    hosts = host_numbers(topology)
     rail_of: dict[int, list[int]] = defaultdict(list)
-    for host in t.hosts:
-        for place, rank in enumerate(t.gpus_of(host)):
+    for host in topology.hosts:
+        for place, rank in enumerate(topology.gpus_of(host)):
             rail_of[place].append(rank)
-    sets = [*(t.gpus_of(host) for host in t.hosts), *rail_of.values()]
+    sets = [*(topology.gpus_of(host) for host in topology.hosts), *rail_of.values()]
     for src, dst in sorted(pair for ranks in sets for pair in itertools.permutations(ranks, 2)):
         try:
-            way = path(t, src, dst)
+            route = path(topology, src, dst)
         except InputError:
             continue  # only other GPUs join them
-        yield link_over(way, src, dst, hosts[src] != hosts[dst])
+        yield link_over(route, src, dst, hosts[src] != hosts[dst])

@@ -1,4 +1,4 @@
-"""Which ranks can reach which over directed links."""
+"""Reachability of ranks over directed links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the size of a collective shapes a sketch: which links it prefers, how it is cut up."""
+"""Effects of the size on a sketch: links that it prefers, and chunks."""
 
 from __future__ import annotations
 

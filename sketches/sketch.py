@@ -1,4 +1,4 @@
-"""What a synthesizer may use: the logical GPU-to-GPU links of a job and the rules on them."""
+"""Sketches: the logical GPU-to-GPU links that a synthesizer may use, and the rules on them."""
 
 from __future__ import annotations
 

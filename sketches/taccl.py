@@ -14,7 +14,7 @@ from tuccl.sketches.binding import bind
 from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import with_congestion
 from tuccl.sketches.full_mesh import host_numbers, link_over, nvlink_pairs, unmarked_mesh
-from tuccl.sketches.nic_paths import Wires
+from tuccl.sketches.nic_paths import NicPaths
 from tuccl.sketches.reading import read_bytes, reason, shown_path
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.taccl_profile import TacclMachine, TacclProfile, decode_taccl_profile
@@ -211,21 +211,23 @@ def _check_map(table: _Conn, key: str, size: int, path: str) -> None:
             raise _fault(path, f"internode_sketch.{key}.{gpu}", what)
 
 
-def _on_topology(t: Topology, pairs: list[tuple[int, int]]) -> Sketch:
-    wires = Wires(t)
-    mesh = unmarked_mesh(t)
-    near = nvlink_pairs(t)
+def _on_topology(topology: Topology, pairs: list[tuple[int, int]]) -> Sketch:
+    nic_paths = NicPaths(topology)
+    mesh = unmarked_mesh(topology)
+    near = nvlink_pairs(topology)
     intra = [
         link for link in mesh.links if not link.inter and (not near or (link.src, link.dst) in near)
     ]
-    bindings = bind(t, wires)
+    bindings = bind(topology, nic_paths)
     inter = []
     for src, dst in pairs:
-        way = wires.by_nics(src, dst, bindings[src], bindings[dst]) or wires.usual(src, dst)
-        inter.append(link_over(way, src, dst, inter=True))
+        route = nic_paths.path_by_nics(
+            src, dst, bindings[src], bindings[dst]
+        ) or nic_paths.default_path(src, dst)
+        inter.append(link_over(route, src, dst, inter=True))
     links = sorted((*intra, *inter), key=lambda link: (link.src, link.dst))
     sketch = replace(mesh, links=tuple(links), bindings=bindings, switches=())
-    return with_congestion(sketch, t, wires)
+    return with_congestion(sketch, topology, nic_paths)
 
 
 def _on_profile(

@@ -39,7 +39,7 @@ _NDV2_SINGLE = ((0, 2), (0, 3), (1, 2), (1, 5), (3, 7), (4, 6), (4, 7), (5, 6))
 
 
 class TacclProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """One node's links and its way out, in us and us per 1e6 bytes.
+    """One node's links and its NICs, in us and us per 1e6 bytes.
 
     Attributes:
         name: The profile's name.

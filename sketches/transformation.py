@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tuccl.errors import InputError
 from tuccl.sketches.full_mesh import link_over, unmarked_mesh
 from tuccl.sketches.grouping import Grouping
-from tuccl.sketches.nic_paths import Wires
+from tuccl.sketches.nic_paths import NicPaths
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
 from tuccl.topology.graph import FixedRoute, Topology
 
@@ -19,14 +19,14 @@ __all__ = ["pinned_routes", "transform"]
 
 
 def transform(
-    t: Topology,
+    topology: Topology,
     bindings: dict[int, str],
     grouping: Grouping,
     *,
     connections: int | None = 1,
     split: bool = False,
     mesh: Sketch | None = None,
-    wires: Wires | None = None,
+    nic_paths: NicPaths | None = None,
 ) -> Sketch:
     """Return the sketch whose links between hosts join bound GPUs of NICs in one group.
 
@@ -34,16 +34,16 @@ def transform(
     closest first, send to those bound to the other in the same order.
 
     Args:
-        t: The machine.
+        topology: The machine.
         bindings: From `bind`.
         grouping: From `group`.
         connections: How many GPUs of a NIC take part: 1 makes one GPU the relay of all that are
             bound to its NIC, None lets every GPU send for itself.
         split: The receiver is another GPU of the NIC than the sender, where it has several, so
             that neither's PCIe link works both ways.
-        mesh: The full mesh of `t`, where it is known already; what it lacks inside hosts stays
-            out.
-        wires: The wires of `t`, where they are known already.
+        mesh: The full mesh of `topology`, where it exists already; links that it lacks inside hosts
+            stay out.
+        nic_paths: The paths to NICs of `topology`, where they exist already.
 
     Raises:
         InputError: `connections` is below 1, or two NICs of a group are not joined.
@@ -54,16 +54,16 @@ def transform(
     """
     if connections is not None and connections < 1:
         raise InputError(f"{connections} connections for each NIC: expected at least 1")
-    wires = wires or Wires(t)
-    mesh = mesh or unmarked_mesh(t)
-    members = _members(t, bindings, wires)
+    nic_paths = nic_paths or NicPaths(topology)
+    mesh = mesh or unmarked_mesh(topology)
+    members = _members(topology, bindings, nic_paths)
     joined = dict.fromkeys(
         pair for nics in grouping.groups for pair in itertools.permutations(nics, 2)
     )
     inter: dict[tuple[int, int], LogicalLink] = {}
     for out_nic, in_nic in joined:
         for src, dst in _gpu_pairs(members[out_nic], members[in_nic], connections, split):
-            inter[src, dst] = _link(wires, src, dst, out_nic, in_nic)
+            inter[src, dst] = _link(nic_paths, src, dst, out_nic, in_nic)
     intra = (link for link in mesh.links if not link.inter)
     return replace(
         mesh,
@@ -73,7 +73,7 @@ def transform(
         groups=grouping.groups,
         relays=_relays(mesh.hosts, bindings, inter),
         pruned=mesh.pruned + tuple(_pruned(mesh, bindings, set(joined), inter)),
-        notes=mesh.notes + grouping.notes + _detours(wires, inter.values()),
+        notes=mesh.notes + grouping.notes + _detours(nic_paths, inter.values()),
     )
 
 
@@ -83,13 +83,19 @@ def _name(connections: int | None, split: bool) -> str:
     return ("split" if split else "one") if connections == 1 else f"pairs-{connections}"
 
 
-def _members(t: Topology, bindings: dict[int, str], wires: Wires) -> dict[str, list[int]]:
+def _members(
+    topology: Topology, bindings: dict[int, str], nic_paths: NicPaths
+) -> dict[str, list[int]]:
     """Return the ranks bound to each NIC, closest first."""
     members: dict[str, list[int]] = defaultdict(list)
     for rank, nic in sorted(bindings.items()):
         members[nic].append(rank)
     for nic, ranks in members.items():
-        ranks.sort(key=lambda rank: wires.closeness(wires.to_nics(t.gpus[rank].id)[nic]))
+        ranks.sort(
+            key=lambda rank: nic_paths.closeness(
+                nic_paths.paths_to_nics(topology.gpus[rank].id)[nic]
+            )
+        )
     return members
 
 
@@ -106,14 +112,14 @@ def _gpu_pairs(
         yield senders[index % len(senders)], receivers[index % len(receivers)]
 
 
-def _link(wires: Wires, src: int, dst: int, out_nic: str, in_nic: str) -> LogicalLink:
-    way = wires.by_nics(src, dst, out_nic, in_nic)
-    if way is None:
+def _link(nic_paths: NicPaths, src: int, dst: int, out_nic: str, in_nic: str) -> LogicalLink:
+    path = nic_paths.path_by_nics(src, dst, out_nic, in_nic)
+    if path is None:
         raise InputError(
-            f"topology {wires.topology.name[:60]!r}: NICs {out_nic[:60]!r} and {in_nic[:60]!r} "
+            f"topology {nic_paths.topology.name[:60]!r}: NICs {out_nic[:60]!r} and {in_nic[:60]!r} "
             "are in one group and not joined: join them by a switch"
         )
-    return link_over(way, src, dst, inter=True)
+    return link_over(path, src, dst, inter=True)
 
 
 def _relays(
@@ -175,26 +181,26 @@ def _reason(nics: tuple[str, str], joined: bool) -> tuple[str, str]:
     return "grouping", f"{nics[0]} and {nics[1]} are in no group together"
 
 
-def _detours(wires: Wires, links: Iterable[LogicalLink]) -> tuple[str, ...]:
+def _detours(nic_paths: NicPaths, links: Iterable[LogicalLink]) -> tuple[str, ...]:
     count = 0
     for link in links:
-        nics = wires.usual(link.src, link.dst).nics
+        nics = nic_paths.default_path(link.src, link.dst).nics
         count += (*nics[:1], *nics[-1:]) != link.nics
     note = f"{count} links use other NICs than the topology's own paths: pin them by routes"
     return (note,) if count else ()
 
 
-def pinned_routes(t: Topology, sketch: Sketch) -> tuple[FixedRoute, ...]:
-    """Return routes that send the links of `sketch` by the NICs it names, where `t` would not.
+def pinned_routes(topology: Topology, sketch: Sketch) -> tuple[FixedRoute, ...]:
+    """Return routes for the links of `sketch` whose NICs are not those of the topology's paths.
 
     Add them to the topology's `routes` to simulate the sketch exactly as it binds GPUs; empty
     where the topology's own paths already use these NICs.
     """
-    wires = Wires(t)
+    nic_paths = NicPaths(topology)
     routes = []
     for link in sketch.links:
-        way = wires.by_nics(link.src, link.dst, *link.nics) if link.nics else None
-        if way is not None and way != wires.usual(link.src, link.dst):
-            stations = tuple(hop.dst for hop in way.hops[:-1])
-            routes.append(FixedRoute(way.hops[0].src, way.hops[-1].dst, stations))
+        path = nic_paths.path_by_nics(link.src, link.dst, *link.nics) if link.nics else None
+        if path is not None and path != nic_paths.default_path(link.src, link.dst):
+            stations = tuple(hop.dst for hop in path.hops[:-1])
+            routes.append(FixedRoute(path.hops[0].src, path.hops[-1].dst, stations))
     return tuple(routes)

@@ -1,4 +1,4 @@
-"""What the machine is: its GPUs, NICs, bridges and switches, and the ways between them."""
+"""Machines: GPUs, NICs, bridges and switches, and the paths between them."""
 
 from tuccl.topology.drift import check
 from tuccl.topology.fabric import FABRICS, join
@@ -21,7 +21,7 @@ from tuccl.topology.machine import (
     read_machine,
 )
 from tuccl.topology.nccl_xml import decode_nccl_xml, read_nccl_xml
-from tuccl.topology.network import joined_network, network, used_pairs
+from tuccl.topology.network import cluster_network, network, used_pairs
 from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
 from tuccl.topology.probe import probe_local
@@ -46,12 +46,12 @@ __all__ = [
     "bound_nics",
     "check",
     "class_name_of",
+    "cluster_network",
     "decode_nccl_xml",
     "decode_topology",
     "encode_machine",
     "encode_topology",
     "join",
-    "joined_network",
     "keep_gpus",
     "load_machine",
     "load_profile",

@@ -1,4 +1,4 @@
-"""What changed between two descriptions of a machine."""
+"""Differences between two descriptions of a machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_LINES = 20
 def check(old: Topology, new: Topology) -> tuple[str, ...]:
     """Return the differences of ``new`` from ``old``, one line each; none where it did not drift.
 
-    Compared are hosts, ranks, models, NICs, the nominal way of every pair of ranks, the signature,
+    Compared are hosts, ranks, models, NICs, the nominal path of every pair of ranks, the signature,
     and, where both topologies hold them, measured rates of links of equal ends (10 % apart counts).
 
     >>> from tuccl.topology import keep_gpus, load_profile
@@ -39,7 +39,7 @@ def check(old: Topology, new: Topology) -> tuple[str, ...]:
 
 
 def _parts(old: Topology, new: Topology) -> Iterator[str]:
-    before, now = (Counter(str(node.kind) for node in t.nodes) for t in (old, new))
+    before, now = (Counter(str(node.kind) for node in topology.nodes) for topology in (old, new))
     for kind, name in (("gpu", "GPUs"), ("nic", "NICs")):
         if before[kind] != now[kind]:
             yield f"{before[kind]} {name} before, {now[kind]} now"
@@ -52,15 +52,15 @@ def _parts(old: Topology, new: Topology) -> Iterator[str]:
 
 def _ways(old: Topology, new: Topology) -> Iterator[str]:
     now = all_paths(new)
-    for (src, dst), way in all_paths(old).items():
+    for (src, dst), path in all_paths(old).items():
         other = now[src, dst]
-        if abs(way.bandwidth - other.bandwidth) > 1e-6 * way.bandwidth:
+        if abs(path.bandwidth - other.bandwidth) > 1e-6 * path.bandwidth:
             yield (
-                f"rank {src} to {dst}: {way.bandwidth:g} GB/s (nominal) before, "
+                f"rank {src} to {dst}: {path.bandwidth:g} GB/s (nominal) before, "
                 f"{other.bandwidth:g} now"
             )
-        elif [hop.kind for hop in way.hops] != [hop.kind for hop in other.hops]:
-            yield f"rank {src} to {dst}: another kind of way, at the same nominal rate"
+        elif [hop.kind for hop in path.hops] != [hop.kind for hop in other.hops]:
+            yield f"rank {src} to {dst}: another kind of path, at the same nominal rate"
 
 
 def _measured(old: Topology, new: Topology) -> Iterator[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.topology import rates
-from tuccl.topology.graph import FixedRoute, Link, Node, Topology, shown
+from tuccl.topology.graph import FixedRoute, Link, Node, Topology, quoted
 from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Path, all_paths, merged_hops, relay_path
 
@@ -58,9 +58,9 @@ def join(
     all_links = [link for _, links, _ in copies for link in links]
     fixed = tuple(route for _, _, routes in copies for route in routes)
     if nodes > 1:
-        switches, wires = FABRICS[fabric](_ports(node, nodes, down_gbs), up_gbs)
+        switches, fabric_links = FABRICS[fabric](_ports(node, nodes, down_gbs), up_gbs)
         all_nodes += switches
-        all_links += wires
+        all_links += fabric_links
     bare = Topology(f"{nodes}x {node.name}"[:255], tuple(all_nodes), tuple(all_links), fixed)
     return bare if nodes == 1 else _with_routes(bare, node)
 
@@ -69,9 +69,9 @@ def _check(
     node: Topology, nodes: int, fabric: str, up_gbs: float | None, down_gbs: float | None
 ) -> None:
     if len(node.hosts) != 1 or any(part.kind == "switch" for part in node.nodes):
-        raise InputError(f"topology {shown(node.name)} is a cluster already; join takes one host")
+        raise InputError(f"topology {quoted(node.name)} is a cluster already; join takes one host")
     if fabric not in FABRICS:
-        raise InputError(f"fabric {shown(fabric)}: expected one of {', '.join(FABRICS)}")
+        raise InputError(f"fabric {quoted(fabric)}: expected one of {', '.join(FABRICS)}")
     if not 1 <= nodes <= 1024:
         raise InputError(f"nodes {nodes}: expected 1 to 1024 hosts")
     for name, value in (("up", up_gbs), ("down", down_gbs)):
@@ -80,7 +80,7 @@ def _check(
     if fabric == "single" and up_gbs is not None:
         raise InputError("up rate: a single switch has no uplink; choose the fabric rail or clos")
     if nodes > 1 and not any(part.kind == "nic" for part in node.nodes):
-        raise InputError(f"topology {shown(node.name)} has no NIC to join {nodes} hosts through")
+        raise InputError(f"topology {quoted(node.name)} has no NIC to join {nodes} hosts through")
 
 
 def _copy(node: Topology, number: int) -> tuple[list[Node], list[Link], list[FixedRoute]]:
@@ -177,47 +177,47 @@ FABRICS: dict[str, Callable[[list[_Port], float | None], _Built]] = {
 }
 
 
-def _with_routes(t: Topology, node: Topology) -> Topology:
+def _with_routes(topology: Topology, node: Topology) -> Topology:
     inside = all_paths(node)
     bound = bound_nics(node)
     near = [nearest_nics(node, local) for local in range(node.ranks)]
-    fixed = {(route.src, route.dst) for route in t.routes}
-    routes = list(t.routes)
-    for (src, dst), way in all_paths(t).items():
-        ends = (t.gpus[src].id, t.gpus[dst].id)
+    fixed = {(route.src, route.dst) for route in topology.routes}
+    routes = list(topology.routes)
+    for (src, dst), path in all_paths(topology).items():
+        ends = (topology.gpus[src].id, topology.gpus[dst].id)
         if ends in fixed:
             continue
         host, local = divmod(src, node.ranks)
         other, peer = divmod(dst, node.ranks)
         if host == other:
             stations = tuple(f"n{host}/{hop.src}" for hop in inside[local, peer].hops[1:])
-            if way.crosses_network:
+            if path.crosses_network:
                 routes.append(FixedRoute(*ends, stations))
         elif bound:
             first = f"n{host}/{bound[local]}"
             choices = [f"n{other}/{nic}" for nic in (bound[peer], *near[peer])]
-            via = _tied_via(t, way, ends, first, choices)
+            via = _tied_via(topology, path, ends, first, choices)
             if via is not None:
                 routes.append(FixedRoute(*ends, via))
-    return msgspec.structs.replace(t, routes=tuple(routes))
+    return msgspec.structs.replace(topology, routes=tuple(routes))
 
 
 def _tied_via(
-    t: Topology, way: Path, ends: tuple[str, str], first: str, choices: list[str]
+    topology: Topology, path: Path, ends: tuple[str, str], first: str, choices: list[str]
 ) -> tuple[str, ...] | None:
-    """Return the relays of a way as good as ``way`` through other NICs, None to keep ``way``.
+    """Return the relays of a path as good as ``path`` through other NICs, None to keep ``path``.
 
-    The way leaves through the NIC ``first`` and arrives by the first of ``choices`` that ties.
+    The path leaves through the NIC ``first`` and arrives by the first of ``choices`` that ties.
     """
     for second in choices:
-        if way.nics == (first, second):
+        if path.nics == (first, second):
             return None
         chain = (ends[0], first, second, ends[1])
-        parts = [relay_path(t, src, dst) for src, dst in itertools.pairwise(chain)]
+        parts = [relay_path(topology, src, dst) for src, dst in itertools.pairwise(chain)]
         hops = [hop for part in parts if part is not None for hop in part.hops]
         stations = tuple(hop.src for hop in hops[1:])
         whole = None not in parts and len({*ends, *stations}) == len(stations) + 2
-        tied = len(hops) == len(way.hops) and min(h.bandwidth for h in hops) == way.bandwidth
+        tied = len(hops) == len(path.hops) and min(h.bandwidth for h in hops) == path.bandwidth
         if whole and tied:
             return stations
     return None

@@ -46,8 +46,8 @@ def decode_topology(data: bytes, path: str | os.PathLike[str] = "<topology>") ->
         ) from None
 
 
-def encode_topology(t: Topology) -> bytes:
-    """Return ``t`` as JSON, one node, link or route a line; the same bytes for the same value.
+def encode_topology(topology: Topology) -> bytes:
+    """Return the topology as JSON, one node, link or route a line; equal values, equal bytes.
 
     >>> from tuccl.topology import load_profile
     >>> t = load_profile("v100x4")
@@ -55,16 +55,20 @@ def encode_topology(t: Topology) -> bytes:
     True
     """
     encode = msgspec.json.encode
-    parts = [b'{"format": ' + encode(t.format), b'"name": ' + encode(t.name)]
-    for key, entries in (("nodes", t.nodes), ("links", t.links), ("routes", t.routes)):
+    parts = [b'{"format": ' + encode(topology.format), b'"name": ' + encode(topology.name)]
+    for key, entries in (
+        ("nodes", topology.nodes),
+        ("links", topology.links),
+        ("routes", topology.routes),
+    ):
         if entries or key != "routes":
             lines = b",\n  ".join(encode(entry) for entry in entries)
             parts.append(b'"%s": [\n  %s\n ]' % (key.encode(), lines))
     return b",\n ".join(parts) + b"}\n"
 
 
-def save_topology(t: Topology, path: str | os.PathLike[str]) -> None:
-    """Write ``t`` to ``path``, whole or not at all.
+def save_topology(topology: Topology, path: str | os.PathLike[str]) -> None:
+    """Write ``topology`` to ``path``, whole or not at all.
 
     Raises:
         InputError: the folder is not there or cannot be written.
@@ -77,7 +81,7 @@ def save_topology(t: Topology, path: str | os.PathLike[str]) -> None:
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(encode_topology(t))
+            file.write(encode_topology(topology))
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
     except OSError as error:

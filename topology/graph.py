@@ -1,4 +1,4 @@
-"""What a machine is: GPUs, NICs, bridges and switches as nodes, joined by links with nominal rates.
+"""Machines: GPUs, NICs, bridges and switches as nodes, joined by links with nominal rates.
 
 The classes mirror ``topology.json`` (``tuccl-topology/1``); a `Topology` is checked when it is
 made, so every one that exists is sound.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal
@@ -51,12 +51,12 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A wire from ``src`` to ``dst``, both ways if ``duplex``.
+    """A link from ``src`` to ``dst``, in both directions if ``duplex``.
 
     Attributes:
         src: node id.
         dst: node id.
-        kind: what the wire is.
+        kind: the technology.
         bandwidth: nominal rate in GB/s per direction; links of equal ends add up.
         latency: in us, from one end to the other.
         duplex: whether the same link also runs from ``dst`` to ``src``.
@@ -172,10 +172,10 @@ class Topology(
         try:
             return self._by_id[node_id]
         except KeyError:
-            raise InputError(f"no node {shown(node_id)} in topology {shown(self.name)}") from None
+            raise InputError(f"no node {quoted(node_id)} in topology {quoted(self.name)}") from None
 
 
-def shown(text: str) -> str:
+def quoted(text: str) -> str:
     """Return ``text`` quoted for an error message, cut to a sane length."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
@@ -184,55 +184,55 @@ def _rank(gpu: Node) -> int:
     return gpu.rank if gpu.rank is not None else -1
 
 
-def _check(t: Topology) -> None:
-    if t.format != FORMAT:
-        raise InputError(f"$.format: {shown(t.format)} is not known; expected {FORMAT!r}")
+def _check(topology: Topology) -> None:
+    if topology.format != FORMAT:
+        raise InputError(f"$.format: {quoted(topology.format)} is not known; expected {FORMAT!r}")
     for value, most, where in (
-        (t.nodes, _MOST_NODES, "$.nodes"),
-        (t.links, _MOST_LINKS, "$.links"),
-        (t.routes, _MOST_RANKS**2, "$.routes"),
+        (topology.nodes, _MOST_NODES, "$.nodes"),
+        (topology.links, _MOST_LINKS, "$.links"),
+        (topology.routes, _MOST_RANKS**2, "$.routes"),
     ):
         if len(value) > most:
             raise InputError(f"{where}: {len(value)} entries; at most {most} are read")
-    _check_text(t.name, "$.name")
-    kinds = _check_nodes(t.nodes)
-    for index, link in enumerate(t.links):
+    _check_text(topology.name, "$.name")
+    kinds = _check_nodes(topology.nodes)
+    for index, link in enumerate(topology.links):
         _check_link(link, kinds, f"$.links[{index}]")
-    ahead = _neighbours(t.links)
-    _check_routes(t.routes, kinds, ahead)
-    _check_reach(t, kinds, ahead)
+    neighbours = _neighbours(topology.links)
+    _check_routes(topology.routes, kinds, neighbours)
+    _check_connected(topology, neighbours)
 
 
 def _check_text(text: str, where: str, *, empty: bool = False) -> None:
     if not (text or empty) or len(text) > _MOST_CHARACTERS or not text.isprintable():
         raise InputError(
-            f"{where}: {shown(text)}; expected 1 to {_MOST_CHARACTERS} printable characters"
+            f"{where}: {quoted(text)}; expected 1 to {_MOST_CHARACTERS} printable characters"
         )
 
 
 def _check_nodes(nodes: tuple[Node, ...]) -> dict[str, str]:
     kinds: dict[str, str] = {}
-    places: dict[int, int] = {}
+    index_of: dict[int, int] = {}
     for index, node in enumerate(nodes):
         where = f"$.nodes[{index}]"
         _check_text(node.id, f"{where}.id")
         _check_text(node.host or "", f"{where}.host", empty=True)
         _check_text(node.model or "", f"{where}.model", empty=True)
         if node.id in kinds:
-            raise InputError(f"{where}.id: {shown(node.id)} is there twice; ids must be unique")
+            raise InputError(f"{where}.id: {quoted(node.id)} is there twice; ids must be unique")
         kinds[node.id] = node.kind
         _check_port(node, where)
         if (node.kind == "gpu") != (node.rank is not None):
-            mend = "give each GPU its rank" if node.kind == "gpu" else "only GPUs have a rank"
-            raise InputError(f"{where}.rank: {shown(node.id)} is a {node.kind}; {mend}")
-        if node.rank is not None and node.rank in places:
+            fix = "give each GPU its rank" if node.kind == "gpu" else "only GPUs have a rank"
+            raise InputError(f"{where}.rank: {quoted(node.id)} is a {node.kind}; {fix}")
+        if node.rank is not None and node.rank in index_of:
             raise InputError(
-                f"{where}.rank: rank {node.rank} is that of $.nodes[{places[node.rank]}] already; "
-                "ranks must differ"
+                f"{where}.rank: $.nodes[{index_of[node.rank]}] has rank {node.rank} already; ranks must "
+                "differ"
             )
         if node.rank is not None:
-            places[node.rank] = index
-    _check_ranks(places)
+            index_of[node.rank] = index
+    _check_ranks(index_of)
     return kinds
 
 
@@ -244,16 +244,16 @@ def _check_port(node: Node, where: str) -> None:
     _check_rate(node.port_gbs, f"{where}.port_gbs")
 
 
-def _check_ranks(places: dict[int, int]) -> None:
-    if not places:
+def _check_ranks(index_of: dict[int, int]) -> None:
+    if not index_of:
         raise InputError("$.nodes: no GPU; a topology needs at least one node of kind 'gpu'")
-    if len(places) > _MOST_RANKS:
-        raise InputError(f"$.nodes: {len(places)} GPUs; at most {_MOST_RANKS} are handled")
-    for rank, index in places.items():
-        if not 0 <= rank < len(places):
+    if len(index_of) > _MOST_RANKS:
+        raise InputError(f"$.nodes: {len(index_of)} GPUs; at most {_MOST_RANKS} are handled")
+    for rank, index in index_of.items():
+        if not 0 <= rank < len(index_of):
             raise InputError(
-                f"$.nodes[{index}].rank: rank {rank}, but the {len(places)} GPUs must be numbered "
-                f"0 to {len(places) - 1} without a gap"
+                f"$.nodes[{index}].rank: rank {rank}, but the {len(index_of)} GPUs must be "
+                f"numbered 0 to {len(index_of) - 1} without a gap"
             )
 
 
@@ -266,10 +266,10 @@ def _check_link(link: Link, kinds: dict[str, str], where: str) -> None:
     for end, node_id in (("src", link.src), ("dst", link.dst)):
         if node_id not in kinds:
             raise InputError(
-                f"{where}.{end}: no node {shown(node_id)}; name one of $.nodes or add it there"
+                f"{where}.{end}: no node {quoted(node_id)}; name one of $.nodes or add it there"
             )
     if link.src == link.dst:
-        raise InputError(f"{where}.dst: a link from {shown(link.src)} to itself; remove it")
+        raise InputError(f"{where}.dst: a link from {quoted(link.src)} to itself; remove it")
     _check_rate(link.bandwidth, f"{where}.bandwidth")
     if link.measured is not None:
         _check_rate(link.measured, f"{where}.measured")
@@ -278,51 +278,62 @@ def _check_link(link: Link, kinds: dict[str, str], where: str) -> None:
 
 
 def _neighbours(links: Iterable[Link]) -> dict[str, set[str]]:
-    ahead: dict[str, set[str]] = defaultdict(set)
+    neighbours: dict[str, set[str]] = defaultdict(set)
     for link in links:
         for src, dst in link.directions():
-            ahead[src].add(dst)
-    return ahead
+            neighbours[src].add(dst)
+    return neighbours
 
 
 def _check_routes(
-    routes: tuple[FixedRoute, ...], kinds: dict[str, str], ahead: dict[str, set[str]]
+    routes: tuple[FixedRoute, ...], kinds: dict[str, str], neighbours: dict[str, set[str]]
 ) -> None:
     seen: set[tuple[str, str]] = set()
     for index, route in enumerate(routes):
         where = f"$.routes[{index}]"
         for end, node_id in (("src", route.src), ("dst", route.dst)):
             if kinds.get(node_id) != "gpu":
-                raise InputError(f"{where}.{end}: {shown(node_id)} is no GPU of $.nodes")
+                raise InputError(f"{where}.{end}: {quoted(node_id)} is no GPU of $.nodes")
         if route.src == route.dst or (route.src, route.dst) in seen:
             raise InputError(f"{where}: the route must join two GPUs, each ordered pair once")
         seen.add((route.src, route.dst))
-        stations = (route.src, *route.via, route.dst)
-        if len(set(stations)) != len(stations):
+        nodes = (route.src, *route.via, route.dst)
+        if len(set(nodes)) != len(nodes):
             raise InputError(f"{where}.via: a node is passed twice; a route has no loop")
-        for place, node_id in enumerate(route.via):
+        for position, node_id in enumerate(route.via):
             if kinds.get(node_id) in (None, "gpu"):
                 raise InputError(
-                    f"{where}.via[{place}]: {shown(node_id)} is no relay of $.nodes (GPUs do not "
-                    "forward)"
+                    f"{where}.via[{position}]: {quoted(node_id)} is no relay of $.nodes (GPUs do "
+                    "not forward)"
                 )
-        for src, dst in itertools.pairwise(stations):
-            if dst not in ahead.get(src, ()):
-                raise InputError(f"{where}.via: no link from {shown(src)} to {shown(dst)}")
+        for src, dst in itertools.pairwise(nodes):
+            if dst not in neighbours.get(src, ()):
+                raise InputError(f"{where}.via: no link from {quoted(src)} to {quoted(dst)}")
 
 
-def _check_reach(t: Topology, kinds: dict[str, str], ahead: dict[str, set[str]]) -> None:
-    for gpu in t.gpus:
-        found = {gpu.id}
-        ways = deque(found)
-        while ways:
-            for following in ahead.get(ways.popleft(), ()):
-                if following not in found:
-                    found.add(following)
-                    ways.append(following)
-        lost = next((other.id for other in t.gpus if other.id not in found), None)
+def _check_connected(topology: Topology, neighbours: dict[str, set[str]]) -> None:
+    """Refuse a topology in which some GPU cannot reach the first one, or the reverse."""
+    backwards: dict[str, set[str]] = defaultdict(set)
+    for node, following in neighbours.items():
+        for neighbour in following:
+            backwards[neighbour].add(node)
+    first = topology.gpus[0].id
+    for edges, is_reversed in ((neighbours, False), (backwards, True)):
+        reached = _reachable(first, edges)
+        lost = next((gpu.id for gpu in topology.gpus if gpu.id not in reached), None)
         if lost is not None:
+            src, dst = (lost, first) if is_reversed else (first, lost)
             raise InputError(
-                f"$.links: GPU {shown(lost)} cannot be reached from GPU {shown(gpu.id)}, not even "
+                f"$.links: GPU {quoted(dst)} cannot be reached from GPU {quoted(src)}, not even "
                 "through other GPUs; add the missing link"
             )
+
+
+def _reachable(start: str, neighbours: dict[str, set[str]]) -> set[str]:
+    reached = {start}
+    frontier = [start]
+    for node in frontier:
+        fresh = neighbours.get(node, set()) - reached
+        reached |= fresh
+        frontier.extend(fresh)
+    return reached

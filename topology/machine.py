@@ -46,7 +46,7 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all protocols share: costs in us, efficiencies as parts of a link's nominal rate."""
+    """Costs that all protocols share, in us; efficiencies are fractions of nominal rates."""
 
     sm_count: Constant
     fifo_slots: Constant
@@ -70,7 +70,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProtocolConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a protocol costs a thread block: us, and GB/s of user bytes with enough threads."""
+    """Costs of a protocol for a thread block: us, and GB/s of user bytes with enough threads."""
 
     transfer_us: Constant
     slice_us: Constant
@@ -158,54 +158,53 @@ def encode_machine(file: MachineFile) -> bytes:
     >>> msgspec.json.decode(encode_machine(file), type=MachineFile) == file
     True
     """
-    holders = [file.constants, *(getattr(file.protocols, p) for p in Protocols.__struct_fields__)]
-    tables = [
+    tables = [file.constants, *(getattr(file.protocols, p) for p in Protocols.__struct_fields__)]
+    fields = [
         {
             name: {
                 key: value
-                for key, value in msgspec.structs.asdict(getattr(holder, name)).items()
+                for key, value in msgspec.structs.asdict(getattr(table, name)).items()
                 if key != "prior" or value is not None
             }
-            for name in holder.__struct_fields__
+            for name in table.__struct_fields__
         }
-        for holder in holders
+        for table in tables
     ]
     document = {
         "format": file.format,
         "name": file.name,
         "gpu_models": file.gpu_models,
-        "constants": tables[0],
-        "protocols": dict(zip(Protocols.__struct_fields__, tables[1:], strict=True)),
+        "constants": fields[0],
+        "protocols": dict(zip(Protocols.__struct_fields__, fields[1:], strict=True)),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def machine_of(t: Topology) -> MachineClass:
-    """Return the class of the GPUs in ``t``; where there is none, ``plain`` with a name that says so.
+def machine_of(topology: Topology) -> MachineClass:
+    """Return the class of the GPUs of a topology; else ``plain`` under a name that says so.
 
     Notes:
         A class fits a model that begins with one of its ``gpu_models``. GPUs of several classes
         get ``plain``.
     """
-    found = class_name_of(t)
-    if found != "plain":
-        return load_machine(found)
-    models = sorted({gpu.model or "unknown GPU" for gpu in t.gpus})
+    name = class_name_of(topology)
+    if name != "plain":
+        return load_machine(name)
+    models = sorted({gpu.model or "unknown GPU" for gpu in topology.gpus})
     plain = read_machine("plain")
     label = f"plain (no class for {', '.join(models)[:60]})"
     return _build(msgspec.structs.replace(plain, name=label), "plain")
 
 
-def class_name_of(t: Topology) -> str:
-    """Return the name of the class that fits the GPUs of ``t``, ``plain`` where none does.
+def class_name_of(topology: Topology) -> str:
+    """Return the name of the class that fits the GPUs of ``topology``, ``plain`` where none does.
 
     >>> from tuccl.topology import load_profile
     >>> class_name_of(load_profile("ndv5"))
     'h100'
     """
-    names = {_class_for(gpu.model or "unknown GPU") for gpu in t.gpus}
-    found = names.pop() if len(names) == 1 else None
-    return found or "plain"
+    names = {_class_for(gpu.model or "unknown GPU") for gpu in topology.gpus}
+    return (names.pop() if len(names) == 1 else None) or "plain"
 
 
 @cache
@@ -253,10 +252,10 @@ def _numbers(constants: Constants | ProtocolConstants, path: str, where: str) ->
 
 def _number(field: str, value: float | None, where: str) -> float:
     if field in _NO_LIMIT:
-        whole = 0.0 if value is None else value
-        if not 0 <= whole < 1 << 20 or whole != int(whole):
+        limit = 0.0 if value is None else value
+        if not 0 <= limit < 1 << 20 or limit != int(limit):
             raise InputError(f"{where}: {value}: expected a whole number, or null for no limit")
-        return float(whole)
+        return float(limit)
     if value is None and field.endswith("_gbs"):
         return math.inf
     if value is None:

@@ -1,4 +1,4 @@
-"""What vendors call a device, by its PCI identifiers."""
+"""Models of GPUs and NICs, by their PCI identifiers."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.files import read_bounded, shown_path
-from tuccl.topology.graph import Link, LinkKind, Node, Topology, shown
+from tuccl.topology.graph import Link, LinkKind, Node, Topology, quoted
 from tuccl.topology.models import gpu_model, is_gpu_class, is_nic_class, nic_model
-from tuccl.topology.nvlinks import GpuWires
+from tuccl.topology.nvlinks import NvLinks
 from tuccl.topology.rates import Rate
 from tuccl.topology.xml_tree import Element, read_xml
 
@@ -84,10 +84,10 @@ def topology_of(root: Element, place: str, name: str) -> tuple[Topology, tuple[s
             f"{place}: no GPU: neither a <gpu> nor a <pci> of a GPU's class (0x0302, 0x0380, 0x12)"
         )
     try:
-        t = Topology(name, tuple(reader.nodes), tuple(reader.links))
+        topology = Topology(name, tuple(reader.nodes), tuple(reader.links))
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-    return t, reader.warnings.lines()
+    return topology, reader.warnings.lines()
 
 
 def _check_root(root: Element) -> None:
@@ -96,7 +96,7 @@ def _check_root(root: Element) -> None:
         raise InputError(f"{root.place}: expected an NCCL topology (<system>), but this is {what}")
     if root.whole("version", 0, 99) not in (1, 2):
         raise InputError(
-            f"{root.place}: <system version={shown(root.get('version'))}>; expected 1 (NCCL) or "
+            f"{root.place}: <system version={quoted(root.get('version'))}>; expected 1 (NCCL) or "
             "2 (RCCL)"
         )
     hashes = {cpu.get("host_hash") for cpu in root.all("cpu")}
@@ -154,7 +154,7 @@ def _busid(pci: Element) -> str:
     text = pci.get("busid").strip().lower()
     if not _BUSID.fullmatch(text):
         raise InputError(
-            f"{pci.place}: <pci busid={shown(text)}>; expected an address like 0000:3b:00.0"
+            f"{pci.place}: <pci busid={quoted(text)}>; expected an address like 0000:3b:00.0"
         )
     return text
 
@@ -264,7 +264,7 @@ class _Reader:
             self.warnings.add(rate.source, pci)
         fastest = _fastest_below(pci)
         if fastest.gbs > 4 * rate.gbs and rate.source.startswith("2.5 GT/s"):
-            # Hypervisors show emulated bridges at gen 1; the wires behind them are the devices'.
+            # Hypervisors show emulated bridges at gen 1; the links behind them are the devices'.
             self.warnings.add("an emulated bridge (2.5 GT/s): its devices' rate taken", pci)
             return Rate(fastest.gbs, f"emulated bridge: {fastest.source} taken", True)
         if fastest.gbs > rate.gbs:
@@ -290,8 +290,8 @@ class _Reader:
                 self.warnings.add("nothing is said of the GPU's NVLink; a profile may tell", end.at)
             self.nodes.append(Node(ids[rank], "gpu", HOST, rank=rank, model=model))
             self._link(ids[rank], end.parent, "pcie", end.rate, rates.PCIE_US, end.at)
-        wires = GpuWires(self.nodes.append, self._link, self.warnings.add, HOST)
-        wires.read(
+        nvlinks = NvLinks(self.nodes.append, self._link, self.warnings.add, HOST)
+        nvlinks.read(
             [(i, end.busid, end.cpu, end.element) for i, end in zip(ids, ordered, strict=True)]
         )
 

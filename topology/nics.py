@@ -1,4 +1,4 @@
-"""Which NIC a GPU sends through."""
+"""NICs that GPUs send through."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from tuccl.topology.paths import relay_path
 __all__ = ["bound_nics", "nearest_nics"]
 
 
-def nearest_nics(t: Topology, rank: int) -> tuple[str, ...]:
+def nearest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
     """Return the ids of the NICs of the rank's host that it reaches best, in the file's order.
 
-    Best is the widest way (the NIC's own port included), then the one of fewest hops: the rule of
+    Best is the widest path (the NIC's own port included), then the one of fewest hops: the rule of
     `path`. There are several where they tie.
 
     >>> from tuccl.topology import load_profile
     >>> nearest_nics(load_profile("ndv4"), 0)
     ('nic0', 'nic1')
     """
-    gpu = t.gpus[rank]
+    gpu = topology.gpus[rank]
     keys: dict[str, tuple[float, int]] = {}
-    for nic in t.nics_of(t.host_of(rank)):
-        way = relay_path(t, gpu.id, nic)
-        if way is not None:
-            width = min(way.bandwidth, t.node(nic).port_gbs or math.inf)
-            keys[nic] = (-width, len(way.hops))
+    for nic in topology.nics_of(topology.host_of(rank)):
+        path = relay_path(topology, gpu.id, nic)
+        if path is not None:
+            width = min(path.bandwidth, topology.node(nic).port_gbs or math.inf)
+            keys[nic] = (-width, len(path.hops))
     best = min(keys.values(), default=None)
     return tuple(nic for nic, key in keys.items() if key == best)
 
 
-def bound_nics(t: Topology) -> dict[int, str]:
+def bound_nics(topology: Topology) -> dict[int, str]:
     """Return one of its nearest NICs for each rank, so that ties spread over the NICs evenly.
 
     Ranks of hosts without a NIC are left out.
@@ -43,8 +43,8 @@ def bound_nics(t: Topology) -> dict[int, str]:
     """
     taken: Counter[str] = Counter()
     bound = {}
-    for rank in range(t.ranks):
-        near = nearest_nics(t, rank)
+    for rank in range(topology.ranks):
+        near = nearest_nics(topology, rank)
         if near:
             bound[rank] = min(near, key=lambda nic: taken[nic])
             taken[bound[rank]] += 1

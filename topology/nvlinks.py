@@ -11,15 +11,15 @@ from tuccl.topology.graph import LinkKind, Node
 from tuccl.topology.rates import Rate
 from tuccl.topology.xml_tree import Element
 
-__all__ = ["GpuWires"]
+__all__ = ["NvLinks"]
 
 _Gpu: TypeAlias = tuple[str, str, str, Element | None]  # id, bus address, CPU, <gpu>
-_MOST_WIRES = 1024
+_MOST_LINKS = 1024
 _NVSWITCH = "nvswitch0"
 
 
-class GpuWires:
-    """Collects what every GPU says about its wires, then adds each wire once.
+class NvLinks:
+    """Collects what every GPU says about its links, then adds each link once.
 
     All NVSwitches of a host become one node: each GPU spreads its links over all of them, and a
     message may take all at once.
@@ -32,7 +32,7 @@ class GpuWires:
         warn: Callable[[str, Element], None],
         host: str,
     ) -> None:
-        """Keep the ways to add a node, to add a link and to warn."""
+        """Keep the functions to add a node, to add a link and to warn."""
         self._add_node = add_node
         self._add_link = add_link
         self._warn = warn
@@ -43,7 +43,7 @@ class GpuWires:
         self._elements: dict[str, Element] = {}
 
     def read(self, gpus: list[_Gpu]) -> None:
-        """Add the wires of ``gpus``."""
+        """Add the links of ``gpus``."""
         ids = {busid: gpu_id for gpu_id, busid, _, _ in reversed(gpus)}
         for gpu_id, busid, cpu, element in gpus:
             if element is not None:
@@ -55,50 +55,50 @@ class GpuWires:
     def _read_gpu(
         self, gpu_id: str, busid: str, cpu: str, element: Element, ids: dict[str, str]
     ) -> None:
-        for wire in element.children:
-            if wire.tag == "nvlink":
+        for link in element.children:
+            if link.tag == "nvlink":
                 self._rates[gpu_id] = rates.nvlink_rate(element.whole("sm", 0, 9999))
-                self._read_wire(gpu_id, busid, cpu, wire, "nvlink", ids)
-            elif wire.tag == "xgmi":
+                self._read_link(gpu_id, busid, cpu, link, "nvlink", ids)
+            elif link.tag == "xgmi":
                 self._rates[gpu_id] = rates.xgmi_rate(element.get("gcn"))
-                self._read_wire(gpu_id, busid, cpu, wire, "xgmi", ids)
-            elif wire.tag == "c2c":
-                self._read_c2c(gpu_id, cpu, wire)
+                self._read_link(gpu_id, busid, cpu, link, "xgmi", ids)
+            elif link.tag == "c2c":
+                self._read_c2c(gpu_id, cpu, link)
             else:
-                self._warn(f"<{wire.tag[:40]}> in <gpu> is not known", wire)
+                self._warn(f"<{link.tag[:40]}> in <gpu> is not known", link)
 
-    def _read_wire(
+    def _read_link(
         self,
         gpu_id: str,
         busid: str,
         cpu: str,
-        wire: Element,
+        link: Element,
         kind: LinkKind,
         ids: dict[str, str],
     ) -> None:
-        count = wire.whole("count", 0, _MOST_WIRES) or 0
-        target = wire.get("target").strip().lower()
-        target_class = wire.get("tclass").strip().lower()
+        count = link.whole("count", 0, _MOST_LINKS) or 0
+        target = link.get("target").strip().lower()
+        target_class = link.get("tclass").strip().lower()
         if not count:
-            self._warn(f"<{wire.tag}> without a count is left out", wire)
+            self._warn(f"<{link.tag}> without a count is left out", link)
         elif target == busid:
-            self._warn(f"<{wire.tag}> from a GPU to itself is left out", wire)
+            self._warn(f"<{link.tag}> from a GPU to itself is left out", link)
         elif target in ids:
             self._direct[gpu_id, ids[target], kind] += count
         elif target_class.startswith("0x068001"):
-            self._add_link(gpu_id, cpu, kind, self._times(gpu_id, count), rates.NVLINK_US, wire)
+            self._add_link(gpu_id, cpu, kind, self._times(gpu_id, count), rates.NVLINK_US, link)
         elif target_class.startswith("0x0680") or target.startswith("fffffff"):
             self._switched[gpu_id] += count
         else:
-            self._warn(f"<{wire.tag}> to a device that is not in the file is left out", wire)
+            self._warn(f"<{link.tag}> to a device that is not in the file is left out", link)
 
-    def _read_c2c(self, gpu_id: str, cpu: str, wire: Element) -> None:
-        mbs = (wire.whole("bw", 0, 10**8) or 0) * (wire.whole("count", 0, _MOST_WIRES) or 0)
+    def _read_c2c(self, gpu_id: str, cpu: str, link: Element) -> None:
+        mbs = (link.whole("bw", 0, 10**8) or 0) * (link.whole("count", 0, _MOST_LINKS) or 0)
         if mbs:
             rate = Rate(mbs / 1000, f"c2c, {mbs} MB/s")
-            self._add_link(gpu_id, cpu, "c2c", rate, rates.NVLINK_US, wire)
+            self._add_link(gpu_id, cpu, "c2c", rate, rates.NVLINK_US, link)
         else:
-            self._warn("<c2c> without a rate is left out", wire)
+            self._warn("<c2c> without a rate is left out", link)
 
     def _times(self, gpu_id: str, count: int) -> Rate:
         one = self._rates[gpu_id]

@@ -1,7 +1,7 @@
-"""The way from GPU to GPU, a rule that simulator, bounds and synthesis share.
+"""Paths from GPU to GPU, by a rule that simulator, bounds and synthesis share.
 
 A message takes the direct link between the two GPUs if there is one, else the widest and, among
-those, the shortest way through relays (every node but GPUs: GPUs never forward); ties go to the
+those, the shortest path through relays (every node but GPUs: GPUs never forward); ties go to the
 smallest sequence of node ids, compared as text. A fixed route of the topology comes before all.
 """
 
@@ -67,8 +67,8 @@ class Path(msgspec.Struct, frozen=True, dict=True):
         return bool(self.nics) or any(hop.kind == "network" for hop in self.hops)
 
 
-def path(t: Topology, src_rank: int, dst_rank: int) -> Path:
-    """Return the way from one GPU to another.
+def path(topology: Topology, src_rank: int, dst_rank: int) -> Path:
+    """Return the path from one GPU to another.
 
     >>> from tuccl.topology import load_profile
     >>> path(load_profile("v100x4"), 0, 3).bandwidth
@@ -78,27 +78,29 @@ def path(t: Topology, src_rank: int, dst_rank: int) -> Path:
         InputError: a rank is not in the topology, both are the same, or only other GPUs join them.
     """
     for rank in (src_rank, dst_rank):
-        if not 0 <= rank < t.ranks:
-            raise InputError(f"rank {rank}: topology {t.name[:60]!r} has ranks 0 to {t.ranks - 1}")
+        if not 0 <= rank < topology.ranks:
+            raise InputError(
+                f"rank {rank}: topology {topology.name[:60]!r} has ranks 0 to {topology.ranks - 1}"
+            )
     if src_rank == dst_rank:
         raise InputError(f"rank {src_rank}: a path joins two different ranks")
-    return _routing(t).path(src_rank, dst_rank)
+    return _routing(topology).path(src_rank, dst_rank)
 
 
-def all_paths(t: Topology) -> dict[tuple[int, int], Path]:
-    """Return the way of every ordered pair of ranks, cached per topology; do not change it.
+def all_paths(topology: Topology) -> dict[tuple[int, int], Path]:
+    """Return the path of every ordered pair of ranks, cached per topology; do not change it.
 
-    Pairs that only other GPUs join, as in a torus, have none.
+    Pairs that only other GPUs connect, as in a torus, have none.
     """
-    return _routing(t).all
+    return _routing(topology).all
 
 
-def relay_path(t: Topology, src: str, dst: str) -> Path | None:
-    """Return the widest, then shortest way between any two nodes through relays, or None.
+def relay_path(topology: Topology, src: str, dst: str) -> Path | None:
+    """Return the widest, then shortest path between any two nodes through relays, or None.
 
     Fixed routes and the preference for direct links are those of `path`, not of this.
     """
-    return _routing(t).between(src, dst)
+    return _routing(topology).between(src, dst)
 
 
 def merged_hops(links: tuple[Link, ...]) -> dict[tuple[str, str], Hop]:
@@ -116,17 +118,16 @@ def merged_hops(links: tuple[Link, ...]) -> dict[tuple[str, str], Hop]:
 
 
 class _Routing:
-    """The paths of one topology, found when first asked for."""
+    """The paths of one topology, each computed when first needed."""
 
-    def __init__(self, t: Topology) -> None:
-        self._kinds = {node.id: node.kind for node in t.nodes}
-        self._ids = [gpu.id for gpu in t.gpus]
-        self._hops = merged_hops(t.links)
-        self._fixed = {(route.src, route.dst): route.via for route in t.routes}
-        ahead: dict[str, list[Hop]] = defaultdict(list)
+    def __init__(self, topology: Topology) -> None:
+        self._kinds = {node.id: node.kind for node in topology.nodes}
+        self._ids = [gpu.id for gpu in topology.gpus]
+        self._hops = merged_hops(topology.links)
+        self._fixed = {(route.src, route.dst): route.via for route in topology.routes}
+        self._hops_from: dict[str, list[Hop]] = defaultdict(list)
         for _, hop in sorted(self._hops.items()):
-            ahead[hop.src].append(hop)
-        self._ahead = ahead
+            self._hops_from[hop.src].append(hop)
         self._widths: dict[str, dict[str, float]] = {}
         self._parents: dict[tuple[str, float], dict[str, str]] = {}
         self._paths: dict[tuple[int, int], Path | None] = {}
@@ -134,26 +135,26 @@ class _Routing:
     @cached_property
     def all(self) -> dict[tuple[int, int], Path]:
         pairs = itertools.permutations(range(len(self._ids)), 2)
-        ways = ((pair, self._known(*pair)) for pair in pairs)
-        return {pair: way for pair, way in ways if way is not None}
+        paths = ((pair, self._cached(*pair)) for pair in pairs)
+        return {pair: path for pair, path in paths if path is not None}
 
     def path(self, src_rank: int, dst_rank: int) -> Path:
-        found = self._known(src_rank, dst_rank)
-        if found is None:
+        path = self._cached(src_rank, dst_rank)
+        if path is None:
             src, dst = self._ids[src_rank], self._ids[dst_rank]
             raise InputError(
-                f"no way from {src[:60]!r} to {dst[:60]!r}: neither a direct link nor relays join "
+                f"no path from {src[:60]!r} to {dst[:60]!r}: neither a direct link nor relays join "
                 "them, and GPUs pass on only what a program has them send"
             )
-        return found
+        return path
 
-    def _known(self, src_rank: int, dst_rank: int) -> Path | None:
+    def _cached(self, src_rank: int, dst_rank: int) -> Path | None:
         pair = src_rank, dst_rank
         if pair not in self._paths:
-            self._paths[pair] = self._find(self._ids[src_rank], self._ids[dst_rank])
+            self._paths[pair] = self._route(self._ids[src_rank], self._ids[dst_rank])
         return self._paths[pair]
 
-    def _find(self, src: str, dst: str) -> Path | None:
+    def _route(self, src: str, dst: str) -> Path | None:
         if (via := self._fixed.get((src, dst))) is not None:
             return self._along((src, *via, dst))
         if (src, dst) in self._hops:
@@ -167,64 +168,64 @@ class _Routing:
         if width is None or src == dst:
             return None
         # Widest-then-shortest is not isotone, so one Dijkstra run on the pair (width, hops) would
-        # be wrong: the shortest way is sought among the links that are at least that wide.
+        # be wrong: the shortest path is sought among the links that are at least that wide.
         if (src, width) not in self._parents:
             self._parents[src, width] = self._shortest_tree(src, width)
-        return self._along(self._walk_back(self._parents[src, width], src, dst))
+        return self._along(self._trace_back(self._parents[src, width], src, dst))
 
-    def _along(self, stations: tuple[str, ...]) -> Path:
-        hops = tuple(self._hops[ends] for ends in itertools.pairwise(stations))
-        return Path(hops, tuple(i for i in stations if self._kinds[i] == "nic"))
+    def _along(self, nodes: tuple[str, ...]) -> Path:
+        hops = tuple(self._hops[ends] for ends in itertools.pairwise(nodes))
+        return Path(hops, tuple(node for node in nodes if self._kinds[node] == "nic"))
 
     def _bottlenecks(self, src: str) -> dict[str, float]:
         """Return the largest bottleneck from ``src`` to each node that relays lead to."""
-        best: dict[str, float] = {}
+        bottlenecks: dict[str, float] = {}
         heap = [(-math.inf, src)]
         while heap:
-            negative, station = heapq.heappop(heap)
-            if station != src and (-negative < best[station] or self._kinds[station] == "gpu"):
+            minus_width, node = heapq.heappop(heap)
+            if node != src and (-minus_width < bottlenecks[node] or self._kinds[node] == "gpu"):
                 continue
-            for hop in self._ahead[station]:
-                through = min(-negative, hop.bandwidth)
-                if through > best.get(hop.dst, 0.0):
-                    best[hop.dst] = through
+            for hop in self._hops_from[node]:
+                through = min(-minus_width, hop.bandwidth)
+                if through > bottlenecks.get(hop.dst, 0.0):
+                    bottlenecks[hop.dst] = through
                     heapq.heappush(heap, (-through, hop.dst))
-        return best
+        return bottlenecks
 
     def _shortest_tree(self, src: str, width: float) -> dict[str, str]:
-        """Return the parent of each node on its first shortest way by links of that width.
+        """Return the parent of each node on its first shortest path by links of that width.
 
-        Breadth first, each level in the order of its ways' ids: whoever reaches a node first has
+        Breadth first, each level in the order of its paths' ids: whoever reaches a node first has
         the smallest sequence of ids.
         """
         parents = {src: src}
         level = [src]
         while level:
-            following = []
-            for station in level:
-                if station != src and self._kinds[station] == "gpu":
+            next_level = []
+            for node in level:
+                if node != src and self._kinds[node] == "gpu":
                     continue
-                for hop in self._ahead[station]:
+                for hop in self._hops_from[node]:
                     if hop.bandwidth >= width and hop.dst not in parents:
-                        parents[hop.dst] = station
-                        following.append(hop.dst)
-            level = following
+                        parents[hop.dst] = node
+                        next_level.append(hop.dst)
+            level = next_level
         return parents
 
     @staticmethod
-    def _walk_back(parents: dict[str, str], src: str, dst: str) -> tuple[str, ...]:
-        stations = [dst]
-        while stations[-1] != src:
-            stations.append(parents[stations[-1]])
-        return tuple(reversed(stations))
+    def _trace_back(parents: dict[str, str], src: str, dst: str) -> tuple[str, ...]:
+        nodes = [dst]
+        while nodes[-1] != src:
+            nodes.append(parents[nodes[-1]])
+        return tuple(reversed(nodes))
 
 
 _ROUTINGS: dict[int, _Routing] = {}
 
 
-def _routing(t: Topology) -> _Routing:
-    found = _ROUTINGS.get(id(t))
-    if found is None:
-        found = _ROUTINGS[id(t)] = _Routing(t)
-        weakref.finalize(t, _ROUTINGS.pop, id(t), None)
-    return found
+def _routing(topology: Topology) -> _Routing:
+    routing = _ROUTINGS.get(id(topology))
+    if routing is None:
+        routing = _ROUTINGS[id(topology)] = _Routing(topology)
+        weakref.finalize(topology, _ROUTINGS.pop, id(topology), None)
+    return routing

@@ -8,7 +8,7 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.topology.files import decode_topology
-from tuccl.topology.graph import Link, Node, Topology, shown
+from tuccl.topology.graph import Link, Node, Topology, quoted
 
 __all__ = ["PROFILES", "load_profile", "overlay"]
 
@@ -35,44 +35,45 @@ def load_profile(name: str) -> Topology:
         InputError: there is no such profile.
     """
     if name not in PROFILES:
-        raise InputError(f"profile {shown(name)}: not known; choose one of {', '.join(PROFILES)}")
+        raise InputError(f"profile {quoted(name)}: not known; choose one of {', '.join(PROFILES)}")
     data = files("tuccl.topology").joinpath("profiles", f"{name}.json").read_bytes()
     return decode_topology(data, f"profiles/{name}.json")
 
 
-def overlay(t: Topology, profile_name: str) -> Topology:
-    """Return the host ``t`` with what it lacks and the profile knows.
+def overlay(topology: Topology, profile_name: str) -> Topology:
+    """Return the host ``topology`` with what it lacks and the profile knows.
 
-    GPUs match by rank. Added are NVLink (unless ``t`` has some), models and the NICs' port
-    rates; PCIe stays as ``t`` has it. Every added link is marked assumed and names the profile.
+    GPUs match by rank. The profile adds NVLink (unless ``topology`` has some), models and the
+    port rates of NICs; PCIe stays. Every added link is marked assumed and names the profile.
 
     Raises:
-        InputError: the profile has another number of GPUs or other GPUs, or ``t`` is a cluster.
+        InputError: the profile has another number or kind of GPUs, or ``topology`` is a cluster.
     """
     profile = load_profile(profile_name)
-    _check_match(t, profile)
-    nodes = [_filled(node, profile, t) for node in t.nodes]
-    wired = any(link.kind in ("nvlink", "xgmi") for link in t.links)
-    nodes += () if wired else _switches(t, profile)
-    links = () if wired else _wires(t, profile)
-    return msgspec.structs.replace(t, nodes=tuple(nodes), links=(*t.links, *links))
+    _check_match(topology, profile)
+    nodes = [_filled(node, profile, topology) for node in topology.nodes]
+    wired = any(link.kind in ("nvlink", "xgmi") for link in topology.links)
+    nodes += () if wired else _switches(topology, profile)
+    links = () if wired else _nvlinks(topology, profile)
+    return msgspec.structs.replace(topology, nodes=tuple(nodes), links=(*topology.links, *links))
 
 
-def _check_match(t: Topology, profile: Topology) -> None:
-    if len(t.hosts) != 1 or any(node.kind == "switch" for node in t.nodes):
+def _check_match(topology: Topology, profile: Topology) -> None:
+    if len(topology.hosts) != 1 or any(node.kind == "switch" for node in topology.nodes):
         raise InputError(
-            f"topology {shown(t.name)} is a cluster; a profile fills one host: overlay it, then join"
+            f"topology {quoted(topology.name)} is a cluster; a profile fills one host: overlay it, "
+            "then join"
         )
-    if t.ranks != profile.ranks:
+    if topology.ranks != profile.ranks:
         raise InputError(
-            f"topology {shown(t.name)} has {t.ranks} GPUs, profile {profile.name} has "
-            f"{profile.ranks}; choose another profile"
+            f"topology {quoted(topology.name)} has {topology.ranks} GPUs, profile {profile.name} "
+            f"has {profile.ranks}; choose another profile"
         )
-    for mine, known in zip(t.gpus, profile.gpus, strict=True):
+    for mine, known in zip(topology.gpus, profile.gpus, strict=True):
         family, expected = _family(mine.model), _family(known.model)
         if family and family != expected:
             raise InputError(
-                f"GPU {shown(mine.id)} of {shown(t.name)} is a {mine.model}, profile "
+                f"GPU {quoted(mine.id)} of {quoted(topology.name)} is a {mine.model}, profile "
                 f"{profile.name} has a {known.model}; choose another profile"
             )
 
@@ -82,33 +83,33 @@ def _family(model: str | None) -> str:
     return "" if model is None or model.startswith(("sm_", "gfx")) else model.split("-")[0]
 
 
-def _filled(node: Node, profile: Topology, t: Topology) -> Node:
+def _filled(node: Node, profile: Topology, topology: Topology) -> Node:
     if node.kind == "gpu" and node.rank is not None and not _family(node.model):
         return msgspec.structs.replace(node, model=profile.gpus[node.rank].model)
     if node.kind != "nic":
         return node
     known = [other for other in profile.nodes if other.kind == "nic"]
-    mine = [other.id for other in t.nodes if other.kind == "nic"]
+    mine = [other.id for other in topology.nodes if other.kind == "nic"]
     like = known[min(mine.index(node.id), len(known) - 1)]
     return msgspec.structs.replace(
         node, model=node.model or like.model, port_gbs=node.port_gbs or like.port_gbs
     )
 
 
-def _switches(t: Topology, profile: Topology) -> list[Node]:
-    host = t.gpus[0].host
+def _switches(topology: Topology, profile: Topology) -> list[Node]:
+    host = topology.gpus[0].host
     found = [node for node in profile.nodes if node.kind == "nvswitch"]
     return [msgspec.structs.replace(node, host=host) for node in found]
 
 
-def _wires(t: Topology, profile: Topology) -> list[Link]:
-    ids = {known.id: mine.id for mine, known in zip(t.gpus, profile.gpus, strict=True)}
-    wires = []
+def _nvlinks(topology: Topology, profile: Topology) -> list[Link]:
+    ids = {known.id: mine.id for mine, known in zip(topology.gpus, profile.gpus, strict=True)}
+    links = []
     for link in profile.links:
         if link.kind == "nvlink":
             source = f"assumed from profile {profile.name}: {link.source}"
             src, dst = ids.get(link.src, link.src), ids.get(link.dst, link.dst)
-            wires.append(
+            links.append(
                 msgspec.structs.replace(link, src=src, dst=dst, assumed=True, source=source)
             )
-    return wires
+    return links

@@ -151,7 +151,7 @@ REFERENCE_FABRICS: Mapping[str, Callable[[], Topology]] = {
 }
 
 
-def with_compared_latencies(t: Topology) -> Topology:
+def with_compared_latencies(topology: Topology) -> Topology:
     """Return a reference fabric with the latencies at which small sizes are compared.
 
     0.7 us between GPUs of a host, be it by an NVLink, an NVSwitch or PCIe, 1.3 us by NICs (TE-CCL's
@@ -161,16 +161,18 @@ def with_compared_latencies(t: Topology) -> Topology:
     >>> round(path(with_compared_latencies(a100_pod(2)), 0, 8).latency, 3)
     1.3
     """
-    return replace(t, links=tuple(_with_compared_latency(t, link) for link in t.links))
+    return replace(
+        topology, links=tuple(_with_compared_latency(topology, link) for link in topology.links)
+    )
 
 
-def _with_compared_latency(t: Topology, link: Link) -> Link:
-    kinds = {node.id: node.kind for node in t.nodes if node.id in (link.src, link.dst)}
+def _with_compared_latency(topology: Topology, link: Link) -> Link:
+    kinds = {node.id: node.kind for node in topology.nodes if node.id in (link.src, link.dst)}
     if link.kind == "network":
         return replace(link, latency=0.3)
     if link.kind == "pcie" or "nvswitch" in kinds.values():
         return replace(link, latency=0.35)
-    return replace(link, latency=0.5 if t.name.startswith("torus") else 0.7)
+    return replace(link, latency=0.5 if topology.name.startswith("torus") else 0.7)
 
 
 def any_fabric(rng: random.Random) -> Topology:

@@ -9,22 +9,22 @@ from tuccl.topology.paths import Path, all_paths, relay_path
 __all__ = ["matrix", "path_class"]
 
 _LEGEND = (
-    "class and narrowest rate on the way in GB/s per direction (nominal): NVL NVLink, XGM xGMI, "
+    "class and narrowest rate on the path in GB/s per direction (nominal): NVL NVLink, XGM xGMI, "
     "NVS NVSwitch,\nPIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs, C2C GPU to CPU, "
     "NET network; NIC: the one it would send through"
 )
 
 
-def path_class(t: Topology, way: Path) -> str:
-    """Return the three letters that NVIDIA's tools give a way, by the farthest part it passes.
+def path_class(topology: Topology, path: Path) -> str:
+    """Return the three letters that NVIDIA's tools give a path, by the farthest part it passes.
 
     >>> from tuccl.topology import load_profile, path
     >>> t = load_profile("dgx-1v")
     >>> path_class(t, path(t, 0, 1)), path_class(t, path(t, 0, 7))
     ('NVL', 'SYS')
     """
-    kinds = [hop.kind for hop in way.hops]
-    passed = [t.node(hop.dst).kind for hop in way.hops[:-1]]
+    kinds = [hop.kind for hop in path.hops]
+    passed = [topology.node(hop.dst).kind for hop in path.hops[:-1]]
     if "network" in kinds:
         return "NET"
     if "cpu" in kinds:
@@ -38,23 +38,26 @@ def path_class(t: Topology, way: Path) -> str:
     return "XGM" if "xgmi" in kinds else "NVL"
 
 
-def matrix(t: Topology) -> str:
+def matrix(topology: Topology) -> str:
     """Return a table of every pair of GPUs like ``nvidia-smi topo -m``, with rates in GB/s.
 
     >>> from tuccl.topology import load_profile
     >>> print(matrix(load_profile("v100x4")).splitlines()[1])
     GPU0       X  NVL 50  NVL 50  NVL 50    n0  nic0 PIX 15.8
     """
-    ways = all_paths(t)
-    bound = bound_nics(t)
-    names = [f"GPU{rank}" for rank in range(t.ranks)]
+    paths = all_paths(topology)
+    bound = bound_nics(topology)
+    names = [f"GPU{rank}" for rank in range(topology.ranks)]
     rows = [["", *names, "host", "NIC"]]
     for rank, name in enumerate(names):
-        cells = ["X" if peer == rank else _cell(t, ways[rank, peer]) for peer in range(t.ranks)]
+        cells = [
+            "X" if peer == rank else _cell(topology, paths[rank, peer])
+            for peer in range(topology.ranks)
+        ]
         nic = bound.get(rank)
-        way = None if nic is None else relay_path(t, t.gpus[rank].id, nic)
-        near = "-" if nic is None or way is None else f"{nic} {_cell(t, way)}"
-        rows.append([name, *cells, t.host_of(rank) or "-", near])
+        path = None if nic is None else relay_path(topology, topology.gpus[rank].id, nic)
+        near = "-" if nic is None or path is None else f"{nic} {_cell(topology, path)}"
+        rows.append([name, *cells, topology.host_of(rank) or "-", near])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -63,5 +66,5 @@ def matrix(t: Topology) -> str:
     return "\n".join([*lines, "", _LEGEND])
 
 
-def _cell(t: Topology, way: Path) -> str:
-    return f"{path_class(t, way)} {way.bandwidth:.3g}"
+def _cell(topology: Topology, path: Path) -> str:
+    return f"{path_class(topology, path)} {path.bandwidth:.3g}"

@@ -14,8 +14,8 @@ _MASK = (1 << 64) - 1
 _ROUNDS = 4
 
 
-def signature(t: Topology) -> str:
-    """Return 16 hexadecimal digits that hash what ``t`` is made of and how it is joined.
+def signature(topology: Topology) -> str:
+    """Return 16 hexadecimal digits that hash what ``topology`` is made of and how it is joined.
 
     Kinds, models, link types and nominal rates enter, and which nodes share a host; names, order,
     rank numbers, routes, latencies, sources and measured rates do not. `drift.check` compares
@@ -31,7 +31,7 @@ def signature(t: Topology) -> str:
         apart, which tells regular graphs apart that plain refinement does not. Multisets are
         hashed as sums of 64-bit products, so no order enters.
     """
-    graph = _Graph(t)
+    graph = _Graph(topology)
     colours = graph.stable(graph.first)
     apart = []
     for gpu in graph.gpus:
@@ -49,19 +49,21 @@ def signature(t: Topology) -> str:
 class _Graph:
     """Nodes by number, with their first colours and, for each, its neighbours and link colours."""
 
-    def __init__(self, t: Topology) -> None:
-        number = {node.id: place for place, node in enumerate(t.nodes)}
-        hops = merged_hops(t.links).values()
-        self.gpus = [number[gpu.id] for gpu in t.gpus]
-        self.first = [_text(n.kind, n.model or "", f"{n.port_gbs or 0:.6g}") for n in t.nodes]
-        self._around: list[list[tuple[int, int]]] = [[] for _ in t.nodes]
+    def __init__(self, topology: Topology) -> None:
+        number = {node.id: place for place, node in enumerate(topology.nodes)}
+        hops = merged_hops(topology.links).values()
+        self.gpus = [number[gpu.id] for gpu in topology.gpus]
+        self.first = [
+            _text(n.kind, n.model or "", f"{n.port_gbs or 0:.6g}") for n in topology.nodes
+        ]
+        self._around: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
         for hop in hops:
             src, dst = number[hop.src], number[hop.dst]
             rate = f"{hop.bandwidth:.6g}"
             self._around[dst].append((src, _text("in", hop.kind, rate) | 1))
             self._around[src].append((dst, _text("out", hop.kind, rate) | 1))
         hosts: dict[str, list[int]] = defaultdict(list)
-        for node in t.nodes:
+        for node in topology.nodes:
             if node.host is not None:
                 hosts[node.host].append(number[node.id])
         self._hosts = list(hosts.values())

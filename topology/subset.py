@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.graph import Link, Node, Topology, shown
+from tuccl.topology.graph import Link, Node, Topology, quoted
 
 __all__ = ["keep_gpus"]
 
 
-def keep_gpus(t: Topology, ranks: Iterable[int]) -> Topology:
-    """Return ``t`` with only the GPUs ``ranks``, numbered anew in the order they are given.
+def keep_gpus(topology: Topology, ranks: Iterable[int]) -> Topology:
+    """Return ``topology`` with only the GPUs ``ranks``, numbered anew in the order they are given.
 
     Hosts without a GPU left go; of the hosts that stay, all NICs stay, and other relays that end
     up with a single neighbour go.
@@ -24,30 +24,32 @@ def keep_gpus(t: Topology, ranks: Iterable[int]) -> Topology:
     4
 
     Raises:
-        InputError: no rank, a rank twice, or one that ``t`` does not have.
+        InputError: no rank, a rank twice, or one that ``topology`` does not have.
     """
     order = list(ranks)
-    wrong = next((rank for rank in order if not 0 <= rank < t.ranks), None)
+    wrong = next((rank for rank in order if not 0 <= rank < topology.ranks), None)
     if wrong is not None:
-        raise InputError(f"rank {wrong}: topology {shown(t.name)} has ranks 0 to {t.ranks - 1}")
+        raise InputError(
+            f"rank {wrong}: topology {quoted(topology.name)} has ranks 0 to {topology.ranks - 1}"
+        )
     if not order or len(set(order)) != len(order):
         raise InputError("ranks to keep: expected at least one, each once")
-    renumbered = {t.gpus[rank].id: place for place, rank in enumerate(order)}
-    hosts = {t.host_of(rank) for rank in order}
+    renumbered = {topology.gpus[rank].id: place for place, rank in enumerate(order)}
+    hosts = {topology.host_of(rank) for rank in order}
     # A network switch has no host; GPUs that name none share the host "".
     kept = {
         n.id: n
-        for n in t.nodes
+        for n in topology.nodes
         if (n.id in renumbered if n.kind == "gpu" else n.host is None or n.host in hosts)
     }
-    links = _pruned(kept, t.links)
+    links = _pruned(kept, topology.links)
     nodes = (msgspec.structs.replace(node, rank=renumbered.get(node.id)) for node in kept.values())
-    routes = (r for r in t.routes if r.src in renumbered and r.dst in renumbered)
-    return msgspec.structs.replace(t, nodes=tuple(nodes), links=links, routes=tuple(routes))
+    routes = (r for r in topology.routes if r.src in renumbered and r.dst in renumbered)
+    return msgspec.structs.replace(topology, nodes=tuple(nodes), links=links, routes=tuple(routes))
 
 
 def _pruned(kept: dict[str, Node], links: tuple[Link, ...]) -> tuple[Link, ...]:
-    """Drop relays with less than two neighbours from ``kept``; return the links between the rest."""
+    """Drop relays with less than two neighbours from ``kept``; return the other links."""
     around: dict[str, set[str]] = defaultdict(set)
     for link in links:
         if link.src in kept and link.dst in kept:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from tuccl.errors import InputError
-from tuccl.topology.graph import shown
+from tuccl.topology.graph import quoted
 
 __all__ = ["Element", "read_xml"]
 
@@ -60,7 +60,7 @@ class Element:
             return None
         if not re.fullmatch("-?[0-9]{1,15}", text) or not low <= int(text) <= high:
             raise InputError(
-                f"{self.place}: <{self.tag} {name}={shown(text)}>; expected a whole number from "
+                f"{self.place}: <{self.tag} {name}={quoted(text)}>; expected a whole number from "
                 f"{low} to {high}"
             )
         return int(text)
@@ -110,7 +110,7 @@ class _Builder:
             )
         for name, value in attributes.items():
             if len(value) > _MOST_CHARACTERS:
-                raise self._refuse(f"attribute {shown(name)} is longer than {_MOST_CHARACTERS}")
+                raise self._refuse(f"attribute {quoted(name)} is longer than {_MOST_CHARACTERS}")
         line = self.parser.CurrentLineNumber
         element = Element(tag, attributes, f"{self._path}:{line}", line)
         if self._open:
@@ -124,7 +124,7 @@ class _Builder:
 
     def _text(self, text: str) -> None:
         if text.strip():
-            raise self._refuse(f"text {shown(text.strip())} outside of any tag; remove it")
+            raise self._refuse(f"text {quoted(text.strip())} outside of any tag; remove it")
 
     def _doctype(self, *_: object) -> None:
         raise self._refuse("a document type; remove it (entities are not read)")

@@ -90,16 +90,16 @@ def certify_binding(t: Topology, bindings: dict[int, str]) -> None:
 
 def certify_links(sketch: Sketch, t: Topology) -> None:
     for link in sketch.links:
-        usual = path(t, link.src, link.dst)
+        default_path = path(t, link.src, link.dst)
         if not link.inter:
-            assert link.beta_us_per_mb == pytest.approx(1e3 / usual.bandwidth)
-            assert link.alpha_us == pytest.approx(usual.latency)
+            assert link.beta_us_per_mb == pytest.approx(1e3 / default_path.bandwidth)
+            assert link.alpha_us == pytest.approx(default_path.latency)
             continue
         assert link.nics == (sketch.bindings[link.src], sketch.bindings[link.dst])
         assert any(set(link.nics) <= set(nics) for nics in sketch.groups)
-        if usual.nics == link.nics:
-            assert link.beta_us_per_mb == pytest.approx(1e3 / usual.bandwidth)
-            assert link.alpha_us == pytest.approx(usual.latency)
+        if default_path.nics == link.nics:
+            assert link.beta_us_per_mb == pytest.approx(1e3 / default_path.bandwidth)
+            assert link.alpha_us == pytest.approx(default_path.latency)
 
 
 def certify_relays(sketch: Sketch) -> None:

@@ -80,7 +80,7 @@ def test_gpus_join_others_only_for_programs() -> None:
     bc = Link("b", "c", "nvlink", 25.0, 0.3, True)
     chain = Topology("chain", (A, B, c), (AB, bc))
     assert sorted(all_paths(chain)) == [(0, 1), (1, 0), (1, 2), (2, 1)]
-    with pytest.raises(InputError, match="no way from 'a' to 'c'"):
+    with pytest.raises(InputError, match="no path from 'a' to 'c'"):
         path(chain, 0, 2)
     with pytest.raises(InputError, match="'c' cannot be reached from GPU 'a'"):
         Topology("parts", (A, B, c), (AB,))
