@@ -8,7 +8,6 @@ from tuccl.emulation.emulation import (
     set_rate,
 )
 from tuccl.emulation.executor import EmulatedExecutor
-from tuccl.emulation.flows import LinkRate, link_rates, received_mbps
 from tuccl.emulation.plan import plan_emulation
 from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
@@ -16,15 +15,12 @@ __all__ = [
     "EmulatedExecutor",
     "EmulatedSimExecutor",
     "Emulation",
-    "LinkRate",
     "RunningEmulation",
     "as_run_on_cpus",
     "eager_costs",
     "emulated_network",
     "emulated_topology",
-    "link_rates",
     "plan_emulation",
-    "received_mbps",
     "running_emulations",
     "set_rate",
 ]

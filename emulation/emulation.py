@@ -194,15 +194,6 @@ class Emulation:
         own = [self._spaces[host.space] for host in self._plan.hosts]
         return sum(queue.sent for space in own for queue in queues(space).values())
 
-    def set_rate(self, src: str, dst: str, rate_bps: float) -> None:
-        """Change the rate of the wire from ``src`` to ``dst``, that direction only, in bit/s.
-
-        Raises:
-            InputError: there is no such wire, or no such rate.
-            TucclError: the kernel refused.
-        """
-        set_rate(src, dst, rate_bps, self.id)
-
     def close(self) -> None:
         """Take everything down, and end what still runs there; may be called again.
 

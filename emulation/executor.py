@@ -9,6 +9,7 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.measure import Effort, Workload
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.topology import Topology
 
 __all__ = ["EmulatedExecutor"]
 
@@ -37,8 +38,6 @@ class EmulatedExecutor(MpiExecutor):
             effort: how many runs make a time.
         """
         self._emulation = emulation
-        self.topology = emulation.topology
-        self.burst_us = emulation.burst_us
         super().__init__(
             sum(len(host.ranks) for host in emulation.plan.hosts),
             mpi,
@@ -50,6 +49,16 @@ class EmulatedExecutor(MpiExecutor):
             latency_us=_by_route(emulation),
         )
         self._crossed_by: tuple[int, ...] = ()
+
+    @property
+    def topology(self) -> Topology:
+        """The topology with the emulated rates."""
+        return self._emulation.topology
+
+    @property
+    def burst_us(self) -> float:
+        """How much less than its rates say a run may take, as it starts with full buckets."""
+        return self._emulation.burst_us
 
     @property
     def pause_us(self) -> int:

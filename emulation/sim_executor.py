@@ -86,7 +86,7 @@ class EmulatedSimExecutor(SimExecutor):
     def label(self) -> str:
         """That it simulates, and what."""
         return (
-            f"simulated on an emulated {self.topology.name[:60]}, NICs of {self._rates} Mb/s, "
+            f"simulated on an emulated {self._topology.name[:60]}, NICs of {self._rates} Mb/s, "
             f"class {self._machine.name}"
         )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import msgspec
+from tcp_flows import link_rates
 
 from tuccl._native import Knobs, verify
 from tuccl.cli.emulate import ended_by_signals
@@ -28,7 +29,6 @@ from tuccl.cli.peers import peers_beside
 from tuccl.emulation import (
     EmulatedExecutor,
     Emulation,
-    link_rates,
 )
 from tuccl.errors import Infeasible, TucclError
 from tuccl.eval import NamedProgram, PeerRow, peer_report, peer_text

@@ -117,10 +117,6 @@ class Executor(ABC):
         full_effort: Repeats that make a sure time, a power of 3 (the ratio of a search's rungs).
         runs_nccl: What it calls "nccl" is NCCL itself, not a program like what NCCL chooses.
         default_baseline: What a call without a table gets: NCCL on GPUs, untuned MSCCL on CPUs.
-        topology: The machine as it is run, with an emulated cluster's rates; None where the
-            executor knows the number of ranks alone.
-        burst_us: How much less than a lower bound a run may take, since it starts with full
-            token buckets.
     """
 
     name: str
@@ -130,8 +126,16 @@ class Executor(ABC):
     full_effort = 27
     runs_nccl = False
     default_baseline: str = "nccl"
-    topology: Topology | None = None
-    burst_us: float = 0.0
+
+    @property
+    def topology(self) -> Topology | None:
+        """The machine with the rates that it has now; None where only its ranks are known."""
+        return None
+
+    @property
+    def burst_us(self) -> float:
+        """How much less than a lower bound a run may take, as it starts with full buckets."""
+        return 0.0
 
     @property
     @abstractmethod

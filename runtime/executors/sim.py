@@ -19,7 +19,6 @@ class SimExecutor(Executor):
     simulated = True
     deterministic = True
     full_effort = 1
-    topology: Topology
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class SimExecutor(Executor):
         """
         if launch not in ("process", "mpi", "graph"):
             raise InputError(f"launch {launch[:20]!r}: expected process, mpi or graph")
-        self.topology = topology
+        self._topology = topology
         self.ranks = topology.ranks
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
@@ -49,9 +48,14 @@ class SimExecutor(Executor):
         self._process_gpus = max(len(topology.gpus_of(host)) for host in topology.hosts)
 
     @property
+    def topology(self) -> Topology:
+        """The topology that is simulated."""
+        return self._topology
+
+    @property
     def label(self) -> str:
         """That it simulates, and what."""
-        return f"simulated on {self.topology.name}, class {self._machine.name}"
+        return f"simulated on {self._topology.name}, class {self._machine.name}"
 
     def time(
         self,
@@ -137,7 +141,7 @@ class SimExecutor(Executor):
             program=program,
             knobs=knobs,
             nbytes=size,
-            topology=self.topology,
+            topology=self._topology,
             network=shared,
             loop=loop,
             launch=self._launch,
@@ -153,7 +157,7 @@ class SimExecutor(Executor):
         if ranks != self.ranks:
             raise InputError(
                 f"program {program.name[:40]!r} is for {ranks} ranks, "
-                f"topology {self.topology.name[:40]!r} has {self.ranks}"
+                f"topology {self._topology.name[:40]!r} has {self.ranks}"
             )
         if 0 < self._machine.sm_count < program.threadblocks:
             raise Infeasible(

@@ -1,4 +1,4 @@
-"""What the built plugin itself decides, beside what the table says: one must be the other."""
+"""A check of the built plugin: its own decisions must be what the table says."""
 
 from __future__ import annotations
 
@@ -40,63 +40,64 @@ class PluginAnswer:
 def check_plugin(folder: Path, table: LookupTable) -> tuple[PluginAnswer, ...]:
     """Return each row of `explain` with the built plugin's answers at its least and largest size.
 
-    A table of NCCL's own choices is asked of the tuner (the newest version of its interface, for
-    single calls of the table's ranks and hosts), one of programs of the MSCCL scheduler.
+    A table of NCCL's own choices is put to the tuner (the newest version of its interface, for
+    single calls of the table's ranks and hosts), one of programs to the MSCCL scheduler.
 
     Raises:
         InputError: the plugin refuses the table, or broke a rule of its interface.
         Unavailable: the plugin or its host is not installed.
     """
     rows = explain(table)
-    if table.dialect == "nccl":
-        return tuple(_tuned(folder, table, rows))
-    if table.dialect != "executor":
+    if table.dialect not in ("nccl", "executor"):
         why = f"no plugin runs {table.dialect} programs: they are loaded by MSCCL from files"
         return tuple(PluginAnswer(row, None, (), True, why) for row in rows)
-    return tuple(_scheduled(folder, table, rows))
-
-
-def _tuned(folder: Path, table: LookupTable, rows: Sequence[Explanation]) -> list[PluginAnswer]:
-    sizes = [_ends(row, 1) for row in rows]
-    calls = [
-        TunerCall(row.collective, n) for row, each in zip(rows, sizes, strict=True) for n in each
+    tuner = table.dialect == "nccl"
+    sizes = [
+        _ends(row, 1 if tuner else _grain(table, row)) if _has_plugin(table, row) else ()
+        for row in rows
     ]
-    answers = iter(ask_tuner(folder, _NEWEST_TUNER, table.ranks, table.hosts, calls))
-    asked = []
-    for row, each in zip(rows, sizes, strict=True):
-        told = [next(answers) for _ in each]
-        agrees = [
-            _chosen(table, row, n).nccl == answer for n, answer in zip(each, told, strict=True)
-        ]
-        names = ["default" if answer is None else answer.name for answer in told]
-        asked.append(PluginAnswer(row, _one(names), each, all(agrees)))
-    return asked
+    calls = [(row, n) for row, ends in zip(rows, sizes, strict=True) for n in ends]
+    answers = iter((_tuner_answers if tuner else _scheduler_answers)(folder, table, calls))
+    checked = []
+    for row, ends in zip(rows, sizes, strict=True):
+        told = [next(answers) for _ in ends]
+        name = ", ".join(dict.fromkeys(name for name, _ in told)) if told else None
+        why = "" if told else "no size of the range divides by the program's chunks"
+        if not _has_plugin(table, row):
+            why = "no runtime asks a scheduler for it"
+        agrees = all(same for _, same in told)
+        checked.append(PluginAnswer(row, name, ends, agrees, why))
+    return tuple(checked)
 
 
-def _scheduled(folder: Path, table: LookupTable, rows: Sequence[Explanation]) -> list[PluginAnswer]:
-    sizes = [_ends(row, _grain(table, row)) for row in rows]
-    calls = [
-        _call(table, row, n)
-        for row, each in zip(rows, sizes, strict=True)
-        if row.collective not in _NEVER_ASKED
-        for n in each
+def _has_plugin(table: LookupTable, row: Explanation) -> bool:
+    return table.dialect == "nccl" or row.collective not in _NEVER_ASKED
+
+
+def _tuner_answers(
+    folder: Path, table: LookupTable, calls: Sequence[tuple[Explanation, int]]
+) -> list[tuple[str, bool]]:
+    """Return the tuner's candidate for each call, and whether Python chooses the same."""
+    asked = [TunerCall(row.collective, nbytes) for row, nbytes in calls]
+    told = ask_tuner(folder, _NEWEST_TUNER, table.ranks, table.hosts, asked)
+    return [
+        ("default" if knobs is None else knobs.name, _chosen(table, row, nbytes).nccl == knobs)
+        for (row, nbytes), knobs in zip(calls, told, strict=True)
     ]
-    answers = iter(ask_scheduler(folder, table.ranks, calls))
-    asked = []
-    for row, each in zip(rows, sizes, strict=True):
-        if row.collective in _NEVER_ASKED:
-            asked.append(PluginAnswer(row, None, (), True, "no runtime asks a scheduler for it"))
-            continue
-        told = [next(answers) for _ in each]
-        expected = [_taken(table, row, n) for n in each]
-        programs = [None if c.program is None else folder.resolve() / c.program for c in expected]
-        names = [
-            taken.name if program == path else _named(table, folder, path)
-            for taken, program, path in zip(expected, programs, told, strict=True)
-        ]
-        why = "" if each else "no size of the range divides by the program's chunks"
-        asked.append(PluginAnswer(row, _one(names) if each else None, each, programs == told, why))
-    return asked
+
+
+def _scheduler_answers(
+    folder: Path, table: LookupTable, calls: Sequence[tuple[Explanation, int]]
+) -> list[tuple[str, bool]]:
+    """Return the scheduler's candidate for each call, and whether Python chooses the same."""
+    told = ask_scheduler(folder, table.ranks, [_call(table, row, n) for row, n in calls])
+    answers = []
+    for (row, nbytes), path in zip(calls, told, strict=True):
+        expected = _taken(table, row, nbytes)
+        program = None if expected.program is None else folder.resolve() / expected.program
+        name = expected.name if program == path else _named(table, folder, path)
+        answers.append((name, program == path))
+    return answers
 
 
 def _ends(row: Explanation, grain: int) -> tuple[int, ...]:
@@ -165,7 +166,3 @@ def _named(table: LookupTable, folder: Path, path: Path | None) -> str:
     if path not in held:
         raise InputError(f"{path}: the plugin chose a program that the table does not name")
     return held[path]
-
-
-def _one(names: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(names))

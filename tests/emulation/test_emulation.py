@@ -13,12 +13,12 @@ from types import ModuleType
 
 import pytest
 
+from tests.emulation.flows import python, received_mbps
 from tuccl._native import Knobs, to_xml
 from tuccl.cli import main
 from tuccl.emulation import build, emulation, netns
 from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
 from tuccl.emulation.executor import EmulatedExecutor
-from tuccl.emulation.flows import python, received_mbps
 from tuccl.emulation.running import ROOT
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.executors.measure import Effort, Workload
@@ -73,14 +73,14 @@ def test_a_wire_carries_its_rate_and_another_when_that_is_changed() -> None:
         before = emulation.sent_bytes()
         assert received_mbps(emulation, [(0, 1)])[0] == pytest.approx(200, rel=0.1)
         assert emulation.sent_bytes() - before > 1.3 * 200e6 / 8 * 0.8
-        emulation.set_rate("n0/nic0", "leaf0", 50 * MBPS)
+        set_rate("n0/nic0", "leaf0", 50 * MBPS, emulation.id)
         assert received_mbps(emulation, [(0, 1)])[0] == pytest.approx(50, rel=0.1)
         assert emulation.queues()["n0/nic0", "leaf0"].rate_bps == 50 * MBPS
         assert emulation.queues()["leaf0", "n0/nic0"].rate_bps == 200 * MBPS
         with pytest.raises(InputError, match="no wire"):
-            emulation.set_rate("n0/nic0", "n1/nic0", 50 * MBPS)
+            set_rate("n0/nic0", "n1/nic0", 50 * MBPS, emulation.id)
         with pytest.raises(InputError, match="expected 1 to"):
-            emulation.set_rate("n0/nic0", "leaf0", 0)
+            set_rate("n0/nic0", "leaf0", 0, emulation.id)
 
 
 def test_hosts_have_one_tcp_and_packets_that_their_buckets_bear() -> None:
@@ -276,7 +276,7 @@ def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType
         inside = [Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in executor.pids]
         assert "2 emulated hosts" in executor.label and "0.002" in executor.label
         assert executor.pause_us == emulation.refill_us
-        emulation.set_rate("leaf0", "n1/nic0", 1 * MBPS)  # the slowest: its bucket takes 160 ms
+        set_rate("leaf0", "n1/nic0", 1 * MBPS, emulation.id)  # the slowest: its bucket takes 160 ms
         assert 160_000 <= executor.pause_us <= 200_000
         assert 160_000 == pytest.approx(executor.burst_us, rel=0.01)
     assert timing.wrong == 0 and len(set(inside)) == 2 and inside[0] == inside[1]
