@@ -20,7 +20,7 @@ from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
 from tuccl.synth import METHODS, Collective, Problem, bound, lower, synthesize
-from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.topology import Topology, load_machine, network
 from tuccl.topology.reference import REFERENCE_FABRICS, host_line, random_fabric
 
@@ -51,7 +51,7 @@ def line(name: str, t: Topology, method: str, chunks: int | None) -> str:
     limit = bound(t, collective).algbw_gbs
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (
-        f"{name:<11}{method:<15}{limit:>9.3f}{bound_share(program, t, collective):>9.4f}"
+        f"{name:<11}{method:<15}{limit:>9.3f}{fraction_of_bound(program, t, collective):>9.4f}"
         f"{nbytes / run.time_us / 1e3 / limit:>10.3f}{blocks:>8}{program.max_steps:>7}"
         f"{chunks:>8}{seconds:>9.2f}"
     )
@@ -89,7 +89,7 @@ def fuzz(count: int) -> None:
             program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "flow"))
         except Infeasible:
             continue
-        shares.append(bound_share(program, t, collective))
+        shares.append(fraction_of_bound(program, t, collective))
     tenth, *_ = statistics.quantiles(shares, n=10)
     print(
         f"{len(shares)} of {count} random fabrics served; part of the bound: "

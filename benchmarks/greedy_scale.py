@@ -25,7 +25,7 @@ from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Candidates, Collective, Problem, Target, bound, lower, synthesize_best
 from tuccl.synth.bounds.hops import longest_chain
-from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.greedy.greedy import greedy, greedy_chunks
 from tuccl.synth.model.problem import Options
 from tuccl.topology import load_machine
@@ -66,7 +66,7 @@ def row(ranks: int, name: str, options: Options, nbytes: int) -> str:
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (
         f"{ranks:>5} {name:<15}{chunks:>7}{planned - begun:>9.2f}{done - begun:>9.2f}"
-        f"{bound_share(program, t, collective):>9.4f}{longest_chain(schedule):>6}{blocks:>7}"
+        f"{fraction_of_bound(program, t, collective):>9.4f}{longest_chain(schedule):>6}{blocks:>7}"
         f"{program.max_steps:>6}  {'yes' if sound else 'NO':<9}"
         f"{_TACOS.get(ranks, '') if name == 'allgather' else ''}"
     )

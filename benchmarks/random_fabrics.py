@@ -27,7 +27,7 @@ from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize
-from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology.reference import any_fabric, random_fabric
 
@@ -79,7 +79,7 @@ def made(rng: random.Random, name: str) -> tuple[str, float]:
         return f"refused: {_kind(str(why))}", 0.0
     if not verify(program, "executor", collective.root).ok:
         return "wrong", 0.0
-    return "verified", bound_share(program, t, collective)
+    return "verified", fraction_of_bound(program, t, collective)
 
 
 def _kind(message: str) -> str:

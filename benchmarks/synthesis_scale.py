@@ -23,7 +23,7 @@ from tuccl._native import verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
-from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.topology import Topology
 from tuccl.topology.reference import a100_pod, torus
 
@@ -71,7 +71,7 @@ def row(name: str, collective_name: str) -> str:
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (
         f"{name:<12}{collective_name:<16}{method:<14}{took:>8.2f}{clocked:>9.2f}{seconds:>7g}"
-        f"{memory:>11.2f}{bound_share(program, t, collective):>9.4f}{share:>7g}{blocks:>8}"
+        f"{memory:>11.2f}{fraction_of_bound(program, t, collective):>9.4f}{share:>7g}{blocks:>8}"
         f"{program.max_steps:>7}  {'yes' if sound else 'NO'}"
     )
 

@@ -13,7 +13,7 @@ from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
 from tuccl.synth.bounds.hops import longest_chain
-from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.improve import Improvement, improve
 from tuccl.synth.lowering.lower import claims_size, lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, searched_methods, synthesize
@@ -117,7 +117,7 @@ class Target:
             knobs,
             time_us,
             time.monotonic() - begun,
-            bound_share=bound_share(program, self.topology, self.collective),
+            bound_share=fraction_of_bound(program, self.topology, self.collective),
             hops=longest_chain(schedule),
             proof=schedule.proof,
             outcome=schedule.outcome,
@@ -268,7 +268,7 @@ def _improved(
                 program=best.program,
                 time_us=best.time_us,
                 seconds=found.seconds + time.monotonic() - begun,
-                bound_share=bound_share(best.program, topology, collective),
+                bound_share=fraction_of_bound(best.program, topology, collective),
                 hops=longest_chain(best.schedule),
                 before_us=best.before_us,
                 outcome="",

@@ -22,11 +22,11 @@ std::vector<Arc> random_arcs(std::mt19937& random, int vertices, int most) {
   return arcs;
 }
 
-std::vector<std::int64_t> random_feeds(std::mt19937& random, int ranks) {
-  std::vector<std::int64_t> feeds(ranks);
-  for (auto& units : feeds) units = random() % 3;
-  feeds[0] += 1;
-  return feeds;
+std::vector<std::int64_t> random_chunks(std::mt19937& random, int ranks) {
+  std::vector<std::int64_t> chunks(ranks);
+  for (auto& units : chunks) units = random() % 3;
+  chunks[0] += 1;
+  return chunks;
 }
 
 /// The least cut between two vertices, over all sets.
@@ -68,18 +68,18 @@ void check_spans(const Tree& tree, int ranks) {
   }
 }
 
-void check_packed(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds) {
+void check_packed(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& chunks) {
   std::map<std::pair<int, int>, std::int64_t> left;
   for (const Arc& arc : arcs) left[{arc.tail, arc.head}] += arc.capacity;
-  std::vector<std::int64_t> rooted(feeds.size());
-  for (const Tree& tree : pack_trees(arcs, feeds)) {
-    check_spans(tree, static_cast<int>(feeds.size()));
+  std::vector<std::int64_t> rooted(chunks.size());
+  for (const Tree& tree : pack_trees(arcs, chunks)) {
+    check_spans(tree, static_cast<int>(chunks.size()));
     CHECK(tree.weight > 0);
     rooted[tree.root] += tree.weight;
     for (const int rank : tree.order)
       if (rank != tree.root) left[{tree.parent[rank], rank}] -= tree.weight;
   }
-  CHECK(rooted == feeds);
+  CHECK(rooted == chunks);
   for (const auto& [_, units] : left) CHECK(units >= 0);
 }
 
@@ -89,32 +89,32 @@ void trees_are_packed_wherever_cuts_allow() {
   for (int round = 0; round < 400; ++round) {
     const int ranks = 2 + static_cast<int>(random() % 6);
     const auto arcs = random_arcs(random, ranks, 6);
-    const auto feeds = random_feeds(random, ranks);
-    if (shortfall(ranks, arcs, feeds).units > 0) {
-      CHECK(!test::refusal([&] { pack_trees(arcs, feeds); }).empty());
+    const auto chunks = random_chunks(random, ranks);
+    if (shortfall(ranks, arcs, chunks).chunks > 0) {
+      CHECK(!test::refusal([&] { pack_trees(arcs, chunks); }).empty());
       continue;
     }
-    check_packed(arcs, feeds);
+    check_packed(arcs, chunks);
     ++packed;
   }
   CHECK(packed > 100);
 }
 
-/// Units of the feeds that cannot leave the side for a rank outside it.
+/// Units of the chunks that cannot leave the side for a rank outside it.
 void a_shortfall_names_its_cut() {
   std::mt19937 random(3);
   int lacking = 0;
   for (int round = 0; round < 200; ++round) {
     const int ranks = 2 + static_cast<int>(random() % 5);
     const auto arcs = random_arcs(random, ranks, 3);
-    const auto feeds = random_feeds(random, ranks);
-    const Shortfall found = shortfall(ranks, arcs, feeds);
-    if (found.units == 0) continue;
+    const auto chunks = random_chunks(random, ranks);
+    const Shortfall found = shortfall(ranks, arcs, chunks);
+    if (found.chunks == 0) continue;
     std::int64_t inside = 0, leaving = 0;
     const auto in = [&](int v) { return std::count(found.side.begin(), found.side.end(), v) > 0; };
-    for (int rank = 0; rank < ranks; ++rank) inside += in(rank) ? feeds[rank] : 0;
+    for (int rank = 0; rank < ranks; ++rank) inside += in(rank) ? chunks[rank] : 0;
     for (const Arc& arc : arcs) leaving += in(arc.tail) && !in(arc.head) ? arc.capacity : 0;
-    CHECK(inside - leaving == found.units);
+    CHECK(inside - leaving == found.chunks);
     ++lacking;
   }
   CHECK(lacking > 20);
@@ -138,29 +138,30 @@ void relays_split_off_leave_every_flow() {
   for (int round = 0; round < 60; ++round) {
     const int ranks = 3 + static_cast<int>(random() % 5), switches = 1 + random() % 3;
     const auto arcs = switched(random, ranks, switches);
-    const std::vector<std::int64_t> feeds(ranks, 1);
+    const std::vector<std::int64_t> chunks(ranks, 1);
     const int vertices = ranks + switches + 1;
-    if (shortfall(vertices, arcs, feeds).units > 0) continue;
-    const auto pairs = split_relays(vertices, arcs, feeds);
+    if (shortfall(vertices, arcs, chunks).chunks > 0) continue;
+    const auto pairs = split_relays(vertices, arcs, chunks);
     for (const Arc& pair : pairs) CHECK(std::max(pair.tail, pair.head) < ranks);
-    CHECK(shortfall(ranks, pairs, feeds).units == 0);
-    check_packed(pairs, feeds);
+    CHECK(shortfall(ranks, pairs, chunks).chunks == 0);
+    check_packed(pairs, chunks);
     ++split;
   }
   CHECK(split > 20);
 }
 
-Ways random_ways(std::mt19937& random, int ranks) {
-  Ways ways{ranks, {}, {}, {}, std::vector<double>(ranks, 1.0 + random() % 9)};
+Network random_network(std::mt19937& random, int ranks) {
+  std::vector<Resource> resources;
+  const auto add = [&] {
+    resources.push_back({"link", "", 1.0 + random() % 9});
+    return static_cast<int>(resources.size()) - 1;
+  };
+  for (int rank = 0; rank < ranks; ++rank) add();
+  std::vector<Route> routes;
   for (int a = 0; a < ranks; ++a)
-    for (int b = 0; b < ranks; ++b) {
-      if (a == b || random() % 4 == 0) continue;
-      ways.tails.push_back(a);
-      ways.heads.push_back(b);
-      ways.wires.push_back({a, static_cast<int>(ways.rates.size())});
-      ways.rates.push_back(1.0 + random() % 9);
-    }
-  return ways;
+    for (int b = 0; b < ranks; ++b)
+      if (a != b && random() % 4 != 0) routes.push_back({a, b, {a, add()}});
+  return {ranks, resources, routes};
 }
 
 int depth_of(const std::vector<int>& parent, int rank) {
@@ -174,15 +175,15 @@ void rerouted_trees_span_and_stay_shallow() {
   int found = 0;
   for (int round = 0; round < 60; ++round) {
     const int ranks = 3 + static_cast<int>(random() % 6), deepest = 1 + random() % 3;
-    const Ways ways = random_ways(random, ranks);
-    const std::vector<Errand> errands(5, Errand{round % 2 ? -1 : 0, true, true});
-    std::vector<Journey> journeys;
-    const Effort effort{8, 0.0, deepest, deepest};
-    if (!test::refusal([&] { journeys = reroute(ways, errands, effort); }).empty()) continue;
-    for (const Journey& journey : journeys)
+    const Network network = random_network(random, ranks);
+    const std::vector<ChunkDemand> demands(5, ChunkDemand{round % 2 ? -1 : 0, true, true});
+    std::vector<ChunkTrees> trees;
+    const RerouteOptions options{8, 0.0, deepest, deepest};
+    if (!test::refusal([&] { trees = reroute(network, demands, options); }).empty()) continue;
+    for (const ChunkTrees& chunk : trees)
       for (int rank = 0; rank < ranks; ++rank)
-        for (const auto* parent : {&journey.up, &journey.down}) {
-          CHECK(((*parent)[rank] < 0) == (rank == journey.root));
+        for (const auto* parent : {&chunk.reduce, &chunk.broadcast}) {
+          CHECK(((*parent)[rank] < 0) == (rank == chunk.root));
           CHECK(depth_of(*parent, rank) <= deepest);
         }
     ++found;
@@ -195,11 +196,9 @@ void nonsense_is_refused() {
   CHECK(!test::refusal([] { shortfall(1, {}, {}); }).empty());
   CHECK(!test::refusal([] { shortfall(2, {{0, 1, -1}}, {1, 1}); }).empty());
   CHECK(!test::refusal([] { split_relays(2, {}, {1, 1}); }).empty());
-  CHECK(!test::refusal([] { reroute({2, {0}, {5}, {{0}}, {1.0}}, {}, {}); }).empty());
-  CHECK(!test::refusal([] { reroute({2, {0}, {1}, {{7}}, {1.0}}, {}, {}); }).empty());
-  CHECK(!test::refusal([] { reroute({2, {0}, {1}, {{0}}, {0.0}}, {}, {}); }).empty());
-  CHECK(
-      !test::refusal([] { reroute({2, {0}, {1}, {{0}}, {1.0}}, {{9, true, true}}, {}); }).empty());
+  CHECK(!test::refusal([] { min_cut(2, {{0, 1, 1}}, 0, 0); }).empty());
+  const Network one_way(2, {{"a>b", "", 1.0}}, {{0, 1, {0}}});
+  CHECK(!test::refusal([&] { reroute(one_way, {{9, true, true}}, {}); }).empty());
 }
 
 }  // namespace

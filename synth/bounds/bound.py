@@ -1,7 +1,7 @@
-"""How fast any algorithm could be on a topology: exact cut bounds and latency bounds.
+"""Exact cut bounds and latency bounds of any algorithm on a topology.
 
 A bound counts what GPUs may do as much as what they may not: they copy, reduce and pass on;
-relays only pass on. Reduction or multicast inside a switch (NVLS, SHARP) may beat these bounds.
+relays only forward. Reduction or multicast inside a switch (NVLS, SHARP) may beat these bounds.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from functools import lru_cache
 
 import msgspec
 
-from tuccl._native import diameter, scarcity
+from tuccl._native import diameter, flow_duals
 from tuccl.errors import InputError
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut, described, gbs, scatter_cut
 from tuccl.synth.bounds.graph import (
+    Arc,
     Fabric,
-    Wire,
     direct_fabric,
-    direct_load,
-    fabric,
-    topology_routes,
+    routed_topology_fabric,
+    topology_fabric,
 )
-from tuccl.synth.bounds.partitions import Isolation, allreduce_cut
-from tuccl.synth.bounds.tree_duals import priced_trees
+from tuccl.synth.bounds.partitions import GroupCuts, allreduce_cut
+from tuccl.synth.bounds.tree_duals import tree_dual_bound
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import topology_network
 from tuccl.topology import Topology
@@ -48,11 +47,11 @@ __all__ = [
 _MOST_CERTIFIED = 128
 # Above this many GPUs bytes are not held to the one route of each pair.
 MOST_ROUTED = 64
-# Above this many GPUs no prices of wires are sought for an all-to-all's bound.
+# Above this many GPUs no duals are sought for an all-to-all's bound.
 _MOST_PRICED = 64
-_PRICED_SOURCES = 16_000  # GPUs from which cheapest ways are found, over all rounds,
-_PRICED_WIRES = 4_000_000  # and wires looked at on the way
-_DEAREST = 1 << 20  # price of the dearest wire
+_PRICED_SOURCES = 16_000  # GPUs from which shortest paths are sought, over all rounds,
+_PRICED_ARCS = 4_000_000  # and arcs that these look at
+_HIGHEST_PRICE = 1 << 20
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +62,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         latency_us: No call takes less, however small.
         bottleneck: The tight cut in words.
         certified: The algbw is attainable (large sizes, no executor cost), so the bound is tight.
-        cut_latency_us: The least latency of a way between GPUs across the tight cut.
+        cut_latency_us: The least latency of a path between GPUs across the tight cut.
     """
 
     algbw_gbs: float
@@ -88,8 +87,8 @@ def time_bound_us(bound: Bound, nbytes: int) -> float:
 
 
 @lru_cache(maxsize=64)
-def bound(t: Topology, collective: Collective) -> Bound:
-    """Return the best algbw and latency that any algorithm for `collective` could have on `t`.
+def bound(topology: Topology, collective: Collective) -> Bound:
+    """Return the best algbw and latency that any algorithm for `collective` could have.
 
     Raises:
         InputError: the collective has another number of ranks than the topology.
@@ -97,38 +96,34 @@ def bound(t: Topology, collective: Collective) -> Bound:
     Notes:
         Allgather: the cut bound of ForestColl (arXiv 2402.06787), by discrete Newton over maximum
         flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974. Where
-        no program is known to meet the cut, up to 12 GPUs: prices of wires (`priced_trees`).
+        no program is known to meet the cut, up to 12 GPUs: duals of tree packing.
     """
-    if collective.ranks != t.ranks:
+    if collective.ranks != topology.ranks:
         raise InputError(
-            f"{collective.name} of {collective.ranks} ranks on a topology of {t.ranks}: "
+            f"{collective.name} of {collective.ranks} ranks on a topology of {topology.ranks}: "
             "the numbers must agree"
         )
-    whole = fabric(t)
-    cut = _tightest(whole, collective)
-    if t.ranks <= MOST_ROUTED and collective.name != "alltoall":
-        routed = _tightest(topology_routes(t), collective)
-        # The latency of ways across is known in the first graph alone.
+    fabric = topology_fabric(topology)
+    cut = _tightest(fabric, collective)
+    if topology.ranks <= MOST_ROUTED and collective.name != "alltoall":
+        routed = _tightest(routed_topology_fabric(topology), collective)
+        # The latency of paths across is known in the first graph alone.
         cut = cut if routed.ratio <= cut.ratio else replace(routed, latency=0.0)
-    certified = _attained(t, collective, cut.ratio)
+    certified = _attained(topology, collective, cut.ratio)
     if not certified:
-        priced = priced_trees(topology_network(t), collective)
-        if priced is not None and priced.ratio > cut.ratio:
-            cut = replace(priced, words=_less_than_cut(cut, priced))
+        duals = tree_dual_bound(topology_network(topology), collective)
+        if duals is not None and duals.ratio > cut.ratio:
+            words = (
+                f"{cut.words}, and with one route for each pair of GPUs no program can use more "
+                f"than {float(cut.ratio / duals.ratio):.1%} of that ({duals.words})"
+            )
+            cut = replace(duals, words=words)
     return Bound(
         algbw_gbs=float(1 / (cut.ratio * _part(collective))),
-        latency_us=_latency_us(whole, collective),
+        latency_us=_latency_us(fabric, collective),
         bottleneck=cut.words,
         certified=certified,
         cut_latency_us=cut.latency,
-    )
-
-
-def _less_than_cut(cut: Cut, priced: Cut) -> str:
-    """Return the cut in words, and how much of it prices of wires leave."""
-    return (
-        f"{cut.words}, and with one way for each pair of GPUs no program can use more than "
-        f"{float(cut.ratio / priced.ratio):.1%} of that ({priced.words})"
     )
 
 
@@ -139,112 +134,118 @@ def _part(collective: Collective) -> Fraction:
     return Fraction(1, collective.ranks)
 
 
-def _tightest(whole: Fabric, collective: Collective) -> Cut:
-    """Return the tight cut; gathering and reducing are the reverse of spreading."""
+def _tightest(fabric: Fabric, collective: Collective) -> Cut:
+    """Return the tight cut; gathering and reducing are the reverse of scattering and broadcasting."""
     name, root = collective.name, collective.root
-    finders: dict[str, Callable[[], Cut]] = {
-        "allgather": lambda: allgather_cut(whole),
-        "reduce-scatter": lambda: allgather_cut(whole.reverse, backwards=True),
-        "broadcast": lambda: broadcast_cut(whole, root),
-        "reduce": lambda: broadcast_cut(whole.reverse, root, backwards=True),
-        "scatter": lambda: scatter_cut(whole, root),
-        "gather": lambda: scatter_cut(whole.reverse, root, backwards=True),
-        "allreduce": lambda: allreduce_cut(whole),
-        "alltoall": lambda: alltoall_cut(whole),
+    cuts: dict[str, Callable[[], Cut]] = {
+        "allgather": lambda: allgather_cut(fabric),
+        "reduce-scatter": lambda: allgather_cut(fabric.reverse, backwards=True),
+        "broadcast": lambda: broadcast_cut(fabric, root),
+        "reduce": lambda: broadcast_cut(fabric.reverse, root, backwards=True),
+        "scatter": lambda: scatter_cut(fabric, root),
+        "gather": lambda: scatter_cut(fabric.reverse, root, backwards=True),
+        "allreduce": lambda: allreduce_cut(fabric),
+        "alltoall": lambda: alltoall_cut(fabric),
     }
-    if name not in finders:
-        raise InputError(f"no bound is known for {name!r}; known are {', '.join(finders)}")
-    return finders[name]()
+    if name not in cuts:
+        raise InputError(f"no bound is known for {name!r}; known are {', '.join(cuts)}")
+    return cuts[name]()
 
 
-def _attained(t: Topology, collective: Collective, ratio: Fraction) -> bool:
-    """Return whether the bound is met with the fixed routes of `t`, sharing each hop fairly."""
+def _attained(topology: Topology, collective: Collective, ratio: Fraction) -> bool:
+    """Return whether the bound is met with the fixed routes, sharing each hop fairly."""
     if collective.name == "alltoall":
-        return direct_load(t) == ratio
-    if t.ranks > _MOST_CERTIFIED:
+        network = topology_network(topology)
+        return network.busiest_s(network.loads([1] * len(network.pairs))) == ratio
+    if topology.ranks > _MOST_CERTIFIED:
         return False
-    direct = direct_fabric(t)
+    direct = direct_fabric(topology)
     if collective.name == "allreduce":
         halves = allgather_cut(direct).ratio + allgather_cut(direct.reverse).ratio
-        return halves / t.ranks == ratio
+        return halves / topology.ranks == ratio
     return _tightest(direct, collective).ratio == ratio
 
 
-def _latency_us(whole: Fabric, collective: Collective) -> float:
+def _latency_us(fabric: Fabric, collective: Collective) -> float:
     """Return the alpha diameter in us, or the root's eccentricity."""
     if not collective.rooted:
-        lengths = [wire.latency for wire in whole.wires]
-        return diameter(len(whole.names), list(whole.arcs), lengths, whole.ranks)
-    spreads = collective.name in ("broadcast", "scatter")
-    return max((whole if spreads else whole.reverse).latencies(collective.root))
+        lengths = [arc.latency for arc in fabric.arcs]
+        return diameter(len(fabric.names), fabric.ends, lengths, fabric.ranks)
+    outwards = fabric if collective.name in ("broadcast", "scatter") else fabric.reverse
+    return max(outwards.latencies(collective.root)[: fabric.ranks])
 
 
-def alltoall_cut(whole: Fabric) -> Cut:
-    """Return the tightest of a family of cuts and of prices; parts are what one rank has for another.
+def alltoall_cut(fabric: Fabric) -> Cut:
+    """Return the tightest of a family of cuts and of duals; parts are what one rank has for another.
 
     Notes:
-        A bound only: tried are single GPUs, hosts, halves of the hosts, aligned blocks of ranks and
-        the allgather's tight cut, each in both directions, and prices of wires (`_priced`).
+        A bound only. The cuts evaluated are around single GPUs, hosts, halves of the hosts, aligned
+        blocks of ranks and the allgather's tight cut, each in both directions; and duals of the
+        concurrent flow (`_dual_bound`).
     """
-    isolated = Isolation(whole)
-    everyone = frozenset(range(whole.ranks))
-    sides = [side for group in _groups(whole) for side in (group, everyone - group)]
+    cuts = GroupCuts(fabric)
+    everyone = frozenset(range(fabric.ranks))
+    sides = [side for group in _groups(fabric) for side in (group, everyone - group)]
     if not sides:
         raise InputError("an all-to-all bound needs at least two ranks")
-    ratios = (
-        Fraction(len(side) * (whole.ranks - len(side))) / rate
-        for side, rate in zip(sides, isolated.rates(sides), strict=True)
-    )
-    tightest = max(zip(ratios, range(0, -len(sides), -1), strict=True))
-    side = isolated.side(sides[-tightest[1]])
-    inside = sum(vertex < whole.ranks for vertex in side)
-    load = Fraction(inside * (whole.ranks - inside))
-    cut = described(whole, side, load, f"{load} of {whole.ranks**2} blocks", False)
-    priced = _priced(whole)
-    return cut if priced is None or priced.ratio <= cut.ratio else priced
+    ratios = [
+        Fraction(len(side) * (fabric.ranks - len(side))) / rate
+        for side, rate in zip(sides, cuts.rates(sides), strict=True)
+    ]
+    side = cuts.side(sides[ratios.index(max(ratios))])
+    inside = sum(vertex < fabric.ranks for vertex in side)
+    load = Fraction(inside * (fabric.ranks - inside))
+    cut = described(fabric, side, load, f"{load} of {fabric.ranks**2} blocks", False)
+    duals = _dual_bound(fabric)
+    return cut if duals is None or duals.ratio <= cut.ratio else duals
 
 
-def _priced(whole: Fabric) -> Cut | None:
-    """Return what prices of wires prove of an all-to-all; None where looking would take long.
+def _dual_bound(fabric: Fabric) -> Cut | None:
+    """Return what duals prove of an all-to-all; None where the search would take long.
 
     Notes:
-        Give wire e of rate b_e any price l_e >= 0, and let d(s, t) be the price of the cheapest way
-        from s to t. Bytes from s to t pay at least d(s, t) each, and in time T no wire is paid for
+        Give arc e of rate b_e any price l_e >= 0, and let d(s, t) be the price of the cheapest path
+        from s to t. Bytes from s to t pay at least d(s, t) each, and in time T no arc is paid for
         more than b_e T bytes: with one part for each pair, sum d(s, t) <= T sum b_e l_e. The best
         prices prove the maximum concurrent flow (linear programming duality; Shahrokhi and Matula
-        1990); a cut is the case of price 1 across and 0 elsewhere. Prices are sought by rising
-        where flows crowd (Garg and Koenemann 1998), rounded to whole numbers, and what they prove
-        is then computed exactly.
+        1990); a cut is the case of price 1 across and 0 elsewhere. Prices rise where flows congest
+        (Garg and Koenemann 1998), are rounded to whole numbers, and what they prove is then
+        computed exactly.
     """
-    if whole.ranks > _MOST_PRICED:
+    if fabric.ranks > _MOST_PRICED:
         return None
-    arcs = [(*ends, rate) for ends, rate in zip(whole.arcs, whole.whole_rates, strict=True)]
-    rounds = min(_PRICED_SOURCES // whole.ranks, _PRICED_WIRES // (whole.ranks * len(arcs)))
-    found = scarcity(len(whole.names), arcs, whole.ranks, max(20, rounds))
-    dearest = max(found)
-    prices = [round(price / dearest * _DEAREST) for price in found]
-    paid = sum((p * w.rate for p, w in zip(prices, whole.wires, strict=True)), Fraction(0))
-    priced = (Wire(w.tail, w.head, w.rate, p) for w, p in zip(whole.wires, prices, strict=True))
-    graph = Fabric(whole.names, whole.hosts, tuple(priced))
-    ways = sum(int(cost) for rank in range(whole.ranks) for cost in graph.latencies(rank))
+    ranks, arcs = fabric.ranks, fabric.capacities
+    rounds = min(_PRICED_SOURCES // ranks, _PRICED_ARCS // (ranks * len(arcs)))
+    duals = flow_duals(len(fabric.names), arcs, ranks, max(20, rounds))
+    highest = max(duals)
+    prices = [round(dual / highest * _HIGHEST_PRICE) for dual in duals]
+    paid = sum((p * arc.rate for p, arc in zip(prices, fabric.arcs, strict=True)), Fraction(0))
+    priced = (
+        Arc(arc.tail, arc.head, arc.rate, price)
+        for arc, price in zip(fabric.arcs, prices, strict=True)
+    )
+    graph = Fabric(fabric.names, fabric.hosts, tuple(priced))
+    cost = sum(int(price) for rank in range(ranks) for price in graph.latencies(rank)[:ranks])
     words = (
-        f"{whole.ranks * (whole.ranks - 1)} of {whole.ranks**2} blocks must take "
-        f"{float(Fraction(ways) / max(prices)):.6g} of the dearest wires' room, and all wires have "
+        f"{ranks * (ranks - 1)} of {ranks**2} blocks must take "
+        f"{float(Fraction(cost) / max(prices)):.6g} of the dearest links' room, and all links have "
         f"{gbs(paid / max(prices))} of it"
     )
-    return Cut(Fraction(ways), paid, frozenset(), words, 0.0)
+    return Cut(Fraction(cost), paid, frozenset(), words, 0.0)
 
 
-def _groups(whole: Fabric) -> Iterable[frozenset[int]]:
+def _groups(fabric: Fabric) -> Iterable[frozenset[int]]:
     """Return sets of ranks that are likely sides of a tight cut; each leaves a rank out."""
-    groups = {frozenset({gpu}) for gpu in range(whole.ranks)}
-    hosts = list(dict.fromkeys(whole.hosts))
+    groups = {frozenset({gpu}) for gpu in range(fabric.ranks)}
+    hosts = list(dict.fromkeys(fabric.hosts))
     for first, last in [(n, n + 1) for n in range(len(hosts))] + [(0, len(hosts) // 2)]:
         some = set(hosts[first:last])
-        groups.add(frozenset(gpu for gpu in range(whole.ranks) if whole.hosts[gpu] in some))
+        groups.add(frozenset(gpu for gpu in range(fabric.ranks) if fabric.hosts[gpu] in some))
     block = 2
-    while block < whole.ranks:
-        groups |= {frozenset(range(n, n + block)) for n in range(0, whole.ranks - block + 1, block)}
+    while block < fabric.ranks:
+        groups |= {
+            frozenset(range(n, n + block)) for n in range(0, fabric.ranks - block + 1, block)
+        }
         block *= 2
-    groups.add(frozenset(gpu for gpu in allgather_cut(whole).side if gpu < whole.ranks))
-    return sorted((g for g in groups if 0 < len(g) < whole.ranks), key=sorted)
+    groups.add(frozenset(gpu for gpu in allgather_cut(fabric).side if gpu < fabric.ranks))
+    return sorted((g for g in groups if 0 < len(g) < fabric.ranks), key=sorted)

@@ -1,17 +1,15 @@
-"""Exact cuts that no spreading of data beats: allgather's, broadcast's and scatter's."""
+"""Exact cuts that no schedule beats: allgather's, broadcast's and scatter's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tuccl._native import shortfall
+from tuccl._native import min_cut, shortfall
 from tuccl.errors import InputError
-from tuccl.synth.bounds.graph import Fabric, Wire
-from tuccl.synth.bounds.maxflow import FlowNetwork
+from tuccl.synth.bounds.graph import Arc, Fabric
 
 __all__ = [
-    "MOST_NATIVE",
     "Cut",
     "allgather_cut",
     "broadcast_cut",
@@ -22,19 +20,17 @@ __all__ = [
     "scatter_cut",
 ]
 
-MOST_NATIVE = 1 << 60  # rates in all up to which flows are sought in machine words
-
 
 @dataclass(frozen=True)
 class Cut:
-    """A tight cut: `load` parts of size 1 must cross wires of `rate` GB/s in all.
+    """A tight cut: `load` parts of size 1 must cross links of `rate` GB/s in all.
 
     Attributes:
         load: Number of parts; a part is what `bound` says for the collective.
-        rate: Rate of the wires across, in GB/s.
-        side: Vertices that the wires leave; empty where the cut is a partition into many parts.
+        rate: Rate of the links across, in GB/s.
+        side: Vertices that the links leave; empty where the cut is a partition into many parts.
         words: Description for people.
-        latency: Least latency in us of a way across.
+        latency: Least latency in us of a path across.
     """
 
     load: Fraction
@@ -49,165 +45,128 @@ class Cut:
         return self.load / self.rate
 
 
-def allgather_cut(whole: Fabric, backwards: bool = False) -> Cut:
+def allgather_cut(fabric: Fabric, backwards: bool = False) -> Cut:
     """Return the cut with most shards inside per GB/s leaving; parts are shards.
 
     Args:
-        whole: The fabric; for a reduce-scatter its reverse, with `backwards`.
-        backwards: Describe the cut in the direction against the wires of `whole`.
+        fabric: The graph; for a reduce-scatter its reverse, with `backwards`.
+        backwards: Describe the cut in the direction against the arcs of `fabric`.
 
     Notes:
-        ForestColl, arXiv 2402.06787: a rate x is possible iff every GPU can receive N units when
-        each GPU is fed one and wires carry rate/x; the minimum cut of the GPU that lacks most
-        raises 1/x (Newton's method on cuts), until none lacks anything: the exact fraction.
+        ForestColl (arXiv 2402.06787), section 5.1: a rate x is possible iff every GPU can receive N
+        units when each GPU has one and arcs carry rate/x; the minimum cut of the GPU that lacks
+        most raises 1/x (Newton's method on cuts), until none lacks anything: the exact fraction.
     """
-    ranks, vertices = whole.ranks, len(whole.names)
-    entering = _entering(whole)
-    narrowest = min(range(ranks), key=lambda gpu: entering[gpu])
+    ranks, vertices = fabric.ranks, len(fabric.names)
+    ingress = [0] * vertices
+    for _, head, capacity in fabric.capacities:
+        ingress[head] += capacity
+    narrowest = min(range(ranks), key=lambda gpu: ingress[gpu])
     side = frozenset(range(vertices)) - {narrowest}
-    ratio = _raised(whole, side, ranks - 1)
+    ratio = _ratio(fabric, side, ranks - 1)
     while True:
-        arcs = _scaled_arcs(whole, ratio)
+        # No rank takes in more than all have, so arcs need not be wider than that.
+        arcs = _scaled(fabric, ratio, ratio.denominator * ranks)
         lack, inner = shortfall(vertices, arcs, [ratio.denominator] * ranks)
         if not lack:
             break
         side = frozenset(inner)
-        ratio = _raised(whole, side, sum(vertex < ranks for vertex in side))
+        ratio = _ratio(fabric, side, sum(vertex < ranks for vertex in side))
     inside = sum(vertex < ranks for vertex in side)
-    return described(whole, side, Fraction(inside), f"{inside} of {ranks} shards", backwards)
+    return described(fabric, side, Fraction(inside), f"{inside} of {ranks} shards", backwards)
 
 
-def scatter_cut(whole: Fabric, root: int, backwards: bool = False) -> Cut:
+def scatter_cut(fabric: Fabric, root: int, backwards: bool = False) -> Cut:
     """Return the cut with most shards to be taken out of it per GB/s; parts are shards."""
-    ranks, sink = whole.ranks, len(whole.names)
+    ranks, sink = fabric.ranks, len(fabric.names)
     others = [gpu for gpu in range(ranks) if gpu != root]
-    network = FlowNetwork(sink + 1, [*whole.arcs, *((gpu, sink) for gpu in others)])
     side = frozenset({root})
-    ratio = _raised(whole, side, ranks - 1)
-    while (
-        network.flow(root, sink, _scaled(whole, ratio, len(others)))
-        < len(others) * ratio.denominator
-    ):
-        side = network.source_side(root)
-        ratio = _raised(whole, side, sum(gpu not in side for gpu in others))
+    ratio = _ratio(fabric, side, ranks - 1)
+    while True:
+        unit = ratio.denominator
+        arcs = _scaled(fabric, ratio, unit * ranks) + [(gpu, sink, unit) for gpu in others]
+        flow, inner = min_cut(sink + 1, arcs, root, sink)
+        if flow == len(others) * unit:
+            break
+        side = frozenset(inner)
+        ratio = _ratio(fabric, side, sum(gpu not in side for gpu in others))
     outside = sum(gpu not in side for gpu in others)
-    return described(whole, side, Fraction(outside), f"{outside} of {ranks} shards", backwards)
+    return described(fabric, side, Fraction(outside), f"{outside} of {ranks} shards", backwards)
 
 
-def broadcast_cut(whole: Fabric, root: int, backwards: bool = False) -> Cut:
+def broadcast_cut(fabric: Fabric, root: int, backwards: bool = False) -> Cut:
     """Return the narrowest cut between the root and a GPU; the part is the whole buffer.
 
     Notes:
         Edmonds 1973: the broadcast rate is the least maximum flow from the root to a GPU.
     """
-    side = _worst_served(whole, root)
-    return described(whole, side, Fraction(1), "the whole buffer", backwards)
+    egress = sum(capacity for tail, _, capacity in fabric.capacities if tail == root)
+    chunks_per_root = [egress if gpu == root else 0 for gpu in range(fabric.ranks)]
+    lack, inner = shortfall(len(fabric.names), fabric.capacities, chunks_per_root)
+    side = frozenset(inner) if lack else frozenset({root})
+    return described(fabric, side, Fraction(1), "the whole buffer", backwards)
 
 
-def _worst_served(whole: Fabric, root: int) -> frozenset[int]:
-    """Return the side of the root in the narrowest cut between it and another GPU."""
-    arcs = [(*ends, rate) for ends, rate in zip(whole.arcs, whole.whole_rates, strict=True)]
-    leaving = sum(rate for tail, _, rate in arcs if tail == root)
-    if sum(whole.whole_rates) * whole.ranks <= MOST_NATIVE:
-        feeds = [leaving if gpu == root else 0 for gpu in range(whole.ranks)]
-        lack, inner = shortfall(len(whole.names), arcs, feeds)
-        return frozenset(inner) if lack else frozenset({root})
-    network = FlowNetwork(len(whole.names), whole.arcs)
-    least, side = leaving, frozenset({root})
-    for gpu in range(whole.ranks):
-        if gpu != root and (rate := network.flow(root, gpu, whole.whole_rates)) < least:
-            least, side = rate, network.source_side(root)
-    return side
-
-
-def _whole_rate(whole: Fabric, side: frozenset[int]) -> int:
-    """Return the rate of the wires that leave `side`, times the fabric's denominator."""
-    return sum(
-        rate
-        for (tail, head), rate in zip(whole.arcs, whole.whole_rates, strict=True)
-        if tail in side and head not in side
-    )
-
-
-def _raised(whole: Fabric, side: frozenset[int], load: int) -> Fraction:
-    """Return the ratio of a cut in whole rates.
+def _ratio(fabric: Fabric, side: frozenset[int], load: int) -> Fraction:
+    """Return the load of a cut over the capacity of the arcs that leave it.
 
     Raises:
-        InputError: no wire leaves the cut.
+        InputError: no arc leaves the cut.
     """
-    rate = _whole_rate(whole, side)
-    if rate == 0:
-        raise InputError(f"no wire leaves {place(whole, side)[:80]}: the other GPUs are cut off")
-    return Fraction(load, rate)
+    leaving = (c for tail, head, c in fabric.capacities if tail in side and head not in side)
+    capacity = sum(leaving)
+    if capacity == 0:
+        raise InputError(f"no link leaves {place(fabric, side)[:80]}: the other GPUs are cut off")
+    return Fraction(load, capacity)
 
 
-def _entering(whole: Fabric) -> list[int]:
-    """Return the rate of the wires into each vertex, times the fabric's denominator."""
-    rates = [0] * len(whole.names)
-    for (_, head), rate in zip(whole.arcs, whole.whole_rates, strict=True):
-        rates[head] += rate
-    return rates
-
-
-def _scaled_arcs(whole: Fabric, ratio: Fraction) -> list[tuple[int, int, int]]:
-    """Return the wires with `ratio` times their rates, in the unit that makes all whole.
-
-    No rank takes in more than it is fed in all, so wires are no wider than that.
-    """
-    most = ratio.denominator * whole.ranks
-    return [
-        (tail, head, min(ratio.numerator * rate, most))
-        for (tail, head), rate in zip(whole.arcs, whole.whole_rates, strict=True)
-    ]
-
-
-def _scaled(whole: Fabric, ratio: Fraction, ends: int) -> list[int]:
-    """Return whole capacities: `ratio` times each wire's rate, and one unit for each end."""
-    p, q = ratio.numerator, ratio.denominator
-    return [p * rate for rate in whole.whole_rates] + [q] * ends
+def _scaled(fabric: Fabric, ratio: Fraction, most: int) -> list[tuple[int, int, int]]:
+    """Return the arcs with `ratio` times their capacities, in units of its denominator."""
+    return [(tail, head, min(ratio.numerator * c, most)) for tail, head, c in fabric.capacities]
 
 
 def described(
-    whole: Fabric, side: frozenset[int], load: Fraction, what: str, backwards: bool
+    fabric: Fabric, side: frozenset[int], load: Fraction, what: str, backwards: bool
 ) -> Cut:
     """Return the cut around `side`, which `load` parts, `what` in words, must leave."""
-    wires = whole.crossing(side)
-    rate = sum((wire.rate for wire in wires), Fraction(0))
-    inside = frozenset(vertex for vertex in side if vertex < whole.ranks)
-    outside = frozenset(range(whole.ranks)) - inside
+    arcs = fabric.crossing(side)
+    rate = sum((arc.rate for arc in arcs), Fraction(0))
+    inside = frozenset(vertex for vertex in side if vertex < fabric.ranks)
+    outside = frozenset(range(fabric.ranks)) - inside
     leaves = len(inside) <= len(outside)
     verb = "leave" if leaves != backwards else "enter"
-    where = place(whole, inside if leaves else outside)
-    over = _wire_names(whole, wires, backwards)
+    where = place(fabric, inside if leaves else outside)
+    over = _arc_names(fabric, arcs, backwards)
     words = f"{what} must {verb} {where} over {gbs(rate)} ({over})"
-    return Cut(load, rate, side, words, _least_latency(whole, wires, inside, outside))
+    return Cut(load, rate, side, words, _least_latency(fabric, arcs, inside, outside))
 
 
 def _least_latency(
-    whole: Fabric, wires: tuple[Wire, ...], inside: frozenset[int], outside: frozenset[int]
+    fabric: Fabric, arcs: tuple[Arc, ...], inside: frozenset[int], outside: frozenset[int]
 ) -> float:
-    """Return the least latency in us of a way from a GPU inside to one outside by one of `wires`.
+    """Return the least latency in us of a path from a GPU inside to one outside by one of `arcs`.
 
     Notes:
-        Bytes that help arrive at a wire no sooner than a GPU inside can have sent them, and leave it
-        early enough to reach a GPU outside: in time T a wire is of use for T less its way's latency.
+        Bytes that help arrive at an arc no sooner than a GPU inside can have sent them, and leave
+        it early enough to reach a GPU outside: in time T an arc is of use for T less its path's
+        latency.
     """
-    reached, reaching = whole.nearest(inside), whole.reverse.nearest(outside)
-    return min(reached[w.tail] + w.latency + reaching[w.head] for w in wires)
+    before, after = fabric.latencies(*inside), fabric.reverse.latencies(*outside)
+    return min(before[arc.tail] + arc.latency + after[arc.head] for arc in arcs)
 
 
-def place(whole: Fabric, vertices: frozenset[int]) -> str:
+def place(fabric: Fabric, vertices: frozenset[int]) -> str:
     """Return the names of the hosts that the GPUs fill, else of the GPUs themselves."""
-    gpus = sorted(vertex for vertex in vertices if vertex < whole.ranks)
-    hosts = sorted({whole.hosts[gpu] for gpu in gpus})
-    filled = sum(host in hosts for host in whole.hosts) == len(gpus)
-    names = hosts if filled and all(hosts) else [whole.names[gpu] for gpu in gpus]
+    gpus = sorted(vertex for vertex in vertices if vertex < fabric.ranks)
+    hosts = sorted({fabric.hosts[gpu] for gpu in gpus})
+    filled = sum(host in hosts for host in fabric.hosts) == len(gpus)
+    names = hosts if filled and all(hosts) else [fabric.names[gpu] for gpu in gpus]
     return listed(names)
 
 
-def _wire_names(whole: Fabric, wires: tuple[Wire, ...], backwards: bool) -> str:
-    ends = ((w.head, w.tail) if backwards else (w.tail, w.head) for w in wires)
-    return listed([f"{whole.names[tail]}>{whole.names[head]}" for tail, head in ends])
+def _arc_names(fabric: Fabric, arcs: tuple[Arc, ...], backwards: bool) -> str:
+    ends = ((a.head, a.tail) if backwards else (a.tail, a.head) for a in arcs)
+    return listed([f"{fabric.names[tail]}>{fabric.names[head]}" for tail, head in ends])
 
 
 def listed(names: list[str]) -> str:

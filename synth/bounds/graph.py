@@ -1,37 +1,36 @@
-"""The graph that bounds are computed on: the wires that messages between GPUs may take."""
+"""The graphs that bounds are computed on: hops that messages between GPUs may take."""
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
+from tuccl._native import distances
 from tuccl.synth.model.network import Network, exact_rate, topology_network
 from tuccl.topology import Node, Topology, all_paths
 
 __all__ = [
+    "Arc",
     "Fabric",
-    "Wire",
     "direct_fabric",
-    "direct_load",
-    "fabric",
     "max_min_shares",
     "routed_fabric",
-    "topology_routes",
+    "routed_topology_fabric",
+    "topology_fabric",
 ]
 
 # Ways into a relay from which on it is one vertex, whatever turns routes take there: this promises
-# more, if anything, and spares as many wires as there are ways in times ways out.
+# more, if anything, and spares as many arcs as there are ways in times ways out.
 _MOST_ENTRIES = 96
 
 
 @dataclass(frozen=True)
-class Wire:
+class Arc:
     """A directed hop from vertex `tail` to vertex `head`: exact rate in GB/s, latency in us."""
 
     tail: int
@@ -47,12 +46,12 @@ class Fabric:
     Attributes:
         names: Name of each vertex.
         hosts: Name of the host of each rank.
-        wires: The hops; no two have equal ends.
+        arcs: The hops; no two have equal ends.
     """
 
     names: tuple[str, ...]
     hosts: tuple[str, ...]
-    wires: tuple[Wire, ...]
+    arcs: tuple[Arc, ...]
 
     @property
     def ranks(self) -> int:
@@ -60,92 +59,69 @@ class Fabric:
         return len(self.hosts)
 
     @cached_property
-    def arcs(self) -> tuple[tuple[int, int], ...]:
-        """Return the (tail, head) of each wire."""
-        return tuple((wire.tail, wire.head) for wire in self.wires)
+    def ends(self) -> list[tuple[int, int]]:
+        """Return the (tail, head) of each arc."""
+        return [(arc.tail, arc.head) for arc in self.arcs]
 
     @cached_property
     def denominator(self) -> int:
         """Return the least whole number that makes every rate whole."""
-        return math.lcm(*(wire.rate.denominator for wire in self.wires))
+        return math.lcm(*(arc.rate.denominator for arc in self.arcs))
 
     @cached_property
-    def whole_rates(self) -> tuple[int, ...]:
-        """Return the rate of each wire times `denominator`."""
-        return tuple(int(wire.rate * self.denominator) for wire in self.wires)
+    def capacities(self) -> list[tuple[int, int, int]]:
+        """Return (tail, head, rate times `denominator`) of each arc."""
+        return [(arc.tail, arc.head, int(arc.rate * self.denominator)) for arc in self.arcs]
 
     @cached_property
     def reverse(self) -> Fabric:
-        """Return the fabric with every wire turned round."""
-        wires = (Wire(w.head, w.tail, w.rate, w.latency) for w in self.wires)
-        return Fabric(self.names, self.hosts, tuple(wires))
+        """Return the fabric with every arc reversed."""
+        arcs = (Arc(a.head, a.tail, a.rate, a.latency) for a in self.arcs)
+        return Fabric(self.names, self.hosts, tuple(arcs))
 
-    def crossing(self, side: frozenset[int]) -> tuple[Wire, ...]:
-        """Return the wires that leave the vertices in `side`."""
-        return tuple(w for w in self.wires if w.tail in side and w.head not in side)
+    def crossing(self, side: frozenset[int]) -> tuple[Arc, ...]:
+        """Return the arcs that leave the vertices in `side`."""
+        return tuple(arc for arc in self.arcs if arc.tail in side and arc.head not in side)
 
-    def latencies(self, source: int) -> list[float]:
-        """Return the least latency in us from rank `source` to each rank; inf where no way leads.
+    def latencies(self, *sources: int) -> list[float]:
+        """Return the least latency in us from any of the vertices `sources` to each; or inf.
 
-        >>> wires = (Wire(0, 1, Fraction(1), 2.0), Wire(1, 2, Fraction(1), 3.0))
-        >>> Fabric(("a", "b", "c"), ("h", "h", "h"), wires).latencies(0)
+        >>> arcs = (Arc(0, 1, Fraction(1), 2.0), Arc(1, 2, Fraction(1), 3.0))
+        >>> Fabric(("a", "b", "c"), ("h", "h", "h"), arcs).latencies(0)
         [0.0, 2.0, 5.0]
         """
-        return self.nearest([source])[: self.ranks]
-
-    def nearest(self, sources: Iterable[int]) -> list[float]:
-        """Return the least latency in us from any of the vertices `sources` to each vertex."""
-        least = [math.inf] * len(self.names)
-        waiting = [(0.0, source) for source in sources]
-        for _, source in waiting:
-            least[source] = 0.0
-        while waiting:
-            latency, vertex = heapq.heappop(waiting)
-            if latency > least[vertex]:
-                continue
-            for wire in self._leaving[vertex]:
-                total = latency + wire.latency
-                if total < least[wire.head]:
-                    least[wire.head] = total
-                    heapq.heappush(waiting, (total, wire.head))
-        return least
-
-    @cached_property
-    def _leaving(self) -> dict[int, list[Wire]]:
-        leaving: dict[int, list[Wire]] = defaultdict(list)
-        for wire in self.wires:
-            leaving[wire.tail].append(wire)
-        return leaving
+        lengths = [arc.latency for arc in self.arcs]
+        return distances(len(self.names), self.ends, lengths, sources)
 
 
-def fabric(t: Topology) -> Fabric:
-    """Return the wires that routes from GPU to GPU take, with relays passing on as routes do.
+def topology_fabric(topology: Topology) -> Fabric:
+    """Return the hops that routes between GPUs take, with relays forwarding as routes do.
 
     Notes:
-        A wire that no route takes cannot carry a byte (docs/formats.md, "Routes": a message takes
-        the direct link, else the widest way), nor can bytes turn from wire to wire at a relay
+        A hop that no route takes cannot carry a byte (docs/formats.md, "Routes": a message takes
+        the direct link, else the widest way), nor can bytes turn from hop to hop at a relay
         where no route does: two GPUs that share a PCIe bridge and an NVSwitch do not use the
         bridge between them. A relay where routes turn in some ways only becomes a vertex for each
         way in and each way out. A bound that counted more would promise too much.
     """
-    paths = all_paths(t).values()
+    paths = all_paths(topology).values()
     hops = {(hop.src, hop.dst): hop for path in paths for hop in path.hops}
     turns: dict[str, set[_Turn]] = defaultdict(set)
     for path in paths:
         for first, second in pairwise(path.hops):
             turns[first.dst].add((first.src, second.dst))
-    split = _Split([gpu.id for gpu in t.gpus])
-    for node in t.nodes:
+    split = _Split([gpu.id for gpu in topology.gpus])
+    for node in topology.nodes:
         if node.id in turns:
             split.add(node, turns[node.id])
-    wires = [
-        Wire(split.exits[src, dst], split.entries[src, dst], exact_rate(hop.bandwidth), hop.latency)
+    arcs = [
+        Arc(split.exits[src, dst], split.entries[src, dst], exact_rate(hop.bandwidth), hop.latency)
         for (src, dst), hop in sorted(hops.items())
     ]
-    endless = sum((wire.rate for wire in wires), Fraction(1))
-    wires += [Wire(*ends, endless, 0.0) for ends in split.inner]
-    hosts = tuple(t.host_of(rank) for rank in range(t.ranks))
-    return Fabric(tuple(split.names), hosts, tuple(wires))
+    endless = sum((arc.rate for arc in arcs), Fraction(1))
+    arcs += [Arc(tail, head, endless, 0.0) for tail, head in split.inner]
+    hosts = tuple(topology.host_of(rank) for rank in range(topology.ranks))
+    return Fabric(tuple(split.names), hosts, tuple(arcs))
 
 
 # Where a route comes from and goes to at a relay.
@@ -221,7 +197,7 @@ def routed_fabric(
 
     A route goes from its first resource straight to its last, at the rate of its narrowest; what
     routes share in between is left out. Where many pairs have a slow link of their own beside fast
-    relays this promises less than `fabric`, in which bytes may go by the relays.
+    relays this promises less than `topology_fabric`, in which bytes may go by the relays.
 
     Args:
         network: The routes.
@@ -237,48 +213,48 @@ def routed_fabric(
     for hop in ends:
         tail, _, head = network.name(hop).partition(">")
         words += (tail, head)
-    wires = {(enter[hop], enter[hop] + 1): rates[hop] for hop in ends}
+    arcs = {(enter[hop], enter[hop] + 1): rates[hop] for hop in ends}
     for (src, dst), route in zip(network.pairs, network.routes, strict=True):
-        wires[src, enter[route[0]]] = rates[route[0]]
-        wires[enter[route[-1]] + 1, dst] = rates[route[-1]]
+        arcs[src, enter[route[0]]] = rates[route[0]]
+        arcs[enter[route[-1]] + 1, dst] = rates[route[-1]]
         if len(route) > 1:
-            wires[enter[route[0]] + 1, enter[route[-1]]] = min(rates[hop] for hop in route)
+            arcs[enter[route[0]] + 1, enter[route[-1]]] = min(rates[hop] for hop in route)
     return Fabric(
         (*names, *words),
         tuple(hosts),
-        tuple(Wire(*pair, rate, 0.0) for pair, rate in wires.items()),
+        tuple(Arc(tail, head, rate, 0.0) for (tail, head), rate in arcs.items()),
     )
 
 
-def direct_fabric(t: Topology) -> Fabric:
-    """Return GPUs only: a wire for each pair, whose rate is its fair share when all pairs send.
+def direct_fabric(topology: Topology) -> Fabric:
+    """Return GPUs only: an arc for each pair, whose rate is its fair share when all pairs send.
 
     Notes:
         The shares are max-min fair and keep every hop within its rate, so what can be done on this
         fabric can be done with the topology's fixed routes: the attainable side of a certificate.
     """
-    network = topology_network(t)
-    shares = max_min_shares(network.routes, network.rates)
-    wires = (
-        Wire(src, dst, share, latency)
+    network = topology_network(topology)
+    arcs = (
+        Arc(src, dst, share, latency)
         for (src, dst), share, latency in zip(
-            network.pairs, shares, network.latencies_us, strict=True
+            network.pairs,
+            max_min_shares(network.routes, network.rates),
+            network.latencies_us,
+            strict=True,
         )
     )
-    names = tuple(gpu.id for gpu in t.gpus)
-    return Fabric(names, tuple(t.host_of(rank) for rank in range(t.ranks)), tuple(wires))
+    return Fabric(*_gpu_names(topology), tuple(arcs))
 
 
-def direct_load(t: Topology) -> Fraction:
-    """Return the us that the busiest hop needs when each pair sends 1000 bytes by its own route."""
-    network = topology_network(t)
-    return network.busiest_s(network.loads([1] * len(network.pairs)))
-
-
-def topology_routes(t: Topology) -> Fabric:
+def routed_topology_fabric(topology: Topology) -> Fabric:
     """Return the `routed_fabric` of a machine."""
-    hosts = [t.host_of(rank) for rank in range(t.ranks)]
-    return routed_fabric(topology_network(t), [gpu.id for gpu in t.gpus], hosts)
+    return routed_fabric(topology_network(topology), *_gpu_names(topology))
+
+
+def _gpu_names(topology: Topology) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the GPUs and of their hosts, by rank."""
+    hosts = tuple(topology.host_of(rank) for rank in range(topology.ranks))
+    return tuple(gpu.id for gpu in topology.gpus), hosts
 
 
 def max_min_shares(routes: Sequence[Sequence[int]], rates: Sequence[Fraction]) -> list[Fraction]:

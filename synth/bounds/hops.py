@@ -1,20 +1,19 @@
-"""Messages that wait for each other: how many a schedule has in a chain, and how few would do."""
+"""Chains of messages that wait for each other: of a schedule, and the fewest that are needed."""
 
 from __future__ import annotations
 
-from collections import deque
-
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.network import topology_network
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
-from tuccl.topology import Topology, all_paths
+from tuccl.topology import Topology
 
 __all__ = ["fewest_hops", "hop_bound", "longest_chain"]
 
 _Cell = tuple[int, Address]
 
 
-def hop_bound(t: Topology, collective: Collective) -> int:
-    """Return the fewest messages in a row that trees for `collective` need on `t`; relays are free.
+def hop_bound(topology: Topology, collective: Collective) -> int:
+    """Return the fewest messages in a row that trees for `collective` need; relays are free.
 
     Notes:
         Without a root: the largest distance between two ranks; for an allreduce the least over
@@ -24,40 +23,25 @@ def hop_bound(t: Topology, collective: Collective) -> int:
     >>> hop_bound(load_profile("v100x4"), Collective("allgather", 4))
     1
     """
-    onward: list[list[int]] = [[] for _ in range(t.ranks)]
-    back: list[list[int]] = [[] for _ in range(t.ranks)]
-    for src, dst in all_paths(t):
-        onward[src].append(dst)
-        back[dst].append(src)
+    network = topology_network(topology)
+    ranks = range(network.ranks)
     if collective.name == "allreduce":
-        return min(_farthest(onward, r) + _farthest(back, r) for r in range(t.ranks))
+        return min(max(network.hops_from(r)) + max(network.reverse.hops_from(r)) for r in ranks)
     if collective.rooted:
-        ways = onward if collective.name in ("broadcast", "scatter") else back
-        return _farthest(ways, collective.root)
-    return max(_farthest(onward, rank) for rank in range(t.ranks))
+        outwards = network if collective.name in ("broadcast", "scatter") else network.reverse
+        return max(outwards.hops_from(collective.root))
+    return max(max(network.hops_from(rank)) for rank in ranks)
 
 
-def fewest_hops(t: Topology, collective: Collective) -> int:
-    """Return the fewest messages in a row of any program for `collective` on `t`.
+def fewest_hops(topology: Topology, collective: Collective) -> int:
+    """Return the fewest messages in a row of any program for `collective`.
 
     That is `hop_bound`, but for allreduce: there every rank may sum for itself what all have sent,
     which takes as many as an allgather does.
     """
     if collective.name == "allreduce":
-        return hop_bound(t, Collective("allgather", collective.ranks))
-    return hop_bound(t, collective)
-
-
-def _farthest(onward: list[list[int]], root: int) -> int:
-    depth = {root: 0}
-    waiting = deque([root])
-    while waiting and len(depth) < len(onward):
-        rank = waiting.popleft()
-        for following in onward[rank]:
-            if following not in depth:
-                depth[following] = depth[rank] + 1
-                waiting.append(following)
-    return max(depth.values())
+        return hop_bound(topology, Collective("allgather", collective.ranks))
+    return hop_bound(topology, collective)
 
 
 def longest_chain(schedule: Schedule) -> int:

@@ -1,4 +1,4 @@
-"""What a finished program puts on the wires, and the part of the bound that this allows."""
+"""Load of a finished program on the links, and the fraction of the bound that this allows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tuccl.synth.bounds.bound import bound
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology, path
 
-__all__ = ["bound_share", "busiest_us_per_mb"]
+__all__ = ["busiest_us_per_mb", "fraction_of_bound"]
 
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 
 
 def busiest_us_per_mb(program: Program, topology: Topology) -> float:
-    """Return the us that the busiest wire takes for each MB (1e6 bytes) of the whole buffer."""
+    """Return the us that the busiest link takes for each MB (1e6 bytes) of the whole buffer."""
     sent: Counter[tuple[int, int]] = Counter()
     for gpu in program.gpus:
         for block in gpu.threadblocks:
@@ -28,12 +28,12 @@ def busiest_us_per_mb(program: Program, topology: Topology) -> float:
         for hop in path(topology, src, dst).hops:
             chunks_over[hop.src, hop.dst] += chunks
             rate[hop.src, hop.dst] = hop.bandwidth
-    busiest = max((n / rate[wire] for wire, n in chunks_over.items()), default=0.0)
+    busiest = max((n / rate[link] for link, n in chunks_over.items()), default=0.0)
     return busiest * 1e3 / program.nchunks
 
 
-def bound_share(program: Program, topology: Topology, collective: Collective) -> float:
-    """Return the algbw that the busiest wire allows at large sizes, as a part of the bound.
+def fraction_of_bound(program: Program, topology: Topology, collective: Collective) -> float:
+    """Return the algbw that the busiest link allows at large sizes, as a fraction of the bound.
 
     Raises:
         InputError: the collective or a route does not fit the topology.

@@ -12,7 +12,7 @@ from tuccl.synth.greedy.routes import Routes
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.demand import demands_of
 from tuccl.synth.model.problem import Options, Problem
-from tuccl.synth.packing.pair_units import near
+from tuccl.synth.packing.edge_capacities import same_host_or_rail
 
 __all__ = ["MOST_CONNECTIONS", "PlanningProblem"]
 
@@ -131,7 +131,7 @@ class PlanningProblem:
         many = network.ranks > _MOST_PLANNED_RANKS
         for rotation in dict.fromkeys((symmetry,) if many else (single, symmetry)):
             out = [n for n, (src, _) in enumerate(network.pairs) if src < rotation.ranks]
-            close = [n for n in out if near(network.hosts, *network.pairs[n])]
+            close = [n for n in out if same_host_or_rail(network.hosts, *network.pairs[n])]
             if many and rotation.periods > 1:
                 yield Routes(network, rotation, tuple(self._strided(close, rotation)))
                 continue

@@ -102,6 +102,29 @@ class Network:
             tuple(self.names[resource] for resource in used) if self.names else (),
         )
 
+    def hops_from(self, source: int) -> list[int]:
+        """Return the fewest messages in a row from rank `source` to each rank; -1 where none lead.
+
+        >>> Network((0, 0), ((0, 1),), ((0,),), (0.0,), (Fraction(1),)).hops_from(0)
+        [0, 1]
+        """
+        hops = [-1] * self.ranks
+        hops[source] = 0
+        level = [source]
+        while level:
+            following = {dst for src in level for dst in self._destinations[src] if hops[dst] < 0}
+            for rank in following:
+                hops[rank] = hops[level[0]] + 1
+            level = list(following)
+        return hops
+
+    @cached_property
+    def _destinations(self) -> list[list[int]]:
+        destinations: list[list[int]] = [[] for _ in range(self.ranks)]
+        for src, dst in self.pairs:
+            destinations[src].append(dst)
+        return destinations
+
     def loads(self, counts: Sequence[int]) -> list[int]:
         """Return the chunks on each resource where each pair sends so many."""
         loads = [0] * len(self.rates)
@@ -200,7 +223,7 @@ def _sketch_routes(sketch: Sketch) -> tuple[_Routes, _Rates]:
     routes: _Routes = []
     rates: _Rates = {}
     for link in sketch.links:
-        rate = exact_rate(round(link.bandwidth_gbs, 6))
+        rate = exact_rate(link.bandwidth_gbs)
         route = ((link.src, link.dst), *_shared_resources(sketch, link))
         routes.append(route)
         for name in route:
@@ -221,5 +244,9 @@ def _shared_resources(sketch: Sketch, link: LogicalLink) -> list[Hashable]:
 
 
 def exact_rate(bandwidth: float) -> Fraction:
-    """Return a rate as the decimal that people wrote."""
-    return Fraction(str(bandwidth))
+    """Return a rate in GB/s as an exact number of kB/s, so that sums and flows are whole numbers.
+
+    >>> exact_rate(12.5)
+    Fraction(25, 2)
+    """
+    return Fraction(max(1, round(bandwidth * 10**6)), 10**6)

@@ -1,19 +1,18 @@
-"""All-to-all by concurrent flow: every rank's chunk for every other goes where wires have room.
+"""All-to-all by maximum concurrent flow (Shahrokhi and Matula 1990), a path for each chunk.
 
-The ways of all chunks are chosen together so that the busiest wire has little to carry; ranks on a
-way pass chunks on (docs/methods.md).
+The paths of all chunks are chosen together so that the busiest resource has little to carry; ranks
+on a path forward chunks (docs/methods.md).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
 
-from tuccl._native import route_parcels
+from tuccl._native import route_demands
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.bound import alltoall_cut
@@ -22,11 +21,11 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
+from tuccl.synth.model.send import Send, list_schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.forest import ENOUGH
-from tuccl.synth.packing.list_scheduler import Leg, Timetable
-from tuccl.synth.packing.packing import machine_of_sketch
-from tuccl.synth.packing.pair_units import near
+from tuccl.synth.packing.edge_capacities import same_host_or_rail
+from tuccl.synth.packing.packing import tree_packer
+from tuccl.synth.packing.tree_packing import ENOUGH
 from tuccl.topology import Topology
 
 __all__ = ["FLOW_COLLECTIVES", "flow", "flow_chunks"]
@@ -35,12 +34,12 @@ FLOW_COLLECTIVES = frozenset({"alltoall"})
 # Thread blocks that a GPU should need at most.
 _MOST_BLOCKS = 32
 _MOST_ROUNDS = 60
-# Ways chosen over all rounds of one question, which bounds the time spent on it.
+# Paths chosen over all rounds, which bounds the time spent.
 _MOST_CHOSEN = 400_000
 
 
 def flow(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
-    """Return the all-to-all with little load on the busiest wire, whatever the size.
+    """Return the all-to-all with little load on the busiest resource, whatever the size.
 
     Args:
         problem: An all-to-all, its links and size, for which messages are ordered; the more
@@ -52,19 +51,17 @@ def flow(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
 
     Notes:
         Shahrokhi and Matula, The maximum concurrent flow problem, 1990; whole chunks are rerouted
-        one by one under prices that rise with what a wire has to carry.
+        one by one under prices that rise with the load of a resource.
     """
     chunks_per_rank = problem.chunks_per_rank
-    machine = machine_of_sketch(problem.sketch, problem.topology, "flow")
-    wires = machine.wires
-    runs = list(_runs(wires, _routes(wires, machine.fabric, chunks_per_rank), chunks_per_rank))
+    packer = tree_packer(problem.sketch, problem.topology, "flow")
+    network = packer.network
+    paths = _paths(network, packer.fabric, chunks_per_rank)
+    sends = _sends(network, paths, chunks_per_rank)
     trace = Trace(problem.collective, chunks_per_rank, "flow")
-    timetable = Timetable(wires, problem.sketch, problem.chunk_bytes)
-    legs, runs_of = _legs(runs)
-    for number in timetable.order(legs):
-        run = runs_of[number]
-        src, dst = wires.pairs[legs[number].pair]
-        trace.send(run.first, src, dst, count=run.chunks)
+    for number in list_schedule(network, sends, problem.chunk_bytes):
+        send = sends[number]
+        trace.send(send.chunk, send.src, send.dst, count=send.nchunks)
     return trace.schedule(LoweringHints(split_send_recv=True))
 
 
@@ -78,32 +75,28 @@ def flow_chunks(
     Raises:
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
-    machine = machine_of_sketch(sketch, topology, "flow")
-    wires, least = machine.wires, _least_span(machine.fabric)
-    found: list[tuple[Fraction, int]] = []
+    packer = tree_packer(sketch, topology, "flow")
+    network, bound_s = packer.network, _bound_s(packer.fabric)
+    candidates: list[tuple[Fraction, int]] = []
     for chunks in range(1, most + 1):
-        if found and chunks * len(wires.hosts) ** 2 * _MOST_ROUNDS > 4 * _MOST_CHOSEN:
+        if candidates and chunks * network.ranks**2 * _MOST_ROUNDS > 4 * _MOST_CHOSEN:
             break
-        routes = _routes(wires, machine.fabric, chunks)
-        share = least * chunks / _span(wires, routes)
-        if share >= ENOUGH:
+        fraction = bound_s * chunks / _busiest_s(network, _paths(network, packer.fabric, chunks))
+        if fraction >= ENOUGH:
             return (chunks,)
-        found.append((-share, chunks))
-    return (min(found)[1],)
+        candidates.append((-fraction, chunks))
+    return (min(candidates)[1],)
 
 
-def _span(wires: Network, routes: Sequence[Sequence[int]]) -> Fraction:
-    """Return the time that the busiest wire needs for one chunk of 1 GB on each route."""
-    counts = [0] * len(wires.pairs)
-    for route in routes:
-        for pair in route:
-            counts[pair] += 1
-    return wires.busiest_s(wires.loads(counts))
+def _busiest_s(network: Network, paths: Sequence[Sequence[int]]) -> Fraction:
+    """Return the time that the busiest resource needs for one chunk of 1 GB on each path."""
+    uses = Counter(pair for path in paths for pair in path)
+    return network.busiest_s(network.loads([uses[n] for n in range(len(network.pairs))]))
 
 
 @lru_cache(maxsize=16)
-def _least_span(fabric: Fabric) -> Fraction:
-    """Return the time that cuts and prices prove is needed for one chunk of 1 GB for each pair."""
+def _bound_s(fabric: Fabric) -> Fraction:
+    """Return the time that cuts and duals prove is needed for one chunk of 1 GB for each pair."""
     try:
         return alltoall_cut(fabric).ratio
     except InputError as why:
@@ -111,96 +104,67 @@ def _least_span(fabric: Fabric) -> Fraction:
 
 
 @lru_cache(maxsize=16)
-def _routes(wires: Network, fabric: Fabric, parts: int) -> tuple[tuple[int, ...], ...]:
+def _paths(network: Network, fabric: Fabric, parts: int) -> tuple[tuple[int, ...], ...]:
     """Return the pairs that each chunk takes in turn: `parts` for each of `_ends`.
 
-    Where that takes more thread blocks than a GPU should need, and pairs inside hosts and between
-    equal places of hosts do nearly as well, those alone are used.
+    Where that takes more thread blocks than a GPU should need, and pairs inside hosts and of equal
+    local ranks do nearly as well, those alone are used.
     """
-    target = _enough(wires, fabric, parts)
-    routes = _routed(wires, range(len(wires.pairs)), parts, target)
-    if _blocks(wires, routes) <= _MOST_BLOCKS:
-        return routes
-    few = [place for place, pair in enumerate(wires.pairs) if near(wires.hosts, *pair)]
+    # A resource that is busy for the whole bound carries whole chunks; else one takes one more.
+    bound_s = _bound_s(fabric) * parts
+    target = min(math.ceil(rate * bound_s) / rate for rate in set(network.rates))
+    paths = _routed(network, range(len(network.pairs)), parts, target)
+    if _threadblocks(network, paths) <= _MOST_BLOCKS:
+        return paths
+    few = [n for n, pair in enumerate(network.pairs) if same_host_or_rail(network.hosts, *pair)]
     try:
-        frugal = _routed(wires, few, parts, target)
+        frugal = _routed(network, few, parts, target)
     except Infeasible:
-        return routes
-    return frugal if ENOUGH * _span(wires, frugal) <= _span(wires, routes) else routes
+        return paths
+    return frugal if ENOUGH * _busiest_s(network, frugal) <= _busiest_s(network, paths) else paths
 
 
-def _enough(wires: Network, fabric: Fabric, parts: int) -> Fraction:
-    """Return a time that no whole chunks can beat.
-
-    Notes:
-        A wire of rate b that is busy for the bound T in full carries b T chunks; where that is not
-        whole, one more, or another wire as many.
-    """
-    least = _least_span(fabric) * parts
-    return min(math.ceil(rate * least) / rate for rate in set(wires.rates))
-
-
-def _blocks(wires: Network, routes: Sequence[Sequence[int]]) -> int:
-    """Return the thread blocks of the rank with most connections, one for each way of each."""
-    used = {pair for route in routes for pair in route}
-    return max(Counter(rank for pair in used for rank in wires.pairs[pair]).values())
+def _threadblocks(network: Network, paths: Sequence[Sequence[int]]) -> int:
+    """Return the thread blocks of the rank with most connections, one for each direction."""
+    used = {pair for path in paths for pair in path}
+    return max(Counter(rank for pair in used for rank in network.pairs[pair]).values())
 
 
 def _routed(
-    wires: Network, allowed: Sequence[int], parts: int, target: Fraction
+    network: Network, allowed: Sequence[int], parts: int, target: Fraction
 ) -> tuple[tuple[int, ...], ...]:
     """Return the pairs, out of `allowed`, that each chunk takes in turn.
 
     Raises:
         Infeasible: they do not join all ranks.
     """
-    parcels = _ends(wires.ranks) * parts
+    demands = _ends(network.ranks) * parts
     try:
-        found = route_parcels(
-            wires.ranks,
-            [wires.pairs[place] for place in allowed],
-            [list(wires.routes[place]) for place in allowed],
-            [float(rate) for rate in wires.rates],
-            parcels,
-            rounds=max(4, min(_MOST_ROUNDS, _MOST_CHOSEN // len(parcels))),
+        paths = route_demands(
+            network.over(allowed).native,
+            demands,
+            rounds=max(4, min(_MOST_ROUNDS, _MOST_CHOSEN // len(demands))),
             target=float(target),
         )
     except InputError as why:
         raise Infeasible(f"flow: {why}") from why
-    return tuple(tuple(allowed[place] for place in route) for route in found)
+    return tuple(tuple(allowed[n] for n in path) for path in paths)
 
 
 def _ends(ranks: int) -> list[Pair]:
-    """Return all ordered pairs of ranks, by distance: so equal fabrics fill evenly."""
-    everyone = range(ranks)
-    return [(src, (src + distance) % ranks) for distance in range(1, ranks) for src in everyone]
+    """Return all ordered pairs of ranks, by distance: so symmetric fabrics fill evenly."""
+    return [(src, (src + distance) % ranks) for distance in range(1, ranks) for src in range(ranks)]
 
 
-class _Run(NamedTuple):
-    """Chunks in a row that take the same way."""
-
-    first: int
-    chunks: int
-    way: tuple[int, ...]
-
-
-def _runs(wires: Network, routes: Sequence[tuple[int, ...]], parts: int) -> Iterator[_Run]:
-    """Yield what each rank has for each other, by the ways that it takes."""
-    ends = _ends(wires.ranks)
-    for place, (src, dst) in enumerate(ends):
-        chunk = (src * wires.ranks + dst) * parts
-        for way, count in sorted(Counter(routes[place :: len(ends)]).items()):
-            yield _Run(chunk, count, way)
+def _sends(network: Network, paths: Sequence[tuple[int, ...]], parts: int) -> list[Send]:
+    """Return the sends of what each rank has for each other; chunks of equal paths go together."""
+    sends: list[Send] = []
+    ends = _ends(network.ranks)
+    for number, (source, target) in enumerate(ends):
+        chunk = (source * network.ranks + target) * parts
+        for path, count in sorted(Counter(paths[number :: len(ends)]).items()):
+            for hop, pair in enumerate(path):
+                after = (len(sends) - 1,) if hop else ()
+                sends.append(Send(chunk, *network.pairs[pair], nchunks=count, after=after))
             chunk += count
-
-
-def _legs(runs: Sequence[_Run]) -> tuple[list[Leg], list[_Run]]:
-    """Return the legs of all runs, and the run of each."""
-    legs: list[Leg] = []
-    runs_of: list[_Run] = []
-    for run in runs:
-        for turn, pair in enumerate(run.way):
-            after = (len(legs) - 1,) if turn else ()
-            legs.append(Leg(pair, after, len(run.way) - 1 - turn))
-            runs_of.append(run)
-    return legs, runs_of
+    return sends

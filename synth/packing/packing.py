@@ -1,7 +1,7 @@
-"""The throughput method: weighted spanning trees packed into the machine's wires.
+"""The throughput method: ForestColl's packing of weighted spanning trees (arXiv 2402.06787).
 
 Every chunk travels down a tree of ranks (or its partial sums up one); the trees are packed so that
-the busiest wire has the least to carry that cuts allow (docs/methods.md).
+the busiest resource has the least to carry that cuts allow (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from functools import lru_cache
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.bounds.graph import fabric, routed_fabric
+from tuccl.synth.bounds.graph import routed_fabric, topology_fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Pair, sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.forest import (
+from tuccl.synth.packing.tree import Tree
+from tuccl.synth.packing.tree_packing import (
     ENOUGH,
     Forest,
-    Machine,
-    chunked_share,
-    grown,
-    least_time,
+    TreePacker,
+    chunked_fraction_of_bound,
+    pack_forest,
 )
-from tuccl.synth.packing.tree import Growth
-from tuccl.synth.packing.tree_runs import Run, merged_runs, single_runs
+from tuccl.synth.packing.tree_sends import TreeSend, merged_sends, single_sends
 from tuccl.topology import Topology, all_paths
 
 __all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
@@ -42,11 +41,11 @@ _CHUNKS_OF_CHOSEN_ROOTS = 48
 _MOST_TRIED = 12
 # Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
 _MOST_MESHED = 512
-_Lane = tuple[int, int, int]  # channel, sending and receiving rank
+_Connection = tuple[int, int, int]  # channel, sending and receiving rank
 
 
 def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
-    """Return the schedule with the least load on the busiest wire; it is the same at every size.
+    """Return the schedule with the least load on the busiest resource; it is the same at every size.
 
     Args:
         problem: The collective and its links; the more chunks per rank, the closer to the bound.
@@ -60,135 +59,128 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
         Edmonds 1973; Bang-Jensen, Frank and Jackson 1995; Zhao et al., arXiv 2402.06787.
     """
     collective, chunks_per_rank = problem.collective, problem.chunks_per_rank
-    machine = machine_of_sketch(problem.sketch, problem.topology)
-    forest = grown(machine, collective, chunks_per_rank)
+    packer = tree_packer(problem.sketch, problem.topology)
+    forest = pack_forest(packer, collective, chunks_per_rank)
     trace = Trace(collective, chunks_per_rank, "packing")
-    feeds = forest.feeds(collective.ranks)
-    firsts = [sum(feeds[:rank]) for rank in range(collective.ranks)]
-    # Sums take the way of results backwards, turn by turn: in any other order blocks wait.
-    for run in sorted(_runs(forest, forest.up, firsts), reverse=True):
-        trace.reduce(run.first, run.child, run.parent, 0, run.weight)
-    blocks = _blocks(machine, forest)
-    for run in sorted(_runs(forest, forest.down, firsts)):
-        trace.send(run.first, run.parent, run.child, blocks.of_result(run), run.weight)
+    # Sums go where results come from, in reverse order: in any other order thread blocks wait.
+    for send in sorted(_sends(forest, forest.reduction, collective.ranks), reverse=True):
+        trace.reduce(send.chunk, send.child, send.parent, 0, send.nchunks)
+    connections = _connections(packer, forest)
+    for send in sorted(_sends(forest, forest.broadcast, collective.ranks)):
+        channel = connections.channel(send.parent, send.child)
+        trace.send(send.chunk, send.parent, send.child, channel, send.nchunks)
     return trace.schedule(
-        LoweringHints(split_send_recv=True, shared_threadblocks=blocks.turns, rotation=forest.shift)
+        LoweringHints(
+            split_send_recv=True,
+            shared_threadblocks=connections.shared,
+            rotation=forest.rotation,
+        )
     )
 
 
-def _runs(forest: Forest, trees: Sequence[Growth], firsts: Sequence[int]) -> Iterator[Run]:
-    if forest.band:
-        return merged_runs(trees, firsts, forest.band)
-    return single_runs(trees, firsts)
+def _sends(forest: Forest, trees: Sequence[Tree], ranks: int) -> Iterator[TreeSend]:
+    first_chunks = forest.first_chunks(ranks)
+    if forest.relay_group:
+        return merged_sends(trees, first_chunks, forest.relay_group)
+    return single_sends(trees, first_chunks)
 
 
 @lru_cache(maxsize=8)
-def machine_of_sketch(
-    sketch: Sketch, topology: Topology | None, method: str = "packing"
-) -> Machine:
-    """Return the wires that the pairs of `sketch` may use.
+def tree_packer(sketch: Sketch, topology: Topology | None, method: str = "packing") -> TreePacker:
+    """Return the packer of trees over the links of `sketch`.
 
     Raises:
         Infeasible: the sketch has relay rules.
     """
     if any(
-        set(carried) != set(_host_mates(sketch, rank)) for rank, carried in sketch.relays.items()
+        set(carried) != set(sketch.ranks_of(sketch.hosts[rank]))
+        for rank, carried in sketch.relays.items()
     ):
         raise Infeasible(
             f"{method}: sketch {sketch.name[:60]} rules which rank carries whose chunks; {method} "
             "decides that itself: use a sketch without relay rules"
         )
-    wires = sketch_network(sketch, topology)
-    small = sketch.ranks <= _MOST_MESHED
-    whole = small and topology is not None and len(sketch.links) == _most_links(topology)
-    return Machine(wires, fabric(topology) if whole and topology else routed_fabric(wires))
-
-
-def _host_mates(sketch: Sketch, rank: int) -> tuple[int, ...]:
-    return sketch.ranks_of(sketch.hosts[rank])
-
-
-def _most_links(topology: Topology) -> int:
-    return len(all_paths(topology))
+    network = sketch_network(sketch, topology)
+    small = topology is not None and sketch.ranks <= _MOST_MESHED
+    if topology is not None and small and len(sketch.links) == len(all_paths(topology)):
+        return TreePacker(network, topology_fabric(topology))
+    return TreePacker(network, routed_fabric(network))
 
 
 @dataclass(frozen=True)
-class _Blocks:
-    """Which thread blocks a forest gets.
+class _Connections:
+    """Channels and thread blocks of the connections.
 
     Attributes:
-        down: Channel of the results; 0, that of the sums, where they share thread blocks.
-        turns: Connections that share the thread block of the way back.
-        beside: Pairs whose results go on the channel of the sums, which do not use the pair.
+        broadcast: Channel of results; 0, that of sums, where they share thread blocks.
+        shared: Connections that share the thread block of the opposite direction.
+        idle: Pairs whose results go on the channel of sums, which do not use the pair.
     """
 
-    down: int
-    turns: frozenset[_Lane]
-    beside: frozenset[Pair] = frozenset()
+    broadcast: int
+    shared: frozenset[_Connection]
+    idle: frozenset[Pair] = frozenset()
 
-    def of_result(self, run: Run) -> int:
-        """Return the channel on which a result goes on."""
-        return 0 if (run.parent, run.child) in self.beside else self.down
+    def channel(self, src: int, dst: int) -> int:
+        """Return the channel of results from `src` to `dst`."""
+        return 0 if (src, dst) in self.idle else self.broadcast
 
 
-def _blocks(machine: Machine, forest: Forest) -> _Blocks:
-    """Return thread blocks for each way of each connection, if need be fewer for idle ones.
+def _connections(packer: TreePacker, forest: Forest) -> _Connections:
+    """Return a thread block for each direction of each connection, if need be fewer for idle ones.
 
-    A block that serves two connections holds up both, so those with the most idle wires share
-    first; only if that is not enough, results go by the blocks of the sums.
+    A block that serves two connections delays both, so those with the least used resources share
+    first; only if that is not enough, results use the blocks of the sums.
     """
-    rising = {arc for tree in forest.up for arc in tree.arcs}
-    falling = {(parent, child) for tree in forest.down for child, parent in tree.arcs}
-    beside = _beside(machine, rising, falling) if forest.band else frozenset[Pair]()
-    up = {(0, *pair) for pair in rising}
-    down = {(int(pair not in beside), *pair) for pair in falling}
+    hosts, ranks = packer.network.hosts, packer.network.ranks
+    sums = {arc for tree in forest.reduction for arc in tree.arcs}
+    results = {(parent, child) for tree in forest.broadcast for child, parent in tree.arcs}
+    idle = frozenset[Pair]()
+    if forest.relay_group and sums:
+        # Between hosts a result may share the block of the sum that came back on the same route.
+        idle = frozenset(pair for pair in results - sums if hosts[pair[0]] != hosts[pair[1]])
+    up = {(0, *pair) for pair in sums}
+    down = {(int(pair not in idle), *pair) for pair in results}
     blocks = Counter(rank for _, *ends in up | down for rank in ends)
-    busy = machine.busyness(forest)
-    turns: set[_Lane] = set()
+    utilisation = packer.utilisation(forest)
+    shared: set[_Connection] = set()
 
-    def idlest(lane: _Lane) -> tuple[float, int, _Lane]:
+    def idlest(connection: _Connection) -> tuple[float, int, _Connection]:
         # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
-        return round(busy[lane[1:]], 2), lane[1] ^ lane[2], lane
+        _, src, dst = connection
+        return round(utilisation[src, dst], 2), src ^ dst, connection
 
-    both_ways = [lane for lane in up | down if lane[1] < lane[2] and _back(lane) in up | down]
-    ranks = machine.wires.ranks
-    for alike in _alike(sorted(both_ways, key=idlest), forest.shift, ranks):
-        if max(blocks[rank] for lane in alike for rank in lane[1:]) > _MOST_BLOCKS:
-            turns.update(*((lane, _back(lane)) for lane in alike))
-            blocks.subtract(rank for lane in alike for rank in lane[1:])
-    if max(blocks.values()) > _MOST_BLOCKS and not forest.shift:
-        return _Blocks(0, frozenset())
-    return _Blocks(1 if up else 0, frozenset(turns), beside)
-
-
-def _beside(machine: Machine, rising: set[Pair], falling: set[Pair]) -> frozenset[Pair]:
-    """Return the pairs between hosts that results take and sums do not: their channel is free.
-
-    There a result and the sum that came back on the same way may share a thread block.
-    """
-    hosts = machine.wires.hosts
-    return frozenset(
-        pair for pair in falling - rising if rising and hosts[pair[0]] != hosts[pair[1]]
-    )
+    duplex = [c for c in up | down if c[1] < c[2] and _opposite(c) in up | down]
+    for orbit in _orbits(sorted(duplex, key=idlest), forest.rotation, ranks):
+        if max(blocks[rank] for _, *ends in orbit for rank in ends) > _MOST_BLOCKS:
+            shared.update(*((c, _opposite(c)) for c in orbit))
+            blocks.subtract(rank for _, *ends in orbit for rank in ends)
+    if max(blocks.values()) > _MOST_BLOCKS and not forest.rotation:
+        return _Connections(0, frozenset())
+    return _Connections(1 if up else 0, frozenset(shared), idle)
 
 
-def _back(lane: _Lane) -> _Lane:
-    return lane[0], lane[2], lane[1]
+def _opposite(connection: _Connection) -> _Connection:
+    channel, src, dst = connection
+    return channel, dst, src
 
 
-def _alike(lanes: Sequence[_Lane], shift: int, ranks: int) -> list[list[_Lane]]:
-    """Return the lanes in order, together where turning ranks by `shift` takes one to another."""
-    groups: dict[_Lane, list[_Lane]] = {}
-    for lane in lanes:
-        channel, src, dst = lane
-        ahead = (dst - src) % ranks
-        if not shift:
-            groups[lane] = [lane]
-        elif ahead < ranks - ahead:
-            groups.setdefault((channel, src % shift, ahead), []).append(lane)
+def _orbits(
+    connections: Sequence[_Connection], rotation: int, ranks: int
+) -> list[list[_Connection]]:
+    """Return the connections in order, together where rotating ranks takes one to another."""
+    orbits: dict[_Connection, list[_Connection]] = {}
+    for connection in connections:
+        channel, src, dst = connection
+        distance = (dst - src) % ranks
+        if not rotation:
+            orbits[connection] = [connection]
+        elif distance < ranks - distance:
+            orbits.setdefault((channel, src % rotation, distance), []).append(connection)
         else:
-            groups.setdefault((channel, dst % shift, ranks - ahead), []).append(lane)
-    return list(groups.values())
+            key = channel, dst % rotation, ranks - distance
+            orbits.setdefault(key, []).append(connection)
+    return list(orbits.values())
 
 
 def packing_chunks(
@@ -202,33 +194,33 @@ def packing_chunks(
     Raises:
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
-    machine = machine_of_sketch(sketch, topology)
-    if not collective.rooted and machine.equal_hosts() is not None:
+    packer = tree_packer(sketch, topology)
+    if not collective.rooted and packer.equal_hosts() is not None:
         return (1,)
-    if machine.wires.ranks <= _MOST_TRIED:
-        return (_best_chunks(machine, collective, most),)
-    found: list[tuple[Fraction, int]] = []
+    if packer.network.ranks <= _MOST_TRIED:
+        return (_best_chunks(packer, collective, most),)
+    candidates: list[tuple[Fraction, int]] = []
     for chunks in range(1, most + 1):
-        share = chunked_share(machine, collective, chunks)
-        found.append((-share, chunks))
-        if share >= ENOUGH:
+        fraction = chunked_fraction_of_bound(packer, collective, chunks)
+        candidates.append((-fraction, chunks))
+        if fraction >= ENOUGH:
             return (chunks,)
     if collective.name == "allreduce":
         return (max(1, min(most, _CHUNKS_OF_CHOSEN_ROOTS // collective.ranks)),)
-    return (min(found)[1],)
+    return (min(candidates)[1],)
 
 
-def _best_chunks(machine: Machine, collective: Collective, most: int) -> int:
+def _best_chunks(packer: TreePacker, collective: Collective, most: int) -> int:
     """Return the fewest chunks whose trees, which are made to see, come within 1 % of the best."""
-    best, chosen = Fraction(0), 1
+    best, best_chunks = Fraction(0), 1
     for chunks in range(1, most + 1):
         free = collective.name == "allreduce"  # with roots of choice it may gain more than promised
-        if not free and chunked_share(machine, collective, chunks) * ENOUGH <= best:
+        if not free and chunked_fraction_of_bound(packer, collective, chunks) * ENOUGH <= best:
             continue
-        least = least_time(machine, collective, chunks)
-        share = least / grown(machine, collective, chunks).span
-        if share * ENOUGH > best:
-            best, chosen = share, chunks
+        bound_s = packer.bound_s(collective, chunks)
+        fraction = bound_s / pack_forest(packer, collective, chunks).busiest_s
+        if fraction * ENOUGH > best:
+            best, best_chunks = fraction, chunks
         if best >= ENOUGH:
             break
-    return chosen
+    return best_chunks

@@ -7,17 +7,16 @@ is a message of its own, in the order in which it can start (docs/methods.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
+from tuccl.synth.model.send import Send, list_schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.forest import Forest, grown
-from tuccl.synth.packing.list_scheduler import Leg, Timetable
-from tuccl.synth.packing.packing import PACKING_COLLECTIVES, machine_of_sketch, packing_chunks
-from tuccl.synth.packing.tree import Growth
+from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing_chunks, tree_packer
+from tuccl.synth.packing.tree import Tree
+from tuccl.synth.packing.tree_packing import Forest, pack_forest
 from tuccl.topology import Topology
 
 __all__ = ["PIPELINED_COLLECTIVES", "pipelined", "pipelined_chunks"]
@@ -41,20 +40,18 @@ def pipelined(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """
     collective, sketch, topology = problem.collective, problem.sketch, problem.topology
     chunks_per_rank = problem.chunks_per_rank
-    machine = machine_of_sketch(sketch, topology, "pipelined")
+    packer = tree_packer(sketch, topology, "pipelined")
     packed = _packed(collective, sketch, topology)
     pieces = chunks_per_rank // packed if chunks_per_rank % packed == 0 else 1
-    forest = grown(machine, collective, chunks_per_rank // pieces)
-    moves = list(_moves(forest, collective.ranks, pieces))
+    forest = pack_forest(packer, collective, chunks_per_rank // pieces)
+    sends = _sends(forest, collective.ranks, pieces)
     trace = Trace(collective, chunks_per_rank, "pipelined")
-    legs = _legs(moves, machine.wires.index)
-    timetable = Timetable(machine.wires, sketch, problem.chunk_bytes)
-    for number in timetable.order(legs):
-        move = moves[number]
-        if move.up:
-            trace.reduce(move.chunk, move.src, move.dst)
+    for number in list_schedule(packer.network, sends, problem.chunk_bytes):
+        send = sends[number]
+        if send.reduce:
+            trace.reduce(send.chunk, send.src, send.dst)
         else:
-            trace.send(move.chunk, move.src, move.dst, 1 if forest.up else 0)
+            trace.send(send.chunk, send.src, send.dst, 1 if forest.reduction else 0)
     return trace.schedule(LoweringHints(split_send_recv=True))
 
 
@@ -78,51 +75,33 @@ def _packed(collective: Collective, sketch: Sketch, topology: Topology | None) -
     return packing_chunks(collective, sketch, topology)[0]
 
 
-class _Move(NamedTuple):
-    """A chunk over one arc of its tree; `up` where it is a sum."""
+def _sends(forest: Forest, ranks: int, pieces: int) -> list[Send]:
+    """Return a send for each chunk and arc: sums, the leaves' first, then results from roots on.
 
-    chunk: int
-    src: int
-    dst: int
-    up: bool
-
-
-def _moves(forest: Forest, ranks: int, pieces: int) -> Iterator[_Move]:
-    """Yield a move for each chunk and arc: first sums, the leaves' first, then from roots on."""
-    feeds = forest.feeds(ranks)
-    firsts = [sum(feeds[:rank]) * pieces for rank in range(ranks)]
-    for chunk, tree in _chunks(forest.up, firsts, pieces):
-        depth = tree.depths()
-        for child, parent in sorted(tree.arcs, key=lambda arc: (-depth[arc[0]], arc)):
-            yield _Move(chunk, child, parent, up=True)
-    for chunk, tree in _chunks(forest.down, firsts, pieces):
-        depth = tree.depths()
-        for child, parent in sorted(tree.arcs, key=lambda arc: (depth[arc[0]], arc)):
-            yield _Move(chunk, parent, child, up=False)
+    Each waits for all that its sender gets of the chunk before.
+    """
+    first_chunks = [chunk * pieces for chunk in forest.first_chunks(ranks)]
+    sends: list[Send] = []
+    arrived: dict[tuple[int, int], tuple[int, ...]] = {}
+    for trees, reduce in ((forest.reduction, True), (forest.broadcast, False)):
+        for chunk, tree in _chunks(trees, first_chunks, pieces):
+            depth = tree.depths()
+            sign = -1 if reduce else 1
+            for child, parent in sorted(tree.arcs, key=lambda arc: (sign * depth[arc[0]], arc)):
+                src, dst = (child, parent) if reduce else (parent, child)
+                before = arrived.get((chunk, dst), ()) if reduce else ()
+                after = arrived.get((chunk, src), ())
+                arrived[chunk, dst] = (*before, len(sends))
+                sends.append(Send(chunk, src, dst, reduce=reduce, after=after))
+    return sends
 
 
 def _chunks(
-    trees: Sequence[Growth], firsts: Sequence[int], pieces: int
-) -> Iterator[tuple[int, Growth]]:
+    trees: Sequence[Tree], first_chunks: Sequence[int], pieces: int
+) -> Iterator[tuple[int, Tree]]:
     """Yield every chunk with its tree."""
-    following = list(firsts)
+    following = list(first_chunks)
     for tree in trees:
         for _ in range(tree.weight * pieces):
             yield following[tree.root], tree
             following[tree.root] += 1
-
-
-def _legs(moves: Sequence[_Move], number: dict[tuple[int, int], int]) -> list[Leg]:
-    """Return the moves as legs: each waits for all that its sender gets of the chunk before."""
-    arrived: dict[tuple[int, int], tuple[int, ...]] = {}
-    after: list[tuple[int, ...]] = []
-    for place, move in enumerate(moves):
-        after.append(arrived.get((move.chunk, move.src), ()))
-        before = arrived.get((move.chunk, move.dst), ()) if move.up else ()
-        arrived[move.chunk, move.dst] = (*before, place)
-    left = [0] * len(moves)
-    for place in reversed(range(len(moves))):
-        for before_it in after[place]:
-            left[before_it] = max(left[before_it], left[place] + 1)
-    pairs = [number[move.src, move.dst] for move in moves]
-    return [Leg(*leg) for leg in zip(pairs, after, left, strict=True)]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import NamedTuple
 
 from tuccl.synth.model.network import Pair
 
-__all__ = ["Growth"]
+__all__ = ["Tree"]
 
 
-class Growth(NamedTuple):
+class Tree(NamedTuple):
     """`weight` chunks that take the same tree from (or to) `root`.
 
     Attributes:
@@ -27,25 +26,36 @@ class Growth(NamedTuple):
     def arcs(self) -> list[Pair]:
         """Return (rank, its parent) of every rank but the root.
 
-        >>> Growth(1, 1, (1, -1, 0)).arcs
+        >>> Tree(1, 1, (1, -1, 0)).arcs
         [(0, 1), (2, 0)]
         """
         return [(rank, parent) for rank, parent in enumerate(self.parent) if parent >= 0]
 
     def depths(self) -> list[int]:
-        """Return how far each rank is from the root.
+        """Return the arcs between each rank and the root.
 
-        >>> Growth(1, 1, (1, -1, 0)).depths()
+        >>> Tree(1, 1, (1, -1, 0)).depths()
         [1, 0, 2]
         """
-        below: dict[int, list[int]] = {}
-        for rank, parent in enumerate(self.parent):
-            below.setdefault(parent, []).append(rank)
+        children: dict[int, list[int]] = {}
+        for rank, parent in self.arcs:
+            children.setdefault(parent, []).append(rank)
         depth = [0] * len(self.parent)
-        waiting = deque([self.root])
-        while waiting:
-            rank = waiting.popleft()
-            for child in below.get(rank, ()):
-                depth[child] = depth[rank] + 1
-                waiting.append(child)
+        level = [self.root]
+        while level:
+            level = [child for rank in level for child in children.get(rank, ())]
+            for child in level:
+                depth[child] = depth[self.parent[child]] + 1
         return depth
+
+    def heights(self) -> list[int]:
+        """Return for each rank the arcs between it and the farthest rank below it.
+
+        >>> Tree(1, 1, (1, -1, 0)).heights()
+        [1, 2, 0]
+        """
+        height = [0] * len(self.parent)
+        depth = self.depths()
+        for rank, parent in sorted(self.arcs, key=lambda arc: -depth[arc[0]]):
+            height[parent] = max(height[parent], height[rank] + 1)
+        return height

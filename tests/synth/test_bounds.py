@@ -6,8 +6,10 @@ import itertools
 import random
 from fractions import Fraction
 
+import networkx
 import pytest
 
+from tuccl._native import min_cut
 from tuccl.errors import InputError
 from tuccl.synth.bounds.bound import (
     allgather_cut,
@@ -18,8 +20,7 @@ from tuccl.synth.bounds.bound import (
     scatter_cut,
     time_bound_us,
 )
-from tuccl.synth.bounds.graph import Fabric, Wire, direct_fabric, fabric
-from tuccl.synth.bounds.maxflow import FlowNetwork
+from tuccl.synth.bounds.graph import Arc, Fabric, direct_fabric, topology_fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Link, Node, Topology
 
@@ -33,7 +34,7 @@ CUBE_MESH = {
 def torus(side: int, rate: int) -> Fabric:
     """A square torus of GPUs that only reach their four neighbours."""
     wires = [
-        Wire(row * side + col, (row + down) % side * side + (col + right) % side, Fraction(rate), 1)
+        Arc(row * side + col, (row + down) % side * side + (col + right) % side, Fraction(rate), 1)
         for row, col in itertools.product(range(side), repeat=2)
         for down, right in ((0, 1), (0, -1), (1, 0), (-1, 0))
     ]
@@ -42,7 +43,7 @@ def torus(side: int, rate: int) -> Fabric:
 
 def cube_mesh() -> Fabric:
     wires = [
-        Wire(*ends, Fraction(25 * links), 0.7)
+        Arc(*ends, Fraction(25 * links), 0.7)
         for pair, links in CUBE_MESH.items()
         for ends in (pair, pair[::-1])
     ]
@@ -82,23 +83,23 @@ def ndv2(hosts: int) -> Topology:
 
 
 @pytest.mark.parametrize(
-    ("whole", "algbw"),
+    ("fabric", "algbw"),
     [
         (cube_mesh(), Fraction(1200, 7)),
-        (fabric(ndv2(2)), Fraction(25)),
-        (fabric(a100(1)), Fraction(2400, 7)),
-        (fabric(a100(2)), Fraction(1040, 3)),
-        (fabric(a100(4)), Fraction(800, 3)),
+        (topology_fabric(ndv2(2)), Fraction(25)),
+        (topology_fabric(a100(1)), Fraction(2400, 7)),
+        (topology_fabric(a100(2)), Fraction(1040, 3)),
+        (topology_fabric(a100(4)), Fraction(800, 3)),
         (torus(4, 50), Fraction(640, 3)),
         (torus(8, 50), Fraction(12800, 63)),
     ],
     ids=["dgx-1", "2x ndv2", "a100", "2x a100", "4x a100", "torus 4x4", "torus 8x8"],
 )
-def test_known_optima_are_exact_fractions(whole: Fabric, algbw: Fraction) -> None:
+def test_known_optima_are_exact_fractions(fabric: Fabric, algbw: Fraction) -> None:
     """The public values (ForestColl's fabrics) and half of them for allreduce."""
-    for cut in (allgather_cut(whole), allgather_cut(whole.reverse, backwards=True)):
-        assert whole.ranks / cut.ratio == algbw
-    assert 1 / allreduce_cut(whole).ratio == algbw / 2
+    for cut in (allgather_cut(fabric), allgather_cut(fabric.reverse, backwards=True)):
+        assert fabric.ranks / cut.ratio == algbw
+    assert 1 / allreduce_cut(fabric).ratio == algbw / 2
 
 
 @pytest.mark.parametrize("t", [ndv2(2), a100(1), a100(2), a100(4)], ids=lambda t: str(t.name))
@@ -136,45 +137,45 @@ def random_fabric(rng: random.Random, ranks: int, relays: int) -> Fabric:
     rng.shuffle(order)
     ends = set(zip(order, order[1:] + order[:1], strict=True))
     ends |= {pair for pair in itertools.permutations(range(count), 2) if rng.random() < 0.4}
-    wires = (Wire(*pair, Fraction(rng.randint(1, 12), rng.choice((1, 2, 3))), 1.0) for pair in ends)
+    wires = (Arc(*pair, Fraction(rng.randint(1, 12), rng.choice((1, 2, 3))), 1.0) for pair in ends)
     return Fabric(tuple(f"v{n}" for n in range(count)), ("h",) * ranks, tuple(wires))
 
 
-def all_sides(whole: Fabric) -> list[frozenset[int]]:
+def all_sides(fabric: Fabric) -> list[frozenset[int]]:
     """Every set of vertices that splits the GPUs."""
-    vertices = range(len(whole.names))
+    vertices = range(len(fabric.names))
     sides = (
         frozenset(side) for size in vertices for side in itertools.combinations(vertices, size)
     )
-    return [side for side in sides if 0 < len(gpus(whole, side)) < whole.ranks]
+    return [side for side in sides if 0 < len(gpus(fabric, side)) < fabric.ranks]
 
 
-def gpus(whole: Fabric, side: frozenset[int]) -> frozenset[int]:
-    return frozenset(vertex for vertex in side if vertex < whole.ranks)
+def gpus(fabric: Fabric, side: frozenset[int]) -> frozenset[int]:
+    return frozenset(vertex for vertex in side if vertex < fabric.ranks)
 
 
-def leaving(whole: Fabric, side: frozenset[int]) -> Fraction:
-    return sum((wire.rate for wire in whole.crossing(side)), Fraction(0))
+def leaving(fabric: Fabric, side: frozenset[int]) -> Fraction:
+    return sum((wire.rate for wire in fabric.crossing(side)), Fraction(0))
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_cuts_equal_brute_force(seed: int) -> None:
     rng = random.Random(seed)
     ranks = rng.randint(2, 5)
-    whole = random_fabric(rng, ranks, rng.randint(0, 6 - ranks))
+    fabric = random_fabric(rng, ranks, rng.randint(0, 6 - ranks))
     root = rng.randrange(ranks)
-    sides = all_sides(whole)
-    inside = {side: len(gpus(whole, side)) for side in sides}
+    sides = all_sides(fabric)
+    inside = {side: len(gpus(fabric, side)) for side in sides}
 
-    assert allgather_cut(whole).ratio == max(inside[s] / leaving(whole, s) for s in sides)
+    assert allgather_cut(fabric).ratio == max(inside[s] / leaving(fabric, s) for s in sides)
     rooted = [side for side in sides if root in side]
-    assert broadcast_cut(whole, root).rate == min(leaving(whole, side) for side in rooted)
-    most = max((ranks - inside[side]) / leaving(whole, side) for side in rooted)
-    assert scatter_cut(whole, root).ratio == most
+    assert broadcast_cut(fabric, root).rate == min(leaving(fabric, side) for side in rooted)
+    most = max((ranks - inside[side]) / leaving(fabric, side) for side in rooted)
+    assert scatter_cut(fabric, root).ratio == most
     # Not all cuts are tried for all-to-all, so one may be less tight but never tighter; prices that
     # prove more than cuts have no side, and are held against routings in test_flow.py.
-    most = max(inside[s] * (ranks - inside[s]) / leaving(whole, s) for s in sides)
-    crowded = alltoall_cut(whole)
+    most = max(inside[s] * (ranks - inside[s]) / leaving(fabric, s) for s in sides)
+    crowded = alltoall_cut(fabric)
     assert crowded.ratio <= most or not crowded.side
 
 
@@ -182,29 +183,30 @@ def test_cuts_equal_brute_force(seed: int) -> None:
 def test_a_cut_is_its_own_certificate(seed: int) -> None:
     """What a cut claims can be counted on the fabric: its wires, its rate, its load."""
     rng = random.Random(seed)
-    whole = random_fabric(rng, rng.randint(2, 5), 1)
-    cut = allgather_cut(whole)
-    assert cut.rate == leaving(whole, cut.side)
-    assert cut.load == len(gpus(whole, cut.side))
+    fabric = random_fabric(rng, rng.randint(2, 5), 1)
+    cut = allgather_cut(fabric)
+    assert cut.rate == leaving(fabric, cut.side)
+    assert cut.load == len(gpus(fabric, cut.side))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_max_flow_equals_min_cut(seed: int) -> None:
     rng = random.Random(seed)
-    whole = random_fabric(rng, 6, 0)
-    network = FlowNetwork(6, whole.arcs)
-    value = network.flow(0, 5, whole.whole_rates)
-    side = network.source_side(0)
+    fabric = random_fabric(rng, 6, 0)
+    capacity, side = min_cut(6, fabric.capacities, 0, 5)
     assert 0 in side
     assert 5 not in side
-    assert value == leaving(whole, side) * whole.denominator
+    assert capacity == leaving(fabric, frozenset(side)) * fabric.denominator
+    graph = networkx.DiGraph()
+    graph.add_weighted_edges_from(fabric.capacities, weight="capacity")
+    assert capacity == networkx.maximum_flow_value(graph, 0, 5)
 
 
 @pytest.mark.parametrize("t", [ndv2(2), a100(2)], ids=lambda t: str(t.name))
 def test_fair_shares_keep_every_hop_within_its_rate(t: Topology) -> None:
     from tuccl.topology import all_paths
 
-    shares = {(w.tail, w.head): w.rate for w in direct_fabric(t).wires}
+    shares = {(w.tail, w.head): w.rate for w in direct_fabric(t).arcs}
     load: dict[tuple[str, str], Fraction] = {}
     rate: dict[tuple[str, str], float] = {}
     for pair, path in all_paths(t).items():

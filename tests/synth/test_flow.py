@@ -9,7 +9,16 @@ from itertools import permutations
 
 import pytest
 
-from tuccl._native import Knobs, Program, route_parcels, scarcity, verify
+from tuccl._native import (
+    Knobs,
+    Network,
+    Program,
+    Resource,
+    Route,
+    flow_duals,
+    route_demands,
+    verify,
+)
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
@@ -23,8 +32,8 @@ from tuccl.synth import (
     synthesize_best,
 )
 from tuccl.synth.bounds.bound import alltoall_cut
-from tuccl.synth.bounds.graph import fabric
-from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.graph import topology_fabric
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.packing.flow import flow_chunks
 from tuccl.topology import Link, Node, Topology, load_machine
 from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, random_fabric, torus
@@ -44,7 +53,7 @@ def made(t: Topology) -> Program:
 def test_known_fabrics_come_within_one_percent_of_the_bound(name: str) -> None:
     t = REFERENCE_FABRICS[name]()
     program = made(t)
-    assert bound_share(program, t, Collective("alltoall", t.ranks)) >= 0.99
+    assert fraction_of_bound(program, t, Collective("alltoall", t.ranks)) >= 0.99
     assert max(len(gpu.threadblocks) for gpu in program.gpus) <= 32
     assert program.max_steps <= 64
 
@@ -54,7 +63,7 @@ def test_random_fabrics_give_verified_programs_below_the_bound() -> None:
     for seed in range(40):
         t = random_fabric(random.Random(seed))
         try:
-            shares.append(bound_share(made(t), t, Collective("alltoall", t.ranks)))
+            shares.append(fraction_of_bound(made(t), t, Collective("alltoall", t.ranks)))
         except Infeasible as refusal:
             assert "\n" not in str(refusal)
     assert len(shares) >= 30
@@ -82,12 +91,12 @@ def ring(ranks: int) -> Topology:
 def test_bound_of_a_one_way_ring_is_its_only_routing(ranks: int) -> None:
     """Every block of distance d takes d wires, so each wire carries 1 + 2 + ... + (n - 1)."""
     only = Fraction(ranks * (ranks - 1) // 2, 10)
-    assert alltoall_cut(fabric(ring(ranks))).ratio == only
+    assert alltoall_cut(topology_fabric(ring(ranks))).ratio == only
 
 
 def test_prices_prove_more_than_the_cuts_that_are_tried() -> None:
     """A 3 x 3 torus has wires for its 9 x 12 block-hops: 3 a wire, which no tried cut shows."""
-    cut = alltoall_cut(fabric(torus(3, 3)))
+    cut = alltoall_cut(topology_fabric(torus(3, 3)))
     assert cut.ratio == Fraction(9 * 12, 36 * 50)
     assert "dearest" in cut.words
 
@@ -96,41 +105,34 @@ def test_prices_prove_more_than_the_cuts_that_are_tried() -> None:
 def test_bound_is_no_less_than_any_routing_allows(seed: int) -> None:
     """Ways by prices alone are one routing: what its busiest wire takes cannot beat the bound."""
     t = random_fabric(random.Random(seed))
-    whole = fabric(t)
-    parcels = list(permutations(range(t.ranks), 2))
-    wires = whole.wires
-    routes = route_parcels(
-        len(whole.names),
-        [(w.tail, w.head) for w in wires],
-        [[n] for n in range(len(wires))],
-        [float(w.rate) for w in wires],
-        parcels,
-        rounds=10,
-        target=0.0,
+    fabric = topology_fabric(t)
+    demands = list(permutations(range(t.ranks), 2))
+    network = Network(
+        len(fabric.names),
+        [Resource(f"arc {n}", "", float(arc.rate)) for n, arc in enumerate(fabric.arcs)],
+        [Route(arc.tail, arc.head, [n], arc.latency) for n, arc in enumerate(fabric.arcs)],
     )
-    loads = [0] * len(wires)
-    for (src, dst), route in zip(parcels, routes, strict=True):
+    loads = [0] * len(fabric.arcs)
+    paths = route_demands(network, demands, rounds=10, target=0.0)
+    for (src, dst), path in zip(demands, paths, strict=True):
         at = src
-        for number in route:
-            assert wires[number].tail == at
-            at = wires[number].head
+        for number in path:
+            assert fabric.arcs[number].tail == at
+            at = fabric.arcs[number].head
             loads[number] += 1
         assert at == dst
-    took = max(load / wire.rate for load, wire in zip(loads, wires, strict=True))
+    took = max(load / arc.rate for load, arc in zip(loads, fabric.arcs, strict=True))
     limit = bound(t, Collective("alltoall", t.ranks))
     assert 1 / float(took) * t.ranks <= limit.algbw_gbs * (1 + 1e-9)
 
 
 def test_native_arguments_are_checked() -> None:
+    one_way = Network(2, [Resource("a>b", "", 1.0)], [Route(0, 1, [0], 0.0)])
     with pytest.raises(InputError, match="expected two ranks"):
-        route_parcels(2, [(0, 5)], [[0]], [1.0], [], rounds=1, target=0.0)
-    with pytest.raises(InputError, match="no wire 7"):
-        route_parcels(2, [(0, 1)], [[7]], [1.0], [], rounds=1, target=0.0)
-    with pytest.raises(InputError, match="positive rates"):
-        route_parcels(2, [(0, 1)], [[0]], [0.0], [], rounds=1, target=0.0)
-    with pytest.raises(InputError, match="no pairs lead"):
-        route_parcels(2, [(0, 1)], [[0]], [1.0], [(1, 0)], rounds=1, target=0.0)
+        route_demands(one_way, [(0, 5)], rounds=1, target=0.0)
+    with pytest.raises(InputError, match="no routes lead"):
+        route_demands(one_way, [(1, 0)], rounds=1, target=0.0)
     with pytest.raises(InputError, match="expected at least 2"):
-        scarcity(1, [], 1, 1)
-    with pytest.raises(InputError, match="an arc from"):
-        scarcity(2, [(0, 1, 0)], 2, 1)
+        flow_duals(1, [], 1, 1)
+    with pytest.raises(InputError, match="expected a capacity"):
+        flow_duals(2, [(0, 1, 0)], 2, 1)

@@ -11,7 +11,7 @@ from tuccl._native import plan_multicast, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Collective, Problem, lower
-from tuccl.synth.bounds.link_load import bound_share
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.greedy.greedy import greedy
 from tuccl.synth.greedy.rotation import no_symmetry, rotation_symmetry
 from tuccl.synth.greedy.routes import Routes
@@ -57,7 +57,7 @@ def test_one_host_is_planned_and_rotated(name: str) -> None:
     assert schedule.hints.rotation == 8
     program = lower(schedule)
     assert verify(program, "executor", 0).ok
-    assert bound_share(program, t, collective) > 0.99
+    assert fraction_of_bound(program, t, collective) > 0.99
 
 
 def test_a_torus_rotates_by_its_rows_and_unequal_latencies_do_not() -> None:

@@ -22,15 +22,15 @@ from tuccl.synth import (
     synthesize,
     synthesize_best,
 )
-from tuccl.synth.bounds.graph import fabric
+from tuccl.synth.bounds.graph import topology_fabric
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
-from tuccl.synth.bounds.link_load import bound_share, busiest_us_per_mb
+from tuccl.synth.bounds.link_load import busiest_us_per_mb, fraction_of_bound
 from tuccl.synth.model.network import sketch_network
-from tuccl.synth.packing.forest import Machine, grown
-from tuccl.synth.packing.hierarchical import composed
-from tuccl.synth.packing.packing import machine_of_sketch, packing_chunks
-from tuccl.synth.packing.pair_units import Demand, least_counts
-from tuccl.synth.packing.tree import Growth
+from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities
+from tuccl.synth.packing.hierarchical import hierarchical_trees
+from tuccl.synth.packing.packing import packing_chunks, tree_packer
+from tuccl.synth.packing.tree import Tree
+from tuccl.synth.packing.tree_packing import TreePacker, pack_forest
 from tuccl.topology import Link, Node, Topology, load_machine, network
 from tuccl.topology.reference import (
     REFERENCE_FABRICS,
@@ -60,14 +60,14 @@ def test_known_fabrics_come_within_one_percent_of_the_bound(fabric_name: str, na
     t = REFERENCE_FABRICS[fabric_name]()
     collective = Collective(name, t.ranks)
     schedule, program = made(t, collective)
-    assert bound_share(program, t, collective) >= 0.99
+    assert fraction_of_bound(program, t, collective) >= 0.99
     assert longest_chain(schedule) <= 2 * hop_bound(t, collective)
     assert max(len(gpu.threadblocks) for gpu in program.gpus) <= 32
     assert program.max_steps <= 64
 
 
 @pytest.mark.parametrize("fabric_name", ["dgx1", "2x-ndv2", "2x-a100"])
-def test_wire_load_is_what_the_simulator_carries(fabric_name: str) -> None:
+def test_link_load_is_what_the_simulator_carries(fabric_name: str) -> None:
     t = REFERENCE_FABRICS[fabric_name]()
     _, program = made(t, Collective("allgather", t.ranks))
     wires = network(t)
@@ -84,7 +84,7 @@ def test_wire_load_is_what_the_simulator_carries(fabric_name: str) -> None:
 def test_one_root_comes_near_the_narrowest_cut(t: Topology, name: str, root: int) -> None:
     collective = Collective(name, t.ranks, root)
     _, program = made(t, collective)
-    assert bound_share(program, t, collective) >= 0.95
+    assert fraction_of_bound(program, t, collective) >= 0.95
 
 
 def line(ranks: int) -> Topology:
@@ -97,7 +97,7 @@ def line(ranks: int) -> Topology:
 def test_choosing_roots_gains_a_third_where_the_middle_is_rich(t: Topology) -> None:
     collective = Collective("allreduce", t.ranks)
     _, program = made(t, collective)
-    assert bound_share(program, t, collective) >= 0.99
+    assert fraction_of_bound(program, t, collective) >= 0.99
     gathered = bound(t, Collective("allgather", t.ranks)).algbw_gbs
     scattered = bound(t, Collective("reduce-scatter", t.ranks)).algbw_gbs
     equal_roots = 1 / (1 / gathered + 1 / scattered)
@@ -114,7 +114,7 @@ def assert_sound_or_refused(seed: int) -> float | None:
     except Infeasible as refusal:
         assert "\n" not in str(refusal)
         return None
-    share = bound_share(program, t, collective)
+    share = fraction_of_bound(program, t, collective)
     assert share <= 1 + 1e-9
     return share
 
@@ -137,7 +137,7 @@ def test_equal_arguments_give_equal_schedules() -> None:
     t = a100_pod(2)
     collective = Collective("allreduce", t.ranks)
     one, two = (synthesize(Problem(collective, full_mesh(t), 3, 1, t), "packing") for _ in range(2))
-    machine_of_sketch.cache_clear()
+    tree_packer.cache_clear()
     three = synthesize(Problem(collective, full_mesh(t), 3, 1, t), "packing")
     assert one == two == three
 
@@ -160,7 +160,7 @@ def test_more_chunks_come_closer_and_the_fewest_are_chosen() -> None:
     t = REFERENCE_FABRICS["dgx1"]()
     mesh, collective = full_mesh(t), Collective("allgather", 8)
     shares = {
-        chunks: bound_share(
+        chunks: fraction_of_bound(
             lower(synthesize(Problem(collective, mesh, chunks, 1, t), "packing")), t, collective
         )
         for chunks in (1, 2, 4, 6)
@@ -174,20 +174,18 @@ def test_more_chunks_come_closer_and_the_fewest_are_chosen() -> None:
 @pytest.mark.parametrize("build", [lambda: a100_pod(2), REFERENCE_FABRICS["2x-ndv2"]])
 def test_split_relays_and_shared_wires_agree_with_the_cut(build: object) -> None:
     t = build()  # type: ignore[operator]
-    wires, whole = sketch_network(full_mesh(t), t), fabric(t)
-    demand = Demand(wires, whole, (2,) * t.ranks)
-    counts = least_counts(demand)
-    assert demand.served(counts)
-    span = wires.busiest_s(wires.loads(counts))
-    arcs = [(w.tail, w.head, min(int(w.rate * span), 1 << 30)) for w in whole.wires]
-    pairs = split_relays(len(whole.names), arcs, [2] * t.ranks)
+    network, fabric = sketch_network(full_mesh(t), t), topology_fabric(t)
+    problem = TreeProblem(network, fabric, (2,) * t.ranks)
+    capacities = edge_capacities(problem)
+    assert problem.solved_by(capacities)
+    arcs = problem.scaled_fabric(problem.busiest_s(capacities))
+    pairs = split_relays(len(fabric.names), arcs, [2] * t.ranks)
     assert all(max(src, dst) < t.ranks for src, dst, _ in pairs)
 
 
-def test_hosts_alike_are_composed() -> None:
+def test_equal_hosts_get_hierarchical_trees() -> None:
     t = a100_pod(9)
-    machine = machine_of_sketch(full_mesh(t), t)
-    trees = composed(machine.wires, 1)
+    trees = hierarchical_trees(sketch_network(full_mesh(t), t), 1)
     assert trees is not None
     assert all(
         sorted(v for v, _ in tree.arcs) == [v for v in range(72) if v != tree.root]
@@ -196,8 +194,8 @@ def test_hosts_alike_are_composed() -> None:
     assert max(max(tree.depths()) for tree in trees) <= 5
     collective = Collective("allgather", 72)
     program = lower(synthesize(Problem(collective, full_mesh(t), 1, 1, t), "packing"))
-    assert bound_share(program, t, collective) >= 0.95
-    assert composed(machine_of_sketch(full_mesh(line(3)), line(3)).wires, 1) is None
+    assert fraction_of_bound(program, t, collective) >= 0.95
+    assert hierarchical_trees(sketch_network(full_mesh(line(3)), line(3)), 1) is None
 
 
 def test_auto_tries_packing_and_says_what_wires_allow() -> None:
@@ -212,8 +210,12 @@ def test_auto_tries_packing_and_says_what_wires_allow() -> None:
 
 
 def test_a_forest_counts_its_chain_and_roots() -> None:
-    chain = Growth(0, 2, (-1, 0, 1))
-    machine = Machine(sketch_network(full_mesh(line(3)), line(3)), fabric(line(3)))
-    forest = machine.forest((chain,), (chain,))
-    assert (forest.chain, forest.feeds(3), forest.span) == (4, [2, 0, 0], Fraction(1, 5))
-    assert grown(machine, Collective("broadcast", 3), 1).chain == 2
+    chain = Tree(0, 2, (-1, 0, 1))
+    packer = TreePacker(sketch_network(full_mesh(line(3)), line(3)), topology_fabric(line(3)))
+    forest = packer.forest((chain,), (chain,))
+    assert (forest.chain, forest.first_chunks(3), forest.busiest_s) == (
+        4,
+        [0, 2, 2],
+        Fraction(1, 5),
+    )
+    assert pack_forest(packer, Collective("broadcast", 3), 1).chain == 2

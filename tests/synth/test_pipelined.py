@@ -1,4 +1,4 @@
-"""Pipelined trees: near the bound at middle sizes; timetables keep order and share wires."""
+"""Pipelined trees: near the bound at middle sizes; list schedules keep order and share links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.bounds.link_load import busiest_us_per_mb
 from tuccl.synth.model.network import Network, sketch_network
-from tuccl.synth.packing.list_scheduler import Leg, Timetable
+from tuccl.synth.model.send import Send, list_schedule
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined_chunks
 from tuccl.topology import load_machine, network
 from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, with_compared_latencies
@@ -62,21 +62,18 @@ def two_ranks() -> Network:
     return Network((0, 0), ((0, 1), (1, 0)), ((0,), (1,)), (0.0,) * 2, (Fraction(50),) * 2)
 
 
-def test_legs_start_after_what_they_carry_and_long_chains_first() -> None:
-    mesh = full_mesh(REFERENCE_FABRICS["a100"]())
-    legs = [Leg(0, (), 0), Leg(0, (), 1), Leg(1, (1,), 0)]
-    order = Timetable(two_ranks(), mesh, 1e6).order(legs)
+def test_sends_start_after_what_they_carry_and_long_chains_first() -> None:
+    sends = [Send(0, 0, 1), Send(1, 0, 1), Send(1, 1, 0, after=(1,))]
+    order = list_schedule(two_ranks(), sends, 1e6)
     assert sorted(order) == [0, 1, 2]
     assert order.index(1) < order.index(0)
     assert order.index(1) < order.index(2)
 
 
-def test_pairs_that_share_a_wire_take_turns() -> None:
+def test_routes_that_share_a_link_take_turns() -> None:
     t = REFERENCE_FABRICS["2x-a100"]()
     mesh = full_mesh(t)
     wires = sketch_network(mesh, t)
-    near, far = wires.index[0, 8], wires.index[0, 9]
-    legs = [Leg(near, (), 0)] * 3 + [Leg(far, (), 0)] * 3
-    order = Timetable(wires, mesh, 1e6).order(legs)
-    pairs = [legs[number].pair for number in order]
-    assert pairs in ([near, far] * 3, [far, near] * 3)
+    sends = [Send(0, 0, 8)] * 3 + [Send(1, 0, 9)] * 3
+    targets = [sends[number].dst for number in list_schedule(wires, sends, 1e6)]
+    assert targets in ([8, 9] * 3, [9, 8] * 3)

@@ -6,20 +6,20 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 
+import networkx
 import pytest
 
-from tuccl._native import Knobs, Program, diameter, isolation, simulate, verify
+from tuccl._native import Knobs, Program, diameter, group_cuts, simulate, verify
 from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, full_mesh, rails
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
-from tuccl.synth.bounds.link_load import bound_share
-from tuccl.synth.bounds.maxflow import FlowNetwork
+from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.lowering.rotation import period
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.network import sketch_network
-from tuccl.synth.packing.hierarchical import composed, equal_hosts
+from tuccl.synth.packing.hierarchical import equal_hosts, hierarchical_trees
 from tuccl.synth.packing.packing import packing_chunks
-from tuccl.synth.packing.tree_runs import merged_runs, single_runs
+from tuccl.synth.packing.tree_sends import merged_sends, single_sends
 from tuccl.topology import Link, Node, Topology, load_machine, network, path
 from tuccl.topology.reference import a100_pod, any_fabric, random_fabric, torus
 
@@ -59,7 +59,7 @@ def test_many_equal_hosts_get_programs_near_the_bound(t: Topology, least: float,
     assert program.in_place
     assert program.out_of_place
     assert program.max_steps <= 64
-    assert least <= bound_share(program, t, Collective(name, t.ranks)) <= 1 + 1e-9
+    assert least <= fraction_of_bound(program, t, Collective(name, t.ranks)) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,7 +71,9 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
     assert len(period(schedule).transfers) < len(schedule.transfers) / 2
     whole = lower(replace(schedule, hints=replace(schedule.hints, rotation=0)))
     collective = Collective(name, t.ranks)
-    assert bound_share(turned, t, collective) == pytest.approx(bound_share(whole, t, collective))
+    assert fraction_of_bound(turned, t, collective) == pytest.approx(
+        fraction_of_bound(whole, t, collective)
+    )
     for one, other in zip(turned.gpus, whole.gpus, strict=True):
         assert (one.input_chunks, one.output_chunks) == (other.input_chunks, other.output_chunks)
         assert sorted((b.send_peer, b.recv_peer, b.channel) for b in one.threadblocks) == sorted(
@@ -81,29 +83,29 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
 
 def test_turning_ranks_turns_the_trees() -> None:
     wires = sketch_network(rails(t := pairs_of_gpus(40)), t)
-    hosts, trees = equal_hosts(wires), composed(wires, 1)
+    hosts, trees = equal_hosts(wires), hierarchical_trees(wires, 1)
     assert hosts is not None
     assert trees is not None
-    assert hosts.shift == 4
+    assert hosts.rotation == 4
     parents = {tree.root: tree.parent for tree in trees}
     for root, parent in parents.items():
-        turned = parents[(root + hosts.shift) % t.ranks]
+        turned = parents[(root + hosts.rotation) % t.ranks]
         for rank, above in enumerate(parent):
-            expected = -1 if above < 0 else (above + hosts.shift) % t.ranks
-            assert turned[(rank + hosts.shift) % t.ranks] == expected
+            expected = -1 if above < 0 else (above + hosts.rotation) % t.ranks
+            assert turned[(rank + hosts.rotation) % t.ranks] == expected
 
 
-def test_merged_runs_are_the_single_ones_side_by_side() -> None:
+def test_merged_sends_are_the_single_ones_side_by_side() -> None:
     wires = sketch_network(rails(t := pairs_of_gpus(40)), t)
-    trees = composed(wires, 3)
+    trees = hierarchical_trees(wires, 3)
     assert trees is not None
     firsts = [3 * rank for rank in range(t.ranks)]
 
-    def chunks(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
-        return sorted((a, b, first + k) for a, b, first, n in runs for k in range(n))
+    def chunks(sends: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
+        return sorted((a, b, first + k) for a, b, first, n in sends for k in range(n))
 
-    merged = [(r.parent, r.child, r.first, r.weight) for r in merged_runs(trees, firsts, 2)]
-    single = [(r.parent, r.child, r.first, r.weight) for r in single_runs(trees, firsts)]
+    merged = [(r.parent, r.child, r.chunk, r.nchunks) for r in merged_sends(trees, firsts, 2)]
+    single = [(r.parent, r.child, r.chunk, r.nchunks) for r in single_sends(trees, firsts)]
     assert chunks(merged) == chunks(single)
     assert len(merged) < 0.6 * len(single)
 
@@ -134,31 +136,31 @@ def test_rails_join_mates_and_equal_places() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_native_cuts_are_those_of_exact_flows(seed: int) -> None:
+def test_group_cuts_are_maximum_flows(seed: int) -> None:
     rng = random.Random(seed)
     vertices, ranks = 7, 5
-    ends = [
-        (a, b) for a in range(vertices) for b in range(vertices) if a != b and rng.random() < 0.5
+    arcs = [
+        (a, b, rng.randint(1, 20))
+        for a in range(vertices)
+        for b in range(vertices)
+        if a != b and rng.random() < 0.5
     ]
-    rates = [rng.randint(1, 20) for _ in ends]
     groups = [rng.sample(range(ranks), rng.randint(1, ranks - 1)) for _ in range(4)]
-    arcs = [(*pair, rate) for pair, rate in zip(ends, rates, strict=True)]
-    source, sink = vertices, vertices + 1
-    outer = [(source, r) for r in range(ranks)] + [(r, sink) for r in range(ranks)]
-    exact = FlowNetwork(vertices + 2, [*ends, *outer])
-    for group, rate in zip(groups, isolation(vertices, arcs, ranks, groups), strict=True):
-        feeds = [10**9 if r in group else 0 for r in range(ranks)]
-        drains = [0 if r in group else 10**9 for r in range(ranks)]
-        assert rate == exact.flow(source, sink, [*rates, *feeds, *drains])
+    for group, rate in zip(groups, group_cuts(vertices, arcs, ranks, groups), strict=True):
+        graph = networkx.DiGraph()
+        graph.add_weighted_edges_from(arcs, weight="capacity")
+        # Without a capacity an edge is infinitely wide.
+        graph.add_edges_from(("source", r) if r in group else (r, "sink") for r in range(ranks))
+        assert rate == networkx.maximum_flow_value(graph, "source", "sink")
 
 
 def test_native_questions_refuse_what_does_not_fit() -> None:
     assert diameter(3, [(0, 1), (1, 2), (2, 0)], [1.0, 2.0, 4.0], 3) == 6.0
     assert diameter(3, [(0, 1)], [1.0], 2) == float("inf")
     for call in (
-        lambda: isolation(2, [(0, 2, 1)], 2, [[0]]),
-        lambda: isolation(2, [(0, 1, 1)], 2, [[2]]),
-        lambda: isolation(2, [(0, 1, 1)], 3, [[0]]),
+        lambda: group_cuts(2, [(0, 2, 1)], 2, [[0]]),
+        lambda: group_cuts(2, [(0, 1, 1)], 2, [[2]]),
+        lambda: group_cuts(2, [(0, 1, 1)], 3, [[0]]),
         lambda: diameter(2, [(0, 1)], [-1.0], 2),
         lambda: diameter(2, [(0, 1)], [], 2),
     ):

@@ -9,12 +9,13 @@ from itertools import permutations, product
 
 import pytest
 
-from tuccl._native import price_trees
+from tuccl import _native
+from tuccl._native import Resource, Route, tree_duals
 from tuccl.errors import InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
-from tuccl.synth.bounds.link_load import bound_share
-from tuccl.synth.bounds.tree_duals import priced_trees
+from tuccl.synth.bounds.link_load import fraction_of_bound
+from tuccl.synth.bounds.tree_duals import tree_dual_bound
 from tuccl.synth.model.network import Network
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology.reference import random_fabric
@@ -22,10 +23,12 @@ from tuccl.topology.reference import random_fabric
 Pair = tuple[int, int]
 
 
-def priced(rng: random.Random, ranks: int) -> tuple[list[Pair], dict[Pair, float]]:
-    """Return pairs, each with a wire of its own, and the rate of each."""
+def mesh(rng: random.Random, ranks: int) -> tuple[list[Pair], _native.Network]:
+    """Return pairs, and the network in which each has a link of its own."""
     pairs = list(permutations(range(ranks), 2))
-    return pairs, {pair: rng.choice((1.0, 2.0, 3.0, 7.0)) for pair in pairs}
+    resources = [Resource(f"{a}>{b}", "", rng.choice((1.0, 2.0, 3.0, 7.0))) for a, b in pairs]
+    routes = [Route(a, b, [n], 0.0) for n, (a, b) in enumerate(pairs)]
+    return pairs, _native.Network(ranks, resources, routes)
 
 
 def spans(root: int, parents: tuple[int, ...]) -> bool:
@@ -42,11 +45,9 @@ def spans(root: int, parents: tuple[int, ...]) -> bool:
 def test_cheapest_trees_are_those_of_brute_force(seed: int) -> None:
     rng = random.Random(seed)
     ranks = rng.randint(2, 5)
-    pairs, rates = priced(rng, ranks)
+    pairs, network = mesh(rng, ranks)
     root, rising = rng.randrange(ranks), rng.random() < 0.5
-    ways = [[n] for n in range(len(pairs))]
-    errand = (root, rising, not rising)
-    prices, cost = price_trees(ranks, pairs, ways, list(rates.values()), [errand], 1)
+    prices, cost = tree_duals(network, [(root, rising, not rising)], 1)
     price = dict(zip(pairs, prices, strict=True))
     least = min(
         sum(
@@ -65,10 +66,8 @@ def test_cheapest_trees_are_those_of_brute_force(seed: int) -> None:
 def test_an_allreduce_never_costs_less_than_its_prices_say(seed: int) -> None:
     """Messages in any order, each telling all its sender knows, until all know all."""
     rng = random.Random(seed)
-    pairs, rates = priced(rng, 3)
-    ways = [[n] for n in range(len(pairs))]
-    errand = (-1, True, True)
-    prices, cost = price_trees(3, pairs, ways, list(rates.values()), [errand], rng.randint(1, 30))
+    pairs, network = mesh(rng, 3)
+    prices, cost = tree_duals(network, [(-1, True, True)], rng.randint(1, 30))
     begun: tuple[int, ...] = (1, 2, 4)
     ended = (7, 7, 7)
     known, waiting = {begun: 0}, [(0, begun)]
@@ -86,7 +85,7 @@ def test_an_allreduce_never_costs_less_than_its_prices_say(seed: int) -> None:
 
 def test_a_shared_wire_is_proved_scarce() -> None:
     """Two of three GPUs hear of the third over one wire alone, and so of each other."""
-    cut = priced_trees(
+    cut = tree_dual_bound(
         Network(
             hosts=(0, 0, 0),
             pairs=((0, 1), (0, 2), (1, 0), (2, 0)),
@@ -113,18 +112,16 @@ def test_lopsided_fabrics_come_close_to_what_prices_prove(seed: int) -> None:
     mesh = full_mesh(t)
     [chunks] = packing_chunks(collective, mesh, t)
     program = lower(synthesize(Problem(collective, mesh, chunks, 1, t), "packing"))
-    assert 0.95 <= bound_share(program, t, collective) <= 1 + 1e-9
+    assert 0.95 <= fraction_of_bound(program, t, collective) <= 1 + 1e-9
     assert "no program can use more than" in bound(t, collective).bottleneck
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(InputError, match="expected two ranks"):
-        price_trees(2, [(0, 5)], [[0]], [1.0], [], 1)
-    with pytest.raises(InputError, match="expected a rank or -1"):
-        price_trees(2, [(0, 1)], [[0]], [1.0], [(7, False, True)], 1)
-    with pytest.raises(InputError, match="expected some of each"):
-        price_trees(2, [(0, 1)], [[0]], [1.0], [], 0)
-    with pytest.raises(InputError, match="do not join"):
-        price_trees(2, [(0, 1)], [[0]], [1.0], [(1, False, True)], 1)
     one_way = Network((0, 0), ((0, 1),), ((0,),), (0.0,), (Fraction(1),))
-    assert priced_trees(one_way, Collective("allgather", 2)) is None
+    assert tree_dual_bound(one_way, Collective("allgather", 2)) is None
+    with pytest.raises(InputError, match="expected a rank or -1"):
+        tree_duals(one_way.native, [(7, False, True)], 1)
+    with pytest.raises(InputError, match="expected 1 or more"):
+        tree_duals(one_way.native, [], 0)
+    with pytest.raises(InputError, match="do not join"):
+        tree_duals(one_way.native, [(1, False, True)], 1)

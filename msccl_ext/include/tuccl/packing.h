@@ -1,21 +1,30 @@
-// Packing of weighted trees: which capacities suffice, relays split off, trees found.
+// Packing of weighted trees (Zhao et al., ForestColl, arXiv 2402.06787) and its relatives: cuts,
+// switch removal by edge splitting, tree packing, rerouting, and duals that prove bounds.
 #pragma once
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "tuccl/network.h"
+
 namespace tuccl {
 
-/// A directed arc of whole capacity.
+/// A directed arc of whole capacity. Ranks are the first vertices of a graph, relays the others.
 struct Arc {
   int tail = 0;
   int head = 0;
   std::int64_t capacity = 0;
 };
 
-/// What a network lacks: units that some rank cannot get, and the side of the cut that stops them.
+/// Chunks that some rank cannot get, and the source's side of the cut that stops them.
 struct Shortfall {
-  std::int64_t units = 0;
+  std::int64_t chunks = 0;
+  std::vector<int> side;
+};
+
+/// The capacity of a minimum cut, and the source's side of it.
+struct MinCut {
+  std::int64_t capacity = 0;
   std::vector<int> side;
 };
 
@@ -27,96 +36,96 @@ struct Tree {
   std::vector<int> order;   ///< Ranks, each after its parent.
 };
 
-/// How many of the units that `feeds` gives the ranks (the first vertices) some rank cannot get.
+/// The most chunks, out of `chunks_per_root` (by rank), that some rank cannot get.
 /// Throws InputError where arguments do not fit together.
 Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
-                    const std::vector<std::int64_t>& feeds);
+                    const std::vector<std::int64_t>& chunks_per_root);
 
-/// Whether every rank gets all units: `shortfall` is 0, found out sooner where it is not.
-bool suffices(int vertices, const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds);
+/// Whether every rank can get all chunks: `shortfall` is 0, but sooner known where it is not.
+bool suffices(int vertices, const std::vector<Arc>& arcs,
+              const std::vector<std::int64_t>& chunks_per_root);
 
-/// For each group of ranks (the first vertices) the units that can leave it for the other ranks.
+/// A minimum cut between two vertices. Throws InputError where arguments do not fit together.
+MinCut min_cut(int vertices, const std::vector<Arc>& arcs, int source, int sink);
+
+/// For each group of ranks the capacity of a minimum cut between it and the other ranks.
 /// Throws InputError where arguments do not fit together.
-std::vector<std::int64_t> isolation(int vertices, const std::vector<Arc>& arcs, int ranks,
-                                    const std::vector<std::vector<int>>& groups);
+std::vector<std::int64_t> group_cuts(int vertices, const std::vector<Arc>& arcs, int ranks,
+                                     const std::vector<std::vector<int>>& groups);
 
-/// The largest distance between two ranks over `arcs` (tail, head) of `lengths`; infinity where no
-/// way leads. Throws InputError where arguments do not fit together.
+/// The length of the shortest path from any of `sources` to each vertex over `arcs` (tail, head);
+/// infinity where there is none. Throws InputError where arguments do not fit together.
+std::vector<double> distances(int vertices, const std::vector<std::pair<int, int>>& arcs,
+                              const std::vector<double>& lengths, const std::vector<int>& sources);
+
+/// The largest distance between two ranks. Throws InputError as `distances`.
 double diameter(int vertices, const std::vector<std::pair<int, int>>& arcs,
                 const std::vector<double>& lengths, int ranks);
 
-/// The arcs between ranks that stand for the ways through relays (vertices from `feeds.size()` on),
-/// such that every rank still gets all units. Capacity that no rank needs may be lost.
+/// Edge splitting (ForestColl, section 5.2): arcs between ranks that stand for the paths through
+/// relays, such that every rank can still get all chunks. Capacity that no rank needs may be lost.
 std::vector<Arc> split_relays(int vertices, const std::vector<Arc>& arcs,
-                              const std::vector<std::int64_t>& feeds);
+                              const std::vector<std::int64_t>& chunks_per_root);
 
-/// Trees that need no more than the arcs have: `feeds[r]` in all from each rank r. Throws
-/// InputError where some rank cannot get all units.
-std::vector<Tree> pack_trees(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds);
+/// Spanning trees within the arcs' capacities: `chunks_per_root[r]` in all from each rank r. Throws
+/// InputError where some rank cannot get all chunks.
+std::vector<Tree> pack_trees(const std::vector<Arc>& arcs,
+                             const std::vector<std::int64_t>& chunks_per_root);
 
-/// Pairs of ranks that messages may take, and the wires that each pair shares.
-struct Ways {
-  int ranks = 0;
-  std::vector<int> tails, heads;        ///< By pair.
-  std::vector<std::vector<int>> wires;  ///< By pair.
-  std::vector<double> rates;            ///< By wire.
-};
-
-/// A chunk that goes up a tree to its root, down one from there, or both; root -1: wherever is
-/// best.
-struct Errand {
+/// A chunk that is reduced up a tree to its root, broadcast down one from there, or both. Root -1:
+/// any rank.
+struct ChunkDemand {
   int root = -1;
-  bool up = false;
-  bool down = false;
+  bool reduce = false;
+  bool broadcast = false;
 };
 
-/// What an errand was given: its root and, for each way it goes, the parent of each rank.
-struct Journey {
+/// The trees of one chunk: the parent of each rank, -1 at the root; empty where none is needed.
+struct ChunkTrees {
   int root = 0;
-  std::vector<int> up, down;  ///< -1 at the root; empty where it does not go that way.
+  std::vector<int> reduce, broadcast;
 };
 
-/// How long to look for better trees, and which.
-struct Effort {
-  int rounds = 0;      ///< At most.
-  double target = 0;   ///< Enough where the busiest wire needs no more than this.
-  int deepest_up = 0;  ///< Most arcs from a rank to its root.
-  int deepest_down = 0;
+struct RerouteOptions {
+  int rounds = 0;     ///< At most.
+  double target = 0;  ///< Seconds of the busiest resource, for chunks of 1 GB, that are enough.
+  int reduce_depth = 0;
+  int broadcast_depth = 0;  ///< Most arcs from a root.
 };
 
-/// Trees for all errands over the fixed ways, chosen one by one and then rerouted in turn.
-/// Throws InputError where the pairs do not join all ranks by trees so shallow.
-std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands,
-                             const Effort& effort);
+/// Trees for all demands: chosen one by one, then replaced in turn, so that the busiest resource
+/// has little to carry. Throws InputError where the routes do not join all ranks by trees so
+/// shallow.
+std::vector<ChunkTrees> reroute(const Network& network, const std::vector<ChunkDemand>& demands,
+                                const RerouteOptions& options);
 
-/// Throws InputError where ranks, pairs, wires and roots do not fit together.
-void check_ways(const Ways& ways, const std::vector<Errand>& errands);
-
-/// Whole prices of wires, and what the cheapest trees of all errands cost at them.
-struct TreePrices {
-  std::vector<std::int64_t> price;  ///< By wire.
-  std::int64_t cost = 0;
-};
-
-/// Prices at which trees for all errands are dear for what all the wires' rates cost: `cost` over
-/// the sum of price times rate is a time that no trees over these ways can beat. Every round raises
-/// the prices of what the cheapest trees fill. Throws InputError where pairs do not join all ranks.
-TreePrices price_trees(const Ways& ways, const std::vector<Errand>& errands, int rounds);
-
-/// A chunk that is to get from one rank to another.
-struct Parcel {
+/// A chunk that one rank has and another needs.
+struct Demand {
   int src = 0;
   int dst = 0;
 };
 
-/// The pairs that each parcel takes in turn, such that the busiest wire has little to carry; stops
-/// early where it needs no more than `target`. Throws InputError where no pairs lead there.
-std::vector<std::vector<int>> route_parcels(const Ways& ways, const std::vector<Parcel>& parcels,
-                                            int rounds, double target);
+/// The numbers of the routes that each demand's chunk takes in turn, such that the busiest resource
+/// has little to carry; stops early where it needs no more than `target` (s, for chunks of 1 GB).
+/// Throws InputError where no routes lead there.
+std::vector<std::vector<int>> route_demands(const Network& network,
+                                            const std::vector<Demand>& demands, int rounds,
+                                            double target);
 
-/// A price for each arc by which all ways between ranks (the first vertices) together are dear
-/// for what the capacities cost: where every rank has a chunk for every other, the sum of the
-/// cheapest ways over the price of all capacities is a time that no routing can beat.
-std::vector<double> scarcity(int vertices, const std::vector<Arc>& arcs, int ranks, int rounds);
+/// Whole prices (dual variables) of resources, and the cost of the cheapest trees at these.
+struct TreeDuals {
+  std::vector<std::int64_t> price;  ///< By resource.
+  std::int64_t cost = 0;
+};
+
+/// Duals of fractional tree packing: `cost` over the sum of price times rate is a time that no
+/// trees for `demands` can beat. Each round raises the prices of what the cheapest trees load.
+/// Throws InputError where the routes do not join all ranks.
+TreeDuals tree_duals(const Network& network, const std::vector<ChunkDemand>& demands, int rounds);
+
+/// Duals of the maximum concurrent flow, one for each arc: where every rank has a chunk for every
+/// other, the sum of all shortest paths over the sum of dual times capacity is a time that no
+/// routing can beat.
+std::vector<double> flow_duals(int vertices, const std::vector<Arc>& arcs, int ranks, int rounds);
 
 }  // namespace tuccl

@@ -1,4 +1,4 @@
-// Python view of flows, edge splitting and tree packing.
+// Python view of cuts, edge splitting, tree packing and duals.
 #include "tuccl/packing.h"
 
 #include <nanobind/nanobind.h>
@@ -6,9 +6,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "bindings.h"
+#include "tuccl/greedy.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -16,6 +18,7 @@ using namespace nb::literals;
 namespace tuccl {
 namespace {
 
+using unlocked = nb::call_guard<nb::gil_scoped_release>;
 using Triple = std::tuple<int, int, std::int64_t>;
 
 std::vector<Arc> arcs_from(const std::vector<Triple>& triples) {
@@ -25,21 +28,50 @@ std::vector<Arc> arcs_from(const std::vector<Triple>& triples) {
   return arcs;
 }
 
-Ways ways_from(int ranks, const std::vector<std::pair<int, int>>& pairs,
-               std::vector<std::vector<int>> wires, std::vector<double> rates) {
-  Ways ways{ranks, {}, {}, std::move(wires), std::move(rates)};
-  for (const auto& [tail, head] : pairs) {
-    ways.tails.push_back(tail);
-    ways.heads.push_back(head);
-  }
-  return ways;
+using DemandFields = std::tuple<int, bool, bool>;  // root, reduce, broadcast
+
+std::vector<ChunkDemand> demands_from(const std::vector<DemandFields>& fields) {
+  std::vector<ChunkDemand> demands;
+  demands.reserve(fields.size());
+  for (const auto& [root, reduce, broadcast] : fields) demands.push_back({root, reduce, broadcast});
+  return demands;
 }
 
-std::vector<Errand> errands_from(const std::vector<std::tuple<int, bool, bool>>& triples) {
-  std::vector<Errand> errands;
-  errands.reserve(triples.size());
-  for (const auto& [root, up, down] : triples) errands.push_back({root, up, down});
-  return errands;
+using SendFields = std::pair<int, std::vector<int>>;  // route, sends before it
+
+/// The network for chunks of one size, as the list scheduler takes it.
+greedy::PeriodicNetwork timed(const Network& network, double chunk_bytes) {
+  greedy::PeriodicNetwork timed;
+  timed.hosts.assign(network.ranks(), 0);
+  timed.resources = static_cast<int>(network.resources().size());
+  for (const Route& route : network.routes()) {
+    greedy::Route hops{route.src, route.dst, 0, false, route.latency_us, {}};
+    for (const int resource : route.resources)
+      hops.hops.push_back(
+          {resource, chunk_bytes / network.resources()[resource].bandwidth_gbs / 1e3});
+    timed.routes.push_back(std::move(hops));
+  }
+  return timed;
+}
+
+/// Numbers of the sends by start; of those that wait, the longest chain of sends goes first.
+std::vector<int> start_order(const Network& network, const std::vector<SendFields>& fields,
+                             double chunk_bytes) {
+  std::vector<greedy::Send> sends;
+  for (const auto& [route, after] : fields) {
+    greedy::Send& send = sends.emplace_back();
+    send.chunk = static_cast<int>(sends.size()) - 1;
+    send.route = route;
+    send.after = after;
+  }
+  for (std::size_t n = sends.size(); n-- > 0;)
+    for (const int before : sends[n].after)
+      if (before >= 0 && before < static_cast<int>(n))
+        sends[before].priority = std::max(sends[before].priority, sends[n].priority + 1);
+  std::vector<int> order;
+  for (const greedy::Send& send : greedy::list_schedule(timed(network, chunk_bytes), sends))
+    order.push_back(send.chunk);
+  return order;
 }
 
 }  // namespace
@@ -52,121 +84,104 @@ void bind_packing(nb::module_& m) {
       .def_ro("order", &Tree::order, "Ranks, each after its parent.");
   m.def(
       "shortfall",
-      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
-        const std::vector<Arc> network = arcs_from(arcs);
-        nb::gil_scoped_release unlocked;
-        Shortfall found = shortfall(vertices, network, feeds);
-        return std::pair(found.units, std::move(found.side));
+      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
+        Shortfall found = shortfall(vertices, arcs_from(arcs), chunks);
+        return std::pair(found.chunks, std::move(found.side));
       },
-      "vertices"_a, "arcs"_a, "feeds"_a,
-      "Units of `feeds` (one number a rank, ranks are the first vertices) that some rank cannot "
-      "get over `arcs` (tail, head, capacity), and the side of the cut that stops them.");
+      unlocked(), "vertices"_a, "arcs"_a, "chunks_per_root"_a,
+      "Chunks that some rank cannot get over `arcs` (tail, head, capacity) where rank r (ranks are "
+      "the first vertices) has `chunks_per_root[r]`, and the side of the cut that stops them.");
   m.def(
       "suffices",
-      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
-        const std::vector<Arc> network = arcs_from(arcs);
-        nb::gil_scoped_release unlocked;
-        return suffices(vertices, network, feeds);
+      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
+        return suffices(vertices, arcs_from(arcs), chunks);
       },
-      "vertices"_a, "arcs"_a, "feeds"_a, "Whether every rank gets all units of `feeds`.");
+      unlocked(), "vertices"_a, "arcs"_a, "chunks_per_root"_a,
+      "Whether every rank can get all chunks.");
   m.def(
-      "isolation",
+      "min_cut",
+      [](int vertices, const std::vector<Triple>& arcs, int source, int sink) {
+        MinCut found = min_cut(vertices, arcs_from(arcs), source, sink);
+        return std::pair(found.capacity, std::move(found.side));
+      },
+      unlocked(), "vertices"_a, "arcs"_a, "source"_a, "sink"_a,
+      "The capacity of a minimum cut (which is that of a maximum flow), and the source's side.");
+  m.def(
+      "group_cuts",
       [](int vertices, const std::vector<Triple>& arcs, int ranks,
          const std::vector<std::vector<int>>& groups) {
-        const std::vector<Arc> network = arcs_from(arcs);
-        nb::gil_scoped_release unlocked;
-        return isolation(vertices, network, ranks, groups);
+        return group_cuts(vertices, arcs_from(arcs), ranks, groups);
       },
-      "vertices"_a, "arcs"_a, "ranks"_a, "groups"_a,
-      "For each of `groups` of ranks (the first vertices) what can leave it for the other ranks "
-      "over `arcs` (tail, head, capacity).");
-  m.def("diameter", &diameter, nb::call_guard<nb::gil_scoped_release>(), "vertices"_a, "arcs"_a,
-        "lengths"_a, "ranks"_a,
-        "The largest distance between two ranks (the first vertices) over `arcs` (tail, head) of "
-        "`lengths`; inf where no way leads.");
+      unlocked(), "vertices"_a, "arcs"_a, "ranks"_a, "groups"_a,
+      "For each of `groups` of ranks the capacity of a minimum cut from it to the other ranks.");
+  m.def(
+      "distances", &distances, unlocked(), "vertices"_a, "arcs"_a, "lengths"_a, "sources"_a,
+      "The least length from any of `sources` to each vertex over `arcs` (tail, head); else inf.");
+  m.def("diameter", &diameter, unlocked(), "vertices"_a, "arcs"_a, "lengths"_a, "ranks"_a,
+        "The largest distance between two ranks over `arcs` (tail, head) of `lengths`; or inf.");
   m.def(
       "split_relays",
-      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
-        const std::vector<Arc> network = arcs_from(arcs);
+      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
         std::vector<Triple> pairs;
-        {
-          nb::gil_scoped_release unlocked;
-          for (const Arc& arc : split_relays(vertices, network, feeds))
-            pairs.emplace_back(arc.tail, arc.head, arc.capacity);
-        }
+        for (const Arc& arc : split_relays(vertices, arcs_from(arcs), chunks))
+          pairs.emplace_back(arc.tail, arc.head, arc.capacity);
         return pairs;
       },
-      "vertices"_a, "arcs"_a, "feeds"_a,
-      "Arcs between ranks alone over which every rank still gets all units.");
+      unlocked(), "vertices"_a, "arcs"_a, "chunks_per_root"_a,
+      "Arcs between ranks alone over which every rank can still get all chunks.");
   m.def(
       "pack_trees",
-      [](const std::vector<Triple>& arcs, const std::vector<std::int64_t>& feeds) {
-        const std::vector<Arc> network = arcs_from(arcs);
-        nb::gil_scoped_release unlocked;
-        return pack_trees(network, feeds);
+      [](const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
+        return pack_trees(arcs_from(arcs), chunks);
       },
-      "arcs"_a, "feeds"_a,
-      "Trees over `arcs` between ranks, shallow where possible: `feeds[r]` in all from rank r.");
+      unlocked(), "arcs"_a, "chunks_per_root"_a,
+      "Trees over `arcs` between ranks, shallow where possible: `chunks_per_root[r]` from rank r.");
   m.def(
       "reroute",
-      [](int ranks, const std::vector<std::pair<int, int>>& pairs,
-         std::vector<std::vector<int>> wires, std::vector<double> rates,
-         const std::vector<std::tuple<int, bool, bool>>& errands, int rounds, double target,
-         int deepest_up, int deepest_down) {
-        const Ways ways = ways_from(ranks, pairs, std::move(wires), std::move(rates));
-        const std::vector<Errand> all = errands_from(errands);
-        std::vector<std::tuple<int, std::vector<int>, std::vector<int>>> found;
-        {
-          nb::gil_scoped_release unlocked;
-          for (Journey& journey : reroute(ways, all, {rounds, target, deepest_up, deepest_down}))
-            found.emplace_back(journey.root, std::move(journey.up), std::move(journey.down));
-        }
-        return found;
+      [](const Network& network, const std::vector<DemandFields>& demands, int rounds,
+         double target, int reduce_depth, int broadcast_depth) {
+        std::vector<std::tuple<int, std::vector<int>, std::vector<int>>> trees;
+        for (ChunkTrees& chunk : reroute(network, demands_from(demands),
+                                         {rounds, target, reduce_depth, broadcast_depth}))
+          trees.emplace_back(chunk.root, std::move(chunk.reduce), std::move(chunk.broadcast));
+        return trees;
       },
-      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, nb::kw_only(), "rounds"_a,
-      "target"_a, "deepest_up"_a, "deepest_down"_a,
-      "(root, parents up, parents down) for each errand (root or -1, up, down), such that the "
-      "busiest wire has little to carry; stops early where it needs no more than `target`.");
+      unlocked(), "network"_a, "demands"_a, nb::kw_only(), "rounds"_a, "target"_a, "reduce_depth"_a,
+      "broadcast_depth"_a,
+      "(root, parents of the reduction tree, parents of the broadcast tree) for each demand (root "
+      "or -1, reduce, broadcast), such that the busiest resource has little to carry.");
   m.def(
-      "price_trees",
-      [](int ranks, const std::vector<std::pair<int, int>>& pairs,
-         std::vector<std::vector<int>> wires, std::vector<double> rates,
-         const std::vector<std::tuple<int, bool, bool>>& errands, int rounds) {
-        const Ways ways = ways_from(ranks, pairs, std::move(wires), std::move(rates));
-        const std::vector<Errand> all = errands_from(errands);
-        nb::gil_scoped_release unlocked;
-        TreePrices found = price_trees(ways, all, rounds);
-        return std::pair(std::move(found.price), found.cost);
+      "tree_duals",
+      [](const Network& network, const std::vector<DemandFields>& demands, int rounds) {
+        TreeDuals duals = tree_duals(network, demands_from(demands), rounds);
+        return std::pair(std::move(duals.price), duals.cost);
       },
-      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "errands"_a, "rounds"_a,
-      "A whole price for each wire, and what the cheapest trees of all errands (root or -1, up, "
-      "down) cost at these: over the price of all rates, a time that no trees can beat.");
+      unlocked(), "network"_a, "demands"_a, "rounds"_a,
+      "A whole price for each resource, and the cost of the cheapest trees of all demands (root or "
+      "-1, reduce, broadcast): over the price of all rates, a time that no trees can beat.");
   m.def(
-      "route_parcels",
-      [](int ranks, const std::vector<std::pair<int, int>>& pairs,
-         std::vector<std::vector<int>> wires, std::vector<double> rates,
-         const std::vector<std::pair<int, int>>& parcels, int rounds, double target) {
-        const Ways ways = ways_from(ranks, pairs, std::move(wires), std::move(rates));
-        std::vector<Parcel> all;
-        all.reserve(parcels.size());
-        for (const auto& [src, dst] : parcels) all.push_back({src, dst});
-        nb::gil_scoped_release unlocked;
-        return route_parcels(ways, all, rounds, target);
+      "route_demands",
+      [](const Network& network, const std::vector<std::pair<int, int>>& pairs, int rounds,
+         double target) {
+        std::vector<Demand> demands;
+        demands.reserve(pairs.size());
+        for (const auto& [src, dst] : pairs) demands.push_back({src, dst});
+        return route_demands(network, demands, rounds, target);
       },
-      "ranks"_a, "pairs"_a, "wires"_a, "rates"_a, "parcels"_a, nb::kw_only(), "rounds"_a,
-      "target"_a,
-      "The numbers of the pairs that each parcel (src, dst) takes in turn, such that the busiest "
-      "wire has little to carry; stops early where it needs no more than `target`.");
+      unlocked(), "network"_a, "demands"_a, nb::kw_only(), "rounds"_a, "target"_a,
+      "The numbers of the routes that each chunk (src, dst) takes in turn, such that the busiest "
+      "resource has little to carry; stops early where it needs no more than `target`.");
   m.def(
-      "scarcity",
+      "flow_duals",
       [](int vertices, const std::vector<Triple>& arcs, int ranks, int rounds) {
-        const std::vector<Arc> network = arcs_from(arcs);
-        nb::gil_scoped_release unlocked;
-        return scarcity(vertices, network, ranks, rounds);
+        return flow_duals(vertices, arcs_from(arcs), ranks, rounds);
       },
-      "vertices"_a, "arcs"_a, "ranks"_a, "rounds"_a,
+      unlocked(), "vertices"_a, "arcs"_a, "ranks"_a, "rounds"_a,
       "A price for each of `arcs` (tail, head, capacity): high where chunks from every rank to "
-      "every other crowd.");
+      "every other congest it.");
+  m.def("start_order", &start_order, unlocked(), "network"_a, "sends"_a, "chunk_bytes"_a,
+        "Numbers of `sends` (route, earlier sends that it waits for) in the order of a list "
+        "schedule: resources serve one chunk at a time, the longest chain of sends first.");
 }
 
 }  // namespace tuccl

@@ -1,4 +1,5 @@
-// Edmonds' packing of spanning trees, grown edge by edge (Edmonds 1973; Tarjan 1974).
+// Packing of spanning arborescences, arc by arc (Edmonds 1973; Tarjan 1974; ForestColl,
+// section 5.3).
 #include <algorithm>
 #include <numeric>
 #include <tuple>
@@ -35,9 +36,10 @@ struct Batch {
 class Packer {
  public:
   /// A `careless` one asks no flows: fast, but it may not get to the end.
-  Packer(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds, bool careless)
+  Packer(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& chunks_per_root,
+         bool careless)
       : arcs_(arcs),
-        ranks_(static_cast<int>(feeds.size())),
+        ranks_(static_cast<int>(chunks_per_root.size())),
         careless_(careless),
         network_(ranks_ + 1) {
     leaving_.resize(ranks_);
@@ -48,7 +50,7 @@ class Packer {
     for (int rank = 0; rank < ranks_; ++rank)
       source_arc_.push_back(network_.add_arc(ranks_, rank, 0));
     for (int root = 0; root < ranks_; ++root)
-      if (feeds[root] > 0) open(fresh(root, feeds[root]));
+      if (chunks_per_root[root] > 0) open(fresh(root, chunks_per_root[root]));
   }
 
   /// The trees; none where it did not get to the end.
@@ -177,15 +179,16 @@ class Packer {
 }  // namespace
 }  // namespace packing
 
-std::vector<Tree> pack_trees(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds) {
-  if (!suffices(static_cast<int>(feeds.size()), arcs, feeds))
-    throw InputError("the capacities do not let every rank get all units");
-  if (feeds.size() > packing::kMostCareful) {
-    auto trees = packing::Packer(arcs, feeds, true).run();
+std::vector<Tree> pack_trees(const std::vector<Arc>& arcs,
+                             const std::vector<std::int64_t>& chunks_per_root) {
+  if (!suffices(static_cast<int>(chunks_per_root.size()), arcs, chunks_per_root))
+    throw InputError("the capacities do not let every rank get all chunks");
+  if (chunks_per_root.size() > packing::kMostCareful) {
+    auto trees = packing::Packer(arcs, chunks_per_root, true).run();
     if (!trees.empty()) return trees;
   }
-  auto trees = packing::Packer(arcs, feeds, false).run();
-  if (trees.empty()) throw InputError("no unit is fed");
+  auto trees = packing::Packer(arcs, chunks_per_root, false).run();
+  if (trees.empty()) throw InputError("no root has a chunk");
   return trees;
 }
 

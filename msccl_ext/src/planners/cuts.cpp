@@ -1,11 +1,10 @@
-// Cuts and distances of large fabrics: many questions to one network.
+// Minimum cuts between groups of ranks, and distances.
 #include <algorithm>
-#include <limits>
-#include <queue>
 #include <string>
 #include <utility>
 
 #include "planners/max_flow.h"
+#include "planners/shortest_paths.h"
 #include "tuccl/error.h"
 #include "tuccl/packing.h"
 
@@ -13,50 +12,26 @@ namespace tuccl {
 namespace packing {
 namespace {
 
-void check(int vertices, int ranks, const std::vector<Arc>& arcs) {
-  constexpr int kMostVertices = 65536;
-  if (vertices < 1 || vertices > kMostVertices || ranks < 1 || ranks > vertices)
-    throw InputError(std::to_string(ranks) + " ranks among " + std::to_string(vertices) +
-                     " vertices: expected 1 to " + std::to_string(kMostVertices) +
-                     " vertices, ranks first");
-  std::int64_t total = 0;
-  for (const Arc& arc : arcs) {
-    if (std::min(arc.tail, arc.head) < 0 || std::max(arc.tail, arc.head) >= vertices ||
-        arc.capacity < 0 || arc.capacity > kEndless - total)
-      throw InputError("arc " + std::to_string(arc.tail) + " > " + std::to_string(arc.head) +
-                       " of capacity " + std::to_string(arc.capacity) +
-                       ": expected two vertices and 0 or more units");
-    total += arc.capacity;
+AdjacencyList adjacency(int vertices, const std::vector<std::pair<int, int>>& arcs,
+                        const std::vector<double>& lengths) {
+  if (arcs.size() != lengths.size()) throw InputError("expected a length for each arc");
+  AdjacencyList graph(vertices);
+  for (std::size_t a = 0; a < arcs.size(); ++a) {
+    const auto [tail, head] = arcs[a];
+    if (std::min(tail, head) < 0 || std::max(tail, head) >= vertices || !(lengths[a] >= 0))
+      throw InputError("arc " + std::to_string(tail) + " > " + std::to_string(head) +
+                       ": expected two vertices and a length of 0 or more");
+    graph[tail].push_back({head, static_cast<int>(a)});
   }
-}
-
-/// The largest distance from `source` to a rank.
-double eccentricity(const std::vector<std::vector<std::pair<int, double>>>& leaving, int ranks,
-                    int source) {
-  std::vector<double> least(leaving.size(), std::numeric_limits<double>::infinity());
-  using Entry = std::pair<double, int>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> waiting;
-  least[source] = 0;
-  waiting.emplace(0.0, source);
-  while (!waiting.empty()) {
-    const auto [distance, vertex] = waiting.top();
-    waiting.pop();
-    if (distance > least[vertex]) continue;
-    for (const auto& [head, length] : leaving[vertex])
-      if (distance + length < least[head]) {
-        least[head] = distance + length;
-        waiting.emplace(least[head], head);
-      }
-  }
-  return *std::max_element(least.begin(), least.begin() + ranks);
+  return graph;
 }
 
 }  // namespace
 }  // namespace packing
 
-std::vector<std::int64_t> isolation(int vertices, const std::vector<Arc>& arcs, int ranks,
-                                    const std::vector<std::vector<int>>& groups) {
-  packing::check(vertices, ranks, arcs);
+std::vector<std::int64_t> group_cuts(int vertices, const std::vector<Arc>& arcs, int ranks,
+                                     const std::vector<std::vector<int>>& groups) {
+  packing::check_arcs(vertices, ranks, arcs);
   packing::FlowNetwork network(vertices + 2);
   const int source = vertices, sink = vertices + 1;
   for (const Arc& arc : arcs) network.add_arc(arc.tail, arc.head, arc.capacity);
@@ -81,21 +56,34 @@ std::vector<std::int64_t> isolation(int vertices, const std::vector<Arc>& arcs, 
   return rates;
 }
 
+MinCut min_cut(int vertices, const std::vector<Arc>& arcs, int source, int sink) {
+  packing::check_arcs(vertices, vertices, arcs);
+  if (std::min(source, sink) < 0 || std::max(source, sink) >= vertices || source == sink)
+    throw InputError("expected two vertices to cut apart");
+  packing::FlowNetwork network(vertices);
+  for (const Arc& arc : arcs) network.add_arc(arc.tail, arc.head, arc.capacity);
+  const std::int64_t capacity = network.flow(source, sink);
+  return {capacity, network.source_side(source)};
+}
+
+std::vector<double> distances(int vertices, const std::vector<std::pair<int, int>>& arcs,
+                              const std::vector<double>& lengths, const std::vector<int>& sources) {
+  const packing::AdjacencyList graph = packing::adjacency(vertices, arcs, lengths);
+  for (const int source : sources)
+    if (source < 0 || source >= vertices) throw InputError("expected vertices as sources");
+  return packing::shortest_paths(graph, lengths, sources).distance;
+}
+
 double diameter(int vertices, const std::vector<std::pair<int, int>>& arcs,
                 const std::vector<double>& lengths, int ranks) {
-  if (arcs.size() != lengths.size()) throw InputError("expected a length for each arc");
-  std::vector<Arc> bare;
-  for (const auto& [tail, head] : arcs) bare.push_back({tail, head, 0});
-  packing::check(vertices, ranks, bare);
-  std::vector<std::vector<std::pair<int, double>>> leaving(vertices);
-  for (std::size_t a = 0; a < arcs.size(); ++a) {
-    if (!(lengths[a] >= 0)) throw InputError("expected lengths of 0 or more");
-    leaving[arcs[a].first].emplace_back(arcs[a].second, lengths[a]);
+  const packing::AdjacencyList graph = packing::adjacency(vertices, arcs, lengths);
+  if (ranks < 1 || ranks > vertices) throw InputError("expected ranks among the vertices");
+  double longest = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto distance = packing::shortest_paths(graph, lengths, {rank}).distance;
+    longest = std::max(longest, *std::max_element(distance.begin(), distance.begin() + ranks));
   }
-  double most = 0;
-  for (int rank = 0; rank < ranks; ++rank)
-    most = std::max(most, packing::eccentricity(leaving, ranks, rank));
-  return most;
+  return longest;
 }
 
 }  // namespace tuccl

@@ -1,4 +1,5 @@
-// Edge splitting: relays are taken out one by one without lowering a flow that ranks need.
+// Edge splitting (Bang-Jensen, Frank and Jackson 1995; ForestColl, section 5.2): relays are removed
+// one by one without lowering a flow that ranks need.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -15,37 +16,27 @@ namespace {
 
 using Pair = std::pair<int, int>;
 
-void check(int vertices, const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds) {
-  constexpr int kMostVertices = 65536;
-  if (vertices < 1 || vertices > kMostVertices || feeds.empty() ||
-      static_cast<int>(feeds.size()) > vertices)
-    throw InputError(std::to_string(feeds.size()) + " ranks among " + std::to_string(vertices) +
-                     " vertices: expected 1 to " + std::to_string(kMostVertices) +
-                     " vertices, ranks first");
-  for (const Arc& arc : arcs)
-    if (arc.tail < 0 || arc.head < 0 || arc.tail >= vertices || arc.head >= vertices ||
-        arc.capacity < 0 || arc.capacity > kEndless)
-      throw InputError("arc " + std::to_string(arc.tail) + " > " + std::to_string(arc.head) +
-                       " of capacity " + std::to_string(arc.capacity) +
-                       ": expected two vertices and 0 or more units");
-  const std::int64_t most = kEndless / 2 / static_cast<std::int64_t>(feeds.size());
-  for (const std::int64_t units : feeds)
-    if (units < 0 || units > most)
-      throw InputError("feed of " + std::to_string(units) + " units: expected 0 to " +
-                       std::to_string(most));
+void check(int vertices, const std::vector<Arc>& arcs,
+           const std::vector<std::int64_t>& chunks_per_root) {
+  const int ranks = static_cast<int>(chunks_per_root.size());
+  check_arcs(vertices, ranks, arcs);
+  for (const std::int64_t chunks : chunks_per_root)
+    if (chunks < 0 || chunks > kEndless / 2 / ranks)
+      throw InputError(std::to_string(chunks) + " chunks of a root: expected 0 or more");
 }
 
 /// Splits the relays off a network, one after another.
 class Splitter {
  public:
-  Splitter(int vertices, const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds)
-      : vertices_(vertices), feeds_(feeds) {
+  Splitter(int vertices, const std::vector<Arc>& arcs,
+           const std::vector<std::int64_t>& chunks_per_root)
+      : vertices_(vertices), chunks_per_root_(chunks_per_root) {
     for (const Arc& arc : arcs)
       if (arc.tail != arc.head) capacity_[{arc.tail, arc.head}] += arc.capacity;
   }
 
   std::vector<Arc> run() {
-    const int ranks = static_cast<int>(feeds_.size());
+    const int ranks = static_cast<int>(chunks_per_root_.size());
     for (int relay = ranks; relay < vertices_; ++relay) split(relay);
     std::vector<Arc> arcs;
     for (const auto& [ends, units] : capacity_)
@@ -88,7 +79,7 @@ class Splitter {
     if (units <= 0) return;
     shift(from, to, units);
     // A unit lowers a cut by one or not at all, so the lack says how many were too many.
-    const std::int64_t lack = shortfall_of().units;
+    const std::int64_t lack = shortfall_of().chunks;
     if (lack > 0) shift(from, to, -std::min(units, lack));
   }
 
@@ -102,34 +93,29 @@ class Splitter {
     std::vector<Arc> arcs;
     for (const auto& [ends, units] : capacity_)
       if (units > 0) arcs.push_back({ends.first, ends.second, units});
-    return shortfall(vertices_, arcs, feeds_);
+    return shortfall(vertices_, arcs, chunks_per_root_);
   }
 
   int vertices_;
-  std::vector<std::int64_t> feeds_;
+  std::vector<std::int64_t> chunks_per_root_;
   std::map<Pair, std::int64_t> capacity_;
 };
 
-}  // namespace
-}  // namespace packing
-
-namespace packing {
-namespace {
-
 /// The worst rank's shortfall, or the first one's.
 Shortfall lacking(int vertices, const std::vector<Arc>& arcs,
-                  const std::vector<std::int64_t>& feeds, bool first) {
-  check(vertices, arcs, feeds);
+                  const std::vector<std::int64_t>& chunks_per_root, bool first) {
+  check(vertices, arcs, chunks_per_root);
   FlowNetwork network(vertices + 1);
   for (const Arc& arc : arcs) network.add_arc(arc.tail, arc.head, arc.capacity);
-  for (std::size_t rank = 0; rank < feeds.size(); ++rank)
-    network.add_arc(vertices, static_cast<int>(rank), feeds[rank]);
-  const std::int64_t total = std::accumulate(feeds.begin(), feeds.end(), std::int64_t{0});
+  for (std::size_t rank = 0; rank < chunks_per_root.size(); ++rank)
+    network.add_arc(vertices, static_cast<int>(rank), chunks_per_root[rank]);
+  const std::int64_t total =
+      std::accumulate(chunks_per_root.begin(), chunks_per_root.end(), std::int64_t{0});
   Shortfall worst;
-  for (std::size_t rank = 0; rank < feeds.size(); ++rank) {
+  for (std::size_t rank = 0; rank < chunks_per_root.size(); ++rank) {
     const std::int64_t lack = total - network.flow(vertices, static_cast<int>(rank), total);
-    if (lack <= worst.units) continue;
-    worst.units = lack;
+    if (lack <= worst.chunks) continue;
+    worst.chunks = lack;
     worst.side = network.source_side(vertices);
     worst.side.pop_back();  // the source itself has the largest number
     if (first) break;
@@ -141,20 +127,21 @@ Shortfall lacking(int vertices, const std::vector<Arc>& arcs,
 }  // namespace packing
 
 Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
-                    const std::vector<std::int64_t>& feeds) {
-  return packing::lacking(vertices, arcs, feeds, false);
+                    const std::vector<std::int64_t>& chunks_per_root) {
+  return packing::lacking(vertices, arcs, chunks_per_root, false);
 }
 
-bool suffices(int vertices, const std::vector<Arc>& arcs, const std::vector<std::int64_t>& feeds) {
-  return packing::lacking(vertices, arcs, feeds, true).units == 0;
+bool suffices(int vertices, const std::vector<Arc>& arcs,
+              const std::vector<std::int64_t>& chunks_per_root) {
+  return packing::lacking(vertices, arcs, chunks_per_root, true).chunks == 0;
 }
 
 std::vector<Arc> split_relays(int vertices, const std::vector<Arc>& arcs,
-                              const std::vector<std::int64_t>& feeds) {
-  packing::check(vertices, arcs, feeds);
-  if (!suffices(vertices, arcs, feeds))
-    throw InputError("the capacities do not let every rank get all units");
-  return packing::Splitter(vertices, arcs, feeds).run();
+                              const std::vector<std::int64_t>& chunks_per_root) {
+  packing::check(vertices, arcs, chunks_per_root);
+  if (!suffices(vertices, arcs, chunks_per_root))
+    throw InputError("the capacities do not let every rank get all chunks");
+  return packing::Splitter(vertices, arcs, chunks_per_root).run();
 }
 
 }  // namespace tuccl

@@ -1,8 +1,25 @@
 #include "planners/max_flow.h"
 
 #include <algorithm>
+#include <string>
+
+#include "tuccl/error.h"
 
 namespace tuccl::packing {
+
+void check_arcs(int vertices, int ranks, const std::vector<Arc>& arcs) {
+  constexpr int kMostVertices = 65536;
+  if (vertices < 1 || vertices > kMostVertices || ranks < 1 || ranks > vertices)
+    throw InputError(std::to_string(ranks) + " ranks among " + std::to_string(vertices) +
+                     " vertices: expected 1 to " + std::to_string(kMostVertices) +
+                     " vertices, ranks first");
+  for (const Arc& arc : arcs)
+    if (std::min(arc.tail, arc.head) < 0 || std::max(arc.tail, arc.head) >= vertices ||
+        arc.capacity < 0 || arc.capacity > kEndless)
+      throw InputError("arc " + std::to_string(arc.tail) + " > " + std::to_string(arc.head) +
+                       " of capacity " + std::to_string(arc.capacity) +
+                       ": expected two vertices and 0 or more units");
+}
 
 int FlowNetwork::add_vertex() {
   out_.emplace_back();

@@ -3,9 +3,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "tuccl/packing.h"
+
 namespace tuccl::packing {
 
 constexpr std::int64_t kEndless = std::int64_t{1} << 61;
+
+/// Throws InputError unless arcs join vertices, with capacities up to kEndless, and ranks are the
+/// first vertices.
+void check_arcs(int vertices, int ranks, const std::vector<Arc>& arcs);
 
 /// A directed network whose capacities may be set anew between questions (Dinic 1970).
 class FlowNetwork {

@@ -1,10 +1,12 @@
-// Trees over fixed ways by rerouting: every chunk in turn takes the trees that crowd wires least.
+// Trees over fixed routes by rerouting: each chunk in turn takes the trees that load the network
+// least, at prices that rise with a resource's load.
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <string>
 
+#include "planners/demands.h"
+#include "planners/shortest_paths.h"
 #include "tuccl/error.h"
 #include "tuccl/packing.h"
 
@@ -12,47 +14,42 @@ namespace tuccl {
 namespace packing {
 namespace {
 
-constexpr double kNoWay = std::numeric_limits<double>::infinity();
 /// The more a wire's share of the fullest wire's load is raised to, the less but it counts. Low at
 /// first, so that the first choices look at all wires; high at last, where the fullest decides.
 constexpr double kFirstPower = 3.0, kLastPower = 48.0;
 /// What a rank one further from the root costs, as a part of the cheapest arc.
 constexpr double kDepthCost = 0.02;
 
-struct Found {
+struct PricedTree {
   std::vector<int> parent;
-  double cost = kNoWay;
+  double cost = kUnreachable;
 };
 
 class Router {
  public:
-  Router(const Ways& ways, const std::vector<Errand>& errands)
-      : ways_(ways),
-        errands_(errands),
-        pair_of_(static_cast<std::size_t>(ways.ranks) * ways.ranks, -1),
-        cost_(pair_of_.size(), kNoWay),
-        loads_(ways.rates.size(), 0.0),
-        journeys_(errands.size()) {
-    for (std::size_t p = 0; p < ways.tails.size(); ++p)
-      pair_of_[at(ways.tails[p], ways.heads[p])] = static_cast<int>(p);
-  }
+  Router(const Network& network, const std::vector<ChunkDemand>& demands)
+      : network_(network),
+        demands_(demands),
+        cost_(static_cast<std::size_t>(network.ranks()) * network.ranks(), kUnreachable),
+        loads_(network.resources().size(), 0.0),
+        trees_(demands.size()) {}
 
-  std::vector<Journey> run(const Effort& effort) {
-    deepest_ = {effort.deepest_down, effort.deepest_up};
-    for (std::size_t e = 0; e < errands_.size(); ++e) choose(e, kFirstPower);
-    std::vector<Journey> best = journeys_;
-    double least = span();
-    const int rounds = effort.rounds;
-    for (int round = 0; round < rounds && least > effort.target * (1 + 1e-9); ++round) {
+  std::vector<ChunkTrees> run(const RerouteOptions& options) {
+    max_depth_ = {options.broadcast_depth, options.reduce_depth};
+    for (std::size_t d = 0; d < demands_.size(); ++d) choose(d, kFirstPower);
+    std::vector<ChunkTrees> best = trees_;
+    double least = busiest_s();
+    const int rounds = options.rounds;
+    for (int round = 0; round < rounds && least > options.target * (1 + 1e-9); ++round) {
       const double part = rounds > 1 ? static_cast<double>(round) / (rounds - 1) : 1.0;
       const double power = kFirstPower * std::pow(kLastPower / kFirstPower, part);
-      for (std::size_t e = 0; e < errands_.size(); ++e) {
-        load(journeys_[e], -1);
-        choose(e, power);
+      for (std::size_t d = 0; d < demands_.size(); ++d) {
+        load(trees_[d], -1);
+        choose(d, power);
       }
-      if (span() < least * (1 - 1e-12)) {
-        least = span();
-        best = journeys_;
+      if (busiest_s() < least * (1 - 1e-12)) {
+        least = busiest_s();
+        best = trees_;
       }
     }
     return best;
@@ -60,179 +57,166 @@ class Router {
 
  private:
   std::size_t at(int tail, int head) const {
-    return static_cast<std::size_t>(tail) * ways_.ranks + head;
+    return static_cast<std::size_t>(tail) * network_.ranks() + head;
   }
 
-  double span() const {
+  double rate(std::size_t resource) const { return network_.resources()[resource].bandwidth_gbs; }
+
+  /// The time of the busiest resource.
+  double busiest_s() const {
     double most = 0;
-    for (std::size_t w = 0; w < loads_.size(); ++w)
-      most = std::max(most, loads_[w] / ways_.rates[w]);
+    for (std::size_t r = 0; r < loads_.size(); ++r) most = std::max(most, loads_[r] / rate(r));
     return most;
   }
 
-  /// Gives an errand the cheapest trees as the wires now are, and loads them.
-  void choose(std::size_t errand, double power) {
+  /// Gives a demand the cheapest trees at the present loads, and adds its own.
+  void choose(std::size_t number, double power) {
     price(power);
-    const Errand& asked = errands_[errand];
-    Journey best;
-    double least = kNoWay;
-    for (int root = 0; root < ways_.ranks; ++root) {
-      if (asked.root >= 0 && root != asked.root) continue;
-      Found down, up;
-      if (asked.down) down = tree(root, false);
-      if (asked.up) up = tree(root, true);
-      const double cost = (asked.down ? down.cost : 0.0) + (asked.up ? up.cost : 0.0);
+    const ChunkDemand& demand = demands_[number];
+    ChunkTrees best;
+    double least = kUnreachable;
+    for (int root = 0; root < network_.ranks(); ++root) {
+      if (demand.root >= 0 && root != demand.root) continue;
+      PricedTree broadcast, reduce;
+      if (demand.broadcast) broadcast = tree(root, false);
+      if (demand.reduce) reduce = tree(root, true);
+      const double cost =
+          (demand.broadcast ? broadcast.cost : 0.0) + (demand.reduce ? reduce.cost : 0.0);
       if (!(cost < least * (1 - 1e-12))) continue;
       least = cost;
-      best = {root, std::move(up.parent), std::move(down.parent)};
+      best = {root, std::move(reduce.parent), std::move(broadcast.parent)};
     }
-    if (least == kNoWay) throw InputError("the pairs do not join all ranks");
+    if (least == kUnreachable) throw InputError("the routes do not join all ranks");
     load(best, 1);
-    journeys_[errand] = std::move(best);
+    trees_[number] = std::move(best);
   }
 
-  /// The price of one more chunk on each pair.
+  /// Prices one more chunk on each route.
   void price(double power) {
     double fullest = 0;
-    for (std::size_t w = 0; w < loads_.size(); ++w)
-      fullest = std::max(fullest, (loads_[w] + 1) / ways_.rates[w]);
-    std::vector<double> wire(loads_.size());
-    for (std::size_t w = 0; w < loads_.size(); ++w)
-      wire[w] = std::pow((loads_[w] + 1) / ways_.rates[w] / fullest, power) / ways_.rates[w] + 1e-9;
-    cheapest_ = kNoWay;
-    for (std::size_t p = 0; p < ways_.tails.size(); ++p) {
+    for (std::size_t r = 0; r < loads_.size(); ++r)
+      fullest = std::max(fullest, (loads_[r] + 1) / rate(r));
+    std::vector<double> price(loads_.size());
+    for (std::size_t r = 0; r < loads_.size(); ++r)
+      price[r] = std::pow((loads_[r] + 1) / rate(r) / fullest, power) / rate(r) + 1e-9;
+    cheapest_ = kUnreachable;
+    for (const Route& route : network_.routes()) {
       double sum = 0;
-      for (const int w : ways_.wires[p]) sum += wire[w];
-      cost_[at(ways_.tails[p], ways_.heads[p])] = sum;
+      for (const int resource : route.resources) sum += price[resource];
+      cost_[at(route.src, route.dst)] = sum;
       cheapest_ = std::min(cheapest_, sum);
     }
   }
 
-  double arc(int parent, int child, bool up) const {
-    return up ? cost_[at(child, parent)] : cost_[at(parent, child)];
+  double arc(int parent, int child, bool reduce) const {
+    return reduce ? cost_[at(child, parent)] : cost_[at(parent, child)];
   }
 
-  /// A cheap tree: grown by the cheapest arc, then each rank moved to a cheaper parent.
-  Found tree(int root, bool up) const {
-    const int n = ways_.ranks;
-    Found found{std::vector<int>(n, -1), 0.0};
-    std::vector<int> depth(n, -1), nearest(n, root);
-    std::vector<double> price(n, kNoWay);
-    depth[root] = 0;
+  /// A cheap tree: Prim's by the cheapest arc, then each rank moved to a cheaper parent.
+  PricedTree tree(int root, bool reduce) const {
+    const int n = network_.ranks();
+    PricedTree tree{std::vector<int>(n, -1), 0.0};
+    std::vector<int> level(n, -1), nearest(n, root);
+    std::vector<double> price(n, kUnreachable);
+    level[root] = 0;
     for (int child = 0; child < n; ++child)
-      if (child != root) price[child] = arc(root, child, up);
-    for (int grown = 1; grown < n; ++grown) {
+      if (child != root) price[child] = arc(root, child, reduce);
+    for (int reached = 1; reached < n; ++reached) {
       int next = -1;
       for (int child = 0; child < n; ++child)
-        if (depth[child] < 0 && (next < 0 || price[child] < price[next])) next = child;
-      if (price[next] == kNoWay) return {{}, kNoWay};
-      found.parent[next] = nearest[next];
-      depth[next] = depth[nearest[next]] + 1;
+        if (level[child] < 0 && (next < 0 || price[child] < price[next])) next = child;
+      if (price[next] == kUnreachable) return {{}, kUnreachable};
+      tree.parent[next] = nearest[next];
+      level[next] = level[nearest[next]] + 1;
       for (int child = 0; child < n; ++child) {
-        if (depth[child] >= 0 || depth[next] == deepest_[up]) continue;
-        const double cost = arc(next, child, up) + depth[next] * kDepthCost * cheapest_;
+        if (level[child] >= 0 || level[next] == max_depth_[reduce]) continue;
+        const double cost = arc(next, child, reduce) + level[next] * kDepthCost * cheapest_;
         if (!(cost < price[child])) continue;
         price[child] = cost;
         nearest[child] = next;
       }
     }
-    rehang(found, root, up);
+    improve(tree, root, reduce);
     for (int child = 0; child < n; ++child)
-      if (child != root) found.cost += arc(found.parent[child], child, up);
-    found.cost += height(found, root) * kDepthCost * cheapest_;
-    return found;
+      if (child != root) tree.cost += arc(tree.parent[child], child, reduce);
+    tree.cost += height(tree, root) * kDepthCost * cheapest_;
+    return tree;
   }
 
-  void rehang(Found& found, int root, bool up) const {
-    const int n = ways_.ranks;
+  /// Moves ranks, with what hangs below them, to cheaper parents while there are any.
+  void improve(PricedTree& tree, int root, bool reduce) const {
+    const int n = network_.ranks();
     for (bool moved = true; moved;) {
       moved = false;
       for (int child = 0; child < n; ++child) {
         if (child == root) continue;
         for (int parent = 0; parent < n; ++parent) {
-          const double now = arc(found.parent[child], child, up);
-          if (parent == child || !(arc(parent, child, up) < now * (1 - 1e-9))) continue;
-          if (below(found, parent, child)) continue;
-          if (depth(found, parent) + 1 + height(found, child) > deepest_[up]) continue;
-          found.parent[child] = parent;
+          const double present = arc(tree.parent[child], child, reduce);
+          if (parent == child || !(arc(parent, child, reduce) < present * (1 - 1e-9))) continue;
+          if (steps_up(tree, parent, child) >= 0) continue;
+          if (steps_up(tree, parent, root) + 1 + height(tree, child) > max_depth_[reduce]) continue;
+          tree.parent[child] = parent;
           moved = true;
         }
       }
     }
   }
 
-  static int depth(const Found& found, int rank) {
+  /// The arcs from `rank` up to `top`; -1 where `top` is not above it.
+  static int steps_up(const PricedTree& tree, int rank, int top) {
     int arcs = 0;
-    while ((rank = found.parent[rank]) >= 0) ++arcs;
-    return arcs;
+    for (; rank >= 0 && rank != top; rank = tree.parent[rank]) ++arcs;
+    return rank == top ? arcs : -1;
   }
 
-  /// The most arcs from `top` down to a rank under it.
-  static int height(const Found& found, int top) {
+  /// The most arcs from `top` down to a rank below it.
+  static int height(const PricedTree& tree, int top) {
     int most = 0;
-    for (int rank = 0; rank < static_cast<int>(found.parent.size()); ++rank) {
-      int arcs = 0, at = rank;
-      for (; at >= 0 && at != top; at = found.parent[at]) ++arcs;
-      if (at == top) most = std::max(most, arcs);
-    }
+    for (int rank = 0; rank < static_cast<int>(tree.parent.size()); ++rank)
+      most = std::max(most, steps_up(tree, rank, top));
     return most;
   }
 
-  /// Whether `rank` is in the part of the tree under `top`.
-  static bool below(const Found& found, int rank, int top) {
-    while (rank >= 0 && rank != top) rank = found.parent[rank];
-    return rank == top;
-  }
-
-  void load(const Journey& journey, int chunks) {
-    for (int child = 0; child < ways_.ranks; ++child) {
-      if (child == journey.root) continue;
-      if (!journey.down.empty()) load(pair_of_[at(journey.down[child], child)], chunks);
-      if (!journey.up.empty()) load(pair_of_[at(child, journey.up[child])], chunks);
+  void load(const ChunkTrees& trees, int chunks) {
+    for (int child = 0; child < network_.ranks(); ++child) {
+      if (child == trees.root) continue;
+      if (!trees.broadcast.empty()) load(trees.broadcast[child], child, chunks);
+      if (!trees.reduce.empty()) load(child, trees.reduce[child], chunks);
     }
   }
 
-  void load(int pair, int chunks) {
-    for (const int wire : ways_.wires[pair]) loads_[wire] += chunks;
+  void load(int src, int dst, int chunks) {
+    for (const int resource : network_.routes()[network_.find(src, dst)].resources)
+      loads_[resource] += chunks;
   }
 
-  const Ways& ways_;
-  const std::vector<Errand>& errands_;
-  std::vector<int> pair_of_;      ///< By tail and head; -1 where they are no pair.
-  std::vector<double> cost_;      ///< By tail and head.
-  double cheapest_ = 0;           ///< The least of `cost_`.
-  std::array<int, 2> deepest_{};  ///< Most arcs from a root, by whether trees lead up.
-  std::vector<double> loads_;
-  std::vector<Journey> journeys_;
+  const Network& network_;
+  const std::vector<ChunkDemand>& demands_;
+  std::vector<double> cost_;        ///< By source and destination.
+  double cheapest_ = 0;             ///< The least of `cost_`.
+  std::array<int, 2> max_depth_{};  ///< Most arcs from a root, by whether chunks are reduced.
+  std::vector<double> loads_;       ///< By resource.
+  std::vector<ChunkTrees> trees_;
 };
 
 }  // namespace
-}  // namespace packing
 
-void check_ways(const Ways& ways, const std::vector<Errand>& errands) {
-  constexpr int kMostRanks = 1024;
-  if (ways.ranks < 2 || ways.ranks > kMostRanks || ways.wires.size() != ways.tails.size())
-    throw InputError(std::to_string(ways.ranks) + " ranks: expected 2 to " +
-                     std::to_string(kMostRanks) + " and the wires of each pair");
-  for (const double rate : ways.rates)
-    if (!(rate > 0) || !std::isfinite(rate)) throw InputError("expected positive rates of wires");
-  for (std::size_t p = 0; p < ways.tails.size(); ++p) {
-    const bool ranked = std::min(ways.tails[p], ways.heads[p]) >= 0 &&
-                        std::max(ways.tails[p], ways.heads[p]) < ways.ranks;
-    for (const int wire : ways.wires[p])
-      if (wire < 0 || wire >= static_cast<int>(ways.rates.size()))
-        throw InputError("no wire " + std::to_string(wire) + ": expected the number of a rate");
-    if (!ranked) throw InputError("pair " + std::to_string(p) + ": expected two ranks");
-  }
-  for (const Errand& errand : errands)
-    if (errand.root < -1 || errand.root >= ways.ranks)
-      throw InputError("root " + std::to_string(errand.root) + ": expected a rank or -1");
+void check_demands(const Network& network, const std::vector<ChunkDemand>& demands) {
+  if (network.ranks() < 2 || network.resources().empty())
+    throw InputError("a network of " + std::to_string(network.ranks()) + " ranks and " +
+                     std::to_string(network.resources().size()) +
+                     " resources: expected 2 or more ranks, joined by some");
+  for (const ChunkDemand& demand : demands)
+    if (demand.root < -1 || demand.root >= network.ranks())
+      throw InputError("root " + std::to_string(demand.root) + ": expected a rank or -1");
 }
 
-std::vector<Journey> reroute(const Ways& ways, const std::vector<Errand>& errands,
-                             const Effort& effort) {
-  check_ways(ways, errands);
-  return packing::Router(ways, errands).run(effort);
+}  // namespace packing
+
+std::vector<ChunkTrees> reroute(const Network& network, const std::vector<ChunkDemand>& demands,
+                                const RerouteOptions& options) {
+  packing::check_demands(network, demands);
+  return packing::Router(network, demands).run(options);
 }
 
 }  // namespace tuccl

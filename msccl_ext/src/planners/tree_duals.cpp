@@ -1,21 +1,22 @@
-// Prices of wires by which the cheapest trees together cost much: what they prove, no trees beat.
+// Duals of fractional tree packing: prices of resources at which the cheapest trees cost much.
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 
+#include "planners/demands.h"
 #include "tuccl/error.h"
 #include "tuccl/packing.h"
 
 namespace tuccl {
-namespace tree_prices {
+namespace packing {
 namespace {
 
-/// Price of the dearest wire: whole, so that sums are exact.
+/// Price of the dearest resource: whole, so that sums are exact.
 constexpr std::int64_t kDearest = 1 << 24;
-/// By what part the price of the wire that trees fill most rises, in the first and the last round.
+/// By what part the price of the resource that trees load most rises, in the first and the last
+/// round.
 constexpr double kFirstRise = 1.5, kLastRise = 0.0005;
-constexpr int kMostRanks = 1024;
 
 struct Link {
   int tail = 0, head = 0;
@@ -75,39 +76,42 @@ std::vector<int> cheapest_tree(int vertices, int root, const std::vector<Link>& 
   return tree;
 }
 
-/// Numbers of pairs, each as often as a message takes it, and what they cost.
-struct Bought {
-  std::vector<int> pairs;
+/// Numbers of routes, each as often as a message takes it, and what they cost.
+struct CostedTree {
+  std::vector<int> routes;
   std::int64_t cost = 0;
 };
 
-class Market {
+/// Prices by multiplicative weights: what the cheapest trees load most becomes dearer.
+class PriceSearch {
  public:
-  Market(const Ways& ways, const std::vector<Errand>& errands)
-      : ways_(ways), errands_(errands), price_(ways.rates.size()), down_(ways.tails.size()) {
-    for (std::size_t w = 0; w < price_.size(); ++w) price_[w] = 1 / ways.rates[w];
-    for (std::size_t p = 0; p < down_.size(); ++p) down_[p] = {ways.tails[p], ways.heads[p], 0};
-    up_ = down_;
-    for (Link& link : up_) std::swap(link.tail, link.head);
+  PriceSearch(const Network& network, const std::vector<ChunkDemand>& demands)
+      : network_(network), demands_(demands) {
+    for (std::size_t r = 0; r < network.resources().size(); ++r) price_.push_back(1 / rate(r));
+    for (const Route& route : network.routes()) {
+      down_.push_back({route.src, route.dst, 0});
+      up_.push_back({route.dst, route.src, 0});
+    }
   }
 
-  TreePrices run(int rounds) {
-    TreePrices best;
+  TreeDuals run(int rounds) {
+    TreeDuals best;
     double most = -1;
     for (int round = 0; round < rounds; ++round) {
       const double part = rounds > 1 ? static_cast<double>(round) / (rounds - 1) : 0.0;
       const std::vector<std::int64_t> whole = rounded();
       std::vector<double> fill(price_.size(), 0.0);
       std::int64_t cost = 0;
-      for (const Errand& errand : errands_) {
-        const Bought trees = cheapest(errand);
-        cost += trees.cost;
-        for (const int pair : trees.pairs)
-          for (const int wire : ways_.wires[pair]) fill[wire] += 1 / ways_.rates[wire];
+      for (const ChunkDemand& demand : demands_) {
+        const CostedTree tree = cheapest(demand);
+        cost += tree.cost;
+        for (const int route : tree.routes)
+          for (const int resource : network_.routes()[route].resources)
+            fill[resource] += 1 / rate(resource);
       }
       double paid = 0;
-      for (std::size_t w = 0; w < whole.size(); ++w)
-        paid += static_cast<double>(whole[w]) * ways_.rates[w];
+      for (std::size_t r = 0; r < whole.size(); ++r)
+        paid += static_cast<double>(whole[r]) * rate(r);
       if (const double worth = static_cast<double>(cost) / paid; worth > most) {
         most = worth;
         best = {whole, cost};
@@ -118,7 +122,9 @@ class Market {
   }
 
  private:
-  /// Whole prices in proportion to `price_`, and those of the pairs.
+  double rate(std::size_t resource) const { return network_.resources()[resource].bandwidth_gbs; }
+
+  /// Whole prices in proportion to `price_`, and the prices of the routes.
   std::vector<std::int64_t> rounded() {
     const double dearest = *std::max_element(price_.begin(), price_.end());
     std::vector<std::int64_t> whole;
@@ -128,20 +134,20 @@ class Market {
     }
     for (std::size_t p = 0; p < down_.size(); ++p) {
       std::int64_t sum = 0;
-      for (const int wire : ways_.wires[p]) sum += whole[wire];
+      for (const int resource : network_.routes()[p].resources) sum += whole[resource];
       down_[p].price = up_[p].price = sum;
     }
     return whole;
   }
 
-  Bought cheapest(const Errand& errand) const {
-    if (errand.up && errand.down) return everywhere();
-    Bought best;
+  CostedTree cheapest(const ChunkDemand& demand) const {
+    if (demand.reduce && demand.broadcast) return everywhere();
+    CostedTree best;
     best.cost = -1;
-    for (int root = 0; root < ways_.ranks; ++root) {
-      if (errand.root >= 0 && errand.root != root) continue;
-      Bought tree;
-      buy_tree(tree, root, errand.up ? up_ : down_);
+    for (int root = 0; root < network_.ranks(); ++root) {
+      if (demand.root >= 0 && demand.root != root) continue;
+      CostedTree tree;
+      buy_tree(tree, root, demand.reduce ? up_ : down_);
       if (best.cost < 0 || tree.cost < best.cost) best = std::move(tree);
     }
     return best;
@@ -150,17 +156,17 @@ class Market {
   /// What an allreduce costs at least. Up to the moment when a first rank has everything, a tree up
   /// to it was paid; after that every other rank gets a message still. The same holds backwards in
   /// time: a tree down, and before it a message from every other rank. The dearer of the two.
-  Bought everywhere() const {
-    Bought most;
+  CostedTree everywhere() const {
+    CostedTree most;
     most.cost = -1;
     for (const bool rising : {true, false}) {
       const std::vector<int> last = nearest(rising ? down_ : up_);
-      Bought least;
+      CostedTree least;
       least.cost = -1;
-      for (int root = 0; root < ways_.ranks; ++root) {
-        Bought all;
+      for (int root = 0; root < network_.ranks(); ++root) {
+        CostedTree all;
         buy_tree(all, root, rising ? up_ : down_);
-        for (int rank = 0; rank < ways_.ranks; ++rank)
+        for (int rank = 0; rank < network_.ranks(); ++rank)
           if (rank != root) buy(all, last[rank]);
         if (least.cost < 0 || all.cost < least.cost) least = std::move(all);
       }
@@ -171,7 +177,7 @@ class Market {
 
   /// The cheapest link into each rank.
   std::vector<int> nearest(const std::vector<Link>& links) const {
-    std::vector<int> into(ways_.ranks, -1);
+    std::vector<int> into(network_.ranks(), -1);
     for (int n = 0; n < static_cast<int>(links.size()); ++n) {
       int& best = into[links[n].head];
       if (best < 0 || links[n].price < links[best].price) best = n;
@@ -179,16 +185,16 @@ class Market {
     return into;
   }
 
-  void buy_tree(Bought& bought, int root, const std::vector<Link>& links) const {
-    const std::vector<int> tree = cheapest_tree(ways_.ranks, root, links);
-    if (tree.empty()) throw InputError("the pairs do not join all ranks");
-    for (const int pair : tree) buy(bought, pair);
+  void buy_tree(CostedTree& tree, int root, const std::vector<Link>& links) const {
+    const std::vector<int> cheapest = cheapest_tree(network_.ranks(), root, links);
+    if (cheapest.empty()) throw InputError("the routes do not join all ranks");
+    for (const int route : cheapest) buy(tree, route);
   }
 
-  void buy(Bought& bought, int pair) const {
-    if (pair < 0) throw InputError("the pairs do not join all ranks");
-    bought.pairs.push_back(pair);
-    bought.cost += down_[pair].price;
+  void buy(CostedTree& tree, int route) const {
+    if (route < 0) throw InputError("the routes do not join all ranks");
+    tree.routes.push_back(route);
+    tree.cost += down_[route].price;
   }
 
   void raise(const std::vector<double>& fill, double rise) {
@@ -197,21 +203,19 @@ class Market {
       price_[w] *= 1 + rise * fill[w] / fullest;
   }
 
-  const Ways& ways_;
-  const std::vector<Errand>& errands_;
-  std::vector<double> price_;    ///< By wire.
-  std::vector<Link> down_, up_;  ///< By pair; up: turned round.
+  const Network& network_;
+  const std::vector<ChunkDemand>& demands_;
+  std::vector<double> price_;    ///< By resource.
+  std::vector<Link> down_, up_;  ///< By route; up: reversed.
 };
 
 }  // namespace
-}  // namespace tree_prices
+}  // namespace packing
 
-TreePrices price_trees(const Ways& ways, const std::vector<Errand>& errands, int rounds) {
-  check_ways(ways, errands);
-  if (ways.ranks > tree_prices::kMostRanks || ways.rates.empty() || rounds < 1)
-    throw InputError(std::to_string(ways.ranks) + " ranks, " + std::to_string(ways.rates.size()) +
-                     " wires, " + std::to_string(rounds) + " rounds: expected some of each");
-  return tree_prices::Market(ways, errands).run(rounds);
+TreeDuals tree_duals(const Network& network, const std::vector<ChunkDemand>& demands, int rounds) {
+  packing::check_demands(network, demands);
+  if (rounds < 1) throw InputError(std::to_string(rounds) + " rounds: expected 1 or more");
+  return packing::PriceSearch(network, demands).run(rounds);
 }
 
 }  // namespace tuccl

@@ -1,0 +1,91 @@
+"""Sends of chunks over the arcs of trees, in an order in which they may be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tuccl.synth.lowering.rewrites import MOST_COUNT
+from tuccl.synth.packing.tree import Tree
+
+__all__ = ["TreeSend", "merged_sends", "single_sends"]
+
+
+class TreeSend(NamedTuple):
+    """Consecutive chunks over one arc of their trees; sorted, from the roots to the leaves.
+
+    Attributes:
+        level: Sends of one chunk have rising levels on the path from the root.
+        turn: Order among the sends of a level.
+        parent: Rank that is nearer to the root.
+        child: Rank that is farther.
+        chunk: First chunk.
+        nchunks: Number of chunks.
+    """
+
+    level: int
+    turn: tuple[int, ...]
+    parent: int
+    child: int
+    chunk: int
+    nchunks: int
+
+
+def single_sends(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[TreeSend]:
+    """Yield a send for each arc; `first_chunks[r]` is the first chunk whose root is rank r.
+
+    >>> [send.child for send in single_sends([Tree(1, 1, (1, -1, 0))], [0, 0, 0])]
+    [0, 2]
+    """
+    for number, (tree, chunk) in enumerate(_chunks(trees, first_chunks)):
+        depth = tree.depths()
+        for child, parent in tree.arcs:
+            yield TreeSend(depth[child], (number,), parent, child, chunk, tree.weight)
+
+
+def merged_sends(
+    trees: Sequence[Tree], first_chunks: Sequence[int], relay_group: int
+) -> Iterator[TreeSend]:
+    """Yield sends of the chunks of up to `relay_group` neighbouring roots that share an arc.
+
+    What the trees of a relay group share, they share to the leaves, so levels count from the
+    farthest rank below. Turns count ranks from the root on: an arc and its image in a tree rotated
+    by some ranks have the same.
+    """
+    ranks = len(first_chunks)
+    started: dict[tuple[int, int], TreeSend] = {}
+    for tree, chunk in sorted(_chunks(trees, first_chunks), key=lambda entry: entry[1]):
+        height = tree.heights()
+        for child, parent in tree.arcs:
+            send = TreeSend(-height[child], (tree.root,), parent, child, chunk, tree.weight)
+            before = started.get((parent, child))
+            merged = None if before is None else _merged(before, send, relay_group)
+            if before is not None and merged is None:
+                yield _relative(before, ranks)
+            started[parent, child] = merged or send
+    yield from (_relative(send, ranks) for send in started.values())
+
+
+def _chunks(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[tuple[Tree, int]]:
+    """Yield each tree with its first chunk."""
+    following = list(first_chunks)
+    for tree in trees:
+        yield tree, following[tree.root]
+        following[tree.root] += tree.weight
+
+
+def _merged(before: TreeSend, send: TreeSend, relay_group: int) -> TreeSend | None:
+    """Return the two sends as one, None where they do not belong together."""
+    nchunks = before.nchunks + send.nchunks
+    together = (
+        before.level == send.level
+        and before.turn[0] // relay_group == send.turn[0] // relay_group
+        and before.chunk + before.nchunks == send.chunk
+        and nchunks <= MOST_COUNT
+    )
+    return before._replace(nchunks=nchunks) if together else None
+
+
+def _relative(send: TreeSend, ranks: int) -> TreeSend:
+    [root] = send.turn
+    return send._replace(turn=((send.parent - root) % ranks, (send.child - root) % ranks))
