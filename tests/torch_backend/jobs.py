@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
 import tuccl.torch
 
@@ -366,6 +367,38 @@ def training() -> None:
     copies = [torch.empty_like(ours[0]) for _ in range(SIZE)]
     dist.all_gather(copies, ours[0])
     assert all(torch.equal(copy, ours[0]) for copy in copies)
+
+
+def compressed(group: dist.ProcessGroup) -> list[torch.Tensor]:
+    """Return what a model's weights are after steps with PyTorch's PowerSGD hook."""
+    torch.manual_seed(7)
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 32)),
+        process_group=group,
+    )
+    state = powerSGD_hook.PowerSGDState(
+        process_group=group,
+        matrix_approximation_rank=1,
+        start_powerSGD_iter=2,
+        min_compression_rate=0.5,
+    )
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(6):
+        torch.manual_seed(100 * step + RANK)
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@job
+def compressed_training() -> None:
+    """A hook whose callbacks wait for further collectives."""
+    begin()
+    theirs = compressed(dist.new_group(backend="gloo"))
+    for ours, expected in zip(compressed(dist.group.WORLD), theirs, strict=True):
+        assert torch.equal(ours, expected), (ours - expected).abs().max()
 
 
 def network() -> torch.nn.Module:

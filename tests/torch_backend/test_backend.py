@@ -44,6 +44,10 @@ def test_two_ranks_train_to_the_same_bits(job: Job, table: Table) -> None:
     all_well(job("training,sharded_training,more_operations", 2, table(1, 2, "LL")))
 
 
+def test_a_hook_may_wait_for_collectives_in_its_callbacks(job: Job, table: Table) -> None:
+    all_well(job("compressed_training", 2, table(1, 2)))
+
+
 def test_who_shares_no_memory_is_joined_by_sockets(job: Job, table: Table) -> None:
     all_well(job("one_shares_nothing", 3, table(1, 3)))
 

@@ -50,9 +50,10 @@ class TucclWork(dist.Work):  # type: ignore[misc]
             self._ended.set()
             future = self._future
         if future is not None:
-            self._tell(future)
+            # Callbacks may wait for other collectives, so they never run on the thread that ends those.
+            threading.Thread(target=self._complete, args=(future,), name="tuccl callback").start()
 
-    def _tell(self, future: torch.futures.Future[Any]) -> None:
+    def _complete(self, future: torch.futures.Future[Any]) -> None:
         if self._error is None:
             future.set_result(self._results)
         else:
@@ -108,7 +109,7 @@ class TucclWork(dist.Work):  # type: ignore[misc]
             if self._future is None:
                 self._future = torch.futures.Future()
                 if self._ended.is_set():
-                    self._tell(self._future)
+                    self._complete(self._future)
             return self._future
 
 
