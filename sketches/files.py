@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from tuccl.errors import InputError
 from tuccl.sketches.checks import checked
-from tuccl.sketches.reading import read_bytes, reason, shown_path
 from tuccl.sketches.sketch import SKETCH_FORMAT, Sketch
-from tuccl.sketches.taccl import decode_taccl_sketch, taccl_to_sketch
+from tuccl.sketches.taccl import MOST_BYTES, decode_taccl_sketch, taccl_to_sketch
 from tuccl.sketches.taccl_profile import TacclProfile
 from tuccl.topology.graph import Topology
+from tuccl.topology.json_files import decode_reason, printable_path, read_bounded, write_file
 
 __all__ = ["decode_sketch", "encode_sketch", "load_sketch", "save_sketch"]
 
@@ -31,7 +30,9 @@ def decode_sketch(data: bytes, path: str = "<bytes>") -> Sketch:
             raise InputError(f"{path[:200]}: $.format: missing; expected {SKETCH_FORMAT!r}")
         return checked(msgspec.json.decode(data, type=Sketch), path)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"{path[:200]}: {reason(error)}; expected {SKETCH_FORMAT}") from None
+        raise InputError(
+            f"{path[:200]}: {decode_reason(error, Sketch)}; expected {SKETCH_FORMAT}"
+        ) from None
 
 
 def encode_sketch(sketch: Sketch) -> bytes:
@@ -70,8 +71,8 @@ def load_sketch(
     Raises:
         InputError: unreadable, damaged, or a rule on sketches is broken.
     """
-    data = read_bytes(path, "a sketch")
-    name = shown_path(path)
+    data = read_bounded(path, MOST_BYTES)
+    name = printable_path(path)
     if _is_taccl(data):
         if topology is None:
             raise InputError(f"{name[:200]}: a TACCL sketch has no link costs: give its topology")
@@ -106,17 +107,5 @@ def save_sketch(sketch: Sketch, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: the sketch breaks a rule, or the file cannot be written.
     """
-    checked(sketch, shown_path(path))
-    target = Path(path)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:60]}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(encode_sketch(sketch))
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shown_path(path)}: cannot write the sketch: {error}") from None
+    checked(sketch, printable_path(path))
+    write_file(path, encode_sketch(sketch))

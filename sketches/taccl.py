@@ -15,13 +15,14 @@ from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import with_congestion
 from tuccl.sketches.full_mesh import host_numbers, link_over, nvlink_pairs, unmarked_mesh
 from tuccl.sketches.nic_paths import NicPaths
-from tuccl.sketches.reading import read_bytes, reason, shown_path
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.taccl_profile import TacclMachine, TacclProfile, decode_taccl_profile
 from tuccl.topology.graph import Topology
+from tuccl.topology.json_files import decode_reason, printable_path, read_bounded
 
 __all__ = ["TacclSketch", "decode_taccl_sketch", "read_taccl_profile", "taccl_to_sketch"]
 
+MOST_BYTES = 1 << 28
 _MOST_RANKS = 1024
 _Conn = dict[int, tuple[int, ...]]
 
@@ -62,7 +63,9 @@ def decode_taccl_sketch(data: bytes, path: str = "<bytes>") -> TacclSketch:
     try:
         sketch = msgspec.json.decode(data, type=TacclSketch)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"{path[:200]}: {reason(error)}; expected a TACCL sketch") from None
+        raise InputError(
+            f"{path[:200]}: {decode_reason(error, TacclSketch)}; expected a TACCL sketch"
+        ) from None
     if not 1 <= sketch.nnodes <= _MOST_RANKS:
         raise _fault(path, "nnodes", f"{sketch.nnodes}: expected 1 to {_MOST_RANKS}")
     if not 1 <= sketch.hyperparameters.input_chunkup <= 1 << 16:
@@ -97,8 +100,8 @@ def read_taccl_profile(
     Raises:
         InputError: unreadable, damaged, or not a profile of that machine.
     """
-    data = read_bytes(path, "a TACCL profile")
-    return decode_taccl_profile(data, shown_path(path), machine, chunk_bytes, us_per_unit)
+    data = read_bounded(path, MOST_BYTES)
+    return decode_taccl_profile(data, printable_path(path), machine, chunk_bytes, us_per_unit)
 
 
 def taccl_to_sketch(

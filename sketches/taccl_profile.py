@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.sketches.reading import reason
+from tuccl.topology.json_files import decode_reason
 
 __all__ = ["SHIPPED_UNITS", "TacclMachine", "TacclProfile", "decode_taccl_profile"]
 
@@ -120,7 +120,9 @@ def _decoded(data: bytes, path: str) -> _File:
     try:
         return msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"{path[:200]}: {reason(error)}; expected a TACCL profile") from None
+        raise InputError(
+            f"{path[:200]}: {decode_reason(error, _File)}; expected a TACCL profile"
+        ) from None
 
 
 def _check_numbers(file: _File, path: str) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tuccl.errors import InputError
 from tuccl.topology import rates
-from tuccl.topology.files import read_bounded, shown_path
 from tuccl.topology.graph import Link, LinkKind, Node, Topology, quoted
+from tuccl.topology.json_files import printable_path, read_bounded
 from tuccl.topology.models import gpu_model, is_gpu_class, is_nic_class, nic_model
 from tuccl.topology.nvlinks import NvLinks
 from tuccl.topology.rates import Rate
@@ -66,7 +66,7 @@ def decode_nccl_xml(
     Raises:
         InputError: as `read_nccl_xml`.
     """
-    place = shown_path(path)
+    place = printable_path(path)
     return topology_of(read_xml(data, place), place, name)
 
 
@@ -80,14 +80,23 @@ def topology_of(root: Element, place: str, name: str) -> tuple[Topology, tuple[s
     reader = _Reader(root)
     reader.read()
     if not any(node.kind == "gpu" for node in reader.nodes):
-        raise InputError(
-            f"{place}: no GPU: neither a <gpu> nor a <pci> of a GPU's class (0x0302, 0x0380, 0x12)"
-        )
+        raise InputError(f"{place}: {_no_gpu_reason(root)}")
     try:
         topology = Topology(name, tuple(reader.nodes), tuple(reader.links))
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
     return topology, reader.warnings.lines()
+
+
+def _no_gpu_reason(root: Element) -> str:
+    """Return why no GPU was recognized, and what to do about it."""
+    if any(element.tag == "pci" and not element.get("class").strip() for element in root.walk()):
+        return (
+            "no GPU: <pci> elements have bus ids without a class, which NCCL fills in when it "
+            "runs; run any NCCL program on that machine with NCCL_TOPO_FILE set to this file and "
+            "NCCL_TOPO_DUMP_FILE=full.xml, and read full.xml instead"
+        )
+    return "no GPU: neither a <gpu> nor a <pci> of a GPU's class (0x0302, 0x0380, 0x12)"
 
 
 def _check_root(root: Element) -> None:

@@ -68,6 +68,26 @@ def test_a_fault_is_named_with_its_place(old: bytes, new: bytes, expected: str) 
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "likely"),
+    [
+        (b'"kind":"nvlink"', b'"kind":"ib"', "network"),
+        (b'"kind":"nic"', b'"kind":"ib"', "nic"),
+        (b'"kind":"nvlink"', b'"kind":"nvlnk"', "nvlink"),
+        (b'"kind":"cpu"', b'"kind":"numa"', None),
+    ],
+)
+def test_an_unknown_kind_names_those_allowed_and_the_likely_one(
+    old: bytes, new: bytes, likely: str | None
+) -> None:
+    with pytest.raises(InputError) as error:
+        decode_topology(SMALL.replace(old, new, 1), "f.json")
+    text = str(error.value)
+    assert "expected one of" in text
+    assert "nvlink, pcie, xgmi" in text or "gpu, nic, nvswitch" in text
+    assert (f"did you mean {likely!r}?" in text) if likely else ("did you mean" not in text)
+
+
+@pytest.mark.parametrize(
     ("data", "expected"),
     [
         (b"", "empty"),

@@ -156,6 +156,15 @@ def test_other_files_are_refused_in_one_line(data: bytes, expected: str) -> None
     assert len(str(error.value).splitlines()) == 1
 
 
+def test_bus_ids_without_a_class_are_explained() -> None:
+    """NCCL fills in the class of such files of cloud vendors when it runs."""
+    pci = "".join(f'<pci busid="000{n}:00:00.0"/>' for n in range(4))
+    data = f'<system version="1"><cpu numaid="0">{pci}</cpu></system>'.encode()
+    with pytest.raises(InputError, match="NCCL_TOPO_DUMP_FILE") as error:
+        decode_nccl_xml(data, "cloud.xml")
+    assert str(error.value).startswith("cloud.xml: no GPU: <pci> elements have bus ids without")
+
+
 def test_an_address_twice_is_refused() -> None:
     pci = b'<pci busid="0000:01:00.0" class="0x030200"/>\n'
     with pytest.raises(InputError, match=r"<xml>:2: .*already, in line 1"):
