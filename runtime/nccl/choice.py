@@ -1,4 +1,4 @@
-"""What NCCL itself would run: algorithm, protocol, channels and chunk by its own tuning model."""
+"""NCCL's own choice of algorithm, protocol, channels and chunk, by its tuning model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl.launch import chunk_bytes, launch
 from tuccl.runtime.nccl.model import available, ll128_is_safe, time_us
 from tuccl.runtime.nccl.sends import p2p_channels, p2p_chunk_bytes, p2p_parts, p2p_protocol
-from tuccl.runtime.nccl.thresholds import thresholded
+from tuccl.runtime.nccl.thresholds import threshold_choice
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Topology
 
@@ -52,12 +52,12 @@ class NcclChoice:
 
     @property
     def text(self) -> str:
-        """One word for tables, like ``Ring/Simple/4ch``."""
+        """Return one word for tables, like ``Ring/Simple/4ch``."""
         return f"{self.algorithm}/{self.protocol}/{self.channels}ch"
 
 
 def nccl_choice(
-    t: Topology,
+    topology: Topology,
     collective: str,
     nbytes: int,
     version: str = NCCL_VERSION,
@@ -70,7 +70,7 @@ def nccl_choice(
     """Return what NCCL ``version`` runs for a call whose whole array has ``nbytes`` bytes.
 
     Args:
-        t: The topology.
+        topology: Of the machine.
         collective: The call.
         nbytes: Size of the whole array, as nccl-tests counts it.
         version: Like ``2.19`` or ``2.18.3`` (see `nccl_group`).
@@ -80,13 +80,13 @@ def nccl_choice(
         nvls: False as NCCL_NVLS_ENABLE=0.
 
     Raises:
-        InputError: the version's constants are not known, the size is not positive, or what is
-            forced is not to be had with this version on this topology.
+        InputError: the version's constants are not known, the size is not positive, or this version
+            does not have the forced algorithm or protocol on this topology.
 
     Notes:
         ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, getAlgoInfo of
-        src/enqueue.cc, with the constants of `tuning_constants`. NCCL ignores what it cannot follow;
-        here it is refused, so that no comparison is made with something else than asked for.
+        src/enqueue.cc, with `tuning_constants`. NCCL ignores settings that it cannot follow; here
+        they are refused, so that every comparison is with the requested ones.
 
     >>> from tuccl.topology import load_profile
     >>> nccl_choice(load_profile("dgx-a100"), "allreduce", 1 << 30).text
@@ -95,30 +95,34 @@ def nccl_choice(
     group = nccl_group(version)
     if nbytes < 1:
         raise InputError(f"size {nbytes}: expected at least one byte")
-    graph, constants = nccl_graph(t, group), tuning_constants()[group]
-    launched = _launched(graph, channels)
+    graph, constants = nccl_graph(topology, group), tuning_constants()[group]
+    comm_channels = _comm_channels(graph, channels)
     _check_protocol(group, protocol)
     if collective in SEND_RECV:
         if algorithm not in (None, "SendRecv"):
             raise _unavailable(group, collective, str(algorithm))
-        return _grouped(group, constants, graph, nbytes, launched, protocol)
+        return _send_recv(group, constants, graph, nbytes, comm_channels, protocol)
     if group == _THRESHOLDS:
         if algorithm not in (None, "Ring") and (algorithm, collective) != ("Tree", "allreduce"):
             raise _unavailable(group, collective, str(algorithm))
         return NcclChoice(
-            **thresholded(graph, collective, nbytes, launched, algorithm, protocol)._asdict(),
+            **threshold_choice(
+                graph, collective, nbytes, comm_channels, algorithm, protocol
+            )._asdict(),
             predicted_us=None,
             version=group,
         )
     pairs = _candidates(group, constants, graph, collective, algorithm, protocol, nvls)
-    times = {pair: time_us(constants, graph, collective, *pair, nbytes, launched) for pair in pairs}
-    chosen, by = min(times, key=lambda pair: times[pair])
-    used, threads = launch(constants, graph, collective, chosen, by, nbytes, launched)
-    chunk = chunk_bytes(constants, graph, collective, chosen, by, nbytes, used)
-    return NcclChoice(chosen, by, used, threads, chunk, times[chosen, by], version=group)
+    times = {
+        pair: time_us(constants, graph, collective, *pair, nbytes, comm_channels) for pair in pairs
+    }
+    pair = min(times, key=lambda pair: times[pair])
+    nchannels, threads = launch(constants, graph, collective, *pair, nbytes, comm_channels)
+    chunk = chunk_bytes(constants, graph, collective, *pair, nbytes, nchannels)
+    return NcclChoice(*pair, nchannels, threads, chunk, times[pair], version=group)
 
 
-def _launched(graph: NcclGraph, channels: int | None) -> int:
+def _comm_channels(graph: NcclGraph, channels: int | None) -> int:
     if channels is None:
         return graph.launch_channels
     if not 1 <= channels <= MAX_CHANNELS:
@@ -127,10 +131,10 @@ def _launched(graph: NcclGraph, channels: int | None) -> int:
 
 
 def _check_protocol(group: str, protocol: str | None) -> None:
-    known = PROTOCOLS if group != _THRESHOLDS else ("LL", "Simple")
-    if protocol is not None and protocol not in known:
+    protocols = PROTOCOLS if group != _THRESHOLDS else ("LL", "Simple")
+    if protocol is not None and protocol not in protocols:
         raise InputError(
-            f"protocol {protocol[:20]!r} of NCCL {group}: expected one of {', '.join(known)}"
+            f"protocol {protocol[:20]!r} of NCCL {group}: expected one of {', '.join(protocols)}"
         )
 
 
@@ -143,7 +147,7 @@ def _candidates(
     protocol: str | None,
     nvls: bool,
 ) -> list[tuple[Algorithm, Protocol]]:
-    """The pairs that are left to choose from, in NCCL's order: the first of equals wins."""
+    """Return the pairs to choose from, in NCCL's order: the first of equals wins."""
     safe = protocol == "LL128" or ll128_is_safe(constants, graph)
     pairs = [
         (name, by)
@@ -158,32 +162,32 @@ def _candidates(
     return pairs
 
 
-def _unavailable(group: str, collective: str, asked: str) -> InputError:
+def _unavailable(group: str, collective: str, name: str) -> InputError:
     return InputError(
-        f"{asked[:40]} for {collective} by NCCL {group}: not to be had there "
+        f"{name[:40]} for {collective}: NCCL {group} does not have it "
         f"on this topology (of {', '.join(NCCL_CHOICES)} and {', '.join(PROTOCOLS)})"
     )
 
 
-def _grouped(
+def _send_recv(
     group: str,
     constants: TuningConstants,
     graph: NcclGraph,
     nbytes: int,
-    launched: int,
+    comm_channels: int,
     forced: str | None,
 ) -> NcclChoice:
-    """Grouped send/recv, a message's parts spread over channels, LL for small messages."""
+    """Return grouped sends, a message's parts spread over channels, LL for small messages."""
     if not constants.p2p:
         raise Infeasible(f"NCCL {group} has no send and receive, they came with 2.7")
-    each = nbytes / graph.ranks
-    protocol = p2p_protocol(constants, graph, each)
+    message_bytes = nbytes / graph.ranks
+    protocol = p2p_protocol(constants, graph, message_bytes)
     if forced not in (None, protocol):
         raise InputError(
             f"{forced} for send and receive by NCCL {group}: NCCL_PROTO does not reach them, "
             f"{protocol} is what it takes for this size"
         )
-    parts = p2p_parts(constants, graph, each, launched)
-    chunk = p2p_chunk_bytes(constants, graph, protocol, each)
-    used = p2p_channels(graph, launched, parts)
-    return NcclChoice("SendRecv", protocol, used, THREADS[protocol], chunk, None, parts, group)
+    parts = p2p_parts(constants, graph, message_bytes, comm_channels)
+    chunk = p2p_chunk_bytes(constants, graph, protocol, message_bytes)
+    channels = p2p_channels(graph, comm_channels, parts)
+    return NcclChoice("SendRecv", protocol, channels, THREADS[protocol], chunk, None, parts, group)

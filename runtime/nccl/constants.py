@@ -67,7 +67,7 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         nvlink_gbs: (least compute capability, what one NVLink is held to carry), likewise.
         spared_above: More rings than that of Hopper and later, each below 50 GB/s, are not halved
             into two channels each; None: all are.
-        doubles_hopper: Whether few fast rings between nodes are launched four times.
+        doubles_hopper: Whether few fast rings between nodes are comm_channels four times.
     """
 
     speeds: tuple[tuple[int, Speeds, Speeds], ...]

@@ -1,4 +1,4 @@
-"""What NCCL's graph search would find on a topology: channels and the rate of each."""
+"""Estimate of NCCL's graph search on a topology: channels and the rate of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuccl.runtime.nccl.constants import (
     TuningConstants,
     tuning_constants,
 )
-from tuccl.runtime.nccl.rings import Inside, Rings, rings_across, rings_inside
+from tuccl.runtime.nccl.rings import IntraNode, Rings, rings_across, rings_inside
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Path, Topology, path
 
@@ -35,13 +35,23 @@ _MAX_CHANNELS_2_4 = 16
 class NcclGraph:
     """Rings and trees as NCCL's tuning model sees them.
 
-    ``channels`` is the search's number, ``channel_gbs`` the rate of each; launches may use
-    ``launch_channels``, since NCCL runs each ring it found twice. ``peer_channels`` are those
-    that a message to one peer may use. ``nvlink`` says whether the GPUs of a node are joined by
-    NVLink, ``alike`` whether all rings visit them in one order, ``near_nic`` whether no CPU stands between GPUs and NICs, ``uniform`` whether all GPUs
-    are of one kind, ``cpu`` the vendor, ``capability`` the GPUs' compute capability times ten.
-    ``nvls_heads`` is 0 where the switch does not reduce, else each head has ``nvls_gbs`` inside a
-    node and ``nvls_net_gbs`` between nodes.
+    Attributes:
+        ranks: GPUs.
+        nodes: Hosts.
+        channels: Rings that the search finds.
+        channel_gbs: Rate of each.
+        launch_channels: Channels of a launch: NCCL runs each ring twice.
+        peer_channels: Channels that a message to one peer may use.
+        nvlink: Whether NVLink connects the GPUs of a node.
+        same_channels: Whether all rings visit the GPUs in one order.
+        near_nic: Whether no CPU stands between GPUs and NICs.
+        uniform: Whether all GPUs are of one model.
+        cpu: Vendor, ``amd`` or ``intel``.
+        capability: Compute capability of the GPUs times ten.
+        arch: Row of NCCL's tables.
+        nvls_heads: Heads of NVLS; 0 where the switch does not reduce.
+        nvls_gbs: Rate of a head inside a node.
+        nvls_net_gbs: Rate of a head between nodes.
     """
 
     ranks: int
@@ -51,7 +61,7 @@ class NcclGraph:
     launch_channels: int
     peer_channels: int
     nvlink: bool
-    alike: bool
+    same_channels: bool
     near_nic: bool
     uniform: bool
     cpu: str
@@ -63,16 +73,16 @@ class NcclGraph:
 
     @property
     def bandwidth_gbs(self) -> float:
-        """Rate of all channels together."""
+        """Return the rate of all channels together."""
         return self.channels * self.channel_gbs
 
     @property
-    def ranks_a_node(self) -> float:
-        """Number of ranks of a node, on average."""
+    def ranks_per_node(self) -> float:
+        """Return the ranks of a node, on average."""
         return self.ranks / self.nodes
 
 
-def nccl_graph(t: Topology, version: str = NCCL_VERSION) -> NcclGraph:
+def nccl_graph(topology: Topology, version: str = NCCL_VERSION) -> NcclGraph:
     """Return an estimate of what the search of NCCL ``version`` finds, cached per topology.
 
     Raises:
@@ -84,41 +94,41 @@ def nccl_graph(t: Topology, version: str = NCCL_VERSION) -> NcclGraph:
         leave room for, not what a search of permutations finds (`nccl_rings`).
     """
     group = nccl_group(version)
-    if id(t) not in _GRAPHS:
-        _GRAPHS[id(t)] = {}
-        weakref.finalize(t, _GRAPHS.pop, id(t), None)
-    graphs = _GRAPHS[id(t)]
+    if id(topology) not in _GRAPHS:
+        _GRAPHS[id(topology)] = {}
+        weakref.finalize(topology, _GRAPHS.pop, id(topology), None)
+    graphs = _GRAPHS[id(topology)]
     if group not in graphs:
-        graphs[group] = _estimate(t, group, tuning_constants()[group])
+        graphs[group] = _estimate(topology, group, tuning_constants()[group])
     return graphs[group]
 
 
 _GRAPHS: dict[int, dict[str, NcclGraph]] = {}
 
 
-def _estimate(t: Topology, group: str, constants: TuningConstants) -> NcclGraph:
-    capabilities = {_capability(gpu.model or "") for gpu in t.gpus}
-    capability, cpu = min(capabilities), _cpu_vendor(t)
-    inside = _inside(t, capability, cpu, constants)
-    crossings = _crossings(t)
-    nics = [_nic_gbs(t, p, cpu) for p in crossings.values()]
+def _estimate(topology: Topology, group: str, constants: TuningConstants) -> NcclGraph:
+    capabilities = {_capability(gpu.model or "") for gpu in topology.gpus}
+    capability, cpu = min(capabilities), _cpu_vendor(topology)
+    intra = _intra_node(topology, capability, cpu, constants)
+    nic_paths = _nic_paths(topology)
+    nics = [_nic_gbs(topology, p, cpu) for p in nic_paths.values()]
     if group == "2.4":
-        rings, launched = _rings_2_4(inside, nics)
+        rings, comm_channels = _rings_2_4(intra, nics)
     else:
-        found = rings_across(constants.search, inside, nics) if nics else None
-        rings = found or rings_inside(constants.search, inside)
-        launched = _launched(constants, rings, capability, nodes=len(t.hosts))
-    nvls = _nvls(t, constants, inside, nics)
+        search = constants.search
+        rings = rings_across(search, intra, nics) if nics else rings_inside(search, intra)
+        comm_channels = _comm_channels(constants, rings, capability, nodes=len(topology.hosts))
+    nvls = _nvls(topology, constants, intra, nics)
     return NcclGraph(
-        ranks=t.ranks,
-        nodes=len(t.hosts),
+        ranks=topology.ranks,
+        nodes=len(topology.hosts),
         channels=rings.count,
         channel_gbs=rings.gbs,
-        launch_channels=launched,
-        peer_channels=_peer_channels(t, constants, inside, launched),
-        nvlink=inside.nvlink,
-        alike=rings.count == 1 or (len(nics) < 2 and not inside.pairs),
-        near_nic=all(not _passes_cpu(t, p) for p in crossings.values()),
+        launch_channels=comm_channels,
+        peer_channels=_peer_channels(topology, constants, intra, comm_channels),
+        nvlink=intra.nvlink,
+        same_channels=rings.count == 1 or (len(nics) < 2 and not intra.pairs),
+        near_nic=all(not _passes_cpu(topology, p) for p in nic_paths.values()),
         uniform=len(capabilities) == 1,
         cpu=cpu,
         capability=capability,
@@ -129,22 +139,22 @@ def _estimate(t: Topology, group: str, constants: TuningConstants) -> NcclGraph:
     )
 
 
-def _launched(constants: TuningConstants, rings: Rings, capability: int, nodes: int) -> int:
+def _comm_channels(constants: TuningConstants, rings: Rings, capability: int, nodes: int) -> int:
     """Channels of a launch: each ring twice, few fast ones four times (src/graph/connect.cc)."""
     channels = min(2 * rings.count, MAX_CHANNELS)
     fast = constants.search.doubles_hopper and capability >= 90 and nodes > 1
     return 2 * channels if fast and rings.gbs > 45 and channels < 16 else channels
 
 
-def _rings_2_4(inside: Inside, nics: list[float]) -> tuple[Rings, int]:
+def _rings_2_4(intra: IntraNode, nics: list[float]) -> tuple[Rings, int]:
     """NCCL 2.4: a ring for each NVLink of a GPU, or each NIC, twice with NVLink, else one."""
-    rings = len(nics) or (round(inside.total_gbs / inside.link_gbs) if inside.nvlink else 1)
-    gbs = min(nics) if nics else inside.total_gbs / rings
-    return Rings(rings, gbs), min(rings * (2 if inside.nvlink else 1), _MAX_CHANNELS_2_4)
+    rings = len(nics) or (round(intra.total_gbs / intra.link_gbs) if intra.nvlink else 1)
+    gbs = min(nics) if nics else intra.total_gbs / rings
+    return Rings(rings, gbs), min(rings * (2 if intra.nvlink else 1), _MAX_CHANNELS_2_4)
 
 
 def _arch(constants: TuningConstants, capability: int) -> Arch:
-    """The row of the tables, the oldest for GPUs that the version does not tell apart."""
+    """Return the row of the tables, the oldest for GPUs that the version does not know."""
     if constants.arches_exact:
         return dict(constants.arches).get(capability, "volta")
     return next(arch for least, arch in constants.arches if capability >= least)
@@ -154,42 +164,48 @@ def _capability(model: str) -> int:
     """Compute capability of a GPU model times ten; 0 for one that NCCL's tables do not know."""
     if named := re.match(r"sm_(\d+)", model):
         return int(named[1])
-    known = [name for name in _CAPABILITY if name in model.upper()]
-    return _CAPABILITY[max(known, key=len)] if known else 0
+    names = [name for name in _CAPABILITY if name in model.upper()]
+    return _CAPABILITY[max(names, key=len)] if names else 0
 
 
-def _cpu_vendor(t: Topology) -> str:
-    models = " ".join((n.model or "").upper() for n in t.nodes if n.kind == "cpu")
+def _cpu_vendor(topology: Topology) -> str:
+    models = " ".join((n.model or "").upper() for n in topology.nodes if n.kind == "cpu")
     return "amd" if "AMD" in models or "EPYC" in models else "intel"
 
 
-def _inside(t: Topology, capability: int, cpu: str, constants: TuningConstants) -> Inside:
-    """The links inside the largest node, at the rates that NCCL holds them to have."""
-    ranks = max((t.gpus_of(host) for host in t.hosts), key=len)
+def _intra_node(
+    topology: Topology, capability: int, cpu: str, constants: TuningConstants
+) -> IntraNode:
+    """Return the links inside the largest node, at the rates that NCCL believes."""
+    ranks = max((topology.gpus_of(host) for host in topology.hosts), key=len)
     link = next(gbs for least, gbs in constants.search.nvlink_gbs if capability >= least)
-    if len(ranks) > 1 and not _nvlink_connected(t, ranks):
-        slowest = min(_pci_path_gbs(t, a, b, cpu) for a in ranks for b in ranks if a != b)
-        return Inside(len(ranks), False, capability, link, slowest)
+    if len(ranks) > 1 and not _nvlink_connected(topology, ranks):
+        slowest = min(_pci_path_gbs(topology, a, b, cpu) for a in ranks for b in ranks if a != b)
+        return IntraNode(len(ranks), False, capability, link, slowest)
     nominal = _LINK_GBS.get(capability, _NVLINK_GBS)
-    total = min(_nvlink_gbs(t, t.gpus[rank].id) for rank in ranks) / nominal * link
+    total = min(_nvlink_gbs(topology, topology.gpus[rank].id) for rank in ranks) / nominal * link
     pairs: tuple[tuple[float, ...], ...] = ()
-    if not any(node.kind == "nvswitch" for node in t.nodes):
+    if not any(node.kind == "nvswitch" for node in topology.nodes):
         pairs = tuple(
-            tuple(path(t, a, b).bandwidth / nominal * link for b in ranks if _joined(t, a, b))
+            tuple(
+                path(topology, a, b).bandwidth / nominal * link
+                for b in ranks
+                if _nvlink_pair(topology, a, b)
+            )
             for a in ranks
         )
-    return Inside(len(ranks), True, capability, link, total, pairs)
+    return IntraNode(len(ranks), True, capability, link, total, pairs)
 
 
-def _joined(t: Topology, a: int, b: int) -> bool:
-    return a != b and _is_nvlink(path(t, a, b))
+def _nvlink_pair(topology: Topology, a: int, b: int) -> bool:
+    return a != b and _is_nvlink(path(topology, a, b))
 
 
-def _pci_path_gbs(t: Topology, a: int, b: int, cpu: str) -> float:
-    """What NCCL holds the way from one GPU to another over PCIe, and between sockets, to carry."""
-    way = path(t, a, b)
-    rates = [_CPU_GBS[cpu] if hop.kind == "cpu" else _pci_gbs(hop.bandwidth) for hop in way.hops]
-    cpus = sum(1 for hop in way.hops if t.node(hop.src).kind == "cpu")
+def _pci_path_gbs(topology: Topology, a: int, b: int, cpu: str) -> float:
+    """Return NCCL's belief of the GB/s between two GPUs over PCIe and between sockets."""
+    route = path(topology, a, b)
+    rates = [_CPU_GBS[cpu] if hop.kind == "cpu" else _pci_gbs(hop.bandwidth) for hop in route.hops]
+    cpus = sum(1 for hop in route.hops if topology.node(hop.src).kind == "cpu")
     return min(rates) / (_INTEL_P2P if cpus == 1 and cpu == "intel" else 1.0)
 
 
@@ -197,40 +213,39 @@ def _pci_gbs(nominal: float) -> float:
     return next((gbs for least, gbs in _PCI_CLASSES if nominal >= least), nominal)
 
 
-def _nic_gbs(t: Topology, way: Path, cpu: str) -> float:
-    """What a NIC gives a ring: the port's rate or what the bus between it and the GPU carries."""
-    near = way.hops[: _network_hop(way)]
+def _nic_gbs(topology: Topology, route: Path, cpu: str) -> float:
+    """Return the GB/s that a NIC gives a ring: its port's, or those of the bus to the GPU."""
+    near = route.hops[: _network_hop(route)]
     rates = [_pci_gbs(hop.bandwidth) for hop in near if hop.kind == "pcie"]
-    bus = min(rates, default=way.bandwidth)
-    if any(t.node(hop.src).kind == "cpu" for hop in near) and cpu == "intel":
+    bus = min(rates, default=route.bandwidth)
+    if any(topology.node(hop.src).kind == "cpu" for hop in near) and cpu == "intel":
         bus /= _INTEL_P2P
-    port = min((hop.bandwidth for hop in way.hops if hop.kind == "network"), default=bus)
+    port = min((hop.bandwidth for hop in route.hops if hop.kind == "network"), default=bus)
     return min(bus, port)
 
 
-def _network_hop(way: Path) -> int:
-    kinds = [hop.kind for hop in way.hops]
+def _network_hop(route: Path) -> int:
+    kinds = [hop.kind for hop in route.hops]
     return kinds.index("network") if "network" in kinds else len(kinds)
 
 
-def _nvlink_gbs(t: Topology, gpu: str) -> float:
+def _nvlink_gbs(topology: Topology, gpu: str) -> float:
     """Nominal NVLink rate out of a GPU."""
     return sum(
         link.bandwidth
-        for link in t.links
+        for link in topology.links
         if link.kind in ("nvlink", "xgmi") and any(src == gpu for src, _ in link.directions())
     )
 
 
-def _nvlink_connected(t: Topology, ranks: tuple[int, ...]) -> bool:
-    """Whether every GPU reaches every other over GPUs joined by NVLink alone."""
-    seen, ahead = {ranks[0]}, [ranks[0]]
-    while ahead:
-        rank = ahead.pop()
+def _nvlink_connected(topology: Topology, ranks: tuple[int, ...]) -> bool:
+    """Return whether every GPU reaches every other over GPUs connected by NVLink alone."""
+    seen, queue = {ranks[0]}, [ranks[0]]
+    for rank in queue:
         for other in ranks:
-            if other not in seen and _is_nvlink(path(t, rank, other)):
+            if other not in seen and _is_nvlink(path(topology, rank, other)):
                 seen.add(other)
-                ahead.append(other)
+                queue.append(other)
     return len(seen) == len(ranks)
 
 
@@ -238,54 +253,56 @@ def _is_nvlink(p: Path) -> bool:
     return all(hop.kind in ("nvlink", "xgmi") for hop in p.hops)
 
 
-def _peer_channels(t: Topology, constants: TuningConstants, inside: Inside, launched: int) -> int:
+def _peer_channels(
+    topology: Topology, constants: TuningConstants, intra: IntraNode, comm_channels: int
+) -> int:
     """Channels of a message to one peer: two a link of NVLink, or few through the network."""
-    if len(t.hosts) > 1:
-        return min(constants.p2p_net_channels, launched)
-    slowest = min((min(row) for row in inside.pairs if row), default=inside.total_gbs)
-    links = int(slowest / inside.link_gbs + 1e-9) if inside.nvlink else 1
-    far = any(len(row) < inside.gpus - 1 for row in inside.pairs)
-    return min(2 if far else 2 * max(links, 1), launched)
+    if len(topology.hosts) > 1:
+        return min(constants.p2p_net_channels, comm_channels)
+    slowest = min((min(row) for row in intra.pairs if row), default=intra.total_gbs)
+    links = int(slowest / intra.link_gbs + 1e-9) if intra.nvlink else 1
+    far = any(len(row) < intra.gpus - 1 for row in intra.pairs)
+    return min(2 if far else 2 * max(links, 1), comm_channels)
 
 
 def _nvls(
-    t: Topology, constants: TuningConstants, inside: Inside, nics: list[float]
+    topology: Topology, constants: TuningConstants, intra: IntraNode, nics: list[float]
 ) -> tuple[int, float, float]:
     """Heads of NVLS, and the rate of each inside a node and between nodes; no heads where none.
 
     A head takes its own share twice (src/graph/search.cc, ncclTopoSearchTryNvls).
     """
-    switched = any(node.kind == "nvswitch" for node in t.nodes)
+    switched = any(node.kind == "nvswitch" for node in topology.nodes)
     nvls = constants.nvls
-    if nvls is None or not switched or inside.capability < 90 or inside.gpus < 3:
+    if nvls is None or not switched or intra.capability < 90 or intra.gpus < 3:
         return 0, 0.0, 0.0
-    if nics and (nvls.tree_net_us is None or len(nics) < inside.gpus):
+    if nics and (nvls.tree_net_us is None or len(nics) < intra.gpus):
         return 0, 0.0, 0.0
-    speeds = inside.speeds(constants.search, across=bool(nics))
-    fits = [s for s in speeds if (inside.gpus + 1) * s <= inside.total_gbs]
+    speeds = intra.speeds(constants.search, across=bool(nics))
+    fits = [s for s in speeds if (intra.gpus + 1) * s <= intra.total_gbs]
     if not fits:
         return 0, 0.0, 0.0
     across = max((s for s in speeds if nics and s <= min(nics)), default=fits[0])
-    return inside.gpus, min(fits[0], across) if nics else fits[0], across
+    return intra.gpus, min(fits[0], across) if nics else fits[0], across
 
 
-def _crossings(t: Topology) -> dict[str, Path]:
-    """For each NIC of the first node, the widest, then shortest path through it to the second."""
-    best: dict[str, Path] = {}
-    if len(t.hosts) < 2:
-        return best
-    for src in t.gpus_of(t.hosts[0]):
-        for dst in t.gpus_of(t.hosts[1]):
-            p = path(t, src, dst)
+def _nic_paths(topology: Topology) -> dict[str, Path]:
+    """Return for each NIC of the first node the widest, then shortest path to the second."""
+    widest: dict[str, Path] = {}
+    if len(topology.hosts) < 2:
+        return widest
+    for src in topology.gpus_of(topology.hosts[0]):
+        for dst in topology.gpus_of(topology.hosts[1]):
+            p = path(topology, src, dst)
             nic = p.nics[0] if p.nics else "network"
-            if nic not in best or _nearness(p) > _nearness(best[nic]):
-                best[nic] = p
-    return best
+            if nic not in widest or _nearness(p) > _nearness(widest[nic]):
+                widest[nic] = p
+    return widest
 
 
 def _nearness(p: Path) -> tuple[float, int]:
     return p.bandwidth, -len(p.hops)
 
 
-def _passes_cpu(t: Topology, p: Path) -> bool:
-    return any(t.node(hop.src).kind == "cpu" for hop in p.hops)
+def _passes_cpu(topology: Topology, p: Path) -> bool:
+    return any(topology.node(hop.src).kind == "cpu" for hop in p.hops)

@@ -1,4 +1,4 @@
-"""What a table can ask of a stock NCCL for a call: its algorithm, protocol, channels, chunk."""
+"""Knobs that a table sets for unmodified NCCL: algorithm, protocol, channels, chunk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ _MOST_CHUNK = 1 << 30
 # The kernels that exist: src/device/generate.py, algos_of_coll.
 _SHARED: tuple[NcclAlgorithm, ...] = ("Ring", "CollnetDirect", "NVLS", "PAT")
 _REDUCED: tuple[NcclAlgorithm, ...] = (
-    *("Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"),
+    "Tree",
+    "Ring",
+    "CollnetDirect",
+    "CollnetChain",
+    "NVLS",
+    "NVLSTree",
 )
 ALGORITHMS: Mapping[str, tuple[NcclAlgorithm, ...]] = {
     "allgather": _SHARED,
@@ -56,7 +61,7 @@ class NcclKnobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def name(self) -> str:
-        """A name for a candidate.
+        """Return a name for a candidate.
 
         >>> NcclKnobs(algorithm="Ring", protocol="LL128", channels=8).name
         'nccl-Ring-LL128-c8'

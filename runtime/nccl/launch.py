@@ -33,7 +33,7 @@ def launch(
     algorithm: Algorithm,
     protocol: Protocol,
     nbytes: int,
-    launched: int,
+    comm_channels: int,
 ) -> tuple[int, int]:
     """Return channels and threads after NCCL gave up those that would have too little to do.
 
@@ -44,19 +44,19 @@ def launch(
     """
     if algorithm in ("NVLS", "NVLSTree"):
         channels = constants.nvls.channels.get(graph.arch, 16) if constants.nvls else 16
-        return min(channels, launched) if launched < graph.launch_channels else channels, (
-            _NVLS_THREADS
-        )
+        return min(
+            channels, comm_channels
+        ) if comm_channels < graph.launch_channels else channels, (_NVLS_THREADS)
     threads = THREADS[protocol]
     if algorithm == "Ring" and protocol == "Simple" and graph.bandwidth_gbs <= PCI_GBS:
         threads = 256
-    each = THREAD_THRESHOLD[protocol]
+    thread_bytes = THREAD_THRESHOLD[protocol]
     if algorithm == "Ring" and protocol == "LL":
-        each *= graph.ranks
-    channels = launched
-    while nbytes < channels * threads * each and channels >= 2:
+        thread_bytes *= graph.ranks
+    channels = comm_channels
+    while nbytes < channels * threads * thread_bytes and channels >= 2:
         channels -= 1
-    while nbytes < channels * threads * each and threads % 128 == 0:
+    while nbytes < channels * threads * thread_bytes and threads % 128 == 0:
         threads //= 2
     if constants.channels_by_traffic:
         channels = _by_traffic(graph, collective, protocol, nbytes, channels)
@@ -66,7 +66,7 @@ def launch(
 def _by_traffic(
     graph: NcclGraph, collective: str, protocol: Protocol, nbytes: int, channels: int
 ) -> int:
-    """Channels among which the data is dealt out in cells, each at least 16 KiB of traffic."""
+    """Return channels that share the data in cells, each of at least 16 KiB of traffic."""
     per_byte = graph.ranks if collective in _SHARED_BY_RANKS else 1
     per_byte = 2 if collective == "allreduce" else per_byte
     per_byte *= 4 if protocol == "LL" else 1
@@ -74,8 +74,8 @@ def _by_traffic(
     cell = 16 * math.ceil(math.ceil(_TRAFFIC_BYTES / per_byte) / 16)
     cells = math.ceil(count / cell)
     per_channel = max(_TRAFFIC_BYTES, count * per_byte // channels)
-    each = min(cells, math.ceil(per_channel / (cell * per_byte)))
-    return min(channels, math.ceil(cells / each))
+    channel_cells = min(cells, math.ceil(per_channel / (cell * per_byte)))
+    return min(channels, math.ceil(cells / channel_cells))
 
 
 def chunk_bytes(
@@ -122,21 +122,23 @@ def shrunk_tree_chunk(depth: int, nbytes: int, channels: int) -> int:
 
 
 def _payload(step_bytes: int) -> int:
-    """Payload of LL128's lines: 120 bytes of 128."""
+    """Return the payload of LL128's lines: 120 bytes of 128."""
     return step_bytes // 16 * 15
 
 
 def _ll128_chunk(
     constants: TuningConstants, graph: NcclGraph, algorithm: Algorithm, nbytes: int, channels: int
 ) -> int:
-    """Trees shrink it; before 2.20 what was shrunk still counted the flags."""
+    """Return LL128's chunk; trees shrink it, before 2.20 with the flags counted."""
     if algorithm != "Tree":
         return _payload(STEP_BYTES["LL128"])
     flags = constants.tree_chunk_shrinks
     chunk = STEP_BYTES["LL128"] if flags else _payload(STEP_BYTES["LL128"])
-    steps = 1 + graph.nodes.bit_length() - 1 + 0.1 * graph.ranks_a_node
+    steps = 1 + graph.nodes.bit_length() - 1 + 0.1 * graph.ranks_per_node
     for factor, least in ((64, 128 << 10), (16, 32 << 10)):
-        while nbytes // (channels * chunk) < steps * factor / graph.ranks_a_node and chunk > least:
+        while (
+            nbytes // (channels * chunk) < steps * factor / graph.ranks_per_node and chunk > least
+        ):
             chunk //= 2
     return _payload(chunk) if flags else chunk
 

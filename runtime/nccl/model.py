@@ -16,7 +16,7 @@ from tuccl.runtime.nccl.constants import (
 )
 from tuccl.runtime.nccl.graph import NcclGraph
 
-__all__ = ["available", "ll128_is_safe", "plateau", "time_us"]
+__all__ = ["available", "ll128_is_safe", "time_us"]
 
 _SHARED_BY_RANKS = frozenset({"allgather", "reduce-scatter"})
 _REDUCES = frozenset({"allreduce", "reduce"})
@@ -59,9 +59,9 @@ def time_us(
     algorithm: Algorithm,
     protocol: Protocol,
     nbytes: int,
-    launched: int,
+    comm_channels: int,
 ) -> float:
-    """Return the predicted time in us; ``launched`` are the channels of the communicator.
+    """Return the predicted time in us; ``comm_channels`` are the channels of the communicator.
 
     Notes:
         ncclTopoTuneModel and ncclTopoGetAlgoTime, src/graph/tuning.cc.
@@ -78,7 +78,7 @@ def time_us(
         latency = _ring_latency_us(constants, graph, collective, protocol)
         rate = _ring_gbs(constants, graph, collective, protocol)
         if protocol == "Simple" and collective == "allreduce" and graph.nodes > 1:
-            latency *= plateau(constants, graph, nbytes, launched)
+            latency *= _plateau(constants, graph, nbytes, comm_channels)
     return latency + nbytes / (1e3 * rate)
 
 
@@ -88,7 +88,7 @@ def _correction(factors: tuple[float, ...], nbytes: int) -> float:
 
 
 def _row(rows: Mapping[Arch, Scales], graph: NcclGraph) -> float:
-    """The entry of the architecture and the number of nodes; no bound where there is none."""
+    """Return the entry of the architecture and the number of nodes; infinity if there is none."""
     return rows[graph.arch][min(graph.nodes, 3) - 1] if graph.arch in rows else math.inf
 
 
@@ -103,7 +103,7 @@ def _ring_steps(graph: NcclGraph, collective: str) -> int:
 
 
 def _net_steps(constants: TuningConstants, graph: NcclGraph, collective: str) -> int:
-    """Steps of a ring that the version says to cross the network."""
+    """Return the steps of a ring that cross the network, by the version's belief."""
     if graph.nodes == 1:
         return 0
     if constants.net_steps == "all":
@@ -116,48 +116,48 @@ def _net_steps(constants: TuningConstants, graph: NcclGraph, collective: str) ->
 def _ring_gbs(
     constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
 ) -> float:
-    """Rate at which the ring works off the whole array."""
+    """Return the rate at which the ring works off the whole array."""
     rate = _bus_gbs(constants, graph)
     if protocol == "LL":
-        shared, alone = constants.ll_share
-        share = shared if graph.nodes > 1 or collective in _REDUCES else alone
+        general, one_node = constants.ll_share
+        share = general if graph.nodes > 1 or collective in _REDUCES else one_node
         rate = min(_ll_max_gbs(constants, graph), rate * share)
     elif protocol == "LL128":
-        usual, lone = constants.ll128_share
-        rate *= lone if graph.ranks_a_node < 2 else usual
-        each = min(
+        general, one_gpu = constants.ll128_share
+        rate *= one_gpu if graph.ranks_per_node < 2 else general
+        channel_gbs = min(
             _row(constants.channel_max_ring_ll128_gbs, graph),
             constants.channel_max_ll128_gbs.get(collective, math.inf),
         )
-        whole = constants.max_ll128_gbs.get(collective, math.inf)
-        rate = min(rate, graph.channels * each, whole)
+        ring_gbs = constants.max_ll128_gbs.get(collective, math.inf)
+        rate = min(rate, graph.channels * channel_gbs, ring_gbs)
     return rate * graph.ranks / max(_ring_steps(graph, collective), 1)
 
 
 def _tree_gbs(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
     ll, near, far = constants.tree_shares
-    whole = constants.max_tree_gbs
+    tree_gbs = constants.max_tree_gbs
     if protocol == "LL128" and constants.max_tree_ll128_gbs:
-        whole = constants.max_tree_ll128_gbs
+        tree_gbs = constants.max_tree_ll128_gbs
     rate = min(
         constants.tree_efficiency * _bus_gbs(constants, graph),
         graph.channels * _row(constants.channel_max_tree_gbs, graph),
-        _row(whole, graph),
+        _row(tree_gbs, graph),
     )
     if protocol == "LL":
         rate = min(rate * ll, _ll_max_gbs(constants, graph))
     elif protocol == "LL128":
-        each = min(
+        channel_gbs = min(
             _row(constants.channel_max_tree_ll128_gbs, graph),
             constants.channel_max_ll128_gbs.get("allreduce", math.inf)
             * constants.tree_ll128_factor,
         )
-        rate = min(rate * (near if graph.nodes == 1 else far), graph.channels * each)
+        rate = min(rate * (near if graph.nodes == 1 else far), graph.channels * channel_gbs)
     return rate / 2
 
 
 def _ll_max_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
-    """One node: by the GPU; several: by the CPU, whose memory LL crosses."""
+    """Return LL's bound: on one node by the GPU, on several by the CPU, whose memory it crosses."""
     row: Arch = graph.arch
     if graph.nodes > 1:
         row = "ampere" if graph.cpu == "amd" else "volta"
@@ -169,7 +169,7 @@ def _ring_latency_us(
     constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
 ) -> float:
     base = constants.base_us["Ring"][protocol]
-    intra = constants.hw_us[_inside(graph)]["Ring"][protocol]
+    intra = constants.hw_us[_intra_link(graph)]["Ring"][protocol]
     net = constants.hw_us["net"]["Ring"][protocol]
     if collective in ("broadcast", "reduce"):
         return base + _line_latency_us(constants, graph, protocol)
@@ -184,15 +184,15 @@ def _ring_latency_us(
 
 
 def _line_latency_us(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
-    """One step where all rings are alike, else each step, for Simple at the tree's chunk."""
-    link: Link = "net" if graph.nodes > 1 else _inside(graph)
-    if graph.alike:
+    """Return one step where all rings are the same, else each, for Simple at the tree's chunk."""
+    link: Link = "net" if graph.nodes > 1 else _intra_link(graph)
+    if graph.same_channels:
         return constants.hw_us[link]["Ring"][protocol]
     return graph.ranks * constants.hw_us[link]["Tree" if protocol == "Simple" else "Ring"][protocol]
 
 
 def _tree_latency_us(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) -> float:
-    intra = constants.hw_us[_inside(graph)]["Tree"][protocol]
+    intra = constants.hw_us[_intra_link(graph)]["Tree"][protocol]
     if graph.nodes > 1 and protocol == "LL":
         intra *= constants.ll_intra_factor
     inside = graph.ranks // graph.nodes - 1
@@ -201,17 +201,19 @@ def _tree_latency_us(constants: TuningConstants, graph: NcclGraph, protocol: Pro
 
 
 def _levels(graph: NcclGraph) -> int:
-    """Depth of a binary tree over the nodes."""
+    """Return the depth of a binary tree over the nodes."""
     return graph.nodes.bit_length() - 1
 
 
-def _inside(graph: NcclGraph) -> Link:
+def _intra_link(graph: NcclGraph) -> Link:
     return "nvlink" if graph.nvlink else "pci"
 
 
-def plateau(constants: TuningConstants, graph: NcclGraph, nbytes: int, launched: int) -> float:
+def _plateau(
+    constants: TuningConstants, graph: NcclGraph, nbytes: int, comm_channels: int
+) -> float:
     """Return the factor on the latency of a large ring allreduce between nodes."""
-    least_bytes = 64 * launched if constants.plateau_per_channel else 4096
+    least_bytes = 64 * comm_channels if constants.plateau_per_channel else 4096
     if not constants.plateau or nbytes < least_bytes * graph.ranks:
         return 1.0
     return next(factor for least, factor in constants.plateau if graph.capability >= least)
@@ -235,7 +237,7 @@ def _nvls_gbs(
         rate = _bus_gbs(constants, graph) if nvls.rings_rate else graph.nvls_heads * graph.nvls_gbs
         return rate * (nvls.share if collective == "allreduce" else nvls.gather_share or 0.0)
     if nvls.early_tree:
-        each = graph.nvls_gbs if graph.nodes <= 2 else graph.nvls_net_gbs
-        return graph.nvls_heads * each * 0.7 * graph.nodes / (2 * (graph.nodes - 1))
+        head_gbs = graph.nvls_gbs if graph.nodes <= 2 else graph.nvls_net_gbs
+        return graph.nvls_heads * head_gbs * 0.7 * graph.nodes / (2 * (graph.nodes - 1))
     between = graph.nvls_net_gbs / (1 if graph.nodes <= 2 else 2)
     return graph.nvls_heads * min(graph.nvls_gbs, between) * nvls.share

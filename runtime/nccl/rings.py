@@ -1,4 +1,4 @@
-"""How many rings NCCL's search finds, and at which speed."""
+"""Rings that NCCL's search finds, and their speed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from tuccl.runtime.nccl.constants import MAX_CHANNELS, Search
 
-__all__ = ["Inside", "Rings", "rings_across", "rings_inside"]
+__all__ = ["IntraNode", "Rings", "rings_across", "rings_inside"]
 
-_MOST_RINGS = MAX_CHANNELS // 2  # each is launched twice
+_MOST_RINGS = MAX_CHANNELS // 2  # each is comm_channels twice
 _LEAST_SHARE = 0.49  # the search stops at speeds below this share of the best
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Inside:
+class IntraNode:
     """The links of one node: ``total_gbs`` out of a GPU, ``pairs`` those of each GPU one by one.
 
     ``pairs`` is empty behind a switch, where any GPU reaches any other at the full rate.
@@ -29,8 +29,8 @@ class Inside:
 
     def speeds(self, search: Search, *, across: bool) -> tuple[float, ...]:
         """Return the rates that the search tries for these GPUs, the highest first."""
-        _, inside, between = next(row for row in search.speeds if self.capability >= row[0])
-        return between if across else inside
+        _, intra, between = next(row for row in search.speeds if self.capability >= row[0])
+        return between if across else intra
 
     def rings(self, gbs: float) -> int:
         """Return for how many rings of ``gbs`` the links of every GPU leave room."""
@@ -50,52 +50,52 @@ class Rings:
     gbs: float
 
 
-def rings_inside(search: Search, inside: Inside) -> Rings:
+def rings_inside(search: Search, intra: IntraNode) -> Rings:
     """Return the rings on one node.
 
     >>> search = Search(((0, (40.0, 30.0, 20.0, 12.0), ()),), ())
-    >>> rings_inside(search, Inside(8, True, 80, 20.0, 240.0))
+    >>> rings_inside(search, IntraNode(8, True, 80, 20.0, 240.0))
     Rings(count=12, gbs=20.0)
     """
-    if inside.gpus == 1:
-        return Rings(1, inside.link_gbs * MAX_CHANNELS)
-    speeds = inside.speeds(search, across=False)
-    found = _best(speeds, {gbs: inside.rings(gbs) for gbs in speeds}, inside.total_gbs)
-    return _doubled(search, inside, found)
+    if intra.gpus == 1:
+        return Rings(1, intra.link_gbs * MAX_CHANNELS)
+    speeds = intra.speeds(search, across=False)
+    rings = _fastest_rings(speeds, {gbs: intra.rings(gbs) for gbs in speeds}, intra.total_gbs)
+    return _duplicated(search, intra, rings)
 
 
-def rings_across(search: Search, inside: Inside, nics: list[float]) -> Rings:
+def rings_across(search: Search, intra: IntraNode, nics: list[float]) -> Rings:
     """Return the rings through several nodes, each in and out by one NIC of a node.
 
     A GPU's links carry all rings but the one that leaves the node there.
     """
-    speeds = inside.speeds(search, across=True)
-    passing = 1 - 1 / inside.gpus if inside.nvlink and inside.gpus > 1 else 1.0
+    speeds = intra.speeds(search, across=True)
+    passing = 1 - 1 / intra.gpus if intra.nvlink and intra.gpus > 1 else 1.0
     counts = {
-        gbs: min(sum(int(nic / gbs + _ROUNDING) for nic in nics), inside.rings(gbs * passing))
+        gbs: min(sum(int(nic / gbs + _ROUNDING) for nic in nics), intra.rings(gbs * passing))
         for gbs in speeds
     }
-    return _doubled(search, inside, _best(speeds, counts, inside.total_gbs))
+    return _duplicated(search, intra, _fastest_rings(speeds, counts, intra.total_gbs))
 
 
-def _best(speeds: tuple[float, ...], counts: dict[float, int], total_gbs: float) -> Rings:
-    """The first speed of the largest sum; one ring at the slowest where none fits."""
-    best = Rings(0, 0.0)
+def _fastest_rings(speeds: tuple[float, ...], counts: dict[float, int], total_gbs: float) -> Rings:
+    """Return the first speed of the largest sum; one ring at the slowest where none fits."""
+    rings = Rings(0, 0.0)
     for gbs in speeds:
-        if best.count and gbs / best.gbs <= _LEAST_SHARE:
+        if rings.count and gbs / rings.gbs <= _LEAST_SHARE:
             break
         count = min(counts[gbs], _MOST_RINGS)
-        if count * gbs > best.count * best.gbs + _ROUNDING:
-            best = Rings(count, gbs)
-        if best.count * best.gbs >= total_gbs - _ROUNDING:
+        if count * gbs > rings.count * rings.gbs + _ROUNDING:
+            rings = Rings(count, gbs)
+        if rings.count * rings.gbs >= total_gbs - _ROUNDING:
             break
-    return best if best.count else Rings(1, speeds[-1])
+    return rings if rings.count else Rings(1, speeds[-1])
 
 
-def _doubled(search: Search, inside: Inside, rings: Rings) -> Rings:
-    """Each fast ring as two channels of half its rate (ncclTopoDupChannels)."""
+def _duplicated(search: Search, intra: IntraNode, rings: Rings) -> Rings:
+    """Return each fast ring as two channels of half its rate (ncclTopoDupChannels)."""
     most = search.spared_above
-    spared = most is not None and inside.capability > 80 and rings.count > most
+    spared = most is not None and intra.capability > 80 and rings.count > most
     if rings.gbs < 25 or (spared and rings.gbs < 50):
         return rings
     count = min(2 * rings.count, _MOST_RINGS)

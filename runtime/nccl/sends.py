@@ -30,14 +30,14 @@ def p2p_protocol(constants: TuningConstants, graph: NcclGraph, nbytes: float) ->
     return "LL" if constants.p2p_ll and nbytes <= shares * P2P_LL_BYTES else "Simple"
 
 
-def p2p_channels(graph: NcclGraph, launched: int, parts: int) -> int:
+def p2p_channels(graph: NcclGraph, comm_channels: int, parts: int) -> int:
     """Return the channels over which the messages to all peers are spread."""
-    most = _power_of_two(launched)
+    most = _power_of_two(comm_channels)
     return max(parts, min(most, parts * max(graph.ranks - 1, 1), MAX_CHANNELS))
 
 
 def p2p_parts(
-    constants: TuningConstants, graph: NcclGraph, nbytes: float, launched: int | None = None
+    constants: TuningConstants, graph: NcclGraph, nbytes: float, comm_channels: int | None = None
 ) -> int:
     """Return over how many channels a message of ``nbytes`` to one peer is spread.
 
@@ -49,7 +49,7 @@ def p2p_parts(
         share a block; a program cannot, so that the parts are also held to the blocks which fit
         on a GPU.
     """
-    most = _power_of_two(launched or graph.launch_channels)
+    most = _power_of_two(comm_channels or graph.launch_channels)
     fewest = widest = min(_power_of_two(graph.peer_channels), most)
     while fewest * graph.ranks > most and fewest > 1:
         fewest //= 2
@@ -76,12 +76,12 @@ def p2p_chunk_bytes(
 
 
 def _step_bytes(constants: TuningConstants, graph: NcclGraph) -> int:
-    """A slot of send and receive: P2P Chunksize of the log, src/init.cc."""
+    """Return a slot of send and receive: P2P Chunksize of the log, src/init.cc."""
     if graph.nodes == 1 and graph.nvlink:
         return STEP_BYTES["Simple"]
     return constants.p2p_net_step_bytes
 
 
 def _power_of_two(count: int) -> int:
-    """The least power of two that is not less."""
+    """Return the least power of two that is not less."""
     return 1 << (count - 1).bit_length()

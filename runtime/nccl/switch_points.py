@@ -27,12 +27,12 @@ class SwitchPoint(NamedTuple):
 
 
 def switch_points(
-    t: Topology, collective: str, version: str = NCCL_VERSION, *, nvls: bool = True
+    topology: Topology, collective: str, version: str = NCCL_VERSION, *, nvls: bool = True
 ) -> tuple[SwitchPoint, ...]:
     """Return the sizes, to the byte, at which NCCL's algorithm or protocol changes.
 
     Args:
-        t: The topology.
+        topology: Of the machine.
         collective: The call.
         version: The version of NCCL.
         nvls: False as NCCL_NVLS_ENABLE=0.
@@ -50,7 +50,7 @@ def switch_points(
     """
 
     def kind(nbytes: int) -> _Kind:
-        choice = nccl_choice(t, collective, nbytes, version, nvls=nvls)
+        choice = nccl_choice(topology, collective, nbytes, version, nvls=nvls)
         return choice.algorithm, choice.protocol
 
     return tuple(

@@ -9,7 +9,7 @@ from tuccl.runtime.nccl.constants import STEP_BYTES, Protocol
 from tuccl.runtime.nccl.graph import NcclGraph
 from tuccl.runtime.nccl.launch import shrunk_tree_chunk
 
-__all__ = ["Thresholded", "thresholded", "tree_threshold_bytes"]
+__all__ = ["ThresholdChoice", "threshold_choice", "tree_threshold_bytes"]
 
 _THREADS = 256
 _LEAST_LL_THREADS = 64  # NCCL_LL_MIN_NTHREADS
@@ -21,8 +21,8 @@ _RING_HOP_US, _TREE_HOP_INSIDE_US, _TREE_HOP_ACROSS_US = 6.0, 4.0, 15.0
 _CHANNEL_GBS = 5.0
 
 
-class Thresholded(NamedTuple):
-    """What 2.4 runs."""
+class ThresholdChoice(NamedTuple):
+    """Choice of NCCL 2.4."""
 
     algorithm: Literal["Ring", "Tree"]
     protocol: Protocol
@@ -31,13 +31,13 @@ class Thresholded(NamedTuple):
     chunk_bytes: int
 
 
-def tree_threshold_bytes(graph: NcclGraph, launched: int) -> float:
+def tree_threshold_bytes(graph: NcclGraph, comm_channels: int) -> float:
     """Return the size up to which allreduce runs as a tree: 0 for never, infinity for always.
 
     Notes:
         ncclTreeThreshold, src/init.cc of v2.4.6-1: the size at which ring and tree take as long.
     """
-    ring_gbs = _CHANNEL_GBS * (launched if graph.nvlink else 1)
+    ring_gbs = _CHANNEL_GBS * (comm_channels if graph.nvlink else 1)
     tree_gbs = ring_gbs * (3 / 4 if graph.nvlink else 2 / 3)
     tree_gbs *= 2 if graph.nvlink and graph.nodes == 2 else 1
     levels = graph.nodes.bit_length() - 1
@@ -50,14 +50,14 @@ def tree_threshold_bytes(graph: NcclGraph, launched: int) -> float:
     return 1e3 * ring_gbs * tree_gbs / (ring_gbs - tree_gbs) * (ring_us - tree_us)
 
 
-def thresholded(
+def threshold_choice(
     graph: NcclGraph,
     collective: str,
     nbytes: int,
-    launched: int,
+    comm_channels: int,
     algorithm: str | None = None,
     protocol: str | None = None,
-) -> Thresholded:
+) -> ThresholdChoice:
     """Return the choice of 2.4; ``algorithm`` and ``protocol`` as its thresholds can force them.
 
     Notes:
@@ -65,7 +65,7 @@ def thresholded(
     """
     tree = collective == "allreduce" and (
         algorithm == "Tree"
-        or (algorithm is None and nbytes <= tree_threshold_bytes(graph, launched))
+        or (algorithm is None and nbytes <= tree_threshold_bytes(graph, comm_channels))
     )
     loop = 1 if tree or collective in _PIPELINES else graph.ranks
     thread_bytes = 64 if graph.capability >= 70 else 32
@@ -74,14 +74,14 @@ def thresholded(
     while math.ceil(nbytes / (threads * loop)) > _LL_CHANNEL_BYTES and 2 * threads <= _THREADS:
         threads *= 2
     channels = math.ceil(nbytes / (threads * loop * _LL_CHANNEL_BYTES))
-    channels = max(1, min(channels, launched))
+    channels = max(1, min(channels, comm_channels))
     is_ll = nbytes <= channels * threads * loop * thread_bytes
     name: Literal["Ring", "Tree"] = "Tree" if tree else "Ring"
     if protocol == "LL" or (protocol is None and is_ll):
-        return Thresholded(name, "LL", channels, threads, _LL_CHUNK)
+        return ThresholdChoice(name, "LL", channels, threads, _LL_CHUNK)
     if tree:
         depth = graph.ranks // graph.nodes + graph.nodes.bit_length() - 1
-        chunk = shrunk_tree_chunk(depth, nbytes, launched)
+        chunk = shrunk_tree_chunk(depth, nbytes, comm_channels)
     else:
         chunk = STEP_BYTES["Simple"] * (1 if collective in _PIPELINES else _RING_STEPS)
-    return Thresholded(name, "Simple", launched, _THREADS, chunk)
+    return ThresholdChoice(name, "Simple", comm_channels, _THREADS, chunk)

@@ -1,4 +1,4 @@
-"""Which of NCCL's constants a version uses."""
+"""Groups of NCCL's versions that share their tuning constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuccl.errors import InputError
 
 __all__ = ["NCCL_VERSION", "nccl_group", "nccl_release", "nccl_versions"]
 
-NCCL_VERSION = "2.19"  # what a baseline is unless asked otherwise
+NCCL_VERSION = "2.19"  # of baselines by default
 
 # The first release of each group, and the name of the group's constants.
 _GROUPS: tuple[tuple[tuple[int, int, int], str], ...] = (
@@ -77,17 +77,18 @@ def _number(version: str) -> tuple[int, int, int]:
     if version == "newest":
         return (*_NEWEST, _LAST_PATCH)
     match = _TEXT.fullmatch(version)
-    known = f"constants are known for {_GROUPS[0][1]} to {_NEWEST[0]}.{_NEWEST[1]}"
+    range_text = f"constants are known for {_GROUPS[0][1]} to {_NEWEST[0]}.{_NEWEST[1]}"
     if not match:
         raise InputError(
-            f"NCCL version {version[:20]!r}: expected one like 2.19 or 2.18.3; {known}"
+            f"NCCL version {version[:20]!r}: expected one like 2.19 or 2.18.3; {range_text}"
         )
     major, minor, patch = match[1], match[2], match[3]
     number = int(major), int(minor), int(patch) if patch else _LAST_PATCH
     if number[:2] > _NEWEST:
         raise InputError(
-            f"NCCL version {version[:20]!r}: {known}; ask for 'newest' to take those of the newest"
+            f"NCCL version {version[:20]!r}: {range_text}; "
+            "ask for 'newest' to take those of the newest"
         )
     if number < _GROUPS[0][0]:
-        raise InputError(f"NCCL version {version[:20]!r}: {known}")
+        raise InputError(f"NCCL version {version[:20]!r}: {range_text}")
     return number

@@ -1,1 +1,1 @@
-"""What is used today: msccl-default, and NCCL's own rings, trees and sends."""
+"""Baselines: msccl-default, and NCCL's own rings, trees and sends."""

@@ -31,7 +31,7 @@ _MOST_CHANNELS = 64
 
 
 def nccl_program(
-    t: Topology,
+    topology: Topology,
     collective: Collective,
     algorithm: str,
     channels: int,
@@ -45,7 +45,7 @@ def nccl_program(
     the executor (`tuccl.runtime.StepLoop`).
 
     Args:
-        t: The topology.
+        topology: Of the machine.
         collective: What is to be computed.
         algorithm: ``ring``, ``tree`` (allreduce only) or ``p2p`` (alltoall, gather, scatter).
         channels: Number of channels; NCCL's own number is `tuccl.runtime.nccl.choice`'s.
@@ -54,17 +54,17 @@ def nccl_program(
 
     Raises:
         Infeasible: NCCL has no such algorithm for the collective, or the program is too large.
-        InputError: an unknown algorithm, or numbers that do not fit `t`.
+        InputError: an unknown algorithm, or numbers that do not fit `topology`.
     """
     if algorithm not in NCCL_ALGORITHMS:
-        known = ", ".join(NCCL_ALGORITHMS)
-        raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {known}")
+        names = ", ".join(NCCL_ALGORITHMS)
+        raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {names}")
     if algorithm == "p2p":
-        schedule = nccl_alltoall(t, collective, channels, parts)
+        schedule = nccl_alltoall(topology, collective, channels, parts)
     elif algorithm == "tree":
-        schedule = nccl_tree(t, collective, channels)
+        schedule = nccl_tree(topology, collective, channels)
     else:
-        schedule = nccl_ring(t, collective, channels)
+        schedule = nccl_ring(topology, collective, channels)
     # Long rings only fit the fork's 256 steps, which then claims out of place alone.
     short = algorithm == "p2p" or collective.ranks <= _MOST_RANKS_EXECUTOR
     dialect = "executor" if short else "fork"
@@ -78,12 +78,12 @@ def _coarse(program: Program) -> Program:
     A rank's own copies, which lowering spreads over blocks as evenly as can be, get a block a
     chunk, as NCCL copies channel by channel.
     """
-    gpus = [(gpu, *_parted(gpu)) for gpu in program.gpus]
-    moves = [s for _, blocks, _ in gpus for tb in blocks for s in tb.steps]
-    places = [max(n, 0) for s in moves for n in (s.src_offset, s.dst_offset, s.count)]
+    gpus = [(gpu, *_split_copies(gpu)) for gpu in program.gpus]
+    steps = [s for _, blocks, _ in gpus for tb in blocks for s in tb.steps]
+    offsets = [max(n, 0) for s in steps for n in (s.src_offset, s.dst_offset, s.count)]
     copies = [n for _, _, runs in gpus for run in runs for n in run]
     sizes = [n for g in program.gpus for n in (g.input_chunks, g.output_chunks, g.scratch_chunks)]
-    by = math.gcd(program.nchunks, *sizes, *places, *copies)
+    by = math.gcd(program.nchunks, *sizes, *offsets, *copies)
     return Program(
         program.name,
         program.collective,
@@ -102,7 +102,7 @@ def _coarse(program: Program) -> Program:
 _Copy = tuple[int, int, int]  # source and destination offset, count; from input to output
 
 
-def _parted(gpu: Gpu) -> tuple[list[ThreadBlock], list[_Copy]]:
+def _split_copies(gpu: Gpu) -> tuple[list[ThreadBlock], list[_Copy]]:
     """Return the blocks that do more than copy from input to output, and the others' copies."""
     blocks, copies = [], []
     for tb in gpu.threadblocks:
@@ -121,15 +121,18 @@ def _parted(gpu: Gpu) -> tuple[list[ThreadBlock], list[_Copy]]:
 
 
 def _is_plain_copy(s: Step) -> bool:
-    alone = s.dep_tb < 0 and not s.has_dep
-    return s.op == "cpy" and alone and (s.src_buffer, s.dst_buffer) == ("i", "o")
+    independent = s.dep_tb < 0 and not s.has_dep
+    return s.op == "cpy" and independent and (s.src_buffer, s.dst_buffer) == ("i", "o")
 
 
 def _coarse_gpu(gpu: Gpu, blocks: list[ThreadBlock], copies: list[_Copy], by: int) -> Gpu:
     ids = {tb.id: number for number, tb in enumerate(blocks)}
     out = [
         ThreadBlock(
-            *(ids[tb.id], tb.send_peer, tb.recv_peer, tb.channel),
+            ids[tb.id],
+            tb.send_peer,
+            tb.recv_peer,
+            tb.channel,
             [_coarse_step(s, ids, by) for s in tb.steps],
         )
         for tb in blocks
@@ -145,94 +148,91 @@ def _coarse_gpu(gpu: Gpu, blocks: list[ThreadBlock], copies: list[_Copy], by: in
 def _coarse_step(s: Step, ids: dict[int, int], by: int) -> Step:
     src, dst = (at // by if at > 0 else at for at in (s.src_offset, s.dst_offset))
     return Step(
-        *(s.op, s.src_buffer, src, s.dst_buffer, dst, s.count // by),
-        *(ids.get(s.dep_tb, -1), s.dep_step, s.has_dep, s.number),
+        s.op,
+        s.src_buffer,
+        src,
+        s.dst_buffer,
+        dst,
+        s.count // by,
+        ids.get(s.dep_tb, -1),
+        s.dep_step,
+        s.has_dep,
+        s.number,
     )
 
 
-def _check(t: Topology, collective: Collective, channels: int) -> None:
-    if collective.ranks != t.ranks:
+def _check(topology: Topology, collective: Collective, channels: int) -> None:
+    if collective.ranks != topology.ranks:
         raise InputError(
-            f"{collective.name} of {collective.ranks} ranks on a topology of {t.ranks}: "
+            f"{collective.name} of {collective.ranks} ranks on a topology of {topology.ranks}: "
             "the numbers must agree"
         )
     if not 1 <= channels <= _MOST_CHANNELS:
         raise InputError(f"{channels} channels: expected 1 to {_MOST_CHANNELS}")
 
 
-def nccl_ring(t: Topology, collective: Collective, channels: int) -> Schedule:
+def nccl_ring(topology: Topology, collective: Collective, channels: int) -> Schedule:
     """Return NCCL's ring: each channel sends its part of the data round its own order of ranks.
 
     In a broadcast or reduce the ring is a line, from the root or to it.
 
     Raises:
         Infeasible: NCCL runs the collective without rings (alltoall, gather, scatter).
-        InputError: numbers that do not fit `t`.
+        InputError: numbers that do not fit `topology`.
     """
-    _check(t, collective, channels)
+    _check(topology, collective, channels)
     orders = [
-        tuple(rank for chain in hosts for rank in chain.ranks) for hosts in chains(t, channels)
+        tuple(rank for chain in hosts for rank in chain.ranks)
+        for hosts in chains(topology, channels)
     ]
-    moves: dict[str, Iterator[_Move]] = {
-        "allgather": _ring_allgather(orders),
-        "reduce-scatter": _ring_reduce_scatter(orders),
-        "broadcast": _ring_line(orders, collective.root, reduce=False),
-        "reduce": _ring_line(orders, collective.root, reduce=True),
-    }
     trace = Trace(collective, channels, "nccl-ring")
-    if collective.name == "allreduce":
-        _play(trace, moves["reduce-scatter"])
-        _play(trace, moves["allgather"])
-    elif collective.name in moves:
-        _play(trace, moves[collective.name])
+    if collective.name in ("broadcast", "reduce"):
+        _add(trace, _ring_line(orders, collective.root, reduce=collective.name == "reduce"))
+    elif collective.name in ("allgather", "reduce-scatter", "allreduce"):
+        if collective.reducing:
+            _add(trace, _ring_rounds(orders, reduce=True))
+        if collective.name != "reduce-scatter":
+            _add(trace, _ring_rounds(orders, reduce=False))
     else:
         raise Infeasible(f"NCCL has no ring for {collective.name}; it groups sends: use 'p2p'")
     return trace.schedule()
 
 
 # (reduce, chunk, src, dst, channel, count)
-_Move = tuple[bool, int, int, int, int, int]
+_Send = tuple[bool, int, int, int, int, int]
 
 
-def _play(trace: Trace, moves: Iterator[_Move]) -> None:
-    for reduce, chunk, src, dst, channel, count in moves:
-        move = trace.reduce if reduce else trace.send
-        move(chunk, src, dst, channel=channel, count=count)
+def _add(trace: Trace, sends: Iterator[_Send]) -> None:
+    for reduce, chunk, src, dst, channel, count in sends:
+        add = trace.reduce if reduce else trace.send
+        add(chunk, src, dst, channel=channel, count=count)
 
 
-def _ring_reduce_scatter(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
-    """Yield the N - 1 rounds; the sum of the chunk of place p starts at p + 1 and ends at p."""
+def _ring_rounds(orders: list[tuple[int, ...]], *, reduce: bool) -> Iterator[_Send]:
+    """Yield the N - 1 rounds in which each rank passes on its last chunk, or its sum so far.
+
+    A reduction's sum of the chunk of position p starts at p + 1 and ends at p.
+    """
     ranks, channels = len(orders[0]), len(orders)
-    for turn in range(ranks - 1):
+    for step in range(ranks - 1):
         for channel, order in enumerate(orders):
-            for place, rank in enumerate(order):
-                owner = order[(place - 1 - turn) % ranks]
-                target = order[(place + 1) % ranks]
-                yield True, owner * channels + channel, rank, target, channel, 1
+            for position, rank in enumerate(order):
+                owner = order[(position - step - reduce) % ranks]
+                target = order[(position + 1) % ranks]
+                yield reduce, owner * channels + channel, rank, target, channel, 1
 
 
-def _ring_allgather(orders: list[tuple[int, ...]]) -> Iterator[_Move]:
-    """Yield the N - 1 rounds in which each place passes on what it got last."""
-    ranks, channels = len(orders[0]), len(orders)
-    for turn in range(ranks - 1):
-        for channel, order in enumerate(orders):
-            for place, rank in enumerate(order):
-                owner = order[(place - turn) % ranks]
-                target = order[(place + 1) % ranks]
-                yield False, owner * channels + channel, rank, target, channel, 1
-
-
-def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Iterator[_Move]:
+def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Iterator[_Send]:
     """Yield the hops round each ring that start, or for a reduction end, at the root."""
     ranks = len(orders[0])
-    for time in range(ranks - 1):
+    for step in range(ranks - 1):
         for channel, order in enumerate(orders):
-            place = order.index(root) + time + (1 if reduce else 0)
-            src, dst = order[place % ranks], order[(place + 1) % ranks]
+            position = order.index(root) + step + (1 if reduce else 0)
+            src, dst = order[position % ranks], order[(position + 1) % ranks]
             yield reduce, channel * ranks, src, dst, channel, ranks
 
 
-def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
+def nccl_tree(topology: Topology, collective: Collective, channels: int) -> Schedule:
     """Return NCCL's double binary tree over hosts, a chain of GPUs inside each host.
 
     Even channels use one tree, odd channels its mirror image, in which the leaves of the first
@@ -240,12 +240,12 @@ def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
 
     Raises:
         Infeasible: the collective is no allreduce.
-        InputError: numbers that do not fit `t`.
+        InputError: numbers that do not fit `topology`.
 
     Notes:
         Sanders, Speck, Träff 2009 (two-tree); the binary tree is that of NCCL's trees.cc.
     """
-    _check(t, collective, channels)
+    _check(topology, collective, channels)
     if collective.name != "allreduce":
         raise Infeasible(
             f"NCCL has trees for allreduce only, not for {collective.name}: use 'ring'"
@@ -253,9 +253,9 @@ def nccl_tree(t: Topology, collective: Collective, channels: int) -> Schedule:
     trace = Trace(collective, channels, "nccl-tree")
     hops = [
         _tree_hops(hosts, mirrored=channel % 2 == 1)
-        for channel, hosts in enumerate(chains(t, channels))
+        for channel, hosts in enumerate(chains(topology, channels))
     ]
-    _play(trace, _tree_moves(hops, collective.ranks))
+    _add(trace, _tree_sends(hops, collective.ranks))
     return trace.schedule()
 
 
@@ -300,34 +300,36 @@ def double_tree_parents(count: int, *, mirrored: bool) -> dict[int, int]:
         parents[node] = parent if parent < count else node ^ low
     if not mirrored:
         return parents
-    turn = [count - 1 - n if count % 2 == 0 else (n + 1) % count for n in range(count)]
-    return {turn[node]: turn[parent] for node, parent in parents.items()}
+    mirror = [count - 1 - n if count % 2 == 0 else (n + 1) % count for n in range(count)]
+    return {mirror[node]: mirror[parent] for node, parent in parents.items()}
 
 
-def _tree_moves(hops: list[list[_Hop]], ranks: int) -> Iterator[_Move]:
+def _tree_sends(hops: list[list[_Hop]], ranks: int) -> Iterator[_Send]:
     """Yield by time: sums go up the trees, results come down."""
-    last = max(stage for some in hops for stage, _, _ in some)
-    timed: list[tuple[int, _Move]] = []
-    for channel, some in enumerate(hops):
-        for stage, child, parent in some:
+    last = max(stage for tree in hops for stage, _, _ in tree)
+    timed: list[tuple[int, _Send]] = []
+    for channel, tree in enumerate(hops):
+        for stage, child, parent in tree:
             up = (True, channel * ranks, child, parent, channel, ranks)
             down = (False, channel * ranks, parent, child, channel, ranks)
             timed += [(stage, up), (2 * last + 1 - stage, down)]
-    yield from (move for _, move in sorted(timed, key=lambda entry: entry[0]))
+    yield from (send for _, send in sorted(timed, key=lambda entry: entry[0]))
 
 
-def nccl_alltoall(t: Topology, collective: Collective, channels: int, parts: int = 1) -> Schedule:
+def nccl_alltoall(
+    topology: Topology, collective: Collective, channels: int, parts: int = 1
+) -> Schedule:
     """Return grouped sends and receives: `parts` for each pair, spread over the channels.
 
     Raises:
         Infeasible: NCCL does the collective otherwise than by sends and receives.
-        InputError: numbers that do not fit `t`.
+        InputError: numbers that do not fit `topology`.
 
     Notes:
         As ncclSend and ncclRecv in a group: at distance d rank r sends to r + d and receives
         from r - d; the parts of a distance keep to as many neighbouring channels.
     """
-    _check(t, collective, channels)
+    _check(topology, collective, channels)
     if not 1 <= parts <= channels:
         raise InputError(f"{parts} parts for a peer: expected 1 to {channels}, a channel each")
     if collective.name not in ("alltoall", "gather", "scatter"):

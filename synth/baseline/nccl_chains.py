@@ -14,7 +14,7 @@ __all__ = ["Chain", "chains"]
 
 # Extensions of a partial chain tried at one width before a narrower one is allowed.
 _MOST_EXTENSIONS = 20_000
-# Orders compared for a ring, and times that each ring is laid anew around the others.
+# Orders compared for a ring, and times that each ring is planned anew around the others.
 _MOST_ORDERS = 400
 _ROUNDS = 3
 
@@ -36,7 +36,7 @@ class Chain(NamedTuple):
         return self.ranks if self.ranks[0] == self.head else self.ranks[::-1]
 
 
-def chains(t: Topology, channels: int) -> list[tuple[Chain, ...]]:
+def chains(topology: Topology, channels: int) -> list[tuple[Chain, ...]]:
     """Return for each channel the chain of each host; chained one after another they are its ring.
 
     Notes:
@@ -44,41 +44,41 @@ def chains(t: Topology, channels: int) -> list[tuple[Chain, ...]]:
         GPU of that NIC and leaves it at another GPU of the same or the next NIC, the other way
         round on every second host, so that each hop between hosts keeps to its rail.
     """
-    columns = [_host_chains(t, number, channels) for number in range(len(t.hosts))]
+    columns = [_host_chains(topology, number, channels) for number in range(len(topology.hosts))]
     return list(zip(*columns, strict=True))
 
 
-def _host_chains(t: Topology, number: int, channels: int) -> list[Chain]:
+def _host_chains(topology: Topology, number: int, channels: int) -> list[Chain]:
     """Return the chain of each channel on one host, spread evenly over its links."""
-    turned = number % 2 == 1
-    wires = _HostWires(t, t.hosts[number])
-    ends = [_ends(t, t.hosts[number], channel) for channel in range(channels)]
+    reverse = number % 2 == 1
+    links = _HostLinks(topology, topology.hosts[number])
+    ends = [_ends(topology, topology.hosts[number], channel) for channel in range(channels)]
     orders: list[tuple[int, ...]] = [()] * channels
-    for _ in range(_ROUNDS if wires.direct else 1):
+    for _ in range(_ROUNDS if links.direct else 1):
         for channel, (entry, leave) in enumerate(ends):
-            wires.use(orders[channel], leave is None, -1)
-            start, end = (entry, leave) if not turned or leave is None else (leave, entry)
-            orders[channel] = wires.order(start, end)
-            wires.use(orders[channel], leave is None, 1)
-    return [Chain(order, order[-1] if turned else order[0]) for order in orders]
+            links.use(orders[channel], leave is None, -1)
+            start, end = (entry, leave) if not reverse or leave is None else (leave, entry)
+            orders[channel] = links.order(start, end)
+            links.use(orders[channel], leave is None, 1)
+    return [Chain(order, order[-1] if reverse else order[0]) for order in orders]
 
 
-def _nics(t: Topology, host: str) -> list[tuple[int, ...]]:
+def _nics(topology: Topology, host: str) -> list[tuple[int, ...]]:
     """Return the ranks bound to each NIC in use on a host."""
     bound: dict[str, list[int]] = defaultdict(list)
-    bindings = bind(t)
-    for rank in t.gpus_of(host):
+    bindings = bind(topology)
+    for rank in topology.gpus_of(host):
         if rank in bindings:
             bound[bindings[rank]].append(rank)
-    return [tuple(bound[nic]) for nic in t.nics_of(host) if nic in bound]
+    return [tuple(bound[nic]) for nic in topology.nics_of(host) if nic in bound]
 
 
-def _ends(t: Topology, host: str, channel: int) -> tuple[int, int | None]:
+def _ends(topology: Topology, host: str, channel: int) -> tuple[int, int | None]:
     """Return where a channel enters and leaves a host; None where its ring closes inside it."""
-    ranks = t.gpus_of(host)
-    if len(t.hosts) == 1:
+    ranks = topology.gpus_of(host)
+    if len(topology.hosts) == 1:
         return ranks[channel % len(ranks)], None
-    nics = _nics(t, host) or [ranks]
+    nics = _nics(topology, host) or [ranks]
     nic = nics[channel % len(nics)]
     if len(ranks) == 1:
         return ranks[0], ranks[0]
@@ -89,13 +89,13 @@ def _ends(t: Topology, host: str, channel: int) -> tuple[int, int | None]:
     return nic[0], other
 
 
-class _HostWires:
-    """How wide the links between the GPUs of a host are, and how many rings use each."""
+class _HostLinks:
+    """Rates of the links between the GPUs of a host, and the number of rings on each."""
 
-    def __init__(self, t: Topology, host: str) -> None:
-        self.ranks = t.gpus_of(host)
+    def __init__(self, topology: Topology, host: str) -> None:
+        self.ranks = topology.gpus_of(host)
         self._used: dict[tuple[int, int], int] = defaultdict(int)
-        paths = all_paths(t)
+        paths = all_paths(topology)
         self._rate: dict[tuple[int, int], float] = {}
         # Pairs with a link of their own; a switch or bridge serves its rings all alike.
         self.direct: set[tuple[int, int]] = set()
@@ -119,9 +119,9 @@ class _HostWires:
         }
         for least in sorted(set(widths.values()), reverse=True):
             orders = _orders(self.ranks, entry, leave, widths, least)
-            found = list(islice(orders, _MOST_ORDERS if self.direct else 1))
-            if found:
-                return min(found, key=lambda order: self._load(order, leave is None))
+            candidates = list(islice(orders, _MOST_ORDERS if self.direct else 1))
+            if candidates:
+                return min(candidates, key=lambda order: self._load(order, leave is None))
         return (entry, *(rank for rank in self.ranks if rank != entry))
 
     def _load(self, order: tuple[int, ...], closed: bool) -> float:
@@ -147,8 +147,9 @@ def _orders(
             return
         order = waiting.pop()
         if len(order) == len(ranks):
-            alone = len(ranks) == 1
-            closed = leave is not None or alone or widths.get((order[-1], entry), 0.0) >= least
+            closed = (
+                leave is not None or len(ranks) == 1 or widths.get((order[-1], entry), 0.0) >= least
+            )
             if closed and (leave is None or order[-1] == leave):
                 yield order
             continue

@@ -6,9 +6,9 @@ import pytest
 
 from tests.nccl_machines import MODELLED, SIZES
 from tuccl.runtime.nccl.choice import nccl_choice
-from tuccl.runtime.nccl.constants import TuningConstants, tuning_constants
+from tuccl.runtime.nccl.constants import tuning_constants
 from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
-from tuccl.runtime.nccl.model import plateau, time_us
+from tuccl.runtime.nccl.model import time_us
 from tuccl.runtime.nccl.thresholds import tree_threshold_bytes
 from tuccl.topology import join, load_profile
 
@@ -120,16 +120,6 @@ def test_the_thresholds_of_24_worked_out_by_hand() -> None:
     # 12 channels of 256 threads, 8 ranks, 64 bytes a thread: up to 1.5 MiB by LL.
     assert nccl_choice(alone, "allreduce", 12 * 256 * 8 * 64, "2.4").protocol == "LL"
     assert nccl_choice(alone, "allreduce", 12 * 256 * 8 * 64 + 1, "2.4").protocol == "Simple"
-
-
-@pytest.mark.parametrize("version", MODELLED)
-def test_the_plateau_starts_where_the_version_says(version: str) -> None:
-    constants: TuningConstants = tuning_constants()[version]
-    graph = nccl_graph(join(load_profile("dgx-a100"), 2), version)  # 16 channels, 16 ranks
-    each = 64 * 16 if constants.plateau_per_channel else 4096
-    start, factor = each * 16, {True: 1.4, False: 1.9}[constants.plateau_per_channel]
-    assert plateau(constants, graph, start - 1, 16) == 1.0
-    assert plateau(constants, graph, start, 16) == (factor if constants.plateau else 1.0)
 
 
 # Chunks.

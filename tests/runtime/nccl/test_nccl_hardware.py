@@ -82,9 +82,9 @@ def test_channels_are_those_of_public_logs(
 
 def test_rates_and_orders_are_those_of_public_logs() -> None:
     quad = nccl_graph(load_profile("v100x4"), "2.12")
-    assert quad.channel_gbs == 22.0 and not quad.alike  # NVIDIA/nccl#713
+    assert quad.channel_gbs == 22.0 and not quad.same_channels  # NVIDIA/nccl#713
     assert nccl_graph(load_profile("dgx-a100"), "2.14").bandwidth_gbs == 264.0  # NVIDIA/nccl#879
-    assert nccl_graph(load_profile("dgx-a100"), "2.18").alike  # NVIDIA/Megatron-LM#516
+    assert nccl_graph(load_profile("dgx-a100"), "2.18").same_channels  # NVIDIA/Megatron-LM#516
     assert nccl_graph(machine("dgx-h100", 3), "2.21").nvls_heads == 8  # NVIDIA/nccl#1453
 
 
