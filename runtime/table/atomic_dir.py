@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["previous_directory", "replace_directory", "swap_directories"]
+__all__ = ["exchange_names", "previous_directory", "replace_directory", "swap_directories"]
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -71,7 +71,7 @@ def swap_directories(new: Path, target: Path) -> Path | None:
     if not target.exists():
         os.replace(new, target)  # noqa: PTH105 - one name for tests to break
         return aside if aside.exists() else None
-    if _exchange(new, target):
+    if exchange_names(new, target):
         return new
     if aside.exists():  # left by a crash after the second rename: target is the newer one
         shutil.rmtree(aside)
@@ -89,7 +89,7 @@ def previous_directory(target: Path) -> Path:
     return target.with_name(f".{target.name}.tuccl-old")
 
 
-def _exchange(new: Path, target: Path) -> bool:
+def exchange_names(new: Path, target: Path) -> bool:
     """Exchange two names in one step (renameat2); False where that cannot be done."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:

@@ -38,6 +38,7 @@ __all__ = [
     "check_target",
     "default_candidate",
     "load_table",
+    "max_safe_bytes",
     "open_table",
     "placements",
     "program_candidate",
@@ -86,7 +87,7 @@ class ProgramFile:
         """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
         if buffer_bytes == default_buffer_bytes(self.program.protocol):
             return self.max_safe_bytes
-        return _proof(self.program, self.dialect, self.root, buffer_bytes)
+        return max_safe_bytes(self.program, self.dialect, self.root, buffer_bytes)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
     Raises:
         InputError: it fails to verify, or the dialect cannot express it.
     """
-    safe = _proof(program, dialect, root, 0)
+    safe = max_safe_bytes(program, dialect, root, 0)
     if dialect == "fork":  # half open, and 0 is an empty range
         plain = program.replace(min_bytes=0, max_bytes=safe + 1 if safe else 1 << 40)
     else:
@@ -134,8 +135,12 @@ def placements(program: Program, dialect: str) -> tuple[Program, ...]:
     return program.replace(in_place=False), program.replace(out_of_place=False)
 
 
-def _proof(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
-    """Largest safe size in bytes, 0 for every size; the sizes it claims are left aside."""
+def max_safe_bytes(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
+    """Return the largest safe size in bytes, 0 for every size, whatever sizes ``program`` claims.
+
+    Raises:
+        InputError: it fails to verify.
+    """
     report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root, buffer_bytes)
     if not report.ok:
         raise InputError(f"program {program.name[:60]!r}: {report.errors[0].message}")
@@ -362,7 +367,9 @@ def _check_proofs(place: Path, table: LookupTable, programs: Mapping[str, Progra
                 continue
             key = (candidate.program, entry.root or 0, candidate.knobs.buffer_bytes)
             if key not in proofs:
-                proofs[key] = _file_proof(place, table.dialect, programs[candidate.program], key)
+                proofs[key] = _file_safe_bytes(
+                    place, table.dialect, programs[candidate.program], key
+                )
             safe = proofs[key]
             if safe and not 0 < candidate.max_safe_bytes <= safe:
                 raise InputError(
@@ -371,10 +378,10 @@ def _check_proofs(place: Path, table: LookupTable, programs: Mapping[str, Progra
                 )
 
 
-def _file_proof(place: Path, dialect: str, program: Program, key: tuple[str, int, int]) -> int:
+def _file_safe_bytes(place: Path, dialect: str, program: Program, key: tuple[str, int, int]) -> int:
     path, root, buffer_bytes = key
     try:
-        return _proof(program, dialect, root, buffer_bytes)
+        return max_safe_bytes(program, dialect, root, buffer_bytes)
     except InputError as error:
         raise InputError(f"{_cut(place / path)}: {str(error)[:300]}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import pytest
 from tests.emulation.flows import python, received_mbps
 from tuccl._native import Knobs, to_xml
 from tuccl.cli import main
-from tuccl.emulation import build, emulation, netns
+from tuccl.emulation import emulation as emulation_module
+from tuccl.emulation import netns
 from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.emulation.running import ROOT
@@ -117,7 +119,7 @@ def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.Monke
         fill_us = [8e6 * queue.burst / queue.rate_bps for queue in emulation.queues().values()]
         assert max(fill_us) <= emulation.refill_us <= 2 * max(fill_us)
         assert emulation.burst_us == pytest.approx(max(fill_us), rel=0.01)
-    monkeypatch.setattr(build, "_USUAL_BURST", 200_000)
+    monkeypatch.setattr(emulation_module, "MOST_BURST", 10_000)
     refused = Emulation(pair(), 0.04)
     with pytest.raises(Unavailable, match="bucket of"):
         refused.__enter__()
@@ -192,7 +194,7 @@ def test_a_step_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(*_: object) -> None:
         raise TucclError("no such qdisc")
 
-    monkeypatch.setattr(emulation, "shape", fail)
+    monkeypatch.setattr(emulation_module, "shape", fail)
     before = {name for name in names() if f"{os.getpid()}-" in name}
     with pytest.raises(TucclError, match="qdisc"):
         Emulation(pair()).__enter__()
@@ -322,10 +324,10 @@ def test_without_privilege_one_line_offers_the_simulator(
 ) -> None:
     save_topology(pair(), tmp_path / "t.json")
     call = ["emulate", str(tmp_path / "t.json"), "--", "true"]
-    monkeypatch.setattr(netns, "_capabilities", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main(call) == 2
     monkeypatch.undo()
-    monkeypatch.setattr(netns, "_tool", lambda name: None if name == "tc" else name)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == "tc" else name)
     assert main(call) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and all("--on sim" in line for line in lines)

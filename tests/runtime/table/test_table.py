@@ -235,8 +235,8 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, exchange: bool) -> list
     monkeypatch.setattr(os, "replace", counted(os.replace))
     monkeypatch.setattr(os, "fsync", counted(os.fsync))
     monkeypatch.setattr(shutil, "rmtree", counted(shutil.rmtree))
-    swapped = atomic_dir._exchange if exchange else lambda *_: False
-    monkeypatch.setattr(atomic_dir, "_exchange", counted(swapped))
+    swapped = atomic_dir.exchange_names if exchange else lambda *_: False
+    monkeypatch.setattr(atomic_dir, "exchange_names", counted(swapped))
     return seen
 
 
@@ -277,7 +277,7 @@ def test_two_names_are_exchanged_in_one_step_where_that_works(tmp_path: Path) ->
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    if not atomic_dir._exchange(tmp_path / "a", tmp_path / "b"):
+    if not atomic_dir.exchange_names(tmp_path / "a", tmp_path / "b"):
         pytest.skip("this file system cannot exchange two names")
     assert (tmp_path / "a" / "b").exists() and (tmp_path / "b" / "a").exists()
 
@@ -380,7 +380,7 @@ def test_a_candidate_that_claims_more_than_its_proof_is_refused(
     hand: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topology, file = hand.mesh(), hand.files()["LL"]
-    monkeypatch.setattr(table_module, "_proof", lambda *_: 1 << 20)
+    monkeypatch.setattr(table_module, "max_safe_bytes", lambda *_: 1 << 20)
     for safe, fits in ((1 << 20, True), ((1 << 20) + 1, False), (0, False)):
         made = msgspec.structs.replace(hand.candidate(file, 5.0), max_safe_bytes=safe)
         table = hand.table_of(topology, hand.entry(512, 4096, made))
