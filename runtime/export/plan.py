@@ -11,8 +11,8 @@ import msgspec
 
 from tuccl._native import Program, default_buffer_bytes, verify
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
-from tuccl.runtime.table.size_ranges import size_ranges
-from tuccl.runtime.table.store import StoredTable, placements
+from tuccl.runtime.table.programs import placements
+from tuccl.runtime.table.store import StoredTable
 from tuccl.runtime.table.supported_knobs import changes_threads, exclusion_reason, process_buffers
 from tuccl.units import format_bytes
 
@@ -166,7 +166,7 @@ def _rules(stored: StoredTable, entries: list[Entry]) -> list[Rule]:
         for in_place in (False, True):
             if not entry.takes(in_place):
                 continue
-            for low, high, candidate in size_ranges(entry, in_place):
+            for low, high, candidate in entry.choices(in_place):
                 program, knobs = stored.program(candidate), candidate.knobs
                 if program is not None and knobs is not None and (high is None or high > 1):
                     gain = _gain(entry, candidate)

@@ -21,7 +21,7 @@ from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
 from tuccl.runtime.nccl_tests.ran import LoggedCall, read_logged_calls
 from tuccl.runtime.nccl_tests.run import NcclTests, run_tests, single_runs
 from tuccl.runtime.table.entry import KnobValues
-from tuccl.runtime.table.store import placements
+from tuccl.runtime.table.programs import placements
 from tuccl.runtime.table.supported_knobs import FIXED_THREADS, fork_threads
 
 __all__ = ["NcclTestsExecutor"]

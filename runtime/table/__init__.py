@@ -11,18 +11,9 @@ from tuccl.runtime.table.entry import (
 from tuccl.runtime.table.lock import in_use
 from tuccl.runtime.table.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.table.merge_observed import ObservedTiming, merge_observed, observed_timings
+from tuccl.runtime.table.programs import ProgramFile, placements, program_candidate, program_file
 from tuccl.runtime.table.selection import Choice, Explanation, explain, select
-from tuccl.runtime.table.store import (
-    ProgramFile,
-    StoredTable,
-    check_target,
-    load_table,
-    open_table,
-    placements,
-    program_candidate,
-    program_file,
-    save_table,
-)
+from tuccl.runtime.table.store import StoredTable, check_target, load_table, open_table, save_table
 
 __all__ = [
     "Candidate",

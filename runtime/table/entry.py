@@ -289,6 +289,23 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """Return whether this entry holds for the placement."""
         return self.placement in ("any", "in-place" if in_place else "out-of-place")
 
+    def choices(self, in_place: bool) -> list[tuple[int, int | None, Candidate]]:
+        """Return (min_bytes, max_bytes, candidate) over the entry's range, half open and rising.
+
+        The candidate is the first that has the placement and is safe at every size of the range.
+        Divisibility is a call's matter and not looked at.
+        """
+        ends = {c.max_safe_bytes + 1 for c in self.candidates if c.max_safe_bytes}
+        inner = sorted(end for end in ends if self.min_bytes < end < _top(self.max_bytes))
+        highs: list[int | None] = [*inner, self.max_bytes]
+        ranges: list[tuple[int, int | None, Candidate]] = []
+        for low, high in zip((self.min_bytes, *inner), highs, strict=True):
+            candidate = next(c for c in self.candidates if c.refusal(low, in_place) is None)
+            if ranges and ranges[-1][2] == candidate:
+                low = ranges.pop()[0]
+            ranges.append((low, high, candidate))
+        return ranges
+
 
 def _top(max_bytes: int | None) -> float:
     return math.inf if max_bytes is None else max_bytes

@@ -15,7 +15,6 @@ from tuccl.runtime.table.entry import (
     reduction_class,
 )
 from tuccl.runtime.table.lookup import LookupTable
-from tuccl.runtime.table.size_ranges import size_ranges
 from tuccl.runtime.table.supported_knobs import exclusion_reason, process_buffers, unsupported_knobs
 from tuccl.runtime.table.text import table_text
 from tuccl.synth.model.collective import COLLECTIVES
@@ -251,7 +250,7 @@ def _explained(entry: Entry, in_place: bool) -> list[Explanation]:
             gain=_gain(entry, candidate),
             switches=False,
         )
-        for low, high, candidate in size_ranges(entry, in_place)
+        for low, high, candidate in entry.choices(in_place)
     ]
 
 

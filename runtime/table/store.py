@@ -10,46 +10,19 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl._native import Knobs, Program, default_buffer_bytes, parse_xml, to_xml, verify
+from tuccl._native import Program, parse_xml
 from tuccl.errors import InputError
 from tuccl.runtime.table.atomic_dir import previous_directory, replace_directory
-from tuccl.runtime.table.entry import (
-    DEFAULT_NAME,
-    Candidate,
-    Entry,
-    KnobValues,
-    Source,
-    Statistics,
-    default_candidate,
-)
-from tuccl.runtime.table.lookup import FORMAT, LookupTable, ranges_from_sizes
+from tuccl.runtime.table.entry import Candidate
+from tuccl.runtime.table.lookup import FORMAT, LookupTable
+from tuccl.runtime.table.programs import ProgramFile, max_safe_bytes
 from tuccl.runtime.table.text import table_text
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
 
-__all__ = [
-    "DEFAULT_NAME",
-    "Candidate",
-    "Entry",
-    "KnobValues",
-    "LookupTable",
-    "ProgramFile",
-    "Statistics",
-    "StoredTable",
-    "check_target",
-    "default_candidate",
-    "load_table",
-    "max_safe_bytes",
-    "open_table",
-    "placements",
-    "program_candidate",
-    "program_file",
-    "ranges_from_sizes",
-    "save_table",
-]
+__all__ = ["StoredTable", "check_target", "load_table", "open_table", "save_table"]
 
 JSON_NAME, TEXT_NAME, TOPOLOGY_NAME = "table.json", "table.txt", "topology.json"
 LEARNED_NAME = "learned.txt"
-ALGORITHMS = "algorithms"
 _OWN_FILE = re.compile(
     r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|use\.lock|algorithms(/[\w.+-]+\.xml)?"
 )
@@ -65,32 +38,6 @@ class _Format(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class ProgramFile:
-    """A proven program as the table stores it: path within the folder, text, dialect.
-
-    ``max_safe_bytes`` (0: every size) holds with the protocol's default buffer.
-    """
-
-    path: str
-    text: bytes
-    program: Program
-    dialect: str
-    root: int
-    max_safe_bytes: int
-
-    @property
-    def sha256(self) -> str:
-        """Checksum of the text."""
-        return _sha256(self.text)
-
-    def max_safe_at(self, buffer_bytes: int) -> int:
-        """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
-        if buffer_bytes == default_buffer_bytes(self.program.protocol):
-            return self.max_safe_bytes
-        return max_safe_bytes(self.program, self.dialect, self.root, buffer_bytes)
-
-
-@dataclass(frozen=True)
 class StoredTable:
     """A table that was read from ``folder``, with its topology and programs, all proven whole."""
 
@@ -102,91 +49,6 @@ class StoredTable:
     def program(self, candidate: Candidate) -> Program | None:
         """Return the program of ``candidate``; None for the runtime's default."""
         return None if candidate.program is None else self.programs[candidate.program]
-
-
-def program_file(program: Program, dialect: str = "executor", root: int = 0) -> ProgramFile:
-    """Return ``program`` as a file of the table, proven, named by its collective and content.
-
-    Equal programs get equal names, so that entries share files. The program's own name is
-    dropped, its size range becomes all the sizes at which it is safe. For ``fork`` the program
-    must claim one placement: see ``placements``.
-
-    Raises:
-        InputError: it fails to verify, or the dialect cannot express it.
-    """
-    safe = max_safe_bytes(program, dialect, root, 0)
-    if dialect == "fork":  # half open, and 0 is an empty range
-        plain = program.replace(min_bytes=0, max_bytes=safe + 1 if safe else 1 << 40)
-    else:
-        plain = program.replace(min_bytes=0, max_bytes=safe)
-    plain = plain.replace(name=program.collective)
-    text = to_xml(plain, dialect).encode()
-    path = f"{ALGORITHMS}/{program.collective}-{_sha256(text)[:16]}.xml"
-    return ProgramFile(path, text, plain, dialect, root, safe)
-
-
-def placements(program: Program, dialect: str) -> tuple[Program, ...]:
-    """Return the programs whose files say in ``dialect`` what ``program`` claims.
-
-    The fork knows in place or out of place, not both (docs/msccl.md): two programs.
-    """
-    if dialect != "fork" or not (program.in_place and program.out_of_place):
-        return (program,)
-    return program.replace(in_place=False), program.replace(out_of_place=False)
-
-
-def max_safe_bytes(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
-    """Return the largest safe size in bytes, 0 for every size, whatever sizes ``program`` claims.
-
-    Raises:
-        InputError: it fails to verify.
-    """
-    report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root, buffer_bytes)
-    if not report.ok:
-        raise InputError(f"program {program.name[:60]!r}: {report.errors[0].message}")
-    return report.max_safe_bytes
-
-
-def program_candidate(
-    file: ProgramFile,
-    knobs: Knobs,
-    *,
-    on: Source,
-    stats: Statistics,
-    name: str | None = None,
-    sketch: str = "",
-    method: str = "",
-    chunks_per_rank: int = 0,
-    notes: tuple[str, ...] = (),
-) -> Candidate:
-    """Return the candidate that runs ``file`` with ``knobs``, up to the size that is safe.
-
-    Without a ``name`` it is made of the method, the program's checksum and the knobs.
-    """
-    program = file.program
-    return Candidate(
-        name=name or _candidate_name(method, file, knobs),
-        on=on,
-        stats=stats,
-        program=file.path,
-        sha256=file.sha256,
-        nchunks=program.nchunks,
-        in_place=program.in_place,
-        out_of_place=program.out_of_place,
-        max_safe_bytes=file.max_safe_at(knobs.buffer_bytes),
-        sketch=sketch,
-        method=method,
-        chunks_per_rank=chunks_per_rank,
-        knobs=KnobValues.of(knobs),
-        notes=notes,
-    )
-
-
-def _candidate_name(method: str, file: ProgramFile, knobs: Knobs) -> str:
-    return (
-        f"{method or 'program'}-{file.sha256[:8]}-{knobs.protocol}-c{knobs.channels}"
-        f"-t{knobs.threads}-b{knobs.buffer_bytes}"
-    )
 
 
 def save_table(
@@ -321,11 +183,7 @@ def _read(place: Path, folder: Path) -> StoredTable:
         path: parse_xml(_proven(place / path, sha256), str(place / path))
         for path, sha256 in table.programs.items()
     }
-    for entry in table.entries:
-        for candidate in entry.candidates:
-            if candidate.program is not None:
-                _check_program(place, table, entry, candidate, programs[candidate.program])
-    _check_proofs(place, table, programs)
+    _check_programs(place, table, programs)
     return StoredTable(folder, table, topology, programs)
 
 
@@ -343,47 +201,34 @@ def _read_json(path: Path) -> LookupTable:
         raise InputError(f"{_cut(path)}: {str(error)[:300]}") from None
 
 
-def _check_program(
-    place: Path, table: LookupTable, entry: Entry, candidate: Candidate, program: Program
-) -> None:
-    """The JSON repeats what the program says; it must not say something else."""
-    knobs = candidate.knobs
-    said = (candidate.nchunks, candidate.in_place, candidate.out_of_place, entry.collective)
-    is_so = (program.nchunks, program.in_place, program.out_of_place, program.collective)
-    if said != is_so or program.ngpus != table.ranks or knobs is None:
-        where = f"{_cut(place)}: candidate {candidate.name}"
-        raise InputError(f"{where}: table.json and {candidate.program} disagree")
-    if program.protocol != knobs.protocol:
-        where = f"{_cut(place)}: candidate {candidate.name}"
-        raise InputError(f"{where}: protocol {knobs.protocol}, its program {program.protocol}")
+def _check_programs(place: Path, table: LookupTable, programs: Mapping[str, Program]) -> None:
+    """Refuse a JSON that says something else than its programs, of which each is proven again.
 
-
-def _check_proofs(place: Path, table: LookupTable, programs: Mapping[str, Program]) -> None:
-    """A checksum says who wrote a program, not that it is right: each is proven again."""
+    A checksum says who wrote a program, not that it is right.
+    """
     proofs: dict[tuple[str, int, int], int] = {}
-    for entry in table.entries:
-        for candidate in entry.candidates:
-            if candidate.program is None or candidate.knobs is None:
-                continue
-            key = (candidate.program, entry.root or 0, candidate.knobs.buffer_bytes)
-            if key not in proofs:
-                proofs[key] = _file_safe_bytes(
-                    place, table.dialect, programs[candidate.program], key
-                )
-            safe = proofs[key]
-            if safe and not 0 < candidate.max_safe_bytes <= safe:
-                raise InputError(
-                    f"{_cut(place)}: candidate {candidate.name}: max_safe_bytes "
-                    f"{candidate.max_safe_bytes}, its program is safe up to {safe} bytes only"
-                )
-
-
-def _file_safe_bytes(place: Path, dialect: str, program: Program, key: tuple[str, int, int]) -> int:
-    path, root, buffer_bytes = key
-    try:
-        return max_safe_bytes(program, dialect, root, buffer_bytes)
-    except InputError as error:
-        raise InputError(f"{_cut(place / path)}: {str(error)[:300]}") from None
+    for entry, candidate in ((e, c) for e in table.entries for c in e.candidates):
+        path, knobs = candidate.program, candidate.knobs
+        if path is None or knobs is None:
+            continue
+        where, program = f"{_cut(place)}: candidate {candidate.name}", programs[path]
+        claims = (candidate.nchunks, candidate.in_place, candidate.out_of_place, entry.collective)
+        facts = (program.nchunks, program.in_place, program.out_of_place, program.collective)
+        if claims != facts or program.ngpus != table.ranks:
+            raise InputError(f"{where}: table.json and {path} disagree")
+        if program.protocol != knobs.protocol:
+            raise InputError(f"{where}: protocol {knobs.protocol}, its program {program.protocol}")
+        key = (path, entry.root or 0, knobs.buffer_bytes)
+        if key not in proofs:
+            try:
+                proofs[key] = max_safe_bytes(program, table.dialect, *key[1:])
+            except InputError as error:
+                raise InputError(f"{_cut(place / path)}: {str(error)[:300]}") from None
+        if proofs[key] and not 0 < candidate.max_safe_bytes <= proofs[key]:
+            raise InputError(
+                f"{where}: max_safe_bytes {candidate.max_safe_bytes}, its program is safe up to "
+                f"{proofs[key]} bytes only"
+            )
 
 
 def _proven(path: Path, sha256: str) -> bytes:

@@ -11,7 +11,8 @@ import pytest
 from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.runtime.table.entry import Candidate, Entry, Statistics, default_candidate
 from tuccl.runtime.table.lookup import LookupTable
-from tuccl.runtime.table.store import ProgramFile, program_candidate, program_file, save_table
+from tuccl.runtime.table.programs import ProgramFile, program_candidate, program_file
+from tuccl.runtime.table.store import save_table
 from tuccl.topology import Link, Node, Topology, signature
 
 RANKS = 4

@@ -15,8 +15,9 @@ from tuccl._native import Knobs, parse_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.export.export import double_match, export_table
 from tuccl.runtime.jobs.launch import run_environment
+from tuccl.runtime.table.programs import program_file
 from tuccl.runtime.table.selection import select
-from tuccl.runtime.table.store import load_table, open_table, program_file, save_table
+from tuccl.runtime.table.store import load_table, open_table, save_table
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.model.collective import REDUCING, Collective
 

@@ -21,13 +21,8 @@ from tuccl.errors import InputError
 from tuccl.runtime.table import atomic_dir
 from tuccl.runtime.table import store as table_module
 from tuccl.runtime.table.lookup import LookupTable
-from tuccl.runtime.table.store import (
-    check_target,
-    load_table,
-    open_table,
-    program_file,
-    save_table,
-)
+from tuccl.runtime.table.programs import program_file
+from tuccl.runtime.table.store import check_target, load_table, open_table, save_table
 from tuccl.runtime.table.text import table_text
 from tuccl.topology import load_topology
 

@@ -1,0 +1,125 @@
+"""Programs as files of a table: proven, named by their content."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from tuccl._native import Knobs, Program, default_buffer_bytes, to_xml, verify
+from tuccl.errors import InputError
+from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
+
+__all__ = ["ProgramFile", "max_safe_bytes", "placements", "program_candidate", "program_file"]
+
+ALGORITHMS = "algorithms"
+
+
+@dataclass(frozen=True)
+class ProgramFile:
+    """A proven program as the table stores it: path within the folder, text, dialect.
+
+    ``max_safe_bytes`` (0: every size) holds with the protocol's default buffer.
+    """
+
+    path: str
+    text: bytes
+    program: Program
+    dialect: str
+    root: int
+    max_safe_bytes: int
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of the text."""
+        return hashlib.sha256(self.text).hexdigest()
+
+    def max_safe_at(self, buffer_bytes: int) -> int:
+        """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
+        if buffer_bytes == default_buffer_bytes(self.program.protocol):
+            return self.max_safe_bytes
+        return max_safe_bytes(self.program, self.dialect, self.root, buffer_bytes)
+
+
+def program_file(program: Program, dialect: str = "executor", root: int = 0) -> ProgramFile:
+    """Return ``program`` as a file of the table, proven, named by its collective and content.
+
+    Equal programs get equal names, so that entries share files. The program's own name is
+    dropped, its size range becomes all the sizes at which it is safe. For ``fork`` the program
+    must claim one placement: see ``placements``.
+
+    Raises:
+        InputError: it fails to verify, or the dialect cannot express it.
+    """
+    safe = max_safe_bytes(program, dialect, root, 0)
+    if dialect == "fork":  # half open, and 0 is an empty range
+        plain = program.replace(min_bytes=0, max_bytes=safe + 1 if safe else 1 << 40)
+    else:
+        plain = program.replace(min_bytes=0, max_bytes=safe)
+    plain = plain.replace(name=program.collective)
+    text = to_xml(plain, dialect).encode()
+    path = f"{ALGORITHMS}/{program.collective}-{hashlib.sha256(text).hexdigest()[:16]}.xml"
+    return ProgramFile(path, text, plain, dialect, root, safe)
+
+
+def placements(program: Program, dialect: str) -> tuple[Program, ...]:
+    """Return the programs whose files say in ``dialect`` what ``program`` claims.
+
+    The fork knows in place or out of place, not both (docs/msccl.md): two programs.
+    """
+    if dialect != "fork" or not (program.in_place and program.out_of_place):
+        return (program,)
+    return program.replace(in_place=False), program.replace(out_of_place=False)
+
+
+def max_safe_bytes(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
+    """Return the largest safe size in bytes, 0 for every size, whatever sizes ``program`` claims.
+
+    Raises:
+        InputError: it fails to verify.
+    """
+    report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root, buffer_bytes)
+    if not report.ok:
+        raise InputError(f"program {program.name[:60]!r}: {report.errors[0].message}")
+    return report.max_safe_bytes
+
+
+def program_candidate(
+    file: ProgramFile,
+    knobs: Knobs,
+    *,
+    on: Source,
+    stats: Statistics,
+    name: str | None = None,
+    sketch: str = "",
+    method: str = "",
+    chunks_per_rank: int = 0,
+    notes: tuple[str, ...] = (),
+) -> Candidate:
+    """Return the candidate that runs ``file`` with ``knobs``, up to the size that is safe.
+
+    Without a ``name`` it is made of the method, the program's checksum and the knobs.
+    """
+    program = file.program
+    return Candidate(
+        name=name or _candidate_name(method, file, knobs),
+        on=on,
+        stats=stats,
+        program=file.path,
+        sha256=file.sha256,
+        nchunks=program.nchunks,
+        in_place=program.in_place,
+        out_of_place=program.out_of_place,
+        max_safe_bytes=file.max_safe_at(knobs.buffer_bytes),
+        sketch=sketch,
+        method=method,
+        chunks_per_rank=chunks_per_rank,
+        knobs=KnobValues.of(knobs),
+        notes=notes,
+    )
+
+
+def _candidate_name(method: str, file: ProgramFile, knobs: Knobs) -> str:
+    return (
+        f"{method or 'program'}-{file.sha256[:8]}-{knobs.protocol}-c{knobs.channels}"
+        f"-t{knobs.threads}-b{knobs.buffer_bytes}"
+    )
