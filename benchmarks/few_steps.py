@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from frontier import frontier
 from report import publish
@@ -38,11 +40,13 @@ from tuccl.synth import (
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.few_step.few_step import instance_of
 from tuccl.synth.few_step.instance import Instance
-from tuccl.synth.few_step.k_synchronous import schedule_fault
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.solver import Budget, cp_sat
 from tuccl.topology import Topology, join, load_profile, machine_of
 from tuccl.topology.reference import REFERENCE_FABRICS, torus, with_compared_latencies
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.few_step_reference import schedule_fault
 
 COLLECTIVES = (
     *("allgather", "reduce-scatter", "allreduce", "alltoall"),

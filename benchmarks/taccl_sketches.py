@@ -7,7 +7,7 @@
 1 MB profiles, 0.1 us for 32 KB, 0.01 us for 1 KB): inside a node ``int(alpha + beta)`` a chunk,
 between nodes ``alpha + k * beta`` a message of k chunks. `cut` is the same plan where TACCL's
 routing counts, ``int(alpha + beta)`` a chunk between nodes too; it is shown for plans whose
-messages have one chunk each. Both are computed by `tuccl.synth.schedule_time_us`, a checker that
+messages have one chunk each. Both are computed by `tests.taccl_reference.schedule_time_us`, a checker that
 shares no code with the solver's models. `TACCL` is its released code's own result for the case,
 run with its encodings unchanged (routing, then heuristic ordering, then contiguity); `goal` is
 what we meant to reach. Every plan is lowered to a program, which the verifier proves.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,18 +28,13 @@ from report import publish
 from tuccl._native import to_xml, verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import SHIPPED_UNITS, Sketch, load_sketch, read_taccl_profile
-from tuccl.synth import (
-    Budget,
-    Collective,
-    LinkCosts,
-    Solution,
-    lower,
-    schedule_of,
-    schedule_time_us,
-    solve,
-    taccl_costs,
-)
+from tuccl.synth import Budget, Collective, lower
+from tuccl.synth.taccl.costs import LinkCosts
 from tuccl.synth.taccl.problem import retime
+from tuccl.synth.taccl.taccl import Solution, schedule_of, solve
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.taccl_reference import schedule_time_us, taccl_costs
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,6 @@ from tuccl.synth.model.problem import Options, Problem
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.taccl.check import schedule_fault, schedule_time_us
-from tuccl.synth.taccl.costs import LinkCosts, sketch_costs, taccl_costs
-from tuccl.synth.taccl.problem import Message
-from tuccl.synth.taccl.taccl import Solution, schedule_of, solve
 
 __all__ = [
     "COLLECTIVES",
@@ -31,15 +27,12 @@ __all__ = [
     "Collective",
     "Improved",
     "Improvement",
-    "LinkCosts",
-    "Message",
     "Method",
     "Options",
     "Placement",
     "Problem",
     "Proof",
     "Schedule",
-    "Solution",
     "Synthesized",
     "Target",
     "Trace",
@@ -51,14 +44,8 @@ __all__ = [
     "msccl_default",
     "nccl_program",
     "replicate",
-    "schedule_fault",
-    "schedule_of",
-    "schedule_time_us",
     "searched_methods",
-    "sketch_costs",
-    "solve",
     "synthesize",
     "synthesize_best",
-    "taccl_costs",
     "time_bound_us",
 ]

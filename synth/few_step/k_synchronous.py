@@ -16,7 +16,7 @@ from tuccl.synth.model.symmetry import Symmetry
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["KSynchronous", "Send", "schedule_fault", "solve_k_synchronous"]
+__all__ = ["KSynchronous", "Send", "solve_k_synchronous"]
 
 # Possible sends beyond which a model takes longer than the answer is worth.
 _MOST_SENDS = 60_000
@@ -249,35 +249,3 @@ class _Model:
 def _in_rounds(values: Sequence[int], bound: int) -> str:
     """Return in words how far a run is whose variable 0 is a number of rounds."""
     return f"{f'{values[0]} rounds, ' if values else ''}at least {bound}"
-
-
-def schedule_fault(instance: Instance, schedule: KSynchronous) -> str | None:
-    """Return what is wrong with a schedule, None if nothing is; looks at no model.
-
-    >>> from tuccl.synth.model.demand import Demand
-    >>> from tuccl.synth.model.network import Network
-    >>> network = Network((0, 0), ((0, 1),), ((0,),), (0.0,), (Fraction(25),))
-    >>> one = Instance(network, (Demand(0, frozenset({1})),), Fraction(25))
-    >>> schedule_fault(one, KSynchronous("solved", 1, (1,), 1, (Send(0, 0, 0),)))
-    >>> schedule_fault(one, KSynchronous("solved", 1, (1,), 1, ()))
-    'chunk 0 does not reach rank 1'
-    """
-    arrival = {(chunk, each.source): -1 for chunk, each in enumerate(instance.demands)}
-    loads: dict[tuple[int, int], int] = defaultdict(int)
-    for step, pair, chunk in sorted(schedule.sends):
-        src, dst = instance.network.pairs[pair]
-        if arrival.get((chunk, src), step) >= step:
-            return f"chunk {chunk} leaves rank {src} in step {step} before it is there"
-        if (chunk, dst) in arrival:
-            return f"chunk {chunk} comes to rank {dst} again in step {step}"
-        arrival[chunk, dst] = step
-        for hop in instance.network.routes[pair]:
-            loads[step, hop] += 1
-    for (step, hop), load in loads.items():
-        if load > instance.network.rates[hop] / instance.unit * schedule.rounds[step]:
-            return f"resource {hop} carries {load} chunks in step {step}"
-    for chunk, demand in enumerate(instance.demands):
-        for to in sorted(demand.targets):
-            if (chunk, to) not in arrival:
-                return f"chunk {chunk} does not reach rank {to}"
-    return None

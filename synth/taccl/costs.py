@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
-from tuccl.errors import InputError
 from tuccl.sketches.sketch import LogicalLink, Sketch
 
-__all__ = ["Link", "LinkCosts", "sketch_costs", "taccl_costs"]
+__all__ = ["Link", "LinkCosts", "sketch_costs", "switch_ports"]
 
 _Port = tuple[str, object, object]
 
@@ -92,66 +90,11 @@ def sketch_costs(sketch: Sketch, chunk_bytes: int) -> LinkCosts:
                 alpha=round(link.alpha_us * 1e3),
                 beta=max(1, round(link.beta_us_per_mb * chunk_bytes * load / 1e3)),
                 contiguous=link.inter,
-                ports=(*_nic_ports(link), *_switch_ports(sketch, link)),
+                ports=(*_nic_ports(link), *switch_ports(sketch, link)),
                 holds_ports=not link.nics,
             )
         )
     return LinkCosts(sketch.ranks, sketch.hosts, tuple(links))
-
-
-def taccl_costs(
-    sketch: Sketch, chunk_bytes: int, us_per_unit: float, rounded: bool = False
-) -> LinkCosts:
-    """Return the costs in ns that TACCL itself gives `sketch`, read on one of its profiles.
-
-    Args:
-        sketch: Made by `taccl_to_sketch` with a profile.
-        chunk_bytes: The chunk of the profile (`SHIPPED_UNITS`).
-        us_per_unit: Its time unit in us; TACCL cuts most times to whole units.
-        rounded: As TACCL's routing counts: a chunk between hosts takes ``int(alpha + beta)``
-            each. Else as its scheduling does: ``alpha + k * beta`` for k chunks in one message.
-
-    Raises:
-        InputError: `us_per_unit` or `chunk_bytes` is not above 0.
-
-    Notes:
-        microsoft/taccl 426bd1e: inside a node a chunk takes ``int(alpha + beta)`` (generic.py,
-        _div_beta_add_alpha); between nodes beta is multiplied by the links out of a node per NIC
-        and cut (cli/common.py); one chunk at a time for each switch port and, from three nodes
-        on, for each direction of a GPU's links to other nodes (topologies/topology.py).
-    """
-    if not us_per_unit > 0 or chunk_bytes < 1:
-        raise InputError(f"{chunk_bytes} bytes, unit {us_per_unit} us: expected both above 0")
-    unit = us_per_unit * 1e3
-
-    def cut(us: float) -> int:
-        return round(int(us / us_per_unit + 1e-6) * unit)
-
-    share = _links_a_nic(sketch)
-    links = []
-    for link in sketch.links:
-        beta_us = link.beta_us_per_mb * chunk_bytes / 1e6
-        alpha, beta = 0, cut(link.alpha_us + beta_us)
-        ports = _switch_ports(sketch, link)
-        if link.inter:
-            alpha, beta = round(link.alpha_us * 1e3), cut(beta_us * share)
-            if rounded:
-                alpha, beta = 0, cut((alpha + beta) / 1e3)
-            ports = _gpu_ports(link) if sketch.nhosts > 2 else ()
-        contiguous = link.inter and not rounded
-        links.append(
-            Link(link.src, link.dst, link.inter, alpha, beta, contiguous, ports, holds_ports=True)
-        )
-    return LinkCosts(sketch.ranks, sketch.hosts, tuple(links))
-
-
-def _links_a_nic(sketch: Sketch) -> float:
-    """Return the links from one host to another for each NIC of a host."""
-    between = Counter(
-        (sketch.hosts[link.src], sketch.hosts[link.dst]) for link in sketch.links if link.inter
-    )
-    nics = {nic for rank, nic in sketch.bindings.items() if sketch.hosts[rank] == 0}
-    return max(between.values(), default=1) / max(1, len(nics))
 
 
 def _switches(sketch: Sketch, link: LogicalLink) -> list[int]:
@@ -160,17 +103,13 @@ def _switches(sketch: Sketch, link: LogicalLink) -> list[int]:
     return [n for n, ranks in enumerate(sketch.switches) if {link.src, link.dst} <= set(ranks)][:1]
 
 
-def _switch_ports(sketch: Sketch, link: LogicalLink) -> tuple[_Port, ...]:
+def switch_ports(sketch: Sketch, link: LogicalLink) -> tuple[_Port, ...]:
     """Return the ports of the link's switch; parallel planes are one switch of their joint rate."""
-    found = _switches(sketch, link)
-    return (("switch out", 0, link.src), ("switch in", 0, link.dst)) if found else ()
+    switched = bool(_switches(sketch, link))
+    return (("switch out", 0, link.src), ("switch in", 0, link.dst)) if switched else ()
 
 
 def _nic_ports(link: LogicalLink) -> tuple[_Port, ...]:
     return tuple(
         (f"nic {route}", 0, nic) for route, nic in zip(("out", "in"), link.nics, strict=False)
     )
-
-
-def _gpu_ports(link: LogicalLink) -> tuple[_Port, ...]:
-    return ("remote out", 0, link.src), ("remote in", 0, link.dst)

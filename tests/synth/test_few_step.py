@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from tests.few_step_reference import schedule_fault
 from tuccl._native import verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
@@ -19,7 +20,6 @@ from tuccl.synth.few_step.instance import Instance, instance_symmetry
 from tuccl.synth.few_step.k_synchronous import (
     KSynchronous,
     Send,
-    schedule_fault,
     solve_k_synchronous,
 )
 from tuccl.synth.model.demand import Demand

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.taccl_reference import schedule_fault, schedule_time_us, taccl_costs
 from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import (
@@ -23,26 +24,12 @@ from tuccl.sketches import (
     read_taccl_profile,
 )
 from tuccl.sketches.taccl_profile import TacclMachine
-from tuccl.synth import (
-    COLLECTIVES,
-    Budget,
-    Collective,
-    Message,
-    Problem,
-    Solution,
-    lower,
-    schedule_fault,
-    schedule_of,
-    schedule_time_us,
-    sketch_costs,
-    solve,
-    synthesize,
-    taccl_costs,
-)
+from tuccl.synth import COLLECTIVES, Budget, Collective, Problem, lower, synthesize
 from tuccl.synth.model.certificate import fault
-from tuccl.synth.taccl.costs import Link
-from tuccl.synth.taccl.problem import makespan, retime, reverse_time
+from tuccl.synth.taccl.costs import Link, sketch_costs
+from tuccl.synth.taccl.problem import Message, makespan, retime, reverse_time
 from tuccl.synth.taccl.symmetry import sketch_symmetry
+from tuccl.synth.taccl.taccl import Solution, schedule_of, solve
 
 Mesh = Callable[..., Sketch]
 CHUNK = 1 << 20

@@ -1,17 +1,18 @@
-"""A checker of timed plans that shares nothing with what makes them but the costs."""
+"""TACCL's own costs of its profiles, and a checker of timed schedules that shares costs alone."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tuccl.sketches.sketch import Sketch
+from tuccl.errors import InputError
+from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.taccl.costs import LinkCosts
+from tuccl.synth.taccl.costs import Link, LinkCosts, switch_ports
 from tuccl.synth.taccl.problem import Message
 
-__all__ = ["schedule_fault", "schedule_time_us"]
+__all__ = ["schedule_fault", "schedule_time_us", "taccl_costs"]
 
 
 def schedule_time_us(
@@ -26,9 +27,9 @@ def schedule_time_us(
     Raises:
         ValueError: it breaks one; says which.
     """
-    wrong = schedule_fault(messages, collective, sketch, costs, chunks_per_rank)
-    if wrong is not None:
-        raise ValueError(wrong)
+    fault = schedule_fault(messages, collective, sketch, costs, chunks_per_rank)
+    if fault is not None:
+        raise ValueError(fault)
     return max((message.end for message in messages), default=0) / 1e3
 
 
@@ -75,11 +76,11 @@ def _overlaps(messages: Sequence[Message], costs: LinkCosts) -> Iterator[str]:
         held = m.end - m.start if link.holds_ports else len(m.chunks) * link.beta
         for port in link.ports:
             spans[port].append((m.start, m.start + held) if m.reduce else (m.end - held, m.end))
-    for what, own in spans.items():
-        own.sort()
-        for (_, end), (start, _) in pairwise(own):
+    for resource, windows in spans.items():
+        windows.sort()
+        for (_, end), (start, _) in pairwise(windows):
             if start < end:
-                yield f"{what}: in use until {end} and again from {start} ns"
+                yield f"{resource}: in use until {end} and again from {start} ns"
 
 
 def _relay_faults(
@@ -159,3 +160,62 @@ def _arrive(m: Message, sketch: Sketch, held: dict[tuple[int, int], int]) -> Ite
         if m.reduce and value & own:
             yield f"{m}: adds contributions to chunk {chunk} that rank {dst} already has"
         held[chunk, dst] = value | own if m.reduce else value
+
+
+def taccl_costs(
+    sketch: Sketch, chunk_bytes: int, us_per_unit: float, rounded: bool = False
+) -> LinkCosts:
+    """Return the costs in ns that TACCL itself gives `sketch`, read on one of its profiles.
+
+    Args:
+        sketch: Made by `taccl_to_sketch` with a profile.
+        chunk_bytes: The chunk of the profile (`SHIPPED_UNITS`).
+        us_per_unit: Its time unit in us; TACCL cuts most times to whole units.
+        rounded: As TACCL's routing counts: a chunk between hosts takes ``int(alpha + beta)``
+            each. Else as its scheduling does: ``alpha + k * beta`` for k chunks in one message.
+
+    Raises:
+        InputError: `us_per_unit` or `chunk_bytes` is not above 0.
+
+    Notes:
+        microsoft/taccl 426bd1e: inside a node a chunk takes ``int(alpha + beta)`` (generic.py,
+        _div_beta_add_alpha); between nodes beta is multiplied by the links out of a node per NIC
+        and cut (cli/common.py); one chunk at a time for each switch port and, from three nodes
+        on, for each direction of a GPU's links to other nodes (topologies/topology.py).
+    """
+    if not us_per_unit > 0 or chunk_bytes < 1:
+        raise InputError(f"{chunk_bytes} bytes, unit {us_per_unit} us: expected both above 0")
+    unit = us_per_unit * 1e3
+
+    def cut(us: float) -> int:
+        return round(int(us / us_per_unit + 1e-6) * unit)
+
+    share = _links_a_nic(sketch)
+    links = []
+    for link in sketch.links:
+        beta_us = link.beta_us_per_mb * chunk_bytes / 1e6
+        alpha, beta = 0, cut(link.alpha_us + beta_us)
+        ports = switch_ports(sketch, link)
+        if link.inter:
+            alpha, beta = round(link.alpha_us * 1e3), cut(beta_us * share)
+            if rounded:
+                alpha, beta = 0, cut((alpha + beta) / 1e3)
+            ports = _gpu_ports(link) if sketch.nhosts > 2 else ()
+        contiguous = link.inter and not rounded
+        links.append(
+            Link(link.src, link.dst, link.inter, alpha, beta, contiguous, ports, holds_ports=True)
+        )
+    return LinkCosts(sketch.ranks, sketch.hosts, tuple(links))
+
+
+def _links_a_nic(sketch: Sketch) -> float:
+    """Return the links from one host to another for each NIC of a host."""
+    between = Counter(
+        (sketch.hosts[link.src], sketch.hosts[link.dst]) for link in sketch.links if link.inter
+    )
+    nics = {nic for rank, nic in sketch.bindings.items() if sketch.hosts[rank] == 0}
+    return max(between.values(), default=1) / max(1, len(nics))
+
+
+def _gpu_ports(link: LogicalLink) -> tuple[tuple[str, object, object], ...]:
+    return ("remote out", 0, link.src), ("remote in", 0, link.dst)
