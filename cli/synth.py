@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from tuccl._native import Knobs, to_xml
+from tuccl._native import Knobs, Program, to_xml
 from tuccl.cli.arguments import (
     add_any_order,
     add_collective,
@@ -21,6 +21,7 @@ from tuccl.cli.arguments import (
 from tuccl.cli.output import check_target, columns, print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
+from tuccl.runtime.table import KnobValues, fork_threads
 from tuccl.sketches import candidate_sketches, load_sketch
 from tuccl.synth import (
     EXACT_METHODS,
@@ -32,6 +33,7 @@ from tuccl.synth import (
     Target,
     bound,
     fewest_hops,
+    fork_end,
     searched_methods,
     synthesize_best,
     time_bound_us,
@@ -115,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     if rest:
         raise InputError("-c: one collective at a time")
     collective = Collective(name, topology.ranks, args.root)
-    nbytes = parse_size(args.size)
+    nbytes, nthreads = parse_size(args.size), _fork_threads(args)
     if args.chunks is not None and not 1 <= args.chunks <= 256:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
     if args.steps is not None and (args.method != "fewstep" or not 1 <= args.steps <= 256):
@@ -151,7 +153,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if tried.left and not args.improve:
         say(f"ended by --time-limit or an interrupt: {tried.left} candidates were not tried")
-    write_text(Path(args.output), to_xml(ranked[0].program, args.dialect))
+    program = _written(ranked[0].program, args.dialect, nbytes, nthreads)
+    write_text(Path(args.output), to_xml(program, args.dialect))
     facts = facts_of(ranked[0], args.output, topology, collective, nbytes)
     if args.json:
         print_json(facts)
@@ -166,6 +169,26 @@ def run(args: argparse.Namespace) -> int:
         f"large sizes is {facts['algbw_bound_gbs']:.2f} GB/s: {facts['bottleneck']}"
     )
     return 0
+
+
+def _fork_threads(args: argparse.Namespace) -> int:
+    """Return the nthreads to write, 0 for the fork's own: no other dialect reads it."""
+    if args.dialect != "fork" or args.threads is None:
+        return 0
+    knobs = KnobValues.of(knobs_of(args))
+    if (threads := fork_threads(knobs)) is None:
+        raise InputError(
+            f"--threads {args.threads}: under Simple the fork wants 8 bytes a thread to divide a "
+            f"slice of {knobs.knobs.slice_bytes} bytes; take a power of two, or another --buffer"
+        )
+    return threads
+
+
+def _written(program: Program, dialect: str, nbytes: int, nthreads: int) -> Program:
+    """Return the program with what only the fork reads: its threads, and an end to its scratch."""
+    if dialect == "fork" and program.max_bytes is None:
+        program = program.replace(max_bytes=fork_end(program, nbytes))
+    return program.replace(nthreads=nthreads)
 
 
 class _Tried:

@@ -6,6 +6,7 @@ from tuccl.synth.bounds.bound import Bound, bound, time_bound_us
 from tuccl.synth.bounds.hops import fewest_hops
 from tuccl.synth.choose import Candidates, Synthesized, Target, synthesize_best
 from tuccl.synth.improve import Improved, Improvement, improve
+from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.lowering.lower import Placement, lower
 from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, searched_methods, synthesize
@@ -39,6 +40,7 @@ __all__ = [
     "Transfer",
     "bound",
     "fewest_hops",
+    "fork_end",
     "improve",
     "lower",
     "msccl_default",

@@ -14,6 +14,7 @@ from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
 from tuccl.runtime.table.programs import placements
 from tuccl.runtime.table.store import StoredTable
 from tuccl.runtime.table.supported_knobs import changes_threads, exclusion_reason, process_buffers
+from tuccl.synth.lowering.limits import fork_end
 from tuccl.units import format_bytes
 
 __all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
@@ -239,19 +240,27 @@ def _best_of_fork(rules: list[Rule], notes: list[str]) -> list[Rule]:
     ranked = sorted(rules, key=lambda r: (-r.gain, *_order(r)))
     for rule in ranked[FORK_FILES:]:
         notes.append(f"{rule.text} left out: fork loads {FORK_FILES} files, these gain the least")
-    return [_with_end(rule, notes) for rule in ranked[:FORK_FILES]]
+    ended = [_with_end(rule) for rule in ranked[:FORK_FILES]]
+    notes.extend(_scratch_notes(ended))
+    return ended
 
 
-def _with_end(rule: Rule, notes: list[str]) -> Rule:
-    """The fork reserves scratch for max_bytes when it starts, and has no word for no limit."""
-    share = max(gpu.scratch_chunks for gpu in rule.program.gpus) / rule.program.nchunks
+def _with_end(rule: Rule) -> Rule:
+    """Give the rule the end to which the fork can reserve scratch: it has no word for no limit."""
+    end = fork_end(rule.program, rule.min_bytes)
     if rule.max_bytes is None:
-        top = max(2 * rule.min_bytes, 1 << 30) if share else _FORK_TOP
-        rule = replace(rule, max_bytes=max(top, rule.min_bytes + 1))
-    if share:
-        scratch = math.ceil((rule.max_bytes or 0) * share) >> 20
-        notes.append(f"{rule.text}: fork reserves {scratch} MiB of scratch when it starts")
-    return rule
+        return replace(rule, max_bytes=max(end or _FORK_TOP, rule.min_bytes + 1))
+    most = rule.program.fork_scratch_limit
+    if most is None or rule.max_bytes <= most:
+        return rule
+    return replace(rule, max_bytes=max(most, rule.min_bytes + 1))
+
+
+def _scratch_notes(rules: list[Rule]) -> Iterator[str]:
+    for rule in rules:
+        if share := max(gpu.scratch_chunks for gpu in rule.program.gpus) / rule.program.nchunks:
+            scratch = math.ceil((rule.max_bytes or 0) * share) >> 20
+            yield f"{rule.text}: fork reserves {scratch} MiB of scratch when it starts"
 
 
 def _thread_notes(rules: list[Rule], dialect: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from tuccl.runtime.table.merge_observed import ObservedTiming, merge_observed, o
 from tuccl.runtime.table.programs import ProgramFile, placements, program_candidate, program_file
 from tuccl.runtime.table.selection import Choice, Explanation, explain, select
 from tuccl.runtime.table.store import StoredTable, check_target, load_table, open_table, save_table
+from tuccl.runtime.table.supported_knobs import fork_threads
 
 __all__ = [
     "Candidate",
@@ -30,6 +31,7 @@ __all__ = [
     "check_target",
     "default_candidate",
     "explain",
+    "fork_threads",
     "in_use",
     "load_table",
     "merge_observed",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tuccl._native import Knobs, Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
+from tuccl.synth.lowering.limits import fork_end
 
 __all__ = ["ProgramFile", "max_safe_bytes", "placements", "program_candidate", "program_file"]
 
@@ -35,7 +36,7 @@ class ProgramFile:
 
     def max_safe_at(self, buffer_bytes: int) -> int:
         """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
-        if buffer_bytes == default_buffer_bytes(self.program.protocol):
+        if buffer_bytes == default_buffer_bytes(self.program.protocol, self.dialect):
             return self.max_safe_bytes
         return max_safe_bytes(self.program, self.dialect, self.root, buffer_bytes)
 
@@ -51,11 +52,10 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
         InputError: it fails to verify, or the dialect cannot express it.
     """
     safe = max_safe_bytes(program, dialect, root, 0)
+    top = safe
     if dialect == "fork":  # half open, and 0 is an empty range
-        plain = program.replace(min_bytes=0, max_bytes=safe + 1 if safe else 1 << 40)
-    else:
-        plain = program.replace(min_bytes=0, max_bytes=safe)
-    plain = plain.replace(name=program.collective)
+        top = min(safe + 1 if safe else 1 << 40, fork_end(program, 0) or 1 << 40)
+    plain = program.replace(name=program.collective, min_bytes=0, max_bytes=top)
     text = to_xml(plain, dialect).encode()
     path = f"{ALGORITHMS}/{program.collective}-{hashlib.sha256(text).hexdigest()[:16]}.xml"
     return ProgramFile(path, text, plain, dialect, root, safe)

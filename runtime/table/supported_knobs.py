@@ -37,12 +37,12 @@ def fork_threads(knobs: KnobValues) -> int | None:
     """Return the fork's ``nthreads`` for ``knobs``, or None where it would refuse it.
 
     Notes:
-        A warp more than move data in Simple, whose slice must be cut into whole trips of 8
+        Under Simple the fork adds a warp itself, and a slice must be cut into whole trips of 8
         bytes a thread (microsoft/msccl src/enqueue.cc; docs/msccl.md).
     """
-    if knobs.protocol != "Simple":
-        return knobs.threads
-    return None if knobs.knobs.slice_bytes % (8 * knobs.threads) else knobs.threads + 32
+    if knobs.protocol == "Simple" and knobs.knobs.slice_bytes % (8 * knobs.threads):
+        return None
+    return knobs.threads
 
 
 def changes_threads(knobs: KnobValues, dialect: str) -> bool:

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 from tuccl._native import Program
 from tuccl.errors import InputError
 
-__all__ = ["DIALECTS", "Excess", "Limits", "excess", "limits_of"]
+__all__ = ["DIALECTS", "Excess", "Limits", "excess", "fork_end", "limits_of"]
+
+_LEAST_FORK_END = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,17 @@ def limits_of(dialect: str) -> Limits:
             f"unknown dialect {dialect[:40]!r}, expected one of: {', '.join(DIALECTS)}"
         )
     return DIALECTS[dialect]
+
+
+def fork_end(program: Program, nbytes: int) -> int | None:
+    """Return the (exclusive) maxBytes to write for the fork, None where any will do.
+
+    The fork reserves scratch for maxBytes when a communicator is made: a program with scratch is
+    for up to twice ``nbytes``, the size it was made for, or 1 GiB, and at most 16 GiB of scratch.
+    """
+    if (most := program.fork_scratch_limit) is None:
+        return None
+    return min(max(2 * nbytes, _LEAST_FORK_END), most)
 
 
 class Excess(NamedTuple):

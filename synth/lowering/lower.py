@@ -134,7 +134,10 @@ def _sized(program: Program, dialect: str, root: int) -> Program | None:
     report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root)
     if not report.ok or not report.max_safe_bytes:
         return None
-    return program.replace(max_bytes=report.max_safe_bytes + (dialect == "fork"))
+    if dialect != "fork":
+        return program.replace(max_bytes=report.max_safe_bytes)
+    limits = (report.max_safe_bytes + 1, program.fork_scratch_limit)
+    return program.replace(max_bytes=min(limit for limit in limits if limit is not None))
 
 
 @dataclass

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tuccl._native import parse_xml
+
 Tuccl = Callable[..., Any]
 
 VERBS = [
@@ -267,6 +269,22 @@ def test_export_writes_programs_that_verify(tuccl: Tuccl, work: Path, tmp_path: 
         for file in json.loads(answer.out)["files"]:
             if file.endswith(".xml"):
                 assert tuccl("verify", file, "--dialect", dialect).code == 0
+
+
+def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) -> None:
+    """The fork reserves scratch for maxBytes at start, and adds a warp to nthreads itself."""
+    tuccl("probe", "--profile", "ndv2", "--nodes", 2, "-o", work / "ndv2x2.json")
+    words = ["synth", work / "ndv2x2.json", "-c", "alltoall", "--method", "hierarchical2"]
+    for size, top in (("1M", 1 << 30), ("2G", 4 << 30)):
+        file = work / f"fork-{size}.xml"
+        asked = [*words, "-s", size, "--dialect", "fork", "--threads", "256", "-o", file]
+        assert tuccl(*asked).code == 0
+        program = parse_xml(file.read_bytes())
+        assert (program.max_bytes, program.nthreads) == (top, 256)
+        assert any(gpu.scratch_chunks for gpu in program.gpus)
+        assert tuccl("verify", file, "--dialect", "fork").code == 0
+    answer = tuccl(*words, "-s", "1M", "--dialect", "fork", "--threads", "384", "-o", file)
+    assert answer.code == 2 and "divide a slice" in answer.err
 
 
 def test_run_passes_the_environment_and_the_exit_code(

@@ -115,6 +115,21 @@ def test_a_fork_file_keeps_its_default_size_when_written_again(ring: Program) ->
         to_xml(far, "fork")
 
 
+def test_the_fork_reserves_scratch_for_the_last_size(ring: Program) -> None:
+    """It multiplies maxBytes by the scratch chunks when a communicator is made."""
+    gpus = [Gpu(g.id, 1, 2, 3, g.threadblocks) for g in ring.gpus]
+    scratchy = Program("t", "allgather", "Simple", 1, 2, gpus, in_place=False)
+    assert scratchy.fork_scratch_limit == (16 << 30) // 3 * 2 and ring.fork_scratch_limit is None
+    written = to_xml(scratchy, "fork")
+    assert 'maxBytes="1073741824"' in written and not found(parse_xml(written), "fork")
+    for top in (1 << 62, 11453246123):
+        wide = parse_xml(written.replace('"1073741824"', f'"{top}"'))
+        [error] = found(wide, "fork")
+        assert error.code == "size-range" and 'maxBytes="11453246122" at most' in error.message
+        assert not found(parse_xml(written.replace("1073741824", "11453246122")), "fork")
+    assert not found(parse_xml(to_xml(scratchy)), "executor")
+
+
 def test_threads_are_read_by_the_fork_only(ring: Program) -> None:
     text = to_xml(ring.replace(nthreads=256), "fork")
     assert not verify(parse_xml(text), "fork").warnings

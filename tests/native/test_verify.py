@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from types import ModuleType
 
@@ -17,6 +18,9 @@ from tuccl._native import (
     ThreadBlock,
     VerifyReport,
     default_buffer_bytes,
+    max_threads,
+    parse_xml,
+    to_xml,
     verify,
 )
 
@@ -59,6 +63,18 @@ def test_the_root_counts(handmade: ModuleType, make: str) -> None:
 def test_many_ranks_are_proved(handmade: ModuleType) -> None:
     assert verify(handmade.ring_allgather(33, channels=8)).ok
     assert verify(handmade.direct_alltoall(33)).ok
+
+
+def test_the_loaders_table_of_peers_is_not_overrun(handmade: ModuleType) -> None:
+    """After 32 senders of a channel they look at its 33rd place with every block that follows."""
+    text = to_xml(handmade.direct_alltoall(33))
+    assert verify(parse_xml(text)).ok
+    head, first, *rest = re.split(r"(?=    <tb)", text.split("  </gpu>")[0])
+    local_last = text.replace(head + first + "".join(rest), head + "".join(rest) + first, 1)
+    assert parse_xml(local_last) == parse_xml(text)
+    [error] = verify(parse_xml(local_last)).errors
+    assert error.code == "limit" and "overrun their table of 32" in error.message
+    assert codes(verify(handmade.direct_alltoall(34))) == {"limit"}
 
 
 # --- dataflow -------------------------------------------------------------------------------
@@ -325,6 +341,17 @@ def test_size_is_limited_to_what_the_fifo_holds(protocol: str, count: int) -> No
     fork = program.replace(in_place=False, min_bytes=0, max_bytes=safe + 1)
     assert verify(fork, "fork").ok
     assert not verify(fork.replace(max_bytes=safe + 2), "fork").ok
+
+
+def test_rccl_has_smaller_buffers_and_fewer_threads() -> None:
+    """A FIFO of the default size holds less of what is sent ahead."""
+    for protocol, nbytes in (("LL", 256 << 10), ("LL128", 448 << 10), ("Simple", 4 << 20)):
+        assert default_buffer_bytes(protocol, "rccl") == nbytes
+        assert max_threads(protocol, "rccl") == 256
+    bound = crossing(20, "LL128")
+    limits = {d: verify(bound, d).max_safe_bytes for d in ("executor", "rccl")}
+    assert limits["rccl"] == verify(bound, "rccl", 0, 448 << 10).max_safe_bytes
+    assert limits["rccl"] < limits["executor"]
 
 
 def test_a_smaller_buffer_lowers_the_safe_size() -> None:

@@ -24,7 +24,7 @@ struct Walk {
   int transfer_slots = 0;       ///< Slots of the FIFO that a transfer takes: 1, 2, 4 or 8.
 };
 
-/// What a protocol fixes (docs/simulator.md).
+/// What a protocol fixes in a runtime (docs/simulator.md).
 struct ProtocolFacts {
   std::int64_t default_buffer_bytes;
   int max_threads;
@@ -32,7 +32,7 @@ struct ProtocolFacts {
   int line_data_bytes;  ///< Bytes of user data in it.
   int transfer_slots;   ///< Slots of 8 that one transfer consumes.
 };
-const ProtocolFacts& facts(Protocol);
+const ProtocolFacts& facts(Protocol, Dialect = Dialect::kExecutor);
 
 /// FIFO slots of a connection (NCCL_STEPS).
 inline constexpr int kSlots = 8;

@@ -93,6 +93,10 @@ struct FileFacts {
 /// The `fork`'s (exclusive) maxBytes of a file that has none.
 inline constexpr std::int64_t kForkDefaultMaxBytes = std::int64_t{1} << 27;
 
+/// Most bytes of scratch that a program may make the `fork` reserve: it allocates for maxBytes
+/// when a communicator is made.
+inline constexpr std::int64_t kForkMostScratch = std::int64_t{16} << 30;
+
 /// An MSCCL program: what the XML says, and nothing else.
 ///
 /// `min_bytes` and `max_bytes` hold as printed; both unset (nullopt) where the
@@ -116,6 +120,22 @@ struct Program {
 
   bool operator==(const Program&) const;
 };
+
+/// The `fork`'s (exclusive) maxBytes for a program. Where it names none: the default of a file that
+/// was read, 1 GiB with scratch, else 2^62.
+std::int64_t fork_max_bytes(const Program&);
+
+/// Largest maxBytes for which the `fork` reserves at most kForkMostScratch; nullopt where the
+/// program has no scratch.
+std::optional<std::int64_t> fork_scratch_limit(const Program&);
+
+/// Thread blocks that send (or receive) on a channel of a GPU: the size of the loaders' table.
+inline constexpr int kMostPeers = 32;
+
+/// The thread blocks of a GPU in the order in which they are written: by id, but where a channel
+/// has kMostPeers. The loaders look at the next place of a channel's table with each thread block:
+/// channel by channel, and those that send last, they find nothing there to spoil.
+std::vector<const ThreadBlock*> written_order(const Gpu&);
 
 std::string_view to_string(Buffer);      ///< "i" "o" "s"
 std::string_view to_string(Op);          ///< "s" "r" "rcs" ... as in XML

@@ -120,6 +120,8 @@ void bind_programs(nb::module_& m) {
       .def_ro("out_of_place", &Program::out_of_place)
       .def_ro("min_bytes", &Program::min_bytes)
       .def_ro("max_bytes", &Program::max_bytes)
+      .def_prop_ro("fork_scratch_limit", &fork_scratch_limit,
+                   "Largest maxBytes for which the fork reserves at most 16 GiB; None: no scratch.")
       .def_ro("nthreads", &Program::nthreads)
       .def_ro("gpus", &Program::gpus)
       .def_ro("path", &Program::path)
@@ -208,12 +210,16 @@ void bind_knobs(nb::module_& m) {
       .def(nb::self == nb::self);
   m.def(
       "default_buffer_bytes",
-      [](std::string_view protocol) { return facts(protocol_from(protocol)).default_buffer_bytes; },
-      "protocol"_a, "NCCL's buffer size of `protocol` in bytes.");
+      [](std::string_view protocol, std::string_view dialect) {
+        return facts(protocol_from(protocol), dialect_from(dialect)).default_buffer_bytes;
+      },
+      "protocol"_a, "dialect"_a = "executor", "A runtime's buffer size of `protocol` in bytes.");
   m.def(
       "max_threads",
-      [](std::string_view protocol) { return facts(protocol_from(protocol)).max_threads; },
-      "protocol"_a, "Most threads of a thread block under `protocol`.");
+      [](std::string_view protocol, std::string_view dialect) {
+        return facts(protocol_from(protocol), dialect_from(dialect)).max_threads;
+      },
+      "protocol"_a, "dialect"_a = "executor", "Most threads of a thread block under `protocol`.");
 }
 
 }  // namespace

@@ -10,6 +10,11 @@ constexpr ProtocolFacts kSimpleFacts{4 << 20, 512, 16, 16, 4};
 constexpr ProtocolFacts kLLFacts{512 << 10, 512, 16, 8, 1};
 constexpr ProtocolFacts kLL128Facts{4800 << 10, 640, 128, 120, 1};
 
+// RCCL has 256 threads (src/include/device.h), and default buffers for as many.
+constexpr ProtocolFacts kRcclSimpleFacts{4 << 20, 256, 16, 16, 4};
+constexpr ProtocolFacts kRcclLLFacts{256 << 10, 256, 16, 8, 1};
+constexpr ProtocolFacts kRcclLL128Facts{448 << 10, 256, 128, 120, 1};
+
 constexpr int kMostChannels = 32;
 constexpr std::int64_t kLeastBuffer = 256;
 constexpr std::int64_t kMostBuffer = 8 << 20;
@@ -22,16 +27,17 @@ bool on_grid(const Knobs& k) {
 
 }  // namespace
 
-const ProtocolFacts& facts(Protocol protocol) {
+const ProtocolFacts& facts(Protocol protocol, Dialect dialect) {
+  const bool rccl = dialect == Dialect::kRccl;
   switch (protocol) {
     case Protocol::kLL:
-      return kLLFacts;
+      return rccl ? kRcclLLFacts : kLLFacts;
     case Protocol::kLL128:
-      return kLL128Facts;
+      return rccl ? kRcclLL128Facts : kLL128Facts;
     case Protocol::kSimple:
       break;
   }
-  return kSimpleFacts;
+  return rccl ? kRcclSimpleFacts : kSimpleFacts;
 }
 
 int fifo_transfers(Protocol protocol) { return kSlots / facts(protocol).transfer_slots; }

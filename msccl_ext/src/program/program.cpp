@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -98,6 +99,43 @@ Collective collective_from(std::string_view t) {
 
 bool FileFacts::lacks(std::string_view attribute) const {
   return std::find(absent.begin(), absent.end(), attribute) != absent.end();
+}
+
+std::vector<const ThreadBlock*> written_order(const Gpu& gpu) {
+  std::vector<const ThreadBlock*> out;
+  std::map<std::pair<bool, int>, int> peers;
+  int most = 0;
+  for (const ThreadBlock& block : gpu.threadblocks) {
+    out.push_back(&block);
+    if (block.send_peer >= 0) most = std::max(most, ++peers[{true, block.channel}]);
+    if (block.recv_peer >= 0) most = std::max(most, ++peers[{false, block.channel}]);
+  }
+  const auto key = [](const ThreadBlock* b) {
+    return std::tuple(b->channel, b->send_peer >= 0, b->send_peer >= 0 && b->recv_peer < 0,
+                      b->recv_peer >= 0);
+  };
+  if (most >= kMostPeers)
+    std::stable_sort(out.begin(), out.end(),
+                     [&](const auto* a, const auto* b) { return key(a) < key(b); });
+  return out;
+}
+
+std::optional<std::int64_t> fork_scratch_limit(const Program& program) {
+  int chunks = 0;
+  for (const Gpu& gpu : program.gpus) chunks = std::max(chunks, gpu.scratch_chunks);
+  if (chunks == 0) return std::nullopt;
+  return kForkMostScratch / chunks * std::clamp(program.nchunks, 0, 1 << 15);
+}
+
+std::int64_t fork_max_bytes(const Program& program) {
+  constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;  // No buffer has as many bytes.
+  constexpr std::int64_t kWithScratch = std::int64_t{1} << 30;
+  if (program.max_bytes) return *program.max_bytes;
+  if (program.file && program.file->lacks("maxBytes")) return kForkDefaultMaxBytes;
+  const std::optional<std::int64_t> most = fork_scratch_limit(program);
+  if (!most) return kNoLimit;
+  const std::int64_t least = std::clamp(program.min_bytes.value_or(0), std::int64_t{0}, *most);
+  return std::min(std::max(kWithScratch, 2 * least), *most);
 }
 
 ChunkCounts chunk_counts(Collective collective, int nchunks, int ngpus, int rank, int root) {

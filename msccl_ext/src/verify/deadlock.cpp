@@ -196,15 +196,15 @@ int least_merged(const Flow& flow) {
   return enough;
 }
 
-std::int64_t buffer_of(const Program& p, std::int64_t buffer_bytes) {
-  return buffer_bytes > 0 ? buffer_bytes : facts(p.protocol).default_buffer_bytes;
+std::int64_t buffer_of(const Program& p, Dialect dialect, std::int64_t buffer_bytes) {
+  return buffer_bytes > 0 ? buffer_bytes : facts(p.protocol, dialect).default_buffer_bytes;
 }
 
 /// A transfer holds floor(slice / chunk) chunks (docs/simulator.md).
 void check_split(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, Findings& out) {
   if (safe(flow, 1)) return;
   const Program& p = flow.program();
-  const std::int64_t buffer = buffer_of(p, buffer_bytes);
+  const std::int64_t buffer = buffer_of(p, dialect, buffer_bytes);
   const int merged = least_merged(flow);
   const std::int64_t most = slice_bytes(p.protocol, buffer) / merged * p.nchunks;
   out.limit_safe_bytes(most);
@@ -228,10 +228,10 @@ void check_passes(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, 
   while (waiting < flow.steps() && flow.waits_for(waiting) < 0) ++waiting;
   if (waiting == flow.steps()) return;
   const Program& p = flow.program();
-  const std::int64_t buffer = buffer_of(p, buffer_bytes);
+  const std::int64_t buffer = buffer_of(p, dialect, buffer_bytes);
   const std::int64_t most = slice_bytes(p.protocol, buffer) * kMostPasses * p.nchunks;
   const bool beyond = p.max_bytes.value_or(0) > most;
-  const bool usual = buffer == facts(p.protocol).default_buffer_bytes;
+  const bool usual = buffer == facts(p.protocol, dialect).default_buffer_bytes;
   if (!usual || beyond) out.limit_safe_bytes(most);
   if (beyond)
     out.error("size-range", flow.place(waiting),

@@ -66,10 +66,11 @@ void check_collective(const Program& p, Dialect dialect, int root, Findings& out
   }
   if (!is_rooted(p.collective)) return;
   if (p.protocol == Protocol::kSimple && !pointwise)
-    out.warning("simple-over-net", {},
-                name +
-                    " under Simple: on a route that crosses a network, kernel and proxy count "
-                    "slots differently; use LL or LL128 there");
+    out.warning(
+        "simple-over-net", {},
+        name +
+            " under Simple hangs where a route crosses a network: the proxy serves one slot "
+            "of the four that the kernel posts; use LL or LL128 between hosts");
   if (root < 0 || root >= p.ngpus)
     out.error(
         "root", {},
@@ -108,6 +109,16 @@ void check_size_range(const Program& p, Dialect dialect, Findings& out) {
               "no size is in [" + std::to_string(least) + ", " + std::to_string(most) + "]");
 }
 
+/// The fork allocates scratch for maxBytes when a communicator is made (src/init.cc).
+void check_scratch(const Program& p, Findings& out) {
+  const std::optional<std::int64_t> most = fork_scratch_limit(p);
+  if (!most || fork_max_bytes(p) <= *most) return;
+  out.error("size-range", {},
+            "the fork reserves scratch for maxBytes " + std::to_string(fork_max_bytes(p)) +
+                " when a communicator is made, more than 16 GiB: write maxBytes=\"" +
+                std::to_string(*most) + "\" at most");
+}
+
 }  // namespace
 
 DialectLimits limits(Dialect dialect) {
@@ -133,10 +144,7 @@ std::vector<bool> claimed_forms(const Program& p, Dialect dialect) {
 
 std::int64_t largest_size(const Program& p, Dialect dialect) {
   constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
-  if (dialect == Dialect::kFork) {
-    if (p.max_bytes) return *p.max_bytes - 1;
-    return lacks(p, "maxBytes") ? kForkDefaultMaxBytes - 1 : unlimited;
-  }
+  if (dialect == Dialect::kFork) return fork_max_bytes(p) - 1;
   return p.max_bytes.value_or(0) == 0 ? unlimited : *p.max_bytes;
 }
 
@@ -146,6 +154,7 @@ void check_header(const Program& p, Dialect dialect, int root, Findings& out) {
   check_collective(p, dialect, root, out);
   check_form(p, dialect, out);
   check_size_range(p, dialect, out);
+  if (dialect == Dialect::kFork) check_scratch(p, out);
 }
 
 }  // namespace tuccl

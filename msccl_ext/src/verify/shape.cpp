@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "verify/stages.h"
 
@@ -15,7 +16,6 @@ constexpr int kMostChildren = 1024;  ///< MAX_SUBS, which the runtimes do not ch
 constexpr int kMostCount = 71;       ///< MSCCL_MAX_COUNT - 1.
 constexpr int kMostOffset = 32767;   ///< Offsets are int16.
 constexpr int kMostDepTb = 127;      ///< depid is int8.
-constexpr int kMostPeers = 32;       ///< Thread blocks that send (or receive) on a channel.
 constexpr int kMostFused = 16;       ///< MSCCL_MAX_REDUCE_FUSION.
 constexpr int kResidentBlocks = 80;  ///< Streaming multiprocessors of a V100.
 
@@ -102,6 +102,7 @@ class Shape {
     check_buffers(gpu);
     for (tb_ = 0; tb_ < blocks; ++tb_) check_threadblock(gpu, gpu.threadblocks[index(tb_)]);
     check_connections(gpu);
+    check_peers(gpu);
   }
 
   void check_buffers(const Gpu& gpu) {
@@ -282,7 +283,6 @@ class Shape {
 
   void check_connections(const Gpu& gpu) {
     std::map<std::tuple<bool, int, int>, int> owner;
-    std::map<std::pair<bool, int>, int> users;
     for (tb_ = 0; tb_ < static_cast<int>(gpu.threadblocks.size()); ++tb_) {
       const ThreadBlock& block = gpu.threadblocks[index(tb_)];
       for (const bool sending : {true, false}) {
@@ -294,11 +294,39 @@ class Shape {
           broken("connection", {gpu_, tb_, -1},
                  what + " gpu " + number(peer) + " on channel " + number(block.channel) +
                      " as tb " + number(entry->second) + " does: they would share one connection");
-        if (++users[{sending, block.channel}] == kMostPeers + 1)
-          broken("limit", {gpu_, tb_, -1},
-                 "is the 33rd thread block that " + std::string(sending ? "sends" : "receives") +
-                     " on channel " + number(block.channel) + ", expected at most 32");
       }
+    }
+  }
+
+  /// Follows the runtimes' loader, which keeps 32 senders and 32 receivers of a channel in arrays
+  /// and looks at the next place of both with each thread block, whether it is there or not. Behind
+  /// the senders lie the channel's own receivers, behind those the next channel's senders: what
+  /// these have counted by then is spoilt.
+  void check_peers(const Gpu& gpu) {
+    std::vector<const ThreadBlock*> in_file = written_order(gpu);
+    if (p_.file)
+      std::sort(in_file.begin(), in_file.end(),
+                [](const auto* a, const auto* b) { return a->line < b->line; });
+    std::map<int, int> senders;
+    std::map<int, int> receivers;
+    for (const ThreadBlock* block : in_file) {
+      const int channel = block->channel;
+      const bool behind_last = channel + 1 == limits_.channels || senders[channel + 1] > 0;
+      const bool receives_here = receivers[channel] > 0 || block->recv_peer >= 0;
+      for (const bool sending : {true, false}) {
+        const int before = sending ? senders[channel] : receivers[channel];
+        const bool is_one = (sending ? block->send_peer : block->recv_peer) >= 0;
+        const bool spoils = is_one || (sending ? receives_here : behind_last);
+        if (before < kMostPeers || !spoils) continue;
+        return broken("limit", {gpu_, block->id, -1},
+                      "comes after 32 thread blocks that " +
+                          std::string(sending ? "send" : "receive") + " on its channel " +
+                          number(channel) +
+                          ": the loaders overrun their table of 32; use more "
+                          "channels");
+      }
+      senders[channel] += block->send_peer >= 0;
+      receivers[channel] += block->recv_peer >= 0;
     }
   }
 

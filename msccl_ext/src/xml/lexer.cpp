@@ -9,6 +9,7 @@ namespace tuccl {
 namespace {
 
 constexpr std::size_t kShownPath = 200;
+constexpr int kMostComments = 4096;  ///< In a row: the runtimes' reader recurs for each.
 
 bool printable(char c) { return c >= ' ' && c <= '~'; }
 
@@ -83,8 +84,8 @@ void XmlLexer::skip_comment() {
   const std::string_view word = rest.substr(0, rest.find_first_of(" >/\n\r"));
   if (word.find('=') != word.npos)
     fail(line_, "'=' in the first word of a comment, expected a space after <!--");
-  if (word.size() > kMostCharacters)
-    fail(line_, "the first word of a comment is longer than 254 characters");
+  if (word.size() + 3 >= kMostCharacters)
+    fail(line_, "the first word of a comment is longer than 250 characters");
   const std::size_t end = rest.find("-->");
   if (end == rest.npos) fail(line_, "unterminated comment, expected -->");
   line_ += static_cast<int>(std::count(rest.begin(), rest.begin() + static_cast<long>(end), '\n'));
@@ -98,6 +99,14 @@ std::string_view XmlLexer::take_name(const char* what) {
   if (name.empty()) unexpected(what);
   if (name.size() > kMostCharacters)
     fail(line_, "name '" + shown(name) + "' is longer than 254 characters");
+  return name;
+}
+
+/// The runtimes store the character after it too.
+std::string_view XmlLexer::take_element_name() {
+  const std::string_view name = take_name("an element name");
+  if (name.size() == kMostCharacters)
+    fail(line_, "name '" + shown(name) + "' is longer than 253 characters");
   return name;
 }
 
@@ -121,13 +130,13 @@ XmlAttribute XmlLexer::take_attribute() {
 }
 
 XmlElement XmlLexer::take_close(int line) {
-  XmlElement out{XmlElement::Kind::kClose, take_name("an element name"), {}, line};
+  XmlElement out{XmlElement::Kind::kClose, take_element_name(), {}, line};
   expect('>', "after the name of a closing tag");
   return out;
 }
 
 XmlElement XmlLexer::take_open(int line) {
-  XmlElement out{XmlElement::Kind::kOpen, take_name("an element name"), {}, line};
+  XmlElement out{XmlElement::Kind::kOpen, take_element_name(), {}, line};
   // Every space starts an attribute for the runtimes, an empty one if need be.
   std::size_t slots = 0;
   std::size_t count = 0;
@@ -154,7 +163,10 @@ XmlElement XmlLexer::take_open(int line) {
 }
 
 XmlElement XmlLexer::next() {
-  while (true) {
+  for (int comments = 0;; ++comments) {
+    if (comments > kMostComments)
+      fail(line_, "more than " + std::to_string(kMostComments) +
+                      " comments in a row: the runtimes' reader recurs for each");
     skip_space();
     const int line = line_;
     if (at_end()) return {XmlElement::Kind::kEnd, {}, {}, line};

@@ -47,6 +47,7 @@ class XmlLexer {
   void skip_space();
   void skip_comment();
   std::string_view take_name(const char* what);
+  std::string_view take_element_name();
   XmlAttribute take_attribute();
   XmlElement take_close(int line);
   XmlElement take_open(int line);

@@ -8,9 +8,6 @@
 namespace tuccl {
 namespace {
 
-/// `fork` has no word for "no limit"; this many bytes no buffer has.
-constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;
-
 void attribute(std::string& out, std::string_view key, std::string_view value) {
   out.append(" ").append(key).append("=\"").append(value).append("\"");
 }
@@ -33,12 +30,6 @@ void check_name(const std::string& name) {
                      "': quotes, angle brackets, & and control characters cannot be written");
   if (name.size() > XmlLexer::kMostCharacters)
     throw InputError("program name '" + shown(name) + "': expected at most 254 characters");
-}
-
-/// What the fork shall read as (exclusive) maxBytes: a file without one had its default.
-std::int64_t fork_max_bytes(const Program& p) {
-  const bool by_default = p.file && p.file->lacks("maxBytes");
-  return p.max_bytes.value_or(by_default ? kForkDefaultMaxBytes : kNoLimit);
 }
 
 void check_fork(const Program& p) {
@@ -115,7 +106,7 @@ void write_gpu(std::string& out, const Gpu& gpu) {
   attribute(out, "o_chunks", gpu.output_chunks);
   attribute(out, "s_chunks", gpu.scratch_chunks);
   out += ">\n";
-  for (const ThreadBlock& block : gpu.threadblocks) write_threadblock(out, block);
+  for (const ThreadBlock* block : written_order(gpu)) write_threadblock(out, *block);
   out += "  </gpu>\n";
 }
 
