@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
@@ -22,6 +21,7 @@ __all__ = ["DIALECTS", "EXPORTS", "Export", "double_match", "export_table"]
 DIALECTS = ("executor", "rccl", "fork")
 EXPORTS = (*DIALECTS, *CSV_FILES)
 _FORK_CONFIG = "msccl-config.xml"
+_MOST_PATH_BYTES = 254
 _OWN_FILE = re.compile(r"tuccl-\d{3}-[a-z0-9-]+\.xml|msccl-config\.xml|ncclx?_tuner\.csv")
 
 
@@ -29,8 +29,8 @@ _OWN_FILE = re.compile(r"tuccl-\d{3}-[a-z0-9-]+\.xml|msccl-config\.xml|ncclx?_tu
 class Export:
     """The files written, in the order in which the runtime reads them, and what it cannot honour.
 
-    ``buffers`` holds the buffer bytes of each protocol in use. ``config`` is the fork's list of
-    the files, another way than naming each.
+    ``buffers`` holds the buffer bytes of each protocol in use, ``channels`` the most channels of a
+    program. ``config`` is the fork's list of the files, another way than naming each.
     """
 
     files: tuple[Path, ...]
@@ -38,6 +38,7 @@ class Export:
     buffers: Mapping[str, int]
     signature: str
     config: Path | None = None
+    channels: int = 0
 
 
 def export_table(table: Path, dialect: str, out: Path) -> Export:
@@ -67,11 +68,23 @@ def export_table(table: Path, dialect: str, out: Path) -> Export:
     if (problem := double_match(contents, dialect)) is not None:
         raise InputError(f"{table}: {problem}")
     files = tuple(out / name for name in sorted(contents))
-    config = out / _FORK_CONFIG if dialect == "fork" and files else None
-    listed = {} if config is None else {config.name: _fork_config(contents, out.resolve())}
-    _put(out, contents | listed)
     notes = plan.notes if files else (*plan.notes, "no program: every call gets the default")
-    return Export(files, notes, plan.buffers, stored.table.signature, config)
+    config, listed = None, {}
+    if dialect == "fork" and files:
+        if (why := _unlistable(files)) is None:
+            config = out / _FORK_CONFIG
+            listed = {config.name: _fork_config(contents, out.resolve())}
+        else:
+            notes = (*notes, f"no {_FORK_CONFIG}: {why}; name the files in MSCCL_XML_FILES")
+    _put(out, contents | listed)
+    channels = max((rule.program.nchannels for rule in plan.rules), default=0)
+    if dialect == "executor" and channels > 1:
+        variable = f"NCCL_MIN_NCHANNELS={channels}"
+        told = (
+            f"the executor's releases for NCCL 2.17 and 2.18 need {variable}; `tuccl run` sets it"
+        )
+        notes = (*notes, told)
+    return Export(files, notes, plan.buffers, stored.table.signature, config, channels)
 
 
 def _check_kind(stored: StoredTable, dialect: str) -> None:
@@ -90,14 +103,26 @@ def _export_csv(stored: StoredTable, dialect: str, out: Path) -> Export:
     return Export((out / name,), notes, {}, stored.table.signature)
 
 
+def _unlistable(files: Sequence[Path]) -> str | None:
+    """Return why the fork cannot read the files' paths from its list, None where it can."""
+    longest = max(len(str(file.resolve()).encode()) for file in files)
+    if longest > _MOST_PATH_BYTES:
+        return f"a path has {longest} bytes, and the fork's array holds {_MOST_PATH_BYTES}"
+    if any(c == '"' or not c.isprintable() for c in str(files[0].parent.resolve())):
+        return "the folder's name has a quote or a control character"
+    return None
+
+
 def _fork_config(contents: Mapping[str, bytes], out: Path) -> bytes:
-    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/msccl.md)."""
+    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/msccl.md).
+
+    Paths stand as they are: its reader knows no escapes.
+    """
     loads = []
     for name, text in sorted(contents.items()):
         program = parse_xml(text, name)
         sizes = f'minbytes="{program.min_bytes}" maxbytes="{program.max_bytes}"'
-        path = escape(str(out / name), {'"': "&quot;"})
-        loads.append(f'  <load path="{path}" {sizes} proto="{program.protocol}"/>\n')
+        loads.append(f'  <load path="{out / name}" {sizes} proto="{program.protocol}"/>\n')
     return f"<msccl_algos>\n{''.join(loads)}</msccl_algos>\n".encode()
 
 

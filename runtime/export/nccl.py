@@ -15,8 +15,7 @@ CSV_FILES = {"nccl": "nccl_tuner.csv", "ncclx": "ncclx_tuner.csv"}
 _HEADERS = {
     "nccl": "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,"
     "nNodes,nRanks,numPipeOps,regBuff",
-    "ncclx": "collective,bytesPerRank,algorithm,protocol,channels,"
-    "nNodes,nLocalRanks,numPipeOps,regBuff,chunkSize",
+    "ncclx": "collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks,chunkSize",
 }
 _ALGORITHMS = {
     "Tree": "tree",
@@ -63,8 +62,8 @@ def _follows(last: Line, line: Line) -> bool:
 def csv_text(table: LookupTable, dialect: str) -> str:
     """Return the file for ``nccl`` (NVIDIA's example tuner) or ``ncclx`` (the tuner in NCCLX).
 
-    Both take the first line that fits. Lines hold for single operations without registered
-    buffers, on as many hosts and ranks as the table's.
+    Both take the first line that fits. Lines hold on as many hosts and ranks as the table's; those
+    for ``nccl`` for single operations without registered buffers.
     """
     written: Callable[[Line, LookupTable], str | None]
     written = _nccl_line if dialect == "nccl" else _ncclx_line
@@ -93,7 +92,7 @@ def _ncclx_line(line: Line, table: LookupTable) -> str | None:
     return (
         f"{_collective(line)},[{low},{'' if top is None else top}),"
         f"{_ALGORITHMS[knobs.algorithm]},{knobs.protocol.lower()},{knobs.channels or -1},"
-        f"{table.hosts},{local},1,0,{knobs.chunk_bytes}"
+        f"{table.hosts},{local},{knobs.chunk_bytes}"
     )
 
 
@@ -115,5 +114,10 @@ def csv_notes(table: LookupTable, dialect: str) -> Iterator[str]:
             if line.knobs.chunk_bytes:
                 chunk = format_bytes(line.knobs.chunk_bytes)
                 yield f"{line.collective}: a chunk of {chunk} cannot be said to the example tuner"
-    elif any(line.min_bytes % table.ranks for line in lines):
+        return
+    yield (
+        "for NCCLX from 2026-07-02 on (commit 6362ecc16), whose lines have 8 columns and hold for "
+        "grouped and registered calls too"
+    )
+    if any(line.min_bytes % table.ranks for line in lines):
         yield f"sizes are told per rank: edges move up to multiples of {table.ranks} bytes"

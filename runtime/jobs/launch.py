@@ -14,7 +14,7 @@ from tuccl._native import default_buffer_bytes
 from tuccl.errors import InputError
 from tuccl.runtime.export.export import DIALECTS, Export, export_table
 from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path
-from tuccl.runtime.table.store import load_table
+from tuccl.runtime.table.store import load_table, open_table
 
 __all__ = [
     "BUFFER_VARIABLES",
@@ -74,11 +74,14 @@ def run_environment(
         raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
     exported = export_table(table, dialect, folder)
     values = msccl_variables(exported.files, folder, dialect)
-    values |= _buffer_variables(exported)
+    values |= _buffer_variables(exported, dialect)
+    values |= channel_variables(exported.channels, dialect)
     values["TUCCL_TABLE"] = str(table.resolve())
     values["TUCCL_SIGNATURE"] = exported.signature
     if scheduler:
         del values["MSCCL_ALGO_DIR"]
+        channels = max((p.nchannels for p in open_table(table).programs.values()), default=0)
+        values |= channel_variables(channels, dialect)
         return values | plugin_environment(table), _scheduler_notes(table)
     notes = [*exported.notes, f"every host of the job must see {folder}"]
     if not exported.files:
@@ -125,11 +128,23 @@ def msccl_variables(files: Sequence[Path], folder: Path, dialect: str) -> dict[s
     return {"NCCL_MSCCL_ENABLE": "1", **shared}
 
 
-def _buffer_variables(exported: Export) -> dict[str, str]:
+def channel_variables(channels: int, dialect: str) -> dict[str, str]:
+    """Return what gives a communicator of ``dialect`` at least as many channels as programs have.
+
+    The executor's releases 2.17 and 2.18 fail a call whose program has more than its communicator.
+    A larger number that the user has set stands.
+    """
+    if dialect != "executor" or channels < 1:
+        return {}
+    asked = os.environ.get("NCCL_MIN_NCHANNELS", "")
+    return {"NCCL_MIN_NCHANNELS": str(max(channels, int(asked) if asked.isdecimal() else 0))}
+
+
+def _buffer_variables(exported: Export, dialect: str) -> dict[str, str]:
     return {
         BUFFER_VARIABLES[protocol]: str(nbytes)
         for protocol, nbytes in exported.buffers.items()
-        if nbytes != default_buffer_bytes(protocol)
+        if nbytes != default_buffer_bytes(protocol, dialect)
     }
 
 

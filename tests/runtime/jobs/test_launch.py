@@ -16,7 +16,7 @@ import pytest
 from tuccl._native import Knobs
 from tuccl.errors import InputError
 from tuccl.runtime.jobs.launch import run, run_environment, shell_block
-from tuccl.runtime.table.store import load_table, save_table
+from tuccl.runtime.table.store import load_table, open_table, save_table
 
 PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
 
@@ -35,6 +35,20 @@ def test_the_environment_names_the_export(stored: Path, tmp_path: Path, dialect:
         assert Path(values["MSCCL_ALGO_DIR"]).is_dir()
         enable = "NCCL_MSCCL_ENABLE" if dialect == "executor" else "RCCL_MSCCL_ENABLE"
         assert values[enable] == "1"
+
+
+def test_a_communicator_gets_as_many_channels_as_the_programs(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the executor's releases for NCCL 2.17 and 2.18 fail the call."""
+    most = max(p.nchannels for p in open_table(stored).programs.values())
+    monkeypatch.delenv("NCCL_MIN_NCHANNELS", raising=False)
+    for scheduler in (False, True):
+        values, _ = run_environment(stored, "executor", tmp_path / "c", scheduler=scheduler)
+        assert values["NCCL_MIN_NCHANNELS"] == str(most)
+    monkeypatch.setenv("NCCL_MIN_NCHANNELS", "31")
+    assert run_environment(stored, None, tmp_path / "c")[0]["NCCL_MIN_NCHANNELS"] == "31"
+    assert "NCCL_MIN_NCHANNELS" not in run_environment(stored, "fork", tmp_path / "c")[0]
 
 
 def test_a_program_sees_it_and_its_exit_code_comes_back(

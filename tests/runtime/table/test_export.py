@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,6 +133,27 @@ def test_rccl_gets_only_what_it_can_run(stored: Path, tmp_path: Path) -> None:
     assert any("nothing to load" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    "tuned", [((20, "Simple", 256), (21, "Simple", 384)), ((19, "LL", 192), (20, "Simple", 128))]
+)
+def test_the_fork_is_told_the_threads_that_were_tuned(
+    hand: SimpleNamespace, tmp_path: Path, tuned: tuple[tuple[int, str, int], ...]
+) -> None:
+    """It adds a warp under Simple itself (src/enqueue.cc), and checks that a slice divides."""
+    topology, made = hand.mesh(), hand.files()
+    entries = [
+        hand.entry(1 << n, 1 << (n + 1), hand.candidate(made[p], 1.0, Knobs(p, 1, threads)))
+        for n, p, threads in tuned
+    ]
+    save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made.values())
+    exported = export_table(tmp_path / "t", "fork", tmp_path / "out")
+    programs = [parse_xml(f.read_bytes(), "x") for f in exported.files]
+    threads = {p.min_bytes: p.nthreads for p in programs}
+    assert threads == {1 << n: 0 if count == 384 else count for n, _, count in tuned}
+    lost = any("threads not honoured by fork" in note for note in exported.notes)
+    assert lost == (0 in threads.values())
+
+
 def test_the_fork_keeps_the_four_best(hand: SimpleNamespace, tmp_path: Path) -> None:
     topology = hand.mesh()
     made = hand.files()
@@ -151,14 +173,25 @@ def test_the_fork_keeps_the_four_best(hand: SimpleNamespace, tmp_path: Path) -> 
 def test_the_forks_list_names_each_file_with_its_calls(stored: Path, tmp_path: Path) -> None:
     exported = export_table(stored, "fork", tmp_path / "o & <ut>")
     assert exported.config is not None
-    loads = ElementTree.parse(exported.config).getroot()
-    assert loads.tag == "msccl_algos"
-    assert [load.attrib["path"] for load in loads] == [str(f.resolve()) for f in exported.files]
-    for load, file in zip(loads, exported.files, strict=True):
+    first, *loads, last = exported.config.read_text().splitlines()
+    assert (first, last) == ("<msccl_algos>", "</msccl_algos>")
+    for line, file in zip(loads, exported.files, strict=True):
+        load = dict(re.findall(r'(\w+)="([^"]*)"', line))
+        assert load["path"] == str(file.resolve()), "the fork does not unescape"
         algo = ElementTree.parse(file).getroot().attrib
-        said = (load.attrib["minbytes"], load.attrib["maxbytes"], load.attrib["proto"])
+        said = (load["minbytes"], load["maxbytes"], load["proto"])
         assert said == (algo["minBytes"], algo["maxBytes"], algo["proto"])
     assert export_table(stored, "executor", tmp_path / "x").config is None
+
+
+@pytest.mark.parametrize("folder", ["x" * 200 + "/" + "y" * 60, 'quo"ted'])
+def test_the_fork_gets_no_list_that_it_would_misread(
+    stored: Path, tmp_path: Path, folder: str
+) -> None:
+    exported = export_table(stored, "fork", tmp_path / folder)
+    assert exported.files and exported.config is None
+    assert not (tmp_path / folder / "msccl-config.xml").exists()
+    assert any("MSCCL_XML_FILES" in note for note in exported.notes)
 
 
 def test_an_export_replaces_an_export_and_nothing_else(stored: Path, tmp_path: Path) -> None:
