@@ -67,6 +67,10 @@ if fault != "no-log" and "NCCL_DEBUG_FILE" in os.environ and os.environ.get("NCC
         log.write("host0:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0\\n")
         if {msccl!r}:
             log.write("host0:1:1 [0] NCCL INFO MSCCL: Initialization finished\\n")
+            if fault == "unloaded":
+                log.write("host0:1:1 [0] graph/topo.cc:1 NCCL WARN MSCCL: algorithm a failed to initialize. Will be ignored.\\n")
+            elif fault != "unused" and any(fit(size) for size in walked()):
+                log.write("host0:1:1 [0] NCCL INFO MSCCL: Setup Kernel finished, smem 0 needsFence 0\\n")
         if rank == 0 and "TUNING" in os.environ.get("NCCL_DEBUG_SUBSYS", ""):
             log.writelines("host0:1:1 [0] NCCL INFO %s\\n" % ran(size) for size in walked() for _ in range(4))
 if fault == "hang":

@@ -58,22 +58,56 @@ def _scheduler(log: JobLog) -> Verdict:
     processes = [p for p in log.processes if p.msccl]
     tables = sum(len(p.plugins["scheduler"].tables) for p in log.processes)
     refused = [why for p in log.processes for why in p.plugins["scheduler"].refused]
-    met = list(dict.fromkeys(words for p in log.processes for words in p.msccl))
-    mends = [f"refused: {why}" for why in dict.fromkeys(refused)]
-    mends += [f"MSCCL: {words}" for words in met if words != "initialised"]
     if not tables and not refused:
-        mends.append(
-            "tuccl's scheduler was not loaded: MSCCL loads programs from MSCCL_ALGO_DIR, which no "
-            "log tells; with MSCCL_SCHEDULER (tuccl run --scheduler) this would prove it"
-        )
-    elif tables < len(processes):
+        return _built_in(processes)
+    met = _met(processes)
+    mends = [f"refused: {why}" for why in dict.fromkeys(refused)]
+    mends += [f"MSCCL: {words}" for words in met]
+    if tables < len(processes) and not refused:
         mends.append(
             f"{len(processes) - tables} of {len(processes)} processes did not load it: ranks that "
             "choose differently hang; hand MSCCL_SCHEDULER and TUCCL_TABLE on to every host"
         )
-    failed = any(words.startswith(("failed", "off")) for words in met)
-    ok = tables > 0 and tables >= len(processes) and not failed and not refused
-    return Verdict("scheduler", len(processes), tables, tables, 0, ok, tuple(mends))
+    used = sum(p.msccl_calls > 0 for p in processes)
+    ok = tables >= len(processes) and not _failed(met) and not refused
+    return Verdict("scheduler", len(processes), tables, tables, used, ok, tuple(mends))
+
+
+def _built_in(processes: list[Process]) -> Verdict:
+    """MSCCL's own scheduler, which loads a folder or the fork a list of files."""
+    met = _met(processes)
+    mends = [f"MSCCL: {words}" for words in met]
+    calls = [p.msccl_calls for p in processes]
+    programs = dict.fromkeys(path for p in processes for path in p.msccl_programs)
+    source = ", ".join(programs) or "MSCCL_ALGO_DIR"
+    is_fork = any(path.endswith(".xml") for path in programs)
+    used = sum(n > 0 for n in calls)
+    if used:
+        mends.append(f"programs of {source} served {max(calls)} calls of a process")
+    elif is_fork:
+        mends.append(f"the fork loaded {source}; it does not log which calls they serve")
+    else:
+        mends.append(
+            f"no call of a program of {source} is logged: none fits the job's calls, or "
+            f"NCCL_DEBUG_SUBSYS lacks INIT (RCCL: COLL); log with {_AGAIN},COLL"
+        )
+    if 0 < used < len(processes):
+        mends.append(
+            f"{len(processes) - used} of {len(processes)} processes ran none: ranks that choose "
+            "differently hang; hand MSCCL_ALGO_DIR on to every host"
+        )
+    served = used if not is_fork else sum(bool(p.msccl_programs) for p in processes)
+    ok = 0 < len(processes) == served and not _failed(met)
+    return Verdict("scheduler", len(processes), len(processes), 0, used, ok, tuple(mends))
+
+
+def _met(processes: list[Process]) -> list[str]:
+    each = dict.fromkeys(words for p in processes for words in p.msccl)
+    return [words for words in each if words != "initialised"]
+
+
+def _failed(met: list[str]) -> bool:
+    return any(words.startswith(("failed", "off")) for words in met)
 
 
 def _has_msccl(log: JobLog) -> bool:

@@ -14,7 +14,7 @@ PLUGINS: tuple[Plugin, ...] = ("tuner", "profiler", "scheduler")
 _NAME = "tuccl"
 # HOST:PID:THREAD [DEVICE] NCCL INFO ..., of a warning with its place in the source before NCCL.
 _LINE = re.compile(
-    r"([^\s:<>\]]+):(\d+):(\d+) \[(-?\d+)\] (?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE) ?(.*)"
+    r"([^\s:<>\]]+):(\d+):(\d+) \[(-?\d+)\] (?:\S+:\d+ (?:\([^()]*\) )?)?NCCL (?:INFO|WARN|TRACE) ?(.*)"
 )
 _COMPLETE = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+).*Init COMPLETE")
 _COMM_ID = re.compile(r"commId (0x[0-9a-f]+)")
@@ -34,6 +34,10 @@ _MSCCL = {
     "No scheduler found": "no external scheduler: its built-in one loads MSCCL_ALGO_DIR",
     "multiple GPUs in one process": "off: a process has several GPUs; start one process a GPU",
 }
+_MSCCL_CALL = "MSCCL: Setup Kernel finished"
+_MSCCL_FOLDER = re.compile(r"Using MSCCL Algo files from (.+)")
+_FORK_LOADED = re.compile(r"Parsed MSCCL Algorithm (\S+) successfully")
+_FORK_FAILED = re.compile(r"MSCCL: algorithm (\S+) failed to initialize")
 _NO_TRANSPORT = re.compile(r"has no transport for (?:send|recv)")
 
 
@@ -70,13 +74,19 @@ class Loaded:
 
 @dataclass
 class Process:
-    """One process of the job; host and pid are "" and 0 where lines do not say whose they are."""
+    """One process of the job; host and pid are "" and 0 where lines do not say whose they are.
+
+    ``msccl`` is what MSCCL says of itself, ``msccl_calls`` how many calls its programs served and
+    ``msccl_programs`` the folder or files that they are of.
+    """
 
     host: str
     pid: int
     communicators: list[Communicator] = field(default_factory=list)
     plugins: dict[Plugin, Loaded] = field(default_factory=lambda: {p: Loaded() for p in PLUGINS})
     msccl: list[str] = field(default_factory=list)
+    msccl_calls: int = 0
+    msccl_programs: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -134,10 +144,23 @@ def _take(process: Process, text: str) -> None:
     if (match := _SAID.match(text)) is not None:
         _take_own(process, match[1])
     process.msccl += [meaning for words, meaning in _MSCCL.items() if words in text]
+    _take_programs(process, text)
     if _NO_TRANSPORT.search(text) is not None:
         process.msccl.append(
             "failed: an external scheduler's program was never connected (docs/runtimes.md)"
         )
+
+
+def _take_programs(process: Process, text: str) -> None:
+    """A line of MSCCL's on the programs that it loads by itself."""
+    process.msccl_calls += _MSCCL_CALL in text
+    if (match := _MSCCL_FOLDER.search(text)) is not None:
+        process.msccl_programs.append(match[1].strip())
+    elif (match := _FORK_LOADED.search(text)) is not None:
+        process.msccl.append("initialised")
+        process.msccl_programs.append(match[1])
+    elif (match := _FORK_FAILED.search(text)) is not None:
+        process.msccl.append(f"failed to load {match[1]}, which it ignores")
 
 
 def _take_own(process: Process, text: str) -> None:

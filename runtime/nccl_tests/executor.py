@@ -33,6 +33,12 @@ _MSCCL_OFF = {
     "rccl": {"RCCL_MSCCL_ENABLE": "0"},
     "fork": {},
 }
+# Logged for each call that a program serves; by the fork for each program that it has loaded.
+_PROOF = {
+    "executor": "MSCCL: Setup Kernel finished",
+    "rccl": "MSCCL: Setup Kernel finished",
+    "fork": "Parsed MSCCL Algorithm",
+}
 
 
 class NcclTestsExecutor(Executor):
@@ -252,11 +258,24 @@ class NcclTestsExecutor(Executor):
                 cycles=cycles,
             )
             logs = _logs(work)
+            if with_msccl and self.dialect == "rccl" and logs:
+                logs = self._proof_logs(collective, sizes, root, variables)
             counts = [int(n) for log in logs for n in _CHANNELS.findall(log)]
             self.channels = min(counts, default=None)
             if with_msccl:
                 self._check_loaded(logs)
         return out
+
+    def _proof_logs(
+        self, collective: str, sizes: Sequence[int], root: int, variables: Mapping[str, str]
+    ) -> list[str]:
+        """Logs of a short run with a line for each call, which would be in the time of small ones."""
+        once = replace(self._tests, iterations=1, warmup=1)
+        with self._run_folder() as work:
+            run_tests(
+                once, self.ranks, collective, sizes, variables, work, root=root, log="INIT,COLL"
+            )
+            return _logs(work)
 
     @contextmanager
     def _run_folder(self) -> Iterator[Path]:
@@ -267,7 +286,7 @@ class NcclTestsExecutor(Executor):
             yield work
 
     def _check_loaded(self, logs: Sequence[str]) -> None:
-        """Refuse a run whose log does not know MSCCL: plain NCCL would have been timed."""
+        """Refuse a run in which no log proves the program: plain NCCL would have been timed."""
         if not logs:
             note = f"no NCCL log came back under {self._tests.shared}: not proven that MSCCL ran"
             if note not in self.notes:
@@ -276,6 +295,11 @@ class NcclTestsExecutor(Executor):
             raise Unavailable(
                 f"the NCCL of {self._tests.folder} says nothing of MSCCL ({self.dialect}): link "
                 "nccl-tests with an MSCCL runtime (LD_LIBRARY_PATH), or see --dialect"
+            )
+        elif not all(_proves_use(log, self.dialect) for log in logs):
+            raise InputError(
+                f"MSCCL ({self.dialect}) is there, but did not run the program: no line of its log "
+                f"says {_PROOF[self.dialect]!r}, or one that it failed to initialize"
             )
 
     def _timing(
@@ -306,6 +330,10 @@ class NcclTestsExecutor(Executor):
 
 def _logs(work: Path) -> list[str]:
     return [path.read_text(errors="replace") for path in sorted(work.glob("nccl.*"))]
+
+
+def _proves_use(log: str, dialect: str) -> bool:
+    return _PROOF[dialect] in log and "failed to initialize" not in log
 
 
 def _knows_msccl(log: str) -> bool:

@@ -107,6 +107,43 @@ def test_msccls_scheduler_is_counted_by_process(tmp_path: Path) -> None:
     assert not failed.ok and "never connected" in failed.mends[0]
 
 
+SERVED = "MSCCL: Setup Kernel finished, smem 1024 needsFence 0"
+FOLDER = "Using MSCCL Algo files from /shared/export"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ok", "why"),
+    [
+        ([[FOLDER, SERVED, SERVED]] * 2, True, "programs of /shared/export served 2 calls"),
+        ([[FOLDER]] * 2, False, "no call of a program of /shared/export is logged"),
+        ([[FOLDER, SERVED], [FOLDER]], False, "1 of 2 processes ran none"),
+        ([["Parsed MSCCL Algorithm /x/a.xml successfully."]] * 2, True, "loaded /x/a.xml"),
+        (
+            [
+                [
+                    "Parsed MSCCL Algorithm /x/a.xml successfully.",
+                    "MSCCL: algorithm /x/b.xml failed to initialize. Will be ignored.",
+                ]
+            ]
+            * 2,
+            False,
+            "failed to load /x/b.xml",
+        ),
+    ],
+)
+def test_msccls_own_scheduler_is_proven_by_its_lines(
+    ranks: list[list[str]], ok: bool, why: str
+) -> None:
+    begun = "MSCCL: Initialization finished"
+    lines = [
+        line
+        for rank, own in enumerate(ranks)
+        for line in process(rank, *([] if "Parsed" in own[0] else [begun]), *own)
+    ]
+    [verdict] = verdicts(read_log(lines))
+    assert verdict.ok == ok and why in " ".join(verdict.mends)
+
+
 def test_the_plugins_own_lines_are_known(tmp_path: Path) -> None:
     """The built tuner, loaded by its host as NCCL does: its lines, not ours, are what is read."""
     hand: SimpleNamespace = HAND

@@ -153,6 +153,15 @@ def test_a_runtime_without_msccl_is_found_out(tmp_path: Path, program: Program) 
         runs.time(program, KNOBS, NBYTES)
 
 
+@pytest.mark.parametrize("fault", ["unused", "unloaded"])
+def test_a_program_that_msccl_did_not_run_is_found_out(
+    tmp_path: Path, program: Program, fault: str
+) -> None:
+    runs = executor(make_fakes(tmp_path, fault=fault), tmp_path)
+    with runs, pytest.raises(InputError, match="did not run the program"):
+        runs.time(program, KNOBS, NBYTES)
+
+
 @pytest.mark.parametrize(
     ("knobs", "nbytes", "why"),
     [
