@@ -206,11 +206,13 @@ void Scheduler::select(abi::MscclParameters& call) noexcept {
 }
 
 bool Scheduler::usable(const select::CandidateRecord& candidate, std::int64_t nbytes,
-                       bool any_placement) const {
+                       bool rooted) const {
   const auto index = static_cast<std::size_t>(&candidate - table_->candidates().data());
   const std::int64_t safe = safe_bytes_[index];
+  // Between hosts kernel and proxy count the slots of a broadcast or reduce differently.
+  const bool hangs = candidate.protocol == Protocol::kSimple && table_->header().hosts > 1;
   return safe != kUnsafe && (safe == 0 || nbytes <= safe) &&
-         (!any_placement || candidate.placements == 3);
+         (!rooted || (candidate.placements == 3 && !hangs));
 }
 
 const Scheduler::Loaded* Scheduler::loaded(int rank) noexcept {

@@ -33,7 +33,7 @@ class Scheduler {
     std::vector<int> handles;
   };
 
-  bool usable(const select::CandidateRecord&, std::int64_t nbytes, bool any_placement) const;
+  bool usable(const select::CandidateRecord&, std::int64_t nbytes, bool rooted) const;
   const Loaded* loaded(int rank) noexcept;
   const Loaded* load(int rank);
   void prove();

@@ -58,15 +58,6 @@ std::optional<Collective> collective_of(abi::Function function) {
   return std::nullopt;
 }
 
-/// Never 0, which is an empty place.
-std::uint64_t key_of(abi::Function function, std::size_t nbytes) {
-  return static_cast<std::uint64_t>(nbytes) << 3 | (static_cast<std::uint64_t>(function) + 1);
-}
-
-std::size_t place_of(std::uint64_t key) {
-  return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15ULL >> 58);
-}
-
 /// Bytes that a chunk must be a multiple of: ncclProtoGrainSize, src/include/device.h.
 std::size_t grain_bytes(int protocol) {
   switch (protocol) {
@@ -123,8 +114,11 @@ std::optional<select::Call> Tuner::counted(const Ask& ask) noexcept {
   if (table_ == nullptr) return std::nullopt;
   const auto collective = collective_of(ask.function);
   if (!collective || ask.nbytes > static_cast<std::size_t>(select::kNoLimit)) return std::nullopt;
-  const std::uint64_t key = key_of(ask.function, ask.nbytes);
-  advised_[place_of(key)].call.store(0, std::memory_order_relaxed);
+  Latest& latest = latest_[static_cast<std::size_t>(ask.function)];
+  latest.candidate.store(select::kNoIndex, std::memory_order_relaxed);
+  if (latest.asked_chunk.exchange(false, std::memory_order_relaxed))
+    latest.calls.store(0, std::memory_order_relaxed);
+  latest.calls.fetch_add(1, std::memory_order_relaxed);
   if (ask.pipe_ops > 1 || ask.registered) return std::nullopt;
   select::Call call;
   call.signature = table_->signature();
@@ -138,11 +132,10 @@ std::optional<select::Call> Tuner::counted(const Ask& ask) noexcept {
 
 void Tuner::remember(const Ask& ask, std::uint32_t entry,
                      const select::CandidateRecord& candidate) noexcept {
-  const std::uint64_t key = key_of(ask.function, ask.nbytes);
   const auto index = static_cast<std::uint32_t>(&candidate - table_->candidates().data());
-  Advised& place = advised_[place_of(key)];
-  place.candidate.store(index, std::memory_order_relaxed);
-  place.call.store(key, std::memory_order_relaxed);
+  Latest& latest = latest_[static_cast<std::size_t>(ask.function)];
+  latest.nbytes.store(ask.nbytes, std::memory_order_relaxed);
+  latest.candidate.store(index, std::memory_order_relaxed);
   if (said_[index].first()) say_once(ask, entry, candidate);
 }
 
@@ -158,12 +151,14 @@ void Tuner::say_once(const Ask& ask, std::uint32_t entry,
 }
 
 std::size_t Tuner::chunk_bytes(abi::Function function, std::size_t nbytes, int algorithm,
-                               int protocol) const noexcept {
-  if (table_ == nullptr) return 0;
-  const std::uint64_t key = key_of(function, nbytes);
-  const Advised& place = advised_[place_of(key)];
-  if (place.call.load(std::memory_order_relaxed) != key) return 0;
-  const std::uint32_t index = place.candidate.load(std::memory_order_relaxed);
+                               int protocol, int channels) noexcept {
+  if (table_ == nullptr || !collective_of(function)) return 0;
+  Latest& latest = latest_[static_cast<std::size_t>(function)];
+  latest.asked_chunk.store(true, std::memory_order_relaxed);
+  const std::uint32_t index = latest.candidate.load(std::memory_order_relaxed);
+  const std::size_t whole = latest.nbytes.load(std::memory_order_relaxed);
+  if (latest.calls.load(std::memory_order_relaxed) != 1 || index == select::kNoIndex) return 0;
+  if (channels == 1 ? nbytes > whole : nbytes != whole) return 0;
   const select::CandidateRecord& advised = table_->candidates()[index];
   if (static_cast<int>(advised.algorithm) != algorithm || protocol_of(advised) != protocol)
     return 0;

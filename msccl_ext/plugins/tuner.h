@@ -15,6 +15,8 @@
 
 namespace tuccl::plugin {
 
+inline constexpr std::size_t kFunctions = 5;  ///< Of abi::Function.
+
 /// A call as every version of the tuner interface tells of it.
 struct Ask {
   abi::Function function;
@@ -52,9 +54,10 @@ class Tuner {
     return found;
   }
 
-  /// The chunk in bytes for a call that was advised on, as NCCL runs it; 0: NCCL's own.
-  std::size_t chunk_bytes(abi::Function function, std::size_t nbytes, int algorithm,
-                          int protocol) const noexcept;
+  /// The chunk in bytes for the call that was asked about last, as NCCL runs it; 0: NCCL's own.
+  /// With one channel `nbytes` may be a channel's part of the call (src/enqueue.cc of NCCL 2.30).
+  std::size_t chunk_bytes(abi::Function function, std::size_t nbytes, int algorithm, int protocol,
+                          int channels) noexcept;
 
   static int protocol_of(const select::CandidateRecord& candidate) noexcept;
 
@@ -64,21 +67,21 @@ class Tuner {
   void remember(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
   void say_once(const Ask&, std::uint32_t entry, const select::CandidateRecord&) noexcept;
 
-  static constexpr std::size_t kRemembered = 64;
-
   Log log_;
   std::unique_ptr<select::Selector> selector_;
   const select::Table* table_ = nullptr;  ///< The selector's; null where there is none.
   int ranks_;
   bool counts_;
   std::atomic<std::uint64_t> calls_{0};
-  /// Which candidate was advised for which call of late: NCCL asks for the chunk afterwards, and
-  /// does not say whether it took the advice. Key and candidate, by a hash of the call.
-  struct Advised {
-    std::atomic<std::uint64_t> call{0};
-    std::atomic<std::uint32_t> candidate{select::kNoIndex};
+  /// What was advised for the last call of a function. NCCL asks for the chunk afterwards, and says
+  /// neither for which call nor whether it took the advice: after several calls nobody knows.
+  struct Latest {
+    std::atomic<bool> asked_chunk{true};
+    std::atomic<int> calls{0};  ///< Since the chunk was last asked for.
+    std::atomic<std::size_t> nbytes{0};
+    std::atomic<std::uint32_t> candidate{select::kNoIndex};  ///< kNoIndex: the call is left alone.
   };
-  std::array<Advised, kRemembered> advised_;
+  std::array<Latest, kFunctions> latest_;
   std::unique_ptr<Once[]> said_;  ///< By candidate of the table.
   std::unique_ptr<RerankLoop> rerank_loop_;
 };

@@ -18,10 +18,10 @@ abi::Result get_coll_info(void* context, abi::Function function, std::size_t nby
 }
 
 abi::Result get_chunk_size(void* context, abi::Function function, std::size_t nbytes, int algorithm,
-                           int protocol, int, std::size_t* chunk_bytes) {
-  const auto* tuner = static_cast<const Tuner*>(context);
+                           int protocol, int channels, std::size_t* chunk_bytes) {
+  auto* tuner = static_cast<Tuner*>(context);
   if (tuner == nullptr || chunk_bytes == nullptr) return abi::kSuccess;
-  const std::size_t tuned = tuner->chunk_bytes(function, nbytes, algorithm, protocol);
+  const std::size_t tuned = tuner->chunk_bytes(function, nbytes, algorithm, protocol, channels);
   if (tuned > 0) *chunk_bytes = tuned;
   return abi::kSuccess;
 }

@@ -3,6 +3,8 @@
 namespace tuccl::host {
 namespace {
 
+constexpr int kUsualChannels = 16;
+
 bool has_kernel(abi::Function function, int algorithm) {
   switch (algorithm) {
     case abi::kRing:
@@ -105,9 +107,13 @@ Advice TunerHost::ask(void* context, const TunerCall& call) const {
     }
   advice.chunk_bytes = call.chunk_bytes;
   if (version_ == 6) {
-    const auto result = plugin<abi::TunerV6>().get_chunk_size(context, call.function, call.nbytes,
-                                                              advice.algorithm, advice.protocol,
-                                                              advice.channels, &advice.chunk_bytes);
+    const bool parts =
+        advice.algorithm != abi::kCollnetDirect && advice.algorithm != abi::kCollnetChain;
+    const auto channels =
+        static_cast<std::size_t>(advice.channels > 0 ? advice.channels : kUsualChannels);
+    const auto result = plugin<abi::TunerV6>().get_chunk_size(
+        context, call.function, parts ? call.nbytes / channels : call.nbytes, advice.algorithm,
+        advice.protocol, parts ? 1 : static_cast<int>(channels), &advice.chunk_bytes);
     demand(result == abi::kSuccess, "fails at the size of a chunk");
   }
   return advice;
