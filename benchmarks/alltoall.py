@@ -29,29 +29,32 @@ _OTHERS = (("allpairs", 1), ("hierarchical2", 1), ("greedy", 1), ("greedy", 4))
 _MOST_GREEDY = 1100  # pairs of ranks times chunks; above, greedy takes minutes
 
 
-def line(name: str, t: Topology, method: str, chunks: int | None) -> str:
+def line(name: str, topology: Topology, method: str, chunks: int | None) -> str:
     """Return one line of the table.
 
     Raises:
         Infeasible: the method does not serve the fabric.
     """
-    collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
+    collective, mesh = Collective("alltoall", topology.ranks), full_mesh(topology)
     begun = time.perf_counter()
     if chunks is None:
         choose = METHODS[method].choose_chunk_counts
         assert choose is not None, "flow knows how many chunks it wants"
-        [chunks] = choose(collective, mesh, t, 8)
-    program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), method))
+        [chunks] = choose(collective, mesh, topology, 8)
+    program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), method))
     seconds = time.perf_counter() - begun
     report = verify(program, "executor", 0)
     if not report.ok:
-        sys.exit(f"{t.name}: {report.errors[0].message}")
+        sys.exit(f"{topology.name}: {report.errors[0].message}")
     nbytes = -(-(8 << 30) // program.nchunks) * program.nchunks
-    run = simulate(program, Knobs("Simple", 1, 512), network(t), load_machine("ideal"), nbytes)
-    limit = bound(t, collective).algbw_gbs
+    run = simulate(
+        program, Knobs("Simple", 1, 512), network(topology), load_machine("ideal"), nbytes
+    )
+    limit = bound(topology, collective).algbw_gbs
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (
-        f"{name:<11}{method:<15}{limit:>9.3f}{fraction_of_bound(program, t, collective):>9.4f}"
+        f"{name:<11}{method:<15}{limit:>9.3f}"
+        f"{fraction_of_bound(program, topology, collective):>9.4f}"
         f"{nbytes / run.time_us / 1e3 / limit:>10.3f}{blocks:>8}{program.max_steps:>7}"
         f"{chunks:>8}{seconds:>9.2f}"
     )
@@ -65,13 +68,13 @@ def fabrics(names: list[str]) -> None:
         f"{'steps':>7}{'chunks':>8}{'seconds':>9}"
     )
     for name in names:
-        t = host_line() if name == "host line" else REFERENCE_FABRICS[name]()
-        print(line(name, t, "flow", None), flush=True)
+        topology = host_line() if name == "host line" else REFERENCE_FABRICS[name]()
+        print(line(name, topology, "flow", None), flush=True)
         for method, chunks in _OTHERS:
-            if method == "greedy" and t.ranks**2 * chunks > _MOST_GREEDY:
+            if method == "greedy" and topology.ranks**2 * chunks > _MOST_GREEDY:
                 continue
             try:
-                print(line("", t, method, chunks), flush=True)
+                print(line("", topology, method, chunks), flush=True)
             except Infeasible as why:
                 print(f"{'':<11}{method:<15} refused: {str(why)[:70]}")
 
@@ -80,16 +83,18 @@ def fuzz(count: int) -> None:
     """Print the parts of the bound that random fabrics get."""
     shares = []
     for seed in range(count):
-        t = random_fabric(random.Random(seed))
-        collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
+        topology = random_fabric(random.Random(seed))
+        collective, mesh = Collective("alltoall", topology.ranks), full_mesh(topology)
         choose = METHODS["flow"].choose_chunk_counts
         assert choose is not None, "flow knows how many chunks it wants"
         try:
-            [chunks] = choose(collective, mesh, t, 8)
-            program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "flow"))
+            [chunks] = choose(collective, mesh, topology, 8)
+            program = lower(
+                synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), "flow")
+            )
         except Infeasible:
             continue
-        shares.append(fraction_of_bound(program, t, collective))
+        shares.append(fraction_of_bound(program, topology, collective))
     tenth, *_ = statistics.quantiles(shares, n=10)
     print(
         f"{len(shares)} of {count} random fabrics served; part of the bound: "

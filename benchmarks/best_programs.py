@@ -6,18 +6,20 @@
 On every profile, and on two hosts of those with network adapters, the search of `tuccl tune
 --any-order` (its budget in evaluations a size; `--equal`: without --any-order) stands beside
 
-- templates: ring, rings, recursive, all-pairs and hierarchical ones, on the best sketch and on the full
+- templates: ring, rings, recursive, all-pairs and hierarchical ones, on the best sketch and on the
+full
   mesh, and both forms of msccl-default;
-- programs made by TACCL, and programs shipped with MSCCL, for as many ranks, whatever sizes they claim,
+- programs made by TACCL, and programs shipped with MSCCL, for as many ranks, whatever sizes they
+claim,
   where the data is there.
 
 These get the same knobs: each protocol, up to 16 channels (instances), and the best three of a size
 also other threads and buffers. Where the search tries `--budget` points of that, they get all.
 
-Both placements count, each against the programs that run so. `ratio` is the time of the best of these
-over that of the best program found: below 0.999 another one is faster. NCCL's own choice is no program
-here; `nccl` is its time. All times are simulated, of one call without the host's share. With `--save`
-a case that is done is not run again.
+Both placements count, each against the programs that run so. `ratio` is the time of the best of
+these over that of the best program found: below 0.999 another one is faster. NCCL's own choice is
+no program here; `nccl` is its time. All times are simulated, of one call without the host's share.
+With `--save` a case that is done is not run again.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Case:
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One size and placement: simulated us of the best found, of the best other, of NCCL's choice."""
+    """One size and placement: simulated us of our best, the best other, and NCCL's choice."""
 
     nbytes: int
     placement: str
@@ -103,13 +105,13 @@ def cases(only: str) -> Iterator[Case]:
             yield case
 
 
-def templates(t: Topology, call: Collective) -> Iterator[tuple[str, Program]]:
+def templates(topology: Topology, call: Collective) -> Iterator[tuple[str, Program]]:
     """Make every template's program that can be made."""
-    sketches = (candidate_sketches(t, call.name, 1 << 20)[0], full_mesh(t))
+    sketches = (candidate_sketches(topology, call.name, 1 << 20)[0], full_mesh(topology))
     for sketch, method in product(sketches, TEMPLATES):
         if call.name in METHODS[method].collectives:
             try:
-                schedule = synthesize(Problem(call, sketch, 1, 1 << 20, t), method)
+                schedule = synthesize(Problem(call, sketch, 1, 1 << 20, topology), method)
                 yield f"{method} on {sketch.name}", lower(schedule)
             except TucclError:
                 continue
@@ -126,15 +128,17 @@ def shipped(folder: Path, call: Collective) -> Iterator[tuple[str, Program]]:
 class Others:
     """The best other programs of a case, by size and placement."""
 
-    def __init__(self, executor: SimExecutor, t: Topology, nccl: Mapping[int, float]) -> None:
+    def __init__(
+        self, executor: SimExecutor, topology: Topology, nccl: Mapping[int, float]
+    ) -> None:
         """Prepare to time programs where they are not hopeless beside ``nccl``'s us by size."""
         self.executor = executor
-        self.topology = t
+        self.topology = topology
         self.nccl = nccl
         self.timed: dict[tuple[int, bool], list[tuple[float, str, Program, Knobs]]] = {}
 
     def add(self, name: str, program: Program) -> None:
-        """Time ``program`` at all sizes, with every protocol that is safe and number of channels."""
+        """Time ``program`` at all sizes, with every safe protocol and number of channels."""
         pairs = {
             (gpu.id, block.send_peer)
             for gpu in program.gpus
@@ -183,18 +187,18 @@ def rows_of(case: Case, args: argparse.Namespace) -> list[Row]:
     saved = args.save / f"{str(case).replace(' ', '_')}.json" if args.save else None
     if saved and saved.exists():
         return msgspec.json.decode(saved.read_bytes(), type=list[Row])
-    t = case.topology()
-    call = Collective(case.collective, t.ranks)
+    topology = case.topology()
+    call = Collective(case.collective, topology.ranks)
     # A graph launch: the host's share, equal for all, would hide what programs differ by.
-    executor = SimExecutor(t, launch="graph")
-    finals = searched(executor, t, call, args)
-    known = Others(executor, t, {final.nbytes: final.default.timing.us for final in finals})
-    for name, program in (*templates(t, call), *shipped(args.data, call)):
+    executor = SimExecutor(topology, launch="graph")
+    finals = searched(executor, topology, call, args)
+    known = Others(executor, topology, {final.nbytes: final.default.timing.us for final in finals})
+    for name, program in (*templates(topology, call), *shipped(args.data, call)):
         known.add(name, program)
     known.vary()
     for kind, final in product(("msccl-default", "msccl-default-robust"), finals):
         with suppress(TucclError):
-            usual = time_baseline(executor, t, kind, call.name, final.nbytes)
+            usual = time_baseline(executor, topology, kind, call.name, final.nbytes)
             known.time(kind, usual.program, usual.knobs, final.nbytes)
     rows = [row for final in finals for row in compared(final, known)]
     if saved:
@@ -204,7 +208,7 @@ def rows_of(case: Case, args: argparse.Namespace) -> list[Row]:
 
 
 def searched(
-    executor: SimExecutor, t: Topology, call: Collective, args: argparse.Namespace
+    executor: SimExecutor, topology: Topology, call: Collective, args: argparse.Namespace
 ) -> list[FinalRound]:
     """Search every size as `tuccl tune` does, each begun with what the one before taught."""
     found: list[FinalRound] = []
@@ -212,13 +216,13 @@ def searched(
     with tempfile.TemporaryDirectory() as folder:
         task = Task(
             executor=executor,
-            topology=t,
-            programs=Programs(t, call, any_order=not args.equal),
+            topology=topology,
+            programs=Programs(topology, call, any_order=not args.equal),
             studies=Studies(Path(folder) / "table"),
             options=TuneOptions(budget=args.budget, nccl_version=nccl_release(NCCL_VERSION)),
         )
         powers = range(int(math.log(LARGEST / SMALLEST, args.times) + 1e-9) + 1)
-        for nbytes in sorted({even_size(SMALLEST * args.times**k, t.ranks) for k in powers}):
+        for nbytes in sorted({even_size(SMALLEST * args.times**k, topology.ranks) for k in powers}):
             outcome = tune_size(task, nbytes, measurements, lambda spent: None)
             measurements = outcome.measurements or measurements
             found.append(outcome.final)
@@ -260,8 +264,8 @@ def main() -> None:
         raise SystemExit(f"--only {args.only!r}: no case has that in its name")
     lost = sum(ratio < AS_GOOD for ratio in ratios)
     print(
-        f"simulated: at least as good at {len(ratios) - lost} of {len(ratios)} sizes and placements, "
-        f"least ratio {min(ratios):.3f}, mean {geometric_mean(ratios):.3f}"
+        f"simulated: at least as good at {len(ratios) - lost} of {len(ratios)} sizes and "
+        f"placements, least ratio {min(ratios):.3f}, mean {geometric_mean(ratios):.3f}"
     )
 
 
@@ -276,8 +280,9 @@ def printed(case: Case, rows: Sequence[Row], *, whole: bool) -> list[float]:
     for row in rows:
         if whole or row.ratio < AS_GOOD:
             print(
-                f"  {row.nbytes:>11} B {row.placement:<3}  {row.ratio:.3f}  found {row.found_us:.2f} us "
-                f"({row.found})  other {row.other_us:.2f} us ({row.other})  nccl {row.nccl_us:.2f} us",
+                f"  {row.nbytes:>11} B {row.placement:<3}  {row.ratio:.3f}  "
+                f"found {row.found_us:.2f} us ({row.found})  "
+                f"other {row.other_us:.2f} us ({row.other})  nccl {row.nccl_us:.2f} us",
                 flush=True,
             )
     return ratios

@@ -1,9 +1,9 @@
-"""What TCP gets of an emulated link, at several rates: payload in Mb/s and as a part of the rate.
+"""Prints the share of an emulated link's rate that TCP gets, at several rates, in Mb/s.
 
     sudo .venv/bin/python benchmarks/emulated_rates.py
 
-Compared with the nominal rate. Frames of 9000 bytes leave 99.3 % of it to payload; what is missing
-beyond that is this machine's processors, so run it on an idle one.
+Compared with the nominal rate. Frames of 9000 bytes leave 99.3 % of it to payload; what is
+missing beyond that is this machine's processors, so run it on an idle one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How well the simulator knows an emulated network after a few measured runs.
+"""Prints how well the simulator knows an emulated network after a few measured runs.
 
     python benchmarks/emulated_simulation.py [--keep RUNS.json] [--seconds S] [-o CLASS.json]
 
 Measures programs of several methods between real processes on emulated clusters, fits the class
-`emulated` to those of the fit set, and predicts the others: other collectives, other clusters. Prints
-the mean error at 1 MB and more (mark: 15 %) and how often the faster of two programs for one call is
-named, where they differ by more than 10 % (mark: 95 %); then the same of the runs whose repeats lie
-within 15 % (steady). Needs root; run it alone on the machine.
-`--keep` writes the measured times, or reads them if the file is there.
+`emulated` to those of the fit set, and predicts the others: other collectives, other clusters.
+Prints the mean error at 1 MB and more (mark: 15 %) and how often the faster of two programs for one
+call is named, where they differ by more than 10 % (mark: 95 %); then the same of the runs whose
+repeats lie within 15 % (steady). Needs root; run it alone on the machine. `--keep` writes the
+measured times, or reads them if the file is there.
 """
 
 from __future__ import annotations
@@ -249,7 +249,8 @@ def main() -> None:
         if args.each:
             for r, us in zip(part, times_us, strict=True):
                 print(
-                    f"{r.cluster:>9} {r.collective:14} {r.nbytes >> 20:2}M {r.method:22} {r.protocol:6} "
+                    f"{r.cluster:>9} {r.collective:14} {r.nbytes >> 20:2}M "
+                    f"{r.method:22} {r.protocol:6} "
                     f"{r.us / 1e3:9.1f} ms measured {us / 1e3:9.1f} simulated {us / r.us - 1:+.0%} "
                     f"(spread {r.spread:.0%})"
                 )

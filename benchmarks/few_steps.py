@@ -1,4 +1,4 @@
-"""Prints what few-step exact programs reach: the frontier of a DGX-1, hops at 1 KB, and the time taken.
+"""Prints the frontier of few-step exact programs on a DGX-1, their hops at 1 KB, and the time.
 
     .venv/bin/python benchmarks/solve_k_synchronous.py [--part frontier|hops|profiles] [--only TEXT]
 
@@ -52,7 +52,8 @@ COLLECTIVES = (
     *("allgather", "reduce-scatter", "allreduce", "alltoall"),
     *("broadcast", "reduce", "gather", "scatter"),
 )
-# SCCL (msccl-tools 030a750, Z3), allgather on a DGX-1, as run by others: seconds by (steps, rounds, chunks).
+# SCCL (msccl-tools 030a750, Z3), allgather on a DGX-1, as run by others: seconds by
+# (steps, rounds, chunks).
 _SCCL_SECONDS = {(2, 3, 2): 0.5, (3, 7, 6): 18.7}
 _FRONTIERS = {"allgather": 6, "broadcast": 6, "scatter": 1, "alltoall": 2}
 _MACHINES: dict[str, Callable[[], Topology]] = {
@@ -79,18 +80,19 @@ def cpu_seconds() -> float:
 def print_frontier(only: str) -> None:
     """Print the frontier of each collective on one DGX-1."""
     cp_sat()
-    t = REFERENCE_FABRICS["dgx1"]()
-    network = sketch_network(full_mesh(t), t)
+    topology = REFERENCE_FABRICS["dgx1"]()
+    network = sketch_network(full_mesh(topology), topology)
     print("DGX-1, 8 GPUs; a round is a chunk over one NVLink")
     print(
-        f"{'':<11}{'steps':>6}{'rounds':>7}{'chunks':>7}{'proved':>8}{'wall s':>8}{'CPU s':>7}{'SCCL s':>8}"
+        f"{'':<11}{'steps':>6}{'rounds':>7}{'chunks':>7}{'proved':>8}"
+        f"{'wall s':>8}{'CPU s':>7}{'SCCL s':>8}"
     )
     for name, most in _FRONTIERS.items():
         if only not in name:
             continue
 
         def instance(chunks: int, name: str = name) -> Instance:
-            return instance_of(Collective(name, t.ranks), chunks, network, chunks)[0]
+            return instance_of(Collective(name, topology.ranks), chunks, network, chunks)[0]
 
         begun, cpu = time.perf_counter(), cpu_seconds()
         for point in frontier(instance, most, Budget(seconds=120.0, effort=2.0)):
@@ -98,7 +100,8 @@ def print_frontier(only: str) -> None:
             shape = (point.steps, point.rounds, point.chunks)
             peer = _SCCL_SECONDS.get(shape) if name == "allgather" else None
             print(
-                f"{name:<11}{shape[0]:>6}{shape[1]:>7}{shape[2]:>7}{'yes' if point.schedule.optimal else 'no':>8}"
+                f"{name:<11}{shape[0]:>6}{shape[1]:>7}{shape[2]:>7}"
+                f"{'yes' if point.schedule.optimal else 'no':>8}"
                 f"{time.perf_counter() - begun:>8.2f}{cpu_seconds() - cpu:>7.2f}{peer or '':>8}",
                 flush=True,
             )
@@ -110,13 +113,15 @@ def print_hops(only: str) -> None:
     for name, make in REFERENCE_FABRICS.items():
         if only not in name:
             continue
-        t = with_compared_latencies(make())
+        topology = with_compared_latencies(make())
         cells = []
-        for collective in (Collective(each, t.ranks) for each in COLLECTIVES):
+        for collective in (Collective(each, topology.ranks) for each in COLLECTIVES):
             try:
-                schedule = synthesize(Problem(collective, full_mesh(t), 1, 1 << 10, t), "fewstep")
+                schedule = synthesize(
+                    Problem(collective, full_mesh(topology), 1, 1 << 10, topology), "fewstep"
+                )
                 assert verify(lower(schedule), "executor", collective.root).ok
-                cells.append(f"{longest_chain(schedule)} ({hop_bound(t, collective)})")
+                cells.append(f"{longest_chain(schedule)} ({hop_bound(topology, collective)})")
             except TucclError:
                 cells.append("-")
         print(f"{name:<17}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
@@ -126,21 +131,21 @@ def print_profiles(only: str) -> None:
     """Print few steps beside all other methods on the profiles."""
     print("simulated us, LL, one channel")
     for machine, make in _MACHINES.items():
-        t = make()
+        topology = make()
         for name in COLLECTIVES[:5]:
             for nbytes in (1 << 10, 1 << 13, 1 << 16):
                 if only in f"{machine} {name}":
-                    print(profile_line(t, machine, name, nbytes), flush=True)
+                    print(profile_line(topology, machine, name, nbytes), flush=True)
 
 
-def profile_line(t: Topology, machine: str, name: str, nbytes: int) -> str:
+def profile_line(topology: Topology, machine: str, name: str, nbytes: int) -> str:
     """Return one comparison in a line."""
     found = synthesize_best(
-        Target(t, Collective(name, t.ranks), nbytes, machine_of(t)),
+        Target(topology, Collective(name, topology.ranks), nbytes, machine_of(topology)),
         Candidates(
-            candidate_sketches(t, name, nbytes),
+            candidate_sketches(topology, name, nbytes),
             [Knobs("LL", 1, 512)],
-            [m for m in METHODS if m != "greedy" or t.ranks <= 16],
+            [m for m in METHODS if m != "greedy" or topology.ranks <= 16],
             chunk_counts=(1, 2),
         ),
     )

@@ -4,14 +4,14 @@
     .venv/bin/python benchmarks/greedy_scale.py --latency
 
 Hosts have 8 GPUs on an NVSwitch (300 GB/s) with a 25 GB/s NIC each. `emitted` is the algbw that the
-verified program's busiest wire allows, as a part of the cut bound; seconds are the processor's, from
-the sketch to the plan (`plan`) and to the verified program (`all`), with two threads in the search.
-TACOS v1.3.0 does allgather only, prints a time and no schedule; its seconds and shares are those of
-one try, as others measured them on such pods.
+verified program's busiest wire allows, as a part of the cut bound; seconds are the processor's,
+from the sketch to the plan (`plan`) and to the verified program (`all`), with two threads in the
+search. TACOS v1.3.0 does allgather only, prints a time and no schedule; its seconds and shares are
+those of one try, as others measured them on such pods.
 
-`--latency` prints 1 MiB on the seven reference fabrics beside `pipelined`: simulated time over the bound
-max(alpha diameter, least alpha across the tight cut + bytes over its rate), for the best chunking of
-each, on a machine where links alone take time.
+`--latency` prints 1 MiB on the seven reference fabrics beside `pipelined`: simulated time over the
+bound max(alpha diameter, least alpha across the tight cut + bytes over its rate), for the best
+chunking of each, on a machine where links alone take time.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _TACOS_LATENCY = {
 
 def row(ranks: int, name: str, options: Options, nbytes: int) -> str:
     """Return one line of the table of sizes of machines."""
-    t = a100_pod(ranks // 8)
+    topology = a100_pod(ranks // 8)
     collective = Collective(name, ranks)
     begun = time.process_time()
-    sketch = full_mesh(t) if ranks <= _MOST_MESHED else rails(t)
-    chunks = greedy_chunks(collective, sketch, t)[-1] if ranks <= 32 else 1
-    schedule = greedy(Problem(collective, sketch, chunks, nbytes, t), options)
+    sketch = full_mesh(topology) if ranks <= _MOST_MESHED else rails(topology)
+    chunks = greedy_chunks(collective, sketch, topology)[-1] if ranks <= 32 else 1
+    schedule = greedy(Problem(collective, sketch, chunks, nbytes, topology), options)
     planned = time.process_time()
     program = lower(schedule)
     sound = verify(program, "executor", 0).ok
@@ -66,7 +66,8 @@ def row(ranks: int, name: str, options: Options, nbytes: int) -> str:
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (
         f"{ranks:>5} {name:<15}{chunks:>7}{planned - begun:>9.2f}{done - begun:>9.2f}"
-        f"{fraction_of_bound(program, t, collective):>9.4f}{longest_chain(schedule):>6}{blocks:>7}"
+        f"{fraction_of_bound(program, topology, collective):>9.4f}"
+        f"{longest_chain(schedule):>6}{blocks:>7}"
         f"{program.max_steps:>6}  {'yes' if sound else 'NO':<9}"
         f"{_TACOS.get(ranks, '') if name == 'allgather' else ''}"
     )
@@ -74,15 +75,15 @@ def row(ranks: int, name: str, options: Options, nbytes: int) -> str:
 
 def latency_row(fabric: str, name: str) -> str:
     """Return one line of the table of 1 MiB."""
-    t = with_compared_latencies(REFERENCE_FABRICS[fabric]())
-    collective, nbytes = Collective(name, t.ranks), 1 << 20
-    limit = bound(t, collective).time_us(nbytes)
+    topology = with_compared_latencies(REFERENCE_FABRICS[fabric]())
+    collective, nbytes = Collective(name, topology.ranks), 1 << 20
+    limit = bound(topology, collective).time_us(nbytes)
     cells = []
     for method in ("greedy", "pipelined"):
         begun = time.process_time()
         best = synthesize_best(
-            Target(t, collective, nbytes, load_machine("ideal")),
-            Candidates([full_mesh(t)], [Knobs("Simple", 1, 512)], (method,)),
+            Target(topology, collective, nbytes, load_machine("ideal")),
+            Candidates([full_mesh(topology)], [Knobs("Simple", 1, 512)], (method,)),
         )[0]
         seconds = time.process_time() - begun
         blocks = max(len(gpu.threadblocks) for gpu in best.program.gpus)

@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/latency.py [-c COLLECTIVE] [--only FABRIC]
 
 Times are simulated on a machine without overheads: links alone take time, 0.7 us an NVLink (also
-through an NVSwitch, or by PCIe), 1.3 us the way over two NICs, 0.5 us a torus link. `ratio` is over the bound
-max(alpha diameter, least alpha across the tight cut + bytes over its rate). `hops` are messages in a
-row, and the fewest possible. Peers' figures are constants, as measured by others.
+through an NVSwitch, or by PCIe), 1.3 us the way over two NICs, 0.5 us a torus link. `ratio` is over
+the bound max(alpha diameter, least alpha across the tight cut + bytes over its rate). `hops` are
+messages in a row, and the fewest possible. Peers' figures are constants, as measured by others.
 """
 
 from __future__ import annotations
@@ -45,25 +45,27 @@ _TACOS = {
 }
 
 
-def line(name: str, t: Topology, collective: Collective, nbytes: int) -> str:
+def line(name: str, topology: Topology, collective: Collective, nbytes: int) -> str:
     """Return one line of the table: the best method at one size."""
     begun = time.perf_counter()
-    mesh = full_mesh(t)
+    mesh = full_mesh(topology)
     best = synthesize_best(
-        Target(t, collective, nbytes, load_machine("ideal")),
+        Target(topology, collective, nbytes, load_machine("ideal")),
         Candidates([mesh], [Knobs("Simple", 1, 512)], tuple(METHODS)),
         time_limit_s=120.0,
     )[0]
     seconds = time.perf_counter() - begun
     assert verify(best.program, "executor", collective.root).ok
-    schedule = synthesize(Problem(collective, mesh, best.chunks_per_rank, nbytes, t), best.method)
-    limit = bound(t, collective).time_us(nbytes)
+    schedule = synthesize(
+        Problem(collective, mesh, best.chunks_per_rank, nbytes, topology), best.method
+    )
+    limit = bound(topology, collective).time_us(nbytes)
     peer = f"{_TACOS[name]:.2f}" if collective.name == "allgather" and nbytes == 1 << 20 else ""
     blocks = max(len(gpu.threadblocks) for gpu in best.program.gpus)
     return (
         f"{name:<11}{nbytes:>9}  {best.method:<14}{best.chunks_per_rank:>6}{best.time_us:>10.3f}"
         f"{limit:>10.3f}{best.time_us / limit:>7.3f}{peer:>7}"
-        f"{longest_chain(schedule):>6} ({hop_bound(t, collective)}){blocks:>7}"
+        f"{longest_chain(schedule):>6} ({hop_bound(topology, collective)}){blocks:>7}"
         f"{best.program.max_steps:>6}{seconds:>8.1f}"
     )
 
@@ -80,9 +82,12 @@ def main() -> None:
         f"{'ratio':>7}{'TACOS':>7}{'hops':>6} (D){'blocks':>7}{'steps':>6}{'seconds':>8}"
     )
     for name in [args.only] if args.only else REFERENCE_FABRICS:
-        t = with_compared_latencies(REFERENCE_FABRICS[name]())
+        topology = with_compared_latencies(REFERENCE_FABRICS[name]())
         for nbytes in _SIZES:
-            print(line(name, t, Collective(args.collective, t.ranks), nbytes), flush=True)
+            print(
+                line(name, topology, Collective(args.collective, topology.ranks), nbytes),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What one evaluation on living MPI workers costs, against starting the workers for it.
+"""Prints the cost of one evaluation on living MPI workers, against starting the workers for it.
 
     python benchmarks/mpi_evaluation.py [openmpi|mpich]
 

@@ -34,11 +34,11 @@ COLLECTIVES = ("allreduce", "allgather", "broadcast")
 _LEAST_BYTES = 64
 
 
-def line(t: Topology, collective: str, version: str) -> str:
+def line(topology: Topology, collective: str, version: str) -> str:
     """Return the choices with the sizes between them."""
-    least = nccl_choice(t, collective, _LEAST_BYTES, version)
+    least = nccl_choice(topology, collective, _LEAST_BYTES, version)
     words = [f"{least.algorithm}/{least.protocol}"]
-    for switch in switch_points(t, collective, version):
+    for switch in switch_points(topology, collective, version):
         words += [size(switch.nbytes), switch.after]
     return "  ".join(words)
 
@@ -62,11 +62,11 @@ def main() -> None:
     for profile, hosts in MACHINES:
         if args.profile not in (None, profile):
             continue
-        t = load_profile(profile)
-        t = join(t, hosts) if hosts > 1 else t
+        topology = load_profile(profile)
+        topology = join(topology, hosts) if hosts > 1 else topology
         for collective in COLLECTIVES:
             print(f"{profile} x {hosts}, {collective}")
-            lines = [(line(t, collective, version), version) for version in versions]
+            lines = [(line(topology, collective, version), version) for version in versions]
             for text, same in groupby(lines, key=lambda pair: pair[0]):
                 names = [version for _, version in same]
                 span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

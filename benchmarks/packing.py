@@ -48,25 +48,25 @@ class Made:
     seconds: float
 
 
-def made(t: Topology, collective: Collective) -> Made:
+def made(topology: Topology, collective: Collective) -> Made:
     """Return the verified program; the sketch and the choice of chunks count as well."""
     begun = time.perf_counter()
-    mesh = full_mesh(t)
-    [chunks] = packing_chunks(collective, mesh, t)
-    schedule = synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing")
+    mesh = full_mesh(topology)
+    [chunks] = packing_chunks(collective, mesh, topology)
+    schedule = synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), "packing")
     program = lower(schedule)
     report = verify(program, "executor", collective.root)
     if not report.ok:
-        sys.exit(f"{t.name} {collective.name}: {report.errors[0].message}")
+        sys.exit(f"{topology.name} {collective.name}: {report.errors[0].message}")
     return Made(schedule, program, time.perf_counter() - begun)
 
 
-def line(fabric: str, t: Topology, collective: Collective) -> str:
+def line(fabric: str, topology: Topology, collective: Collective) -> str:
     """Return one line of the table."""
-    found = made(t, collective)
+    found = made(topology, collective)
     program = found.program
     nbytes = -(-(8 << 30) // program.nchunks) * program.nchunks
-    wires = network(t)
+    wires = network(topology)
     run = simulate(
         program,
         Knobs("Simple", 1, 512),
@@ -76,12 +76,12 @@ def line(fabric: str, t: Topology, collective: Collective) -> str:
     )
     passes = zip(run.resource_bytes, wires.resources, strict=True)
     busiest_us = max(carried / wire.bandwidth_gbs / 1e3 for carried, wire in passes)
-    limit = bound(t, collective).algbw_gbs
+    limit = bound(topology, collective).algbw_gbs
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (
         f"{fabric:<11}{collective.name:<15}{limit:>9.2f}{nbytes / busiest_us / 1e3 / limit:>9.4f}"
         f"{nbytes / run.time_us / 1e3 / limit:>10.3f}"
-        f"{longest_chain(found.schedule):>6} ({hop_bound(t, collective)})"
+        f"{longest_chain(found.schedule):>6} ({hop_bound(topology, collective)})"
         f"{blocks:>8}{program.max_steps:>7}{found.schedule.chunks_per_rank:>8}{found.seconds:>9.2f}"
     )
 
@@ -97,14 +97,14 @@ def fabrics() -> None:
     print("bounds in GB/s; at 8 GiB: simulated; chain: messages in a row, D the fewest possible")
     print(_HEAD)
     for name, build in REFERENCE_FABRICS.items():
-        t = build()
+        topology = build()
         for collective in _NAMES:
-            print(line(name, t, Collective(collective, t.ranks)), flush=True)
+            print(line(name, topology, Collective(collective, topology.ranks)), flush=True)
         print(f"{'':<11}peers: {_PEERS[name]}")
-    t = host_line()
+    topology = host_line()
     for collective in _NAMES:
-        print(line("host line", t, Collective(collective, t.ranks)), flush=True)
-    halves = bound(t, Collective("allgather", t.ranks)).algbw_gbs / 2
+        print(line("host line", topology, Collective(collective, topology.ranks)), flush=True)
+    halves = bound(topology, Collective("allgather", topology.ranks)).algbw_gbs / 2
     print(f"{'':<11}reduce-scatter and allgather, with equal roots, allow {halves:.2f} GB/s")
 
 

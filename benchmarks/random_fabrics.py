@@ -38,7 +38,7 @@ _AS_THEY_COME = 0.2  # part of the fabrics that may be disconnected, as about ha
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a seed; `share` is 0 where there is no program."""
+    """The outcome of a seed; `share` is 0 where there is no program."""
 
     seed: int
     collective: str
@@ -70,16 +70,16 @@ def _hangs(_number: int, _frame: object) -> None:
 def made(rng: random.Random, name: str) -> tuple[str, float]:
     """Return what was made of a fabric, in words, and its share of the bound."""
     try:
-        t = any_fabric(rng) if rng.random() < _AS_THEY_COME else random_fabric(rng)
-        collective = Collective(name, t.ranks, rng.randrange(t.ranks))
-        mesh = full_mesh(t)
-        [chunks] = packing_chunks(collective, mesh, t)
-        program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
+        topology = any_fabric(rng) if rng.random() < _AS_THEY_COME else random_fabric(rng)
+        collective = Collective(name, topology.ranks, rng.randrange(topology.ranks))
+        mesh = full_mesh(topology)
+        [chunks] = packing_chunks(collective, mesh, topology)
+        program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), "packing"))
     except (Infeasible, InputError) as why:
         return f"refused: {_kind(str(why))}", 0.0
     if not verify(program, "executor", collective.root).ok:
         return "wrong", 0.0
-    return "verified", fraction_of_bound(program, t, collective)
+    return "verified", fraction_of_bound(program, topology, collective)
 
 
 def _kind(message: str) -> str:

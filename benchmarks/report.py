@@ -47,6 +47,7 @@ def publish(
     sys.argv[1:] = [word for word in sys.argv[1:] if word != "--write"]
     if not write:
         sys.exit(main())
+    circumstances = _circumstances(script)
     with contextlib.redirect_stdout(_Tee(sys.stdout)) as output:  # type: ignore[type-var]
         status = main()
     if not status:
@@ -54,7 +55,7 @@ def publish(
         body = text if markdown else f"```text\n{text}\n```"
         name = name or script.stem
         path = ROOT / "results" / f"{name}.md"
-        path.write_text(f"# {name}\n\n{kind}. {_circumstances(script)}\n\n{body}\n")
+        path.write_text(f"# {name}\n\n{kind}. {circumstances}\n\n{body}\n")
         print(f"written to {path.relative_to(ROOT)}", file=sys.stderr)
     sys.exit(status)
 

@@ -1,10 +1,11 @@
-"""Prints what one choice costs, against a mutex and a map, and how long a large table takes to load.
+"""Prints the cost of one choice, against a mutex and a map, and the load time of a large table.
 
     .venv/bin/python benchmarks/selection.py [--entries 10000] [--repeats 5]
 
-Builds `selection_bench` (C++, optimised) under build/bench. Calls are drawn at random over all entries,
-which is the worst case for caches; a time is the median over blocks of 64 calls. Allocations are counted
-by replacing operator new. Loading is processor time: checksum, every line checked, hash map built.
+Builds `selection_bench` (C++, optimised) under build/bench. Calls are drawn at random over all
+entries, which is the worst case for caches; a time is the median over blocks of 64 calls.
+Allocations are counted by replacing operator new. Loading is processor time: checksum, every line
+checked, hash map built.
 """
 
 from __future__ import annotations

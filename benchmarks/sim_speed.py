@@ -73,7 +73,7 @@ LONG = (("ndv4", 2), ("ndv2", 2), ("dgx-2", 1), ("v100x4", 4))
 
 @dataclass(frozen=True)
 class Case:
-    """What is walked: a program, its knobs and the machine."""
+    """A simulated call: a program, its knobs and the machine."""
 
     name: str
     program: Program
@@ -97,17 +97,19 @@ def machine(profile: str, hosts: int, nvlink: bool) -> tuple[Topology, Network]:
         links = tuple(link for link in node.links if link.kind != "nvlink")
         nodes = tuple(part for part in node.nodes if part.kind != "nvswitch")
         node = msgspec.structs.replace(node, links=links, nodes=nodes)
-    t = join(node, hosts) if hosts > 1 else node
-    return t, network(t)
+    topology = join(node, hosts) if hosts > 1 else node
+    return topology, network(topology)
 
 
 def cases(only: str) -> Iterator[Case]:
     """Make the cases whose name has ``only`` in it."""
     for c in CLASSES:
-        t, wires = machine(c.profile, c.hosts, c.wires != "PCIe")
-        sketch = full_mesh(t) if c.mesh else candidate_sketches(t, c.collective, GIB)[0]
+        topology, wires = machine(c.profile, c.hosts, c.wires != "PCIe")
+        sketch = (
+            full_mesh(topology) if c.mesh else candidate_sketches(topology, c.collective, GIB)[0]
+        )
         try:
-            wanted = Collective(c.collective, t.ranks)
+            wanted = Collective(c.collective, topology.ranks)
             schedule = synthesize(Problem(wanted, sketch, c.chunks, GIB), c.method)
         except Infeasible:
             continue
@@ -115,7 +117,7 @@ def cases(only: str) -> Iterator[Case]:
             name = f"{c.wires}, {c.method} {c.collective}, {protocol}"
             if only in name:
                 program = lower(schedule, protocol=protocol, instances=c.instances)
-                yield Case(name, program, Knobs(protocol, 1, 512), wires, machine_of(t))
+                yield Case(name, program, Knobs(protocol, 1, 512), wires, machine_of(topology))
 
 
 def print_speeds(only: str, repeats: int) -> None:
@@ -131,7 +133,8 @@ def print_speeds(only: str, repeats: int) -> None:
                 result, seconds = case.run(length)
                 to.append(result.events / seconds / 1e6)
     print(
-        f"{'case, millions of step-events a second':<44}{'median':>8}{'least':>8}{'most':>8}{'x4':>8}"
+        f"{'case, millions of step-events a second':<44}{'median':>8}"
+        f"{'least':>8}{'most':>8}{'x4':>8}"
     )
     medians = []
     for case, (short, long) in zip(todo, speeds, strict=True):
@@ -150,23 +153,26 @@ def print_speeds(only: str, repeats: int) -> None:
 def long_runs() -> Iterator[tuple[str, Case]]:
     """Make a program of 16 ranks by every method and protocol, of each sketch in turn."""
     for profile, hosts in LONG:
-        t, wires = machine(profile, hosts, True)
+        topology, wires = machine(profile, hosts, True)
         for method in METHODS:
             if method == "taccl" or "allreduce" not in METHODS[method].collectives:
                 continue
-            best = candidate_sketches(t, "allreduce", GIB)[0]
-            for sketch, chunks, instances in ((best, 2, 4), (full_mesh(t), 1, 2)):
+            best = candidate_sketches(topology, "allreduce", GIB)[0]
+            for sketch, chunks, instances in ((best, 2, 4), (full_mesh(topology), 1, 2)):
                 for protocol in PROTOCOLS:
                     try:
-                        wanted = Collective("allreduce", t.ranks)
+                        wanted = Collective("allreduce", topology.ranks)
                         schedule = synthesize(Problem(wanted, sketch, chunks, GIB), method)
                         program = lower(schedule, protocol=protocol, instances=instances)
                     except Infeasible:
                         continue
-                    if program.threadblocks > machine_of(t).sm_count:
+                    if program.threadblocks > machine_of(topology).sm_count:
                         continue
                     name = f"{hosts}x {profile}, {method}, {sketch.name} x{instances}, {protocol}"
-                    yield name, Case(name, program, Knobs(protocol, 1, 512), wires, machine_of(t))
+                    yield (
+                        name,
+                        Case(name, program, Knobs(protocol, 1, 512), wires, machine_of(topology)),
+                    )
 
 
 def print_long(exact: bool) -> None:

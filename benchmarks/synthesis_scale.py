@@ -1,6 +1,6 @@
 """Prints how long a verified program takes to make for 8 to 1,024 GPUs, and how good it is.
 
-    .venv/bin/python benchmarks/synthesis_scale.py [--gpus 8,64,1024] [--collectives allgather,alltoall]
+    .venv/bin/python benchmarks/synthesis_scale.py [--gpus 8,64] [--collectives allgather]
 
 Hosts have 8 GPUs on an NVSwitch (300 GB/s) with a 25 GB/s NIC each; 64 is also an 8 x 8 torus. Each
 row is made in a process of its own, on one thread. `seconds` are those from the machine to the
@@ -53,16 +53,16 @@ def machine(name: str) -> Topology:
 
 def row(name: str, collective_name: str) -> str:
     """Return one line of the table."""
-    t = machine(name)
-    seconds, share = _ASKED.get(t.ranks, _ASKED_OF_MOST)
-    collective = Collective(collective_name, t.ranks)
-    method = _METHOD_OF.get(collective_name, ("packing",))[t.ranks > 64 and -1]
+    topology = machine(name)
+    seconds, share = _ASKED.get(topology.ranks, _ASKED_OF_MOST)
+    collective = Collective(collective_name, topology.ranks)
+    method = _METHOD_OF.get(collective_name, ("packing",))[topology.ranks > 64 and -1]
     begun, clock = time.process_time(), time.perf_counter()
-    sketch = full_mesh(t) if t.ranks <= _MOST_MESHED else rails(t)
+    sketch = full_mesh(topology) if topology.ranks <= _MOST_MESHED else rails(topology)
     choose = METHODS[method].choose_chunk_counts
-    chunks = choose(collective, sketch, t, 8)[0] if choose else 1
+    chunks = choose(collective, sketch, topology, 8)[0] if choose else 1
     try:
-        program = lower(synthesize(Problem(collective, sketch, chunks, 1 << 30, t), method))
+        program = lower(synthesize(Problem(collective, sketch, chunks, 1 << 30, topology), method))
     except Infeasible as why:
         return f"{name:<12}{collective_name:<16}{method:<14}refused: {why}"
     sound = verify(program, "executor", 0).ok
@@ -71,7 +71,8 @@ def row(name: str, collective_name: str) -> str:
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (
         f"{name:<12}{collective_name:<16}{method:<14}{took:>8.2f}{clocked:>9.2f}{seconds:>7g}"
-        f"{memory:>11.2f}{fraction_of_bound(program, t, collective):>9.4f}{share:>7g}{blocks:>8}"
+        f"{memory:>11.2f}"
+        f"{fraction_of_bound(program, topology, collective):>9.4f}{share:>7g}{blocks:>8}"
         f"{program.max_steps:>7}  {'yes' if sound else 'NO'}"
     )
 

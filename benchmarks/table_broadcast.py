@@ -3,9 +3,10 @@
     .venv/bin/python benchmarks/table_broadcast.py [--ranks 16] [--mib 1] [--repeats 9]
 
 Ranks are processes of this host (`tuccl-agree`) that meet over loopback sockets. The time runs from
-the moment all have met (their start is not in it) until the last one holds the proved table: rank 0's
-reading of the folder, checksums of the text and of every program, and the proofs are all in it. An update is one round:
-times gathered from all ranks, one entry ranked anew, proved by all and adopted.
+the moment all have met (their start is not in it) until the last one holds the proved table: rank
+0's reading of the folder, checksums of the text and of every program, and the proofs are all in it.
+An update is one round: times gathered from all ranks, one entry ranked anew, proved by all and
+adopted.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
     .venv/bin/python benchmarks/taccl_sketches.py [--data ../shared/data/taccl] [--time-limit 20]
         [--only TEXT]
 
-`cost` is the time of the plan by TACCL's accounting of the profile (in its time unit: us for the
-1 MB profiles, 0.1 us for 32 KB, 0.01 us for 1 KB): inside a node ``int(alpha + beta)`` a chunk,
+`cost` is the time of the plan by TACCL's accounting of the profile (in its time unit: us for the 1
+MB profiles, 0.1 us for 32 KB, 0.01 us for 1 KB): inside a node ``int(alpha + beta)`` a chunk,
 between nodes ``alpha + k * beta`` a message of k chunks. `cut` is the same plan where TACCL's
 routing counts, ``int(alpha + beta)`` a chunk between nodes too; it is shown for plans whose
-messages have one chunk each. Both are computed by `tests.taccl_reference.schedule_time_us`, a checker that
-shares no code with the solver's models. `TACCL` is its released code's own result for the case,
-run with its encodings unchanged (routing, then heuristic ordering, then contiguity); `goal` is
-what we meant to reach. Every plan is lowered to a program, which the verifier proves.
+messages have one chunk each. Both are computed by `tests.taccl_reference.schedule_time_us`, a
+checker that shares no code with the solver's models. `TACCL` is its released code's own result for
+the case, run with its encodings unchanged (routing, then heuristic ordering, then contiguity);
+`goal` is what we meant to reach. Every plan is lowered to a program, which the verifier proves.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The torch.distributed backend against Gloo: collectives and a DDP step, measured in one run.
 
-    sudo .venv/bin/python benchmarks/torch_backend.py [--sizes 1M,16M] [--rounds 9] [loopback] [cluster]
+    sudo .venv/bin/python benchmarks/torch_backend.py [--sizes 1M,16M] [loopback] [cluster]
 
-Two places, each of 2x2 ranks: `loopback` is this host alone, `cluster` two emulated hosts with uplinks of
-200 Mb/s (needs root). The same processes do each call by both backends in turn; a time is that of the
-slowest rank, a figure the median of the rounds, `x` Gloo's time over ours. `CPU` is processor time of all
-ranks and their threads, of which other work on the machine takes little; it says most where ranks outnumber
-cores. Also printed: whether both gave the same values (sums of whole numbers, so exact). TUCCL_SHM_DISABLE=1
-measures sockets in place of shared memory. Four ranks share this machine's cores: run it alone.
+Two places, each of 2x2 ranks: `loopback` is this host alone, `cluster` two emulated hosts with
+uplinks of 200 Mb/s (needs root). The same processes do each call by both backends in turn; a time
+is that of the slowest rank, a figure the median of the rounds, `x` Gloo's time over ours. `CPU` is
+processor time of all ranks and their threads, of which other work on the machine takes little; it
+says most where ranks outnumber cores. Also printed: whether both gave the same values (sums of
+whole numbers, so exact). TUCCL_SHM_DISABLE=1 measures sockets in place of shared memory. Four ranks
+share this machine's cores: run it alone.
 """
 
 from __future__ import annotations
@@ -147,13 +148,13 @@ class Spent(NamedTuple):
 
 
 def cpu_ms() -> float:
-    """Return the processor time that this process has had, in ms, its threads' and the kernel's too."""
+    """Return the processor time of this process in ms, with its threads' and the kernel's."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return (used.ru_utime + used.ru_stime) * 1e3
 
 
 class Rank:
-    """What one process does."""
+    """One process of the job."""
 
     def __init__(self, rank: int, rounds: int) -> None:
         """Join both groups."""

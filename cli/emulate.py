@@ -119,7 +119,7 @@ def print_running(*, as_json: bool) -> int:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let termination and a lost terminal unwind as an interrupt does, so that all is taken down."""
+    """Let termination and a lost terminal unwind like an interrupt: all is taken down."""
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         sys.exit(128 + number)

@@ -71,7 +71,8 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launch",
         default="mpi",
-        help="who launches: process (one for all GPUs of a host), mpi (one a GPU, default) or graph",
+        help="launch that is simulated: process (one for all GPUs of a host), mpi (one a GPU, "
+        "default) or graph",
     )
 
 
@@ -118,8 +119,8 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
     parser.add_argument(
         "--emulate",
         action="store_true",
-        help="with --on mpi: on network namespaces, one a host, with the links' rates (needs root); "
-        "with --on sim: simulate that (--machine: a class fitted by calibrate)",
+        help="with --on mpi: on network namespaces, one a host, with the links' rates (needs "
+        "root); with --on sim: simulate that (--machine: a class fitted by calibrate)",
     )
     add_nccl_tests(parser)
     add_scale(parser)
@@ -127,7 +128,7 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         "--latency",
         type=float,
         metavar="F",
-        help="with --emulate: hold each message back by F times its route's latency (default: none)",
+        help="with --emulate: delay each message by F times its route's latency (default: none)",
     )
 
 
@@ -136,7 +137,8 @@ def add_nccl_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nccl-tests",
         metavar="DIR",
-        help="with --on nccl-tests: the folder of all_reduce_perf and its like (default: NCCL_TESTS)",
+        help="with --on nccl-tests: the folder of all_reduce_perf and the others (default: "
+        "NCCL_TESTS)",
     )
     parser.add_argument(
         "--launcher",

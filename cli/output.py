@@ -1,4 +1,4 @@
-"""What verbs print: results to standard output, everything else to standard error."""
+"""Output of verbs: results to standard output, everything else to standard error."""
 
 from __future__ import annotations
 

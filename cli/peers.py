@@ -32,7 +32,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
 
 
 def check_peers(args: argparse.Namespace) -> None:
-    """Raise InputError where ``args`` names peers, and they cannot be compared with what it times."""
+    """Raise InputError if the peers of ``args`` cannot be compared with what it times."""
     if args.on != "mpi" or args.baseline:
         raise InputError("--peers: stand beside a program on real ranks; use --on mpi, no baseline")
     names_of(args.peers)

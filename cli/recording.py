@@ -27,7 +27,7 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace",
         metavar="OUT.json",
-        help="write what every thread block, proxy and link does when, for ui.perfetto.dev; one size",
+        help="write a trace of every thread block, proxy and link for ui.perfetto.dev; one size",
     )
     parser.add_argument(
         "--trace-passes",
@@ -38,7 +38,8 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--utilisation",
         action="store_true",
-        help="also what set each run's time, how much of the links it used, and what thread blocks waited for",
+        help="also print the critical path of each run, its use of the links, and what thread "
+        "blocks waited for",
     )
 
 
@@ -51,7 +52,8 @@ def check_recording(args: argparse.Namespace) -> None:
     """Refuse what cannot be traced before anything runs.
 
     Raises:
-        InputError: it is not simulated, there is more than one size, or a number of passes without a trace.
+        InputError: it is not simulated, there is more than one size, or a number of passes without
+        a trace.
     """
     if is_recorded(args) and args.on != "sim":
         raise InputError(f"--trace, --utilisation: only --on sim records, not --on {args.on[:40]}")
@@ -102,5 +104,6 @@ def write_trace(path: Path, run: TracedRun) -> None:
     write_text(path, trace_json(run).decode())
     passes = run.trace.first_passes + run.trace.last_passes
     say(
-        f"trace: {path}, {passes} of {run.trace.passes} passes, simulated; open it in ui.perfetto.dev"
+        f"trace: {path}, {passes} of {run.trace.passes} passes, simulated; "
+        "open it in ui.perfetto.dev"
     )

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap",
         metavar="ADDR[:PORT]",
-        help="IPv4 address of this host where the ranks' plugins meet to agree on the table (default:"
+        help="IPv4 address of this host where the ranks' plugins agree on the table (default:"
         " the loopback for a table of one host, else this host's); none: each trusts its own copy",
     )
     parser.add_argument(

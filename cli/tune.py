@@ -190,7 +190,10 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
 def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
     """Yield a warning if NCCL was asked for where it cannot run."""
     if args.nccl_version and executor.default_baseline != "nccl":
-        yield f"--nccl-version: NCCL runs on GPUs only; the default here is {executor.default_baseline}"
+        yield (
+            "--nccl-version: NCCL runs on GPUs only; "
+            f"the default here is {executor.default_baseline}"
+        )
 
 
 def unsearched(tuned: Sequence[SizeSummary]) -> Iterator[str]:

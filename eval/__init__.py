@@ -1,4 +1,4 @@
-"""What tuning is worth, and why a simulated run takes its time."""
+"""Comparisons of a tuned table with defaults, fits of machine classes, analyses of runs."""
 
 from tuccl.eval.calibrate import (
     SMALL_BYTES,

@@ -263,7 +263,7 @@ def _headroom(machine: MachineFile, free: Free) -> float:
 
 
 def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[Free]) -> list[bool]:
-    """Whether any case's time depends on each free constant."""
+    """For each free constant, whether any case's time depends on it."""
     base = _times(trials, machine_class(machine))
     out = []
     for n, f in enumerate(free):
@@ -291,7 +291,7 @@ def _softened(deviations: float) -> float:
 
 
 def _off(trials: Sequence[Trial], times: Sequence[float]) -> list[float]:
-    """How far each time is from the measured one, and each tie from being one, in deviations."""
+    """Errors of times, and of the ties between times, in standard deviations."""
     truths = [case.us for trial in trials for case in trial.cases]
     off = [math.log(us / truth) / _NOISE for us, truth in zip(times, truths, strict=False)]
     tied = times[len(truths) :]

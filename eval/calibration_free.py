@@ -1,4 +1,4 @@
-"""Which constants of a machine class a fit may change, and how far each is trusted before."""
+"""Constants of a machine class that a fit may change, each with its prior's spread."""
 
 from __future__ import annotations
 

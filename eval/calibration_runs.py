@@ -1,4 +1,4 @@
-"""What a table of measurements was taken on: the runs that a calibration is held to."""
+"""Runs that a calibration is held to: tables of measurements with what they were taken on."""
 
 from __future__ import annotations
 

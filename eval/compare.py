@@ -103,7 +103,7 @@ def _tuned_against(table: LookupTable) -> str:
 
 
 def _default_kind(table: LookupTable, executor: Executor) -> str:
-    """What the table's default candidates are on ``executor``: as when it was tuned, if it can."""
+    """Return the baseline that the table's default candidates are on ``executor``."""
     name = table.baseline.partition(" ")[0]
     return name if name in baselines_on(executor) else executor.default_baseline
 
@@ -184,7 +184,7 @@ class _Comparer:
     def _named_programs(
         self, call: Collective, nbytes: int, defaults: dict[str, BaselineTiming | None]
     ) -> list[NamedProgram]:
-        """What the table picks, and each default, to stand beside others."""
+        """Return the table's choice and each default, to be timed together with peers."""
         known = {kind: d for kind, d in defaults.items() if d is not None}
         picked = select(self._stored.table, call.name, nbytes, root=call.root).candidate
         program, default = self._stored.program(picked), known[self._default]
@@ -219,7 +219,7 @@ class _Comparer:
     def _tuned_timing(
         self, call: Collective, nbytes: int, runtime: BaselineTiming
     ) -> tuple[Timing, str]:
-        """What the table's choice takes, chosen and timed for each placement by itself."""
+        """Return the time of the table's choice, chosen and timed for each placement by itself."""
         table = self._stored.table
         outside = select(table, call.name, nbytes, root=call.root).candidate
         inside = select(table, call.name, nbytes, in_place=True, root=call.root).candidate

@@ -40,8 +40,8 @@ def compare_plugin(
     stored = open_table(table_dir)
     if stored.table.dialect != "nccl" or executor.ranks != stored.topology.ranks:
         raise InputError(
-            f"{table_dir}: a {stored.table.dialect} table for {stored.topology.ranks} ranks; expected "
-            f"one of NCCL's own choices for {executor.ranks}"
+            f"{table_dir}: a {stored.table.dialect} table for {stored.topology.ranks} ranks; "
+            f"expected one of NCCL's own choices for {executor.ranks}"
         )
     rows, tuned, bounds = [], [], []
     names = list(dict.fromkeys(entry.collective for entry in stored.table.entries))

@@ -88,7 +88,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        """Whether every number is simulated or measured."""
+        """The word for the times: simulated or measured."""
         return "simulated" if self.on == "sim" else "measured"
 
     @property
@@ -115,7 +115,7 @@ def comparison_row(
     chosen: str,
     bound_us: float,
 ) -> ComparisonRow:
-    """Return the row of one size against one default; ``bound_us`` is the least time there could be.
+    """Return the row of one size against one default; ``bound_us`` is a lower bound.
 
     Raises:
         ValueError: one of them has no out-of-place time.
@@ -150,13 +150,13 @@ def comparison_row(
 
 
 def _is_slower(base_us: Sequence[float], tuned_us: Sequence[float], speedup: float) -> bool:
-    """Whether the tuned time is longer by more than what passes, and by more than the noise."""
+    """Return whether the tuned time is longer by more than the tolerance and the noise."""
     noisy = len(base_us) > 1 and len(tuned_us) > 1
     return speedup < 1.0 - REGRESSION and (not noisy or beats(base_us, tuned_us))
 
 
 def _spread(samples_us: Sequence[float]) -> float:
-    """How far the middle half lies apart, as a part of the median."""
+    """Return the distance between the quartiles, as a part of the median."""
     if len(samples_us) < _FEWEST_SAMPLES:
         return 0.0
     low, middle, high = quantiles(samples_us, n=4)

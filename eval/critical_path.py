@@ -24,7 +24,7 @@ __all__ = ["CriticalPath", "PathPart", "critical_path", "path_text"]
 
 
 class PathPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What the chain holds of one thing: its time in us, and in how many spans."""
+    """One kind of work on the chain: its time in us, and the number of its spans."""
 
     what: str
     us: float

@@ -123,7 +123,7 @@ class _BenchRow(msgspec.Struct, frozen=True):
 
 
 class _Bench(msgspec.Struct, frozen=True):
-    """What ``bench --json`` prints; nccl-tests' output has none of these."""
+    """A row of ``bench --json``; nccl-tests' output has none of these."""
 
     rows: tuple[_BenchRow, ...] = ()
     on: str = ""

@@ -148,7 +148,7 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
 
 
 def _beside(comparison: Comparison) -> Iterator[str]:
-    """What ran in turns with other libraries' collectives."""
+    """The table of runs in turns with other libraries' collectives."""
     if not comparison.peer_rows:
         return
     versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())
@@ -196,7 +196,10 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _figure(svg: str, caption: str) -> str:
-    return f'<figure><div class="scroll">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
+    return (
+        f'<figure><div class="scroll">{svg}</div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
 
 
 def _table(

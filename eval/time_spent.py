@@ -1,4 +1,4 @@
-"""What the thread blocks and proxies of a simulated run spent their time on."""
+"""Time of the thread blocks and proxies of a simulated run, by cause."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class _Scene:
         return pid, _FIRST_TRACK + track
 
     def names(self) -> Iterator[Event]:
-        """What processes and tracks are called, and their order."""
+        """The names of processes and tracks, and their order."""
         ids = {node.rank: node.id for node in self._run.topology.nodes if node.rank is not None}
         processes = {_HOST: "host", _LINKS: "links", _PROXIES: "proxies of network connections"}
         if not any(wire.net for wire in self._wires):
@@ -240,7 +240,7 @@ class _Scene:
         return track if track < blocks else self._wires[track - blocks].sender
 
     def counters(self) -> Iterator[Event]:
-        """How full each link is, and the mean of each class of links."""
+        """The load of each link, and the mean of each class of links."""
         kinds = [resource.kind for resource in self._run.network.resources]
         for sample in self._trace.samples:
             link = sample.link

@@ -1,4 +1,4 @@
-"""How much of each link a simulated run used: over the whole run, and over time."""
+"""Use of each link by a simulated run: over the whole run, and over time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
-    """How a simulated call used the machine; ``links`` holds the busiest, most used first."""
+    """Use of the machine by a simulated call; ``links`` are the busiest, most used first."""
 
     time_us: float
     bin_us: float
@@ -141,8 +141,11 @@ _LEVELS = " .:-=+*#%@"
 
 
 def utilisation_text(use: Utilisation) -> str:
-    """Return ``use`` as two tables of text: link classes with their use over time, busiest links."""
-    head = f"{'class':<9}{'links':>6}{'GB/s':>10}{'used':>8}{'most':>8}{'on wire':>9}{'busy':>7}  over time"
+    """Return ``use`` as two tables of text: link classes over time, busiest links."""
+    head = f"{'class':<9}{'links':>6}{'GB/s':>10}{'used':>8}{'most':>8}{'on wire':>9}"
+    head += f"{'busy':>7}  over time"
+    busiest = f"{'busiest links':<32}{'GB/s':>10}{'used':>8}{'on wire':>9}{'busy':>7}"
+    busiest += f"{'held back us':>14}"
     title = (
         f"# link use over the whole {use.time_us:.1f} us (simulated); over time: "
         f"{use.bin_us:.3g} us a sign, ' ' idle, '@' full"
@@ -152,7 +155,7 @@ def utilisation_text(use: Utilisation) -> str:
         head,
         *(_class_line(c) for c in use.classes),
         "",
-        f"{'busiest links':<32}{'GB/s':>10}{'used':>8}{'on wire':>9}{'busy':>7}{'held back us':>14}",
+        busiest,
         *(_link_line(link) for link in use.links if link.nbytes),
     ]
     return "\n".join(lines)

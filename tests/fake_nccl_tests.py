@@ -1,4 +1,4 @@
-"""A stand-in for nccl-tests and its launchers: prints what was recorded, and obeys the environment."""
+"""A stand-in for nccl-tests and its launchers that obeys the environment."""
 
 from __future__ import annotations
 

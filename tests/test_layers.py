@@ -1,4 +1,4 @@
-"""The rooms form layers; an import may only point to rooms above (design table in ARCHITECTURE.md)."""
+"""The rooms form layers; an import may only point to rooms above (ARCHITECTURE.md)."""
 
 import ast
 from collections.abc import Iterator

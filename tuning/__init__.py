@@ -1,4 +1,4 @@
-"""Which combination wins: the search space, the searches, resumable studies."""
+"""Search for the fastest programs and knobs: search space, searches, resumable studies."""
 
 from tuccl.runtime.executors.knob_grid import (
     CHANNELS,

@@ -52,7 +52,7 @@ def highest_bracket(most_effort: int, eta: int) -> int:
     return s
 
 
-def brackets(most_effort: int, eta: int = 3, *, literal: bool = False) -> tuple[Bracket, ...]:
+def brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
     """Return one round of brackets, least effort per point first.
 
     >>> [b.cost for b in brackets(27, 3)]
@@ -61,7 +61,7 @@ def brackets(most_effort: int, eta: int = 3, *, literal: bool = False) -> tuple[
     [(9, 1), (3, 3), (1, 9), (1, 27)]
 
     Notes:
-        Algorithm 1 as printed (``literal``) starts bracket s with n_s = ceil(eta^(s_max - s))
+        Algorithm 1 as printed starts bracket s with n_s = ceil(eta^(s_max - s))
         points at R_s = floor(R_max eta^-s): most points meet most effort, and the rungs cost
         far more than the (s_max + 1) R_max that the paper guarantees. The reading kept here
         pairs many points with little effort, as Hyperband does. Rung i keeps ceil(n_s eta^-i)
@@ -72,21 +72,15 @@ def brackets(most_effort: int, eta: int = 3, *, literal: bool = False) -> tuple[
         R_max without any halving: it stands only where R_max is below eta and there is no other.
     """
     s_max = highest_bracket(most_effort, eta)
-    if literal:
-        return tuple(_literal(s, s_max, most_effort, eta) for s in range(s_max + 1))
     if s_max == 0:
         return (Bracket(0, (Rung(1, most_effort),)),)
-    found = [_halving(s, 2, most_effort, eta) for s in range(s_max, 0, -1)]
-    left = (s_max + 1) * most_effort - sum(bracket.cost for bracket in found)
-    for i, least in enumerate(found):
-        found[i] = _largest(least, least.cost + left, most_effort, eta)
-        left -= found[i].cost - least.cost
-    return tuple(found)
-
-
-def _literal(s: int, s_max: int, most_effort: int, eta: int) -> Bracket:
-    points, first = eta ** (s_max - s), most_effort // eta**s
-    return Bracket(s, tuple(Rung(-(-points // eta**i), first * eta**i) for i in range(s + 1)))
+    smallest = [_halving(s, 2, most_effort, eta) for s in range(s_max, 0, -1)]
+    left = (s_max + 1) * most_effort - sum(bracket.cost for bracket in smallest)
+    round_: list[Bracket] = []
+    for bracket in smallest:
+        round_.append(_largest(bracket, bracket.cost + left, most_effort, eta))
+        left -= round_[-1].cost - bracket.cost
+    return tuple(round_)
 
 
 def _largest(bracket: Bracket, affordable: int, most_effort: int, eta: int) -> Bracket:

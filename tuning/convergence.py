@@ -1,4 +1,4 @@
-"""When a search has converged: Eq. 5 of TuCCL."""
+"""Convergence of a search: Eq. 5 of TuCCL."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Convergence:
 
     @property
     def converged(self) -> bool:
-        """Whether both of Eq. 5's conditions hold over the last two windows."""
+        """True if both of Eq. 5's conditions hold over the last two windows."""
         if len(self._points) < 2 * self._window:
             return False
         before, now = self._best_us[-self._window - 1], self._best_us[-1]

@@ -1,4 +1,4 @@
-"""From a point downhill: what programs differ by most, changed until nothing is faster."""
+"""Coordinate descent: one dimension at a time, until no single change is faster."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.space import Dimension, Point, Space
 from tuccl.tuning.tie_break import with_default_knobs
 
-__all__ = ["coordinate_descent", "coordinate_descents"]
+__all__ = ["ALL_DIMENSIONS", "coordinate_descent", "coordinate_descents"]
 
 _FEWEST_METHODS = 2
 # What programs differ by most, and what is left for the few that are near the best.
 _COARSE = ("protocol", "chunking", "channels")
-_ALL = (*_COARSE, "threads", "buffer")
-_BETWEEN = 3  # coarse descents after which the best so far goes all the way
+_FINE = (*_COARSE, "threads", "buffer")
+ALL_DIMENSIONS = ("method", "sketch", *_FINE)
+_BETWEEN = 3  # coarse descents after which the best point goes on by the fine dimensions
 
 
 def coordinate_descents(space: Space, measurements: Measurements, most: int) -> Iterator[Point]:
-    """Yield the points to time of `most` descents, each from the best method and sketch not yet done.
+    """Yield the points to time of ``most`` descents, each from another method and sketch.
 
-    These go by protocol, chunking and channels alone; after every few, and in the end, the best
-    point of all goes on by threads and buffer too. The measurements must have what was told of one point
-    when the next is asked for. Where it knows one method alone there is no best to start from, and
-    nothing is yielded.
+    These go by protocol, chunking and channels; after every few, and in the end, the best point of
+    all goes on by threads and buffer too. A point must be in ``measurements`` before the next is
+    taken. Nothing is yielded where these know a single method.
 
     Notes:
         Worth it where one sample tells a point's time: it spends half a dozen of them on each of a
@@ -56,23 +56,28 @@ def _is_done(measurements: Measurements, point: Point, sketches: Sequence[str]) 
 
 
 def coordinate_descent(
-    space: Space, measurements: Measurements, start: Point, names: Sequence[str] = _ALL
+    space: Space, measurements: Measurements, start: Point, names: Sequence[str] = _FINE
 ) -> Iterator[Point]:
     """Yield the points to time on the way from ``start`` down, until no single change is faster.
 
-    Only the dimensions of ``names`` are changed. Protocols are tried with their stock threads and
-    buffer, the ordered dimensions step by step in either direction as long as that gains.
+    Only the dimensions of ``names`` are changed. Categories are tried one by one, protocols with
+    their default threads and buffer; ordered dimensions step by step in either direction as long
+    as that gains.
     """
     best, before = start, None
     while best != before:
         before = best
         for dimension in space.dimensions:
-            if dimension.name == "protocol" and "protocol" in names:
-                for index in range(dimension.size):
-                    moved = space.nearest(with_default_knobs(_moved(space, best, dimension, index)))
-                    best = yield from _better(measurements, best, moved)
-            elif dimension.name in names:
+            if dimension.name not in names:
+                continue
+            if dimension.ordinal:
                 best = yield from _slide(space, measurements, best, dimension)
+                continue
+            for index in range(dimension.size):
+                moved = _moved(space, best, dimension, index)
+                if dimension.name == "protocol":
+                    moved = space.nearest(with_default_knobs(moved))
+                best = yield from _better(measurements, best, moved)
 
 
 def _slide(

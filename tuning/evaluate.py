@@ -105,7 +105,7 @@ class Evaluator:
         return () if timing.wrong else timing.samples_us  # wrong results have no time
 
     def _is_slow_to_repeat(self, repeats: int) -> bool:
-        """Whether looking at one repeat first costs less than the repeats it may spare."""
+        """Return whether a first repeat alone costs less than the repeats it may spare."""
         return repeats > 1 and _SLOW_US < self._best_us < math.inf
 
     def _time(self, program: Program, point: Point, repeats: int) -> Timing:

@@ -1,4 +1,4 @@
-"""Where a search starts: the default, the neighbouring size's best, one point per method."""
+"""Initial points: the default, the neighbouring size's best, one point per method."""
 
 from __future__ import annotations
 

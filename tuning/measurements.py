@@ -1,4 +1,4 @@
-"""What was measured: samples pooled by point, effort and cost."""
+"""Measurements of a search: samples pooled by point, effort and cost."""
 
 from __future__ import annotations
 

@@ -23,18 +23,17 @@ _DESCENTS = 8
 class MracoSearch(Search):
     """Multi-stage resource-aware configuration optimization (TuCCL III.D, Algorithm 1).
 
-    Rounds of brackets follow one another until the search settles (Eq. 5), each sampling from
+    Rounds of brackets follow one another until the search converges (Eq. 5), each sampling from
     what all before have taught. Effort is repeats of a timing; where the executor has no noise
     one repeat is full effort, every bracket is one point, and what remains is the estimator
-    with Eq. 5's stop. There the search begins with descents from the best points of several programs
-    (`descent`): they find a program's knobs in fewer points, the estimator what they step over.
+    with Eq. 5's stop. There the search begins with coordinate descents from the best points of
+    several programs: they find a program's knobs in fewer points, the estimator what they miss.
 
     Notes:
-        ``literal`` takes the brackets as Algorithm 1 prints them (see ``brackets``). Where the
-        estimator proposes nothing new four times in a row, one of the best points is varied by
-        a step or two instead: on a small grid it repeats itself by design. Before it stops, every
-        other method, sketch and protocol is tried with the best point's knobs, since an
-        estimator that has converged no longer asks for them; where one wins, the search goes on.
+        Where the estimator proposes nothing new four times in a row, one of the best points is
+        varied by a step or two instead: on a small grid it repeats itself by design. Before the
+        search stops, every other method, sketch and protocol is tried with the best point's knobs,
+        since an estimator that has converged no longer asks for them; if one wins, it goes on.
     """
 
     name = "mraco"
@@ -47,11 +46,10 @@ class MracoSearch(Search):
         full_effort: int = 1,
         first: Sequence[Point] = (),
         eta: int = 3,
-        literal: bool = False,
     ) -> None:
         """Prepare to search; ``eta`` is the ratio of efforts between rungs."""
         super().__init__(space, seed=seed, full_effort=full_effort, first=first)
-        self._brackets = brackets(full_effort, eta, literal=literal)
+        self._brackets = brackets(full_effort, eta)
         self._convergence = Convergence(space)
 
     def targets(self) -> Iterator[tuple[Point, int]]:
@@ -87,16 +85,16 @@ class MracoSearch(Search):
                         tpe.learn(point, self.measurements.us(point))
 
     def _climb(self, bracket: Bracket, tpe: Tpe, rng: random.Random) -> Iterator[tuple[Point, int]]:
-        alive = self._sample(bracket.rungs[0].points, tpe, rng)
+        survivors = self._sample(bracket.rungs[0].points, tpe, rng)
         for rung in bracket.rungs:
-            alive.sort(key=lambda p: self.measurements.us(p.point))
-            for fallen in alive[rung.points :]:
-                tpe.drop(fallen)
-            del alive[rung.points :]
-            for proposal in alive:
+            survivors.sort(key=lambda p: self.measurements.us(p.point))
+            for dropped in survivors[rung.points :]:
+                tpe.drop(dropped)
+            del survivors[rung.points :]
+            for proposal in survivors:
                 yield proposal.point, rung.effort
                 tpe.reached(proposal, self.measurements.us(proposal.point), rung.effort)
-        for proposal in alive:  # line 10: survivors are compared at full effort
+        for proposal in survivors:  # line 10: they are compared at full effort
             yield proposal.point, self.full_effort
             self._close(proposal, tpe)
 

@@ -21,7 +21,7 @@ SEARCHES: dict[str, type[Search]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """How `tune` searches, and for which runtime.
+    """Options of `tune`: its search, its limits, and the runtime that loads the programs.
 
     Args:
         search: One of `SEARCHES`.

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from math import gcd
-from typing import TypeVar
 
+from tuccl.tuning.coordinate_descent import ALL_DIMENSIONS, coordinate_descent
 from tuccl.tuning.search import Search
-from tuccl.tuning.space import Dimension, Point
+from tuccl.tuning.space import Point
 
 __all__ = ["CoordinateSearch", "GridSearch", "RandomSearch"]
 
 _GOLDEN = 0.6180339887498949
-_T = TypeVar("_T")
-Wishes = Generator[tuple[Point, int], None, _T]
 
 
 class RandomSearch(Search):
@@ -49,11 +47,10 @@ class GridSearch(Search):
 
 
 class CoordinateSearch(Search):
-    """Coordinate descent with restarts: one dimension at a time, from the best point so far.
+    """Coordinate descent with restarts: first from the best point so far, then from random ones.
 
-    Ordinals are walked outward in steps of 1, 2, 4... while that helps (AutoCCL's finding is
-    that time is unimodal along each), categories are tried one by one. Where no dimension
-    helps any more it starts again from a random point.
+    Notes:
+        AutoCCL finds that time is unimodal along each ordered dimension.
     """
 
     name = "coordinate"
@@ -64,39 +61,6 @@ class CoordinateSearch(Search):
         start = self.best or self.space.default
         while not self.exhausted:
             yield start, self.full_effort
-            yield from self._descent(start)
+            descent = coordinate_descent(self.space, self.measurements, start, ALL_DIMENSIONS)
+            yield from ((point, self.full_effort) for point in descent)
             start = self.space.at(rng.randrange(self.space.grid_size))
-
-    def _descent(self, point: Point) -> Wishes[None]:
-        improved = True
-        while improved:
-            improved = False
-            for dimension in self.space.dimensions:
-                walk = self._walk if dimension.ordinal else self._sweep
-                before = point
-                point = yield from walk(point, dimension)
-                improved = improved or point != before
-
-    def _sweep(self, point: Point, dimension: Dimension) -> Wishes[Point]:
-        best = point
-        for index in range(dimension.size):
-            other = self._moved(point, dimension, index)
-            yield other, self.full_effort
-            best = min(best, other, key=self.measurements.us)
-        return best
-
-    def _walk(self, point: Point, dimension: Dimension) -> Wishes[Point]:
-        best = point
-        for sign in (1, -1):
-            stride = 1
-            while True:
-                index = self.space.indices(best)[dimension.name] + sign * stride
-                other = self._moved(best, dimension, min(max(index, 0), dimension.size - 1))
-                yield other, self.full_effort
-                if self.measurements.us(other) >= self.measurements.us(best):
-                    break
-                best, stride = other, 2 * stride
-        return best
-
-    def _moved(self, point: Point, dimension: Dimension, index: int) -> Point:
-        return self.space.point({**self.space.indices(point), dimension.name: index})

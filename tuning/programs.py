@@ -266,7 +266,7 @@ def _size_class(nbytes: int) -> int:
 
 
 def _sketch_key(sketch: Sketch) -> bytes:
-    """What of a sketch a method can see: all but the chunking, which plans choose."""
+    """Return a key of all that a method can see of a sketch: not the chunking, plans choose it."""
     plain = msgspec.structs.replace(sketch, chunks_per_rank=1, align_bytes=1, pruned=())
     return hashlib.sha256(msgspec.json.encode(plain)).digest()
 

@@ -1,4 +1,4 @@
-"""The searches' common face: what they ask, what they are told, and what they promise."""
+"""The interface of searches, with what each of them promises."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tuccl.tuning.space import Point, Space
 __all__ = ["Evaluate", "Request", "Search", "run"]
 
 Evaluate = Callable[[Point, int], Sequence[float]]
-_MOST_KNOWN_IN_A_ROW = 2000
+_MOST_MEASURED_IN_A_ROW = 2000
 
 
 @dataclass(frozen=True)
 class Request:
-    """A wish to time ``point`` ``repeats`` more times."""
+    """A request to time ``point`` ``repeats`` more times."""
 
     point: Point
     repeats: int
 
 
 class Search(ABC):
-    """Asks which point to time next and learns from what it is told.
+    """Asks which point to time next and learns from the samples.
 
-    What every search promises, and tests/tuning holds each to:
+    Every search promises, and tests/tuning holds each to it:
 
-    * every point asked for is legal in the space;
-    * the default is asked for first, at full effort; then the points given as ``first``;
-    * repeats of a point are pooled: no point is ever asked for beyond ``full_effort`` repeats,
-      so on a noise-free executor (``full_effort`` 1) none is asked for twice;
-    * the same seed and the same answers give the same questions;
+    * every requested point is legal in the space;
+    * the default is requested first, at full effort; then the points given as ``first``;
+    * repeats of a point are pooled: no point is requested beyond ``full_effort`` repeats, so on a
+      noise-free executor (``full_effort`` 1) none is requested twice;
+    * the same seed and the same samples give the same requests;
     * ``ask`` returns None when there is nothing left to ask, and from then on.
 
     A subclass yields (point, effort) pairs from ``targets``: each point with the repeats it
-    shall have in all. What was measured already is taken from the measurements and costs nothing.
+    shall have in all. Repeats that were measured before cost nothing.
     """
 
     name: ClassVar[str]
@@ -81,18 +81,18 @@ class Search(ABC):
     def _all_requests(self) -> Iterator[Request]:
         for point in self._first:
             yield Request(point, self.full_effort)
-        known = 0
+        measured = 0
         for point, effort in self.targets():
             missing = min(effort, self.full_effort) - self.measurements.effort(point)
             if missing > 0:
-                known = 0
+                measured = 0
                 yield Request(point, missing)
-            elif (known := known + 1) >= _MOST_KNOWN_IN_A_ROW:
+            elif (measured := measured + 1) >= _MOST_MEASURED_IN_A_ROW:
                 return
 
     @property
     def exhausted(self) -> bool:
-        """Whether every point of the space was asked for."""
+        """True if every point of the space was requested."""
         return len(self.measurements) >= self.space.grid_size
 
 
@@ -103,12 +103,11 @@ def run(
     progress: Callable[[int], None] = lambda spent: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> Measurements:
-    """Drive ``search`` until it ends, ``budget`` evaluations at full effort are spent, or time is up.
+    """Drive ``search`` until it ends, its budget is spent or time is up; return the measurements.
 
-    ``evaluate(point, repeats)`` returns the samples in us, none where the point cannot run.
-    Lower rungs count as their fraction of a full evaluation, points that cannot run not at
-    all. ``progress`` gets the full
-    evaluations spent so far.
+    ``budget`` counts evaluations at full effort: lower rungs count as their fraction of one,
+    points that cannot run not at all. ``evaluate(point, repeats)`` returns the samples in us, none
+    where the point cannot run. ``progress`` gets the full evaluations spent so far.
 
     Raises:
         ValueError: the budget is below 1.

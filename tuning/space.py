@@ -18,7 +18,7 @@ Channels = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, order=True)
 class Plan:
-    """What is synthesized: a method on a sketch with so many chunks a rank."""
+    """A synthesis: a method on a sketch with so many chunks a rank."""
 
     sketch: str
     method: str
@@ -276,7 +276,7 @@ class Space:
 
 
 def _within(by_protocol: Channels, grid: KnobGrid) -> dict[str, tuple[int, ...]]:
-    """The channels of each protocol that the grid has too, rising; protocols without any left out."""
+    """The channels of each protocol that the grid has too, rising; only protocols with some."""
     kept = {p: tuple(sorted({*c} & {*grid.channels})) for p, c in by_protocol.items()}
     return {p: c for p, c in kept.items() if c and p in grid.protocols}
 

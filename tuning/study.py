@@ -1,4 +1,4 @@
-"""What a tune has measured so far, kept in an Optuna storage so that it can go on later."""
+"""Measurements of a tune, kept in an Optuna storage so that it can go on later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 SWEEPS = "sweeps.jsonl"
-"""What a sweep over NCCL's own configurations keeps in the folder (`tuccl.tuning.sweep_journal`)."""
+"""Journal of a sweep over NCCL's own configurations (`tuccl.tuning.sweep_journal`)."""
 _JOURNAL = "journal.log"
 _UNFINISHED = "unfinished"
 
@@ -207,7 +207,7 @@ def _remove(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this is the marker, a journal or one of Optuna's locks on it."""
+    """Return whether this is the marker, a journal or one of Optuna's locks on it."""
     named = path.name in (_JOURNAL, SWEEPS, _UNFINISHED) or path.name.startswith(f"{_JOURNAL}.lock")
     return named and (path.is_symlink() or path.is_file())
 

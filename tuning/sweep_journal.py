@@ -1,4 +1,4 @@
-"""The runs of a sweep over NCCL's own configurations, kept beside the table so that it can go on."""
+"""Runs of a sweep over NCCL's own configurations, kept so that it can go on later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SizeTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What came of one run: ``what`` was run, of which sweep (``run``); no times where it failed.
+    """One run: its configuration (``what``), its sweep (``run``), and no times if it failed.
 
     ``channels`` are the communicator's, as NCCL's log said; ``proven`` the sizes at which the log
     says that what was asked for ran, of a run that was made to see that.

@@ -6,9 +6,9 @@
 Clusters: 2x4 and 4x2 ranks (hosts times ranks) with uplinks of ``--rate`` Mb/s, and lopsided: 4x2
 ranks, two hosts at 1 Gb/s and two at 200 Mb/s. For each size it prints our best program, the part
 of the cut bound that it reaches on the rates that TCP has at that size, each peer's best algorithm
-and the ratio; then the geometric means over 4 to 64 MB beside the marks. ``--json`` keeps the figures of
-each collective in a file, which ``peer_tables.py`` prints. Run it alone: a call for one collective takes
-six to eight minutes at 200 Mb/s, of which 64 MiB half.
+and the ratio; then the geometric means over 4 to 64 MB beside the marks. ``--json`` keeps the
+figures of each collective in a file, which ``peer_tables.py`` prints. Run it alone: a call for one
+collective takes six to eight minutes at 200 Mb/s, of which 64 MiB half.
 """
 
 from __future__ import annotations
@@ -99,32 +99,32 @@ def cluster(name: str, rate: float) -> Cluster:
     return Cluster(label, msgspec.structs.replace(topology, name=label), mbps)
 
 
-def with_rates(t: Topology, mbps: list[float]) -> Topology:
-    """Return ``t`` with the network links of host ``i`` at ``mbps[i]``."""
+def with_rates(topology: Topology, mbps: list[float]) -> Topology:
+    """Return ``topology`` with the network links of host ``i`` at ``mbps[i]``."""
     links = []
-    for link in t.links:
-        host = next((i for i, h in enumerate(t.hosts) if link.src.startswith(f"{h}/")), None)
+    for link in topology.links:
+        host = next((i for i, h in enumerate(topology.hosts) if link.src.startswith(f"{h}/")), None)
         wire = link.kind == "network" and host is not None
         links.append(
             msgspec.structs.replace(link, bandwidth=mbps[host] / 8e3)
             if wire and host is not None
             else link
         )
-    return msgspec.structs.replace(t, links=tuple(links))
+    return msgspec.structs.replace(topology, links=tuple(links))
 
 
-def programs(t: Topology, collective: str, nbytes: int) -> list[NamedProgram]:
+def programs(topology: Topology, collective: str, nbytes: int) -> list[NamedProgram]:
     """Return our candidates for one size, every one verified, and msccl-default.
 
-    ``t`` has the emulated rates: with those of the profile short messages would look cheap.
+    ``topology`` has the emulated rates: with those of the profile short messages would look cheap.
     """
-    call, mesh = Collective(collective, t.ranks), full_mesh(t)
-    usual = lower(msccl_default(t, call))
+    call, mesh = Collective(collective, topology.ranks), full_mesh(topology)
+    usual = lower(msccl_default(topology, call))
     default = NamedProgram("robust", usual, MSCCL_DEFAULT_KNOBS, DEFAULT)
     found = [default] if nbytes <= LARGEST_OF_DEFAULT else []
-    for name, chunks in candidates(t, call):
+    for name, chunks in candidates(topology, call):
         try:
-            program = lower(synthesize(Problem(call, mesh, chunks, nbytes, t), name))
+            program = lower(synthesize(Problem(call, mesh, chunks, nbytes, topology), name))
         except Infeasible:
             continue
         if not verify(program, "executor", 0).ok:
@@ -134,16 +134,16 @@ def programs(t: Topology, collective: str, nbytes: int) -> list[NamedProgram]:
     return found
 
 
-def candidates(t: Topology, call: Collective) -> list[tuple[str, int]]:
+def candidates(topology: Topology, call: Collective) -> list[tuple[str, int]]:
     """Return the methods that are tried, with their chunks per rank."""
-    mesh = full_mesh(t)
+    mesh = full_mesh(topology)
     found = []
     for name, fixed in METHODS_TRIED.items():
         method = METHODS[name]
         if call.name not in method.collectives:
             continue
         choose = method.choose_chunk_counts
-        made = choose(call, mesh, t, 16)[-2:] if choose else fixed
+        made = choose(call, mesh, topology, 16)[-2:] if choose else fixed
         found += [(name, chunks) for chunks in made]
     return found
 

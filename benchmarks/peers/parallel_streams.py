@@ -1,10 +1,10 @@
-"""Whether several TCP sockets between two processes carry more than one: time and processor time.
+"""Compares several TCP sockets between two processes with one: time and processor time.
 
     .venv/bin/python benchmarks/peers/parallel_streams.py [--bytes 1G] [--rounds 5]
 
-Over loopback, where only the processor limits: one thread a process, as in `tuccl.torch`, writes the
-same bytes to 1, 2, 4 and 8 sockets by turns. A figure is the median of the rounds; `CPU` is processor
-time of both ends, the kernel's too, and says more than time where other work runs beside.
+Over loopback, where only the processor limits: one thread a process, as in `tuccl.torch`, writes
+the same bytes to 1, 2, 4 and 8 sockets by turns. A figure is the median of the rounds; `CPU` is
+processor time of both ends, the kernel's too, and says more than time where other work runs beside.
 """
 
 from __future__ import annotations

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 Tuccl = Callable[..., Any]
-GRAPH = '<graphs version="1"><graph id="0" pattern="4"><channel><gpu dev="0"/></channel></graph></graphs>'
+GRAPH = (
+    '<graphs version="1"><graph id="0" pattern="4">'
+    '<channel><gpu dev="0"/></channel></graph></graphs>'
+)
 
 # Arguments after the verb; {t}, {p}, {x} are the topology, the program and the table.
 BAD = [

@@ -1,4 +1,4 @@
-"""doctor --log: what NCCL's own lines and the plugins' prove, and what is said where they do not."""
+"""doctor --log: what NCCL's own lines and the plugins' prove."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_loaded_and_used_on_every_rank(tmp_path: Path, capsys: pytest.CaptureFix
 
 MISSING = "TUNER/Plugin: Could not find: libnccl-tuner.so. Using internal tuner plugin."
 REFUSED = (
-    "tuccl: /shared/table: tuned for another machine than TUCCL_SIGNATURE 0123; tune again, or give "
+    "tuccl: /shared/table: tuned for another machine than TUCCL_SIGNATURE 0123; tune again, "
+    "or give "
     "the table for this one; NCCL's own choices are used"
 )
 

@@ -1,4 +1,4 @@
-"""The chain that sets a run's time adds up to it, and names what a faster machine would gain from."""
+"""The critical path of a run adds up to its time, and names what would make it faster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_parts_add_up_and_every_wait_is_traced_to_its_end(name: str) -> None
 @pytest.mark.parametrize("nbytes", [64 << 10, 4 * MIB, 64 * MIB])
 @pytest.mark.parametrize("kind", ["network", "nvlink"])
 def test_it_says_what_faster_links_would_gain(kind: str, nbytes: int) -> None:
-    """Links faster by a thousandth gain a thousandth of their part, as long as the chain is the same."""
+    """Links faster by a thousandth gain a thousandth of their part while the chain is the same."""
     cluster = join(load_profile("v100x4"), 2)
     by = 1.001
     faster = msgspec.structs.replace(

@@ -62,13 +62,6 @@ def cost(bracket: Bracket, points: int, eta: int) -> int:
     return total
 
 
-def test_the_printed_brackets_break_the_papers_own_guarantee() -> None:
-    literal = brackets(81, 3, literal=True)
-    assert [(r.points, r.effort) for r in literal[0].rungs] == [(81, 81)]
-    assert [(r.points, r.effort) for r in literal[1].rungs] == [(27, 27), (9, 81)]
-    assert sum(b.cost for b in literal) > 5 * 81
-
-
 @pytest.mark.parametrize(("most", "eta"), [(0, 3), (-1, 3), (27, 1), (27, 0)])
 def test_impossible_efforts_are_refused(most: int, eta: int) -> None:
     with pytest.raises(ValueError, match="expected"):

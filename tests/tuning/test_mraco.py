@@ -72,23 +72,6 @@ def test_it_goes_on_while_it_gains() -> None:
     assert run(search, ever_faster, 300).spent == 300
 
 
-def test_the_literal_reading_runs_and_keeps_its_promises() -> None:
-    search = MracoSearch(SPACE, full_effort=9, literal=True)
-    measurements = run(search, Surface(SPACE, 2, noise=0.1), 30)
-    assert measurements.spent <= 30 * 9
-    assert search.best is not None
-    assert measurements.effort(search.best) == 9
-    # As printed: bracket 0 samples most points, all at full effort; the next starts at a third.
-    search = MracoSearch(SPACE, full_effort=9, literal=True)
-    repeats = []
-    for _ in range(1 + 9 + 3):
-        request = search.ask()
-        assert request is not None
-        repeats.append(request.repeats)
-        search.tell(request, [1.0 + len(repeats)] * request.repeats)
-    assert repeats == [9] + [9] * 9 + [3] * 3
-
-
 def test_every_bracket_compares_its_survivor_in_full() -> None:
     search = MracoSearch(SPACE, full_effort=9)
     measurements = run(search, Surface(SPACE, 3, noise=0.3), 40)

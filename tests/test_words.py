@@ -1,0 +1,83 @@
+"""The product speaks the field's language: words of its own that were retired do not come back."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = [
+    "topology",
+    "sketches",
+    "synth",
+    "runtime",
+    "emulation",
+    "torch_backend",
+    "tuning",
+    "eval",
+    "cli",
+    "msccl_ext",
+    "benchmarks",
+]
+SUFFIXES = (".py", ".cpp", ".h", ".c")
+# Each is a part of an identifier or a word of a comment or docstring; docs/concepts.md has the
+# words that took their place.
+RETIRED = re.findall(
+    r"\w+",
+    """
+    carrier contender delivery feed freight jitter lore manner mate passage roads screened
+    """,
+)
+# Where a format, an option or an environment variable keeps the word.
+ALLOWED: dict[str, set[str]] = {}
+CLEAN = ("tuning", "eval", "cli", "benchmarks")  # of such docstrings and of topologies called t
+OPENINGS = ("What", "Which", "How", "Whether", "Where", "Who")
+
+
+def sources(*suffixes: str) -> Iterator[Path]:
+    for room in ROOMS:
+        yield from (p for p in sorted((ROOT / room).rglob("*")) if p.suffix in suffixes)
+
+
+def words_of(text: str) -> set[str]:
+    """The words of prose and the parts of identifiers, in lower case."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", text)
+    return {part.lower() for part in parts}
+
+
+def without_strings(path: Path) -> str:
+    """The file without string literals that are no docstrings: messages have words of formats."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return re.sub(r'"(?:[^"\\\n]|\\.)*"', "", text)
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join(
+        t.string for t in tokens if t.type != tokenize.STRING or t.string.startswith('"""')
+    )
+
+
+def test_retired_words_do_not_come_back() -> None:
+    found = {}
+    for path in sources(*SUFFIXES):
+        name = str(path.relative_to(ROOT))
+        words = words_of(without_strings(path)) & set(RETIRED) - ALLOWED.get(name, set())
+        if words:
+            found[name] = sorted(words)
+    assert not found
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun_and_topologies_are_called_so() -> None:
+    found = []
+    for path in sources(".py"):
+        if path.relative_to(ROOT).parts[0] not in CLEAN or "peers" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                first = (ast.get_docstring(node) or "").partition(" ")[0]
+                found += [where] if first in OPENINGS else []
+            if isinstance(node, ast.arg) and node.arg == "t" and node.annotation is not None:
+                found += [where] if ast.unparse(node.annotation) == "Topology" else []
+    assert not found
