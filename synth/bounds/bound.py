@@ -15,7 +15,15 @@ import msgspec
 
 from tuccl._native import diameter, flow_duals
 from tuccl.errors import InputError
-from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut, described, gbs, scatter_cut
+from tuccl.synth.bounds.cuts import (
+    Cut,
+    allgather_cut,
+    broadcast_cut,
+    delivery_cut,
+    described,
+    gbs,
+    scatter_cut,
+)
 from tuccl.synth.bounds.graph import (
     Arc,
     Fabric,
@@ -39,6 +47,7 @@ __all__ = [
     "bound",
     "broadcast_cut",
     "scatter_cut",
+    "tightest_cut",
     "time_bound_us",
 ]
 
@@ -104,9 +113,9 @@ def bound(topology: Topology, collective: Collective) -> Bound:
             "the numbers must agree"
         )
     fabric = topology_fabric(topology)
-    cut = _tightest(fabric, collective)
+    cut = tightest_cut(fabric, collective)
     if topology.ranks <= MOST_ROUTED and collective.name != "alltoall":
-        routed = _tightest(routed_topology_fabric(topology), collective)
+        routed = tightest_cut(routed_topology_fabric(topology), collective)
         # The latency of paths across is known in the first graph alone.
         cut = cut if routed.ratio <= cut.ratio else replace(routed, latency=0.0)
     certified = _attained(topology, collective, cut.ratio)
@@ -134,22 +143,31 @@ def _part(collective: Collective) -> Fraction:
     return Fraction(1, collective.ranks)
 
 
-def _tightest(fabric: Fabric, collective: Collective) -> Cut:
-    """Return the tight cut; gathering and reducing are the reverse of scattering and broadcasting."""
-    name, root = collective.name, collective.root
-    cuts: dict[str, Callable[[], Cut]] = {
-        "allgather": lambda: allgather_cut(fabric),
-        "reduce-scatter": lambda: allgather_cut(fabric.reverse, backwards=True),
-        "broadcast": lambda: broadcast_cut(fabric, root),
-        "reduce": lambda: broadcast_cut(fabric.reverse, root, backwards=True),
-        "scatter": lambda: scatter_cut(fabric, root),
-        "gather": lambda: scatter_cut(fabric.reverse, root, backwards=True),
-        "allreduce": lambda: allreduce_cut(fabric),
-        "alltoall": lambda: alltoall_cut(fabric),
+def tightest_cut(fabric: Fabric, collective: Collective) -> Cut:
+    """Return the tight cut; gathering and reducing are the reverse of scattering and broadcasting.
+
+    Raises:
+        InputError: the GPUs are not joined, or no bound of the collective is known.
+    """
+    name, root, ranks = collective.name, collective.root, collective.ranks
+    cuts: dict[str, tuple[int, Callable[[], Cut]]] = {  # fewest messages of a part, and the cut
+        "allgather": (ranks * (ranks - 1), lambda: allgather_cut(fabric)),
+        "reduce-scatter": (
+            ranks * (ranks - 1),
+            lambda: allgather_cut(fabric.reverse, backwards=True),
+        ),
+        "broadcast": (ranks - 1, lambda: broadcast_cut(fabric, root)),
+        "reduce": (ranks - 1, lambda: broadcast_cut(fabric.reverse, root, backwards=True)),
+        "scatter": (ranks - 1, lambda: scatter_cut(fabric, root)),
+        "gather": (ranks - 1, lambda: scatter_cut(fabric.reverse, root, backwards=True)),
+        "allreduce": (2 * (ranks - 1), lambda: allreduce_cut(fabric)),
+        "alltoall": (ranks * (ranks - 1), lambda: alltoall_cut(fabric)),
     }
     if name not in cuts:
         raise InputError(f"no bound is known for {name!r}; known are {', '.join(cuts)}")
-    return cuts[name]()
+    messages, cut = cuts[name][0], cuts[name][1]()
+    delivery = delivery_cut(fabric, messages)
+    return delivery if delivery.ratio > cut.ratio else cut
 
 
 def _attained(topology: Topology, collective: Collective, ratio: Fraction) -> bool:
@@ -163,7 +181,7 @@ def _attained(topology: Topology, collective: Collective, ratio: Fraction) -> bo
     if collective.name == "allreduce":
         halves = allgather_cut(direct).ratio + allgather_cut(direct.reverse).ratio
         return halves / topology.ranks == ratio
-    return _tightest(direct, collective).ratio == ratio
+    return tightest_cut(direct, collective).ratio == ratio
 
 
 def _latency_us(fabric: Fabric, collective: Collective) -> float:

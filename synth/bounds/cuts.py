@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tuccl._native import min_cut, shortfall
+from tuccl._native import distances, min_cut, shortfall
 from tuccl.errors import InputError
 from tuccl.synth.bounds.graph import Arc, Fabric
 
@@ -13,6 +13,7 @@ __all__ = [
     "Cut",
     "allgather_cut",
     "broadcast_cut",
+    "delivery_cut",
     "described",
     "gbs",
     "listed",
@@ -105,6 +106,31 @@ def broadcast_cut(fabric: Fabric, root: int, backwards: bool = False) -> Cut:
     lack, inner = shortfall(len(fabric.names), fabric.capacities, chunks_per_root)
     side = frozenset(inner) if lack else frozenset({root})
     return described(fabric, side, Fraction(1), "the whole buffer", backwards)
+
+
+def delivery_cut(fabric: Fabric, parts: int) -> Cut:
+    """Return the cut between all GPUs as senders and all as receivers, for `parts` messages in all.
+
+    Notes:
+        Every part that a GPU receives is a message from some GPU, so no schedule delivers faster
+        than the maximum flow from all GPUs at once to all GPUs at once. It is tighter than cuts
+        around single GPUs where these share a NIC.
+    """
+    senders, ranks = len(fabric.names), fabric.ranks
+    source, sink = senders + ranks, senders + ranks + 1
+    endless = sum(capacity for *_, capacity in fabric.capacities) + 1
+    ends = [(senders + t if t < ranks else t, head) for t, head in fabric.ends]
+    arcs = [(*pair, capacity) for pair, (*_, capacity) in zip(ends, fabric.capacities, strict=True)]
+    arcs += [(source, senders + gpu, endless) for gpu in range(ranks)]
+    arcs += [(gpu, sink, endless) for gpu in range(ranks)]
+    capacity, _ = min_cut(sink + 1, arcs, source, sink)
+    if not capacity:
+        raise InputError("no link leads from GPU to GPU")
+    rate = Fraction(capacity, fabric.denominator)
+    lengths = [arc.latency for arc in fabric.arcs]
+    latencies = distances(source, ends, lengths, range(senders, source))
+    words = f"{parts} messages between GPUs must share links that carry {gbs(rate)} in all"
+    return Cut(Fraction(parts), rate, frozenset(), words, min(latencies[:ranks]))
 
 
 def _ratio(fabric: Fabric, side: frozenset[int], load: int) -> Fraction:

@@ -155,9 +155,10 @@ class _Split:
             ways_out[source].add(target)
         targets = {target for _, target in turns}
         for source, ways in ways_out.items():
-            # To turn back to a GPU gains nothing, and at a network switch hardly: large switches
-            # stay one vertex.
-            if source in targets and (source in self._gpus or relay.kind == "switch"):
+            # To turn back to a GPU gains nothing, and at a network switch hardly; where a relay leads
+            # everywhere else, it stays one vertex so.
+            turns_back = source in self._gpus or relay.kind == "switch"
+            if turns_back and targets - ways == {source}:
                 ways.add(source)
         if len(ways_out) > _MOST_ENTRIES:
             ways_out = dict.fromkeys(ways_out, targets)

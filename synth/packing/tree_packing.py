@@ -15,10 +15,8 @@ from functools import cached_property, lru_cache
 
 from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
-from tuccl.synth.bounds.bound import MOST_ROUTED
-from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut
+from tuccl.synth.bounds.bound import MOST_ROUTED, tightest_cut
 from tuccl.synth.bounds.graph import Fabric, routed_fabric
-from tuccl.synth.bounds.partitions import allreduce_cut
 from tuccl.synth.bounds.tree_duals import tree_dual_bound
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network, Pair
@@ -157,7 +155,7 @@ class TreePacker:
             few = self.network.ranks <= MOST_ROUTED
             graphs = (self.fabric, routed_fabric(self.network)) if few else (self.fabric,)
             try:
-                ratio = max(_cut(graph, collective).ratio for graph in graphs)
+                ratio = max(tightest_cut(graph, collective).ratio for graph in graphs)
             except (InputError, ZeroDivisionError):
                 raise Infeasible("packing: the links do not join all ranks both ways") from None
             duals = tree_dual_bound(self.network, collective)
@@ -169,14 +167,6 @@ class TreePacker:
     @cached_property
     def _ratios(self) -> dict[tuple[str, int], Fraction]:
         return {}
-
-
-def _cut(fabric: Fabric, collective: Collective) -> Cut:
-    if collective.name == "allreduce":
-        return allreduce_cut(fabric)
-    if not _broadcasts(collective):
-        fabric = fabric.reverse
-    return broadcast_cut(fabric, collective.root) if collective.rooted else allgather_cut(fabric)
 
 
 def _broadcasts(collective: Collective) -> bool:

@@ -20,6 +20,7 @@ from tuccl.synth.bounds.bound import (
     scatter_cut,
     time_bound_us,
 )
+from tuccl.synth.bounds.cuts import delivery_cut
 from tuccl.synth.bounds.graph import Arc, Fabric, direct_fabric, topology_fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Link, Node, Topology
@@ -177,6 +178,21 @@ def test_cuts_equal_brute_force(seed: int) -> None:
     most = max(inside[s] * (ranks - inside[s]) / leaving(fabric, s) for s in sides)
     crowded = alltoall_cut(fabric)
     assert crowded.ratio <= most or not crowded.side
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_deliveries_are_a_maximum_flow_between_all_gpus(seed: int) -> None:
+    rng = random.Random(seed)
+    fabric = random_fabric(rng, rng.randint(2, 5), 2)
+    graph = networkx.DiGraph()
+    for tail, head, capacity in fabric.capacities:
+        sender = ("sends", tail) if tail < fabric.ranks else tail
+        graph.add_edge(sender, head, capacity=capacity)
+    for gpu in range(fabric.ranks):
+        graph.add_edge("source", ("sends", gpu))
+        graph.add_edge(gpu, "sink")
+    rate = networkx.maximum_flow_value(graph, "source", "sink")
+    assert delivery_cut(fabric, 1).rate * fabric.denominator == rate
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -31,7 +31,7 @@ from tuccl.synth.packing.hierarchical import hierarchical_trees
 from tuccl.synth.packing.packing import packing_chunks, tree_packer
 from tuccl.synth.packing.tree import Tree
 from tuccl.synth.packing.tree_packing import TreePacker, pack_forest
-from tuccl.topology import Link, Node, Topology, load_machine, network
+from tuccl.topology import Link, Node, Topology, join, load_machine, load_profile, network
 from tuccl.topology.reference import (
     REFERENCE_FABRICS,
     a100_pod,
@@ -76,6 +76,16 @@ def test_link_load_is_what_the_simulator_carries(fabric_name: str) -> None:
     carried = zip(run.resource_bytes, wires.resources, strict=True)
     busiest = max(n / wire.bandwidth_gbs / 1e3 for n, wire in carried)
     assert busiest == pytest.approx(busiest_us_per_mb(program, t) * nbytes / 1e6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gpus_that_share_a_nic_are_certified(name: str) -> None:
+    """No cut around one GPU shows that two of them need the same NIC at once."""
+    t = join(load_profile("dgx-2"), 2)
+    collective = Collective(name, t.ranks)
+    _, program = made(t, collective)
+    assert fraction_of_bound(program, t, collective) >= 0.99
+    assert bound(t, collective).certified
 
 
 @pytest.mark.parametrize("root", [0, 5])
