@@ -1,4 +1,4 @@
-"""Arguments that several verbs share, and what their texts mean."""
+"""Arguments that several verbs share, and the values of their texts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,17 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
 
 
-def add_collective(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
+def add_collective(
+    parser: argparse.ArgumentParser, *, many: bool = False, required: bool = True
+) -> None:
     """Add ``-c``: one collective, or a list by comma."""
     what = "collectives, by comma" if many else "collective"
     parser.add_argument(
-        "-c", "--collective", required=True, metavar="COLL", help=f"{what}: {' '.join(COLLECTIVES)}"
+        "-c",
+        "--collective",
+        required=required,
+        metavar="COLL",
+        help=f"{what}: {' '.join(COLLECTIVES)}",
     )
 
 
@@ -102,9 +108,8 @@ def knobs_of(args: argparse.Namespace, protocol: str = "Simple", channels: int =
     Raises:
         InputError: the knobs cannot be used together; says why.
     """
-    chosen = args.protocol or protocol
     knobs = Knobs(
-        chosen,
+        args.protocol or protocol,
         args.channels if args.channels is not None else channels,
         args.threads if args.threads is not None else 512,
         parse_size(args.buffer) if args.buffer else None,

@@ -9,7 +9,7 @@ from tuccl.cli.output import columns, print_json_lines
 from tuccl.synth import Collective
 from tuccl.synth import bound as bound_of
 
-HELP = "the best that any algorithm could do on a topology, and the cut that limits it"
+HELP = "print the best that any algorithm could do on a topology, and the cut that limits it"
 EXAMPLE = "tuccl bound ndv2x2.json -c allgather,allreduce"
 
 

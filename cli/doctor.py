@@ -1,4 +1,4 @@
-"""``tuccl doctor``: what is installed, what is missing and how to get it."""
+"""``tuccl doctor``: the parts that are installed, those that are missing, how to get them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tuccl.runtime.executors import find_mpis
 from tuccl.runtime.jobs import plugin_paths
 from tuccl.runtime.jobs.plugins import Kind
 
-HELP = "what is installed, what is missing and how to get it"
+HELP = "list what is installed, what is missing and how to get it"
 EXAMPLE = "tuccl doctor --json"
+EVERY_VERB = "every verb"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked for: whether it is there, what was found, and the mend."""
+    """A package, program or device: where it was found, and how to get it if it was not."""
 
     name: str
     found: str | None
@@ -59,20 +60,22 @@ def run(args: argparse.Namespace) -> int:
                 [[c.name, c.found, c.needed_for, "" if c.found else c.mend] for c in checks],
             )
         )
-    return 0 if all(c.found for c in checks if c.needed_for == "every verb") else 1
+    return 0 if all(c.found for c in checks if c.needed_for == EVERY_VERB) else 1
 
 
 def packages() -> list[Check]:
     """Return the checks of Python packages."""
     wanted = [
-        ("msgspec", "every verb", "pip install msgspec"),
-        ("networkx", "every verb", "pip install networkx"),
-        ("optuna", "every verb", "pip install 'optuna>=5'"),
-        ("rich", "every verb", "pip install rich"),
+        ("msgspec", EVERY_VERB, "pip install msgspec"),
+        ("networkx", "sketch, synth, tune", "pip install networkx"),
+        ("optuna", "tune", "pip install 'optuna>=5'"),
+        ("rich", "progress of tune, compare", "pip install rich"),
+        ("scipy", "calibrate", "pip install 'tuccl[fit]'"),
+        ("ortools", "synth --method taccl, fewstep", "pip install 'tuccl[solver]'"),
         ("matplotlib", "plots in reports", "pip install 'tuccl[plot]'"),
         ("torch", "the torch.distributed backend", "pip install torch"),
     ]
-    here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", "every verb", "")
+    here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", EVERY_VERB, "")
     return [here, *(Check(name, version_of(name), use, mend) for name, use, mend in wanted)]
 
 

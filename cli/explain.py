@@ -1,4 +1,7 @@
-"""``tuccl explain``: what the table and the plugin that loads it decide, with switch points."""
+"""``tuccl explain``: the decisions of a table and of the plugin that loads it.
+
+``tuccl select`` is the same verb under its former name.
+"""
 
 from __future__ import annotations
 
@@ -8,66 +11,93 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl.cli.arguments import add_json
-from tuccl.cli.output import columns, print_json_lines, say, warn
-from tuccl.errors import Unavailable
+from tuccl.cli.arguments import add_collective, add_json, add_root, collectives_of
+from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
+from tuccl.errors import InputError, Unavailable
+from tuccl.runtime import LookupTable, load_table, select
 from tuccl.runtime import explain as explain_table
-from tuccl.runtime import load_table
 from tuccl.runtime.jobs import PluginAnswer, check_plugin
-from tuccl.units import format_bytes
+from tuccl.units import format_bytes, parse_size
 
-HELP = "what the table decides for every size and why, asked of the built plugin too"
-EXAMPLE = "tuccl explain table/"
+HELP = "print the choice of a table for every size, or for one call, and the reason"
+EXAMPLE = "tuccl explain table/; tuccl explain table/ -c allgather -s 64M"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("table", metavar="TABLE")
+    add_collective(parser, required=False)
+    parser.add_argument("-s", "--size", metavar="SIZE", help="one call of this size only")
+    parser.add_argument("--in-place", action="store_true", help="with -s: the call is in place")
+    add_root(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the decisions; 1 where the plugin decides something else than the table says."""
+    """Print the decisions; 1 where the plugin decides something else than the table."""
+    if (args.size is None) != (args.collective is None):
+        raise InputError("one call: expected -c COLL and -s SIZE together")
     folder = Path(args.table)
     table = load_table(folder)
+    if args.size is not None:
+        return explain_call(args, table)
     try:
-        asked = check_plugin(folder, table)
+        answers = check_plugin(folder, table)
     except Unavailable as error:
         warn([f"the plugin is not asked: {error}"])
-        asked = tuple(
+        answers = tuple(
             PluginAnswer(row, None, (), True, "not installed") for row in explain_table(table)
         )
-    disagreeing = [each for each in asked if not each.agrees]
     if args.json:
-        print_json_lines(as_json(each) for each in asked)
+        print_json_lines(as_json(answer) for answer in answers)
     else:
         if table.tuned_on:
             print(f"# times {table.tuned_on}")
-        print(as_columns(asked))
-        print("\n".join(["", *switch_lines(asked), *unasked_lines(asked)]))
-    for each in disagreeing:
-        sizes = " and ".join(str(n) for n in each.sizes)
-        row = f"{each.row.collective} {each.row.placement} of {sizes} bytes"
-        say(f"{row}: the plugin chooses {each.plugin}, the table {each.row.candidate}")
-    return 1 if disagreeing else 0
+        print(as_columns(answers))
+        print("\n".join(["", *switch_lines(answers), *plugin_lines(answers)]))
+    disagreements = [answer for answer in answers if not answer.agrees]
+    for answer in disagreements:
+        sizes = " and ".join(str(n) for n in answer.sizes)
+        row = f"{answer.row.collective} {answer.row.placement} of {sizes} bytes"
+        say(f"{row}: the plugin chooses {answer.plugin}, the table {answer.row.candidate}")
+    return 1 if disagreements else 0
 
 
-def as_json(asked: PluginAnswer) -> dict[str, object]:
+def explain_call(args: argparse.Namespace, table: LookupTable) -> int:
+    """Print the choice for one call."""
+    [collective, *others] = collectives_of(args.collective)
+    if others:
+        raise InputError("-c: one collective at a time")
+    nbytes = parse_size(args.size)
+    choice = select(table, collective, nbytes, in_place=args.in_place, root=args.root)
+    if args.json:
+        row = {"candidate": choice.candidate, "reason": choice.reason}
+        print_json({**row, "tuned_on": table.tuned_on})
+    else:
+        print(f"{choice.candidate.name}: {choice.reason}")
+    return 0
+
+
+def as_json(answer: PluginAnswer) -> dict[str, object]:
     """Return a row for ``--json``."""
-    row: dict[str, object] = msgspec.to_builtins(asked.row)
-    told = {"plugin": asked.plugin, "plugin_sizes": asked.sizes, "plugin_why": asked.why}
-    return {**row, **told, "agrees": asked.agrees}
+    return {
+        **msgspec.to_builtins(answer.row),
+        "plugin": answer.plugin,
+        "plugin_sizes": answer.sizes,
+        "plugin_why": answer.why,
+        "agrees": answer.agrees,
+    }
 
 
-def as_columns(asked: Sequence[PluginAnswer]) -> str:
+def as_columns(answers: Sequence[PluginAnswer]) -> str:
     """Return the rows as a table; a ``>`` marks another choice than just below."""
     header = ["", "collective", "root", "placement", "from", "below", "choice", "plugin"]
-    return columns([*header, "gain", "why"], [_cells(each) for each in asked])
+    return columns([*header, "gain", "why"], [_cells(answer) for answer in answers])
 
 
-def _cells(asked: PluginAnswer) -> list[object]:
-    row = asked.row
-    same = asked.plugin == row.candidate
+def _cells(answer: PluginAnswer) -> list[object]:
+    row = answer.row
+    same = answer.plugin == row.candidate
     return [
         ">" if row.switches else "",
         row.collective,
@@ -76,17 +106,17 @@ def _cells(asked: PluginAnswer) -> list[object]:
         format_bytes(row.min_bytes),
         format_bytes(row.max_bytes) if row.max_bytes else "no limit",
         row.candidate,
-        "same" if same else asked.plugin or "not asked",
+        "same" if same else answer.plugin or "not asked",
         "-" if row.gain is None else f"{row.gain:.2f}x",
         f"{row.reason}; not honoured: {row.not_honoured}" if row.not_honoured else row.reason,
     ]
 
 
-def switch_lines(asked: Sequence[PluginAnswer]) -> Iterator[str]:
+def switch_lines(answers: Sequence[PluginAnswer]) -> Iterator[str]:
     """Yield a line for each kind of call: its first choice, and every size where it changes."""
     kinds: dict[tuple[object, ...], list[str]] = {}
-    for each in asked:
-        row = each.row
+    for answer in answers:
+        row = answer.row
         root = "" if row.root is None else f" root {row.root}"
         kind = (f"{row.collective}{root} {row.placement}", row.datatype_class)
         if kind not in kinds:
@@ -98,9 +128,11 @@ def switch_lines(asked: Sequence[PluginAnswer]) -> Iterator[str]:
         yield f"# {call}{of}: {'; '.join(choices)}"
 
 
-def unasked_lines(asked: Sequence[PluginAnswer]) -> Iterator[str]:
-    """Yield what was asked of which sizes, and why others were not."""
-    sizes = sum(len(each.sizes) for each in asked)
-    if sizes:
-        yield f"# plugin asked for {sizes} calls, {sum(not a.agrees for a in asked)} rows disagree"
-    yield from dict.fromkeys(f"# {a.row.collective}: {a.why}" for a in asked if a.why)
+def plugin_lines(answers: Sequence[PluginAnswer]) -> Iterator[str]:
+    """Yield how many calls the plugin answered, and why others were not put to it."""
+    calls = sum(len(answer.sizes) for answer in answers)
+    if calls:
+        disagreements = sum(not answer.agrees for answer in answers)
+        yield f"# plugin asked for {calls} calls, {disagreements} rows disagree"
+    lines = (f"# {answer.row.collective}: {answer.why}" for answer in answers if answer.why)
+    yield from dict.fromkeys(lines)

@@ -13,7 +13,7 @@ from tuccl.cli.output import columns, print_json_lines, say, warn
 from tuccl.runtime.table import ObservedTiming, merge_observed, observed_timings
 from tuccl.units import format_bytes
 
-HELP = "what jobs measured with a table; --write folds it into the table"
+HELP = "report what jobs measured with a table; --write merges it into the table"
 EXAMPLE = "tuccl learn table/ --write"
 
 

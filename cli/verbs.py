@@ -20,7 +20,6 @@ from tuccl.cli import (
     export,
     learn,
     probe,
-    select,
     sketch,
     synth,
     tune,
@@ -44,7 +43,6 @@ VERBS = {
     "bench": bench,
     "tune": tune,
     "compare": compare,
-    "select": select,
     "explain": explain,
     "export": export,
     "run": start,
@@ -52,6 +50,8 @@ VERBS = {
     "emulate": emulate,
     "doctor": doctor,
 }
+# Former names of verbs.
+ALIASES = {"explain": ["select"]}
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -73,7 +73,11 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, module in VERBS.items():
         verb = verbs.add_parser(
-            name, help=module.HELP, description=module.HELP, epilog=module.EXAMPLE
+            name,
+            aliases=ALIASES.get(name, ()),
+            help=module.HELP,
+            description=module.HELP,
+            epilog=module.EXAMPLE,
         )
         module.add_arguments(verb)
         verb.set_defaults(run=module.run)
