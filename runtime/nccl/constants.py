@@ -104,6 +104,7 @@ class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Constants of one group of versions; names of src/graph/tuning.cc in brackets.
 
     Attributes:
+        since: First release.
         source: Repository, tag and commit.
         base_us: By algorithm and protocol (baseLat).
         hw_us: By link, algorithm and protocol (hwLat).
@@ -145,6 +146,7 @@ class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         p2p_net_step_bytes: Slot of a message to another node.
     """
 
+    since: tuple[int, int, int]
     source: str
     base_us: Mapping[str, ByProtocol]
     hw_us: Mapping[Link, Mapping[str, ByProtocol]]

@@ -5,31 +5,12 @@ from __future__ import annotations
 import re
 
 from tuccl.errors import InputError
+from tuccl.runtime.nccl.constants import tuning_constants
 
 __all__ = ["NCCL_VERSION", "nccl_group", "nccl_release", "nccl_versions"]
 
 NCCL_VERSION = "2.19"  # of baselines by default
 
-# The first release of each group, and the name of the group's constants.
-_GROUPS: tuple[tuple[tuple[int, int, int], str], ...] = (
-    ((2, 4, 0), "2.4"),
-    ((2, 5, 0), "2.5"),
-    ((2, 6, 0), "2.6"),
-    ((2, 7, 0), "2.7"),
-    ((2, 8, 0), "2.8"),
-    ((2, 10, 0), "2.10"),
-    ((2, 12, 0), "2.12"),
-    ((2, 14, 0), "2.14"),
-    ((2, 15, 0), "2.15"),
-    ((2, 17, 0), "2.17"),
-    ((2, 18, 0), "2.18.1"),
-    ((2, 18, 3), "2.18"),
-    ((2, 19, 0), "2.19"),
-    ((2, 20, 5), "2.20"),
-    ((2, 22, 0), "2.22"),
-    ((2, 23, 0), "2.23"),
-    ((2, 25, 0), "2.25"),
-)
 _NEWEST = (2, 26)
 _LAST_PATCH = 10**6
 _TEXT = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,5}))?(?:[-+.][\w.+-]{0,40})?", re.ASCII)
@@ -41,7 +22,7 @@ def nccl_versions() -> tuple[str, ...]:
     >>> "2.19" in nccl_versions()
     True
     """
-    return tuple(name for _, name in _GROUPS)
+    return tuple(tuning_constants())
 
 
 def nccl_group(version: str) -> str:
@@ -57,7 +38,7 @@ def nccl_group(version: str) -> str:
         InputError: no version, or one whose constants are not known.
     """
     number = _number(version)
-    return [name for first, name in _GROUPS if first <= number][-1]
+    return [name for name, group in tuning_constants().items() if group.since <= number][-1]
 
 
 def nccl_release(version: str) -> str:
@@ -77,7 +58,7 @@ def _number(version: str) -> tuple[int, int, int]:
     if version == "newest":
         return (*_NEWEST, _LAST_PATCH)
     match = _TEXT.fullmatch(version)
-    range_text = f"constants are known for {_GROUPS[0][1]} to {_NEWEST[0]}.{_NEWEST[1]}"
+    range_text = f"constants are known for {nccl_versions()[0]} to {_NEWEST[0]}.{_NEWEST[1]}"
     if not match:
         raise InputError(
             f"NCCL version {version[:20]!r}: expected one like 2.19 or 2.18.3; {range_text}"
@@ -89,6 +70,6 @@ def _number(version: str) -> tuple[int, int, int]:
             f"NCCL version {version[:20]!r}: {range_text}; "
             "ask for 'newest' to take those of the newest"
         )
-    if number < _GROUPS[0][0]:
+    if number < next(iter(tuning_constants().values())).since:
         raise InputError(f"NCCL version {version[:20]!r}: {range_text}")
     return number
