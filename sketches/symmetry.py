@@ -57,7 +57,7 @@ def images(
     Returns:
         The image of each link, in order, up to the first that has none; and of each resource.
     """
-    found: list[LinkT] = []
+    taken: list[LinkT] = []
     forth: dict[T, T] = {}
     back: dict[T, T] = {}
     for (src, dst), link in links.items():
@@ -70,8 +70,8 @@ def images(
             for one, other in pairs
         ):
             break
-        found.append(image)
-    return found, forth
+        taken.append(image)
+    return taken, forth
 
 
 def orbits(elements: Iterable[T], generators: Sequence[Callable[[T], T]]) -> list[list[T]]:
@@ -81,7 +81,7 @@ def orbits(elements: Iterable[T], generators: Sequence[Callable[[T], T]]) -> lis
     [[0, 1, 2], [3, 4, 5]]
     """
     seen: set[T] = set()
-    found = []
+    result = []
     for element in elements:
         if element in seen:
             continue
@@ -93,8 +93,8 @@ def orbits(elements: Iterable[T], generators: Sequence[Callable[[T], T]]) -> lis
                 if image not in seen:
                     seen.add(image)
                     orbit.append(image)
-        found.append(orbit)
-    return found
+        result.append(orbit)
+    return result
 
 
 def broken_link(sketch: Sketch, offset: int, size: int, costs: bool = False) -> LogicalLink | None:
@@ -140,14 +140,14 @@ def symmetries(sketch: Sketch) -> tuple[tuple[int, int], ...]:
     size = sketch.ranks // hosts
     if sketch.hosts != tuple(rank // size for rank in range(sketch.ranks)):
         return ()
-    found: list[tuple[int, int]] = []
+    rotations: list[tuple[int, int]] = []
     for offset in (offset for offset in range(1, size) if size % offset == 0):
         if broken_link(sketch, offset, size, costs=True) is None:
-            found.append((offset, size))
+            rotations.append((offset, size))
             break
     if hosts > 1 and broken_link(sketch, size, sketch.ranks, costs=True) is None:
-        found.append((size, sketch.ranks))
-    return tuple(found)
+        rotations.append((size, sketch.ranks))
+    return tuple(rotations)
 
 
 def link_orbits(sketch: Sketch) -> list[list[tuple[int, int]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from tuccl.sketches.sketch import Sketch
@@ -109,27 +110,24 @@ def add_reductions(trace: Trace, sends: Iterable[RangeSend], nbytes: int) -> Non
     """Run the sends backwards, from `dst` to `src`: a multicast from a rank is a sum on it."""
     ranks = trace.collective.ranks
     chunk_bytes = nbytes / trace.collective.nchunks(trace.chunks_per_rank)
-    arrivals: dict[tuple[int, int, int, int], list[RangeSend]] = defaultdict(list)
-    for send in sorted(merge_adjacent(sends), key=lambda send: (-send.step, _order(send, ranks))):
-        arrivals[-send.step, send.src, send.first, send.length].append(send)
-    fans = {
-        key: FanIn(
-            trace,
-            key[1],
-            key[2],
-            key[3],
-            via_scratch=prefers_scratch(len(group), chunk_bytes * key[3], key[3]),
-        )
-        for key, group in arrivals.items()
-    }
-    for step in sorted({key[0] for key in arrivals}):
-        sums = [
-            (send, fans[key]) for key, group in arrivals.items() if key[0] == step for send in group
-        ]
-        for send, fan in sorted(sums, key=lambda entry: _order(entry[0], ranks)):
-            fan.receive(send.dst)
-        for key in sorted(key for key in arrivals if key[0] == step):
-            fans[key].finish()
+    ordered = sorted(merge_adjacent(sends), key=lambda send: (-send.step, _order(send, ranks)))
+    for _, group in groupby(ordered, key=lambda send: send.step):
+        step = list(group)
+        senders = Counter((send.src, send.first, send.length) for send in step)
+        sums = {
+            (rank, first, length): FanIn(
+                trace,
+                rank,
+                first,
+                length,
+                via_scratch=prefers_scratch(count, chunk_bytes * length, length),
+            )
+            for (rank, first, length), count in senders.items()
+        }
+        for send in step:
+            sums[send.src, send.first, send.length].receive(send.dst)
+        for key in sorted(sums):
+            sums[key].finish()
 
 
 def _order(send: RangeSend, ranks: int) -> tuple[int, int, int]:

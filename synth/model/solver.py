@@ -24,7 +24,7 @@ __all__ = ["Budget", "Outcome", "cp_sat", "run_model"]
 # CP-SAT's deterministic time runs at 0.06 to 0.5 of the clock on these models (two workers): where
 # it ends a stage, it does so on slower machines too, and the answer is the same.
 _DETERMINISTIC_PER_SECOND = 0.4
-_PATIENCE_S = 0.05
+_POLL_S = 0.05
 # How long CP-SAT may take to heed its own limit before it is ended.
 _GRACE_S = 0.5
 # Less than that is not worth a process.
@@ -49,15 +49,15 @@ def cp_sat() -> Any:  # noqa: ANN401 - a module
 
 @dataclass
 class Budget:
-    """What a solve may spend, and whom it tells.
+    """Limits of a solve, and the listener to its progress.
 
     Attributes:
         seconds: Wall clock in all.
         seed: Of the solver's random choices.
         workers: Threads.
-        report: Is told, in a line, what is being solved and each better plan.
+        report: Is called with a line for each better solution.
         effort: CP-SAT's deterministic time for a run; None: in proportion to the seconds.
-        interrupted: Whether the user asked to stop: the best found so far is then the answer.
+        interrupted: Whether the user interrupted: the best solution so far is then the answer.
         clocked: Whether the clock ended part of the search, so that another run may differ.
     """
 
@@ -78,10 +78,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """Result of a run.
 
     Attributes:
-        values: The variables of the best solution by their index; empty where none was found.
+        values: The variables of the best solution by their index; empty where there is none.
         bound: No solution of the model is better.
         proved: Whether the search is over: the solution is the best, or there is none.
     """
@@ -97,8 +97,8 @@ class Outcome:
 
 def _in_us(values: Sequence[int], bound: int) -> str:
     """Return in words how far a run is whose variable 0 is a makespan in ns."""
-    best = f"{values[0] / 1e3:.2f} us, " if values else ""
-    return f"{best}bound of this stage {bound / 1e3:.2f} us"
+    solution = f"{values[0] / 1e3:.2f} us, " if values else ""
+    return f"{solution}bound of this stage {bound / 1e3:.2f} us"
 
 
 def run_model(
@@ -154,7 +154,7 @@ class _Run:
         if self.process is None:
             self._start()
         try:
-            if self.receiver.poll(_PATIENCE_S):
+            if self.receiver.poll(_POLL_S):
                 self._take(*self.receiver.recv())
         except (EOFError, OSError):
             self.going = False
@@ -213,7 +213,7 @@ class _Run:
         solver.parameters.random_seed = self.budget.seed
         solver.best_bound_callback = lambda bound: send((), bound, False)
         end = solver.solve(self.model, Listener())
-        found = end in (module.OPTIMAL, module.FEASIBLE)
-        values = list(solver.response_proto.solution) if found else ()
-        bound = solver.best_objective_bound if found else 0.0
+        solved = end in (module.OPTIMAL, module.FEASIBLE)
+        values = list(solver.response_proto.solution) if solved else ()
+        bound = solver.best_objective_bound if solved else 0.0
         send(values, bound, end in (module.OPTIMAL, module.INFEASIBLE))

@@ -67,15 +67,15 @@ def distances(
         link = costs.links[number]
         ends = (link.dst, link.src) if back else (link.src, link.dst)
         out.setdefault(ends[0], []).append((ends[1], link.message_ns()))
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     waiting = [(0, start) for start in starts]
     while waiting:
         spent, rank = heapq.heappop(waiting)
-        if rank not in found:
-            found[rank] = spent
+        if rank not in times:
+            times[rank] = spent
             for other, time in out.get(rank, ()):
                 heapq.heappush(waiting, (spent + time, other))
-    return found
+    return times
 
 
 class _Rules:
@@ -105,10 +105,10 @@ class _Rules:
         home = self.hosts[source]
         goals = {self.hosts[t] for t in targets}
         direct = all(goal == home or (home, goal) in self.between for goal in goals)
-        place = self._place(chunk, source, targets)
-        return [n for n in self.numbers if self._may(n, source, goals, place, direct)]
+        owner = self._owner(chunk, source, targets)
+        return [n for n in self.numbers if self._allows(n, source, goals, owner, direct)]
 
-    def _may(self, number: int, source: int, goals: set[int], place: int, direct: bool) -> bool:
+    def _allows(self, number: int, source: int, goals: set[int], owner: int, direct: bool) -> bool:
         link = self.costs.links[number]
         home, at, to = self.hosts[source], self.hosts[link.src], self.hosts[link.dst]
         if link.dst == source:
@@ -117,24 +117,24 @@ class _Rules:
             return at == home or at in goals or not direct
         if to == home or (direct and (at != home or to not in goals)):
             return False
-        return self._carries(link.src, link.dst, place, at == home)
+        return self._relays(link.src, link.dst, owner, at == home)
 
-    def _carries(self, src: int, dst: int, place: int, leaves_home: bool) -> bool:
-        """Return whether the relay rule lets a chunk of rank `place` take a link between hosts."""
+    def _relays(self, src: int, dst: int, owner: int, leaves_home: bool) -> bool:
+        """Return whether the relay rule lets a chunk of rank `owner` take a link between hosts."""
         relays = self.sketch.relays
         if not relays:
             return True
         if self.costs.backwards:  # a sum has no owner: the rule only says which ranks send at all
             return bool(relays.get(dst))
-        return place in relays.get(src, ()) if leaves_home else bool(relays.get(src))
+        return owner in relays.get(src, ()) if leaves_home else bool(relays.get(src))
 
-    def _place(self, chunk: int, source: int, targets: frozenset[int]) -> int:
-        """Return the rank whose chunk it counts as: what a root has, in turn as all of its host."""
+    def _owner(self, chunk: int, source: int, targets: frozenset[int]) -> int:
+        """Return the rank whose chunk it counts as: a root's, in turn as of all of its host."""
         if self.collective.name not in ("broadcast", "scatter"):
             return source
         near = self.sketch.ranks_of(self.hosts[source])
-        owner = chunk // self.chunks_per_rank
-        return near[self.sketch.ranks_of(self.hosts[owner]).index(owner) % len(near)]
+        rank = chunk // self.chunks_per_rank
+        return near[self.sketch.ranks_of(self.hosts[rank]).index(rank) % len(near)]
 
     def _short(self, numbers: list[int], near: dict[int, int], target: int) -> list[int]:
         left = distances(self.costs, numbers, [target], back=True)
@@ -151,7 +151,7 @@ class _Rules:
     def _reason(
         self, chunk: int, source: int, target: int, open_links: list[int], near: dict[int, int]
     ) -> str:
-        """Return which chunk cannot get where, and the rule of the sketch at fault."""
+        """Return the chunk, the rank it cannot reach, and the rule of the sketch at fault."""
         home, goal = self.hosts[source], self.hosts[target]
         what = f"sketch {self.sketch.name[:60]}: chunk {chunk} of rank {source}"
         if self.costs.backwards:

@@ -52,7 +52,7 @@ class Link:
 class LinkCosts:
     """The links of a sketch for chunks of one size, in the order of the sketch's links.
 
-    `backwards` costs are those of a gathering planned as a spreading in reversed time.
+    `backwards` costs are those of a reduction planned as a multicast in reversed time.
     """
 
     ranks: int
