@@ -16,13 +16,13 @@ import time
 
 from report import publish
 
+from reference_fabrics import REFERENCE_FABRICS, host_line, random_fabric
 from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
 from tuccl.synth import METHODS, Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.topology import Topology, load_machine, network
-from tuccl.topology.reference import REFERENCE_FABRICS, host_line, random_fabric
 
 # Others than `flow`, with the chunks that they are tried with.
 _OTHERS = (("allpairs", 1), ("hierarchical2", 1), ("greedy", 1), ("greedy", 4))

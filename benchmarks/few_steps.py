@@ -23,6 +23,7 @@ from pathlib import Path
 from frontier import frontier
 from report import publish
 
+from reference_fabrics import REFERENCE_FABRICS, torus, with_compared_latencies
 from tuccl._native import Knobs, verify
 from tuccl.errors import TucclError
 from tuccl.sketches import candidate_sketches, full_mesh
@@ -43,7 +44,6 @@ from tuccl.synth.few_step.instance import Instance
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.solver import Budget, cp_sat
 from tuccl.topology import Topology, join, load_profile, machine_of
-from tuccl.topology.reference import REFERENCE_FABRICS, torus, with_compared_latencies
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.few_step_reference import schedule_fault

@@ -21,6 +21,7 @@ import time
 
 from report import publish
 
+from reference_fabrics import REFERENCE_FABRICS, a100_pod, with_compared_latencies
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Candidates, Collective, Problem, Target, bound, lower, synthesize_best
@@ -29,7 +30,6 @@ from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.greedy.greedy import greedy, greedy_chunks
 from tuccl.synth.model.problem import Options
 from tuccl.topology import load_machine
-from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, with_compared_latencies
 
 _MOST_MESHED = 64
 _TACOS = {

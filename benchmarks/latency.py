@@ -15,6 +15,7 @@ import time
 
 from report import publish
 
+from reference_fabrics import REFERENCE_FABRICS, with_compared_latencies
 from tuccl._native import Knobs, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
@@ -29,7 +30,6 @@ from tuccl.synth import (
 )
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.topology import Topology, load_machine
-from tuccl.topology.reference import REFERENCE_FABRICS, with_compared_latencies
 
 _SIZES = (1 << 10, 1 << 20)
 # TACOS v1.3.0, allgather of 1 MiB, best of up to 50 restarts and 1 to 32 chunks: time over the

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from report import publish
 
+from reference_fabrics import REFERENCE_FABRICS, host_line
 from tuccl._native import Knobs, Program, simulate, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology import Topology, load_machine, network
-from tuccl.topology.reference import REFERENCE_FABRICS, host_line
 
 _NAMES = ("allgather", "reduce-scatter", "allreduce")
 # ForestColl 3c13aee: part of the bound and deepest tree of the allgather that its public writer can

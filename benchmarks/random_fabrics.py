@@ -23,13 +23,13 @@ from dataclasses import dataclass
 
 from report import publish
 
+from reference_fabrics import any_fabric, random_fabric
 from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.packing.packing import packing_chunks
-from tuccl.topology.reference import any_fabric, random_fabric
 
 _NAMES = ("allgather", "reduce-scatter", "allreduce", "broadcast", "reduce")
 _MOST_SECONDS = 60

@@ -19,13 +19,13 @@ import time
 
 from report import publish
 
+from reference_fabrics import a100_pod, torus
 from tuccl._native import verify
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.topology import Topology
-from tuccl.topology.reference import a100_pod, torus
 
 _ASKED = {8: (0.3, 0.99), 16: (1, 0.99), 32: (5, 0.99), 64: (15, 0.99), 256: (60, 0.95)}
 _ASKED_OF_MOST = (300, 0.9)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
+from reference_fabrics import cube_mesh, host_line, ndv2_pair, random_fabric, torus
 from tests.safety import safe_bytes
 from tuccl._native import Call, Knobs, Program, chunk_counts, element_bytes
 from tuccl.errors import Infeasible
@@ -15,7 +16,6 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, msccl_default, nccl_program, synthesize
 from tuccl.topology import Topology, join, keep_gpus, load_profile
-from tuccl.topology.reference import cube_mesh, host_line, ndv2_pair, random_fabric, torus
 
 DATATYPES = (
     *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
@@ -81,14 +81,15 @@ ALL_SHAPES = (
 @cache
 def topology(shape: str) -> Topology:
     kind, _, rest = shape.partition(" ")
-    if kind == "torus":
-        rows, columns = rest.split("x")
-        return torus(int(rows), int(columns))
-    if kind == "random":
-        return random_fabric(random.Random(int(rest)))
-    plain = {"cube-mesh": cube_mesh, "host-line": host_line, "ndv2-pair": ndv2_pair}
-    if kind in plain:
-        return plain[kind]()
+    fabrics: dict[str, Callable[[], Topology]] = {
+        "torus": lambda: torus(*map(int, rest.split("x"))),
+        "random": lambda: random_fabric(random.Random(int(rest))),
+        "cube-mesh": cube_mesh,
+        "host-line": host_line,
+        "ndv2-pair": ndv2_pair,
+    }
+    if kind in fabrics:
+        return fabrics[kind]()
     hosts, _, fabric = rest.partition(" ")
     return _cluster(kind, tuple(int(n) for n in hosts.split("+")), fabric or "single")
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from reference_fabrics import REFERENCE_FABRICS, a100_pod, cube_mesh, torus
 from tests.few_step_reference import schedule_fault
 from tuccl._native import verify
 from tuccl.errors import Infeasible
@@ -26,7 +27,6 @@ from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology, all_paths
-from tuccl.topology.reference import REFERENCE_FABRICS, a100_pod, cube_mesh, torus
 
 pytest.importorskip("ortools")
 

@@ -9,6 +9,7 @@ from itertools import permutations
 
 import pytest
 
+from reference_fabrics import REFERENCE_FABRICS, cube_mesh, random_fabric, torus
 from tuccl._native import (
     Knobs,
     Network,
@@ -36,7 +37,6 @@ from tuccl.synth.bounds.graph import topology_fabric
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.packing.flow import flow_chunks
 from tuccl.topology import Link, Node, Topology, load_machine
-from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, random_fabric, torus
 
 NAMES = [name for name in REFERENCE_FABRICS if name != "torus-8x8"]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from reference_fabrics import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
 from tuccl._native import plan_multicast, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import full_mesh, rails
@@ -19,7 +20,6 @@ from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.problem import Options
 from tuccl.topology import Topology
-from tuccl.topology.reference import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
 
 QUICK = Options(seed=3, starts=16)
 

@@ -8,6 +8,14 @@ from fractions import Fraction
 
 import pytest
 
+from reference_fabrics import (
+    REFERENCE_FABRICS,
+    a100_pod,
+    cube_mesh,
+    host_line,
+    random_fabric,
+    torus,
+)
 from tuccl._native import Knobs, Program, simulate, split_relays, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import LogicalLink, Sketch, full_mesh
@@ -32,14 +40,6 @@ from tuccl.synth.packing.packing import packing_chunks, tree_packer
 from tuccl.synth.packing.tree import Tree
 from tuccl.synth.packing.tree_packing import TreePacker, pack_forest
 from tuccl.topology import Link, Node, Topology, join, load_machine, load_profile, network
-from tuccl.topology.reference import (
-    REFERENCE_FABRICS,
-    a100_pod,
-    cube_mesh,
-    host_line,
-    random_fabric,
-    torus,
-)
 
 NAMES = ("allgather", "reduce-scatter", "allreduce")
 ALL = (*NAMES, "broadcast", "reduce")

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from reference_fabrics import REFERENCE_FABRICS, cube_mesh, with_compared_latencies
 from tuccl._native import Knobs, simulate, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
@@ -15,7 +16,6 @@ from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.send import Send, list_schedule
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined_chunks
 from tuccl.topology import load_machine, network
-from tuccl.topology.reference import REFERENCE_FABRICS, cube_mesh, with_compared_latencies
 
 MIB = 1 << 20
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 import networkx
 import pytest
 
+from reference_fabrics import a100_pod, any_fabric, random_fabric, torus
 from tuccl._native import Knobs, Program, diameter, group_cuts, simulate, verify
 from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, full_mesh, rails
@@ -21,7 +22,6 @@ from tuccl.synth.packing.hierarchical import equal_hosts, hierarchical_trees
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.synth.packing.tree_sends import merged_sends, single_sends
 from tuccl.topology import Link, Node, Topology, load_machine, network, path
-from tuccl.topology.reference import a100_pod, any_fabric, random_fabric, torus
 
 NAMES = ("allgather", "reduce-scatter", "allreduce")
 

@@ -9,6 +9,7 @@ from itertools import permutations, product
 
 import pytest
 
+from reference_fabrics import random_fabric
 from tuccl import _native
 from tuccl._native import Resource, Route, tree_duals
 from tuccl.errors import InputError
@@ -18,7 +19,6 @@ from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.bounds.tree_duals import tree_dual_bound
 from tuccl.synth.model.network import Network
 from tuccl.synth.packing.packing import packing_chunks
-from tuccl.topology.reference import random_fabric
 
 Pair = tuple[int, int]
 

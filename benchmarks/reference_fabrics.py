@@ -32,7 +32,7 @@ _CUBE = {
 _LATENCY_US: Mapping[LinkKind, float] = {"nvlink": 0.7, "pcie": 0.5, "network": 1.0}
 
 
-def _wire(src: str, dst: str, kind: LinkKind, gbs: float) -> Link:
+def _link(src: str, dst: str, kind: LinkKind, gbs: float) -> Link:
     return Link(src, dst, kind, gbs, _LATENCY_US[kind], duplex=True, source="nominal rate")
 
 
@@ -42,7 +42,7 @@ def _gpus(host: str, first: int, count: int) -> list[Node]:
 
 def _cube_links(host: str) -> list[Link]:
     return [
-        _wire(f"{host}/gpu{a}", f"{host}/gpu{b}", "nvlink", 25.0 * links)
+        _link(f"{host}/gpu{a}", f"{host}/gpu{b}", "nvlink", 25.0 * links)
         for (a, b), links in _CUBE.items()
     ]
 
@@ -66,8 +66,8 @@ def ndv2_pair() -> Topology:
     for number in range(2):
         host = f"n{number}"
         nodes += [*_gpus(host, 8 * number, 8), Node(f"{host}/nic0", "nic", host)]
-        links += [*_cube_links(host), _wire(f"{host}/nic0", "leaf0", "network", 12.5)]
-        links += [_wire(f"{host}/gpu{n}", f"{host}/nic0", "pcie", 12.5) for n in range(8)]
+        links += [*_cube_links(host), _link(f"{host}/nic0", "leaf0", "network", 12.5)]
+        links += [_link(f"{host}/gpu{n}", f"{host}/nic0", "pcie", 12.5) for n in range(8)]
     return Topology("2x-ndv2", tuple(nodes), tuple(links))
 
 
@@ -89,10 +89,10 @@ def a100_pod(hosts: int) -> Topology:
         nodes += [*_gpus(host, 8 * number, 8), Node(f"{host}/nvswitch", "nvswitch", host)]
         for n in range(8):
             gpu, nic = f"{host}/gpu{n}", f"{host}/nic{n}"
-            links.append(_wire(gpu, f"{host}/nvswitch", "nvlink", 300.0))
+            links.append(_link(gpu, f"{host}/nvswitch", "nvlink", 300.0))
             if hosts > 1:
                 nodes.append(Node(nic, "nic", host))
-                links += [_wire(gpu, nic, "pcie", 25.0), _wire(nic, "leaf0", "network", 25.0)]
+                links += [_link(gpu, nic, "pcie", 25.0), _link(nic, "leaf0", "network", 25.0)]
     return Topology(f"{hosts}x-a100", tuple(nodes), tuple(links))
 
 
@@ -111,7 +111,7 @@ def torus(rows: int, columns: int, gbs: float = 50.0) -> Topology:
     name = {cell: f"gpu{number}" for number, cell in enumerate(cells)}
     nodes = (Node(name[cell], "gpu", f"n{n}", n) for n, cell in enumerate(cells))
     links = (
-        _wire(
+        _link(
             name[row, column], name[(row + down) % rows, (column + right) % columns], "nvlink", gbs
         )
         for row, column in cells
@@ -132,11 +132,11 @@ def host_line() -> Topology:
         nodes += [*_gpus(host, 4 * number, 4), Node(f"{host}/pcie", "pcie", host)]
         nodes += [Node(f"{host}/nic{n}", "nic", host) for n in range(2)]
         for a, b in itertools.combinations(range(4), 2):
-            links.append(_wire(f"{host}/gpu{a}", f"{host}/gpu{b}", "nvlink", 50.0))
-        links += [_wire(f"{host}/gpu{n}", f"{host}/pcie", "pcie", 15.76) for n in range(4)]
-        links += [_wire(f"{host}/nic{n}", f"{host}/pcie", "pcie", 15.76) for n in range(2)]
+            links.append(_link(f"{host}/gpu{a}", f"{host}/gpu{b}", "nvlink", 50.0))
+        links += [_link(f"{host}/gpu{n}", f"{host}/pcie", "pcie", 15.76) for n in range(4)]
+        links += [_link(f"{host}/nic{n}", f"{host}/pcie", "pcie", 15.76) for n in range(2)]
     for left, right in itertools.pairwise(("n0", "n1", "n2")):
-        links.append(_wire(f"{left}/nic1", f"{right}/nic0", "network", 12.5))
+        links.append(_link(f"{left}/nic1", f"{right}/nic0", "network", 12.5))
     return Topology("3x-v100x4-line", tuple(nodes), tuple(links))
 
 
@@ -185,7 +185,7 @@ def any_fabric(rng: random.Random) -> Topology:
 
 
 def random_fabric(rng: random.Random) -> Topology:
-    """Return a connected fabric of 2 to 12 GPUs with switches, one-way and lopsided links.
+    """Return a connected fabric of 2 to 12 GPUs with switches, one-way and unequal links.
 
     >>> random_fabric(random.Random(1)) == random_fabric(random.Random(1))
     True
