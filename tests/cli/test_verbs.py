@@ -27,7 +27,6 @@ VERBS = [
     "bench",
     "tune",
     "compare",
-    "select",
     "explain",
     "export",
     "run",
