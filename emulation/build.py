@@ -47,24 +47,32 @@ def wire(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
     for name in bridge.values():
         lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0"]
         by_space[FABRIC] += [*lines, f"link set {name} addrgenmode none mtu {_MTU} up"]
-    for one, other in zip(plan.ports[::2], plan.ports[1::2], strict=True):
-        peer = f"peer name {other.device} netns {spaces[other.space]}"
-        by_space[one.space].append(f"link add {one.device} type veth {peer}")
+    for near, far in zip(plan.ports[::2], plan.ports[1::2], strict=True):
+        peer = f"peer name {far.device} netns {spaces[far.space]}"
+        by_space[near.space].append(f"link add {near.device} type veth {peer}")
     for space, lines in by_space.items():
         batch("ip", spaces[space], lines)
-    inner = [port for port in plan.ports if port.space == FABRIC]
-    batch("ip", spaces[FABRIC], [f"link set {p.device} addrgenmode none mtu {_MTU}" for p in inner])
-    batch("ip", spaces[FABRIC], [f"link set {p.device} master {bridge[p.src]} up" for p in inner])
+    bridge_ports = [port for port in plan.ports if port.space == FABRIC]
+    batch(
+        "ip",
+        spaces[FABRIC],
+        [f"link set {p.device} addrgenmode none mtu {_MTU}" for p in bridge_ports],
+    )
+    batch(
+        "ip",
+        spaces[FABRIC],
+        [f"link set {p.device} master {bridge[p.src]} up" for p in bridge_ports],
+    )
     quiet = "learning off flood off mcast_flood off bcast_flood off"
-    device = {(p.src, p.dst): p.device for p in inner}
+    device = {(p.src, p.dst): p.device for p in bridge_ports}
     nics = plan.nics
     batch(
         "bridge",
         spaces[FABRIC],
-        [f"link set dev {p.device} {quiet}" for p in inner]
+        [f"link set dev {p.device} {quiet}" for p in bridge_ports]
         + [
-            f"fdb replace {nics[nic].mac} dev {device[switch, ahead]} master static"
-            for switch, nic, ahead in plan.forwarding
+            f"fdb replace {nics[nic].mac} dev {device[switch, next_node]} master static"
+            for switch, nic, next_node in plan.forwarding
         ],
     )
 
@@ -88,8 +96,8 @@ def address(plan: EmulationPlan, host: EmulatedHost, space: str) -> None:
         lines += [
             f"neigh replace {nics[peer].address} lladdr {nics[peer].mac} dev {nic.device} "
             f"nud permanent"
-            for own, peer in plan.reaches
-            if own == nic.id
+            for src, peer in plan.reaches
+            if src == nic.id
         ]
     for rail, device in _other_rails(plan, host).items():
         lines.append(f"route add 10.77.{rail}.0/24 dev {device}")
@@ -103,13 +111,13 @@ def address(plan: EmulationPlan, host: EmulatedHost, space: str) -> None:
 def _other_rails(plan: EmulationPlan, host: EmulatedHost) -> dict[str, str]:
     """Return the device by which a host reaches each rail that it has no NIC of."""
     nics = plan.nics
-    own = {nic.device for nic in host.nics}
-    found: dict[str, str] = {}
+    devices = {nic.device for nic in host.nics}
+    by_rail: dict[str, str] = {}
     for nic in host.nics:
         for src, dst in plan.reaches:
-            if src == nic.id and nics[dst].device not in own:
-                found.setdefault(nics[dst].device.removeprefix("rail"), nic.device)
-    return found
+            if src == nic.id and nics[dst].device not in devices:
+                by_rail.setdefault(nics[dst].device.removeprefix("rail"), nic.device)
+    return by_rail
 
 
 def _bucket(rate_bps: int) -> int:

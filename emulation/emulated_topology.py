@@ -33,29 +33,31 @@ def emulated_topology(
     """
     rates = {(port.src, port.dst): port.rate_bps / 8e9 for port in plan.ports}
 
-    def wire(link: Link) -> tuple[Link, ...]:
+    def emulate(link: Link) -> tuple[Link, ...]:
         if link.kind != "network":
             return (link,)
-        own = msgspec.structs.replace(
+        base = msgspec.structs.replace(
             link, duplex=False, latency=link.latency * (latency_scale or 1.0)
         )
         return tuple(
-            msgspec.structs.replace(own, src=src, dst=dst, bandwidth=rates[src, dst])
+            msgspec.structs.replace(base, src=src, dst=dst, bandwidth=rates[src, dst])
             for src, dst in link.directions()
         )
 
-    def node(given: Node) -> Node:
-        port = None if given.port_gbs is None else given.port_gbs * plan.scale
-        return msgspec.structs.replace(given, port_gbs=port)
+    def node(original: Node) -> Node:
+        port = None if original.port_gbs is None else original.port_gbs * plan.scale
+        return msgspec.structs.replace(original, port_gbs=port)
 
-    wires: dict[tuple[str, str, str], Link] = {}
-    for link in (each for given in topology.links for each in wire(given)):
+    links: dict[tuple[str, str, str], Link] = {}
+    for link in (
+        emulated_link for original in topology.links for emulated_link in emulate(original)
+    ):
         if link.kind != "network":  # parallel network links are one wire, with all their rate
-            wires[f"{len(wires)}", link.src, link.dst] = link
+            links[f"{len(links)}", link.src, link.dst] = link
         else:
-            wires["network", link.src, link.dst] = link
-    nodes = tuple(node(given) for given in topology.nodes)
-    return msgspec.structs.replace(topology, nodes=nodes, links=tuple(wires.values()))
+            links["network", link.src, link.dst] = link
+    nodes = tuple(node(original) for original in topology.nodes)
+    return msgspec.structs.replace(topology, nodes=nodes, links=tuple(links.values()))
 
 
 def emulated_network(emulated: Topology, cores: int | None = None) -> Network:
@@ -69,18 +71,20 @@ def emulated_network(emulated: Topology, cores: int | None = None) -> Network:
         Every byte passes ``cores`` (kind ``cpu``), and between hosts ``tcp`` too (kind ``pcie``):
         a class says what part of their rates can be had. Within a host there is nothing else.
     """
-    wires = network(emulated)
+    nominal = network(emulated)
     count = cores if cores is not None else os.cpu_count() or 1
-    kept = [n for n, resource in enumerate(wires.resources) if resource.kind == "network"]
-    place = {old: new for new, old in enumerate(kept)}
+    indices = [n for n, resource in enumerate(nominal.resources) if resource.kind == "network"]
+    new_index = {index: position for position, index in enumerate(indices)}
     shared = [
         Resource("cores", "cpu", count * _CORE_GBS),
         Resource("tcp", "pcie", count * _CORE_TCP_GBS),
     ]
-    all_cores, tcp = len(kept), len(kept) + 1
+    all_cores, tcp = len(indices), len(indices) + 1
     routes = []
-    for route in wires.routes:
-        ways = [place[old] for old in route.resources if old in place]
-        through = [*ways, tcp, all_cores] if route.transport == "net" else [all_cores]
+    for route in nominal.routes:
+        links = [new_index[index] for index in route.resources if index in new_index]
+        through = [*links, tcp, all_cores] if route.transport == "net" else [all_cores]
         routes.append(Route(route.src, route.dst, through, route.latency_us, route.transport))
-    return Network(wires.ranks, [*(wires.resources[old] for old in kept), *shared], routes)
+    return Network(
+        nominal.ranks, [*(nominal.resources[index] for index in indices), *shared], routes
+    )

@@ -166,8 +166,8 @@ class Emulation:
 
     def prefix(self, host: int = 0) -> tuple[str, ...]:
         """Return what stands before a command so that it runs on that host."""
-        chosen = self._plan.hosts[host]
-        return enter(self._spaces[chosen.space], chosen)
+        emulated_host = self._plan.hosts[host]
+        return enter(self._spaces[emulated_host.space], emulated_host)
 
     def launch(self, mpi: Mpi) -> Launch:
         """Return how ``mpi`` starts a rank for each GPU, on its host."""
@@ -179,11 +179,11 @@ class Emulation:
         Raises:
             TucclError: they cannot be read, or one is missing.
         """
-        found = {space: queues(self._spaces[space]) for space in self._spaces}
-        missing = [p for p in self._plan.ports if p.device not in found[p.space]]
+        by_space = {space: queues(self._spaces[space]) for space in self._spaces}
+        missing = [p for p in self._plan.ports if p.device not in by_space[p.space]]
         if missing:
             raise TucclError(f"{missing[0].src[:60]} to {missing[0].dst[:60]}: has no queue")
-        return {(p.src, p.dst): found[p.space][p.device] for p in self._plan.ports}
+        return {(p.src, p.dst): by_space[p.space][p.device] for p in self._plan.ports}
 
     def sent_bytes(self) -> int:
         """Return the bytes that all hosts have sent into the network so far, headers included.
@@ -191,8 +191,8 @@ class Emulation:
         Raises:
             TucclError: the queues cannot be read.
         """
-        own = [self._spaces[host.space] for host in self._plan.hosts]
-        return sum(queue.sent for space in own for queue in queues(space).values())
+        host_spaces = [self._spaces[host.space] for host in self._plan.hosts]
+        return sum(queue.sent for space in host_spaces for queue in queues(space).values())
 
     def close(self) -> None:
         """Take everything down, and end what still runs there; may be called again.
@@ -227,21 +227,21 @@ class Emulation:
         shape(self._plan.ports, self._spaces)
         self._check_queues()
         self._write_files(folder)
-        told = RunningEmulation(folder.name, self._plan, self._spaces)
-        folder.write(_STATE, msgspec.json.encode(told))
+        state = RunningEmulation(folder.name, self._plan, self._spaces)
+        folder.write(_STATE, msgspec.json.encode(state))
 
     def _check_queues(self) -> None:
-        wanted = {(p.src, p.dst): p.rate_bps for p in self._plan.ports}
+        rates = {(p.src, p.dst): p.rate_bps for p in self._plan.ports}
         for (src, dst), queue in self.queues().items():
             if queue.burst > MOST_BURST:
                 raise Unavailable(
                     f"{src[:60]} to {dst[:60]}: the kernel made a bucket of {queue.burst} bytes; "
                     f"at most {MOST_BURST} keep small messages honest"
                 )
-            if abs(queue.rate_bps - wanted[src, dst]) > 0.01 * wanted[src, dst]:
+            if abs(queue.rate_bps - rates[src, dst]) > 0.01 * rates[src, dst]:
                 raise Unavailable(
                     f"{src[:60]} to {dst[:60]}: the kernel made {queue.rate_bps:g} bit/s of "
-                    f"{wanted[src, dst]:g}"
+                    f"{rates[src, dst]:g}"
                 )
 
     def _write_files(self, folder: RunFolder) -> None:
@@ -250,9 +250,9 @@ class Emulation:
         folder.write("openmpi-hosts", host_list(self._plan, "{} slots={}\n").encode())
         folder.write("mpich-hosts", host_list(self._plan, "{}:{}\n").encode())
         for host in self._plan.hosts:
-            own = HOSTS_FOLDER / self._spaces[host.space]
-            own.mkdir(parents=True)
-            (own / "hosts").write_text(hosts_file(self._plan))
+            folder_of_host = HOSTS_FOLDER / self._spaces[host.space]
+            folder_of_host.mkdir(parents=True)
+            (folder_of_host / "hosts").write_text(hosts_file(self._plan))
 
 
 def running_emulations() -> list[RunningEmulation]:
@@ -278,10 +278,10 @@ def set_rate(src: str, dst: str, rate_bps: float, emulation: str | None = None) 
     file = run_folder(emulation) / _STATE
     if not file.exists():
         raise InputError(f"emulation {emulation or ''} is not up yet")
-    told = _read(file)
-    changed = _changed(told.plan, src, dst, rate_bps, told.spaces)
-    write_file(file, msgspec.json.encode(msgspec.structs.replace(told, plan=changed)))
-    return told.id
+    state = _read(file)
+    changed = _changed(state.plan, src, dst, rate_bps, state.spaces)
+    write_file(file, msgspec.json.encode(msgspec.structs.replace(state, plan=changed)))
+    return state.id
 
 
 def _read(file: Path) -> RunningEmulation:
@@ -294,11 +294,11 @@ def _changed(
     """Return the plan with the new rate, which the kernel has by then."""
     port = next((p for p in before.ports if (p.src, p.dst) == (src, dst)), None)
     if port is None:
-        wires = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])
-        raise InputError(f"no wire from {src[:60]!r} to {dst[:60]!r}; there are {wires[:200]}, ...")
+        links = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])
+        raise InputError(f"no wire from {src[:60]!r} to {dst[:60]!r}; there are {links[:200]}, ...")
     if not 1e6 <= rate_bps <= 1e11:
         raise InputError(f"rate {rate_bps / 1e6:g} Mb/s: expected 1 to 100,000")
-    new = msgspec.structs.replace(port, rate_bps=round(rate_bps))
-    shape((new,), spaces)
-    ports = tuple(new if p is port else p for p in before.ports)
+    changed = msgspec.structs.replace(port, rate_bps=round(rate_bps))
+    shape((changed,), spaces)
+    ports = tuple(changed if p is port else p for p in before.ports)
     return msgspec.structs.replace(before, ports=ports)

@@ -96,7 +96,7 @@ def launch_environment(plan: EmulationPlan, folder: Path, memory: Path) -> dict[
 
 
 def _open_mpi(rails: str, first: str, folder: Path, memory: Path) -> dict[str, str]:
-    own = {
+    parameters = {
         "btl": "self,vader,tcp",
         "btl_tcp_if_include": rails,
         "btl_vader_backing_directory": str(memory),
@@ -110,9 +110,11 @@ def _open_mpi(rails: str, first: str, folder: Path, memory: Path) -> dict[str, s
         "oob_tcp_if_include": first,
         "orte_default_hostfile": str(folder / "openmpi-hosts"),
     }
-    prrte = {f"PRTE_MCA_{name}": own[name] for name in ("plm_ssh_agent", "plm_ssh_no_tree_spawn")}
+    prrte = {
+        f"PRTE_MCA_{name}": parameters[name] for name in ("plm_ssh_agent", "plm_ssh_no_tree_spawn")
+    }
     return {
-        **{f"OMPI_MCA_{name}": value for name, value in own.items()},
+        **{f"OMPI_MCA_{name}": value for name, value in parameters.items()},
         **prrte,
         "PRTE_MCA_prte_if_include": first,
         "PRTE_MCA_prte_tmpdir_base": str(folder / "tmp"),
@@ -140,14 +142,14 @@ def emulated_launch(
     first = plan.hosts[0]
     variables = [f"{name}={value}" for name, value in environment.items()]
     launcher = (*enter(spaces[first.space], first), "env", *variables, *usual_launch(mpi).launcher)
-    at = [host.nics[0].address for _, host in _by_rank(plan)]
-    own = [_own_nic(plan, rank) for rank, _ in _by_rank(plan)]
+    addresses = [host.nics[0].address for _, host in _by_rank(plan)]
+    nics = [_own_nic(plan, rank) for rank, _ in _by_rank(plan)]
     if mpi.family == "openmpi":
-        each = zip(at, own, strict=True)
+        each = zip(addresses, nics, strict=True)
         return Launch(launcher, tuple(("--host", address, *nic) for address, nic in each))
-    runs = [(address, len(list(same))) for address, same in groupby(at)]
+    runs = [(address, len(list(same))) for address, same in groupby(addresses)]
     hosts = ",".join(f"{address}:{ranks}" for address, ranks in runs)
-    return Launch((*launcher, "-hosts", hosts), tuple(own))
+    return Launch((*launcher, "-hosts", hosts), tuple(nics))
 
 
 def _by_rank(plan: EmulationPlan) -> list[tuple[int, EmulatedHost]]:

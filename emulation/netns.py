@@ -93,8 +93,8 @@ def delete_space(name: str) -> None:
     if not (_FOLDER / name).exists():
         return
     until = time.monotonic() + _END_S
-    while (inside := _processes(name)) and time.monotonic() < until:
-        for pid in inside:
+    while (pids := _processes(name)) and time.monotonic() < until:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
@@ -151,7 +151,7 @@ def _processes(space: str) -> list[int]:
 def _run(command: Sequence[str], text: str = "") -> str:
     tool = _tool(command[0]) or command[0]
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             [tool, *command[1:]],
             input=text,
             capture_output=True,
@@ -162,9 +162,9 @@ def _run(command: Sequence[str], text: str = "") -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TucclError(f"{' '.join(command)}: {error}") from None
-    if done.returncode != 0:
-        raise TucclError(f"{' '.join(command)}: {' '.join(done.stderr.split())[:200]}")
-    return done.stdout
+    if finished.returncode != 0:
+        raise TucclError(f"{' '.join(command)}: {' '.join(finished.stderr.split())[:200]}")
+    return finished.stdout
 
 
 def _tool(name: str) -> str | None:

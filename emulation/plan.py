@@ -135,7 +135,7 @@ def plan_emulation(topology: Topology, scale: float | None = None) -> EmulationP
         for pair in all_paths(topology)
         if topology.host_of(pair[0]) != topology.host_of(pair[1])
     ]
-    own = all((bound.get(a), bound.get(b)) in set(reaches) for a, b in crossing)
+    all_bound = all((bound.get(a), bound.get(b)) in set(reaches) for a, b in crossing)
     return EmulationPlan(
         topology.name,
         factor,
@@ -144,7 +144,7 @@ def plan_emulation(topology: Topology, scale: float | None = None) -> EmulationP
         _ports(hosts, switches, rates, factor),
         forwarding,
         reaches,
-        bound if own else {},
+        bound if all_bound else {},
         tuple(RouteLatency(*pair, all_paths(topology)[pair].latency) for pair in crossing),
     )
 
@@ -155,11 +155,11 @@ def safe_names(names: Iterable[str]) -> tuple[str, ...]:
     >>> safe_names(["n0", "a b", "a_b", ";rm -rf /"])
     ('n0', 'a-b', 'a-b-2', 'rm-rf')
     """
-    taken: list[str] = []
+    used: list[str] = []
     for number, name in enumerate(names):
         clean = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "host"
-        taken.append(f"{clean}-{number}" if clean in taken else clean)
-    return tuple(taken)
+        used.append(f"{clean}-{number}" if clean in used else clean)
+    return tuple(used)
 
 
 def _check_network(topology: Topology, hops: dict[tuple[str, str], Hop]) -> None:
@@ -190,21 +190,23 @@ def _bps(topology: Topology, hop: Hop) -> float:
 
 def _nics(topology: Topology, hops: dict[tuple[str, str], Hop]) -> dict[str, str]:
     """Return the host of each NIC that has a network link, in the order of hosts and file."""
-    wires: dict[str, list[str]] = defaultdict(list)
+    neighbours: dict[str, list[str]] = defaultdict(list)
     for src, dst in hops:
-        wires[src].append(dst)
-    found = {nic: host for host in topology.hosts for nic in topology.nics_of(host) if nic in wires}
+        neighbours[src].append(dst)
+    host_of = {
+        nic: host for host in topology.hosts for nic in topology.nics_of(host) if nic in neighbours
+    }
     for host in topology.hosts:
-        if host not in found.values():
+        if host not in host_of.values():
             raise InputError(f"host {host[:60]!r} has no NIC with a network link")
-    for nic in found:
-        if len(wires[nic]) > 1:
+    for nic in host_of:
+        if len(neighbours[nic]) > 1:
             raise InputError(
-                f"NIC {nic[:60]!r} has links to {len(wires[nic])} nodes; one is emulated a NIC"
+                f"NIC {nic[:60]!r} has links to {len(neighbours[nic])} nodes; one is emulated a NIC"
             )
-    if len(found) > _MOST_NICS:
-        raise InputError(f"{len(found)} NICs; at most {_MOST_NICS} are emulated")
-    return found
+    if len(host_of) > _MOST_NICS:
+        raise InputError(f"{len(host_of)} NICs; at most {_MOST_NICS} are emulated")
+    return host_of
 
 
 def _scale(fastest_bps: float, scale: float | None) -> float:
@@ -224,21 +226,21 @@ def _towards(
 
     Ties go to the widest next hop, then to the smallest id, as `tuccl.topology.path` has it.
     """
-    behind: dict[str, list[str]] = defaultdict(list)
+    predecessors: dict[str, list[str]] = defaultdict(list)
     for src, dst in hops:
-        behind[dst].append(src)
-    steps, seen, level = [], {nic}, [nic]
+        predecessors[dst].append(src)
+    steps, reached, level = [], {nic}, [nic]
     while level:
-        ways: dict[str, list[str]] = defaultdict(list)
+        next_hops: dict[str, list[str]] = defaultdict(list)
         for node in level:
-            for switch in behind[node]:
-                if switch in switches and switch not in seen:
-                    ways[switch].append(node)
-        for switch, nexts in ways.items():
-            best = min(nexts, key=lambda node: (-hops[switch, node].bandwidth, node))
-            steps.append((switch, nic, best))
-        level = sorted(ways)
-        seen |= set(level)
+            for switch in predecessors[node]:
+                if switch in switches and switch not in reached:
+                    next_hops[switch].append(node)
+        for switch, nexts in next_hops.items():
+            widest = min(nexts, key=lambda node: (-hops[switch, node].bandwidth, node))
+            steps.append((switch, nic, widest))
+        level = sorted(next_hops)
+        reached |= set(level)
     return steps
 
 
@@ -248,12 +250,12 @@ def _reaches(
     forwarding: tuple[tuple[str, str, str], ...],
 ) -> tuple[tuple[str, str], ...]:
     neighbour = {src: dst for src, dst in hops if src in nics}
-    known = {(switch, nic) for switch, nic, _ in forwarding}
+    forwarded = {(switch, nic) for switch, nic, _ in forwarding}
     return tuple(
         (src, dst)
         for src in nics
         for dst in nics
-        if nics[src] != nics[dst] and (neighbour[src] == dst or (neighbour[src], dst) in known)
+        if nics[src] != nics[dst] and (neighbour[src] == dst or (neighbour[src], dst) in forwarded)
     )
 
 
@@ -267,15 +269,17 @@ def _hosts(
     for number, (host, name) in enumerate(
         zip(topology.hosts, safe_names(topology.hosts), strict=True)
     ):
-        places: dict[str, int] = defaultdict(int)
-        own = []
+        rail_counts: dict[str, int] = defaultdict(int)
+        host_nics = []
         for nic in (n for n, at in nics.items() if at == host):
-            key = network_of[nic], places[network_of[nic]]
-            places[network_of[nic]] += 1
+            key = network_of[nic], rail_counts[network_of[nic]]
+            rail_counts[network_of[nic]] += 1
             rail = rails.setdefault(key, len(rails))
             mac = f"02:74:63:00:{rail:02x}:{number:02x}"
-            own.append(EmulatedNic(nic, f"rail{rail}", f"10.77.{rail}.{number + 1}", mac))
-        hosts.append(EmulatedHost(host, f"h{number}", name, topology.gpus_of(host), tuple(own)))
+            host_nics.append(EmulatedNic(nic, f"rail{rail}", f"10.77.{rail}.{number + 1}", mac))
+        hosts.append(
+            EmulatedHost(host, f"h{number}", name, topology.gpus_of(host), tuple(host_nics))
+        )
     return tuple(hosts)
 
 
@@ -286,12 +290,12 @@ def _networks(nics: dict[str, str], reaches: tuple[tuple[str, str], ...]) -> dic
         peers[src].append(dst)
     network_of: dict[str, str] = {}
     for first in nics:
-        ahead = [first]
-        while ahead:
-            nic = ahead.pop()
+        pending = [first]
+        while pending:
+            nic = pending.pop()
             if nic not in network_of:
                 network_of[nic] = first
-                ahead += peers[nic]
+                pending += peers[nic]
     return network_of
 
 
@@ -302,10 +306,10 @@ def _ports(
     factor: float,
 ) -> tuple[Port, ...]:
     devices = {nic.id: (host.space, nic.device) for host in hosts for nic in host.nics}
-    wires = [(src, dst) for src, dst in rates if (dst, src) not in rates or src < dst]
+    links = [(src, dst) for src, dst in rates if (dst, src) not in rates or src < dst]
     ports = []
-    for number, wire in enumerate(wires):
-        for side, (src, dst) in enumerate((wire, wire[::-1])):
+    for number, link in enumerate(links):
+        for side, (src, dst) in enumerate((link, link[::-1])):
             space, device = devices.get(src, (FABRIC, f"p{number}-{side}"))
             nominal = rates[src, dst]
             rate = max(1, round(nominal * factor))

@@ -99,8 +99,8 @@ def clear_leftovers() -> list[str]:
     """
     cleared = []
     for path in _folders():
-        with _taken_over(path) as left:
-            if left:
+        with _taken_over(path) as is_leftover:
+            if is_leftover:
                 _clear(path.name)
                 cleared.append(path.name)
     for path in ROOT.glob(f"{_UNBORN}*"):  # killed before it had a namespace
@@ -115,13 +115,13 @@ def run_folder(name: str | None) -> Path:
     Raises:
         InputError: there is none, or no name although several run.
     """
-    found = {path.name: path for path in running()}
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
-    if name is None or name not in found:
-        names = ", ".join(found) or "none"
+    by_name = {path.name: path for path in running()}
+    if name is None and len(by_name) == 1:
+        return next(iter(by_name.values()))
+    if name is None or name not in by_name:
+        names = ", ".join(by_name) or "none"
         raise InputError(f"emulation {(name or '(not named)')[:40]}: running are: {names}")
-    return found[name]
+    return by_name[name]
 
 
 def _prefix(name: str) -> str:
@@ -146,8 +146,8 @@ def _folders() -> list[Path]:
 
 
 def _is_left(path: Path) -> bool:
-    with _taken_over(path) as left:
-        return left
+    with _taken_over(path) as is_leftover:
+        return is_leftover
 
 
 @contextmanager

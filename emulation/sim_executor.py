@@ -76,9 +76,9 @@ class EmulatedSimExecutor(SimExecutor):
         """
         shape = plan_emulation(topology, scale)
         emulated = emulated_topology(topology, shape, latency_scale)
-        costs, wires = machine or load_machine("emulated"), emulated_network(emulated, cores)
-        super().__init__(emulated, costs, shared=wires)
-        self._eager = SimExecutor(emulated, eager_costs(costs), shared=wires)
+        costs, shared = machine or load_machine("emulated"), emulated_network(emulated, cores)
+        super().__init__(emulated, costs, shared=shared)
+        self._eager = SimExecutor(emulated, eager_costs(costs), shared=shared)
         nics = sorted({p.rate_bps / 1e6 for p in shape.ports if p.src in shape.nics})
         self._rates = " to ".join(f"{mbps:g}" for mbps in dict.fromkeys((nics[0], nics[-1])))
 

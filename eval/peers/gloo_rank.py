@@ -134,19 +134,19 @@ class Round:
         return ((at * 7 + at // 5 + rank * 3) % 11).to(self._type)
 
     def _wanted(self) -> torch.Tensor:
-        every = range(self._ranks)
-        own = slice(self._rank * self._part, (self._rank + 1) * self._part)
+        ranks = range(self._ranks)
+        share = slice(self._rank * self._part, (self._rank + 1) * self._part)
         match self.collective:
             case "allgather":
-                return torch.cat([self._given(rank) for rank in every])
+                return torch.cat([self._given(rank) for rank in ranks])
             case "alltoall":
-                return torch.cat([self._given(rank)[own] for rank in every])
+                return torch.cat([self._given(rank)[share] for rank in ranks])
             case "broadcast":
                 return self._given(self._root)
             case "allreduce":
                 return self._reduced(slice(None))
             case _:
-                return self._reduced(own)
+                return self._reduced(share)
 
     def _reduced(self, part: slice) -> torch.Tensor:
         combine = {
@@ -164,27 +164,27 @@ class Round:
 def answer(text: str, rank: int, ranks: int, moved: Callable[[], None]) -> str:
     """Return a rank's result of the call ``text``, as the worker writes it."""
     fields = dict(line.split(" ", 1) for line in text.splitlines())
-    own = Round(fields, rank, ranks)
+    call_round = Round(fields, rank, ranks)
     wrong = 0
     for _ in range(int(fields["checked"])):
-        own.fill()
+        call_round.fill()
         dist.barrier()
-        own.run()
-        wrong += own.wrong()
+        call_round.run()
+        wrong += call_round.wrong()
         moved()
-    own.fill()
+    call_round.fill()
     times = []
     for turn in range(int(fields["warmup"]) + int(fields["timed"])):
         start_together(int(fields["pause_us"]) * 1e-6)
         begin = time.perf_counter()
-        own.run()
+        call_round.run()
         if turn >= int(fields["warmup"]):
             times.append((time.perf_counter() - begin) * 1e6)
         moved()
     dist.barrier()
-    spelled = "".join(f"{us:.3f} " for us in times)
+    times_text = "".join(f"{us:.3f} " for us in times)
     first = "elements differ from what Gloo was given" if wrong else ""
-    return f"wrong {wrong}\nsent 0\ntimes {spelled}\nfirst {first}\n"
+    return f"wrong {wrong}\nsent 0\ntimes {times_text}\nfirst {first}\n"
 
 
 def start_together(pause_s: float) -> None:

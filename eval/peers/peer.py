@@ -50,9 +50,9 @@ class PeerCall:
     def text(self) -> str:
         """What worker processes are told."""
         counts = ("checked", "warmup", "timed", "seed", "pause_us")
-        named = ("nbytes", "datatype", "op", "root", *counts)
+        fields = ("nbytes", "datatype", "op", "root", *counts)
         lines = [f"own-run {self.collective}", f"algorithm {self.algorithm}"]
-        return "\n".join([*lines, *(f"{name} {getattr(self, name)}" for name in named), ""])
+        return "\n".join([*lines, *(f"{name} {getattr(self, name)}" for name in fields), ""])
 
 
 class Peer(Protocol):
@@ -134,8 +134,8 @@ class GlooPeer:
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Return its one way, or none."""
-        known = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall")
-        return ("auto",) if collective in known else ()
+        supported = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall")
+        return ("auto",) if collective in supported else ()
 
     def run(self, call: PeerCall) -> list[RankResult]:
         """Return each rank's result."""

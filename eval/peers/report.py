@@ -127,9 +127,9 @@ def peer_report(
             *(each for peer in peers for each in _theirs(peer, *kind)),
         ]
         results, left_out = prescreen(competitors, executor.sent_bytes, _LEAST_SENT * nbytes)
-        final, lost = race(_finalists(results), effort or Effort())
+        final, dropped = race(_finalists(results), effort or Effort())
         rows += _rows(collective, nbytes, root, final)
-        notes += [*left_out, *lost]
+        notes += [*left_out, *dropped]
     return PeerReport(
         label=executor.label,
         peers={peer.name: peer.version for peer in peers},
@@ -195,10 +195,10 @@ def _finalists(results: Sequence[RaceResult]) -> list[RaceResult]:
 
 
 def _rows(collective: str, nbytes: int, root: int, final: Sequence[RaceResult]) -> list[PeerRow]:
-    best = {owner: ordered[0] for owner, ordered in _by_owner(final).items()}
-    if OURS not in best:
+    fastest = {owner: ordered[0] for owner, ordered in _by_owner(final).items()}
+    if OURS not in fastest:
         raise InputError(f"{collective} of {nbytes} bytes: none of our programs came through")
-    ours = best.pop(OURS)
+    ours = fastest.pop(OURS)
     return [
         PeerRow(
             collective=collective,
@@ -215,7 +215,7 @@ def _rows(collective: str, nbytes: int, root: int, final: Sequence[RaceResult]) 
             speedup=theirs.us / ours.us,
             root=root if collective in ROOTED else -1,
         )
-        for owner, theirs in best.items()
+        for owner, theirs in fastest.items()
     ]
 
 

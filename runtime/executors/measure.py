@@ -175,7 +175,7 @@ def measure(
         raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
     if loop.multicast:
         raise InputError(f"{program.name[:40]!r} needs a multicasting switch: simulated only")
-    asked = workload or Workload()
+    elements = workload or Workload()
     runs: dict[bool, list[list[float]]] = {}
     wrong, first_wrong = 0, ""
     for in_place in (False, True):
@@ -187,8 +187,8 @@ def measure(
                 program,
                 knobs,
                 nbytes,
-                datatype=asked.datatype,
-                op=asked.op,
+                datatype=elements.datatype,
+                op=elements.op,
                 root=root,
                 in_place=inside,
                 checked=checked,
@@ -201,7 +201,7 @@ def measure(
                 pause_us=pause_us,
             )
 
-        runs[in_place], ranks = _rounds(run, call, repeats, effort or Effort(), asked.check)
+        runs[in_place], ranks = _rounds(run, call, repeats, effort or Effort(), elements.check)
         wrong += sum(rank.wrong for rank in ranks)
         first_wrong = first_wrong or _first_wrong(ranks, in_place)
     if not runs:
@@ -214,7 +214,7 @@ def measure(
         times.get(True),
         samples[not named],
         on,
-        wrong if asked.check else None,
+        wrong if elements.check else None,
         samples.get(True, ()),
         sum(len(r) for r in runs[not named]),
         first_wrong,
@@ -227,11 +227,11 @@ def _rounds(
     """Return the runs' times by round in us, and the results of the first, maybe checked call."""
     call(0, 0, 0).check()
     first = run(call(1 if check else 0, 1, 1))
-    begun = _slowest(first)
-    runs = effort.runs_of(begun[0], repeats)
+    first_times = _slowest(first)
+    runs = effort.runs_of(first_times[0], repeats)
     if runs == 1:  # long, or few wanted: the first counts too
         further = _slowest(run(call(0, 0, repeats - 1))) if repeats > 1 else []
-        return [[us] for us in (*begun, *further)], first
+        return [[us] for us in (*first_times, *further)], first
     warmup = min(effort.warmup, runs)
     times = _slowest(run(call(0, warmup, runs * repeats)))
     rounds = [times[i : i + runs] for i in range(0, len(times), runs)]
@@ -240,8 +240,8 @@ def _rounds(
 
 def _first_wrong(results: Sequence[RankResult], in_place: bool) -> str:
     form = "in place" if in_place else "out of place"
-    found = (f"rank {n} ({form}): {r.first_wrong}" for n, r in enumerate(results) if r.wrong)
-    return next(found, "")
+    descriptions = (f"rank {n} ({form}): {r.first_wrong}" for n, r in enumerate(results) if r.wrong)
+    return next(descriptions, "")
 
 
 def _slowest(results: Sequence[RankResult]) -> list[float]:

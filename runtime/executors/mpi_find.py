@@ -40,34 +40,34 @@ class Mpi:
 
 def find_mpis() -> tuple[Mpi, ...]:
     """Return the MPIs found beside this Python and on the PATH, one of a family."""
-    found: dict[str, Mpi] = {}
+    by_family: dict[str, Mpi] = {}
     for mpiexec in _launchers():
         mpi = _mpi_at(mpiexec)
         if mpi is not None:
-            found.setdefault(mpi.family, mpi)
-    return tuple(found.values())
+            by_family.setdefault(mpi.family, mpi)
+    return tuple(by_family.values())
 
 
-def find_mpi(wanted: str | None = None) -> Mpi:
-    """Return the MPI that ``wanted`` names: a family, the path of an mpiexec, or None for any.
+def find_mpi(name: str | None = None) -> Mpi:
+    """Return the MPI that ``name`` names: a family, the path of an mpiexec, or None for any.
 
     Raises:
         Unavailable: there is none; says how to get one.
-        InputError: ``wanted`` is no family, and no mpiexec with an mpicc beside it.
+        InputError: ``name`` is no family, and no mpiexec with an mpicc beside it.
     """
-    if wanted is None or wanted in _FAMILIES:
+    if name is None or name in _FAMILIES:
         for mpi in find_mpis():
-            if wanted in (None, mpi.family):
+            if name in (None, mpi.family):
                 return mpi
-        raise Unavailable(f"no {wanted or 'MPI'} (mpiexec and mpicc) found; {_HOW_TO}")
-    path = shutil.which(wanted)
-    at = None if path is None else _mpi_at(path)
-    if at is None:
+        raise Unavailable(f"no {name or 'MPI'} (mpiexec and mpicc) found; {_HOW_TO}")
+    path = shutil.which(name)
+    named = None if path is None else _mpi_at(path)
+    if named is None:
         families = ", ".join(_FAMILIES)
         raise InputError(
-            f"MPI {wanted[:80]!r}: expected {families} or the path of an mpiexec with its mpicc"
+            f"MPI {name[:80]!r}: expected {families} or the path of an mpiexec with its mpicc"
         )
-    return at
+    return named
 
 
 def worker_program() -> Path:
@@ -84,8 +84,8 @@ def glue_library(mpi: Mpi) -> Path:
         Unavailable: ``mpi``'s compiler cannot compile it.
     """
     texts = [(_worker_folder() / name).read_text() for name in (*_SOURCES, *_HEADERS)]
-    real = str(Path(mpi.mpicc).resolve())
-    made_from = [*texts, mpi.version, mpi.mpicc, real]
+    compiler = str(Path(mpi.mpicc).resolve())
+    made_from = [*texts, mpi.version, mpi.mpicc, compiler]
     key = hashlib.sha256("\0".join(made_from).encode()).hexdigest()[:16]
     library = _cache_folder() / f"{mpi.family}-{key}.so"
     if not library.exists():
@@ -101,11 +101,11 @@ def _compile(mpi: Mpi, library: Path) -> None:
     os.close(handle)
     command = [mpi.mpicc, "-O2", "-shared", "-fPIC", "-I", str(folder), *sources]
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             [*command, "-o", name], capture_output=True, text=True, timeout=_COMPILE_S, check=False
         )
-        if done.returncode != 0:
-            why = " ".join(done.stderr.split())[:300]
+        if finished.returncode != 0:
+            why = " ".join(finished.stderr.split())[:300]
             raise Unavailable(f"{mpi.mpicc} cannot compile {sources[0]}: {why}")
         Path(name).chmod(0o755)
         Path(name).replace(library)
@@ -139,22 +139,22 @@ def _mpi_at(mpiexec: str) -> Mpi | None:
     if mpicc is None:
         return None
     try:
-        told = subprocess.run(
+        version = subprocess.run(
             [mpiexec, "--version"], capture_output=True, text=True, timeout=20, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
     for family, marks in _FAMILIES.items():
-        if any(mark in told for mark in marks):
-            return Mpi(family, _version_in(told), mpiexec, mpicc)
+        if any(mark in version for mark in marks):
+            return Mpi(family, _version_in(version), mpiexec, mpicc)
     return None
 
 
-def _version_in(told: str) -> str:
+def _version_in(text: str) -> str:
     """Return the first word that looks like a version.
 
     >>> _version_in("mpiexec (OpenRTE) 4.1.4")
     '4.1.4'
     """
-    words = told.split()
+    words = text.split()
     return next((w for w in words if w[0].isdigit() and "." in w), "unknown version")

@@ -287,10 +287,12 @@ class Workers:
             gone = [w for w in self._workers if w.gone and w.answer is None]
             self._settle()
             return self._deaths(gone)
-        lost = next((w for w in self._workers if w.answer is not None and w.answer[0] == "F"), None)
-        if lost is not None:
+        broken = next(
+            (w for w in self._workers if w.answer is not None and w.answer[0] == "F"), None
+        )
+        if broken is not None:
             self._settle()
-            return f"rank {lost.rank} broke off"
+            return f"rank {broken.rank} broke off"
         for worker in self._workers:
             if worker.answer is None and now - worker.heard > silence_s:
                 return f"{worker.name} does not answer{worker.trace}"
@@ -312,15 +314,15 @@ class Workers:
     def _places(self) -> str:
         """Return where the ranks were last seen, those that wait or broke off."""
         waiting = [w for w in self._workers if w.told]
-        named = [f"; rank {w.rank} {w.told}" for w in waiting[:_MOST_NAMED]]
-        more = len(waiting) - len(named)
-        return "".join(named) + (f"; and {more} ranks more" if more else "")
+        locations = [f"; rank {w.rank} {w.told}" for w in waiting[:_MOST_NAMED]]
+        more = len(waiting) - len(locations)
+        return "".join(locations) + (f"; and {more} ranks more" if more else "")
 
     def _said(self) -> str:
         text = (self._folder / "said").read_text(errors="replace")
         lines = [line.strip(" -=|*") for line in text.splitlines()]
-        told = " ".join(line for line in lines if line)
-        return f"the launcher said: {told[:400]}" if told else "the launcher said nothing"
+        output = " ".join(line for line in lines if line)
+        return f"the launcher said: {output[:400]}" if output else "the launcher said nothing"
 
 
 def _end(process: subprocess.Popen[bytes], workers: list[_Worker], folder: Path) -> None:

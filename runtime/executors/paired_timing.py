@@ -65,17 +65,17 @@ def pool_timings(timings: Sequence[Timing]) -> Timing:
     if len(timings) == 1:
         return timings[0]
     first = timings[0]
-    outside = [t.time_us for t in timings if t.time_us is not None]
-    inside = [t.time_us_ip for t in timings if t.time_us_ip is not None]
-    named = outside or inside
+    out_of_place = [t.time_us for t in timings if t.time_us is not None]
+    in_place = [t.time_us_ip for t in timings if t.time_us_ip is not None]
+    samples = out_of_place or in_place
     checked = [t.wrong for t in timings if t.wrong is not None]
     return Timing(
-        median(outside) if outside else None,
-        median(inside) if inside else None,
-        tuple(named),
+        median(out_of_place) if out_of_place else None,
+        median(in_place) if in_place else None,
+        tuple(samples),
         first.on,
         sum(checked) if checked else None,
-        tuple(inside),
+        tuple(in_place),
         sum(t.runs for t in timings),
         next((t.first_wrong for t in timings if t.first_wrong), ""),
     )

@@ -92,10 +92,13 @@ class SimExecutor(Executor):
             transfer_slots=loop.transfer_slots,
         ).time_us
         # A copy onto its own memory is carried out like any other: in place costs the same.
-        outside, inside = us if program.out_of_place else None, us if program.in_place else None
+        out_of_place, in_place = (
+            us if program.out_of_place else None,
+            us if program.in_place else None,
+        )
         samples = (us,) * repeats
-        inside_samples = samples if inside is not None else ()
-        return Timing(outside, inside, samples, "sim", samples_us_ip=inside_samples)
+        in_place_samples = samples if in_place is not None else ()
+        return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
 
     def trace(
         self,

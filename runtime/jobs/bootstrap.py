@@ -18,38 +18,38 @@ BOOTSTRAP_VARIABLES = ("TUCCL_BOOTSTRAP", "TUCCL_TOKEN")
 _ANYWHERE = ("192.0.2.1", 9)
 
 
-def rendezvous_address(asked: str | None, hosts: int) -> tuple[str, int] | None:
+def rendezvous_address(text: str | None, hosts: int) -> tuple[str, int] | None:
     """Return the IPv4 address and port (0: any) to meet at; None where there is to be no meeting.
 
-    ``asked`` is ADDRESS, ADDRESS:PORT or ``none``. Without it: the loopback for a table of one of
+    ``text`` is ADDRESS, ADDRESS:PORT or ``none``. Without it: the loopback for a table of one of
     ``hosts``, else the address of this host by which others reach it, if it has one.
 
     >>> rendezvous_address(None, 1), rendezvous_address("127.0.0.1:4711", 2)
     (('127.0.0.1', 0), ('127.0.0.1', 4711))
 
     Raises:
-        InputError: ``asked`` names no host, or no port.
+        InputError: ``text`` names no host, or no port.
     """
-    if asked == "none":
+    if text == "none":
         return None
-    if asked is None:
+    if text is None:
         return ("127.0.0.1", 0) if hosts == 1 else _reachable()
-    host, colon, port = asked.partition(":")
+    host, colon, port = text.partition(":")
     if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise InputError(f"--bootstrap {asked[:60]!r}: expected ADDRESS, ADDRESS:PORT or none")
+        raise InputError(f"--bootstrap {text[:60]!r}: expected ADDRESS, ADDRESS:PORT or none")
     try:
         return socket.gethostbyname(host), int(port or 0)
     except (OSError, UnicodeError) as error:
-        raise InputError(f"--bootstrap {asked[:60]!r}: {error}") from None
+        raise InputError(f"--bootstrap {text[:60]!r}: {error}") from None
 
 
 def _reachable() -> tuple[str, int] | None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            way.connect(_ANYWHERE)
+            probe.connect(_ANYWHERE)
         except OSError:
             return None
-        return way.getsockname()[0], 0
+        return probe.getsockname()[0], 0
 
 
 @contextmanager
@@ -71,21 +71,21 @@ def rendezvous_server(address: tuple[str, int] | None) -> Iterator[dict[str, str
         return
     host, port = address
     token = os.environ.get("TUCCL_TOKEN", "")
-    known = token or secrets.token_hex(16)
+    secret = token or secrets.token_hex(16)
     if token and port and not _is_here(host):
         yield {"TUCCL_BOOTSTRAP": f"{host}:{port}", "TUCCL_TOKEN": token}
         return
-    point = RendezvousServer(host, port, known)
+    point = RendezvousServer(host, port, secret)
     try:
-        yield {"TUCCL_BOOTSTRAP": f"{host}:{point.port}", "TUCCL_TOKEN": known}
+        yield {"TUCCL_BOOTSTRAP": f"{host}:{point.port}", "TUCCL_TOKEN": secret}
     finally:
         point.close()
 
 
 def _is_here(host: str) -> bool:
-    with socket.socket() as own:
+    with socket.socket() as probe:
         try:
-            own.bind((host, 0))
+            probe.bind((host, 0))
         except OSError:
             return False
     return True

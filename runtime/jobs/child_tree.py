@@ -86,13 +86,13 @@ def descendants(pid: int) -> dict[int, str]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and (fields := _fields(int(folder.name))):
             parents.setdefault(int(fields[1]), []).append((int(folder.name), fields[19]))
-    found: dict[int, str] = {}
-    ahead = [pid]
-    while ahead:
-        children = parents.get(ahead.pop(), [])
-        found.update(children)
-        ahead += [child for child, _ in children]
-    return found
+    below: dict[int, str] = {}
+    pending = [pid]
+    while pending:
+        children = parents.get(pending.pop(), [])
+        below.update(children)
+        pending += [child for child, _ in children]
+    return below
 
 
 def _fields(pid: int) -> list[str]:

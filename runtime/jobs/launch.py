@@ -120,8 +120,8 @@ def msccl_variables(files: Sequence[Path], folder: Path, dialect: str) -> dict[s
     '/f/a.xml'
     """
     if dialect == "fork":
-        named = ":".join(str(file) for file in files)
-        return {"MSCCL_XML_FILES": named, "NCCL_ALGO": "MSCCL,RING,TREE"} if named else {}
+        paths = ":".join(str(file) for file in files)
+        return {"MSCCL_XML_FILES": paths, "NCCL_ALGO": "MSCCL,RING,TREE"} if paths else {}
     shared = {"MSCCL_ALGO_DIR": str(folder), "MSCCL_SCHEDULER": _NO_SCHEDULER}
     if dialect == "rccl":  # without FORCE only two built-in machine models use MSCCL
         return {"RCCL_MSCCL_ENABLE": "1", "RCCL_MSCCL_FORCE_ENABLE": "1", **shared}
@@ -185,8 +185,8 @@ def run(command: Sequence[str], environment: Mapping[str, str], without: Sequenc
     if not command:
         raise InputError("nothing to start: expected a command")
     try:
-        kept = {name: value for name, value in os.environ.items() if name not in without}
-        process = subprocess.Popen(list(command), env={**kept, **environment})
+        inherited = {name: value for name, value in os.environ.items() if name not in without}
+        process = subprocess.Popen(list(command), env={**inherited, **environment})
     except (OSError, ValueError) as error:
         raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
     code = _wait(process)

@@ -129,14 +129,16 @@ def launcher_family(program: str) -> Family | None:
     if name == "srun":
         return "srun"
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return _family_in(told)
+    return _family_in(answer)
 
 
-def _family_in(told: str) -> Family | None:
-    found: Iterable[Family] = (f for f, marks in _MARKS.items() if any(m in told for m in marks))
-    return next(iter(found), None)
+def _family_in(version: str) -> Family | None:
+    families: Iterable[Family] = (
+        f for f, marks in _MARKS.items() if any(m in version for m in marks)
+    )
+    return next(iter(families), None)

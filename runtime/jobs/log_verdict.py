@@ -41,16 +41,16 @@ def verdicts(log: JobLog) -> tuple[Verdict, ...]:
     >>> verdicts(read_log([]))[0].ok
     False
     """
-    named = [p for p in log.processes if p.pid]
-    everyone = named or list(log.processes)
-    found = []
-    if any(_mentions(p, "tuner") for p in everyone) or not _has_msccl(log):
-        found.append(_verdict("tuner", everyone))
-    if any(_mentions(p, "profiler") for p in everyone):
-        found.append(_verdict("profiler", everyone))
+    known_processes = [p for p in log.processes if p.pid]
+    processes = known_processes or list(log.processes)
+    result = []
+    if any(_mentions(p, "tuner") for p in processes) or not _has_msccl(log):
+        result.append(_verdict("tuner", processes))
+    if any(_mentions(p, "profiler") for p in processes):
+        result.append(_verdict("profiler", processes))
     if _has_msccl(log) or any(_mentions(p, "scheduler") for p in log.processes):
-        found.append(_scheduler(log))
-    return tuple(found)
+        result.append(_scheduler(log))
+    return tuple(result)
 
 
 def _scheduler(log: JobLog) -> Verdict:
@@ -60,23 +60,23 @@ def _scheduler(log: JobLog) -> Verdict:
     refused = [why for p in log.processes for why in p.plugins["scheduler"].refused]
     if not tables and not refused:
         return _built_in(processes)
-    met = _met(processes)
+    events = _events(processes)
     mends = [f"refused: {why}" for why in dict.fromkeys(refused)]
-    mends += [f"MSCCL: {words}" for words in met]
+    mends += [f"MSCCL: {words}" for words in events]
     if tables < len(processes) and not refused:
         mends.append(
             f"{len(processes) - tables} of {len(processes)} processes did not load it: ranks that "
             "choose differently hang; hand MSCCL_SCHEDULER and TUCCL_TABLE on to every host"
         )
     used = sum(p.msccl_calls > 0 for p in processes)
-    ok = tables >= len(processes) and not _failed(met) and not refused
+    ok = tables >= len(processes) and not _failed(events) and not refused
     return Verdict("scheduler", len(processes), tables, tables, used, ok, tuple(mends))
 
 
 def _built_in(processes: list[Process]) -> Verdict:
     """MSCCL's own scheduler, which loads a folder or the fork a list of files."""
-    met = _met(processes)
-    mends = [f"MSCCL: {words}" for words in met]
+    events = _events(processes)
+    mends = [f"MSCCL: {words}" for words in events]
     calls = [p.msccl_calls for p in processes]
     programs = dict.fromkeys(path for p in processes for path in p.msccl_programs)
     source = ", ".join(programs) or "MSCCL_ALGO_DIR"
@@ -97,17 +97,17 @@ def _built_in(processes: list[Process]) -> Verdict:
             "differently hang; hand MSCCL_ALGO_DIR on to every host"
         )
     served = used if not is_fork else sum(bool(p.msccl_programs) for p in processes)
-    ok = 0 < len(processes) == served and not _failed(met)
+    ok = 0 < len(processes) == served and not _failed(events)
     return Verdict("scheduler", len(processes), len(processes), 0, used, ok, tuple(mends))
 
 
-def _met(processes: list[Process]) -> list[str]:
+def _events(processes: list[Process]) -> list[str]:
     each = dict.fromkeys(words for p in processes for words in p.msccl)
     return [words for words in each if words != "initialised"]
 
 
-def _failed(met: list[str]) -> bool:
-    return any(words.startswith(("failed", "off")) for words in met)
+def _failed(events: list[str]) -> bool:
+    return any(words.startswith(("failed", "off")) for words in events)
 
 
 def _has_msccl(log: JobLog) -> bool:
@@ -115,19 +115,19 @@ def _has_msccl(log: JobLog) -> bool:
 
 
 def _mentions(process: Process, plugin: Plugin) -> bool:
-    said = process.plugins[plugin]
-    return bool(said.name or said.missing or said.tables or said.refused)
+    report = process.plugins[plugin]
+    return bool(report.name or report.missing or report.tables or report.refused)
 
 
 def _verdict(plugin: Plugin, processes: list[Process]) -> Verdict:
-    said = [process.plugins[plugin] for process in processes]
-    loaded = sum(s.is_ours or bool(s.refused) for s in said)
-    tables = sum(bool(s.tables) for s in said)
-    used = sum(bool(s.used) for s in said)
+    reports = [process.plugins[plugin] for process in processes]
+    loaded = sum(s.is_ours or bool(s.refused) for s in reports)
+    tables = sum(bool(s.tables) for s in reports)
+    used = sum(bool(s.used) for s in reports)
     shows_use = plugin == "tuner"
-    ok = 0 < len(said) == loaded == tables and (used > 0 or not shows_use)
+    ok = 0 < len(reports) == loaded == tables and (used > 0 or not shows_use)
     mends = tuple(dict.fromkeys(_mends(plugin, processes, loaded, tables, used)))
-    return Verdict(plugin, len(said), loaded, tables, used, ok, mends)
+    return Verdict(plugin, len(reports), loaded, tables, used, ok, mends)
 
 
 def _mends(
@@ -138,14 +138,14 @@ def _mends(
         yield f"the log has no line of NCCL's: run the job again with {_AGAIN}"
         return
     for process in processes:
-        said = process.plugins[plugin]
-        for why in said.refused:
+        report = process.plugins[plugin]
+        for why in report.refused:
             yield f"refused: {why}"
-        if said.name and not said.is_ours:
-            yield f"another {plugin} was loaded, {said.name}: hand {variable} on to all ranks"
-        elif said.missing and not said.is_ours:
+        if report.name and not report.is_ours:
+            yield f"another {plugin} was loaded, {report.name}: hand {variable} on to all ranks"
+        elif report.missing and not report.is_ours:
             yield (
-                f"{_at(process)} found none ({said.missing}): hand {variable} on to all ranks, "
+                f"{_at(process)} found none ({report.missing}): hand {variable} on to all ranks, "
                 "with a path that every host sees (tuccl run does)"
             )
     silent = [p for p in processes if not _mentions(p, plugin)]
@@ -157,9 +157,12 @@ def _mends(
         )
     elif silent:
         yield f"NCCL says nothing of a {plugin}: set {variable}, and log with {_AGAIN}"
-    bare = [p for p in processes if p.plugins[plugin].is_ours and not p.plugins[plugin].tables]
-    if bare and not any(p.plugins[plugin].refused for p in bare):
-        yield f"loaded without a table in {len(bare)} processes: hand TUCCL_TABLE on to all ranks"
+    without_table = [
+        p for p in processes if p.plugins[plugin].is_ours and not p.plugins[plugin].tables
+    ]
+    if without_table and not any(p.plugins[plugin].refused for p in without_table):
+        count = len(without_table)
+        yield f"loaded without a table in {count} processes: hand TUCCL_TABLE on to all ranks"
     if tables and not used and plugin == "tuner":
         yield (
             "no choice is logged: no call was of a tuned collective and size, or NCCL_DEBUG_SUBSYS "

@@ -37,38 +37,38 @@ def changed_machine(
         lines = check(tuned, now)
         return lines or (f"signature {signature(tuned)} before, {signature(now)} now",)
     try:
-        here, _ = probe_local(root)
+        local, _ = probe_local(root)
     except TucclError:  # no GPU here: the host that launches need not have one
         return ()
     hosts = Counter(gpu.host for gpu in tuned.gpus)
-    if here.ranks not in hosts.values():
-        known = ", ".join(str(count) for count in sorted(set(hosts.values())))
-        return (f"{known} GPUs on a host before, {here.ranks} on this one now",)
-    return _changed_host(tuned, here)
+    if local.ranks not in hosts.values():
+        counts = ", ".join(str(count) for count in sorted(set(hosts.values())))
+        return (f"{counts} GPUs on a host before, {local.ranks} on this one now",)
+    return _changed_host(tuned, local)
 
 
-def _changed_host(tuned: Topology, here: Topology) -> tuple[str, ...]:
+def _changed_host(tuned: Topology, local: Topology) -> tuple[str, ...]:
     """Why no host of ``tuned`` that was probed is like this one; nothing where none was."""
-    mine, first = _seen(here), None
-    for host in _probed_hosts(tuned, here.ranks):
-        if signature(_seen(host)) == signature(mine) and not _renamed(host, here):
+    local_view, first = _seen(local), None
+    for host in _probed_hosts(tuned, local.ranks):
+        if signature(_seen(host)) == signature(local_view) and not _renamed(host, local):
             return ()
         first = first or host
     if first is None:
         return ()
-    lines = _renamed(first, here) or check(_seen(first), mine)
+    lines = _renamed(first, local) or check(_seen(first), local_view)
     return lines or ("this host's PCIe tree is another one",)
 
 
 def _probed_hosts(tuned: Topology, ranks: int) -> Iterator[Topology]:
     """The hosts of ``ranks`` GPUs whose PCIe tree was read from /sys, alone."""
     for host in dict.fromkeys(gpu.host for gpu in tuned.gpus):
-        own = [rank for rank, gpu in enumerate(tuned.gpus) if gpu.host == host]
-        if len(own) != ranks:
+        ranks_of_host = [rank for rank, gpu in enumerate(tuned.gpus) if gpu.host == host]
+        if len(ranks_of_host) != ranks:
             continue
-        alone = keep_gpus(tuned, own)
-        if any(link.source.startswith(_SYS) for link in alone.links):
-            yield alone
+        host_topology = keep_gpus(tuned, ranks_of_host)
+        if any(link.source.startswith(_SYS) for link in host_topology.links):
+            yield host_topology
 
 
 def _seen(host: Topology) -> Topology:
@@ -85,7 +85,7 @@ def _seen(host: Topology) -> Topology:
 def _renamed(before: Topology, now: Topology) -> tuple[str, ...]:
     """GPUs whose model is known and another one."""
     return tuple(
-        f"rank {rank}: {mine.model} before, {other.model} now"
-        for rank, (mine, other) in enumerate(zip(before.gpus, now.gpus, strict=True))
-        if mine.model and other.model and mine.model != other.model
+        f"rank {rank}: {gpu.model} before, {gpu_now.model} now"
+        for rank, (gpu, gpu_now) in enumerate(zip(before.gpus, now.gpus, strict=True))
+        if gpu.model and gpu_now.model and gpu.model != gpu_now.model
     )

@@ -98,11 +98,13 @@ class JobLog:
 
     def communicators(self) -> dict[tuple[str, int], list[tuple[Process, Communicator]]]:
         """Return who takes part in each communicator, by its id and number of ranks."""
-        found: dict[tuple[str, int], list[tuple[Process, Communicator]]] = {}
+        members: dict[tuple[str, int], list[tuple[Process, Communicator]]] = {}
         for process in self.processes:
-            for one in process.communicators:
-                found.setdefault((one.id, one.ranks), []).append((process, one))
-        return found
+            for communicator in process.communicators:
+                members.setdefault((communicator.id, communicator.ranks), []).append(
+                    (process, communicator)
+                )
+        return members
 
 
 def read_log(lines: Iterable[str]) -> JobLog:
@@ -120,8 +122,8 @@ def read_log(lines: Iterable[str]) -> JobLog:
     count = 0
     for line in lines:
         match = _LINE.search(line)
-        said = _SAID.match(line)
-        if match is None and said is None:
+        own_line = _SAID.match(line)
+        if match is None and own_line is None:
             continue
         host, pid = (match[1], int(match[2])) if match is not None else ("", 0)
         process = processes.setdefault((host, pid), Process(host, pid))
@@ -133,8 +135,8 @@ def read_log(lines: Iterable[str]) -> JobLog:
 def _take(process: Process, text: str) -> None:
     if (match := _COMPLETE.search(text)) is not None:
         comm_id = _COMM_ID.search(text)
-        one = Communicator(comm_id[1] if comm_id else "", int(match[2]), int(match[3]))
-        process.communicators.append(one)
+        communicator = Communicator(comm_id[1] if comm_id else "", int(match[2]), int(match[3]))
+        process.communicators.append(communicator)
     for plugin, pattern in _LOADED.items():
         if (match := pattern.search(text)) is not None:
             process.plugins[plugin].name = match[1]

@@ -60,12 +60,12 @@ def check_plugin(folder: Path, table: LookupTable) -> tuple[PluginAnswer, ...]:
     answers = iter((_tuner_answers if tuner else _scheduler_answers)(folder, table, calls))
     checked = []
     for row, ends in zip(rows, sizes, strict=True):
-        told = [next(answers) for _ in ends]
-        name = ", ".join(dict.fromkeys(name for name, _ in told)) if told else None
-        why = "" if told else "no size of the range divides by the program's chunks"
+        row_answers = [next(answers) for _ in ends]
+        name = ", ".join(dict.fromkeys(name for name, _ in row_answers)) if row_answers else None
+        why = "" if row_answers else "no size of the range divides by the program's chunks"
         if not _has_plugin(table, row):
             why = "no runtime asks a scheduler for it"
-        agrees = all(same for _, same in told)
+        agrees = all(same for _, same in row_answers)
         checked.append(PluginAnswer(row, name, ends, agrees, why))
     return tuple(checked)
 
@@ -78,11 +78,11 @@ def _tuner_answers(
     folder: Path, table: LookupTable, calls: Sequence[tuple[Explanation, int]]
 ) -> list[tuple[str, bool]]:
     """Return the tuner's candidate for each call, and whether Python chooses the same."""
-    asked = [TunerCall(row.collective, nbytes) for row, nbytes in calls]
-    told = ask_tuner(folder, _NEWEST_TUNER, table.ranks, table.hosts, asked)
+    tuner_calls = [TunerCall(row.collective, nbytes) for row, nbytes in calls]
+    choices = ask_tuner(folder, _NEWEST_TUNER, table.ranks, table.hosts, tuner_calls)
     return [
         ("default" if knobs is None else knobs.name, _chosen(table, row, nbytes).nccl == knobs)
-        for (row, nbytes), knobs in zip(calls, told, strict=True)
+        for (row, nbytes), knobs in zip(calls, choices, strict=True)
     ]
 
 
@@ -90,9 +90,9 @@ def _scheduler_answers(
     folder: Path, table: LookupTable, calls: Sequence[tuple[Explanation, int]]
 ) -> list[tuple[str, bool]]:
     """Return the scheduler's candidate for each call, and whether Python chooses the same."""
-    told = ask_scheduler(folder, table.ranks, [_call(table, row, n) for row, n in calls])
+    paths = ask_scheduler(folder, table.ranks, [_call(table, row, n) for row, n in calls])
     answers = []
-    for (row, nbytes), path in zip(calls, told, strict=True):
+    for (row, nbytes), path in zip(calls, paths, strict=True):
         expected = _taken(table, row, nbytes)
         program = None if expected.program is None else folder.resolve() / expected.program
         name = expected.name if program == path else _named(table, folder, path)
@@ -135,10 +135,10 @@ def _taken(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
 
     Of rooted calls, whose ranks may differ in placement, only what both can run (docs/runtimes.md).
     """
-    chosen = _chosen(table, row, nbytes)
-    if row.collective not in ROOTED or chosen.is_default:
-        return chosen
-    entry = next(e for e in table.entries if chosen in e.candidates and e.covers(nbytes))
+    candidate = _chosen(table, row, nbytes)
+    if row.collective not in ROOTED or candidate.is_default:
+        return candidate
+    entry = next(e for e in table.entries if candidate in e.candidates and e.covers(nbytes))
     fit = (
         c
         for c in entry.candidates

@@ -157,14 +157,14 @@ def _knobs(answer: str) -> NcclKnobs | None:
 
 def _answers(arguments: Sequence[str], lines: Iterable[str], table: Path) -> list[str]:
     """One line of answer for each line asked, from the plugin in a process of its own."""
-    asked = list(lines)
+    queries = list(lines)
     host = _folder() / _HOST
     environment = {k: v for k, v in os.environ.items() if k != "TUCCL_BOOTSTRAP"}  # it is alone
     environment["TUCCL_TABLE"] = str(table.resolve())
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             [str(host), *arguments],
-            input="".join(f"{line}\n" for line in asked),
+            input="".join(f"{line}\n" for line in queries),
             capture_output=True,
             text=True,
             env=environment,
@@ -173,9 +173,9 @@ def _answers(arguments: Sequence[str], lines: Iterable[str], table: Path) -> lis
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{host}: cannot be run: {error}") from None
-    answers = done.stdout.splitlines()
-    if done.returncode != 0 or len(answers) != len(asked):
-        why = done.stderr.strip().splitlines()[-1:] or ["no answer"]
+    answers = finished.stdout.splitlines()
+    if finished.returncode != 0 or len(answers) != len(queries):
+        why = finished.stderr.strip().splitlines()[-1:] or ["no answer"]
         raise InputError(f"{arguments[1]}: {why[0][:300]}")
     return answers
 

@@ -158,7 +158,7 @@ class NcclTestsExecutor(Executor):
             Unavailable: nccl-tests or its launch is not what it should be.
         """
         once = replace(self._tests, iterations=1, warmup=1)
-        found: list[tuple[LoggedCall, ...]] = []
+        logged: list[tuple[LoggedCall, ...]] = []
         for part in single_runs(sizes):
             steered = {**_MSCCL_OFF[self.dialect], **(variables or {})}
             with self._run_folder() as work:
@@ -172,11 +172,11 @@ class NcclTestsExecutor(Executor):
                     root=root,
                     log="INIT,TUNING",
                 )
-                ran = [one for log in _logs(work) for one in read_logged_calls(log.splitlines())]
+                ran = [call for log in _logs(work) for call in read_logged_calls(log.splitlines())]
             for row in out.rows[: len(part)]:
                 of_size = (r for r in ran if r.is_of(collective, row.nbytes, self.ranks))
-                found.append(tuple(of_size))
-        return found
+                logged.append(tuple(of_size))
+        return logged
 
     def close(self) -> None:
         """Take the work folder away, if there is one."""

@@ -68,7 +68,7 @@ def read_logged_calls(lines: Iterable[str]) -> tuple[LoggedCall, ...]:
         NVIDIA/nccl src/enqueue.cc: older versions write numbers and no collective, later ones
         names. Rank 0 alone writes them.
     """
-    found = (match for line in lines if (match := _LINE.search(line)) is not None)
+    matches = (match for line in lines if (match := _LINE.search(line)) is not None)
     return tuple(
         LoggedCall(
             _NAMES.get(match[1] or "", match[1] or ""),
@@ -76,7 +76,7 @@ def read_logged_calls(lines: Iterable[str]) -> tuple[LoggedCall, ...]:
             match[5] or _known(match[3], _ALGORITHMS),
             "" if match[5] else _known(match[4], _PROTOCOLS),
         )
-        for match in found
+        for match in matches
     )
 
 

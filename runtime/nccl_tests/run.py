@@ -49,19 +49,19 @@ class NcclTests:
     json: bool = False
 
 
-def find_nccl_tests(named: str | None) -> Path:
-    """Return the folder with nccl-tests' binaries: ``named``, or what NCCL_TESTS says.
+def find_nccl_tests(folder_name: str | None) -> Path:
+    """Return the folder with nccl-tests' binaries: ``folder_name``, or what NCCL_TESTS says.
 
     Raises:
         Unavailable: neither names one.
         InputError: none of the binaries is there.
     """
-    folder = named or os.environ.get("NCCL_TESTS")
+    folder = folder_name or os.environ.get("NCCL_TESTS")
     if not folder:
         raise Unavailable(f"nccl-tests not found; {_HOW_TO}")
-    for place in (Path(folder), Path(folder) / "build"):
-        if any((place / name).is_file() for name in _BINARIES.values()):
-            return place.resolve()
+    for candidate in (Path(folder), Path(folder) / "build"):
+        if any((candidate / name).is_file() for name in _BINARIES.values()):
+            return candidate.resolve()
     raise InputError(f"{folder}: no {', '.join(list(_BINARIES.values())[:3])} there; {_HOW_TO}")
 
 
@@ -92,16 +92,16 @@ def run_tests(
     if not binary.is_file():
         raise Unavailable(f"{binary}: missing; build all of nccl-tests")
     logged = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": log}
-    handed = {**logged, **variables, "NCCL_DEBUG_FILE": str(work / "nccl.%h.%p")}
-    kept = {n: v for n, v in os.environ.items() if n not in _DROPPED}
-    if "MSCCL" in kept.get("NCCL_ALGO", ""):
-        del kept["NCCL_ALGO"]
+    forwarded = {**logged, **variables, "NCCL_DEBUG_FILE": str(work / "nccl.%h.%p")}
+    inherited = {n: v for n, v in os.environ.items() if n not in _DROPPED}
+    if "MSCCL" in inherited.get("NCCL_ALGO", ""):
+        del inherited["NCCL_ALGO"]
     results = work / "results.json"
     arguments = _arguments(tests, sizes, root, cycles, results)
-    command = tests.launcher.command([str(binary), *arguments], handed)
-    done = run_to_end(command, {**kept, **handed}, tests.limit_s)
-    out = _read(tests, done, binary.name, results)
-    _check(done, out, binary.name, ranks, len(sizes) * cycles)
+    command = tests.launcher.command([str(binary), *arguments], forwarded)
+    finished = run_to_end(command, {**inherited, **forwarded}, tests.limit_s)
+    out = _read(tests, finished, binary.name, results)
+    _check(finished, out, binary.name, ranks, len(sizes) * cycles)
     return out
 
 
@@ -119,11 +119,11 @@ def _arguments(
     return words + (["-J", str(results)] if tests.json else [])
 
 
-def _read(tests: NcclTests, done: Finished, binary: str, results: Path) -> TestsOutput:
-    if done.code is None:
-        raise Stuck(f"{binary}: not done after {tests.limit_s:g} s, ended; {_last_line(done)}")
-    out = read_text(done.out, f"{binary}'s output")
-    if not tests.json or done.code != 0:
+def _read(tests: NcclTests, finished: Finished, binary: str, results: Path) -> TestsOutput:
+    if finished.code is None:
+        raise Stuck(f"{binary}: not done after {tests.limit_s:g} s, ended; {_last_line(finished)}")
+    out = read_text(finished.out, f"{binary}'s output")
+    if not tests.json or finished.code != 0:
         return out
     try:
         exact = read_json(results.read_text(), str(results))
@@ -135,7 +135,7 @@ def _read(tests: NcclTests, done: Finished, binary: str, results: Path) -> Tests
     return TestsOutput(exact.rows, out.ranks, out.tables, out.out_of_bounds)
 
 
-def _check(done: Finished, out: TestsOutput, binary: str, ranks: int, rows: int) -> None:
+def _check(finished: Finished, out: TestsOutput, binary: str, ranks: int, rows: int) -> None:
     """Refuse a run that is not what was asked for."""
     if out.tables > 1:
         raise Unavailable(
@@ -148,10 +148,10 @@ def _check(done: Finished, out: TestsOutput, binary: str, ranks: int, rows: int)
             "or build nccl-tests with MPI=1"
         )
     wrong = any(row.wrong or row.wrong_ip for row in out.rows) or out.out_of_bounds
-    if len(out.rows) != rows or (done.code != 0 and not wrong):
+    if len(out.rows) != rows or (finished.code != 0 and not wrong):
         raise InputError(
-            f"{binary}: ended with {done.code} and {len(out.rows)} of {rows} results; "
-            f"{_last_line(done)}"
+            f"{binary}: ended with {finished.code} and {len(out.rows)} of {rows} results; "
+            f"{_last_line(finished)}"
         )
 
 
@@ -168,9 +168,9 @@ def _is_factor(sizes: Sequence[int]) -> bool:
     return factor > 1 and all(b == a * factor for a, b in pairwise(sizes))
 
 
-def _last_line(done: Finished) -> str:
+def _last_line(finished: Finished) -> str:
     """What it said last, where it complains."""
-    for text in (done.err, done.out):
+    for text in (finished.err, finished.out):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if lines:
             return f"its last line: {lines[-1][:200]}"

@@ -30,12 +30,12 @@ def replace_directory(target: Path, contents: Mapping[str, bytes]) -> None:
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.tuccl-new-", dir=target.parent))
     try:
         _write(staging, contents)
-        old = swap_directories(staging, target)
+        replaced = swap_directories(staging, target)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+    if replaced is not None:
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -67,17 +67,17 @@ def swap_directories(new: Path, target: Path) -> Path | None:
     folder is renamed to ``previous_directory(target)`` first: a crash between the two renames
     leaves it whole there, where readers look next.
     """
-    aside = previous_directory(target)
+    backup = previous_directory(target)
     if not target.exists():
         os.replace(new, target)  # noqa: PTH105 - one name for tests to break
-        return aside if aside.exists() else None
+        return backup if backup.exists() else None
     if exchange_names(new, target):
         return new
-    if aside.exists():  # left by a crash after the second rename: target is the newer one
-        shutil.rmtree(aside)
-    os.replace(target, aside)  # noqa: PTH105
+    if backup.exists():  # left by a crash after the second rename: target is the newer one
+        shutil.rmtree(backup)
+    os.replace(target, backup)  # noqa: PTH105
     os.replace(new, target)  # noqa: PTH105
-    return aside
+    return backup
 
 
 def previous_directory(target: Path) -> Path:

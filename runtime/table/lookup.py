@@ -58,8 +58,8 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("ranks: expected at least 1")
         if not 1 <= self.hosts <= self.ranks:
             raise ValueError(f"hosts {self.hosts}: expected 1 to {self.ranks}, the ranks")
-        if outside := [e.root for e in self.entries if (e.root or 0) >= self.ranks]:
-            raise ValueError(f"root {outside[0]}: expected a rank below {self.ranks}")
+        if bad_roots := [e.root for e in self.entries if (e.root or 0) >= self.ranks]:
+            raise ValueError(f"root {bad_roots[0]}: expected a rank below {self.ranks}")
         check_entries(self.entries)
         self._check_programs()
         self._check_dialect()
@@ -85,11 +85,11 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def _check_programs(self) -> None:
         """One file has one content, so that a checksum proves it."""
-        seen: dict[str, str] = {}
+        checksums: dict[str, str] = {}
         for candidate in self.candidates:
             if candidate.program is None:
                 continue
-            if seen.setdefault(candidate.program, candidate.sha256) != candidate.sha256:
+            if checksums.setdefault(candidate.program, candidate.sha256) != candidate.sha256:
                 raise ValueError(f"{candidate.program}: two different checksums")
 
     @property
@@ -100,8 +100,8 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def programs(self) -> dict[str, str]:
         """Checksum of each program file by its path within the folder, sorted."""
-        found = {c.program: c.sha256 for c in self.candidates if c.program is not None}
-        return dict(sorted(found.items()))
+        checksums = {c.program: c.sha256 for c in self.candidates if c.program is not None}
+        return dict(sorted(checksums.items()))
 
 
 def check_entries(entries: Iterable[Entry]) -> None:

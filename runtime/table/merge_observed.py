@@ -121,12 +121,12 @@ def _merged(
     places: list[int] = []
     for number, (entry, order) in enumerate(zip(table.entries, orders, strict=True)):
         first = len(places)
-        told = [
+        updated = [
             _told(candidate, measured.get((number, k)), recents[first + k])
             for k, candidate in enumerate(entry.candidates)
         ]
-        places += [first + order.index(k) for k in range(len(told))]
-        candidates = tuple(told[k] for k in order)
+        places += [first + order.index(k) for k in range(len(updated))]
+        candidates = tuple(updated[k] for k in order)
         entries.append(msgspec.structs.replace(entry, candidates=candidates))
     return msgspec.structs.replace(table, entries=tuple(entries)), places
 

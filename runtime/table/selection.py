@@ -78,7 +78,7 @@ def select(
     """
     _check_call(table, collective, nbytes, root, element_bytes)
     kind = reduction_class(collective, reduction)
-    chosen = _selector(table).choose(
+    choice = _selector(table).choose(
         collective,
         nbytes,
         root=root,
@@ -89,26 +89,26 @@ def select(
     if kind is None:
         why = f"reduction {reduction[:20]!r} is computed by the runtime's own programs only"
         return Choice(_bare_default(table), None, why)
-    if chosen.entry is None or chosen.place is None:
+    if choice.entry is None or choice.place is None:
         why = _unanswered(table, collective, nbytes, root, in_place, element_bytes)
         return Choice(_bare_default(table), None, why)
-    entry = table.entries[chosen.entry]
+    entry = table.entries[choice.entry]
     if pads:
         return _first_padded(entry, nbytes, in_place, element_bytes)
-    candidate = entry.candidates[chosen.place]
-    ahead = entry.candidates[: chosen.place]
-    passed = [f"{c.name} {c.call_refusal(nbytes, in_place, element_bytes)}" for c in ahead]
-    return Choice(candidate, entry, _why(entry, candidate, passed))
+    candidate = entry.candidates[choice.place]
+    preferred = entry.candidates[: choice.place]
+    refusals = [f"{c.name} {c.call_refusal(nbytes, in_place, element_bytes)}" for c in preferred]
+    return Choice(candidate, entry, _why(entry, candidate, refusals))
 
 
 def _first_padded(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
-    passed = []
+    refusals = []
     for candidate in entry.candidates:
         why = candidate.refusal(candidate.padded(nbytes, element_bytes), in_place)
         if why is None:
             break
-        passed.append(f"{candidate.name} {why}")
-    return Choice(candidate, entry, _why(entry, candidate, passed))
+        refusals.append(f"{candidate.name} {why}")
+    return Choice(candidate, entry, _why(entry, candidate, refusals))
 
 
 _prepared: list[tuple[LookupTable, Selector]] = []
@@ -128,8 +128,8 @@ def _check_call(
     table: LookupTable, collective: str, nbytes: int, root: int, element_bytes: int
 ) -> None:
     if collective not in COLLECTIVES:
-        known = ", ".join(COLLECTIVES)
-        raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
+        names = ", ".join(COLLECTIVES)
+        raise InputError(f"collective {collective[:40]!r}: expected one of {names}")
     if not 0 <= root < table.ranks:
         raise InputError(f"root {root}: expected 0 to {table.ranks - 1}")
     if not 0 <= nbytes < 1 << 62:
@@ -169,16 +169,16 @@ def _unanswered(
     return f"{nbytes} bytes lie outside what was tuned, {format_bytes(low)} up to {top}"
 
 
-def _why(entry: Entry, chosen: Candidate, passed: list[str]) -> str:
+def _why(entry: Entry, chosen: Candidate, refusals: list[str]) -> str:
     """Why ``chosen`` runs: what was passed over before it, what it beats."""
-    behind = entry.candidates[entry.candidates.index(chosen) + 1 :]
+    slower = entry.candidates[entry.candidates.index(chosen) + 1 :]
     where = f"[{format_bytes(entry.min_bytes)}, {_end(entry.max_bytes)})"
     if chosen.is_default:
-        verdict = "so the runtime's default" if passed else "no candidate beats the default"
+        verdict = "so the runtime's default" if refusals else "no candidate beats the default"
     else:
-        verdict = f"first of {1 + len(behind)} for {where}"
-    losses = [loss for other in behind if (loss := _loss(chosen, other))]
-    return "; ".join([*passed, f"{verdict}{_time(chosen)}", *losses])
+        verdict = f"first of {1 + len(slower)} for {where}"
+    losses = [loss for alternative in slower if (loss := _loss(chosen, alternative))]
+    return "; ".join([*refusals, f"{verdict}{_time(chosen)}", *losses])
 
 
 def _end(max_bytes: int | None) -> str:
@@ -195,10 +195,10 @@ def _source(candidate: Candidate) -> str:
     return "simulated" if candidate.on == "sim" else f"measured by {candidate.on}"
 
 
-def _loss(chosen: Candidate, other: Candidate) -> str:
-    if chosen.stats is None or other.stats is None or not chosen.stats.recent_us:
+def _loss(chosen: Candidate, alternative: Candidate) -> str:
+    if chosen.stats is None or alternative.stats is None or not chosen.stats.recent_us:
         return ""
-    return f"{other.name} takes {other.stats.recent_us / chosen.stats.recent_us:.2f}x"
+    return f"{alternative.name} takes {alternative.stats.recent_us / chosen.stats.recent_us:.2f}x"
 
 
 def explain(table: LookupTable) -> tuple[Explanation, ...]:
@@ -219,10 +219,12 @@ def _with_losses(table: LookupTable, rows: list[Explanation]) -> Iterator[Explan
     knobs = [row.chosen.knobs for row in rows]
     loaded = [k for k, reason in zip(knobs, why, strict=True) if k is not None and not reason]
     buffers = process_buffers(loaded)
-    for row, mine, reason in zip(rows, knobs, why, strict=True):
-        if mine is not None:
-            lost = (reason,) if reason else unsupported_knobs(mine, table.dialect, buffers)
-            row = replace(row, not_honoured="; ".join(lost))
+    for row, row_knobs, reason in zip(rows, knobs, why, strict=True):
+        if row_knobs is not None:
+            unsupported = (
+                (reason,) if reason else unsupported_knobs(row_knobs, table.dialect, buffers)
+            )
+            row = replace(row, not_honoured="; ".join(unsupported))
         yield row
 
 
@@ -255,8 +257,8 @@ def _explained(entry: Entry, in_place: bool) -> list[Explanation]:
 
 
 def _passed(entry: Entry, chosen: Candidate, nbytes: int, in_place: bool) -> list[str]:
-    ahead = entry.candidates[: entry.candidates.index(chosen)]
-    return [f"{c.name} {c.refusal(nbytes, in_place)}" for c in ahead]
+    preferred = entry.candidates[: entry.candidates.index(chosen)]
+    return [f"{c.name} {c.refusal(nbytes, in_place)}" for c in preferred]
 
 
 def _gain(entry: Entry, candidate: Candidate) -> float | None:
@@ -268,11 +270,11 @@ def _gain(entry: Entry, candidate: Candidate) -> float | None:
 
 def _with_switches(rows: list[Explanation]) -> list[Explanation]:
     """Mark the rows whose candidate is another than at the sizes just below."""
-    marked: list[Explanation] = []
+    rows_with_switches: list[Explanation] = []
     below: Explanation | None = None
     for row in rows:
-        known = below is not None and _kind(below) == _kind(row)
-        same = known and below is not None and below.candidate == row.candidate
-        marked.append(replace(row, switches=known and not same))
+        same_kind = below is not None and _kind(below) == _kind(row)
+        same_candidate = same_kind and below is not None and below.candidate == row.candidate
+        rows_with_switches.append(replace(row, switches=same_kind and not same_candidate))
         below = row
-    return marked
+    return rows_with_switches

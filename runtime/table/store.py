@@ -125,8 +125,8 @@ def _contents(
 
 
 def _is_of(table: LookupTable, topology: Topology) -> bool:
-    mine = (table.signature, table.ranks, table.hosts)
-    return mine == (signature(topology), topology.ranks, len(topology.hosts))
+    facts = (table.signature, table.ranks, table.hosts)
+    return facts == (signature(topology), topology.ranks, len(topology.hosts))
 
 
 def _encode(table: LookupTable) -> bytes:

@@ -52,22 +52,24 @@ def changes_threads(knobs: KnobValues, dialect: str) -> bool:
     return knobs.threads != FIXED_THREADS[knobs.protocol]
 
 
-def process_buffers(chosen: Iterable[KnobValues]) -> dict[str, int]:
+def process_buffers(knobs_in_use: Iterable[KnobValues]) -> dict[str, int]:
     """Return each protocol's buffer in bytes: that of its programs if they agree, else NCCL's."""
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for knobs in chosen:
-        wanted[knobs.protocol].add(knobs.buffer_bytes)
+    sizes_by_protocol: dict[str, set[int]] = defaultdict(set)
+    for knobs in knobs_in_use:
+        sizes_by_protocol[knobs.protocol].add(knobs.buffer_bytes)
     buffers = {protocol: default_buffer_bytes(protocol) for protocol in FIXED_THREADS}
-    return buffers | {p: next(iter(sizes)) for p, sizes in wanted.items() if len(sizes) == 1}
+    return buffers | {
+        p: next(iter(sizes)) for p, sizes in sizes_by_protocol.items() if len(sizes) == 1
+    }
 
 
 def unsupported_knobs(knobs: KnobValues, dialect: str, buffers: dict[str, int]) -> tuple[str, ...]:
     """Return the knobs that ``dialect`` does not honour, in words, where it has ``buffers``."""
-    lost = []
+    unsupported = []
     if changes_threads(knobs, dialect):
         has = "" if dialect == "fork" else f", {dialect} has {FIXED_THREADS[knobs.protocol]}"
-        lost.append(f"{knobs.threads} threads{has}")
+        unsupported.append(f"{knobs.threads} threads{has}")
     if (buffer_bytes := buffers[knobs.protocol]) != knobs.buffer_bytes:
-        tuned, kept = format_bytes(knobs.buffer_bytes), format_bytes(buffer_bytes)
-        lost.append(f"buffer of {tuned}, the process has {kept}")
-    return tuple(lost)
+        tuned, actual = format_bytes(knobs.buffer_bytes), format_bytes(buffer_bytes)
+        unsupported.append(f"buffer of {tuned}, the process has {actual}")
+    return tuple(unsupported)

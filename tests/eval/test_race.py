@@ -62,9 +62,9 @@ def test_types_and_operations_reach_the_mpi(peer: MpiPeer) -> None:
 
 def test_peers_rest_as_programs_do(peer: MpiPeer) -> None:
     begun = time.monotonic()
-    results = peer.run(PeerCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
-    assert time.monotonic() - begun >= 4 * 0.05
-    assert all(min(result.times_us) < 50_000 for result in results)
+    results = peer.run(PeerCall("allreduce", "auto", 64, timed=2, pause_us=300_000))
+    assert time.monotonic() - begun >= 2 * 0.3
+    assert all(min(result.times_us) < 300_000 for result in results)
 
 
 def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: MpiPeer) -> None:
@@ -92,9 +92,9 @@ def test_gloo_is_right() -> None:
             call = PeerCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)
             assert wrong(gloo.run(call)) == 0
         begun = time.monotonic()
-        rested = gloo.run(PeerCall("allreduce", "auto", 64, timed=4, pause_us=50_000))
-        assert time.monotonic() - begun >= 4 * 0.05
-        assert all(min(result.times_us) < 50_000 for result in rested)
+        rested = gloo.run(PeerCall("allreduce", "auto", 64, timed=2, pause_us=300_000))
+        assert time.monotonic() - begun >= 2 * 0.3
+        assert all(min(result.times_us) < 300_000 for result in rested)
         with pytest.raises(InputError, match="avg"):
             gloo.run(PeerCall("allreduce", "auto", 64, op="avg"))
     finally:

@@ -92,11 +92,11 @@ def test_held_back_at_random_it_is_still_right(executor: MpiExecutor, handmade: 
 def test_a_rest_before_each_run_is_no_part_of_its_time(
     executor: MpiExecutor, handmade: ModuleType
 ) -> None:
-    call = Call(handmade.ring_allgather(RANKS), Knobs(), 64, warmup=1, timed=4, pause_us=50_000)
+    call = Call(handmade.ring_allgather(RANKS), Knobs(), 64, warmup=1, timed=2, pause_us=300_000)
     begun = time.monotonic()
     results = executor.run(call)
-    assert time.monotonic() - begun >= 5 * 0.05
-    assert all(min(result.times_us) < 50_000 for result in results)
+    assert time.monotonic() - begun >= 3 * 0.3
+    assert all(min(result.times_us) < 300_000 for result in results)
     with pytest.raises(InputError, match=r"pause 2000000: expected 0 to 1000000 us"):
         executor.run(Call(handmade.ring_allgather(RANKS), Knobs(), 64, pause_us=2_000_000))
 
