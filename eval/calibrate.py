@@ -15,9 +15,16 @@ import msgspec
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.emulation import eager_costs
 from tuccl.errors import InputError
-from tuccl.eval.calibration_free import PROTOCOLS, Free, free_constants
+from tuccl.eval.free_constants import (
+    FreeConstants,
+    free_constants,
+    rounded,
+    scaled,
+    unfitted,
+    value_of,
+)
 from tuccl.runtime import MSCCL_LOOP, StepLoop
-from tuccl.topology import Constant, MachineFile, machine_class
+from tuccl.topology import MachineFile, machine_class
 
 __all__ = [
     "SMALL_BYTES",
@@ -141,8 +148,8 @@ def _errors(name: str, parts: Sequence[tuple[float, int]], refused: Sequence[int
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    kept = list(values)
-    return statistics.fmean(kept) if kept else None
+    values = list(values)
+    return statistics.fmean(values) if values else None
 
 
 def fit(
@@ -169,10 +176,12 @@ def fit(
     least_squares = _least_squares()
     emulated = all(trial.emulated for trial in trials)
     free = [
-        f for f in free_constants(emulated) if all(_value(machine, path) > 0 for path in f.paths)
+        group
+        for group in free_constants(emulated)
+        if all(value_of(machine, path) > 0 for path in group.paths)
     ]
-    seen = _seen(trials, machine, free)
-    free = [f for f, told in zip(free, seen, strict=True) if told]
+    sensitive = _sensitive(trials, machine, free)
+    free = [group for group, matters in zip(free, sensitive, strict=True) if matters]
     calls = 0
 
     def residuals(logs: Sequence[float]) -> list[float]:
@@ -182,7 +191,7 @@ def fit(
             progress(f"fit: step {calls // (len(free) + 1) + 1} of at most {_MOST_STEPS}")
         return _residuals(trials, machine, free, [float(x) - 1 for x in logs])
 
-    tops = [min(math.log(20.0), _headroom(machine, f)) for f in free]
+    tops = [min(math.log(20.0), _headroom(machine, group)) for group in free]
     answer = least_squares(
         residuals,
         # Logarithms plus 1: scipy's steps for derivatives are relative.
@@ -194,7 +203,7 @@ def fit(
         ftol=1e-4,
     )
     names = ", ".join(trial.name for trial in trials)
-    fitted = _rounded(_scaled(machine, free, [float(x) - 1 for x in answer.x], f"fit of {names}"))
+    fitted = rounded(scaled(machine, free, [float(x) - 1 for x in answer.x], f"fit of {names}"))
     native = machine_class(fitted)
     return Fit(fitted, tuple(errors_of(trial, native) for trial in trials if trial.cases))
 
@@ -220,14 +229,9 @@ def cross_validate(
     out = []
     for n, trial in enumerate(measured):
         others = [*measured[:n], *measured[n + 1 :], *tied]
-        out.append(errors_of(trial, machine_class(_told(others, machine, progress))))
+        fitted = fit(others, machine, progress=progress).machine
+        out.append(errors_of(trial, machine_class(fitted)))
     return tuple(out)
-
-
-def _told(
-    trials: Sequence[Trial], machine: MachineFile, progress: Callable[[str], None] | None
-) -> MachineFile:
-    return fit(trials, machine, progress=progress).machine
 
 
 def _left_out_sizes(
@@ -240,8 +244,8 @@ def _left_out_sizes(
     for half in (0, 1):
         seen = dataclasses.replace(trial, cases=trial.cases[half::2])
         hidden = dataclasses.replace(trial, cases=trial.cases[1 - half :: 2])
-        told = machine_class(_told([seen, *tied], machine, progress))
-        times = zip(predict(hidden, told), hidden.cases, strict=True)
+        fitted = fit([seen, *tied], machine, progress=progress).machine
+        times = zip(predict(hidden, machine_class(fitted)), hidden.cases, strict=True)
         parts += [(us / case.us - 1, case.nbytes) for us, case in times]
     return _errors(trial.name, parts, trial.refused)
 
@@ -253,49 +257,54 @@ def _least_squares() -> Callable[..., Any]:
         raise InputError(
             "calibrate needs scipy, which is not installed: pip install 'tuccl[fit]'"
         ) from None
-    found: Callable[..., Any] = least_squares
-    return found
+    solver: Callable[..., Any] = least_squares
+    return solver
 
 
-def _headroom(machine: MachineFile, free: Free) -> float:
+def _headroom(machine: MachineFile, group: FreeConstants) -> float:
     """Logarithm of the largest factor that keeps the constants in their domain."""
-    return math.log(free.most / max(_value(machine, path) for path in free.paths))
+    return math.log(group.most / max(value_of(machine, path) for path in group.paths))
 
 
-def _seen(trials: Sequence[Trial], machine: MachineFile, free: Sequence[Free]) -> list[bool]:
+def _sensitive(
+    trials: Sequence[Trial], machine: MachineFile, free: Sequence[FreeConstants]
+) -> list[bool]:
     """For each free constant, whether any case's time depends on it."""
     base = _times(trials, machine_class(machine))
     out = []
-    for n, f in enumerate(free):
-        step = -0.1 if _headroom(machine, f) < 0.1 else 0.1
+    for n, group in enumerate(free):
+        step = -0.1 if _headroom(machine, group) < 0.1 else 0.1
         logs = [step if k == n else 0.0 for k in range(len(free))]
-        moved = _times(trials, machine_class(_scaled(machine, free, logs, "")))
+        moved = _times(trials, machine_class(scaled(machine, free, logs, "")))
         out.append(any(abs(a / b - 1) > 1e-4 for a, b in zip(moved, base, strict=True)))
     return out
 
 
 def _residuals(
-    trials: Sequence[Trial], machine: MachineFile, free: Sequence[Free], logs: Sequence[float]
+    trials: Sequence[Trial],
+    machine: MachineFile,
+    free: Sequence[FreeConstants],
+    logs: Sequence[float],
 ) -> list[float]:
-    times = _times(trials, machine_class(_scaled(machine, free, logs, "")))
-    off = [_softened(deviations) for deviations in _off(trials, times)]
-    return off + [x / f.spread for x, f in zip(logs, free, strict=True)]
+    times = _times(trials, machine_class(scaled(machine, free, logs, "")))
+    errors = [_soft_l1(deviation) for deviation in _deviations(trials, times)]
+    return errors + [x / group.spread for x, group in zip(logs, free, strict=True)]
 
 
-def _softened(deviations: float) -> float:
+def _soft_l1(deviation: float) -> float:
     """A residual whose square is the soft L1 loss: an odd time must not bend every constant.
 
     The constants' own residuals stay quadratic: no table may drag one far from what is known.
     """
-    return math.copysign(math.sqrt(2 * (math.sqrt(1 + deviations**2) - 1)), deviations)
+    return math.copysign(math.sqrt(2 * (math.sqrt(1 + deviation**2) - 1)), deviation)
 
 
-def _off(trials: Sequence[Trial], times: Sequence[float]) -> list[float]:
+def _deviations(trials: Sequence[Trial], times: Sequence[float]) -> list[float]:
     """Errors of times, and of the ties between times, in standard deviations."""
-    truths = [case.us for trial in trials for case in trial.cases]
-    off = [math.log(us / truth) / _NOISE for us, truth in zip(times, truths, strict=False)]
-    tied = times[len(truths) :]
-    return off + [math.log(a / b) / _TIE for a, b in zip(tied[::2], tied[1::2], strict=True)]
+    measured = [case.us for trial in trials for case in trial.cases]
+    errors = [math.log(us / truth) / _NOISE for us, truth in zip(times, measured, strict=False)]
+    tied = times[len(measured) :]
+    return errors + [math.log(a / b) / _TIE for a, b in zip(tied[::2], tied[1::2], strict=True)]
 
 
 def _times(trials: Sequence[Trial], machine: MachineClass) -> list[float]:
@@ -308,86 +317,3 @@ def _times(trials: Sequence[Trial], machine: MachineClass) -> list[float]:
 
 def _tied(trial: Trial, machine: MachineClass) -> list[float]:
     return [_run(trial, case, machine).gpu_us for pair in trial.ties for case in pair]
-
-
-_BEFORE = "; before: "
-
-
-def _fitted(constant: Constant, value: float, source: str) -> Constant:
-    """The constant with a fit's value, keeping what it was and why before any fit."""
-    before = constant.source.rpartition(_BEFORE)[2]
-    prior = constant.value if constant.prior is None else constant.prior
-    return Constant(value, f"{source}{_BEFORE}{before}", prior)
-
-
-def unfitted(machine: MachineFile) -> MachineFile:
-    """Return the class with every constant as its sources have it, before any fit."""
-    return _mapped(machine, _sourced)
-
-
-def _sourced(constant: Constant) -> Constant:
-    if constant.prior is None:
-        return constant
-    return Constant(constant.prior, constant.source.rpartition(_BEFORE)[2])
-
-
-def _rounded(machine: MachineFile) -> MachineFile:
-    """The class with its fitted constants to four figures, as a file shows them."""
-
-    def four(constant: Constant) -> Constant:
-        if constant.prior is None or constant.value is None:
-            return constant
-        return msgspec.structs.replace(constant, value=float(f"{constant.value:.4g}"))
-
-    return _mapped(machine, four)
-
-
-def _mapped(machine: MachineFile, change: Callable[[Constant], Constant]) -> MachineFile:
-    holders = [machine.constants, *(getattr(machine.protocols, p) for p in PROTOCOLS)]
-    changed = [
-        msgspec.structs.replace(
-            holder, **{name: change(getattr(holder, name)) for name in holder.__struct_fields__}
-        )
-        for holder in holders
-    ]
-    protocols = dict(zip(PROTOCOLS, changed[1:], strict=True))
-    return msgspec.structs.replace(
-        machine,
-        constants=changed[0],
-        protocols=msgspec.structs.replace(machine.protocols, **protocols),
-    )
-
-
-def _constant(machine: MachineFile, path: str) -> Constant:
-    protocol, _, name = path.rpartition(".")
-    holder = getattr(machine.protocols, protocol) if protocol else machine.constants
-    found: Constant = getattr(holder, name)
-    return found
-
-
-def _value(machine: MachineFile, path: str) -> float:
-    value = _constant(machine, path).value
-    return value if value is not None else 0.0
-
-
-def _scaled(
-    machine: MachineFile, free: Sequence[Free], logs: Sequence[float], source: str
-) -> MachineFile:
-    """The class with each free group's constants multiplied by its factor."""
-    changes: dict[str, dict[str, Constant]] = {}
-    for f, log in zip(free, logs, strict=True):
-        for path in f.paths:
-            protocol, _, name = path.rpartition(".")
-            value = min(_value(machine, path) * math.exp(log), f.most)
-            changes.setdefault(protocol, {})[name] = _fitted(
-                _constant(machine, path), value, source
-            )
-    constants = msgspec.structs.replace(machine.constants, **changes.pop("", {}))
-    protocols = msgspec.structs.replace(
-        machine.protocols,
-        **{
-            name: msgspec.structs.replace(getattr(machine.protocols, name), **fields)
-            for name, fields in changes.items()
-        },
-    )
-    return msgspec.structs.replace(machine, constants=constants, protocols=protocols)

@@ -27,7 +27,7 @@ SUFFIXES = (".py", ".cpp", ".h", ".c")
 RETIRED = re.findall(
     r"\w+",
     """
-    carrier contender delivery feed freight jitter lore manner mate passage roads screened
+    carrier contender feed freight jitter lore manner mate passage roads screened
     """,
 )
 # Where a format, an option or an environment variable keeps the word.
