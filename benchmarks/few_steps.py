@@ -148,7 +148,7 @@ def profile_line(topology: Topology, machine: str, name: str, nbytes: int) -> st
             [m for m in METHODS if m != "greedy" or topology.ranks <= 16],
             chunk_counts=(1, 2),
         ),
-    )
+    ).programs
     few = next((each for each in found if each.method == "fewstep"), None)
     other = next(each for each in found if each.method != "fewstep")
     gain = f"{other.time_us / few.time_us:6.3f}" if few else "     -"

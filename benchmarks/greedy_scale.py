@@ -84,7 +84,7 @@ def latency_row(fabric: str, name: str) -> str:
         best = synthesize_best(
             Target(topology, collective, nbytes, load_machine("ideal")),
             Candidates([full_mesh(topology)], [Knobs("Simple", 1, 512)], (method,)),
-        )[0]
+        ).programs[0]
         seconds = time.process_time() - begun
         blocks = max(len(gpu.threadblocks) for gpu in best.program.gpus)
         cells.append(

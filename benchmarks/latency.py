@@ -22,13 +22,11 @@ from tuccl.synth import (
     METHODS,
     Candidates,
     Collective,
-    Problem,
     Target,
     bound,
-    synthesize,
     synthesize_best,
 )
-from tuccl.synth.bounds.hops import hop_bound, longest_chain
+from tuccl.synth.bounds.hops import hop_bound
 from tuccl.topology import Topology, load_machine
 
 _SIZES = (1 << 10, 1 << 20)
@@ -53,19 +51,16 @@ def line(name: str, topology: Topology, collective: Collective, nbytes: int) -> 
         Target(topology, collective, nbytes, load_machine("ideal")),
         Candidates([mesh], [Knobs("Simple", 1, 512)], tuple(METHODS)),
         time_limit_s=120.0,
-    )[0]
+    ).programs[0]
     seconds = time.perf_counter() - begun
     assert verify(best.program, "executor", collective.root).ok
-    schedule = synthesize(
-        Problem(collective, mesh, best.chunks_per_rank, nbytes, topology), best.method
-    )
     limit = bound(topology, collective).time_us(nbytes)
     peer = f"{_TACOS[name]:.2f}" if collective.name == "allgather" and nbytes == 1 << 20 else ""
     blocks = max(len(gpu.threadblocks) for gpu in best.program.gpus)
     return (
         f"{name:<11}{nbytes:>9}  {best.method:<14}{best.chunks_per_rank:>6}{best.time_us:>10.3f}"
         f"{limit:>10.3f}{best.time_us / limit:>7.3f}{peer:>7}"
-        f"{longest_chain(schedule):>6} ({hop_bound(topology, collective)}){blocks:>7}"
+        f"{best.hops:>6} ({hop_bound(topology, collective)}){blocks:>7}"
         f"{best.program.max_steps:>6}{seconds:>8.1f}"
     )
 

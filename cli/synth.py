@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -21,6 +23,7 @@ from tuccl.cli.arguments import (
 from tuccl.cli.output import check_target, columns, print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
+from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.runtime.table import KnobValues, fork_threads
 from tuccl.sketches import candidate_sketches, load_sketch
 from tuccl.synth import (
@@ -29,6 +32,8 @@ from tuccl.synth import (
     Candidates,
     Collective,
     Options,
+    Schedule,
+    SearchResult,
     Synthesized,
     Target,
     bound,
@@ -39,6 +44,7 @@ from tuccl.synth import (
     time_bound_us,
 )
 from tuccl.topology import Topology, load_machine, machine_of
+from tuccl.tuning import ll128_is_safe
 from tuccl.units import parse_size
 
 HELP = "synthesize one program; without --method the fastest in simulation"
@@ -59,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         metavar="NAME",
         default="auto",
-        help=f"one of {' '.join(METHODS)}, auto (default): the fastest of them at this size, or {' '.join(EXACT_METHODS)}: "
-        "a solver's, for a sketch's own costs (docs/methods.md)",
+        help=f"one of {' '.join(METHODS)}, auto (default): the fastest of them at this size, "
+        f"or {' '.join(EXACT_METHODS)}: a solver's, for a sketch's own costs (docs/methods.md)",
     )
     parser.add_argument(
         "--chunks",
@@ -84,17 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="stop looking for better after S seconds (default 60)",
     )
-    parser.add_argument(
-        "--improve",
-        type=int,
-        default=0,
-        metavar="N",
-        help="then change the best programs a little at a time, N simulated tries each: order, ways, "
-        "channels, thread blocks (docs/methods.md)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="of what greedy and --improve draw (default 0)"
-    )
+    parser.add_argument("--improve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help="of what greedy draws (default 0)")
     parser.add_argument(
         "--starts",
         type=int,
@@ -117,15 +114,17 @@ def run(args: argparse.Namespace) -> int:
     if rest:
         raise InputError("-c: one collective at a time")
     collective = Collective(name, topology.ranks, args.root)
-    nbytes, nthreads = parse_size(args.size), _fork_threads(args)
+    nbytes = parse_size(args.size)
     if args.chunks is not None and not 1 <= args.chunks <= 256:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
     if args.steps is not None and (args.method != "fewstep" or not 1 <= args.steps <= 256):
         raise InputError(
             f"--steps {args.steps}: expected 1 to 256 messages in a row, with --method fewstep"
         )
-    if not 0 <= args.improve <= 1_000_000:
-        raise InputError(f"--improve {args.improve}: expected 0 to 1000000 tries")
+    if args.improve is not None:
+        say(
+            "--improve has gone: what it found, more channels and other thread blocks, is tried anyway"
+        )
     if not 0 <= args.starts <= 100_000 or args.seed < 0:
         raise InputError(
             f"--starts {args.starts} --seed {args.seed}: expected up to 100000 starts and a seed of 0 or more"
@@ -136,98 +135,118 @@ def run(args: argparse.Namespace) -> int:
         else candidate_sketches(topology, name, nbytes)
     )
     machine = load_machine(args.machine) if args.machine else machine_of(topology)
+    candidates = Candidates(
+        sketches,
+        choices_of_knobs(args),
+        methods_of(args),
+        chunks_of(args, sketches[0].chunks_per_rank),
+        partial(keeps_data_whole, topology),
+    )
     with Progress() as progress:
-        tried = _Tried(progress)
-        ranked = synthesize_best(
+        result = synthesize_best(
             Target(topology, collective, nbytes, machine, args.dialect),
-            Candidates(
-                sketches,
-                (knobs_of(args),),
-                methods_of(args),
-                chunks_of(args, sketches[0].chunks_per_rank),
-            ),
+            candidates,
             Options(args.seed, args.starts, steps=args.steps),
             time_limit_s=args.time_limit,
-            improve_tries=args.improve,
-            progress=tried.update,
+            progress=progress.update,
         )
-    if tried.left and not args.improve:
-        say(f"ended by --time-limit or an interrupt: {tried.left} candidates were not tried")
-    program = _written(ranked[0].program, args.dialect, nbytes, nthreads)
+    ranked = result.programs
+    if result.untried:
+        reason = "an interrupt" if result.ended == "interrupt" else "--time-limit"
+        say(f"ended by {reason}: {result.untried} pairs of sketch and method were not tried")
+    program = _written(ranked[0], args, nbytes)
     write_text(Path(args.output), to_xml(program, args.dialect))
-    facts = facts_of(ranked[0], args.output, topology, collective, nbytes)
+    facts = facts_of(result, args.output, topology, collective, nbytes)
     if args.json:
         print_json(facts)
         return 0
-    print_candidates(ranked, facts, knobs_of(args))
+    print_candidates(ranked, facts)
     if ranked[0].proof is not None:
         print(proof_line(ranked[0]))
     if ranked[0].outcome:
         print(f"{ranked[0].method}: {ranked[0].outcome}")
+    knobs = ranked[0].knobs
     print(
-        f"{args.output}: {name_of(ranked[0])}, {facts['algbw_gbs']:.2f} GB/s simulated; the bound for "
+        f"{args.output}: {ranked[0].method}, {knobs.protocol}, {knobs.channels} "
+        f"channel{'s' * (knobs.channels != 1)}, {facts['algbw_gbs']:.2f} GB/s simulated; the bound for "
         f"large sizes is {facts['algbw_bound_gbs']:.2f} GB/s: {facts['bottleneck']}"
     )
     return 0
 
 
-def _fork_threads(args: argparse.Namespace) -> int:
-    """Return the nthreads to write, 0 for the fork's own: no other dialect reads it."""
+def _written(best: Synthesized, args: argparse.Namespace, nbytes: int) -> Program:
+    """Return the program with what only the fork reads: its threads, and an end to its scratch."""
+    program = best.program
+    if args.dialect != "fork":
+        return program
+    if program.max_bytes is None:
+        program = program.replace(max_bytes=fork_end(program, nbytes))
+    threads = None if args.threads is None else fork_threads(KnobValues.of(best.knobs))
+    return program.replace(nthreads=threads or 0)
+
+
+def choices_of_knobs(args: argparse.Namespace) -> tuple[Knobs, ...]:
+    """Return the knobs to choose from: the arguments', and all that they leave open.
+
+    Raises:
+        InputError: the knobs given cannot be used together; says why.
+    """
+    protocols = (args.protocol,) if args.protocol else PROTOCOLS
+    channels = (args.channels,) if args.channels is not None else CHANNELS
+    choices, reasons = [], []
+    for protocol, count in product(protocols, channels):
+        try:
+            knobs = knobs_of(args, protocol, count)
+            _check_fork_threads(args, knobs)
+            choices.append(knobs)
+        except InputError as error:
+            reasons.append(error)
+    if not choices:
+        raise reasons[0]
+    return tuple(choices)
+
+
+def _check_fork_threads(args: argparse.Namespace, knobs: Knobs) -> None:
     if args.dialect != "fork" or args.threads is None:
-        return 0
-    knobs = KnobValues.of(knobs_of(args))
-    if (threads := fork_threads(knobs)) is None:
+        return
+    if fork_threads(KnobValues.of(knobs)) is None:
         raise InputError(
             f"--threads {args.threads}: under Simple the fork wants 8 bytes a thread to divide a "
-            f"slice of {knobs.knobs.slice_bytes} bytes; take a power of two, or another --buffer"
+            f"slice of {knobs.slice_bytes} bytes; take a power of two, or another --buffer"
         )
-    return threads
 
 
-def _written(program: Program, dialect: str, nbytes: int, nthreads: int) -> Program:
-    """Return the program with what only the fork reads: its threads, and an end to its scratch."""
-    if dialect == "fork" and program.max_bytes is None:
-        program = program.replace(max_bytes=fork_end(program, nbytes))
-    return program.replace(nthreads=nthreads)
+def keeps_data_whole(topology: Topology, schedule: Schedule, knobs: Knobs) -> bool:
+    """Return whether the protocol keeps data whole on all links that `schedule` uses."""
+    pairs = {(t.src, t.dst) for t in schedule.transfers if not t.local}
+    return knobs.protocol != "LL128" or ll128_is_safe(topology, pairs)
 
 
-class _Tried:
-    """Shows how far a search is, and knows how many candidates it leaves untried.
-
-    Attributes:
-        left: Candidates after the one at work.
-    """
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self.left = 0
-
-    def update(self, done: int, total: int, what: str) -> None:
-        """Show that candidate number `done` of `total` is at work."""
-        self.left = total - done - 1
-        self._progress.update(done, total, what)
-
-
-def print_candidates(ranked: Sequence[Synthesized], facts: dict[str, object], knobs: Knobs) -> None:
-    """Print the fastest program of each method, beside what no program can beat."""
-    best: dict[str, Synthesized] = {}
-    for found in ranked:
-        best.setdefault(name_of(found), found)
-    channels = f"{knobs.channels} channel{'s' * (knobs.channels != 1)}"
+def print_candidates(ranked: Sequence[Synthesized], facts: dict[str, object]) -> None:
+    """Print the fastest program of each method, compared with what no program can beat."""
+    by_method: dict[str, Synthesized] = {}
+    for program in ranked:
+        by_method.setdefault(program.method, program)
     many = f"{len(ranked)} program{'s' * (len(ranked) != 1)}"
-    say(f"simulated with {knobs.protocol}, {channels}; the best of each method, of {many}")
+    say(f"simulated; the fastest of each method, of {many}")
     limit_us = cast(float, facts["time_bound_us"])
     rows: list[list[object]] = [
         [
-            *(name_of(r), r.sketch, r.chunks_per_rank, r.hops, r.time_us),
-            *(f"{limit_us / r.time_us:.1%}", f"{r.bound_share:.1%}"),
+            r.method,
+            r.sketch,
+            r.chunks_per_rank,
+            r.knobs.protocol,
+            r.knobs.channels,
+            r.hops,
+            r.time_us,
+            f"{limit_us / r.time_us:.1%}",
+            f"{r.fraction_of_bound:.1%}",
         ]
-        for r in best.values()
+        for r in by_method.values()
     ]
-    rows.append(["(bound)", "-", "-", facts["fewest_hops"], limit_us, "100.0%", "100.0%"])
-    print(
-        columns(["method", "sketch", "chunks", "hops", "time us", "of bound", "wires allow"], rows)
-    )
+    bound_row = ["(bound)", "-", "-", "-", "-", facts["fewest_hops"], limit_us, "100.0%", "100.0%"]
+    names = ["method", "sketch", "chunks", "protocol", "channels", "hops", "time us"]
+    print(columns([*names, "of bound", "links allow"], [*rows, bound_row]))
 
 
 def methods_of(args: argparse.Namespace) -> tuple[str, ...]:
@@ -235,11 +254,6 @@ def methods_of(args: argparse.Namespace) -> tuple[str, ...]:
     if args.method == "auto":
         return searched_methods(unordered=args.any_order)
     return (args.method,)
-
-
-def name_of(found: Synthesized) -> str:
-    """Return the method, and whether a local search came after it."""
-    return found.method + (", improved" if found.before_us is not None else "")
 
 
 def chunks_of(args: argparse.Namespace, sketched: int) -> tuple[int, ...] | None:
@@ -262,9 +276,10 @@ def proof_line(best: Synthesized) -> str:
 
 
 def facts_of(
-    best: Synthesized, file: str, topology: Topology, collective: Collective, nbytes: int
+    result: SearchResult, file: str, topology: Topology, collective: Collective, nbytes: int
 ) -> dict[str, object]:
-    """Return what ``--json`` says of the program."""
+    """Return the facts that ``--json`` prints of the fastest program and of the search."""
+    best = result.programs[0]
     limit = bound(topology, collective)
     proof = best.proof
     proved = (
@@ -288,7 +303,9 @@ def facts_of(
         "synthesis_seconds": best.seconds,
         "time_us": best.time_us,
         "time_is": "simulated",
-        "improved_from_us": best.before_us,
+        "protocol": best.knobs.protocol,
+        "instances": best.knobs.channels,
+        "threads": best.knobs.threads,
         "algbw_gbs": nbytes / best.time_us / 1e3,
         "algbw_bound_gbs": limit.algbw_gbs,
         "time_bound_us": time_bound_us(limit, nbytes),
@@ -297,8 +314,10 @@ def facts_of(
         "threadblocks": best.program.threadblocks,
         "max_steps": best.program.max_steps,
         "chunks": best.program.nchunks,
-        "wires_allow": best.bound_share,
+        "wires_allow": best.fraction_of_bound,
         "hops": best.hops,
         "fewest_hops": fewest_hops(topology, collective),
         "bottleneck": limit.bottleneck,
+        "search_ended": result.ended,
+        "untried": result.untried,
     }

@@ -4,8 +4,7 @@ from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_defaul
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.bounds.bound import Bound, bound, time_bound_us
 from tuccl.synth.bounds.hops import fewest_hops
-from tuccl.synth.choose import Candidates, Synthesized, Target, synthesize_best
-from tuccl.synth.improve import Improved, Improvement, improve
+from tuccl.synth.choose import Candidates, SearchResult, Synthesized, Target, synthesize_best
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.lowering.lower import Placement, lower
 from tuccl.synth.lowering.replicate import replicate
@@ -26,14 +25,13 @@ __all__ = [
     "Budget",
     "Candidates",
     "Collective",
-    "Improved",
-    "Improvement",
     "Method",
     "Options",
     "Placement",
     "Problem",
     "Proof",
     "Schedule",
+    "SearchResult",
     "Synthesized",
     "Target",
     "Trace",
@@ -41,7 +39,6 @@ __all__ = [
     "bound",
     "fewest_hops",
     "fork_end",
-    "improve",
     "lower",
     "msccl_default",
     "nccl_program",

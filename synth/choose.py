@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
 
 from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch
-from tuccl.synth.bounds.hops import longest_chain
+from tuccl.synth.bounds.bound import bound
+from tuccl.synth.bounds.hops import fewest_hops, longest_chain
 from tuccl.synth.bounds.link_load import fraction_of_bound
-from tuccl.synth.improve import Improvement, improve
+from tuccl.synth.classic.local_routes import slowest
 from tuccl.synth.lowering.lower import claims_size, lower
 from tuccl.synth.methods import EXACT_METHODS, METHODS, searched_methods, synthesize
 from tuccl.synth.model.collective import Collective
@@ -23,10 +23,56 @@ from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology, network
 
-__all__ = ["Candidates", "Synthesized", "Target", "synthesize_best"]
+__all__ = ["Candidates", "SearchResult", "Synthesized", "Target", "synthesize_best"]
 
 _MOST_CHUNKS = 8
-_IMPROVED = 3  # so many of the fastest, each of another method
+# Programs, each the fastest of its method, whose knobs and form are varied.
+_FINALISTS = 4
+# Transfers above which a schedule is not lowered in its other form too.
+_MOST_REFORMED = 4000
+# Transfers and steps that are made in a second on a common processor: what limits count, so that
+# an equal seed gives an equal program whatever else the machine does. The clock ends a search only
+# where the machine is slower than that by the factor.
+_WORK_PER_SECOND = 20_000
+_SLOWEST_MACHINE = 3.0
+# The order in which methods are tried where latency decides, and where bandwidth does.
+_FOR_LATENCY = [
+    "allpairs",
+    "allpairs-paired",
+    "allpairs-any-order",
+    "allpairs-paired-any-order",
+    "recursive",
+    "hierarchical2",
+    "fewstep",
+    "hierarchical3",
+    "pipelined",
+    "greedy",
+    "ring",
+    "rings",
+    "packing",
+    "flow",
+]
+_FOR_BANDWIDTH = [
+    "packing",
+    "flow",
+    "hierarchical2",
+    "hierarchical3",
+    "rings",
+    "pipelined",
+    "allpairs",
+    "hierarchical-rings",
+    "allpairs-paired",
+    "ring",
+    "recursive",
+    "greedy",
+]
+# Size from which, and the protocols and channels by which a schedule is judged first.
+_FIRST_KNOBS = (
+    (8 << 20, ("Simple", "LL128", "LL"), 8),
+    (512 << 10, ("LL128", "Simple", "LL"), 4),
+    (64 << 10, ("LL128", "LL", "Simple"), 2),
+    (0, ("LL", "LL128", "Simple"), 1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,39 +81,64 @@ class Synthesized:
 
     Attributes:
         program: Verified.
-        method: Name of the method.
         sketch: Name of the sketch.
-        chunks_per_rank: Parts of each rank's share.
+        schedule: The schedule that it was lowered from.
         knobs: Protocol, channels and threads that it is made for.
         time_us: Simulated.
-        seconds: What making it took.
-        bound_share: The part of the bound that the program's busiest wire allows.
+        seconds: Time that making it took, as far as it was not made for others already.
+        fraction_of_bound: The part of the bound that the program's busiest link allows.
         hops: Messages that wait for each other, at most.
-        proof: What an exact method proved, by the costs of the sketch.
-        before_us: Simulated time before a local search made it faster, None where none did.
-        outcome: What is proved of its steps, in words, by a method that counts them.
     """
 
     program: Program
-    method: str
     sketch: str
-    chunks_per_rank: int
+    schedule: Schedule
     knobs: Knobs
     time_us: float
     seconds: float
-    bound_share: float
+    fraction_of_bound: float
     hops: int
-    proof: Proof | None = None
-    before_us: float | None = None
-    outcome: str = ""
+
+    @property
+    def method(self) -> str:
+        """Return the name of the method."""
+        return self.schedule.method
+
+    @property
+    def chunks_per_rank(self) -> int:
+        """Return the chunks of each rank's part."""
+        return self.schedule.chunks_per_rank
+
+    @property
+    def proof(self) -> Proof | None:
+        """Return what an exact method proved, by the costs of the sketch."""
+        return self.schedule.proof
+
+    @property
+    def outcome(self) -> str:
+        """Return in words what is proved of its steps, by a method that counts them."""
+        return self.schedule.outcome
+
+    @property
+    def rank(self) -> tuple[float, str, str, int]:
+        """Return the key that orders programs: time first."""
+        return self.time_us, self.method, self.sketch, self.chunks_per_rank
 
 
-class _Made(NamedTuple):
-    """A program with what it was lowered from."""
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The programs of a search.
 
-    found: Synthesized
-    schedule: Schedule
-    sketch: Sketch
+    Attributes:
+        programs: The fastest in simulation first; at least one.
+        ended: Why the search ended: ``complete``, ``limit`` (the work of the time limit is done:
+            the same again on any machine), ``clock`` or ``interrupt``.
+        untried: Pairs of a sketch and a method that were left out.
+    """
+
+    programs: tuple[Synthesized, ...]
+    ended: str
+    untried: int
 
 
 @dataclass(frozen=True)
@@ -88,8 +159,10 @@ class Target:
     machine: MachineClass
     dialect: str = "executor"
 
-    def program(self, schedule: Schedule, sketch: Sketch, knobs: Knobs) -> _Made:
-        """Return the program of a schedule.
+    def program(
+        self, schedule: Schedule, sketch: str, knobs: Knobs, seconds: float = 0.0
+    ) -> Synthesized:
+        """Return the program of a schedule, which itself took `seconds`.
 
         Raises:
             Infeasible: it does not fit.
@@ -107,22 +180,23 @@ class Target:
                 f"{program.name[:60]}: sends before it receives, which is safe below "
                 f"{self.nbytes} bytes only; use protocol LL, more channels or another method"
             )
-        wires = network(self.topology)
-        time_us = simulated_us(program, knobs, wires, self.machine, self.nbytes)
-        one = Synthesized(
+        links = network(self.topology)
+        return Synthesized(
             program,
-            schedule.method,
-            sketch.name,
-            schedule.chunks_per_rank,
+            sketch,
+            schedule,
             knobs,
-            time_us,
-            time.monotonic() - begun,
-            bound_share=fraction_of_bound(program, self.topology, self.collective),
-            hops=longest_chain(schedule),
-            proof=schedule.proof,
-            outcome=schedule.outcome,
+            simulated_us(program, knobs, links, self.machine, self.nbytes),
+            seconds + time.monotonic() - begun,
+            fraction_of_bound(program, self.topology, self.collective),
+            longest_chain(schedule),
         )
-        return _Made(one, schedule, sketch)
+
+    def favours_bandwidth(self, sketch: Sketch) -> bool:
+        """Return whether the bound by bytes exceeds that by messages in a row at this size."""
+        alpha_us, _ = slowest(sketch, sketch.pairs)
+        latency_us = fewest_hops(self.topology, self.collective) * alpha_us
+        return bound(self.topology, self.collective).time_us(self.nbytes) > 2 * latency_us
 
 
 @dataclass(frozen=True)
@@ -130,16 +204,19 @@ class Candidates:
     """The programs that a search tries: every method on every sketch.
 
     Attributes:
-        sketches: The sketches.
-        knobs: Protocols, channels and threads that each schedule is lowered for.
+        sketches: The sketches, the most promising first.
+        knobs: Protocols, channels and threads to choose from. Schedules are judged by those that
+            suit the size; for the fastest, the others are tried too.
         methods: Names in `METHODS` or `EXACT_METHODS`.
         chunk_counts: Chunks per rank; None: those that each method finds worth a try.
+        allows: Whether a schedule may run by some knobs.
     """
 
     sketches: Sequence[Sketch]
     knobs: Sequence[Knobs]
     methods: Sequence[str] = searched_methods()
     chunk_counts: Sequence[int] | None = None
+    allows: Callable[[Schedule, Knobs], bool] = lambda schedule, knobs: True
 
     def __post_init__(self) -> None:
         """Refuse methods that do not exist."""
@@ -147,21 +224,43 @@ class Candidates:
         if unknown := [m for m in self.methods if m not in names]:
             raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(names)}")
 
-    def points(self, target: Target) -> Iterator[tuple[Sketch, str, int]]:
-        """Yield (sketch, method, chunks per rank) of every candidate."""
-        collective = target.collective
-        for sketch, name in product(self.sketches, self.methods):
-            method = METHODS.get(name) or EXACT_METHODS[name]
-            if len(self.methods) > 1 and sketch.ranks > method.most_ranks:
-                continue
-            counts = self.chunk_counts or method.chunk_counts
-            choose = method.choose_chunk_counts
-            if not self.chunk_counts and choose and collective.name in method.collectives:
-                try:
-                    counts = choose(collective, sketch, target.topology, _MOST_CHUNKS)
-                except Infeasible:
-                    counts = (1,)  # the method itself says why
-            yield from product((sketch,), (name,), counts)
+    def ordered(self, target: Target) -> list[tuple[Sketch, str]]:
+        """Return the pairs of sketch and method, those that the bound favours at this size first.
+
+        Methods that suit the size have several sketches tried before others have their first.
+        """
+        pairs = [
+            (number, sketch, name)
+            for (number, sketch), name in product(enumerate(self.sketches), self.methods)
+            if len(self.methods) == 1
+            or name in EXACT_METHODS
+            or sketch.ranks <= METHODS[name].most_ranks
+        ]
+        if len(self.methods) > 1:
+            large = target.favours_bandwidth(self.sketches[0])
+            order = _FOR_BANDWIDTH if large else _FOR_LATENCY
+            place = {name: order.index(name) if name in order else len(order) for name in METHODS}
+            pairs.sort(key=lambda p: (place.get(p[2], 0) // 3 + p[0], p[0], place.get(p[2], 0)))
+        return [(sketch, name) for _, sketch, name in pairs]
+
+    def counts(self, target: Target, sketch: Sketch, name: str) -> Sequence[int]:
+        """Return the chunks per rank to try."""
+        method = METHODS.get(name) or EXACT_METHODS[name]
+        choose = method.choose_chunk_counts
+        if self.chunk_counts or not choose or target.collective.name not in method.collectives:
+            return self.chunk_counts or method.chunk_counts
+        try:
+            return choose(target.collective, sketch, target.topology, _MOST_CHUNKS)
+        except Infeasible:
+            return (1,)  # the method itself says why
+
+    def first_knobs(self, nbytes: int) -> list[Knobs]:
+        """Return the knobs that suit `nbytes`, then the same with fewer channels."""
+        protocols, most = next(entry[1:] for entry in _FIRST_KNOBS if nbytes >= entry[0])
+        offered = {knobs.protocol for knobs in self.knobs}
+        protocol = next((each for each in protocols if each in offered), self.knobs[0].protocol)
+        some = sorted((k for k in self.knobs if k.protocol == protocol), key=lambda k: -k.channels)
+        return [knobs for knobs in some if knobs.channels <= most] or some[-1:]
 
 
 def synthesize_best(
@@ -170,111 +269,182 @@ def synthesize_best(
     options: Options = DEFAULT_OPTIONS,
     *,
     time_limit_s: float | None = None,
-    improve_tries: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> tuple[Synthesized, ...]:
+) -> SearchResult:
     """Return every program that could be made, the fastest in simulation first.
 
     Args:
         target: The call that programs are made for. They run out of place where they can.
         candidates: What is tried.
         options: Seed, starts and steps of the methods.
-        time_limit_s: Ends the search after the program at work, with what was found by then. An
-            exact method gets an equal part of the time left for each of its programs. An
-            interrupt ends the search likewise once there is a program.
-        improve_tries: Programs that a local search makes of the fastest of each of three methods
-            (`improve`), which ends at twice the limit.
+        time_limit_s: Ends the search after as much work as a common machine does in that time; a
+            solver gets an equal part of it for each of its programs. An interrupt ends the search
+            likewise once there is a program.
         progress: Called with (done, total, name of the candidate) before each.
 
     Raises:
-        Infeasible: no program could be made; says why the first one could not.
+        Infeasible: no program could be made; says why.
     """
-    made: list[_Made] = []
-    reasons: list[str] = []
-    started = time.monotonic()
-    points = tuple(candidates.points(target))
-    for number, (sketch, method, chunks) in enumerate(points):
-        what = f"{method} on {sketch.name}"
-        tell = partial(progress, number, len(points))
-        spent_s = time.monotonic() - started
-        if time_limit_s is not None and spent_s > time_limit_s and made:
-            break
-        left_s = (time_limit_s or 20.0) - spent_s
-        budget = Budget(
-            seconds=left_s / (len(points) - number),
-            report=_with_head(tell, f"{what}: "),
-        )
-        # Beside others a method takes the same little time everywhere, by its own measure.
-        alone = len(candidates.methods) == 1 or method in EXACT_METHODS
-        effort = replace(options, budget=budget) if alone else options
+    search = _Search(target, candidates, options, time_limit_s, progress)
+    return search.run()
+
+
+@dataclass
+class _Search:
+    """A search at work; `work_s` is what it did so far, in seconds of a common machine."""
+
+    target: Target
+    candidates: Candidates
+    options: Options
+    limit_s: float | None
+    progress: Callable[[int, int, str], None]
+    made: list[Synthesized] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    work_s: float = 0.0
+    ended: str = "complete"
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self) -> SearchResult:
+        pairs = self.candidates.ordered(self.target)
+        untried = len(pairs)
         try:
-            tell(what)
-            problem = Problem(target.collective, sketch, chunks, target.nbytes, target.topology)
-            schedule = synthesize(problem, method, effort)
-            for knobs in candidates.knobs:
-                made.append(target.program(schedule, sketch, knobs))
-        except Infeasible as why:
-            reasons.append(f"{what}: {why}")
+            for number, (sketch, method) in enumerate(pairs):
+                if self.over():
+                    break
+                tell = partial(self.progress, number, len(pairs))
+                self.try_method(sketch, method, untried, tell)
+                untried -= 1
+            if self.ended != "interrupt":
+                self.vary_finalists()
         except KeyboardInterrupt:
-            if not made:
+            if not self.made:
                 raise
-            budget.interrupted = True
-        if budget.interrupted:
-            break
-    if not made:
-        tried = (
-            f"no method that searches try serves {target.collective.name} over "
-            f"{target.collective.ranks} ranks"
-        )
-        raise Infeasible(reasons[0] if reasons else tried)
-    if improve_tries:
-        wanted = Improvement(
-            network(target.topology),
-            target.machine,
-            candidates.knobs[0],
-            target.nbytes,
-            target.dialect,
-            improve_tries,
-            options.seed,
-            time_limit_s=None if time_limit_s is None else time_limit_s / _IMPROVED,
-            progress=lambda done, total, us: progress(done, total, f"improving {us:.2f} us"),
-        )
-        made += _improved(made, wanted, target.topology, target.collective)
-    return tuple(sorted((m.found for m in made), key=_rank))
+            self.ended = "interrupt"
+        if not self.made:
+            raise Infeasible(self.refusal())
+        return SearchResult(tuple(sorted(self.made, key=lambda m: m.rank)), self.ended, untried)
 
+    def over(self) -> bool:
+        """Return whether the limit is reached; a search goes on until it has a program."""
+        if self.limit_s is not None and self.made and self.ended == "complete":
+            if self.work_s > self.limit_s:
+                self.ended = "limit"
+            elif time.monotonic() - self.started > _SLOWEST_MACHINE * self.limit_s:
+                self.ended = "clock"
+        return self.ended != "complete"
 
-def _with_head(tell: Callable[[str], None], head: str) -> Callable[[str], None]:
-    return lambda line: tell(head + line)
-
-
-def _rank(found: Synthesized) -> tuple[float, str, str, int]:
-    return found.time_us, found.method, found.sketch, found.chunks_per_rank
-
-
-def _improved(
-    made: Iterable[_Made], wanted: Improvement, topology: Topology, collective: Collective
-) -> list[_Made]:
-    """Return what a local search makes of the fastest of three methods, where it is faster."""
-    by_method: dict[str, _Made] = {}
-    for one in sorted(made, key=lambda m: _rank(m.found)):
-        by_method.setdefault(one.found.method, one)
-    better = []
-    for found, schedule, sketch in list(by_method.values())[:_IMPROVED]:
-        begun = time.monotonic()
-        best = improve(schedule, sketch, wanted)
-        if best.time_us < found.time_us:
-            faster = replace(
-                found,
-                program=best.program,
-                time_us=best.time_us,
-                seconds=found.seconds + time.monotonic() - begun,
-                bound_share=fraction_of_bound(best.program, topology, collective),
-                hops=longest_chain(best.schedule),
-                before_us=best.before_us,
-                outcome="",
+    def try_method(
+        self, sketch: Sketch, method: str, pairs_left: int, tell: Callable[[str], None]
+    ) -> None:
+        """Make the programs of a method on a sketch."""
+        target, what = self.target, f"{method} on {sketch.name}"
+        tell(what)
+        counts = self.candidates.counts(target, sketch, method)
+        for number, chunks in enumerate(counts):
+            left_s = (self.limit_s or 20.0) - (time.monotonic() - self.started)
+            budget = Budget(
+                seconds=left_s / (pairs_left * (len(counts) - number)),
+                report=lambda line: tell(f"{what}: {line}"),
             )
-            better.append(_Made(faster, best.schedule, sketch))
-    return better
+            # Beside others a method takes the same little time everywhere, by its own measure.
+            alone = len(self.candidates.methods) == 1 or method in EXACT_METHODS
+            options = replace(self.options, budget=budget) if alone else self.options
+            problem = Problem(target.collective, sketch, chunks, target.nbytes, target.topology)
+            try:
+                begun = time.monotonic()
+                schedule = synthesize(problem, method, options)
+                seconds = time.monotonic() - begun
+                self.work_s += (METHODS.get(method) or EXACT_METHODS[method]).effort_s
+                self.lower_first(schedule, sketch, seconds)
+            except Infeasible as why:
+                self.reasons.append(f"{what}: {why}")
+            if budget.interrupted:
+                self.ended = "interrupt"
+                return
+
+    def lower_first(self, schedule: Schedule, sketch: Sketch, seconds: float) -> None:
+        """Lower `schedule` by the knobs that suit the size, with fewer channels if need be.
+
+        Raises:
+            Infeasible: it fits with none.
+        """
+        first = self.candidates.first_knobs(self.target.nbytes)
+        for knobs in first:
+            try:
+                self.lower(schedule, sketch.name, knobs, seconds)
+                return
+            except Infeasible:
+                if knobs is first[-1]:
+                    raise
+
+    def lower(
+        self, schedule: Schedule, sketch: str, knobs: Knobs, seconds: float = 0.0
+    ) -> Synthesized:
+        """Return the program of `schedule`, which counts among those made.
+
+        Raises:
+            Infeasible: it does not fit, or the knobs are not allowed for it.
+        """
+        self.work_s += len(schedule.transfers) / _WORK_PER_SECOND
+        if not self.candidates.allows(schedule, knobs):
+            raise Infeasible(
+                f"{knobs.protocol} does not keep data whole on links that it uses, such as PCIe; "
+                "use Simple or LL"
+            )
+        made = self.target.program(schedule, sketch, knobs, seconds)
+        steps = sum(len(tb.steps) for gpu in made.program.gpus for tb in gpu.threadblocks)
+        self.work_s += steps / _WORK_PER_SECOND
+        self.made.append(made)
+        return made
+
+    def vary_finalists(self) -> None:
+        """Try all knobs, and the other form, of the fastest program of each of some methods."""
+        by_method: dict[str, Synthesized] = {}
+        for made in sorted(self.made, key=lambda m: m.rank):
+            by_method.setdefault(made.method, made)
+        for made in list(by_method.values())[:_FINALISTS]:
+            best = made
+            for protocol in dict.fromkeys(knobs.protocol for knobs in self.candidates.knobs):
+                best = min(best, self.climb(made, protocol) or best, key=lambda m: m.rank)
+            hints = best.schedule.hints
+            if len(best.schedule.transfers) > _MOST_REFORMED or hints.rotation:
+                continue
+            other = replace(hints, split_send_recv=not hints.split_send_recv)
+            if not hints.sends_first:
+                self.attempt(replace(best.schedule, hints=other), best.sketch, best.knobs)
+
+    def climb(self, made: Synthesized, protocol: str) -> Synthesized | None:
+        """Return the fastest program of a schedule by a protocol: channels doubled, then halved."""
+        some = [knobs for knobs in self.candidates.knobs if knobs.protocol == protocol]
+        some.sort(key=lambda knobs: knobs.channels)
+        start = max((n for n, k in enumerate(some) if k.channels <= made.knobs.channels), default=0)
+        best = made if some[start] == made.knobs else None
+        best = best or self.attempt(made.schedule, made.sketch, some[start])
+        for way in (some[start + 1 :], some[:start][::-1]):
+            for knobs in way:
+                other = self.attempt(made.schedule, made.sketch, knobs)
+                if other is None or (best is not None and other.time_us >= best.time_us):
+                    break
+                best = other
+        return best
+
+    def attempt(self, schedule: Schedule, sketch: str, knobs: Knobs) -> Synthesized | None:
+        """Return a program, None where there is none."""
+        try:
+            return self.lower(schedule, sketch, knobs)
+        except Infeasible:
+            return None
+
+    def refusal(self) -> str:
+        """Return why no program could be made: a reason for each sketch of a method by itself."""
+        reasons = list(dict.fromkeys(self.reasons))
+        if not reasons:
+            name, ranks = self.target.collective.name, self.target.collective.ranks
+            return f"no method that searches try serves {name} over {ranks} ranks"
+        if len(self.candidates.methods) > 1 or len(reasons) == 1:
+            return reasons[0]
+        last_of_sketch = {reason.split(":")[0]: reason for reason in reasons}
+        return "; ".join(last_of_sketch.values())
 
 
 def _check_residency(program: Program, machine: MachineClass) -> None:
@@ -287,8 +457,8 @@ def _check_residency(program: Program, machine: MachineClass) -> None:
 
 
 def simulated_us(
-    program: Program, knobs: Knobs, wires: Network, machine: MachineClass, nbytes: int
+    program: Program, knobs: Knobs, links: Network, machine: MachineClass, nbytes: int
 ) -> float:
-    """Return the GPUs' simulated time in us, with `nbytes` rounded up to whole chunks."""
+    """Return the simulated time of the GPUs in us, with `nbytes` rounded up to whole chunks."""
     whole = -(-nbytes // program.nchunks) * program.nchunks
-    return simulate(program, knobs, wires, machine, whole).gpu_us
+    return simulate(program, knobs, links, machine, whole).gpu_us

@@ -52,6 +52,8 @@ class Method:
         most_ranks: Ranks above which searches skip it, since it takes minutes.
         bitwise_equal: Whether all ranks get equal results: a sum is made once, or by all ranks
             in one order.
+        effort_s: Seconds that a schedule takes on a common machine, where it is no moment: time
+            limits count them instead of the clock's.
         solver: Whether it runs OR-Tools, within the budget of the options.
     """
 
@@ -64,6 +66,7 @@ class Method:
     ) = None
     most_ranks: int = 256
     bitwise_equal: bool = True
+    effort_s: float = 0.05
     solver: bool = False
 
 
@@ -103,6 +106,7 @@ METHODS: dict[str, Method] = {
             greedy,
             choose_chunk_counts=greedy_chunks,
             most_ranks=128,
+            effort_s=1.0,
         ),
         Method(
             "packing",
@@ -110,10 +114,11 @@ METHODS: dict[str, Method] = {
             packing,
             choose_chunk_counts=packing_chunks,
             most_ranks=1024,
+            effort_s=0.2,
         ),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, choose_chunk_counts=pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, choose_chunk_counts=flow_chunks),
-        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, solver=True),
+        Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, effort_s=1.0, solver=True),
     )
 }
 

@@ -282,7 +282,8 @@ def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) ->
         assert (program.max_bytes, program.nthreads) == (top, 256)
         assert any(gpu.scratch_chunks for gpu in program.gpus)
         assert tuccl("verify", file, "--dialect", "fork").code == 0
-    answer = tuccl(*words, "-s", "1M", "--dialect", "fork", "--threads", "384", "-o", file)
+    order = ("-s", "1M", "--dialect", "fork", "--protocol", "Simple", "--threads", "384")
+    answer = tuccl(*words, *order, "-o", file)
     assert answer.code == 2 and "divide a slice" in answer.err
 
 
@@ -403,10 +404,23 @@ def test_synth_shows_a_row_a_method_the_bound_and_the_cut(
     answer = tuccl(*order, "--time-limit", 0.5)
     assert answer.code == 0
     header, *rows = answer.out.splitlines()[:-1]
-    assert header.split()[:4] == ["method", "sketch", "chunks", "hops"]
+    assert header.split()[:5] == ["method", "sketch", "chunks", "protocol", "channels"]
     methods = [row.split()[0] for row in rows if "%" in row]
     assert methods[-1] == "(bound)"
     assert len(methods) == len(set(methods))
-    assert "candidates were not tried" in answer.err
+    assert "were not tried" in answer.err
+    facts = json.loads(tuccl(*order, "--time-limit", 0.5, "--json").out)
+    assert (facts["search_ended"], facts["untried"] > 0) == ("limit", True)
+    assert f"{facts['method']}, {facts['protocol']}, {facts['instances']} channel" in answer.out
     cut = json.loads(tuccl("bound", *order[1:4], "--json").out)["bottleneck"]
     assert answer.out.rstrip().endswith(cut)
+
+
+def test_synth_refuses_a_protocol_that_may_corrupt_data(tuccl: Tuccl, tmp_path: Path) -> None:
+    topology, out = tmp_path / "t.json", tmp_path / "p.xml"
+    assert tuccl("probe", "--profile", "dgx-1v", "-o", topology).code == 0
+    order = ("synth", topology, "-c", "allgather", "-s", "1M", "--method", "allpairs", "-o", out)
+    refused = tuccl(*order, "--protocol", "LL128")
+    assert refused.code == 2
+    assert "LL128 does not keep data whole on links that it uses, such as PCIe" in refused.err
+    assert tuccl(*order, "--protocol", "LL", "--improve", 9).code == 0

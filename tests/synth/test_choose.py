@@ -3,36 +3,97 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 import pytest
 
 from tuccl._native import Knobs
-from tuccl.sketches import full_mesh
-from tuccl.synth import Candidates, Collective, Synthesized, Target, synthesize_best
-from tuccl.topology import load_profile, machine_of
+from tuccl.errors import Infeasible
+from tuccl.sketches import candidate_sketches, full_mesh
+from tuccl.synth import (
+    Candidates,
+    Collective,
+    Schedule,
+    SearchResult,
+    Synthesized,
+    Target,
+    synthesize_best,
+)
+from tuccl.topology import join, load_profile, machine_of
 
 T = load_profile("v100x4")
 
 
-def chosen(interrupted_at: int) -> tuple[Synthesized, ...]:
-    """Return what is found where an interrupt comes at a candidate, given by its number."""
+METHODS = ("ring", "allpairs", "greedy")
+TARGET = Target(T, Collective("allgather", 4), 1 << 20, machine_of(T))
+
+
+def search(
+    interrupted_at: int = -1,
+    knobs: Sequence[Knobs] = (Knobs("Simple", 1, 512),),
+    limit_s: float | None = None,
+) -> SearchResult:
+    """Search three methods, with an interrupt at a candidate, given by its number."""
 
     def interrupt(done: int, total: int, what: str) -> None:
         if done == interrupted_at:
             signal.raise_signal(signal.SIGINT)
 
-    return synthesize_best(
-        Target(T, Collective("allgather", 4), 1 << 20, machine_of(T)),
-        Candidates([full_mesh(T)], [Knobs("Simple", 1, 512)], ("ring", "allpairs", "greedy"), (1,)),
-        progress=interrupt,
-    )
+    candidates = Candidates([full_mesh(T)], knobs, METHODS, (1,))
+    return synthesize_best(TARGET, candidates, time_limit_s=limit_s, progress=interrupt)
 
 
 def test_an_interrupt_keeps_what_was_found() -> None:
-    assert {found.method for found in chosen(-1)} == {"ring", "allpairs", "greedy"}
-    assert {found.method for found in chosen(2)} == {"ring", "allpairs"}
+    whole, cut = search(), search(2)
+    assert {program.method for program in whole.programs} == set(METHODS)
+    assert (whole.ended, whole.untried) == ("complete", 0)
+    assert len({program.method for program in cut.programs}) == 2
+    assert (cut.ended, cut.untried) == ("interrupt", 1)
 
 
 def test_an_interrupt_before_anything_was_found_is_one() -> None:
     with pytest.raises(KeyboardInterrupt):
-        chosen(0)
+        search(0)
+
+
+def test_a_limit_counts_work_and_leaves_the_same_out_again() -> None:
+    first, again = search(limit_s=0.06), search(limit_s=0.06)
+    assert first.ended == "limit"
+    assert first.untried > 0
+    assert [(p.method, p.time_us) for p in first.programs] == [
+        (p.method, p.time_us) for p in again.programs
+    ]
+
+
+def test_channels_and_protocol_are_chosen_for_the_size() -> None:
+    some = [Knobs(p, c, 512) for p in ("Simple", "LL") for c in (1, 2, 4, 8)]
+    dgx = load_profile("dgx-1v")
+    mesh, ideal = full_mesh(dgx), machine_of(dgx)
+
+    def fastest(nbytes: int, knobs: Sequence[Knobs]) -> Synthesized:
+        target = Target(dgx, Collective("allgather", 8), nbytes, ideal)
+        return synthesize_best(target, Candidates([mesh], knobs, ("packing", "ring"))).programs[0]
+
+    large, small = fastest(1 << 30, some), fastest(4 << 10, some)
+    assert large.knobs.protocol == "Simple"
+    assert large.knobs.channels > 1
+    assert large.time_us < 0.8 * fastest(1 << 30, some[:1]).time_us
+    assert small.knobs.protocol == "LL"
+
+
+def test_knobs_that_a_schedule_may_not_use_are_refused() -> None:
+    def never(schedule: Schedule, knobs: Knobs) -> bool:
+        return False
+
+    candidates = Candidates([full_mesh(T)], [Knobs("LL128", 1, 512)], ("ring",), (1,), never)
+    with pytest.raises(Infeasible, match="LL128 does not keep data whole"):
+        synthesize_best(TARGET, candidates)
+
+
+def test_a_refusal_says_why_for_every_sketch() -> None:
+    pod = join(load_profile("v100x4"), 2)
+    target = Target(pod, Collective("allgather", 8), 1 << 20, machine_of(pod))
+    sketches = [s for s in candidate_sketches(pod, "allgather", 1 << 20) if len(s.links) < 56]
+    with pytest.raises(Infeasible) as refusal:
+        synthesize_best(target, Candidates(sketches, [Knobs("LL", 1, 512)], ("allpairs",), (1,)))
+    assert all(f"allpairs on {sketch.name}:" in str(refusal.value) for sketch in sketches)

@@ -213,10 +213,10 @@ def test_auto_tries_packing_and_says_what_wires_allow() -> None:
     ranked = synthesize_best(
         Target(t, Collective("allgather", 8), 1 << 30, load_machine("ideal")),
         Candidates([full_mesh(t)], [Knobs("Simple", 1, 512)], ("ring", "packing")),
-    )
+    ).programs
     assert ranked[0].method == "packing"
     assert ranked[0].chunks_per_rank == 6
-    assert all(0 < one.bound_share <= 1 + 1e-9 for one in ranked)
+    assert all(0 < one.fraction_of_bound <= 1 + 1e-9 for one in ranked)
 
 
 def test_a_forest_counts_its_chain_and_roots() -> None:
