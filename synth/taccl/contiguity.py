@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tuccl.synth.model.solver import Outcome, cp_sat
-from tuccl.synth.taccl.problem import Problem, Send
+from tuccl.synth.taccl.heuristic_ordering import Reservations
+from tuccl.synth.taccl.problem import BY_START, Problem, Send
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -61,33 +62,28 @@ def _list_schedule(
         for other in before:
             followers[other].append(number)
     ready = [0] * len(units)
-    free: dict[object, int] = {}
+    reservations = Reservations(problem)
     heap = [(0, u[0].start, n) for n, u in enumerate(units) if not waits[n]]
     heapq.heapify(heap)
     scheduled: list[Send] = []
     while heap:
         tried, planned, number = heapq.heappop(heap)
         unit = units[number]
-        link = links[unit[0].link]
-        takes = link.message_ns(len(unit))
-        lead = takes - link.port_ns(len(unit))
-        resources = problem.resources[unit[0].link]
-        start = max(
-            ready[number], *(free.get(k, 0) - (lead if k[0] == "port" else 0) for k in resources)
-        )
+        link = unit[0].link
+        start = reservations.start(link, ready[number], len(unit))
         if start > tried:
             heapq.heappush(heap, (start, planned, number))
             continue
-        free.update(dict.fromkeys(resources, start + takes))
-        scheduled += [Send(send.chunk, send.link, start, start + takes) for send in unit]
+        end = reservations.book(link, start, len(unit))
+        scheduled += [Send(send.chunk, send.link, start, end) for send in unit]
         for other in followers[number]:
-            ready[other] = max(ready[other], start + takes)
+            ready[other] = max(ready[other], end)
             waits[other].discard(number)
             if not waits[other]:
                 heapq.heappush(heap, (ready[other], units[other][0].start, other))
     if len(scheduled) < sum(map(len, units)):
         return None
-    return sorted(scheduled, key=lambda send: (send.start, send.end, send.link))
+    return sorted(scheduled, key=BY_START)
 
 
 class ContiguityModel:
@@ -210,4 +206,4 @@ class ContiguityModel:
                 value(self.begin[key]) if key in self.begin else end - links[send.link].message_ns()
             )
             sends.append(Send(send.chunk, send.link, start, end))
-        return sorted(sends, key=lambda send: (send.start, send.end, send.link))
+        return sorted(sends, key=BY_START)

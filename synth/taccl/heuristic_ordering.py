@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tuccl.synth.taccl.chunks import Chunk
 from tuccl.synth.taccl.costs import Link
-from tuccl.synth.taccl.problem import Problem, Send
+from tuccl.synth.taccl.problem import BY_START, Problem, Send
 
-__all__ = ["heuristic_sends", "order_routes"]
+__all__ = ["Reservations", "heuristic_sends", "order_routes"]
 
 
 def heuristic_sends(problem: Problem) -> list[Send]:
@@ -23,22 +23,25 @@ def heuristic_sends(problem: Problem) -> list[Send]:
     return _Multicast(problem).run()
 
 
-class _Reservations:
+class Reservations:
     """Times at which each orbit of links and ports is free next."""
 
     def __init__(self, problem: Problem) -> None:
+        """Begin with all free."""
         self.problem = problem
         self.free: dict[object, int] = {}
 
-    def start(self, number: int, ready: int) -> int:
+    def start(self, number: int, ready: int, chunks: int = 1) -> int:
+        """Return when a message of so many chunks, ready at `ready`, can start on a link."""
         link = self.problem.links[number]
-        lead = link.message_ns() - link.port_ns()
+        lead = link.message_ns(chunks) - link.port_ns(chunks)
         for key in self.problem.resources[number]:
             ready = max(ready, self.free.get(key, 0) - (lead if key[0] == "port" else 0))
         return ready
 
-    def book(self, number: int, start: int) -> int:
-        end = start + self.problem.links[number].message_ns()
+    def book(self, number: int, start: int, chunks: int = 1) -> int:
+        """Return when the message ends, its resources being in use until then."""
+        end = start + self.problem.links[number].message_ns(chunks)
         self.free.update(dict.fromkeys(self.problem.resources[number], end))
         return end
 
@@ -48,7 +51,7 @@ class _Multicast:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.reservations = _Reservations(problem)
+        self.reservations = Reservations(problem)
         self.have = [{chunk.source: 0} for chunk in problem.chunks]
         self.blocked = _own_chunks(problem) if problem.own_chunks_first else {}
         self.out: list[dict[int, list[int]]] = [self._out(chunk) for chunk in problem.chunks]
@@ -94,7 +97,7 @@ class _Multicast:
                 self.blocked[key].remove(chunk)
                 late = self._push_all(late)
             self._offer(chunk, link.dst)
-        return sorted(sends, key=lambda send: (send.start, send.end, send.link))
+        return sorted(sends, key=BY_START)
 
     def _reenters(self, chunk: int, link: Link) -> bool:
         """Return whether the chunk has entered the link's host before: inside it is quicker."""
@@ -160,7 +163,7 @@ def _lightest_route(problem: Problem, chunk: Chunk, load: dict[object, int]) -> 
 
 def order_routes(problem: Problem, routes: Sequence[Sequence[int]]) -> list[Send]:
     """Return sends along the routes, earliest first; of equals those with most before them."""
-    links, reservations = problem.links, _Reservations(problem)
+    links, reservations = problem.links, Reservations(problem)
     left = [sum(links[number].message_ns() for number in route) for route in routes]
     heap = [
         (0, problem.own_chunks_first and not _leaves(problem, i, route), -left[i], i, 0)
@@ -182,7 +185,7 @@ def order_routes(problem: Problem, routes: Sequence[Sequence[int]]) -> list[Send
         if place + 1 < len(routes[chunk]):
             rest += links[number].message_ns()
             heapq.heappush(heap, (ready[chunk], own, rest, chunk, place + 1))
-    return sorted(sends, key=lambda send: (send.start, send.end, send.link))
+    return sorted(sends, key=BY_START)
 
 
 def _leaves(problem: Problem, chunk: int, route: Sequence[int]) -> bool:

@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.chunks import Chunk
 from tuccl.synth.taccl.costs import Link, LinkCosts
 
-__all__ = ["Message", "Problem", "Send", "makespan", "retime", "reverse_time"]
+__all__ = ["BY_START", "Message", "Problem", "Send", "makespan", "retime", "reverse_time"]
 
 _Resource = tuple[str, object]
+BY_START = attrgetter("start", "end", "link")
+"""Order of sends, and of messages, in time."""
 
 
 class Message(NamedTuple):
@@ -82,6 +85,13 @@ class Problem:
                 representative.setdefault(port, min(images, key=repr))
         return representative
 
+    def entries(self, chunk: int, host: int) -> list[int]:
+        """Return the links by which a chunk may enter a host."""
+        links, hosts = self.links, self.hosts
+        return [
+            n for n in self.chunks[chunk].links if links[n].inter and hosts[links[n].dst] == host
+        ]
+
     @cached_property
     def merges(self) -> bool:
         """Return whether messages of several chunks could gain anything."""
@@ -114,7 +124,7 @@ def reverse_time(messages: Iterable[Message]) -> list[Message]:
     messages = list(messages)
     last = makespan(messages)
     back = (Message(m.chunks, m.link, last - m.end, last - m.start, not m.reduce) for m in messages)
-    return sorted(back, key=lambda m: (m.start, m.end, m.link))
+    return sorted(back, key=BY_START)
 
 
 def window(link: Link, message: Message) -> tuple[int, int]:
@@ -156,4 +166,4 @@ def retime(messages: Sequence[Message], costs: LinkCosts) -> list[Message]:
         for chunk in message.chunks:
             arrived[chunk, link.dst] = max(arrived.get((chunk, link.dst), 0), moved.end)
         timed.append(moved)
-    return sorted(timed, key=lambda m: (m.start, m.end, m.link))
+    return sorted(timed, key=BY_START)

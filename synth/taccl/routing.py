@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.synth.model.solver import Outcome, cp_sat
 from tuccl.synth.taccl.chunks import distances
-from tuccl.synth.taccl.problem import Problem, Send
+from tuccl.synth.taccl.problem import BY_START, Problem, Send
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -60,12 +60,7 @@ class HeadsAndTails:
         """Return the time to reach a host's farthest rank if `link` is the only one into it."""
         costs, chunk = self.problem.costs, self.problem.chunks[number]
         host = costs.hosts[costs.links[link].dst]
-        routes = [
-            n
-            for n in chunk.links
-            if costs.links[n].inter and costs.hosts[costs.links[n].dst] == host
-        ]
-        if routes != [link]:
+        if self.problem.entries(number, host) != [link]:
             return 0
         reach = distances(costs, chunk.links, [costs.links[link].dst])
         return max(reach[t] for t in chunk.targets if costs.hosts[t] == host)
@@ -156,14 +151,10 @@ class RoutingModel:
 
     def _host_entries(self, number: int) -> None:
         """Say what follows from the rest, but is hard to see: a chunk enters each host it must."""
-        chunk, links = self.problem.chunks[number], self.problem.links
-        hosts = self.problem.hosts
-        entries: dict[int, list[cp_model.IntVar]] = defaultdict(list)
-        for link in chunk.links:
-            if links[link].inter and (number, link) in self.sent:
-                entries[hosts[links[link].dst]].append(self.sent[number, link])
+        chunk, hosts = self.problem.chunks[number], self.problem.hosts
         for host in {hosts[target] for target in chunk.targets} - {hosts[chunk.source]}:
-            self.model.add_at_least_one(entries[host])
+            entries = ((number, link) for link in self.problem.entries(number, host))
+            self.model.add_at_least_one(self.sent[key] for key in entries if key in self.sent)
 
     def _loads(self) -> None:
         """Give the sends that share a link or a port the time they take together."""
@@ -190,22 +181,14 @@ class RoutingModel:
 
     def _unavoidable(self, sends: list[tuple[int, int]]) -> bool:
         """Return whether a chunk has no route but over one of these sends."""
-        hosts = self.problem.hosts
-        links, chunks = self.problem.links, self.problem.chunks
+        hosts, chunks = self.problem.hosts, self.problem.chunks
         used = set(sends)
         for number in {number for number, _ in sends}:
             for target in chunks[number].targets:
-                into = self._into(number, target)
-                if all((number, link) in used for link in into):
-                    return True
-                if hosts[target] == hosts[chunks[number].source]:
-                    continue
-                entries = [
-                    link
-                    for link in chunks[number].links
-                    if links[link].inter and hosts[links[link].dst] == hosts[target]
-                ]
-                if all((number, link) in used for link in entries):
+                cuts = [self._into(number, target)]
+                if hosts[target] != hosts[chunks[number].source]:
+                    cuts.append(self.problem.entries(number, hosts[target]))
+                if any(all((number, link) in used for link in links) for links in cuts):
                     return True
         return False
 
@@ -261,7 +244,7 @@ class RoutingModel:
         for number, link in _needed(self.problem, used):
             end = value(self.at[number, links[link].dst])
             sends.append(Send(number, link, end - links[link].message_ns(), end))
-        return sorted(sends, key=lambda send: (send.start, send.end, send.link))
+        return sorted(sends, key=BY_START)
 
 
 def _needed(problem: Problem, used: set[tuple[int, int]]) -> list[tuple[int, int]]:
