@@ -1,4 +1,4 @@
-"""Sketches, the links and rules that a synthesizer may use: the pruning stages that make them, TACCL's file format."""
+"""Sketches: links and rules for synthesizers, the stages that prune them, TACCL's files."""
 
 from tuccl.sketches.binding import bind, closest_nics
 from tuccl.sketches.candidates import candidate_sketches

@@ -61,8 +61,8 @@ def closest_nics(
     }
     if not distances:
         raise InputError(
-            f"topology {topology.name[:60]!r}: GPU {topology.gpus[rank].id[:60]!r} has no PCIe path "
-            "to a NIC of its host that is on the network: add the links"
+            f"topology {topology.name[:60]!r}: GPU {topology.gpus[rank].id[:60]!r} has no PCIe "
+            "path to a NIC of its host that is on the network: add the links"
         )
     least = min(distances.values())
     return tuple(nic for nic, distance in distances.items() if distance == least)
@@ -76,18 +76,18 @@ def _spread(choices: dict[int, tuple[str, ...]]) -> dict[int, str]:
         alternating paths, moving ranks bound before (Harvey et al., "Semi-matchings for bipartite
         graphs and load balancing", 2006).
     """
-    chosen: dict[int, str] = {}
+    nic_of: dict[int, str] = {}
     for newcomer in choices:
         came_from: dict[str, int] = {}
-        ahead = [newcomer]
-        for rank in ahead:
+        frontier = [newcomer]
+        for rank in frontier:
             for nic in choices[rank]:
                 if nic not in came_from:
                     came_from[nic] = rank
-                    ahead.extend(other for other, at in chosen.items() if at == nic)
-        loads = {nic: sum(at == nic for at in chosen.values()) for nic in came_from}
+                    frontier.extend(bound_rank for bound_rank, at in nic_of.items() if at == nic)
+        loads = {nic: sum(at == nic for at in nic_of.values()) for nic in came_from}
         nic = min(loads, key=loads.__getitem__)
         while (rank := came_from[nic]) != newcomer:
-            chosen[rank], nic = nic, chosen[rank]
-        chosen[newcomer] = nic
-    return chosen
+            nic_of[rank], nic = nic, nic_of[rank]
+        nic_of[newcomer] = nic
+    return nic_of

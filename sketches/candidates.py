@@ -71,24 +71,24 @@ def candidate_sketches(topology: Topology, collective: str, nbytes: int) -> tupl
     if nbytes < 1:
         raise InputError(f"{nbytes} bytes: expected a size of at least 1")
     if topology.ranks > _MOST_MESHED:
-        return (_finished(rails(topology), nbytes),)
+        return (_with_chunks(rails(topology), nbytes),)
     nic_paths = NicPaths(topology)
     mesh = with_congestion(
         prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
         topology,
         nic_paths,
     )
-    full = _finished(mesh, nbytes)
+    full = _with_chunks(mesh, nbytes)
     # Sketches are told apart by their links: of two with the same, the first says more.
-    found = {frozenset(full.pairs): (0.0, full)}
+    candidates = {frozenset(full.pairs): (0.0, full)}
     for sketch in _variants(mesh, topology, nic_paths, nbytes):
         pairs = frozenset(sketch.pairs)
-        if pairs not in found:
-            done = checked(_finished(with_congestion(sketch, topology, nic_paths), nbytes))
-            found[pairs] = rank_estimate_us(done, collective, nbytes), done
-    _, *others = found.values()
-    others.sort(key=lambda each: round(each[0], 6))
-    return (*(sketch for _, sketch in others), full)
+        if pairs not in candidates:
+            candidate = checked(_with_chunks(with_congestion(sketch, topology, nic_paths), nbytes))
+            candidates[pairs] = rank_estimate_us(candidate, collective, nbytes), candidate
+    _, *ranked = candidates.values()
+    ranked.sort(key=lambda each: round(each[0], 6))
+    return (*(sketch for _, sketch in ranked), full)
 
 
 def _variants(
@@ -100,9 +100,9 @@ def _variants(
     """
     prune = _across_hosts if mesh.nhosts > 1 else _inside_host
     yield from prune(mesh, topology, nic_paths)
-    bare = for_size(mesh, max(nbytes, NVLINK_FIRST_BYTES))
-    if bare is not mesh:
-        for sketch in prune(with_congestion(bare, topology, nic_paths), topology, nic_paths):
+    preferred = for_size(mesh, max(nbytes, NVLINK_FIRST_BYTES))
+    if preferred is not mesh:
+        for sketch in prune(with_congestion(preferred, topology, nic_paths), topology, nic_paths):
             yield replace(sketch, name=f"{sketch.name}-nvlink")
 
 
@@ -131,11 +131,11 @@ def _across_hosts(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iter
 
 def _pruned_meshes(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iterator[Sketch]:
     inter = mesh.nhosts > 1
-    worst = max((link.congestion for link in mesh.links if link.inter == inter), default=0.0)
+    worst_score = max((link.congestion for link in mesh.links if link.inter == inter), default=0.0)
     for links in _LINKS_PER_EXIT:
         # A NIC with so many links to each other host; a GPU with so many inside its host.
         score = links * max(1, mesh.nhosts - 1) - 1.0
-        if worst > score:
+        if worst_score > score:
             pruned = prune_congested(mesh, topology, score, inter=inter, nic_paths=nic_paths)
             yield replace(pruned, name=f"mesh-congestion-{score:g}")
 
@@ -147,7 +147,7 @@ def _inside_host(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Itera
         yield from _pruned_meshes(mesh, topology, nic_paths)
 
 
-def _finished(sketch: Sketch, nbytes: int) -> Sketch:
+def _with_chunks(sketch: Sketch, nbytes: int) -> Sketch:
     share = max(1, nbytes // sketch.ranks)
     chunks = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
     return replace(
@@ -166,16 +166,16 @@ def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:
     plus the hop to the relay where GPUs do not send for themselves. Inside hosts: the same with
     the slowest link instead of NICs.
     """
-    used = [link for link in sketch.links if link.inter] or list(sketch.links)
-    if not used:
+    links_out = [link for link in sketch.links if link.inter] or list(sketch.links)
+    if not links_out:
         return 0.0
-    rate, starts = _exits(sketch, used)
-    crowding = sum(link.congestion for link in used) / len(used)
-    relayed = len({link.src for link in used}) < sketch.ranks
+    rate, starts = _exits(sketch, links_out)
+    crowding = sum(link.congestion for link in links_out) / len(links_out)
+    relayed = len({link.src for link in links_out}) < sketch.ranks
     hop = 2 * min((link.alpha_us for link in sketch.links if not link.inter), default=0.0)
     return (
         _VOLUMES[collective] * nbytes / (rate * 1e3) * (1 + crowding / 10 + _stray(sketch, nbytes))
-        + max(link.alpha_us for link in used)
+        + max(link.alpha_us for link in links_out)
         + starts * _MESSAGE_US
         + hop * relayed
     )

@@ -54,7 +54,7 @@ class _Loads:
 
     def __init__(self) -> None:
         self.hops: dict[_Pair, tuple[_Resource, ...]] = {}
-        self.alone: dict[_Pair, float] = {}
+        self.rate_alone: dict[_Pair, float] = {}
         self.rate: dict[_Resource, float] = {}
         self.count: Counter[_Resource] = Counter()
 
@@ -65,7 +65,7 @@ def _loads(sketch: Sketch, topology: Topology, nic_paths: NicPaths) -> _Loads:
         route = _route(link, topology, nic_paths)
         pair = (link.src, link.dst)
         loads.hops[pair] = tuple((hop.src, hop.dst) for hop in route.hops)
-        loads.alone[pair] = route.bandwidth
+        loads.rate_alone[pair] = route.bandwidth
         loads.count.update(loads.hops[pair])
         for hop in route.hops:
             loads.rate[hop.src, hop.dst] = hop.bandwidth
@@ -88,7 +88,7 @@ def _scores(loads: _Loads) -> dict[_Pair, float]:
     crowd = {hop: count / loads.rate[hop] for hop, count in loads.count.items()}
     # Rounding keeps links that symmetry makes alike equal to the last digit.
     return {
-        pair: round(max(0.0, max(crowd[hop] for hop in hops) * loads.alone[pair] - 1.0), 9)
+        pair: round(max(0.0, max(crowd[hop] for hop in hops) * loads.rate_alone[pair] - 1.0), 9)
         for pair, hops in loads.hops.items()
     }
 
@@ -144,45 +144,47 @@ class _Pruning:
     def __init__(self, sketch: Sketch, loads: _Loads, inter: bool) -> None:
         self._sketch = sketch
         self._loads = loads
-        self._after, self._before = adjacency(sketch.ranks, loads.hops)
-        self._joined: Counter[_Pair] = Counter(
+        self._successors, self._predecessors = adjacency(sketch.ranks, loads.hops)
+        self._host_links: Counter[_Pair] = Counter(
             (sketch.hosts[src], sketch.hosts[dst]) for src, dst in loads.hops
         )
         self._orbits = _orbits(sketch, inter)
-        self._waiting = self._by_resource()
-        alone = {
-            orbit: max(loads.alone[pair] for pair in pairs) for orbit, pairs in self._orbits.items()
+        self._candidates = self._by_resource()
+        orbit_rate = {
+            orbit: max(loads.rate_alone[pair] for pair in pairs)
+            for orbit, pairs in self._orbits.items()
         }
         self._fastest = {
-            hop: max(alone[orbit] for orbit in orbits) for hop, orbits in self._waiting.items()
+            hop: max(orbit_rate[orbit] for orbit in orbits)
+            for hop, orbits in self._candidates.items()
         }
-        self._settled: set[tuple[int, ...]] = set()
+        self._decided: set[tuple[int, ...]] = set()
         self._reasons: dict[_Pair, str] = {}
 
     def _by_resource(self) -> dict[_Resource, list[tuple[int, ...]]]:
         """Return for each hop the orbits of links that use it, the first to drop last."""
-        waiting: dict[_Resource, set[tuple[int, ...]]] = defaultdict(set)
+        pending: dict[_Resource, set[tuple[int, ...]]] = defaultdict(set)
         for orbit, pairs in self._orbits.items():
             for pair in pairs:
                 for hop in self._loads.hops[pair]:
-                    waiting[hop].add(orbit)
-        return {hop: sorted(orbits) for hop, orbits in sorted(waiting.items())}
+                    pending[hop].add(orbit)
+        return {hop: sorted(orbits) for hop, orbits in sorted(pending.items())}
 
     def run(self, max_score: float) -> dict[_Pair, str]:
         """Return the reason for each link that goes; the loads are those without them."""
-        while self._waiting:
-            worst = max(self._waiting, key=self._crowding)
-            score = self._crowding(worst) - 1.0
+        while self._candidates:
+            hop = max(self._candidates, key=self._crowding)
+            score = self._crowding(hop) - 1.0
             if score <= max_score + 1e-9:
                 break
-            left = self._waiting[worst]
-            while left and left[-1] in self._settled:
-                left.pop()
-            if left:
-                self._settled.add(left[-1])
-                self._drop(left.pop(), f"{worst[0]} to {worst[1]}", score, max_score)
+            orbits = self._candidates[hop]
+            while orbits and orbits[-1] in self._decided:
+                orbits.pop()
+            if orbits:
+                self._decided.add(orbits[-1])
+                self._drop(orbits.pop(), f"{hop[0]} to {hop[1]}", score, max_score)
             else:
-                del self._waiting[worst]
+                del self._candidates[hop]
         return self._reasons
 
     def _crowding(self, hop: _Resource) -> float:
@@ -192,11 +194,11 @@ class _Pruning:
         pairs = self._orbits[orbit]
         ends = [(self._sketch.hosts[src], self._sketch.hosts[dst]) for src, dst in pairs]
         self._flip(pairs)
-        self._joined.subtract(ends)
-        cut = any(one != other and self._joined[one, other] == 0 for one, other in ends)
-        if cut or not reaches_all(self._after, self._before):
+        self._host_links.subtract(ends)
+        cut = any(one != other and self._host_links[one, other] == 0 for one, other in ends)
+        if cut or not reaches_all(self._successors, self._predecessors):
             self._flip(pairs)
-            self._joined.update(ends)
+            self._host_links.update(ends)
             return
         for pair in pairs:
             self._reasons[pair] = f"{where} crowded to a score of {score:.3g}, above {most:g}"
@@ -204,8 +206,8 @@ class _Pruning:
 
     def _flip(self, pairs: list[_Pair]) -> None:
         for src, dst in pairs:
-            self._after[src] ^= 1 << dst
-            self._before[dst] ^= 1 << src
+            self._successors[src] ^= 1 << dst
+            self._predecessors[dst] ^= 1 << src
 
 
 def _orbits(sketch: Sketch, inter: bool) -> dict[tuple[int, ...], list[_Pair]]:

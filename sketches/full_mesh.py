@@ -79,9 +79,11 @@ def switches(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of each host that have links to an NVSwitch, where two or more do."""
     switches = {node.id for node in topology.nodes if node.kind == "nvswitch"}
     rank_of = {gpu.id: rank for rank, gpu in enumerate(topology.gpus)}
-    behind: dict[str, set[int]] = defaultdict(set)
+    ranks_behind: dict[str, set[int]] = defaultdict(set)
     for link in topology.links:
         for src, dst in link.directions():
             if src in rank_of and dst in switches:
-                behind[topology.host_of(rank_of[src])].add(rank_of[src])
-    return tuple(tuple(sorted(behind[host])) for host in topology.hosts if len(behind[host]) > 1)
+                ranks_behind[topology.host_of(rank_of[src])].add(rank_of[src])
+    return tuple(
+        tuple(sorted(ranks_behind[host])) for host in topology.hosts if len(ranks_behind[host]) > 1
+    )

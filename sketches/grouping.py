@@ -63,12 +63,13 @@ class _Groups:
     """Groups under construction."""
 
     def __init__(self, topology: Topology, bindings: dict[int, str], nic_paths: NicPaths) -> None:
-        self._t = topology
+        self._topology = topology
         self._nic_paths = nic_paths
         self._capacity = nic_paths.capacity
-        bound = set(bindings.values())
+        bound_nics = set(bindings.values())
         self._nics = {
-            host: [nic for nic in topology.nics_of(host) if nic in bound] for host in topology.hosts
+            host: [nic for nic in topology.nics_of(host) if nic in bound_nics]
+            for host in topology.hosts
         }
         self._host = {nic: host for host, nics in self._nics.items() for nic in nics}
         self._place = {nic: place for nics in self._nics.values() for place, nic in enumerate(nics)}
@@ -89,27 +90,27 @@ class _Groups:
         )
 
     def open_and_fill(self) -> None:
-        first = max(self._nics, key=lambda host: len(self._nics[host]))
-        self.groups = [[nic] for nic in self._nics[first]]
+        largest_host = max(self._nics, key=lambda host: len(self._nics[host]))
+        self.groups = [[nic] for nic in self._nics[largest_host]]
         for host, nics in self._nics.items():
-            if host != first:
+            if host != largest_host:
                 self._place_host(nics)
 
     def _place_host(self, nics: list[str]) -> None:
-        left = list(nics)
-        while left:
+        unplaced = list(nics)
+        while unplaced:
             choices = [
                 (self._cost(nic, group), index, self._place[nic], nic)
                 for index, group in enumerate(self.groups)
-                for nic in left
+                for nic in unplaced
                 if self._fits(nic, group)
             ]
             if not choices:
-                self.groups.extend([nic] for nic in left)
+                self.groups.extend([nic] for nic in unplaced)
                 return
             _, index, _, nic = min(choices)
             self.groups[index].append(nic)
-            left.remove(nic)
+            unplaced.remove(nic)
 
     def _cost(self, nic: str, nics: list[str]) -> tuple[float, int, int]:
         return (
@@ -127,9 +128,9 @@ class _Groups:
             if host in {self._host[nic] for nic in nics}:
                 continue
             slowest = min(self._capacity[nic] for nic in nics)
-            used = self._memberships()
+            groups_of = self._memberships()
             share = {
-                nic: self._capacity[nic] / (used[nic] + 1)
+                nic: self._capacity[nic] / (groups_of[nic] + 1)
                 for nic in self._nics[host]
                 if self._fits(nic, nics)
             }
@@ -143,17 +144,17 @@ class _Groups:
         for one, other in itertools.combinations(self._nics, 2):
             if any({one, other} <= {self._host[nic] for nic in nics} for nics in self.groups):
                 continue
-            used = self._memberships()
+            groups_of = self._memberships()
             choices = [
-                (used[nic], *self._cost(nic, nics), index, nic)
+                (groups_of[nic], *self._cost(nic, nics), index, nic)
                 for index, nics in enumerate(self.groups)
                 for nic in self._nics[one] + self._nics[other]
                 if {one, other} & {self._host[member] for member in nics} and self._fits(nic, nics)
             ]
             if not choices:
                 raise InputError(
-                    f"topology {self._t.name[:60]!r}: no NIC of host {one[:60]!r} reaches one of "
-                    f"{other[:60]!r} over the network: join them by a switch"
+                    f"topology {self._topology.name[:60]!r}: no NIC of host {one[:60]!r} reaches "
+                    f"one of {other[:60]!r} over the network: join them by a switch"
                 )
             *_, index, nic = min(choices)
             self.groups[index].append(nic)
@@ -169,5 +170,5 @@ class _Groups:
                     f"{nics[0]} has no partner: its GPUs leave the host by other NICs"
                 )
         for host, nics in self._nics.items():
-            if idle := len(self._t.nics_of(host)) - len(nics):
-                self.notes.append(f"{idle} NICs of host {host} have no GPU bound to them")
+            if unbound := len(self._topology.nics_of(host)) - len(nics):
+                self.notes.append(f"{unbound} NICs of host {host} have no GPU bound to them")

@@ -9,32 +9,32 @@ __all__ = ["adjacency", "reaches_all", "unreachable_pair"]
 
 def adjacency(ranks: int, pairs: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return, as bit masks, the ranks after each rank and the ranks before each rank."""
-    after, before = [0] * ranks, [0] * ranks
+    successors, predecessors = [0] * ranks, [0] * ranks
     for src, dst in pairs:
-        after[src] |= 1 << dst
-        before[dst] |= 1 << src
-    return after, before
+        successors[src] |= 1 << dst
+        predecessors[dst] |= 1 << src
+    return successors, predecessors
 
 
-def _reached(start: int, after: list[int]) -> int:
+def _reached(start: int, successors: list[int]) -> int:
     seen = frontier = 1 << start
     while frontier:
         rank = (frontier & -frontier).bit_length() - 1
         frontier &= frontier - 1
-        fresh = after[rank] & ~seen
+        fresh = successors[rank] & ~seen
         seen |= fresh
         frontier |= fresh
     return seen
 
 
-def reaches_all(after: list[int], before: list[int]) -> bool:
+def reaches_all(successors: list[int], predecessors: list[int]) -> bool:
     """Return whether every rank reaches every other; the masks are those of `adjacency`.
 
     >>> reaches_all(*adjacency(3, [(0, 1), (1, 2), (2, 0)]))
     True
     """
-    everyone = (1 << len(after)) - 1
-    return _reached(0, after) == everyone == _reached(0, before)
+    everyone = (1 << len(successors)) - 1
+    return _reached(0, successors) == everyone == _reached(0, predecessors)
 
 
 def unreachable_pair(ranks: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
@@ -43,10 +43,10 @@ def unreachable_pair(ranks: int, pairs: Iterable[tuple[int, int]]) -> tuple[int,
     >>> unreachable_pair(2, [(0, 1)])
     (1, 0)
     """
-    after, before = adjacency(ranks, pairs)
+    successors, predecessors = adjacency(ranks, pairs)
     everyone = (1 << ranks) - 1
-    lost = everyone & ~_reached(0, after)
-    if lost:
-        return 0, (lost & -lost).bit_length() - 1
-    lost = everyone & ~_reached(0, before)
-    return ((lost & -lost).bit_length() - 1, 0) if lost else None
+    missing_ranks = everyone & ~_reached(0, successors)
+    if missing_ranks:
+        return 0, (missing_ranks & -missing_ranks).bit_length() - 1
+    missing_ranks = everyone & ~_reached(0, predecessors)
+    return ((missing_ranks & -missing_ranks).bit_length() - 1, 0) if missing_ranks else None

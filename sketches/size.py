@@ -47,7 +47,7 @@ def for_size(sketch: Sketch, nbytes: int) -> Sketch:
     intra = [link for link in sketch.links if not link.inter]
     preferred = {(link.src, link.dst) for link in intra if 0 < link.prefer_from_bytes <= nbytes}
     hosts = {sketch.hosts[src] for src, _ in preferred}
-    joined = {host for host in hosts if _joins(sketch, host, preferred)}
+    joined_hosts = {host for host in hosts if _joins(sketch, host, preferred)}
     dropped = {
         (link.src, link.dst): PrunedLink(
             src=link.src,
@@ -56,7 +56,7 @@ def for_size(sketch: Sketch, nbytes: int) -> Sketch:
             reason=f"{nbytes} B go over preferred links, which join the host without it",
         )
         for link in intra
-        if sketch.hosts[link.src] in joined and (link.src, link.dst) not in preferred
+        if sketch.hosts[link.src] in joined_hosts and (link.src, link.dst) not in preferred
     }
     if not dropped:
         return sketch
@@ -69,8 +69,8 @@ def for_size(sketch: Sketch, nbytes: int) -> Sketch:
 
 def _joins(sketch: Sketch, host: int, pairs: Iterable[tuple[int, int]]) -> bool:
     local = {rank: index for index, rank in enumerate(sketch.ranks_of(host))}
-    inside = [(local[src], local[dst]) for src, dst in pairs if src in local and dst in local]
-    return unreachable_pair(len(local), inside) is None
+    host_pairs = [(local[src], local[dst]) for src, dst in pairs if src in local and dst in local]
+    return unreachable_pair(len(local), host_pairs) is None
 
 
 def aligned_chunks(nbytes: int, nchunks: int, align_bytes: int = PACKET_BYTES) -> int:

@@ -57,7 +57,7 @@ def images(
     Returns:
         The image of each link, in order, up to the first that has none; and of each resource.
     """
-    taken: list[LinkT] = []
+    link_images: list[LinkT] = []
     forth: dict[T, T] = {}
     back: dict[T, T] = {}
     for (src, dst), link in links.items():
@@ -66,12 +66,13 @@ def images(
             break
         pairs = list(zip(resources(link), resources(image), strict=False))
         if len(resources(link)) != len(resources(image)) or any(
-            forth.setdefault(one, other) != other or back.setdefault(other, one) != one
-            for one, other in pairs
+            forth.setdefault(resource, other) != other
+            or back.setdefault(other, resource) != resource
+            for resource, other in pairs
         ):
             break
-        taken.append(image)
-    return taken, forth
+        link_images.append(image)
+    return link_images, forth
 
 
 def orbits(elements: Iterable[T], generators: Sequence[Callable[[T], T]]) -> list[list[T]]:
@@ -110,20 +111,20 @@ def broken_link(sketch: Sketch, offset: int, size: int, costs: bool = False) -> 
     if sketch.ranks % size:
         return sketch.links[0]
     links = {(link.src, link.dst): link for link in sketch.links}
-    taken, _ = images(
+    link_images, _ = images(
         links,
         rotation(sketch.ranks, offset, size),
-        _equal_costs if costs else lambda one, other: one.inter == other.inter,
+        _equal_costs if costs else lambda link, image: link.inter == image.inter,
         lambda link: link.nics if costs else (),
     )
-    return sketch.links[len(taken)] if len(taken) < len(sketch.links) else None
+    return sketch.links[len(link_images)] if len(link_images) < len(sketch.links) else None
 
 
-def _equal_costs(one: LogicalLink, other: LogicalLink) -> bool:
+def _equal_costs(link: LogicalLink, image: LogicalLink) -> bool:
     return (
-        one.inter == other.inter
-        and abs(one.alpha_us - other.alpha_us) <= 1e-6 * one.alpha_us
-        and abs(one.beta_us_per_mb - other.beta_us_per_mb) <= 1e-6 * one.beta_us_per_mb
+        link.inter == image.inter
+        and abs(link.alpha_us - image.alpha_us) <= 1e-6 * link.alpha_us
+        and abs(link.beta_us_per_mb - image.beta_us_per_mb) <= 1e-6 * link.beta_us_per_mb
     )
 
 

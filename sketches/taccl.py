@@ -139,10 +139,10 @@ def taccl_to_sketch(
         for dst in dsts
     ]
     if isinstance(machine, Topology):
-        bare = _on_topology(machine, pairs)
+        unruled = _on_topology(machine, pairs)
     else:
-        bare = _on_profile(taccl, machine, pairs, path)
-    return checked(_with_rules(taccl, bare, name, size, conn), path)
+        unruled = _on_profile(taccl, machine, pairs, path)
+    return checked(_with_rules(taccl, unruled, name, size, conn), path)
 
 
 def _node_size(taccl: TacclSketch, machine: TacclProfile | Topology, path: str) -> int:
@@ -193,15 +193,15 @@ def _connections(taccl: TacclSketch, size: int, path: str) -> _Conn:
     if len({len(dsts) for dsts in conn.values()}) != 1:
         what = "senders have different numbers of receivers: expected the same for every sender"
         raise _fault(path, "internode_sketch.internode_conn", what)
-    carried = inter.gpus_to_sender_rev_map
-    if carried is not None:
+    relay_map = inter.gpus_to_sender_rev_map
+    if relay_map is not None:
         where = "gpus_to_sender_rev_map"
-        _check_map(carried, where, size, path)
-        if strangers := carried.keys() - conn.keys():
-            what = f"GPU {min(strangers)} sends nothing in internode_conn: expected senders"
+        _check_map(relay_map, where, size, path)
+        if non_senders := relay_map.keys() - conn.keys():
+            what = f"GPU {min(non_senders)} sends nothing in internode_conn: expected senders"
             raise _fault(path, f"internode_sketch.{where}", what)
-        if lost := set(range(size)) - {gpu for gpus in carried.values() for gpu in gpus}:
-            what = f"no sender carries the chunks of GPU {min(lost)}: expected every GPU"
+        if uncarried := set(range(size)) - {gpu for gpus in relay_map.values() for gpu in gpus}:
+            what = f"no sender carries the chunks of GPU {min(uncarried)}: expected every GPU"
             raise _fault(path, f"internode_sketch.{where}", what)
     return conn
 
@@ -217,9 +217,11 @@ def _check_map(table: _Conn, key: str, size: int, path: str) -> None:
 def _on_topology(topology: Topology, pairs: list[tuple[int, int]]) -> Sketch:
     nic_paths = NicPaths(topology)
     mesh = unmarked_mesh(topology)
-    near = nvlink_pairs(topology)
+    nvlinked = nvlink_pairs(topology)
     intra = [
-        link for link in mesh.links if not link.inter and (not near or (link.src, link.dst) in near)
+        link
+        for link in mesh.links
+        if not link.inter and (not nvlinked or (link.src, link.dst) in nvlinked)
     ]
     bindings = bind(topology, nic_paths)
     inter = []
@@ -293,20 +295,20 @@ def _planes(taccl: TacclSketch, size: int) -> Counter[tuple[int, int]]:
     return Counter({pair: max(1, count) for pair, count in planes.items()})
 
 
-def _with_rules(taccl: TacclSketch, bare: Sketch, name: str, size: int, conn: _Conn) -> Sketch:
+def _with_rules(taccl: TacclSketch, unruled: Sketch, name: str, size: int, conn: _Conn) -> Sketch:
     intra, inter = taccl.intranode_sketch, taccl.internode_sketch
     nodes = range(taccl.nnodes)
-    carried = inter.gpus_to_sender_rev_map if inter else None
-    notes = bare.notes
+    relay_map = inter.gpus_to_sender_rev_map if inter else None
+    notes = unruled.notes
     if intra.strategy in ("minmax", "maxmin"):
         notes += (f"intranode strategy {intra.strategy} weighs TACCL's objective; not used here",)
     return replace(
-        bare,
+        unruled,
         name=name,
         relays={
             node * size + sender: tuple(node * size + gpu for gpu in gpus)
             for node in nodes
-            for sender, gpus in sorted((carried or {}).items())
+            for sender, gpus in sorted((relay_map or {}).items())
         },
         chunks_per_rank=taccl.hyperparameters.input_chunkup,
         symmetry=taccl.symmetry_offsets,

@@ -57,11 +57,11 @@ def transform(
     nic_paths = nic_paths or NicPaths(topology)
     mesh = mesh or unmarked_mesh(topology)
     members = _members(topology, bindings, nic_paths)
-    joined = dict.fromkeys(
+    nic_pairs = dict.fromkeys(
         pair for nics in grouping.groups for pair in itertools.permutations(nics, 2)
     )
     inter: dict[tuple[int, int], LogicalLink] = {}
-    for out_nic, in_nic in joined:
+    for out_nic, in_nic in nic_pairs:
         for src, dst in _gpu_pairs(members[out_nic], members[in_nic], connections, split):
             inter[src, dst] = _link(nic_paths, src, dst, out_nic, in_nic)
     intra = (link for link in mesh.links if not link.inter)
@@ -72,7 +72,7 @@ def transform(
         bindings=bindings,
         groups=grouping.groups,
         relays=_relays(mesh.hosts, bindings, inter),
-        pruned=mesh.pruned + tuple(_pruned(mesh, bindings, set(joined), inter)),
+        pruned=mesh.pruned + tuple(_pruned(mesh, bindings, set(nic_pairs), inter)),
         notes=mesh.notes + grouping.notes + _detours(nic_paths, inter.values()),
     )
 
@@ -143,7 +143,7 @@ def _relays(
             choices = [sender for sender in at_home if targets[sender] & lacking]
             if not choices:
                 break  # strong connectivity is checked on the whole sketch
-            best = min(
+            relay = min(
                 choices,
                 key=lambda sender: (
                     sender != rank,
@@ -152,15 +152,15 @@ def _relays(
                     len(carried[sender]),
                 ),
             )
-            carried[best].append(rank)
-            lacking -= targets[best]
+            carried[relay].append(rank)
+            lacking -= targets[relay]
     return {sender: tuple(ranks) for sender, ranks in carried.items()}
 
 
 def _pruned(
     mesh: Sketch,
     bindings: dict[int, str],
-    joined: set[tuple[str, str]],
+    nic_pairs: set[tuple[str, str]],
     kept: dict[tuple[int, int], LogicalLink],
 ) -> Iterator[PrunedLink]:
     """Yield every link of the mesh between hosts that is not kept, and why it is not."""
@@ -170,13 +170,13 @@ def _pruned(
             continue
         nics = bindings[link.src], bindings[link.dst]
         if nics not in reasons:
-            reasons[nics] = _reason(nics, nics in joined)
+            reasons[nics] = _reason(nics, nics in nic_pairs)
         stage, reason = reasons[nics]
         yield PrunedLink(src=link.src, dst=link.dst, stage=stage, reason=reason)
 
 
-def _reason(nics: tuple[str, str], joined: bool) -> tuple[str, str]:
-    if joined:
+def _reason(nics: tuple[str, str], in_one_group: bool) -> tuple[str, str]:
+    if in_one_group:
         return "transformation", f"other GPUs connect {nics[0]} to {nics[1]}"
     return "grouping", f"{nics[0]} and {nics[1]} are in no group together"
 
@@ -201,6 +201,6 @@ def pinned_routes(topology: Topology, sketch: Sketch) -> tuple[FixedRoute, ...]:
     for link in sketch.links:
         path = nic_paths.path_by_nics(link.src, link.dst, *link.nics) if link.nics else None
         if path is not None and path != nic_paths.default_path(link.src, link.dst):
-            stations = tuple(hop.dst for hop in path.hops[:-1])
-            routes.append(FixedRoute(path.hops[0].src, path.hops[-1].dst, stations))
+            nodes_between = tuple(hop.dst for hop in path.hops[:-1])
+            routes.append(FixedRoute(path.hops[0].src, path.hops[-1].dst, nodes_between))
     return tuple(routes)

@@ -30,7 +30,7 @@ def check(old: Topology, new: Topology) -> tuple[str, ...]:
     """
     lines = [*_parts(old, new), *_measured(old, new)]
     if old.ranks == new.ranks:
-        lines += _ways(old, new)
+        lines += _path_differences(old, new)
     if not lines and signature(old) != signature(new):
         lines.append(f"signature {signature(old)} before, {signature(new)} now")
     if len(lines) > _MOST_LINES:
@@ -39,36 +39,38 @@ def check(old: Topology, new: Topology) -> tuple[str, ...]:
 
 
 def _parts(old: Topology, new: Topology) -> Iterator[str]:
-    before, now = (Counter(str(node.kind) for node in topology.nodes) for topology in (old, new))
+    old_counts, new_counts = (
+        Counter(str(node.kind) for node in topology.nodes) for topology in (old, new)
+    )
     for kind, name in (("gpu", "GPUs"), ("nic", "NICs")):
-        if before[kind] != now[kind]:
-            yield f"{before[kind]} {name} before, {now[kind]} now"
+        if old_counts[kind] != new_counts[kind]:
+            yield f"{old_counts[kind]} {name} before, {new_counts[kind]} now"
     if len(old.hosts) != len(new.hosts):
         yield f"{len(old.hosts)} hosts before, {len(new.hosts)} now"
-    for rank, (mine, other) in enumerate(zip(old.gpus, new.gpus, strict=False)):
-        if mine.model != other.model:
-            yield f"rank {rank}: {mine.model or 'unknown model'} before, {other.model} now"
+    for rank, (old_gpu, new_gpu) in enumerate(zip(old.gpus, new.gpus, strict=False)):
+        if old_gpu.model != new_gpu.model:
+            yield f"rank {rank}: {old_gpu.model or 'unknown model'} before, {new_gpu.model} now"
 
 
-def _ways(old: Topology, new: Topology) -> Iterator[str]:
-    now = all_paths(new)
+def _path_differences(old: Topology, new: Topology) -> Iterator[str]:
+    new_paths = all_paths(new)
     for (src, dst), path in all_paths(old).items():
-        other = now[src, dst]
-        if abs(path.bandwidth - other.bandwidth) > 1e-6 * path.bandwidth:
+        new_path = new_paths[src, dst]
+        if abs(path.bandwidth - new_path.bandwidth) > 1e-6 * path.bandwidth:
             yield (
                 f"rank {src} to {dst}: {path.bandwidth:g} GB/s (nominal) before, "
-                f"{other.bandwidth:g} now"
+                f"{new_path.bandwidth:g} now"
             )
-        elif [hop.kind for hop in path.hops] != [hop.kind for hop in other.hops]:
+        elif [hop.kind for hop in path.hops] != [hop.kind for hop in new_path.hops]:
             yield f"rank {src} to {dst}: another kind of path, at the same nominal rate"
 
 
 def _measured(old: Topology, new: Topology) -> Iterator[str]:
-    before = {(link.src, link.dst): link.measured for link in old.links}
+    old_rates = {(link.src, link.dst): link.measured for link in old.links}
     for link in new.links:
-        was = before.get((link.src, link.dst))
-        if was and link.measured and abs(link.measured - was) > _TOLERANCE * was:
+        old_gbs = old_rates.get((link.src, link.dst))
+        if old_gbs and link.measured and abs(link.measured - old_gbs) > _TOLERANCE * old_gbs:
             yield (
-                f"link {link.src[:60]} to {link.dst[:60]}: {was:g} GB/s measured before, "
+                f"link {link.src[:60]} to {link.dst[:60]}: {old_gbs:g} GB/s measured before, "
                 f"{link.measured:g} now"
             )

@@ -61,8 +61,8 @@ def join(
         switches, fabric_links = FABRICS[fabric](_ports(node, nodes, down_gbs), up_gbs)
         all_nodes += switches
         all_links += fabric_links
-    bare = Topology(f"{nodes}x {node.name}"[:255], tuple(all_nodes), tuple(all_links), fixed)
-    return bare if nodes == 1 else _with_routes(bare, node)
+    cluster = Topology(f"{nodes}x {node.name}"[:255], tuple(all_nodes), tuple(all_links), fixed)
+    return cluster if nodes == 1 else _with_routes(cluster, node)
 
 
 def _check(
@@ -178,9 +178,9 @@ FABRICS: dict[str, Callable[[list[_Port], float | None], _Built]] = {
 
 
 def _with_routes(topology: Topology, node: Topology) -> Topology:
-    inside = all_paths(node)
-    bound = bound_nics(node)
-    near = [nearest_nics(node, local) for local in range(node.ranks)]
+    host_paths = all_paths(node)
+    nic_of = bound_nics(node)
+    nearest = [nearest_nics(node, local) for local in range(node.ranks)]
     fixed = {(route.src, route.dst) for route in topology.routes}
     routes = list(topology.routes)
     for (src, dst), path in all_paths(topology).items():
@@ -188,36 +188,36 @@ def _with_routes(topology: Topology, node: Topology) -> Topology:
         if ends in fixed:
             continue
         host, local = divmod(src, node.ranks)
-        other, peer = divmod(dst, node.ranks)
-        if host == other:
-            stations = tuple(f"n{host}/{hop.src}" for hop in inside[local, peer].hops[1:])
+        peer_host, peer = divmod(dst, node.ranks)
+        if host == peer_host:
+            nodes_between = tuple(f"n{host}/{hop.src}" for hop in host_paths[local, peer].hops[1:])
             if path.crosses_network:
-                routes.append(FixedRoute(*ends, stations))
-        elif bound:
-            first = f"n{host}/{bound[local]}"
-            choices = [f"n{other}/{nic}" for nic in (bound[peer], *near[peer])]
-            via = _tied_via(topology, path, ends, first, choices)
+                routes.append(FixedRoute(*ends, nodes_between))
+        elif nic_of:
+            out_nic = f"n{host}/{nic_of[local]}"
+            choices = [f"n{peer_host}/{nic}" for nic in (nic_of[peer], *nearest[peer])]
+            via = _tied_via(topology, path, ends, out_nic, choices)
             if via is not None:
                 routes.append(FixedRoute(*ends, via))
     return msgspec.structs.replace(topology, routes=tuple(routes))
 
 
 def _tied_via(
-    topology: Topology, path: Path, ends: tuple[str, str], first: str, choices: list[str]
+    topology: Topology, path: Path, ends: tuple[str, str], out_nic: str, choices: list[str]
 ) -> tuple[str, ...] | None:
     """Return the relays of a path as good as ``path`` through other NICs, None to keep ``path``.
 
-    The path leaves through the NIC ``first`` and arrives by the first of ``choices`` that ties.
+    The path leaves through the NIC ``out_nic`` and arrives by the first of ``choices`` that ties.
     """
-    for second in choices:
-        if path.nics == (first, second):
+    for in_nic in choices:
+        if path.nics == (out_nic, in_nic):
             return None
-        chain = (ends[0], first, second, ends[1])
+        chain = (ends[0], out_nic, in_nic, ends[1])
         parts = [relay_path(topology, src, dst) for src, dst in itertools.pairwise(chain)]
         hops = [hop for part in parts if part is not None for hop in part.hops]
-        stations = tuple(hop.src for hop in hops[1:])
-        whole = None not in parts and len({*ends, *stations}) == len(stations) + 2
+        nodes_between = tuple(hop.src for hop in hops[1:])
+        is_simple = None not in parts and len({*ends, *nodes_between}) == len(nodes_between) + 2
         tied = len(hops) == len(path.hops) and min(h.bandwidth for h in hops) == path.bandwidth
-        if whole and tied:
-            return stations
+        if is_simple and tied:
+            return nodes_between
     return None

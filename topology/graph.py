@@ -227,8 +227,8 @@ def _check_nodes(nodes: tuple[Node, ...]) -> dict[str, str]:
             raise InputError(f"{where}.rank: {quoted(node.id)} is a {node.kind}; {fix}")
         if node.rank is not None and node.rank in index_of:
             raise InputError(
-                f"{where}.rank: $.nodes[{index_of[node.rank]}] has rank {node.rank} already; ranks must "
-                "differ"
+                f"{where}.rank: $.nodes[{index_of[node.rank]}] has rank {node.rank} already; ranks "
+                "must differ"
             )
         if node.rank is not None:
             index_of[node.rank] = index

@@ -54,9 +54,9 @@ def gpu_model(vendor: str, device: str, sm: int | None = None, gcn: str = "") ->
     >>> gpu_model("0x10de", "0x2330"), gpu_model("", "", sm=70), gpu_model("", "")
     ('H100-SXM5-80GB', 'sm_70', None)
     """
-    known = _GPUS.get((_number(vendor), _number(device)))
-    if known or gcn:
-        return known or f"gfx{gcn_name(gcn)}"
+    model_name = _GPUS.get((_number(vendor), _number(device)))
+    if model_name or gcn:
+        return model_name or f"gfx{gcn_name(gcn)}"
     return f"sm_{sm}" if sm is not None else None
 
 
@@ -82,8 +82,8 @@ def is_gpu_class(pci_class: str, vendor: str = "") -> bool:
     (0x12) are; VGA controllers (0x0300) only from GPU vendors, for servers have others.
     """
     text = pci_class.strip().lower()
-    plain = text.startswith(("0x0302", "0x0380", "0x12"))
-    return plain or (text.startswith("0x0300") and _number(vendor) in _DISPLAY_VENDORS)
+    is_compute = text.startswith(("0x0302", "0x0380", "0x12"))
+    return is_compute or (text.startswith("0x0300") and _number(vendor) in _DISPLAY_VENDORS)
 
 
 def is_nic_class(pci_class: str) -> bool:

@@ -103,7 +103,7 @@ def _check_root(root: Element) -> None:
     if root.tag != "system":
         what = _OTHER_ROOTS.get(root.tag, f"an XML file of <{root.tag[:40]}>")
         raise InputError(f"{root.place}: expected an NCCL topology (<system>), but this is {what}")
-    if root.whole("version", 0, 99) not in (1, 2):
+    if root.integer("version", 0, 99) not in (1, 2):
         raise InputError(
             f"{root.place}: <system version={quoted(root.get('version'))}>; expected 1 (NCCL) or "
             "2 (RCCL)"
@@ -135,7 +135,7 @@ def _places(lines: list[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _Device:
     """A GPU or a NIC in the PCIe tree; ``element`` is its <gpu> or <net>, if it has one."""
 
     pci: Element | None
@@ -149,8 +149,8 @@ class _End:
     def busid(self) -> str:
         return _busid(self.pci) if self.pci is not None else ""
 
-    def whole(self, name: str) -> int | None:
-        return None if self.element is None else self.element.whole(name, -1, 1 << 20)
+    def integer(self, name: str) -> int | None:
+        return None if self.element is None else self.element.integer(name, -1, 1 << 20)
 
     def attribute(self, name: str) -> str:
         return "" if self.element is None else self.element.get(name)
@@ -180,8 +180,8 @@ class _Reader:
         self._bare_gpus = not tags["gpu"]
         self._bare_nics = not tags["net"]
         self._busids: dict[str, int] = {}
-        self._gpus: list[_End] = []
-        self._nics: list[_End] = []
+        self._gpus: list[_Device] = []
+        self._nics: list[_Device] = []
 
     def read(self) -> None:
         cpus = [(self._cpu_id(cpu), cpu) for cpu in self._root.all("cpu")]
@@ -203,7 +203,7 @@ class _Reader:
                 self.warnings.add(f"<{child.tag[:40]}> in <{element.tag}> is not known", child)
 
     def _cpu_id(self, cpu: Element) -> str:
-        numa = cpu.whole("numaid", -1, 1 << 20)
+        numa = cpu.integer("numaid", -1, 1 << 20)
         taken = {node_id for node_id in self._busids if node_id.startswith("cpu")}
         if numa is None or numa < 0 or f"cpu{numa}" in taken:
             self.warnings.add("NUMA node unknown or there twice; the next free number taken", cpu)
@@ -227,31 +227,31 @@ class _Reader:
             self._leaf(pci, parent, cpu)
         elif len(gpus) + len(nets) == 1 and not below:
             rate = self._rate(pci)
-            ends = self._gpus if gpus else self._nics
-            ends.append(_End(pci, (*gpus, *nets)[0], parent, cpu, rate, pci))
+            devices = self._gpus if gpus else self._nics
+            devices.append(_Device(pci, (*gpus, *nets)[0], parent, cpu, rate, pci))
         else:
             self._bridge(pci, gpus, nets, parent, cpu)
 
     def _bridge(
         self, pci: Element, gpus: tuple[Element, ...], nets: list[Element], parent: str, cpu: str
     ) -> None:
-        here = f"pci-{_busid(pci)}"
+        node_id = f"pci-{_busid(pci)}"
         rate = self._rate(pci)
-        self.nodes.append(Node(here, "pcie", HOST))
-        self._link(here, parent, "pcie", rate, rates.PCIE_US, pci)
+        self.nodes.append(Node(node_id, "pcie", HOST))
+        self._link(node_id, parent, "pcie", rate, rates.PCIE_US, pci)
         for gpu in gpus:
-            self._gpus.append(_End(pci, gpu, here, cpu, rate, gpu))
+            self._gpus.append(_Device(pci, gpu, node_id, cpu, rate, gpu))
         for net in nets:
-            self._nics.append(_End(pci, net, here, cpu, rate, net))
+            self._nics.append(_Device(pci, net, node_id, cpu, rate, net))
         for child in pci.all("pci"):
-            self._pci(child, here, cpu)
+            self._pci(child, node_id, cpu)
 
     def _leaf(self, pci: Element, parent: str, cpu: str) -> None:
         pci_class = pci.get("class")
         gpu, nic = is_gpu_class(pci_class, pci.get("vendor")), is_nic_class(pci_class)
         if (gpu and self._bare_gpus) or (nic and self._bare_nics):
             (self._gpus if gpu else self._nics).append(
-                _End(pci, None, parent, cpu, self._rate(pci), pci)
+                _Device(pci, None, parent, cpu, self._rate(pci), pci)
             )
         elif gpu or nic:
             tag = "gpu" if gpu else "net"
@@ -265,7 +265,7 @@ class _Reader:
             rate = Rate(15.76, "PCIe place not told: 8 GT/s x16 taken", True)
             if port is not None:
                 rate = Rate(port, "PCIe place not told: the port's rate taken", True)
-            self._nics.append(_End(None, net, cpu, cpu, rate, net))
+            self._nics.append(_Device(None, net, cpu, cpu, rate, net))
 
     def _rate(self, pci: Element) -> Rate:
         rate = rates.pcie_rate(pci.get("link_speed"), pci.get("link_width"))
@@ -289,58 +289,65 @@ class _Reader:
         )
 
     def _place_gpus(self) -> None:
-        ordered = self._ordered(self._gpus, ("rank", "dev"))
+        ordered = self._numbered(self._gpus, ("rank", "dev"))
         ids = [f"gpu{rank}" for rank in range(len(ordered))]
-        for rank, end in enumerate(ordered):
-            sm = end.whole("sm") if not end.attribute("gcn") else None
-            vendor, device = end.pci_attribute("vendor"), end.pci_attribute("device")
-            model = gpu_model(vendor, device, sm, end.attribute("gcn")[:100])
-            if end.element is None:
-                self.warnings.add("nothing is said of the GPU's NVLink; a profile may tell", end.at)
+        for rank, device in enumerate(ordered):
+            sm = device.integer("sm") if not device.attribute("gcn") else None
+            identity = device.pci_attribute("vendor"), device.pci_attribute("device")
+            model = gpu_model(*identity, sm, device.attribute("gcn")[:100])
+            if device.element is None:
+                self.warnings.add(
+                    "nothing is said of the GPU's NVLink; a profile may tell", device.at
+                )
             self.nodes.append(Node(ids[rank], "gpu", HOST, rank=rank, model=model))
-            self._link(ids[rank], end.parent, "pcie", end.rate, rates.PCIE_US, end.at)
+            self._link(ids[rank], device.parent, "pcie", device.rate, rates.PCIE_US, device.at)
         nvlinks = NvLinks(self.nodes.append, self._link, self.warnings.add, HOST)
         nvlinks.read(
-            [(i, end.busid, end.cpu, end.element) for i, end in zip(ids, ordered, strict=True)]
+            [
+                (i, device.busid, device.cpu, device.element)
+                for i, device in zip(ids, ordered, strict=True)
+            ]
         )
 
     def _place_nics(self) -> None:
-        ends = self._ordered(self._nics, ("dev",))
-        functions = Counter((end.parent, end.busid[:-2]) for end in ends if end.pci is not None)
+        devices = self._numbered(self._nics, ("dev",))
+        functions = Counter(
+            (device.parent, device.busid[:-2]) for device in devices if device.pci is not None
+        )
         slots: dict[tuple[str, str], str] = {}
-        for index, end in enumerate(ends):
-            port = None if end.element is None else _port_gbs(end.element)
+        for index, device in enumerate(devices):
+            port = None if device.element is None else _port_gbs(device.element)
             if port is None:
-                self.warnings.add("the NIC's port speed is unknown; a profile may tell", end.at)
-            model = nic_model(end.pci_attribute("vendor"), end.pci_attribute("device"))
+                self.warnings.add("the NIC's port speed is unknown; a profile may tell", device.at)
+            model = nic_model(device.pci_attribute("vendor"), device.pci_attribute("device"))
             node = Node(f"nic{index}", "nic", HOST, model=model, port_gbs=port)
             self.nodes.append(node)
-            key = (end.parent, end.busid[:-2])
-            parent = end.parent
+            key = (device.parent, device.busid[:-2])
+            parent = device.parent
             if functions[key] > 1 and not parent.startswith(f"pci-{key[1]}"):
-                parent = slots.get(key) or self._slot(end, key)
+                parent = slots.get(key) or self._slot(device, key)
                 slots[key] = parent
-            self._link(node.id, parent, "pcie", end.rate, rates.PCIE_US, end.at)
+            self._link(node.id, parent, "pcie", device.rate, rates.PCIE_US, device.at)
 
-    def _slot(self, end: _End, key: tuple[str, str]) -> str:
+    def _slot(self, device: _Device, key: tuple[str, str]) -> str:
         """Add the slot that the functions of one card share, and return its id."""
-        here = f"slot-{key[1]}"
-        self.nodes.append(Node(here, "pcie", HOST))
-        self._link(here, end.parent, "pcie", end.rate, rates.PCIE_US, end.at)
-        return here
+        node_id = f"slot-{key[1]}"
+        self.nodes.append(Node(node_id, "pcie", HOST))
+        self._link(node_id, device.parent, "pcie", device.rate, rates.PCIE_US, device.at)
+        return node_id
 
-    def _ordered(self, ends: list[_End], names: tuple[str, ...]) -> list[_End]:
-        """Return ``ends`` by the first attribute that numbers them all apart, else by address."""
+    def _numbered(self, devices: list[_Device], names: tuple[str, ...]) -> list[_Device]:
+        """Return ``devices`` by the first attribute that differs for all, else by address."""
         for name in names:
-            numbers = [end.whole(name) for end in ends]
-            told = {number for number in numbers if number is not None and number >= 0}
-            if ends and len(told) == len(ends):
-                order = sorted(range(len(ends)), key=lambda place: numbers[place] or 0)
-                return [ends[place] for place in order]
-        if any(end.element is not None for end in ends):
+            numbers = [device.integer(name) for device in devices]
+            unique = {number for number in numbers if number is not None and number >= 0}
+            if devices and len(unique) == len(devices):
+                order = sorted(range(len(devices)), key=lambda place: numbers[place] or 0)
+                return [devices[place] for place in order]
+        if any(device.element is not None for device in devices):
             text = f"no {' or '.join(names)} numbers all devices apart; ordered by PCI address"
-            self.warnings.add(text, ends[0].at)
-        return sorted(ends, key=lambda end: end.busid)
+            self.warnings.add(text, devices[0].at)
+        return sorted(devices, key=lambda device: device.busid)
 
     def _join_cpus(self, cpus: list[tuple[str, Element]]) -> None:
         """Add a link between every two CPUs, which the file never tells."""
@@ -351,19 +358,21 @@ class _Reader:
 
 
 def _cpu_rate(cpu: Element) -> Rate:
-    family, model = cpu.whole("familyid", -1, 1 << 20), cpu.whole("modelid", -1, 1 << 20)
+    family, model = cpu.integer("familyid", -1, 1 << 20), cpu.integer("modelid", -1, 1 << 20)
     return rates.cpu_rate(cpu.get("vendor"), cpu.get("arch"), family, model)
 
 
 def _fastest_below(pci: Element) -> Rate:
     """Return the rate of the fastest device under a bridge, rate 0 where there is none."""
-    best = Rate(0.0, "")
+    fastest_rate = Rate(0.0, "")
     for child in pci.all("pci"):
         rate = rates.pcie_rate(child.get("link_speed"), child.get("link_width"))
-        best = max(best, _fastest_below(child), rate if not rate.assumed else best)
-    return best
+        fastest_rate = max(
+            fastest_rate, _fastest_below(child), rate if not rate.assumed else fastest_rate
+        )
+    return fastest_rate
 
 
 def _port_gbs(net: Element) -> float | None:
-    speed = net.whole("speed", -1, 10**8)
+    speed = net.integer("speed", -1, 10**8)
     return speed / 8000 if speed is not None and speed > 0 else None

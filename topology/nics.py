@@ -28,8 +28,8 @@ def nearest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
         if path is not None:
             width = min(path.bandwidth, topology.node(nic).port_gbs or math.inf)
             keys[nic] = (-width, len(path.hops))
-    best = min(keys.values(), default=None)
-    return tuple(nic for nic, key in keys.items() if key == best)
+    nearest = min(keys.values(), default=None)
+    return tuple(nic for nic, key in keys.items() if key == nearest)
 
 
 def bound_nics(topology: Topology) -> dict[int, str]:
@@ -41,11 +41,11 @@ def bound_nics(topology: Topology) -> dict[int, str]:
     >>> bound_nics(load_profile("ndv4"))[1]
     'nic1'
     """
-    taken: Counter[str] = Counter()
-    bound = {}
+    gpus_per_nic: Counter[str] = Counter()
+    nic_of = {}
     for rank in range(topology.ranks):
-        near = nearest_nics(topology, rank)
-        if near:
-            bound[rank] = min(near, key=lambda nic: taken[nic])
-            taken[bound[rank]] += 1
-    return bound
+        nearest = nearest_nics(topology, rank)
+        if nearest:
+            nic_of[rank] = min(nearest, key=lambda nic: gpus_per_nic[nic])
+            gpus_per_nic[nic_of[rank]] += 1
+    return nic_of

@@ -57,7 +57,7 @@ class NvLinks:
     ) -> None:
         for link in element.children:
             if link.tag == "nvlink":
-                self._rates[gpu_id] = rates.nvlink_rate(element.whole("sm", 0, 9999))
+                self._rates[gpu_id] = rates.nvlink_rate(element.integer("sm", 0, 9999))
                 self._read_link(gpu_id, busid, cpu, link, "nvlink", ids)
             elif link.tag == "xgmi":
                 self._rates[gpu_id] = rates.xgmi_rate(element.get("gcn"))
@@ -76,7 +76,7 @@ class NvLinks:
         kind: LinkKind,
         ids: dict[str, str],
     ) -> None:
-        count = link.whole("count", 0, _MOST_LINKS) or 0
+        count = link.integer("count", 0, _MOST_LINKS) or 0
         target = link.get("target").strip().lower()
         target_class = link.get("tclass").strip().lower()
         if not count:
@@ -86,23 +86,25 @@ class NvLinks:
         elif target in ids:
             self._direct[gpu_id, ids[target], kind] += count
         elif target_class.startswith("0x068001"):
-            self._add_link(gpu_id, cpu, kind, self._times(gpu_id, count), rates.NVLINK_US, link)
+            self._add_link(
+                gpu_id, cpu, kind, self._scaled_rate(gpu_id, count), rates.NVLINK_US, link
+            )
         elif target_class.startswith("0x0680") or target.startswith("fffffff"):
             self._switched[gpu_id] += count
         else:
             self._warn(f"<{link.tag}> to a device that is not in the file is left out", link)
 
     def _read_c2c(self, gpu_id: str, cpu: str, link: Element) -> None:
-        mbs = (link.whole("bw", 0, 10**8) or 0) * (link.whole("count", 0, _MOST_LINKS) or 0)
+        mbs = (link.integer("bw", 0, 10**8) or 0) * (link.integer("count", 0, _MOST_LINKS) or 0)
         if mbs:
             rate = Rate(mbs / 1000, f"c2c, {mbs} MB/s")
             self._add_link(gpu_id, cpu, "c2c", rate, rates.NVLINK_US, link)
         else:
             self._warn("<c2c> without a rate is left out", link)
 
-    def _times(self, gpu_id: str, count: int) -> Rate:
-        one = self._rates[gpu_id]
-        return Rate(one.gbs * count, f"{count} x {one.source}", one.assumed)
+    def _scaled_rate(self, gpu_id: str, count: int) -> Rate:
+        link_rate = self._rates[gpu_id]
+        return Rate(link_rate.gbs * count, f"{count} x {link_rate.source}", link_rate.assumed)
 
     def _add_direct(self) -> None:
         for (src, dst, kind), count in self._direct.items():
@@ -111,7 +113,9 @@ class NvLinks:
                 self._warn("a GPU's peer lists another number of links back", self._elements[src])
             # The pair's link goes both ways: it is added by the end that lists more of it.
             if (count, dst) > (back, src):
-                rate = min(self._times(end, count) for end in (src, dst) if end in self._rates)
+                rate = min(
+                    self._scaled_rate(end, count) for end in (src, dst) if end in self._rates
+                )
                 self._add_link(src, dst, kind, rate, rates.NVLINK_US, self._elements[src])
 
     def _add_switched(self) -> None:
@@ -119,6 +123,6 @@ class NvLinks:
             return
         self._add_node(Node(_NVSWITCH, "nvswitch", self._host))
         for gpu_id, count in self._switched.items():
-            rate = self._times(gpu_id, count)
+            rate = self._scaled_rate(gpu_id, count)
             at = self._elements[gpu_id]
             self._add_link(gpu_id, _NVSWITCH, "nvlink", rate, rates.NVSWITCH_US, at)

@@ -41,18 +41,14 @@ def probe_local(
     Raises:
         Unavailable: there is no GPU, or no /sys.
     """
-    devices = Path(root) / "sys/bus/pci/devices"
-    try:
-        found = sorted(devices.iterdir())
-    except OSError:
-        found = []
-    gpus = [d for d in found if is_gpu_class(_text(d / "class"), _text(d / "vendor"))]
+    devices = list(_entries(Path(root) / "sys/bus/pci/devices"))
+    gpus = [d for d in devices if is_gpu_class(_text(d / "class"), _text(d / "vendor"))]
     if not gpus:
         raise Unavailable(
-            f"no GPU among the {len(found)} PCI devices of this machine; describe one with "
+            f"no GPU among the {len(devices)} PCI devices of this machine; describe one with "
             "`tuccl probe --from FILE` or `--profile NAME`"
         )
-    nics = [d for d in found if is_nic_class(_text(d / "class"))]
+    nics = [d for d in devices if is_nic_class(_text(d / "class"))]
     speeds = {nic: _rdma_mbps(nic) for nic in nics}
     if not any(speeds.values()):
         speeds = {nic: _ethernet_mbps(nic) for nic in nics}
@@ -108,21 +104,21 @@ def _text(path: Path) -> str:
 
 def _rdma_mbps(device: Path) -> int:
     """Return the rate in Mb/s of the fastest port of the device's RDMA adapter, 0 if none."""
-    best = 0
-    for adapter in _inside(device / "infiniband"):
-        for port in _inside(adapter / "ports"):
-            found = re.match(r"([0-9]{1,4})(?:\.[0-9]+)? Gb", _text(port / "rate"))
-            best = max(best, int(found[1]) * 1000 if found else 0)
-    return best
+    fastest_mbps = 0
+    for adapter in _entries(device / "infiniband"):
+        for port in _entries(adapter / "ports"):
+            rate = re.match(r"([0-9]{1,4})(?:\.[0-9]+)? Gb", _text(port / "rate"))
+            fastest_mbps = max(fastest_mbps, int(rate[1]) * 1000 if rate else 0)
+    return fastest_mbps
 
 
 def _ethernet_mbps(device: Path) -> int:
     """Return the speed in Mb/s of the fastest interface of the device, 0 if none is up."""
-    speeds = (_text(interface / "speed") for interface in _inside(device / "net"))
+    speeds = (_text(interface / "speed") for interface in _entries(device / "net"))
     return max((int(s) for s in speeds if re.fullmatch(r"[0-9]{1,7}", s)), default=0)
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _entries(folder: Path) -> Iterator[Path]:
     try:
         yield from sorted(folder.iterdir())
     except OSError:

@@ -69,12 +69,12 @@ def _check_match(topology: Topology, profile: Topology) -> None:
             f"topology {quoted(topology.name)} has {topology.ranks} GPUs, profile {profile.name} "
             f"has {profile.ranks}; choose another profile"
         )
-    for mine, known in zip(topology.gpus, profile.gpus, strict=True):
-        family, expected = _family(mine.model), _family(known.model)
+    for gpu, profile_gpu in zip(topology.gpus, profile.gpus, strict=True):
+        family, expected = _family(gpu.model), _family(profile_gpu.model)
         if family and family != expected:
             raise InputError(
-                f"GPU {quoted(mine.id)} of {quoted(topology.name)} is a {mine.model}, profile "
-                f"{profile.name} has a {known.model}; choose another profile"
+                f"GPU {quoted(gpu.id)} of {quoted(topology.name)} is a {gpu.model}, profile "
+                f"{profile.name} has a {profile_gpu.model}; choose another profile"
             )
 
 
@@ -88,22 +88,24 @@ def _filled(node: Node, profile: Topology, topology: Topology) -> Node:
         return msgspec.structs.replace(node, model=profile.gpus[node.rank].model)
     if node.kind != "nic":
         return node
-    known = [other for other in profile.nodes if other.kind == "nic"]
-    mine = [other.id for other in topology.nodes if other.kind == "nic"]
-    like = known[min(mine.index(node.id), len(known) - 1)]
+    nics = [nic.id for nic in topology.nodes if nic.kind == "nic"]
+    profile_nics = [nic for nic in profile.nodes if nic.kind == "nic"]
+    profile_nic = profile_nics[min(nics.index(node.id), len(profile_nics) - 1)]
     return msgspec.structs.replace(
-        node, model=node.model or like.model, port_gbs=node.port_gbs or like.port_gbs
+        node, model=node.model or profile_nic.model, port_gbs=node.port_gbs or profile_nic.port_gbs
     )
 
 
 def _switches(topology: Topology, profile: Topology) -> list[Node]:
     host = topology.gpus[0].host
-    found = [node for node in profile.nodes if node.kind == "nvswitch"]
-    return [msgspec.structs.replace(node, host=host) for node in found]
+    switches = [node for node in profile.nodes if node.kind == "nvswitch"]
+    return [msgspec.structs.replace(node, host=host) for node in switches]
 
 
 def _nvlinks(topology: Topology, profile: Topology) -> list[Link]:
-    ids = {known.id: mine.id for mine, known in zip(topology.gpus, profile.gpus, strict=True)}
+    ids = {
+        profile_gpu.id: gpu.id for gpu, profile_gpu in zip(topology.gpus, profile.gpus, strict=True)
+    }
     links = []
     for link in profile.links:
         if link.kind == "nvlink":

@@ -46,7 +46,7 @@ def matrix(topology: Topology) -> str:
     GPU0       X  NVL 50  NVL 50  NVL 50    n0  nic0 PIX 15.8
     """
     paths = all_paths(topology)
-    bound = bound_nics(topology)
+    nic_of = bound_nics(topology)
     names = [f"GPU{rank}" for rank in range(topology.ranks)]
     rows = [["", *names, "host", "NIC"]]
     for rank, name in enumerate(names):
@@ -54,10 +54,10 @@ def matrix(topology: Topology) -> str:
             "X" if peer == rank else _cell(topology, paths[rank, peer])
             for peer in range(topology.ranks)
         ]
-        nic = bound.get(rank)
+        nic = nic_of.get(rank)
         path = None if nic is None else relay_path(topology, topology.gpus[rank].id, nic)
-        near = "-" if nic is None or path is None else f"{nic} {_cell(topology, path)}"
-        rows.append([name, *cells, topology.host_of(rank) or "-", near])
+        nic_cell = "-" if nic is None or path is None else f"{nic} {_cell(topology, path)}"
+        rows.append([name, *cells, topology.host_of(rank) or "-", nic_cell])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

@@ -33,13 +33,13 @@ def signature(topology: Topology) -> str:
     """
     graph = _Graph(topology)
     colours = graph.stable(graph.first)
-    apart = []
+    individualized = []
     for gpu in graph.gpus:
         marked = list(colours)
         marked[gpu] = _mixed(marked[gpu] ^ _MASK)
-        apart.append(sum(_mixed(c) for c in graph.refined(marked, _ROUNDS)) & _MASK)
+        individualized.append(sum(_mixed(c) for c in graph.refined(marked, _ROUNDS)) & _MASK)
     digest = hashlib.sha256(b"tuccl-signature/1")
-    for values in (colours, apart):
+    for values in (colours, individualized):
         digest.update(len(values).to_bytes(8, "big"))
         for value in sorted(values):
             digest.update(value.to_bytes(8, "big"))
@@ -85,7 +85,7 @@ class _Graph:
     def _round(self, colours: list[int]) -> list[int]:
         mixed = [_mixed(colour) for colour in colours]
         sums = [
-            mixed[place] * 3 + sum(mixed[other] * link for other, link in around)
+            mixed[place] * 3 + sum(mixed[neighbour] * link for neighbour, link in around)
             for place, around in enumerate(self._around)
         ]
         for members in self._hosts:

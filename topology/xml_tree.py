@@ -49,7 +49,7 @@ class Element:
         for child in self.children:
             yield from child.walk()
 
-    def whole(self, name: str, low: int, high: int) -> int | None:
+    def integer(self, name: str, low: int, high: int) -> int | None:
         """Return the attribute ``name`` as a whole number, None where it is missing or empty.
 
         Raises:
