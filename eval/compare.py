@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
-from tuccl.eval.comparison import Comparison, ComparisonRow, comparison_row
+from tuccl.eval.comparison import Comparison, ComparisonRow, comparison_row, provenance
 from tuccl.eval.peers import Peer
 from tuccl.eval.peers.report import NamedProgram, PeerComparison
 from tuccl.runtime import (
@@ -31,11 +31,11 @@ from tuccl.runtime import (
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import Bound, Collective, bound, time_bound_us
 from tuccl.tuning import tuned_sizes
+from tuccl.tuning.tune import Progress, no_progress
 from tuccl.units import format_bytes
 
 __all__ = ["compare"]
 
-Progress = Callable[[int, int, str], None]
 _ROUNDS = 9  # where times have noise
 _FEWEST_ROUNDS = 5
 _CALL_S = 20.0  # of one size, beyond the fewest rounds
@@ -47,7 +47,7 @@ def compare(
     baselines: Sequence[str] = BASELINES,
     sizes: Sequence[int] | None = None,
     nccl_version: str | None = None,
-    progress: Progress = lambda done, total, what: None,
+    progress: Progress = no_progress,
     peers: Sequence[Peer] = (),
 ) -> Comparison:
     """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
@@ -102,17 +102,10 @@ def _tuned_against(table: LookupTable) -> str:
     return version if name == "nccl" and version else NCCL_VERSION
 
 
-def _default_kind(table: LookupTable, executor: Executor) -> str:
+def _default_baseline(table: LookupTable, executor: Executor) -> str:
     """Return the baseline that the table's default candidates are on ``executor``."""
     name = table.baseline.partition(" ")[0]
     return name if name in baselines_on(executor) else executor.default_baseline
-
-
-def _provenance(table: LookupTable, executor: Executor) -> tuple[str, ...]:
-    """Say so if the table was tuned on something else than what now times it."""
-    if not table.tuned_on or table.tuned_on == executor.label:
-        return ()
-    return (f"tuned on other ground ({table.tuned_on}); all times here are new",)
 
 
 class _Comparer:
@@ -122,23 +115,23 @@ class _Comparer:
         executor: Executor,
         baselines: Sequence[str],
         version: str,
-        beside: PeerComparison,
+        peers: PeerComparison,
     ) -> None:
         self._stored = stored
-        self._beside = beside
+        self._peers = peers
         self._executor = executor
         self._baselines = tuple(baselines)
         self._version = version
-        self._default = _default_kind(stored.table, executor)
+        self._default = _default_baseline(stored.table, executor)
         self._topology = executor.topology or stored.topology
         self._bounds: dict[Collective, Bound] = {}
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
         self._bound_us: list[float] = []
-        self._notes = [*_provenance(stored.table, executor)]
+        self._notes = [*provenance(stored.table, executor.label)]
 
     def comparison(self, progress: Progress) -> Comparison:
-        peer_rows, left_out = self._beside.rows(progress)
+        peer_rows, left_out = self._peers.rows(progress)
         return Comparison(
             table=str(self._stored.folder),
             topology=self._stored.topology.name,
@@ -152,52 +145,49 @@ class _Comparer:
             notes=tuple(dict.fromkeys([*self._notes, *left_out])),
             regressions=sum(row.regression for row in self._rows),
             nccl_version=self._version,
-            peers={peer.name: peer.version for peer in self._beside.peers},
+            peers={peer.name: peer.version for peer in self._peers.peers},
             peer_rows=peer_rows,
         )
 
     def add(self, call: Collective, nbytes: int) -> None:
         """Time one size of one collective: tuned, and every baseline."""
-        defaults = {kind: self._baseline(kind, call, nbytes) for kind in self._needed}
-        runtime = defaults[self._default]
-        if runtime is None:
+        kinds = dict.fromkeys((*self._baselines, self._default))
+        defaults = {
+            kind: default
+            for kind in kinds
+            if (default := self._baseline(kind, call, nbytes)) is not None
+        }
+        if self._default not in defaults:
             return
-        if self._executor.deterministic:
-            timing, chosen = self._tuned_timing(call, nbytes, runtime)
-        else:
-            timing, chosen, defaults = self._in_turns(call, nbytes, defaults)
+        timing, chosen, defaults = self._timings(call, nbytes, defaults)
         if timing.time_us is None:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
-        self._beside.add(call, nbytes, self._named_programs(call, nbytes, defaults))
+        self._peers.add(call, nbytes, self._named_programs(call, nbytes, defaults))
         bound_us = max(0.0, time_bound_us(self._bound(call), nbytes) - self._executor.burst_us)
         self._tuned.append(
             bandwidth_row(call.name, call.ranks, nbytes, timing, chosen, root=call.root)
         )
         self._bound_us.append(bound_us)
         for kind in self._baselines:
-            if (default := defaults[kind]) is not None and default.timing.time_us is not None:
+            if (default := defaults.get(kind)) and default.timing.time_us is not None:
                 self._rows.append(
                     comparison_row(call, nbytes, kind, default, timing, chosen, bound_us)
                 )
 
     def _named_programs(
-        self, call: Collective, nbytes: int, defaults: dict[str, BaselineTiming | None]
+        self, call: Collective, nbytes: int, defaults: Mapping[str, BaselineTiming]
     ) -> list[NamedProgram]:
         """Return the table's choice and each default, to be timed together with peers."""
-        known = {kind: d for kind, d in defaults.items() if d is not None}
-        picked = select(self._stored.table, call.name, nbytes, root=call.root).candidate
-        program, default = self._stored.program(picked), known[self._default]
+        candidate = select(self._stored.table, call.name, nbytes, root=call.root).candidate
+        program, default = self._stored.program(candidate), defaults[self._default]
         ours = (
             NamedProgram(f"default ({default.chosen})", default.program, default.knobs)
-            if program is None or picked.knobs is None
-            else NamedProgram(picked.name, program, picked.knobs.knobs)
+            if program is None or candidate.knobs is None
+            else NamedProgram(candidate.name, program, candidate.knobs.knobs)
         )
-        return [ours, *(NamedProgram(d.chosen, d.program, d.knobs, k) for k, d in known.items())]
-
-    @property
-    def _needed(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self._baselines, self._default)))
+        others = (NamedProgram(d.chosen, d.program, d.knobs, k) for k, d in defaults.items())
+        return [ours, *others]
 
     def _bound(self, call: Collective) -> Bound:
         if call not in self._bounds:
@@ -208,7 +198,11 @@ class _Comparer:
         topology = self._stored.topology
         try:
             return time_baseline(
-                *(self._executor, topology, kind, call.name, nbytes),
+                self._executor,
+                topology,
+                kind,
+                call.name,
+                nbytes,
                 root=call.root,
                 version=self._version,
             )
@@ -216,66 +210,64 @@ class _Comparer:
             self._notes.append(f"{kind} has no {call.name}: {error}")
             return None
 
-    def _tuned_timing(
-        self, call: Collective, nbytes: int, runtime: BaselineTiming
-    ) -> tuple[Timing, str]:
-        """Return the time of the table's choice, chosen and timed for each placement by itself."""
-        table = self._stored.table
-        outside = select(table, call.name, nbytes, root=call.root).candidate
-        inside = select(table, call.name, nbytes, in_place=True, root=call.root).candidate
-        out = self._timed(outside, call, nbytes, runtime)
-        within = out if inside == outside else self._timed(inside, call, nbytes, runtime)
-        timing = replace(out, time_us_ip=within.time_us_ip, samples_us_ip=within.samples_us_ip)
-        return timing, _named(outside, runtime)
+    def _timings(
+        self, call: Collective, nbytes: int, defaults: Mapping[str, BaselineTiming]
+    ) -> tuple[Timing, str, dict[str, BaselineTiming]]:
+        """Return the time of the table's choice, its name, and the defaults' times.
 
-    def _in_turns(
-        self, call: Collective, nbytes: int, defaults: dict[str, BaselineTiming | None]
-    ) -> tuple[Timing, str, dict[str, BaselineTiming | None]]:
-        """The same, and the defaults' times, all timed in turns; what is the same program once."""
+        The table chooses for each placement by itself. Where times have noise all are timed again,
+        in turns, each program once.
+        """
         table = self._stored.table
-        runtime = defaults[self._default]
-        if runtime is None:
-            raise ValueError("no default to compare with")
-        outside = select(table, call.name, nbytes, root=call.root).candidate
-        inside = select(table, call.name, nbytes, in_place=True, root=call.root).candidate
-        known = {k: d for k, d in defaults.items() if d is not None}
-        entrants = {k: TimingCandidate(d.program, d.knobs, d.loop) for k, d in known.items()}
-        names = {}
-        for candidate in dict.fromkeys((outside, inside)):
+        choices = [
+            select(table, call.name, nbytes, in_place=in_place, root=call.root).candidate
+            for in_place in (False, True)
+        ]
+        programs: dict[str, TimingCandidate] = {}
+        names = [self._default, self._default]
+        for index, candidate in enumerate(choices):
             program = self._stored.program(candidate)
-            if program is None or candidate.knobs is None:
-                names[candidate] = self._default
-            else:
-                names[candidate] = f"tuned {candidate.name}"
-                entrants[names[candidate]] = TimingCandidate(program, candidate.knobs.knobs)
-        times = dict(zip(entrants, self._rounds(entrants, call, nbytes), strict=True))
-        out, within = times[names[outside]], times[names[inside]]
+            if program is not None and candidate.knobs is not None:
+                names[index] = f"tuned {candidate.name}"
+                programs[names[index]] = TimingCandidate(program, candidate.knobs.knobs)
+        times = self._times(call, nbytes, defaults, programs)
+        out, within = (times[name] for name in names)
         timing = replace(out, time_us_ip=within.time_us_ip, samples_us_ip=within.samples_us_ip)
-        timed = {k: replace(d, timing=times[k]) for k, d in known.items()}
-        return timing, _named(outside, runtime), {**defaults, **timed}
+        chosen = _description(choices[0], defaults[self._default])
+        return timing, chosen, {k: replace(d, timing=times[k]) for k, d in defaults.items()}
 
-    def _rounds(
-        self, entrants: dict[str, TimingCandidate], call: Collective, nbytes: int
-    ) -> list[Timing]:
-        begin = time.monotonic()
+    def _times(
+        self,
+        call: Collective,
+        nbytes: int,
+        defaults: Mapping[str, BaselineTiming],
+        programs: Mapping[str, TimingCandidate],
+    ) -> dict[str, Timing]:
+        executor = self._executor
+        if executor.deterministic:
+            times = {kind: default.timing for kind, default in defaults.items()}
+            for name, each in programs.items():
+                times[name] = executor.time(each.program, each.knobs, nbytes, root=call.root)
+            return times
+        again = {k: TimingCandidate(d.program, d.knobs, d.loop) for k, d in defaults.items()}
+        candidates = {**again, **programs}
+        start = time.monotonic()
 
-        def long_enough(rounds: int) -> bool:
-            return rounds >= _FEWEST_ROUNDS and time.monotonic() - begin > _CALL_S
+        def enough(rounds: int) -> bool:
+            return rounds >= _FEWEST_ROUNDS and time.monotonic() - start > _CALL_S
 
-        each = list(entrants.values())
-        options = {"root": call.root, "rounds": _ROUNDS}
-        return paired_timings(self._executor, each, nbytes, **options, until=long_enough)
-
-    def _timed(
-        self, candidate: Candidate, call: Collective, nbytes: int, runtime: BaselineTiming
-    ) -> Timing:
-        program = self._stored.program(candidate)
-        if program is None or candidate.knobs is None:
-            return runtime.timing
-        return self._executor.time(program, candidate.knobs.knobs, nbytes, root=call.root)
+        timings = paired_timings(
+            executor,
+            list(candidates.values()),
+            nbytes,
+            root=call.root,
+            rounds=_ROUNDS,
+            until=enough,
+        )
+        return dict(zip(candidates, timings, strict=True))
 
 
-def _named(candidate: Candidate, runtime: BaselineTiming) -> str:
+def _description(candidate: Candidate, runtime: BaselineTiming) -> str:
     if candidate.is_default or candidate.knobs is None:
         return f"default ({runtime.chosen})"
     k = candidate.knobs

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tuccl._native import Knobs
 from tuccl.errors import InputError
 from tuccl.eval.columns import bandwidth_row
-from tuccl.eval.comparison import Comparison, comparison_row
+from tuccl.eval.comparison import Comparison, comparison_row, provenance
 from tuccl.runtime import BaselineTiming, NcclTestsExecutor, StoredTable, Timing, open_table, select
 from tuccl.runtime.baseline.defaults import collective_stub
 from tuccl.runtime.executors import pool_timings
 from tuccl.runtime.jobs import plugin_environment
 from tuccl.synth import Collective, bound, time_bound_us
 from tuccl.tuning import tuned_sizes
+from tuccl.tuning.tune import Progress, no_progress
 
 __all__ = ["compare_plugin"]
 
-Progress = Callable[[int, int, str], None]
 _ROUNDS = 5
 
 
@@ -26,7 +26,7 @@ def compare_plugin(
     table_dir: Path,
     executor: NcclTestsExecutor,
     sizes: Sequence[int] | None = None,
-    progress: Progress = lambda done, total, what: None,
+    progress: Progress = no_progress,
 ) -> Comparison:
     """Return nccl-tests with the tuner plugin and the table against nccl-tests without, in turns.
 
@@ -56,7 +56,6 @@ def compare_plugin(
             rows.append(comparison_row(call, nbytes, "nccl", default, timing, chosen, bound_us))
             tuned.append(bandwidth_row(name, call.ranks, nbytes, timing, chosen))
             bounds.append(bound_us)
-    own = stored.table.tuned_on in ("", executor.label)
     return Comparison(
         table=str(stored.folder),
         topology=stored.topology.name,
@@ -67,9 +66,7 @@ def compare_plugin(
         rows=tuple(rows),
         tuned=tuple(tuned),
         bound_us=tuple(bounds),
-        notes=()
-        if own
-        else (f"tuned on other ground ({stored.table.tuned_on}); all times are new",),
+        notes=provenance(stored.table, executor.label),
         regressions=sum(row.regression for row in rows),
         nccl_version="",
     )
@@ -85,9 +82,9 @@ def _in_turns(
         for tuned in (False, True) if done % 2 == 0 else (True, False):
             variables = plugin if tuned else None
             rounds[tuned].append(executor.sweep(call.name, sizes, variables=variables))
-    found = []
-    for at, nbytes in enumerate(sizes):
-        default, timing = (pool_timings([one[at] for one in rounds[t]]) for t in (False, True))
-        own = BaselineTiming(default, "NCCL's own", collective_stub(call), Knobs())
-        found.append((nbytes, own, timing))
-    return found
+    timings: list[tuple[int, BaselineTiming, Timing]] = []
+    for index, nbytes in enumerate(sizes):
+        default, timing = (pool_timings([r[index] for r in rounds[t]]) for t in (False, True))
+        baseline = BaselineTiming(default, "NCCL's own", collective_stub(call), Knobs())
+        timings.append((nbytes, baseline, timing))
+    return timings

@@ -12,12 +12,13 @@ from tuccl.eval.peers.report import PeerRow
 from tuccl.runtime import (
     NCCL_VERSION,
     BaselineTiming,
+    LookupTable,
     Timing,
 )
 from tuccl.synth import Collective
 from tuccl.tuning import beats
 
-__all__ = ["REGRESSION", "Comparison", "ComparisonRow", "call_name", "comparison_row"]
+__all__ = ["REGRESSION", "Comparison", "ComparisonRow", "call_name", "comparison_row", "provenance"]
 
 # Slower than a baseline by more than this share is a regression.
 REGRESSION = 0.01
@@ -104,6 +105,13 @@ def call_name(collective: str, root: int) -> str:
     ('allgather', 'broadcast from rank 3')
     """
     return collective if root < 0 else f"{collective} {_ROOT_WORDS[collective]} rank {root}"
+
+
+def provenance(table: LookupTable, label: str) -> tuple[str, ...]:
+    """Return a note if the table was tuned on something else than ``label``, which times it now."""
+    if table.tuned_on in ("", label):
+        return ()
+    return (f"tuned elsewhere ({table.tuned_on}); all times here are new",)
 
 
 def comparison_row(

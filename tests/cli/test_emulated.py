@@ -56,6 +56,6 @@ def test_a_table_is_tuned_on_emulated_wires_and_says_so(tuccl: Tuccl, tmp_path: 
     assert all(0 < row["fraction_of_bound"] <= 1.1 for row in comparison["rows"])
 
     simulated = json.loads(tuccl("compare", table, "--json").out)
-    assert simulated["on"] == "sim" and "other ground" in simulated["notes"][0]
+    assert simulated["on"] == "sim" and "tuned elsewhere" in simulated["notes"][0]
     refused = tuccl("tune", topology, "-c", "reduce", "-s", "256K", "--budget", "1", "-o", table)
     assert refused.code == 2 and "name another folder" in refused.err
