@@ -89,7 +89,7 @@ class _ForwardProblem:
         self, network: Network, demands: tuple[Demand, ...]
     ) -> list[tuple[int, int, int, int]] | None:
         """Return (step, src, dst, demand) of the fewest steps on one host; None: not solved."""
-        if not any(demand.targets - {demand.source} for demand in demands):
+        if not any(demand.targets for demand in demands):
             return []
         if not network.pairs:
             return None
@@ -127,9 +127,8 @@ def fewstep(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
         budget=options.budget,
         steps=options.steps,
     )
-    backward = replace(
-        forward, network=network.reverse, sketch=reversed_sketch(sketch), refusals=[]
-    )
+    reverse = reversed_sketch(sketch)
+    backward = replace(forward, network=network.reverse, sketch=reverse, refusals=[])
     if collective.name == "allreduce":
         outcome = _allreduce(trace, forward, backward, problem.nbytes)
     elif collective.name == "gather":
@@ -240,14 +239,15 @@ def _candidates(problem: _ForwardProblem) -> Iterator[_Candidate]:
     yield from _flat(problem, solved=small)
     if hosts is None or small:
         return
+    chunks, solve = problem.chunks_per_rank, problem.solve_inside
     hierarchical: Iterator[list[RangeSend]] = iter(())
     if problem.name == "allgather":
-        hierarchical = hierarchical_allgathers(hosts, problem.chunks_per_rank, problem.solve_inside)
+        hierarchical = hierarchical_allgathers(hosts, chunks, solve)
     elif problem.name == "broadcast":
-        total = problem.chunks_per_rank * problem.network.ranks
-        hierarchical = hierarchical_broadcasts(hosts, total, problem.root, problem.solve_inside)
+        total = chunks * problem.network.ranks
+        hierarchical = hierarchical_broadcasts(hosts, total, problem.root, solve)
     elif problem.name == "alltoall":
-        hierarchical = hierarchical_alltoalls(hosts, problem.chunks_per_rank, problem.solve_inside)
+        hierarchical = hierarchical_alltoalls(hosts, chunks, solve)
     for sends in hierarchical:
         yield _Candidate(
             sends,
@@ -315,11 +315,8 @@ def _steps_tried(problem: _ForwardProblem, fewest: int, *, solved: bool) -> Sequ
 
 def _pieces(problem: _ForwardProblem) -> tuple[int, ...]:
     """Return into how many ranges the chunks of a root may be cut."""
-    return (
-        (1, problem.network.ranks * problem.chunks_per_rank)
-        if problem.name == "broadcast"
-        else (1,)
-    )
+    chunks = problem.network.ranks * problem.chunks_per_rank
+    return (1, chunks) if problem.name == "broadcast" else (1,)
 
 
 def instance_of(

@@ -25,7 +25,7 @@ Status = Literal["solved", "impossible", "out of time"]
 
 
 class Send(NamedTuple):
-    """An chunk over a pair in a step, both counted from 0."""
+    """A chunk over a pair in a step, both counted from 0."""
 
     step: int
     pair: int
