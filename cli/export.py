@@ -1,4 +1,4 @@
-"""``tuccl export``: the table as files that a stock runtime loads."""
+"""``tuccl export``: the table as files that an unmodified runtime loads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuccl.cli.arguments import add_json
 from tuccl.cli.output import print_json, warn
 from tuccl.runtime import export_table
 
-HELP = "write the table as files that a stock runtime loads"
+HELP = "write the table as files that an unmodified runtime loads"
 EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
 
 

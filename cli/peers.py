@@ -123,4 +123,4 @@ def _peer(executor: MpiExecutor, name: str, stack: ExitStack) -> Peer:
         return gloo
     if name == executor.mpi.family:
         return MpiPeer(executor)
-    return MpiPeer(stack.enter_context(executor.beside(find_mpi(name))))
+    return MpiPeer(stack.enter_context(executor.with_mpi(find_mpi(name))))

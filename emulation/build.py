@@ -10,7 +10,7 @@ from pathlib import Path
 from tuccl.emulation.netns import batch, set_controls
 from tuccl.emulation.plan import FABRIC, EmulatedHost, EmulationPlan, Port
 
-__all__ = ["address", "burst_us", "refill_us", "shape", "wire"]
+__all__ = ["address", "burst_us", "connect", "refill_us", "shape"]
 
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
@@ -23,7 +23,7 @@ _CONTROLS = {
     # A link keeps its rate between iterations: it is the network that is emulated, not TCP.
     "net/ipv4/tcp_slow_start_after_idle": "0",
     # The same TCP on every machine. Reno is in all kernels, and starts no timer for each packet as
-    # BBR does, which some have as their default: the processors are short, not the wires.
+    # BBR does, which some have as their default: the processors are short, not the links.
     "net/ipv4/tcp_congestion_control": "reno",
     # No loss tells it when to stop: so much is under way at most, on each connection.
     "net/ipv4/tcp_wmem": "4096 16384 524288",
@@ -35,8 +35,8 @@ _UNFILTERED = {
 _TABLE = 100  # a routing table for each NIC
 
 
-def wire(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
-    """Make the bridges, the wires between namespaces, and the fixed ways through the bridges.
+def connect(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
+    """Make the bridges, the links between namespaces, and the fixed ways through the bridges.
 
     Bridges learn nothing and flood nothing: so a fabric may have several ways, and loops.
     """

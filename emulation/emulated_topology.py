@@ -52,7 +52,7 @@ def emulated_topology(
     for link in (
         emulated_link for original in topology.links for emulated_link in emulate(original)
     ):
-        if link.kind != "network":  # parallel network links are one wire, with all their rate
+        if link.kind != "network":  # parallel network links are one link, with all their rate
             links[f"{len(links)}", link.src, link.dst] = link
         else:
             links["network", link.src, link.dst] = link
@@ -61,7 +61,7 @@ def emulated_topology(
 
 
 def emulated_network(emulated: Topology, cores: int | None = None) -> Network:
-    """Return what all bytes of an emulated cluster share: its wires and this machine's cores.
+    """Return what all bytes of an emulated cluster share: its links and this machine's cores.
 
     Args:
         emulated: the cluster as `emulated_topology` has it.

@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from tuccl.emulation.build import address, burst_us, refill_us, shape, wire
+from tuccl.emulation.build import address, burst_us, connect, refill_us, shape
 from tuccl.emulation.emulated_topology import emulated_topology
 from tuccl.emulation.launch import (
     RSH,
@@ -48,7 +48,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class RunningEmulation(msgspec.Struct, frozen=True):
-    """What an emulation tells of itself in its folder, for other processes."""
+    """The state of an emulation in its folder, for other processes."""
 
     id: str
     plan: EmulationPlan
@@ -114,13 +114,13 @@ class Emulation:
 
     @property
     def plan(self) -> EmulationPlan:
-        """What it consists of, with the rates that it has now if it is up."""
+        """The cluster's parts, with their current rates if it is up."""
         file = self._folder.path / _STATE if self._folder is not None else None
         return _read(file).plan if file is not None and file.exists() else self._plan
 
     @property
     def label(self) -> str:
-        """What it is and at what rates, for reports."""
+        """The cluster and its rates in a phrase, for reports."""
         nics = {p.rate_bps / 1e6 for p in self.plan.ports if p.src in self._plan.nics}
         rates = "all NICs" if len(nics) == 1 else f"NICs from {min(nics):g} to"
         return (
@@ -152,7 +152,7 @@ class Emulation:
 
     @property
     def added_latencies(self) -> tuple[RouteLatency, ...]:
-        """What our executor adds to the messages of each pair of ranks on different hosts."""
+        """The latency that our executor adds for each pair of ranks on different hosts."""
         factor = self._latency_scale
         return tuple(
             RouteLatency(route.src, route.dst, route.latency_us * factor)
@@ -174,7 +174,7 @@ class Emulation:
         return emulated_launch(mpi, self._plan, self._spaces, self.environment)
 
     def queues(self) -> dict[tuple[str, str], Queue]:
-        """Return the token bucket of each direction of each wire, as the kernel has it now.
+        """Return the token bucket of each direction of each link, as the kernel has it now.
 
         Raises:
             TucclError: they cannot be read, or one is missing.
@@ -221,7 +221,7 @@ class Emulation:
         self._spaces = {ending: folder.space(ending) for ending in endings}
         for space in self._spaces.values():
             add_space(space)
-        wire(self._plan, self._spaces)
+        connect(self._plan, self._spaces)
         for host in self._plan.hosts:
             address(self._plan, host, self._spaces[host.space])
         shape(self._plan.ports, self._spaces)
@@ -262,16 +262,16 @@ def running_emulations() -> list[RunningEmulation]:
 
 
 def set_rate(src: str, dst: str, rate_bps: float, emulation: str | None = None) -> str:
-    """Change the rate of a wire of a running emulation in bit/s; return the emulation's id.
+    """Change the rate of a link of a running emulation in bit/s; return the emulation's id.
 
     Args:
         src: id of a NIC or switch.
-        dst: id of the node at the wire's other end.
+        dst: id of the node at the link's other end.
         rate_bps: of that direction alone.
         emulation: its id; None where only one runs.
 
     Raises:
-        InputError: there is no such emulation, wire or rate.
+        InputError: there is no such emulation, link or rate.
         TucclError: the kernel refused.
     """
     check_privilege()
@@ -295,7 +295,7 @@ def _changed(
     port = next((p for p in before.ports if (p.src, p.dst) == (src, dst)), None)
     if port is None:
         links = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])
-        raise InputError(f"no wire from {src[:60]!r} to {dst[:60]!r}; there are {links[:200]}, ...")
+        raise InputError(f"no link from {src[:60]!r} to {dst[:60]!r}; there are {links[:200]}, ...")
     if not 1e6 <= rate_bps <= 1e11:
         raise InputError(f"rate {rate_bps / 1e6:g} Mb/s: expected 1 to 100,000")
     changed = msgspec.structs.replace(port, rate_bps=round(rate_bps))

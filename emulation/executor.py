@@ -1,4 +1,4 @@
-"""Measured times on an emulated cluster, refused where the bytes did not take its wires."""
+"""Measured times on an emulated cluster, refused where the bytes did not take its links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuccl.topology import Topology
 __all__ = ["EmulatedExecutor"]
 
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
-_TIMEOUT_S = 60.0  # a slice may take seconds on a slow wire
+_TIMEOUT_S = 60.0  # a slice may take seconds on a slow link
 _LEAST_CROSSED = 0.25  # of what the program sends between hosts; shared memory leaves nothing
 
 
@@ -57,24 +57,24 @@ class EmulatedExecutor(MpiExecutor):
 
     @property
     def burst_us(self) -> float:
-        """How much less than its rates say a run may take, as it starts with full buckets."""
+        """The time in us that full buckets save a run at most."""
         return self._emulation.burst_us
 
     @property
     def pause_us(self) -> int:
-        """How long the slowest token bucket takes to fill.
+        """The time in us in which the slowest token bucket fills.
 
-        Without, a run finds what the one before it left, and one that ends with its wires idle is
+        Without, a run finds what the one before it left, and one that ends with its links idle is
         flattered.
         """
         return self._emulation.refill_us
 
-    def beside(self, mpi: Mpi) -> EmulatedExecutor:
+    def with_mpi(self, mpi: Mpi) -> EmulatedExecutor:
         """Return an executor over another MPI on the same cluster; nothing is started yet."""
         return EmulatedExecutor(self._emulation, mpi)
 
     def sent_bytes(self) -> int:
-        """Return what has crossed the emulated wires so far, headers included.
+        """Return what has crossed the emulated links so far, headers included.
 
         Raises:
             TucclError: the queues cannot be read.
@@ -94,7 +94,7 @@ class EmulatedExecutor(MpiExecutor):
         """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
 
         Raises:
-            TucclError: the bytes between hosts did not cross the emulated wires; and what
+            TucclError: the bytes between hosts did not cross the emulated links; and what
                 `MpiExecutor.time` raises.
         """
         options = {"root": root, "repeats": repeats}
@@ -106,7 +106,7 @@ class EmulatedExecutor(MpiExecutor):
         least = _LEAST_CROSSED * timing.runs * self._crossing(program) * nbytes
         if crossed < least:
             raise TucclError(
-                f"only {crossed} bytes crossed the emulated wires, at least {least:.0f} were sent "
+                f"only {crossed} bytes crossed the emulated links, at least {least:.0f} were sent "
                 f"between hosts: this MPI joins them by other means, such as shared memory"
             )
         if least > 0:  # these workers' way, which they keep

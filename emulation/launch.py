@@ -1,4 +1,4 @@
-"""How programs reach the hosts of an emulated cluster: a remote shell, and what launchers read.
+"""Reaching the hosts of an emulated cluster: a remote shell, and the files of launchers.
 
 Open MPI, MPICH and their kin start one process of their own on each host by ``rsh HOST COMMAND``.
 Here that is a fixed script that enters the host's namespace, which a file next to it names.
@@ -61,9 +61,9 @@ def hosts_file(plan: EmulationPlan) -> str:
 def places_file(plan: EmulationPlan, spaces: Mapping[str, str]) -> str:
     """Return where the remote shell finds a host: its address or name, namespace and name."""
     return "".join(
-        f"{known} {spaces[host.space]} {host.name}\n"
+        f"{key} {spaces[host.space]} {host.name}\n"
         for host in plan.hosts
-        for known in (*(nic.address for nic in host.nics), host.name)
+        for key in (*(nic.address for nic in host.nics), host.name)
     )
 
 

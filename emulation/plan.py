@@ -47,7 +47,7 @@ class EmulatedHost(msgspec.Struct, frozen=True):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """The sending side of one direction of a wire: a device whose queue holds the rate in bit/s."""
+    """The sending side of one direction of a link: a device whose queue holds the rate in bit/s."""
 
     src: str
     dst: str
@@ -58,7 +58,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class RouteLatency(msgspec.Struct, frozen=True):
-    """What the topology says of the way between two ranks in us; the kernel adds none of it."""
+    """The topology's latency between two ranks in us; the kernel adds none of it."""
 
     src: int
     dst: int
@@ -73,7 +73,7 @@ class EmulationPlan(msgspec.Struct, frozen=True):
         scale: emulated rate over nominal rate.
         hosts: in the order of their first rank.
         switches: ids; switch ``i`` is the bridge ``si`` in the fabric's namespace.
-        ports: two a wire, next to each other, one a direction.
+        ports: two a link, next to each other, one a direction.
         forwarding: (switch, NIC, next node) for every NIC a switch can reach.
         reaches: (NIC, NIC) pairs on different hosts that the network joins.
         nic_of: the NIC that each rank uses, by rank; empty where ranks must use them all.

@@ -1,4 +1,4 @@
-"""What others' libraries take for a collective on the same ranks: MPI's own, and Gloo's.
+"""Other libraries' collectives on the same ranks: those of MPI and of Gloo.
 
 A peer answers the same calls as our programs do, with its data checked, so that its times stand
 beside theirs (docs/cpu.md).
@@ -48,7 +48,7 @@ class PeerCall:
 
     @property
     def text(self) -> str:
-        """What worker processes are told."""
+        """The call as worker processes read it."""
         counts = ("checked", "warmup", "timed", "seed", "pause_us")
         fields = ("nbytes", "datatype", "op", "root", *counts)
         lines = [f"own-run {self.collective}", f"algorithm {self.algorithm}"]

@@ -170,8 +170,8 @@ def _theirs(
     peer: Peer, collective: str, nbytes: int, root: int, workload: Workload, pause_us: int
 ) -> list[Competitor]:
     def run(algorithm: str, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
-        kind = (workload.datatype, workload.op, root, checked, warmup, timed)
-        return peer.run(PeerCall(collective, algorithm, nbytes, *kind, pause_us=pause_us))
+        counts = (workload.datatype, workload.op, root, checked, warmup, timed)
+        return peer.run(PeerCall(collective, algorithm, nbytes, *counts, pause_us=pause_us))
 
     return [Competitor(peer.name, name, partial(run, name)) for name in peer.algorithms(collective)]
 

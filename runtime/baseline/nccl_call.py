@@ -1,4 +1,4 @@
-"""What NCCL runs for a call, as a program that an executor can time."""
+"""NCCL's algorithm for a call as a program that an executor can time."""
 
 from __future__ import annotations
 

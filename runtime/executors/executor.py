@@ -134,7 +134,7 @@ class Executor(ABC):
 
     @property
     def burst_us(self) -> float:
-        """How much less than a lower bound a run may take, as it starts with full buckets."""
+        """The time in us that full token buckets save a run at most."""
         return 0.0
 
     @property

@@ -24,7 +24,7 @@ _BUFFERS = tuple(64 << 10 << i for i in range(8))  # smaller slots are all messa
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is run for one time: ``runs`` a round after ``warmup``, fewer where they take long.
+    """The runs for one time: ``runs`` a round after ``warmup``, fewer where they take long.
 
     >>> Effort().runs_of(time_us=100.0, repeats=5), Effort().runs_of(time_us=1e6, repeats=5)
     (20, 1)
@@ -42,7 +42,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Workload:
-    """What the elements are, how they are reduced, and whether the results are compared."""
+    """The elements, their reduction, and whether results are compared."""
 
     datatype: str = "float"
     op: str = "sum"
@@ -91,7 +91,7 @@ class CpuExecutor(Executor):
 
     @property
     def pause_us(self) -> int:
-        """How long all ranks rest before each timed run, so that all find the network alike."""
+        """The rest in us of all ranks before each timed run: each finds the same network."""
         return 0
 
     @property
@@ -182,7 +182,7 @@ def measure(
         if not (program.in_place if in_place else program.out_of_place):
             continue
 
-        def call(checked: int, warmup: int, timed: int, inside: bool = in_place) -> Call:
+        def call(checked: int, warmup: int, timed: int, placement: bool = in_place) -> Call:
             return Call(
                 program,
                 knobs,
@@ -190,7 +190,7 @@ def measure(
                 datatype=elements.datatype,
                 op=elements.op,
                 root=root,
-                in_place=inside,
+                in_place=placement,
                 checked=checked,
                 warmup=warmup,
                 timed=timed,
@@ -206,17 +206,17 @@ def measure(
         first_wrong = first_wrong or _first_wrong(ranks, in_place)
     if not runs:
         raise InputError(f"program {program.name[:40]!r} claims no placement")
-    samples = {inside: tuple(median(r) for r in rounds) for inside, rounds in runs.items()}
-    times = {inside: median(t for r in rounds for t in r) for inside, rounds in runs.items()}
-    named = False in runs
+    samples = {placement: tuple(median(r) for r in rounds) for placement, rounds in runs.items()}
+    times = {placement: median(t for r in rounds for t in r) for placement, rounds in runs.items()}
+    has_out_of_place = False in runs
     return Timing(
         times.get(False),
         times.get(True),
-        samples[not named],
+        samples[not has_out_of_place],
         on,
         wrong if elements.check else None,
         samples.get(True, ()),
-        sum(len(r) for r in runs[not named]),
+        sum(len(r) for r in runs[not has_out_of_place]),
         first_wrong,
     )
 

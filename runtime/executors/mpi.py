@@ -74,15 +74,15 @@ class MpiExecutor(CpuExecutor):
 
     @property
     def launch(self) -> Launch:
-        """How the ranks are started."""
+        """The command that starts the ranks."""
         return self._launch
 
-    def beside(self, mpi: Mpi) -> MpiExecutor:
+    def with_mpi(self, mpi: Mpi) -> MpiExecutor:
         """Return an executor over another MPI on the same places; nothing is started yet."""
         return MpiExecutor(self.ranks, mpi)
 
     def sent_bytes(self) -> int | None:
-        """Return what has crossed emulated wires so far, headers included; None without any."""
+        """Return what has crossed emulated links so far, headers included; None without any."""
         return None
 
     @property

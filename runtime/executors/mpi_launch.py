@@ -1,4 +1,4 @@
-"""How the ranks of a real run are started: an argument list, no shell."""
+"""Launch commands of real runs: an argument list, no shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TCP_FLAGS = "btl_tcp_flags"
 
 @dataclass(frozen=True)
 class Launch:
-    """What starts the ranks: the launcher with its options, and what stands before each worker.
+    """The launcher with its options, and a prefix for each worker.
 
     ``prefixes`` has one argument list a rank (``ip netns exec host0``), or none at all.
 

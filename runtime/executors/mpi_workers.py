@@ -45,8 +45,8 @@ class _Worker:
     rank: int = -1
     received: bytearray = field(default_factory=bytearray)
     progress: int = -1
-    last: str = ""
-    place: str = ""
+    last_step: str = ""
+    location: str = ""
     heard: float = 0.0
     answer: tuple[str, str] | None = None
     gone: bool = False
@@ -67,14 +67,14 @@ class _Worker:
 
     @property
     def trace(self) -> str:
-        """Where it was last seen."""
-        return f", last seen after {self.last}" if self.last else ""
+        """Its last step, for messages."""
+        return f", last seen after {self.last_step}" if self.last_step else ""
 
     @property
-    def told(self) -> str:
-        """What the rank says holds it up; empty where nothing does, or it is done."""
+    def waits_for(self) -> str:
+        """The rank's words for what it waits for; empty where it waits for nothing."""
         if self.answer is None:
-            return self.place
+            return self.location
         return self.answer[1] if self.answer[0] == "F" else ""
 
     def send(self, kind: str, text: str = "", within_s: float = _LEAST_SILENCE_S) -> None:
@@ -154,7 +154,7 @@ class Workers:
             for worker in self._workers:
                 worker.answer, worker.progress = None, -1
                 worker.heard = now
-                worker.last = worker.place = ""
+                worker.last_step = worker.location = ""
                 self._call(worker, text)
             self._wait(timeout_s, limit_s)
         except BaseException:
@@ -210,7 +210,7 @@ class Workers:
             dead = self._process.poll() is not None or any(w.gone for w in self._workers)
             if dead or time.monotonic() > deadline:
                 what = "ended before they joined" if dead else "did not join in time"
-                raise Unavailable(f"the {ranks} workers {what}; {self._said()}")
+                raise Unavailable(f"the {ranks} workers {what}; {self._launcher_output()}")
         self._selector.unregister(self._listener)
         self._workers.sort(key=lambda worker: worker.rank)
 
@@ -262,7 +262,7 @@ class Workers:
             if failure is None and limit_s is not None and now - begin > limit_s:
                 failure = f"not done after {limit_s:g} s"
             if failure is not None:
-                raise Stuck(f"{failure}{self._places()}")
+                raise Stuck(f"{failure}{self._locations()}")
 
     def _take_in(self, wait_s: float = _LOOK_S) -> bool:
         """Take in what the workers say for a moment; whether any of them got on."""
@@ -272,7 +272,7 @@ class Workers:
             for kind, text in self._read(worker):
                 worker.heard = time.monotonic()
                 if kind == "P":
-                    progress, worker.last, worker.place = text.split("\n")
+                    progress, worker.last_step, worker.location = text.split("\n")
                     moved |= int(progress) != worker.progress
                     worker.progress = int(progress)
                 else:
@@ -308,17 +308,17 @@ class Workers:
     def _settle(self) -> None:
         """After a loss, wait until the others have said what they miss."""
         until = time.monotonic() + _SETTLE_S
-        while time.monotonic() < until and not all(w.gone or w.told for w in self._workers):
+        while time.monotonic() < until and not all(w.gone or w.waits_for for w in self._workers):
             self._take_in()
 
-    def _places(self) -> str:
+    def _locations(self) -> str:
         """Return where the ranks were last seen, those that wait or broke off."""
-        waiting = [w for w in self._workers if w.told]
-        locations = [f"; rank {w.rank} {w.told}" for w in waiting[:_MOST_NAMED]]
+        waiting = [w for w in self._workers if w.waits_for]
+        locations = [f"; rank {w.rank} {w.waits_for}" for w in waiting[:_MOST_NAMED]]
         more = len(waiting) - len(locations)
         return "".join(locations) + (f"; and {more} ranks more" if more else "")
 
-    def _said(self) -> str:
+    def _launcher_output(self) -> str:
         text = (self._folder / "said").read_text(errors="replace")
         lines = [line.strip(" -=|*") for line in text.splitlines()]
         output = " ".join(line for line in lines if line)

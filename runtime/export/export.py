@@ -1,4 +1,4 @@
-"""A table as the files that a stock runtime loads: XML for MSCCL, CSV for NCCL's tuners."""
+"""A table as the files that an unmodified runtime loads: XML for MSCCL, CSV for NCCL's tuners."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def export_table(table: Path, dialect: str, out: Path) -> Export:
 
 def _check_kind(stored: StoredTable, dialect: str) -> None:
     """Programs run in MSCCL, choices of NCCL's own in NCCL."""
-    stock = stored.table.dialect == "nccl"
-    if stock != (dialect in CSV_FILES):
-        holds = "choices of NCCL's own" if stock else "MSCCL programs"
-        expected = ", ".join(CSV_FILES if stock else DIALECTS)
+    is_nccl = stored.table.dialect == "nccl"
+    if is_nccl != (dialect in CSV_FILES):
+        holds = "choices of NCCL's own" if is_nccl else "MSCCL programs"
+        expected = ", ".join(CSV_FILES if is_nccl else DIALECTS)
         raise InputError(f"{stored.folder}: holds {holds}; expected --dialect {expected}")
 
 

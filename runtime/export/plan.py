@@ -1,4 +1,4 @@
-"""Which program a stock runtime gets for which sizes: the table cut to what a dialect can say."""
+"""The programs that an unmodified runtime gets: the table cut to what a dialect can say."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _kept(rules: list[Rule], dialect: str, notes: list[str]) -> list[Rule]:
 
 
 def _programs(entries: list[Entry]) -> bool:
-    """Whether the table would rather run a program than the default anywhere."""
+    """Return whether the table prefers a program to the default anywhere."""
     return any(not entry.candidates[0].is_default for entry in entries)
 
 
@@ -97,7 +97,7 @@ def _order(rule: Rule) -> tuple[str, int, bool]:
 
 
 def _exportable(stored: StoredTable, notes: list[str]) -> Iterator[Entry]:
-    """The entries whose key the stock selectors can tell apart."""
+    """The entries whose key the unmodified selectors can tell apart."""
     left_out: dict[str, set[str]] = defaultdict(set)
     for entry in stored.table.entries:
         if (why := exclusion_reason(entry)) is not None:

@@ -1,4 +1,4 @@
-"""Where the ranks of a job find together, so that its plugins can agree on a table."""
+"""The rendezvous of a job's ranks, whose plugins agree on a table there."""
 
 from __future__ import annotations
 

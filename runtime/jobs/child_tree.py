@@ -21,7 +21,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command printed and its exit code, negative for a signal; None: it ran out of time."""
+    """The output of a command and its exit code, negative for a signal; None: out of time."""
 
     code: int | None
     out: str
@@ -70,10 +70,10 @@ def _end(process: subprocess.Popen[str]) -> None:
     tree = {process.pid: _began(process.pid), **descendants(process.pid)}
     process.terminate()
     until = time.monotonic() + _GRACE_S
-    left: float | None = None
+    orphans_until: float | None = None
     while time.monotonic() < until and any(lives(pid, began) for pid, began in tree.items()):
-        if left is None and process.poll() is not None:
-            left = until = time.monotonic() + _ORPHANS_S
+        if orphans_until is None and process.poll() is not None:
+            orphans_until = until = time.monotonic() + _ORPHANS_S
         time.sleep(_LOOK_S)
     for pid, began in tree.items():
         if lives(pid, began):

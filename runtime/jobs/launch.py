@@ -42,7 +42,7 @@ def run_environment(
     *,
     scheduler: bool = False,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the variables that load ``table`` into a stock runtime, and what to know of them.
+    """Return the variables that load ``table`` into an unmodified runtime, and notes on them.
 
     Without a ``dialect`` it is the table's own. A table of NCCL's own choices is loaded by the
     tuner and profiler plugins, a table of programs by MSCCL.

@@ -1,4 +1,4 @@
-"""What starts a job's ranks, and how it hands variables on to them."""
+"""Launchers of a job's ranks, and the options that hand variables on to them."""
 
 from __future__ import annotations
 

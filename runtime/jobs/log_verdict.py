@@ -148,14 +148,14 @@ def _mends(
                 f"{_at(process)} found none ({report.missing}): hand {variable} on to all ranks, "
                 "with a path that every host sees (tuccl run does)"
             )
-    silent = [p for p in processes if not _mentions(p, plugin)]
-    if silent and loaded:
-        names = ", ".join(_at(p) for p in silent[:4])
+    without_plugin = [p for p in processes if not _mentions(p, plugin)]
+    if without_plugin and loaded:
+        names = ", ".join(_at(p) for p in without_plugin[:4])
         yield (
-            f"{len(silent)} of {len(processes)} processes did not load it ({names}): ranks that "
-            "choose differently hang; hand the variables on to every host"
+            f"{len(without_plugin)} of {len(processes)} processes did not load it ({names}): ranks "
+            "that choose differently hang; hand the variables on to every host"
         )
-    elif silent:
+    elif without_plugin:
         yield f"NCCL says nothing of a {plugin}: set {variable}, and log with {_AGAIN}"
     without_table = [
         p for p in processes if p.plugins[plugin].is_ours and not p.plugins[plugin].tables

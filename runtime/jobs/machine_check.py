@@ -1,4 +1,4 @@
-"""Whether the machine is still the one that a table was tuned for."""
+"""A check that the machine is still the one that a table was tuned for."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SYS = "sys: "  # what a link's source begins with where it was read from /sys
 
 
 def changed_machine(
-    tuned: Topology, now: Topology | None = None, root: str | os.PathLike[str] = "/"
+    tuned: Topology, current: Topology | None = None, root: str | os.PathLike[str] = "/"
 ) -> tuple[str, ...]:
     """Return why ``tuned`` does not describe this machine any more, a line each; none if it does.
 
-    ``now`` is a description of the machine as it is: then signatures are compared. Without one
+    ``current`` is a description of the machine as it is: then signatures are compared. Without one
     this host is probed (below ``root``), where it has GPUs, and compared with the hosts of
     ``tuned`` as far as /sys tells: by signature where ``tuned`` was probed from there too, else by
     the number of GPUs. It tells neither NVLink nor the other hosts.
@@ -31,11 +31,11 @@ def changed_machine(
     >>> changed_machine(dgx, dgx), changed_machine(dgx, join(dgx, 2))[0]
     ((), '8 GPUs before, 16 now')
     """
-    if now is not None:
-        if signature(now) == signature(tuned):
+    if current is not None:
+        if signature(current) == signature(tuned):
             return ()
-        lines = check(tuned, now)
-        return lines or (f"signature {signature(tuned)} before, {signature(now)} now",)
+        lines = check(tuned, current)
+        return lines or (f"signature {signature(tuned)} before, {signature(current)} now",)
     try:
         local, _ = probe_local(root)
     except TucclError:  # no GPU here: the host that launches need not have one
@@ -48,15 +48,15 @@ def changed_machine(
 
 
 def _changed_host(tuned: Topology, local: Topology) -> tuple[str, ...]:
-    """Why no host of ``tuned`` that was probed is like this one; nothing where none was."""
-    local_view, first = _seen(local), None
+    """Return why no probed host of ``tuned`` is like this one; nothing where none was probed."""
+    local_view, probed = _visible_part(local), None
     for host in _probed_hosts(tuned, local.ranks):
-        if signature(_seen(host)) == signature(local_view) and not _renamed(host, local):
+        if signature(_visible_part(host)) == signature(local_view) and not _renamed(host, local):
             return ()
-        first = first or host
-    if first is None:
+        probed = probed or host
+    if probed is None:
         return ()
-    lines = _renamed(first, local) or check(_seen(first), local_view)
+    lines = _renamed(probed, local) or check(_visible_part(probed), local_view)
     return lines or ("this host's PCIe tree is another one",)
 
 
@@ -71,8 +71,8 @@ def _probed_hosts(tuned: Topology, ranks: int) -> Iterator[Topology]:
             yield host_topology
 
 
-def _seen(host: Topology) -> Topology:
-    """What /sys tells of a host: a profile or a fabric may have added the rest."""
+def _visible_part(host: Topology) -> Topology:
+    """Return the part of a host that /sys shows: a profile or a fabric may have added the rest."""
     nodes = tuple(
         msgspec.structs.replace(node, model=None, port_gbs=None)
         for node in host.nodes
@@ -82,10 +82,10 @@ def _seen(host: Topology) -> Topology:
     return msgspec.structs.replace(host, nodes=nodes, links=links, routes=())
 
 
-def _renamed(before: Topology, now: Topology) -> tuple[str, ...]:
+def _renamed(before: Topology, current: Topology) -> tuple[str, ...]:
     """GPUs whose model is known and another one."""
     return tuple(
         f"rank {rank}: {gpu.model} before, {gpu_now.model} now"
-        for rank, (gpu, gpu_now) in enumerate(zip(before.gpus, now.gpus, strict=True))
+        for rank, (gpu, gpu_now) in enumerate(zip(before.gpus, current.gpus, strict=True))
         if gpu.model and gpu_now.model and gpu.model != gpu_now.model
     )

@@ -1,4 +1,4 @@
-"""What a job's log proves: which plugins NCCL loaded in which process, and whether they chose."""
+"""Reading a job's log: the plugins that each process loaded, and whether they chose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ PLUGINS: tuple[Plugin, ...] = ("tuner", "profiler", "scheduler")
 _NAME = "tuccl"
 # HOST:PID:THREAD [DEVICE] NCCL INFO ..., of a warning with its place in the source before NCCL.
 _LINE = re.compile(
-    r"([^\s:<>\]]+):(\d+):(\d+) \[(-?\d+)\] (?:\S+:\d+ (?:\([^()]*\) )?)?NCCL (?:INFO|WARN|TRACE) ?(.*)"
+    r"([^\s:<>\]]+):(\d+):(\d+) \[(-?\d+)\] "
+    r"(?:\S+:\d+ (?:\([^()]*\) )?)?NCCL (?:INFO|WARN|TRACE) ?(.*)"
 )
 _COMPLETE = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+).*Init COMPLETE")
 _COMM_ID = re.compile(r"commId (0x[0-9a-f]+)")
@@ -52,7 +53,7 @@ class Communicator:
 
 @dataclass
 class Loaded:
-    """What a process says of one plugin: ``name`` and ``version`` of what NCCL loaded.
+    """A process's lines on one plugin: ``name`` and ``version`` of what NCCL loaded.
 
     ``tables`` holds the ranks of each communicator that it holds a table for; ``used`` what it
     chose, or timed; ``missing`` NCCL's words where it found none; ``refused`` why tuccl's own
@@ -68,7 +69,7 @@ class Loaded:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is tuccl's."""
+        """True where the plugin is tuccl's."""
         return self.name == _NAME or bool(self.tables)
 
 

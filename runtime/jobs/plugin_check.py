@@ -81,7 +81,7 @@ def _tuner_answers(
     tuner_calls = [TunerCall(row.collective, nbytes) for row, nbytes in calls]
     choices = ask_tuner(folder, _NEWEST_TUNER, table.ranks, table.hosts, tuner_calls)
     return [
-        ("default" if knobs is None else knobs.name, _chosen(table, row, nbytes).nccl == knobs)
+        ("default" if knobs is None else knobs.name, _selection(table, row, nbytes).nccl == knobs)
         for (row, nbytes), knobs in zip(calls, choices, strict=True)
     ]
 
@@ -93,9 +93,9 @@ def _scheduler_answers(
     paths = ask_scheduler(folder, table.ranks, [_call(table, row, n) for row, n in calls])
     answers = []
     for (row, nbytes), path in zip(calls, paths, strict=True):
-        expected = _taken(table, row, nbytes)
+        expected = _scheduler_selection(table, row, nbytes)
         program = None if expected.program is None else folder.resolve() / expected.program
-        name = expected.name if program == path else _named(table, folder, path)
+        name = expected.name if program == path else _candidate_name(table, folder, path)
         answers.append((name, program == path))
     return answers
 
@@ -119,7 +119,7 @@ def _element_bytes(row: Explanation) -> int:
     return _ELEMENT_BYTES.get(row.datatype_class, 4)
 
 
-def _chosen(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
+def _selection(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
     return select(
         table,
         row.collective,
@@ -130,12 +130,12 @@ def _chosen(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
     ).candidate
 
 
-def _taken(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
+def _scheduler_selection(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
     """Python's choice as the scheduler may take it.
 
     Of rooted calls, whose ranks may differ in placement, only what both can run (docs/runtimes.md).
     """
-    candidate = _chosen(table, row, nbytes)
+    candidate = _selection(table, row, nbytes)
     if row.collective not in ROOTED or candidate.is_default:
         return candidate
     entry = next(e for e in table.entries if candidate in e.candidates and e.covers(nbytes))
@@ -159,7 +159,7 @@ def _call(table: LookupTable, row: Explanation, nbytes: int) -> SchedulerCall:
     )
 
 
-def _named(table: LookupTable, folder: Path, path: Path | None) -> str:
+def _candidate_name(table: LookupTable, folder: Path, path: Path | None) -> str:
     if path is None:
         return "default"
     held = {folder.resolve() / c.program: c.name for c in table.candidates if c.program is not None}

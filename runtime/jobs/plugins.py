@@ -1,4 +1,4 @@
-"""The plugins that stock runtimes load: where they are, and what they answer when asked."""
+"""The plugins that runtimes load: where they are, and what they answer when asked."""
 
 from __future__ import annotations
 

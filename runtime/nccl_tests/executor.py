@@ -17,8 +17,8 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Tim
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.executors.measure import check_ranks
 from tuccl.runtime.jobs.launch import BUFFER_VARIABLES, msccl_variables
+from tuccl.runtime.nccl_tests.logged_calls import LoggedCall, read_logged_calls
 from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
-from tuccl.runtime.nccl_tests.ran import LoggedCall, read_logged_calls
 from tuccl.runtime.nccl_tests.run import NcclTests, run_tests, single_runs
 from tuccl.runtime.table.entry import KnobValues
 from tuccl.runtime.table.programs import placements
@@ -187,7 +187,7 @@ class NcclTestsExecutor(Executor):
     def _check(self, program: Program, knobs: Knobs, nbytes: int) -> None:
         """Refuse what MSCCL would leave to NCCL without a word, and knobs that it does not have."""
         if program.collective in ("gather", "scatter"):
-            raise InputError(f"{program.collective}: no stock runtime hands it to MSCCL")
+            raise InputError(f"{program.collective}: no unmodified runtime hands it to MSCCL")
         if self._tests.op not in ("sum", "prod", "min", "max"):
             raise InputError(f"op {self._tests.op[:20]}: MSCCL leaves it to NCCL")
         elements, rest = divmod(nbytes, element_bytes(self._tests.datatype))
@@ -269,7 +269,7 @@ class NcclTestsExecutor(Executor):
     def _proof_logs(
         self, collective: str, sizes: Sequence[int], root: int, variables: Mapping[str, str]
     ) -> list[str]:
-        """Logs of a short run with a line for each call, which would be in the time of small ones."""
+        """Return logs of a short run with a line a call, which would add to small calls' times."""
         once = replace(self._tests, iterations=1, warmup=1)
         with self._run_folder() as work:
             run_tests(
@@ -303,15 +303,17 @@ class NcclTestsExecutor(Executor):
             )
 
     def _timing(
-        self, out: TestsOutput, rows: Sequence[TestsRow], outside: bool, inside: bool
+        self, out: TestsOutput, rows: Sequence[TestsRow], out_of_place: bool, in_place: bool
     ) -> Timing:
-        us = tuple(row.time_us for row in rows if row.time_us is not None) if outside else ()
+        us = tuple(row.time_us for row in rows if row.time_us is not None) if out_of_place else ()
         us_ip = (
-            tuple(row.time_us_ip for row in rows if row.time_us_ip is not None) if inside else ()
+            tuple(row.time_us_ip for row in rows if row.time_us_ip is not None) if in_place else ()
         )
         if not us and not us_ip:
             raise InputError("nccl-tests printed no time for a placement that the program claims")
-        counts = [row.wrong for row in rows if outside] + [row.wrong_ip for row in rows if inside]
+        counts = [row.wrong for row in rows if out_of_place] + [
+            row.wrong_ip for row in rows if in_place
+        ]
         checked = [count for count in counts if count is not None]
         wrong = sum(checked) if checked else None
         if out.out_of_bounds and not wrong:

@@ -1,4 +1,4 @@
-"""What nccl-tests prints: its thirteen columns as text, and the JSON of ``-J``."""
+"""The output of nccl-tests: thirteen columns of text, and the JSON of ``-J``."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _HOW_TO = "give --nccl-tests DIR or set NCCL_TESTS to the folder with all_reduce
 
 @dataclass(frozen=True)
 class NcclTests:
-    """Which nccl-tests, started how; ``shared`` is a folder that every host sees.
+    """The nccl-tests and their launcher; ``shared`` is a folder that every host sees.
 
     ``iterations`` after ``warmup`` make one time. A run that takes longer than ``limit_s`` is
     ended. With ``json`` results are asked for as JSON too (``-J``): more digits than the text.
@@ -169,7 +169,7 @@ def _is_factor(sizes: Sequence[int]) -> bool:
 
 
 def _last_line(finished: Finished) -> str:
-    """What it said last, where it complains."""
+    """Return its last line, of errors first."""
     for text in (finished.err, finished.out):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if lines:

@@ -172,8 +172,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Refuse names that the text form cannot hold and half-described programs."""
         if not _WORD.fullmatch(self.name):
             raise ValueError(f"name {self.name[:40]!r}: expected letters, digits and . _ + -")
-        bare = self.program is None and self.nccl is None
-        if bare != (self.name == DEFAULT_NAME):
+        without_program = self.program is None and self.nccl is None
+        if without_program != (self.name == DEFAULT_NAME):
             raise ValueError(f"the name {DEFAULT_NAME!r} and only it goes without a program")
         if self.program is not None and self.nccl is not None:
             raise ValueError(f"candidate {self.name}: expected a program or NCCL's own, not both")
@@ -192,7 +192,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def is_default(self) -> bool:
-        """Whether this is the runtime's own choice."""
+        """True for the runtime's own choice."""
         return self.program is None and self.nccl is None
 
     def refusal(self, nbytes: int, in_place: bool) -> str | None:
@@ -235,7 +235,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to run for the calls of one collective whose size lies in [min_bytes, max_bytes).
+    """The candidates for calls of one collective with sizes in [min_bytes, max_bytes).
 
     ``max_bytes`` None has no limit. ``candidates`` stand in the order of preference; the
     runtime's default is always among them, and what stands after it was slower. A ``root`` of
@@ -296,10 +296,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Divisibility is a call's matter and not looked at.
         """
         ends = {c.max_safe_bytes + 1 for c in self.candidates if c.max_safe_bytes}
-        inner = sorted(end for end in ends if self.min_bytes < end < _top(self.max_bytes))
-        highs: list[int | None] = [*inner, self.max_bytes]
+        edges = sorted(end for end in ends if self.min_bytes < end < _top(self.max_bytes))
+        highs: list[int | None] = [*edges, self.max_bytes]
         ranges: list[tuple[int, int | None, Candidate]] = []
-        for low, high in zip((self.min_bytes, *inner), highs, strict=True):
+        for low, high in zip((self.min_bytes, *edges), highs, strict=True):
             candidate = next(c for c in self.candidates if c.refusal(low, in_place) is None)
             if ranges and ranges[-1][2] == candidate:
                 low = ranges.pop()[0]

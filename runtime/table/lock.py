@@ -1,4 +1,4 @@
-"""Who uses a table: jobs side by side, or one that changes it, alone."""
+"""Locks of a table: jobs share it, who changes it has it alone."""
 
 from __future__ import annotations
 

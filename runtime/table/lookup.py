@@ -66,18 +66,18 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def _check_dialect(self) -> None:
         """Choices of NCCL's own and programs never mix, and NCCL's tuners know only so much."""
-        stock = self.dialect == "nccl"
+        is_nccl = self.dialect == "nccl"
         for entry in self.entries:
             for candidate in entry.candidates:
-                if not candidate.is_default and (candidate.nccl is not None) != stock:
-                    expected = "NCCL's own choices" if stock else "programs"
+                if not candidate.is_default and (candidate.nccl is not None) != is_nccl:
+                    expected = "NCCL's own choices" if is_nccl else "programs"
                     raise ValueError(
                         f"{candidate.name}: dialect {self.dialect} has {expected} only"
                     )
-            if not stock and entry.root is None and entry.collective in ROOTED:
+            if not is_nccl and entry.root is None and entry.collective in ROOTED:
                 raise ValueError(f"root of {entry.collective}: expected one, programs are for one")
             key = (entry.placement, entry.datatype_class, entry.root)
-            if stock and key != ("any", "any", None):
+            if is_nccl and key != ("any", "any", None):
                 raise ValueError(
                     f"{entry.collective}: NCCL's tuners are told no placement, datatype or root; "
                     "expected any, any and none"
@@ -156,10 +156,10 @@ def ranges_from_sizes(sizes: Sequence[int]) -> list[Range]:
     if not sizes or sizes[0] < 1 or any(a >= b for a, b in pairwise(sizes)):
         raise ValueError("sizes: expected at least one, positive and rising")
     middles = [math.isqrt(a * b - 1) + 1 for a, b in pairwise(sizes)]
-    first = _half_step(sizes[0], sizes[1]) if len(sizes) > 1 else 2.0
-    last = _half_step(sizes[-2], sizes[-1]) if len(sizes) > 1 else 2.0
-    low = min(max(round(sizes[0] / first), 1), sizes[0])
-    high = max(round(sizes[-1] * last), sizes[-1] + 1)
+    low_factor = _half_step(sizes[0], sizes[1]) if len(sizes) > 1 else 2.0
+    high_factor = _half_step(sizes[-2], sizes[-1]) if len(sizes) > 1 else 2.0
+    low = min(max(round(sizes[0] / low_factor), 1), sizes[0])
+    high = max(round(sizes[-1] * high_factor), sizes[-1] + 1)
     edges = [low, *middles, high]
     return list(pairwise(edges))
 

@@ -1,4 +1,4 @@
-"""What jobs measured with a table, and how the table takes it over."""
+"""Merging the times that jobs measured with a table into the table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMARK = "in service: "
 
 @dataclass(frozen=True)
 class ObservedTiming:
-    """What jobs measured of one candidate in us of the GPU's clock; ``tuned_us`` is the table's.
+    """Times of one candidate in jobs, in us of the GPU's clock; ``tuned_us`` is the table's.
 
     ``place`` is where it stands in its entry, ``moves_to`` where it would after `merge_observed`.
     """
@@ -54,27 +54,27 @@ def observed_timings(folder: Path) -> tuple[tuple[ObservedTiming, ...], str]:
 
 def _rows(stored: StoredTable) -> tuple[tuple[ObservedTiming, ...], str]:
     selector = Selector(table_text(stored.table))
-    lessons, left_aside = selector.observed(str(stored.folder))
+    observations, left_aside = selector.observed(str(stored.folder))
     orders, _ = selector.observed_ranking(str(stored.folder))
     rows = []
-    for lesson in lessons:
-        entry = stored.table.entries[lesson.entry]
-        candidate = entry.candidates[lesson.place]
+    for observation in observations:
+        entry = stored.table.entries[observation.entry]
+        candidate = entry.candidates[observation.place]
         rows.append(
             ObservedTiming(
-                entry=lesson.entry,
+                entry=observation.entry,
                 collective=entry.collective,
                 min_bytes=entry.min_bytes,
                 max_bytes=entry.max_bytes,
                 candidate=candidate.name,
                 tuned_us=None if candidate.stats is None else candidate.stats.median_us,
-                calls=lesson.count,
-                median_us=lesson.median_us,
-                p10_us=lesson.p10_us,
-                p99_us=lesson.p99_us,
-                recent_us=lesson.recent_us,
-                place=lesson.place,
-                moves_to=orders[lesson.entry].index(lesson.place),
+                calls=observation.count,
+                median_us=observation.median_us,
+                p10_us=observation.p10_us,
+                p99_us=observation.p99_us,
+                recent_us=observation.recent_us,
+                place=observation.place,
+                moves_to=orders[observation.entry].index(observation.place),
             )
         )
     return tuple(rows), left_aside
@@ -98,12 +98,12 @@ def merge_observed(folder: Path) -> bool:
             return False
         selector = Selector(table_text(stored.table))
         orders, recents = selector.observed_ranking(str(folder))
-        table, places = _merged(stored.table, rows, orders, recents)
+        table, positions = _merged(stored.table, rows, orders, recents)
         if table == stored.table:
             return False
 
         def learned(sealed: LookupTable) -> bytes:
-            return selector.renumbered(str(folder), table_text(sealed), places)
+            return selector.renumbered(str(folder), table_text(sealed), positions)
 
         save_table(table, folder, stored.topology, _files(stored), learned)
     return True
@@ -118,20 +118,22 @@ def _merged(
     """The table with its candidates in their new order, and where each of them now stands."""
     measured = {(row.entry, row.place): row for row in rows}
     entries: list[Entry] = []
-    places: list[int] = []
+    positions: list[int] = []
     for number, (entry, order) in enumerate(zip(table.entries, orders, strict=True)):
-        first = len(places)
+        first = len(positions)
         updated = [
-            _told(candidate, measured.get((number, k)), recents[first + k])
+            _with_observation(candidate, measured.get((number, k)), recents[first + k])
             for k, candidate in enumerate(entry.candidates)
         ]
-        places += [first + order.index(k) for k in range(len(updated))]
+        positions += [first + order.index(k) for k in range(len(updated))]
         candidates = tuple(updated[k] for k in order)
         entries.append(msgspec.structs.replace(entry, candidates=candidates))
-    return msgspec.structs.replace(table, entries=tuple(entries)), places
+    return msgspec.structs.replace(table, entries=tuple(entries)), positions
 
 
-def _told(candidate: Candidate, row: ObservedTiming | None, recent_us: float) -> Candidate:
+def _with_observation(
+    candidate: Candidate, row: ObservedTiming | None, recent_us: float
+) -> Candidate:
     if row is None:
         return candidate
     remark = (

@@ -1,4 +1,4 @@
-"""Which candidate a call gets, and why: a pure function of the table and the call."""
+"""The candidate that a call gets, and why: a pure function of the table and the call."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the table says about the sizes [min_bytes, max_bytes) of one kind of call.
+    """The table's choice for the sizes [min_bytes, max_bytes) of one kind of call.
 
     ``candidate`` is the name of ``chosen``. ``switches`` says whether the candidate differs from
     the one below; ``gain`` is the default's median time over the candidate's, None where one of
-    them has no statistics. ``not_honoured`` says what a stock runtime of the table's dialect
+    them has no statistics. ``not_honoured`` says what an unmodified runtime of the table's dialect
     does not do as tuned, empty where it does all; the export may have to leave out more.
     """
 
@@ -152,7 +152,7 @@ def _unanswered(
     in_place: bool,
     element_bytes: int,
 ) -> str:
-    """Why no entry answers a call."""
+    """Return why no entry answers a call."""
     entries = [e for e in table.entries if e.collective == collective]
     if not entries:
         return f"the table has no entry for {collective}"
@@ -169,16 +169,16 @@ def _unanswered(
     return f"{nbytes} bytes lie outside what was tuned, {format_bytes(low)} up to {top}"
 
 
-def _why(entry: Entry, chosen: Candidate, refusals: list[str]) -> str:
-    """Why ``chosen`` runs: what was passed over before it, what it beats."""
-    slower = entry.candidates[entry.candidates.index(chosen) + 1 :]
+def _why(entry: Entry, candidate: Candidate, refusals: list[str]) -> str:
+    """Return why ``candidate`` runs: the refusals before it, the candidates that it beats."""
+    slower = entry.candidates[entry.candidates.index(candidate) + 1 :]
     where = f"[{format_bytes(entry.min_bytes)}, {_end(entry.max_bytes)})"
-    if chosen.is_default:
+    if candidate.is_default:
         verdict = "so the runtime's default" if refusals else "no candidate beats the default"
     else:
         verdict = f"first of {1 + len(slower)} for {where}"
-    losses = [loss for alternative in slower if (loss := _loss(chosen, alternative))]
-    return "; ".join([*refusals, f"{verdict}{_time(chosen)}", *losses])
+    losses = [loss for alternative in slower if (loss := _loss(candidate, alternative))]
+    return "; ".join([*refusals, f"{verdict}{_time(candidate)}", *losses])
 
 
 def _end(max_bytes: int | None) -> str:
@@ -195,10 +195,12 @@ def _source(candidate: Candidate) -> str:
     return "simulated" if candidate.on == "sim" else f"measured by {candidate.on}"
 
 
-def _loss(chosen: Candidate, alternative: Candidate) -> str:
-    if chosen.stats is None or alternative.stats is None or not chosen.stats.recent_us:
+def _loss(candidate: Candidate, alternative: Candidate) -> str:
+    if candidate.stats is None or alternative.stats is None or not candidate.stats.recent_us:
         return ""
-    return f"{alternative.name} takes {alternative.stats.recent_us / chosen.stats.recent_us:.2f}x"
+    return (
+        f"{alternative.name} takes {alternative.stats.recent_us / candidate.stats.recent_us:.2f}x"
+    )
 
 
 def explain(table: LookupTable) -> tuple[Explanation, ...]:
@@ -248,7 +250,7 @@ def _explained(entry: Entry, in_place: bool) -> list[Explanation]:
             max_bytes=high,
             candidate=candidate.name,
             chosen=candidate,
-            reason=_why(entry, candidate, _passed(entry, candidate, low, in_place)),
+            reason=_why(entry, candidate, _refusals(entry, candidate, low, in_place)),
             gain=_gain(entry, candidate),
             switches=False,
         )
@@ -256,8 +258,8 @@ def _explained(entry: Entry, in_place: bool) -> list[Explanation]:
     ]
 
 
-def _passed(entry: Entry, chosen: Candidate, nbytes: int, in_place: bool) -> list[str]:
-    preferred = entry.candidates[: entry.candidates.index(chosen)]
+def _refusals(entry: Entry, candidate: Candidate, nbytes: int, in_place: bool) -> list[str]:
+    preferred = entry.candidates[: entry.candidates.index(candidate)]
     return [f"{c.name} {c.refusal(nbytes, in_place)}" for c in preferred]
 
 

@@ -168,22 +168,22 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _read(place: Path, folder: Path) -> StoredTable:
-    if not place.is_dir():
+def _read(source: Path, folder: Path) -> StoredTable:
+    if not source.is_dir():
         raise InputError(f"{_cut(folder)}: no such folder; expected one that `tuccl tune` wrote")
-    table = _read_json(place / JSON_NAME)
-    text = _proven(place / TEXT_NAME, table.text_sha256)
+    table = _read_json(source / JSON_NAME)
+    text = _proven(source / TEXT_NAME, table.text_sha256)
     if text != table_text(table):
-        raise InputError(f"{_cut(place / TEXT_NAME)}: differs from table.json; expected the same")
-    encoded = _proven(place / TOPOLOGY_NAME, table.topology_sha256)
-    topology = decode_topology(encoded, place / TOPOLOGY_NAME)
+        raise InputError(f"{_cut(source / TEXT_NAME)}: differs from table.json; expected the same")
+    encoded = _proven(source / TOPOLOGY_NAME, table.topology_sha256)
+    topology = decode_topology(encoded, source / TOPOLOGY_NAME)
     if not _is_of(table, topology):
-        raise InputError(f"{_cut(place / TOPOLOGY_NAME)}: not the topology of table.json")
+        raise InputError(f"{_cut(source / TOPOLOGY_NAME)}: not the topology of table.json")
     programs = {
-        path: parse_xml(_proven(place / path, sha256), str(place / path))
+        path: parse_xml(_proven(source / path, sha256), str(source / path))
         for path, sha256 in table.programs.items()
     }
-    _check_programs(place, table, programs)
+    _check_programs(source, table, programs)
     return StoredTable(folder, table, topology, programs)
 
 
@@ -201,7 +201,7 @@ def _read_json(path: Path) -> LookupTable:
         raise InputError(f"{_cut(path)}: {str(error)[:300]}") from None
 
 
-def _check_programs(place: Path, table: LookupTable, programs: Mapping[str, Program]) -> None:
+def _check_programs(source: Path, table: LookupTable, programs: Mapping[str, Program]) -> None:
     """Refuse a JSON that says something else than its programs, of which each is proven again.
 
     A checksum says who wrote a program, not that it is right.
@@ -211,7 +211,7 @@ def _check_programs(place: Path, table: LookupTable, programs: Mapping[str, Prog
         path, knobs = candidate.program, candidate.knobs
         if path is None or knobs is None:
             continue
-        where, program = f"{_cut(place)}: candidate {candidate.name}", programs[path]
+        where, program = f"{_cut(source)}: candidate {candidate.name}", programs[path]
         claims = (candidate.nchunks, candidate.in_place, candidate.out_of_place, entry.collective)
         facts = (program.nchunks, program.in_place, program.out_of_place, program.collective)
         if claims != facts or program.ngpus != table.ranks:
@@ -223,7 +223,7 @@ def _check_programs(place: Path, table: LookupTable, programs: Mapping[str, Prog
             try:
                 proofs[key] = max_safe_bytes(program, table.dialect, *key[1:])
             except InputError as error:
-                raise InputError(f"{_cut(place / path)}: {str(error)[:300]}") from None
+                raise InputError(f"{_cut(source / path)}: {str(error)[:300]}") from None
         if proofs[key] and not 0 < candidate.max_safe_bytes <= proofs[key]:
             raise InputError(
                 f"{where}: max_safe_bytes {candidate.max_safe_bytes}, its program is safe up to "

@@ -1,4 +1,4 @@
-"""What a stock runtime honours of an entry and its knobs (docs/msccl.md)."""
+"""The entries and knobs that an unmodified runtime supports (docs/msccl.md)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md
 
 
 def exclusion_reason(entry: Entry) -> str | None:
-    """Return why no stock runtime gets an entry's programs, or None where it does."""
+    """Return why no unmodified runtime gets an entry's programs, or None where it does."""
     if entry.collective in ("gather", "scatter"):
-        return "no stock runtime hands it to MSCCL"
+        return "no unmodified runtime hands it to MSCCL"
     if entry.collective in ROOTED:
-        return "the stock selectors ignore the root"
+        return "the unmodified selectors ignore the root"
     if entry.datatype_class != "any":
-        return "the stock selectors ignore the datatype"
+        return "the unmodified selectors ignore the datatype"
     return None
 
 

@@ -79,7 +79,7 @@ def test_a_wire_carries_its_rate_and_another_when_that_is_changed() -> None:
         assert received_mbps(emulation, [(0, 1)])[0] == pytest.approx(50, rel=0.1)
         assert emulation.queues()["n0/nic0", "leaf0"].rate_bps == 50 * MBPS
         assert emulation.queues()["leaf0", "n0/nic0"].rate_bps == 200 * MBPS
-        with pytest.raises(InputError, match="no wire"):
+        with pytest.raises(InputError, match="no link"):
             set_rate("n0/nic0", "n1/nic0", 50 * MBPS, emulation.id)
         with pytest.raises(InputError, match="expected 1 to"):
             set_rate("n0/nic0", "leaf0", 0, emulation.id)

@@ -1,4 +1,4 @@
-"""What NCCL's log says that it ran: the algorithm and protocol of each call."""
+"""The calls in NCCL's log: algorithm and protocol of each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LoggedCall:
     protocol: str
 
     def is_of(self, collective: str, nbytes: int, ranks: int) -> bool:
-        """Whether this may be a call of ``nbytes`` on ``ranks`` ranks.
+        """Return whether this may be a call of ``nbytes`` on ``ranks`` ranks.
 
         >>> LoggedCall("allgather", 128, "Ring", "LL").is_of("allgather", 1024, ranks=8)
         True
@@ -48,7 +48,7 @@ class LoggedCall:
         return same and self.nbytes in (nbytes, nbytes // ranks)
 
     def obeys(self, knobs: NcclKnobs) -> bool:
-        """Whether the algorithm and protocol are those of ``knobs``; channels NCCL may use fewer.
+        """Return whether algorithm and protocol are those of ``knobs``; channels may be fewer.
 
         >>> LoggedCall("", 1024, "Ring", "LL").obeys(NcclKnobs(algorithm="Tree", protocol="LL"))
         False
@@ -73,14 +73,14 @@ def read_logged_calls(lines: Iterable[str]) -> tuple[LoggedCall, ...]:
         LoggedCall(
             _NAMES.get(match[1] or "", match[1] or ""),
             int(match[2]),
-            match[5] or _known(match[3], _ALGORITHMS),
-            "" if match[5] else _known(match[4], _PROTOCOLS),
+            match[5] or _canonical_name(match[3], _ALGORITHMS),
+            "" if match[5] else _canonical_name(match[4], _PROTOCOLS),
         )
         for match in matches
     )
 
 
-def _known(word: str, names: tuple[str, ...]) -> str:
+def _canonical_name(word: str, names: tuple[str, ...]) -> str:
     """The name that a number or another spelling (COLLNET_DIRECT, NVLS_TREE) stands for."""
     if word.isdigit():
         return names[int(word)] if int(word) < len(names) else word
