@@ -41,7 +41,6 @@ from tuccl.synth import (
     fork_end,
     searched_methods,
     synthesize_best,
-    time_bound_us,
 )
 from tuccl.topology import Topology, load_machine, machine_of
 from tuccl.tuning import ll128_is_safe
@@ -308,8 +307,8 @@ def facts_of(
         "threads": best.knobs.threads,
         "algbw_gbs": nbytes / best.time_us / 1e3,
         "algbw_bound_gbs": limit.algbw_gbs,
-        "time_bound_us": time_bound_us(limit, nbytes),
-        "fraction_of_bound": time_bound_us(limit, nbytes) / best.time_us,
+        "time_bound_us": limit.time_us(nbytes),
+        "fraction_of_bound": limit.time_us(nbytes) / best.time_us,
         "channels": best.program.nchannels,
         "threadblocks": best.program.threadblocks,
         "max_steps": best.program.max_steps,

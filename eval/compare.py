@@ -29,7 +29,7 @@ from tuccl.runtime import (
     time_baseline,
 )
 from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.synth import Bound, Collective, bound, time_bound_us
+from tuccl.synth import Bound, Collective, bound
 from tuccl.tuning import tuned_sizes
 from tuccl.tuning.tune import Progress, no_progress
 from tuccl.units import format_bytes
@@ -164,7 +164,7 @@ class _Comparer:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
         self._peers.add(call, nbytes, self._named_programs(call, nbytes, defaults))
-        bound_us = max(0.0, time_bound_us(self._bound(call), nbytes) - self._executor.burst_us)
+        bound_us = max(0.0, self._bound(call).time_us(nbytes) - self._executor.burst_us)
         self._tuned.append(
             bandwidth_row(call.name, call.ranks, nbytes, timing, chosen, root=call.root)
         )

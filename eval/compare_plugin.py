@@ -13,7 +13,7 @@ from tuccl.runtime import BaselineTiming, NcclTestsExecutor, StoredTable, Timing
 from tuccl.runtime.baseline.defaults import collective_stub
 from tuccl.runtime.executors import pool_timings
 from tuccl.runtime.jobs import plugin_environment
-from tuccl.synth import Collective, bound, time_bound_us
+from tuccl.synth import Collective, bound
 from tuccl.tuning import tuned_sizes
 from tuccl.tuning.tune import Progress, no_progress
 
@@ -52,7 +52,7 @@ def compare_plugin(
         least = bound(stored.topology, call)
         for nbytes, default, timing in _in_turns(stored, executor, call, each):
             chosen = select(stored.table, name, nbytes).candidate.name
-            bound_us = time_bound_us(least, nbytes)
+            bound_us = least.time_us(nbytes)
             rows.append(comparison_row(call, nbytes, "nccl", default, timing, chosen, bound_us))
             tuned.append(bandwidth_row(name, call.ranks, nbytes, timing, chosen))
             bounds.append(bound_us)

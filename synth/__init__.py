@@ -2,7 +2,7 @@
 
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.baseline.nccl import nccl_program
-from tuccl.synth.bounds.bound import Bound, bound, time_bound_us
+from tuccl.synth.bounds.bound import Bound, bound
 from tuccl.synth.bounds.hops import fewest_hops
 from tuccl.synth.choose import Candidates, SearchResult, Synthesized, Target, synthesize_best
 from tuccl.synth.lowering.limits import fork_end
@@ -46,5 +46,4 @@ __all__ = [
     "searched_methods",
     "synthesize",
     "synthesize_best",
-    "time_bound_us",
 ]

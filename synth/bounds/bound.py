@@ -48,7 +48,6 @@ __all__ = [
     "broadcast_cut",
     "scatter_cut",
     "tightest_cut",
-    "time_bound_us",
 ]
 
 # Above this many GPUs the attainable side of a certificate is not computed: it needs a flow over
@@ -88,11 +87,6 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
             second since the last byte still has to cross once it was sent.
         """
         return max(self.latency_us, self.cut_latency_us + nbytes / (self.algbw_gbs * 1e3))
-
-
-def time_bound_us(bound: Bound, nbytes: int) -> float:
-    """Return the us that no algorithm for `nbytes` can beat (`Bound.time_us`)."""
-    return bound.time_us(nbytes)
 
 
 @lru_cache(maxsize=64)

@@ -54,8 +54,8 @@ def allgather_cut(fabric: Fabric, backwards: bool = False) -> Cut:
         backwards: Describe the cut in the direction against the arcs of `fabric`.
 
     Notes:
-        ForestColl (arXiv 2402.06787), section 5.1: a rate x is possible iff every GPU can receive N
-        units when each GPU has one and arcs carry rate/x; the minimum cut of the GPU that lacks
+        ForestColl's optimality (arXiv 2402.06787): a rate x is possible iff every GPU can receive N
+        units when each GPU has one and arcs carry rate/x. The minimum cut of the GPU that lacks
         most raises 1/x (Newton's method on cuts), until none lacks anything: the exact fraction.
     """
     ranks, vertices = fabric.ranks, len(fabric.names)

@@ -1,9 +1,9 @@
 """Whole capacities of the pairs of ranks, on which trees are packed.
 
-ForestColl (arXiv 2402.06787) finds the optimal time by a search over maximum flows (section 5.1)
-and removes switches by edge splitting (section 5.2). Here chunks are whole, and each pair of ranks
-has one route; so capacities are sought first as fair shares of the routes' resources, which give
-shallow trees and few connections, and by edge splitting where those need more time.
+ForestColl (arXiv 2402.06787) finds the optimal time by a search over maximum flows and removes
+switches by edge splitting. Here chunks are whole, and each pair of ranks has one route; so
+capacities are sought first as fair shares of the routes' resources, which give shallow trees and
+few connections, and by edge splitting where those need more time.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def least_time_s(problem: TreeProblem) -> Fraction:
         Infeasible: some rank cannot be reached.
 
     Notes:
-        ForestColl's search for the optimal throughput, section 5.1, over times instead of rates.
+        ForestColl's optimality search, over the times of whole chunks instead of over rates.
     """
     vertices = len(problem.fabric.names)
 

@@ -1,7 +1,7 @@
 """Trees for every chunk of a collective: packed (ForestColl), composed by hosts, or rerouted.
 
-ForestColl (arXiv 2402.06787) packs spanning trees with equal weight at each root (section 5.3) and
-builds an allreduce of reversed trees and trees. Where that misses the bound, because roots may be
+ForestColl (arXiv 2402.06787) packs spanning trees with equal weight at each root, and makes an
+allreduce of reversed trees and trees. Where that misses the bound, because roots may be
 chosen (allreduce) or messages keep to one route, the chunks are rerouted one by one.
 """
 

@@ -20,7 +20,7 @@ from tuccl.runtime import (
     time_baseline,
 )
 from tuccl.runtime.table.entry import default_candidate
-from tuccl.synth import Collective, bound, time_bound_us
+from tuccl.synth import Collective, bound
 from tuccl.topology import Topology, load_profile
 from tuccl.tuning import TuneOptions, tune
 
@@ -86,7 +86,7 @@ def test_rows_are_what_the_executor_says(table: Path, topology: Topology) -> Non
         timing = time_baseline(executor, topology, kind, row.collective, row.size).timing
         assert row.baseline_us == timing.time_us
         assert row.speedup == row.baseline_us / row.tuned_us
-        limit = time_bound_us(bound(topology, Collective(row.collective, 4)), row.size)
+        limit = bound(topology, Collective(row.collective, 4)).time_us(row.size)
         assert row.fraction_of_bound == pytest.approx(limit / row.tuned_us)
         assert row.fraction_of_bound <= 1.0
         candidate = select(stored.table, row.collective, row.size).candidate

@@ -36,14 +36,10 @@ struct Tree {
   std::vector<int> order;   ///< Ranks, each after its parent.
 };
 
-/// The most chunks, out of `chunks_per_root` (by rank), that some rank cannot get.
-/// Throws InputError where arguments do not fit together.
+/// The most chunks, out of `chunks_per_root` (by rank), that some rank cannot get; with `any` those
+/// of the first such rank. Throws InputError where arguments do not fit together.
 Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
-                    const std::vector<std::int64_t>& chunks_per_root);
-
-/// Whether every rank can get all chunks: `shortfall` is 0, but sooner known where it is not.
-bool suffices(int vertices, const std::vector<Arc>& arcs,
-              const std::vector<std::int64_t>& chunks_per_root);
+                    const std::vector<std::int64_t>& chunks_per_root, bool any = false);
 
 /// A minimum cut between two vertices. Throws InputError where arguments do not fit together.
 MinCut min_cut(int vertices, const std::vector<Arc>& arcs, int source, int sink);
@@ -62,7 +58,7 @@ std::vector<double> distances(int vertices, const std::vector<std::pair<int, int
 double diameter(int vertices, const std::vector<std::pair<int, int>>& arcs,
                 const std::vector<double>& lengths, int ranks);
 
-/// Edge splitting (ForestColl, section 5.2): arcs between ranks that stand for the paths through
+/// Switch removal by edge splitting: arcs between ranks that stand for the paths through
 /// relays, such that every rank can still get all chunks. Capacity that no rank needs may be lost.
 std::vector<Arc> split_relays(int vertices, const std::vector<Arc>& arcs,
                               const std::vector<std::int64_t>& chunks_per_root);

@@ -94,7 +94,7 @@ void bind_packing(nb::module_& m) {
   m.def(
       "suffices",
       [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
-        return suffices(vertices, arcs_from(arcs), chunks);
+        return shortfall(vertices, arcs_from(arcs), chunks, true).chunks == 0;
       },
       unlocked(), "vertices"_a, "arcs"_a, "chunks_per_root"_a,
       "Whether every rank can get all chunks.");

@@ -1,5 +1,5 @@
-// Packing of spanning arborescences, arc by arc (Edmonds 1973; Tarjan 1974; ForestColl,
-// section 5.3).
+// Packing of spanning arborescences (Edmonds 1973; Tarjan 1974): ForestColl's
+// spanning tree construction.
 #include <algorithm>
 #include <numeric>
 #include <tuple>
@@ -12,35 +12,35 @@ namespace tuccl {
 namespace packing {
 namespace {
 
-/// Ranks up to which every arc is asked a flow at once; above, luck is tried first.
-constexpr std::size_t kMostCareful = 64;
+/// Ranks up to which every arc is checked by a flow at once; above, arcs are first taken unchecked.
+constexpr std::size_t kMostChecked = 64;
 
-/// Equal trees in the making.
+/// Equal partial trees.
 struct Batch {
   Tree tree;
   std::vector<int> depth;      ///< By rank; -1 where the tree does not reach yet.
-  std::vector<char> hopeless;  ///< By arc: taking it would leave too little; stays so.
+  std::vector<char> excluded;  ///< By arc: taking it would leave too little, now and later.
   int vertex = 0;              ///< Of the network: leads to the ranks that the tree reaches.
   int source_arc = 0;          ///< From the source to `vertex`.
 
-  bool whole() const { return tree.order.size() == depth.size(); }
+  bool spans() const { return tree.order.size() == depth.size(); }
 };
 
 /// Grows trees so that what is left always suffices for what is still to grow.
 ///
 /// Notes: a batch may take up to `maxflow(x, y) - weight of the other batches` of arc (x, y), with
-/// a way from x to each other batch, as wide as its weight, and on to the ranks it reaches: the
-/// room in the condition of Edmonds' theorem, that every set has as many arcs entering as batches
-/// that do not reach into it. Any order of growing will do; all grow level by level here, so that
-/// none is left with the detours.
+/// a path from x to each other batch, as wide as its weight, and on to the ranks it reaches: the
+/// slack in the condition of Edmonds' theorem, that every set has as many arcs entering as batches
+/// that do not reach into it. Any order of growing is correct; all grow level by level here, so
+/// that none is left with the detours.
 class Packer {
  public:
-  /// A `careless` one asks no flows: fast, but it may not get to the end.
+  /// Without `checked`, arcs are taken without a maximum flow: fast, but it may fail.
   Packer(const std::vector<Arc>& arcs, const std::vector<std::int64_t>& chunks_per_root,
-         bool careless)
+         bool checked)
       : arcs_(arcs),
         ranks_(static_cast<int>(chunks_per_root.size())),
-        careless_(careless),
+        checked_(checked),
         network_(ranks_ + 1) {
     leaving_.resize(ranks_);
     for (std::size_t a = 0; a < arcs_.size(); ++a) {
@@ -50,10 +50,10 @@ class Packer {
     for (int rank = 0; rank < ranks_; ++rank)
       source_arc_.push_back(network_.add_arc(ranks_, rank, 0));
     for (int root = 0; root < ranks_; ++root)
-      if (chunks_per_root[root] > 0) open(fresh(root, chunks_per_root[root]));
+      if (chunks_per_root[root] > 0) open(root_only(root, chunks_per_root[root]));
   }
 
-  /// The trees; none where it did not get to the end.
+  /// The trees; none where it failed.
   std::vector<Tree> run() {
     for (int level = 0; level < ranks_ && pending_ > 0; ++level)
       while (grow_all(level)) {
@@ -67,29 +67,29 @@ class Packer {
   }
 
  private:
-  Batch fresh(int root, std::int64_t weight) const {
+  Batch root_only(int root, std::int64_t weight) const {
     Batch batch;
     batch.tree = {root, weight, std::vector<int>(ranks_, -1), {root}};
     batch.depth.assign(ranks_, -1);
     batch.depth[root] = 0;
-    batch.hopeless.assign(arcs_.size(), 0);
+    batch.excluded.assign(arcs_.size(), 0);
     return batch;
   }
 
-  /// Takes up a batch and gives it its vertex.
+  /// Adds a batch, and its vertex.
   void open(Batch batch) {
     batch.vertex = network_.add_vertex();
     batch.source_arc = network_.add_arc(ranks_, batch.vertex, 0);
     for (const int rank : batch.tree.order) reach(batch, rank);
     batches_.push_back(std::move(batch));
-    set_pending(batches_.back(), !batches_.back().whole());
+    set_pending(batches_.back(), !batches_.back().spans());
   }
 
   void reach(const Batch& batch, int rank) {
-    if (!careless_) network_.add_arc(batch.vertex, rank, kEndless);
+    if (checked_) network_.add_arc(batch.vertex, rank, kEndless);
   }
 
-  /// Counts a batch among those whose needs are kept, or no longer.
+  /// Reserves capacity for a batch, or releases it.
   void set_pending(Batch& batch, bool pending) {
     pending_ -= network_.capacity(batch.source_arc);
     network_.set(batch.source_arc, pending ? batch.tree.weight : 0);
@@ -100,7 +100,7 @@ class Packer {
   bool grow_all(int level) {
     bool any = false;
     for (std::size_t i = 0; i < batches_.size(); ++i)
-      if (!batches_[i].whole()) any |= grow(i, level);
+      if (!batches_[i].spans()) any |= grow(i, level);
     return any;
   }
 
@@ -115,7 +115,7 @@ class Packer {
     }
     Batch& batch = batches_[index];
     if (arc >= 0) take(batch, arc);
-    set_pending(batch, !batch.whole());
+    set_pending(batch, !batch.spans());
     return arc >= 0;
   }
 
@@ -133,8 +133,8 @@ class Packer {
   std::pair<int, std::int64_t> choose(Batch& batch, int level) {
     std::pair<int, std::int64_t> best{-1, 0};
     for (const auto& [_, __, arc] : candidates(batch, level)) {
-      const std::int64_t units = room(batch, arc);
-      if (units == 0) batch.hopeless[arc] = 1;
+      const std::int64_t units = allowance(batch, arc);
+      if (units == 0) batch.excluded[arc] = 1;
       if (units > best.second) best = {arc, units};
       if (units == batch.tree.weight) break;
     }
@@ -142,33 +142,33 @@ class Packer {
   }
 
   std::vector<std::tuple<std::int64_t, int, int>> candidates(const Batch& batch, int level) const {
-    std::vector<std::tuple<std::int64_t, int, int>> found;
+    std::vector<std::tuple<std::int64_t, int, int>> arcs;
     for (const int tail : batch.tree.order) {
       if (batch.depth[tail] > level) break;
       for (const int arc : leaving_[tail]) {
         const auto& [_, head, capacity] = arcs_[arc];
-        if (capacity == 0 || batch.depth[head] >= 0 || batch.hopeless[arc]) continue;
-        found.emplace_back(-capacity, (head - batch.tree.root + ranks_) % ranks_, arc);
+        if (capacity == 0 || batch.depth[head] >= 0 || batch.excluded[arc]) continue;
+        arcs.emplace_back(-capacity, (head - batch.tree.root + ranks_) % ranks_, arc);
       }
     }
-    std::sort(found.begin(), found.end());
-    return found;
+    std::sort(arcs.begin(), arcs.end());
+    return arcs;
   }
 
   /// How many of the trees of a batch that is not pending may take `arc`.
-  std::int64_t room(const Batch& batch, int arc) {
+  std::int64_t allowance(const Batch& batch, int arc) {
     const std::int64_t most = std::min(batch.tree.weight, arcs_[arc].capacity);
-    if (careless_) return most;
-    const int opened = source_arc_[arcs_[arc].tail];
-    network_.set(opened, kEndless);
+    if (!checked_) return most;
+    const int from_tail = source_arc_[arcs_[arc].tail];
+    network_.set(from_tail, kEndless);
     const std::int64_t flow = network_.flow(ranks_, arcs_[arc].head, pending_ + most);
-    network_.set(opened, 0);
+    network_.set(from_tail, 0);
     return std::max<std::int64_t>(0, flow - pending_);
   }
 
   std::vector<Arc> arcs_;
   int ranks_;
-  bool careless_;
+  bool checked_;
   FlowNetwork network_;  ///< Ranks, then the source, then a vertex for each batch.
   std::vector<std::vector<int>> leaving_;
   std::vector<int> source_arc_;
@@ -181,13 +181,13 @@ class Packer {
 
 std::vector<Tree> pack_trees(const std::vector<Arc>& arcs,
                              const std::vector<std::int64_t>& chunks_per_root) {
-  if (!suffices(static_cast<int>(chunks_per_root.size()), arcs, chunks_per_root))
+  if (shortfall(static_cast<int>(chunks_per_root.size()), arcs, chunks_per_root, true).chunks > 0)
     throw InputError("the capacities do not let every rank get all chunks");
-  if (chunks_per_root.size() > packing::kMostCareful) {
-    auto trees = packing::Packer(arcs, chunks_per_root, true).run();
+  if (chunks_per_root.size() > packing::kMostChecked) {
+    auto trees = packing::Packer(arcs, chunks_per_root, false).run();
     if (!trees.empty()) return trees;
   }
-  auto trees = packing::Packer(arcs, chunks_per_root, false).run();
+  auto trees = packing::Packer(arcs, chunks_per_root, true).run();
   if (trees.empty()) throw InputError("no root has a chunk");
   return trees;
 }

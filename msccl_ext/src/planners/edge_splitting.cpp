@@ -1,5 +1,5 @@
-// Edge splitting (Bang-Jensen, Frank and Jackson 1995; ForestColl, section 5.2): relays are removed
-// one by one without lowering a flow that ranks need.
+// ForestColl's switch node removal by edge splitting (Bang-Jensen, Frank and Jackson 1995): relays
+// are removed one by one without lowering a flow that ranks need.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -46,7 +46,7 @@ class Splitter {
   }
 
  private:
-  /// First an even share for every way through the relay, then whatever is left.
+  /// First an even share for every path through the relay, then the rest.
   void split(int relay) {
     std::vector<Pair> into, out;
     for (const auto& [ends, units] : capacity_) {
@@ -101,11 +101,13 @@ class Splitter {
   std::map<Pair, std::int64_t> capacity_;
 };
 
-/// The worst rank's shortfall, or the first one's.
-Shortfall lacking(int vertices, const std::vector<Arc>& arcs,
-                  const std::vector<std::int64_t>& chunks_per_root, bool first) {
-  check(vertices, arcs, chunks_per_root);
-  FlowNetwork network(vertices + 1);
+}  // namespace
+}  // namespace packing
+
+Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
+                    const std::vector<std::int64_t>& chunks_per_root, bool any) {
+  packing::check(vertices, arcs, chunks_per_root);
+  packing::FlowNetwork network(vertices + 1);
   for (const Arc& arc : arcs) network.add_arc(arc.tail, arc.head, arc.capacity);
   for (std::size_t rank = 0; rank < chunks_per_root.size(); ++rank)
     network.add_arc(vertices, static_cast<int>(rank), chunks_per_root[rank]);
@@ -118,28 +120,14 @@ Shortfall lacking(int vertices, const std::vector<Arc>& arcs,
     worst.chunks = lack;
     worst.side = network.source_side(vertices);
     worst.side.pop_back();  // the source itself has the largest number
-    if (first) break;
+    if (any) break;
   }
   return worst;
 }
 
-}  // namespace
-}  // namespace packing
-
-Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
-                    const std::vector<std::int64_t>& chunks_per_root) {
-  return packing::lacking(vertices, arcs, chunks_per_root, false);
-}
-
-bool suffices(int vertices, const std::vector<Arc>& arcs,
-              const std::vector<std::int64_t>& chunks_per_root) {
-  return packing::lacking(vertices, arcs, chunks_per_root, true).chunks == 0;
-}
-
 std::vector<Arc> split_relays(int vertices, const std::vector<Arc>& arcs,
                               const std::vector<std::int64_t>& chunks_per_root) {
-  packing::check(vertices, arcs, chunks_per_root);
-  if (!suffices(vertices, arcs, chunks_per_root))
+  if (shortfall(vertices, arcs, chunks_per_root, true).chunks > 0)
     throw InputError("the capacities do not let every rank get all chunks");
   return packing::Splitter(vertices, arcs, chunks_per_root).run();
 }
