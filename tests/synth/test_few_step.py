@@ -43,11 +43,11 @@ def instance(t: Topology, name: str, chunks: int) -> Instance:
 @pytest.mark.parametrize(("steps", "chunks", "rounds"), [(2, 1, 2), (2, 2, 3), (3, 6, 7)])
 def test_a_cube_mesh_has_the_points_that_sccl_reports(steps: int, chunks: int, rounds: int) -> None:
     problem = instance(cube_mesh(), "allgather", chunks)
-    found = solve_k_synchronous(problem, steps, generous())
-    assert found.status == "solved"
-    assert schedule_fault(problem, found) is None
-    assert sum(found.rounds) == rounds == found.least_rounds
-    assert found.optimal
+    schedule = solve_k_synchronous(problem, steps, generous())
+    assert schedule.status == "solved"
+    assert schedule_fault(problem, schedule) is None
+    assert sum(schedule.rounds) == rounds == schedule.least_rounds
+    assert schedule.optimal
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def test_what_cannot_be_is_proved(steps: int, chunks: int, rounds: int) -> None:
 
 def test_no_time_is_not_a_proof() -> None:
     problem = instance(cube_mesh(), "allgather", 6)
-    found = solve_k_synchronous(problem, 3, Budget(seconds=0.0))
-    assert found.status == "out of time"
-    assert not found.rounds
+    schedule = solve_k_synchronous(problem, 3, Budget(seconds=0.0))
+    assert schedule.status == "out of time"
+    assert not schedule.rounds
 
 
 def test_a_transitive_machine_is_solved_for_one_rank() -> None:
     problem = instance(torus(4, 4), "allgather", 4)
-    group = instance_symmetry(problem)
-    assert len(group.representatives) == 4
-    found = solve_k_synchronous(problem, 4, generous())
-    assert found.optimal
-    assert schedule_fault(problem, found) is None
-    assert sum(found.rounds) == 15
+    symmetry = instance_symmetry(problem)
+    assert len(symmetry.representatives) == 4
+    schedule = solve_k_synchronous(problem, 4, generous())
+    assert schedule.optimal
+    assert schedule_fault(problem, schedule) is None
+    assert sum(schedule.rounds) == 15
 
 
 def test_equal_calls_give_equal_answers() -> None:
@@ -102,8 +102,8 @@ def test_the_checker_finds_faults(
 ) -> None:
     demands = (Demand(0, frozenset({1, 2})),) * (2 if len(sends) == 4 else 1)
     problem = Instance(network(), demands, Fraction(25))
-    found = KSynchronous("solved", 2, (1, 1), 2, tuple(Send(*each) for each in sends))
-    message = schedule_fault(problem, found)
+    schedule = KSynchronous("solved", 2, (1, 1), 2, tuple(Send(*each) for each in sends))
+    message = schedule_fault(problem, schedule)
     assert (message is None) if fault is None else (message is not None and fault in message)
 
 

@@ -1,4 +1,4 @@
-"""The exact method: its plans keep every rule, its bounds hold, its refusals name the rule."""
+"""TACCL: schedules keep every rule, bounds hold, refusals name the rule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace as changed
+from dataclasses import replace as replace_fields
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,7 @@ def ring_sketch(ranks: int) -> Sketch:
     return line_sketch([0] * ranks, [(r, (r + 1) % ranks) for r in range(ranks)])
 
 
-def solved(
+def solve_sketch(
     sketch: Sketch, name: str, parts: int = 1, seconds: float = 20.0, **budget: object
 ) -> tuple[Solution, Collective]:
     collective = Collective(name, sketch.ranks, root=sketch.ranks // 2)
@@ -67,7 +67,7 @@ def solved(
 @pytest.mark.parametrize(
     ("hosts", "kind"), [([0] * 4, "mesh"), ([0, 0, 0, 1, 1, 1], "rail"), ([0, 0, 1, 1], "gate")]
 )
-def test_plans_keep_the_rules_and_programs_verify(
+def test_schedules_keep_the_rules_and_programs_verify(
     name: str,
     hosts: list[int],
     kind: str,
@@ -76,7 +76,7 @@ def test_plans_keep_the_rules_and_programs_verify(
     run_program: Callable[..., bool],
 ) -> None:
     sketch = mesh(hosts, kind)
-    solution, collective = solved(sketch, name, parts=2, seconds=1.0)
+    solution, collective = solve_sketch(sketch, name, parts=2, seconds=1.0)
     costs = sketch_costs(sketch, CHUNK)
     assert schedule_fault(solution.messages, collective, sketch, costs, 2) is None
     time_us = schedule_time_us(solution.messages, collective, sketch, costs, 2)
@@ -95,29 +95,29 @@ def test_known_optima() -> None:
     """A ring passes chunks on; a switch port takes one at a time; a full mesh needs one round."""
     takes = 11.0  # us of a chunk of 1 MiB on these links
     for name in ("allgather", "reduce-scatter", "broadcast", "reduce"):
-        solution, _ = solved(ring_sketch(5), name)
+        solution, _ = solve_sketch(ring_sketch(5), name)
         assert solution.proof.status == "optimal"
         if name != "broadcast" and name != "reduce":
             assert solution.proof.time_us == pytest.approx(4 * takes, abs=0.1)
     pairs = [(a, b) for a in range(5) for b in range(5) if a != b]
     full = line_sketch([0] * 5, pairs)
-    assert solved(full, "allgather")[0].proof.time_us == pytest.approx(takes, abs=0.1)
+    assert solve_sketch(full, "allgather")[0].proof.time_us == pytest.approx(takes, abs=0.1)
     switched = replace(full, switches=((0, 1, 2, 3, 4),))
     for name in ("allgather", "alltoall", "gather", "scatter", "reduce-scatter"):
-        solution, _ = solved(switched, name)
+        solution, _ = solve_sketch(switched, name)
         assert solution.proof.status == "optimal", name
         assert solution.proof.time_us == pytest.approx(4 * takes, abs=0.1)
         assert solution.proof.gap == 0
 
 
-def test_bounds_hold_for_every_plan_there_is(mesh: Mesh) -> None:
-    """A plan from more time, or without symmetry to keep, is never below a bound stated before."""
+def test_bounds_hold_for_every_schedule(mesh: Mesh) -> None:
+    """No schedule, with more time or without symmetry, is below a bound stated before."""
     for kind in ("mesh", "rail", "gate"):
         sketch = replace(mesh([0, 0, 0, 1, 1, 1], kind), symmetry=((3, 6),))
         if kind == "gate":
             sketch = replace(sketch, symmetry=())
-        quick, _ = solved(sketch, "allgather", seconds=0.3)
-        long, _ = solved(sketch, "allgather", seconds=3.0)
+        quick, _ = solve_sketch(sketch, "allgather", seconds=0.3)
+        long, _ = solve_sketch(sketch, "allgather", seconds=3.0)
         assert quick.proof.bound_us <= long.proof.time_us
         assert long.proof.bound_us <= quick.proof.time_us
 
@@ -128,22 +128,22 @@ def test_chunks_share_a_message_where_that_saves_latency(mesh: Mesh) -> None:
         replace(link, alpha_us=100.0, beta_us_per_mb=1.0) if link.inter else link
         for link in sketch.links
     )
-    solution, _ = solved(replace(sketch, links=links), "alltoall")
+    solution, _ = solve_sketch(replace(sketch, links=links), "alltoall")
     assert max(len(message.chunks) for message in solution.messages) > 1
     single = sum(sketch.links[m.link].inter for m in solution.messages) < 8
     assert single, "8 chunks cross, by fewer messages"
 
 
-def test_symmetric_plans_are_symmetric(mesh: Mesh) -> None:
+def test_symmetric_schedules_are_symmetric(mesh: Mesh) -> None:
     sketch = replace(mesh([0] * 4 + [1] * 4, "rail"), symmetry=((1, 4), (4, 8)))
     collective, costs = Collective("allgather", 8), sketch_costs(sketch, CHUNK)
-    group = sketch_symmetry(collective, sketch, costs, 1)
-    assert len(group) == 8
-    solution, _ = solved(sketch, "allgather", seconds=2.0)
-    known = {(m.chunks, m.link, m.start) for m in solution.messages}
-    for links, chunks in zip(group.links, group.chunks, strict=True):
-        moved = {(tuple(chunks[c] for c in cs), links[w], at) for cs, w, at in known}
-        assert moved == known
+    symmetry = sketch_symmetry(collective, sketch, costs, 1)
+    assert len(symmetry) == 8
+    solution, _ = solve_sketch(sketch, "allgather", seconds=2.0)
+    sent = {(m.chunks, m.link, m.start) for m in solution.messages}
+    for links, chunks in zip(symmetry.links, symmetry.chunks, strict=True):
+        moved = {(tuple(chunks[c] for c in cs), links[w], at) for cs, w, at in sent}
+        assert moved == sent
 
 
 def test_symmetries_that_cannot_hold_are_left_out(mesh: Mesh) -> None:
@@ -157,52 +157,52 @@ def test_symmetries_that_cannot_hold_are_left_out(mesh: Mesh) -> None:
 
 
 @pytest.fixture
-def plan(mesh: Mesh) -> tuple[list[Message], Collective, Sketch]:
-    """Return a correct plan with relay rules and a switch."""
+def schedule(mesh: Mesh) -> tuple[list[Message], Collective, Sketch]:
+    """Return a correct schedule with relay rules and a switch."""
     sketch = replace(
         mesh([0, 0, 1, 1]),
         relays={0: (0,), 1: (1,), 2: (2,), 3: (3,)},
         switches=((0, 1), (2, 3)),
     )
-    solution, collective = solved(sketch, "allgather", seconds=1.0)
+    solution, collective = solve_sketch(sketch, "allgather", seconds=1.0)
     return list(solution.messages), collective, sketch
 
 
 def test_the_checker_sees_every_kind_of_fault(
-    plan: tuple[list[Message], Collective, Sketch],
+    schedule: tuple[list[Message], Collective, Sketch],
 ) -> None:
-    messages, collective, sketch = plan
+    messages, collective, sketch = schedule
     costs = sketch_costs(sketch, CHUNK)
 
-    def wrong(changed_plan: list[Message]) -> str:
-        return schedule_fault(changed_plan, collective, sketch, costs, 1) or ""
+    def fault_of(candidate: list[Message]) -> str:
+        return schedule_fault(candidate, collective, sketch, costs, 1) or ""
 
-    assert wrong(messages) == ""
+    assert fault_of(messages) == ""
     first = messages[0]
-    assert "expected" in wrong([first._replace(end=first.end + 1), *messages[1:]])
-    assert "from time 0" in wrong([first._replace(start=-5, end=first.end - 5), *messages[1:]])
-    assert "in use until" in wrong([*messages, first])
+    assert "expected" in fault_of([first._replace(end=first.end + 1), *messages[1:]])
+    assert "from time 0" in fault_of([first._replace(start=-5, end=first.end - 5), *messages[1:]])
+    assert "in use until" in fault_of([*messages, first])
     for number, message in enumerate(messages):
         rest = messages[:number] + messages[number + 1 :]
-        assert "without chunk" in wrong(rest) or "does not have" in wrong(rest)
+        assert "without chunk" in fault_of(rest) or "does not have" in fault_of(rest)
         takes = message.end - message.start
         if message.start > 0:
             early = message._replace(start=0, end=takes)
-            assert wrong([*rest, early]), "earlier than it was ready or free"
+            assert fault_of([*rest, early]), "earlier than it was ready or free"
     crossing = next(m for m in messages if sketch.links[m.link].inter)
     other = (crossing.chunks[0] + 1) % 2 + 2 * (crossing.chunks[0] // 2)
-    assert "no relay for" in wrong(
+    assert "no relay for" in fault_of(
         [m if m != crossing else m._replace(chunks=(other,)) for m in messages]
     )
     inside = next(m for m in messages if not sketch.links[m.link].inter)
     takes = costs.links[inside.link].message_ns(2)
     both = inside._replace(chunks=(0, 1, *inside.chunks)[:2], end=inside.start + takes)
-    assert "one by one" in wrong([m if m != inside else both for m in messages])
+    assert "one by one" in fault_of([m if m != inside else both for m in messages])
 
 
 def test_the_checker_counts_contributions_once(mesh: Mesh) -> None:
     sketch = mesh([0] * 3)
-    solution, collective = solved(sketch, "reduce-scatter")
+    solution, collective = solve_sketch(sketch, "reduce-scatter")
     costs = sketch_costs(sketch, CHUNK)
     last = makespan(solution.messages)
     again = [m._replace(start=m.start + last, end=m.end + last) for m in solution.messages]
@@ -211,11 +211,13 @@ def test_the_checker_counts_contributions_once(mesh: Mesh) -> None:
     assert "already has" in twice
 
 
-def test_retiming_and_turning_keep_plans_right(mesh: Mesh) -> None:
+def test_retimed_and_reversed_schedules_are_right(mesh: Mesh) -> None:
     sketch = mesh([0, 0, 0, 1, 1, 1], "rail")
-    solution, collective = solved(sketch, "allgather", seconds=1.0)
+    solution, collective = solve_sketch(sketch, "allgather", seconds=1.0)
     costs = sketch_costs(sketch, CHUNK)
-    slow = changed(costs, links=tuple(changed(w, beta=2 * w.beta) for w in costs.links))
+    slow = replace_fields(
+        costs, links=tuple(replace_fields(w, beta=2 * w.beta) for w in costs.links)
+    )
     slower = retime(solution.messages, slow)
     assert schedule_fault(slower, collective, sketch, slow, 1) is None
     assert makespan(retime(slower, costs)) <= makespan(solution.messages)
@@ -223,21 +225,21 @@ def test_retiming_and_turning_keep_plans_right(mesh: Mesh) -> None:
     assert sorted(back) == sorted(solution.messages)
 
 
-def test_a_plan_is_there_before_the_first_second(mesh: Mesh) -> None:
+def test_a_schedule_is_there_at_once(mesh: Mesh) -> None:
     sketch = mesh([0] * 8 + [1] * 8, "gate")
-    solution, collective = solved(sketch, "allgather", seconds=0.0)
+    solution, collective = solve_sketch(sketch, "allgather", seconds=0.0)
     assert (
         schedule_fault(solution.messages, collective, sketch, sketch_costs(sketch, CHUNK), 1)
         is None
     )
     assert solution.proof.status == "feasible"
-    better, _ = solved(sketch, "allgather", seconds=2.0)
+    better, _ = solve_sketch(sketch, "allgather", seconds=2.0)
     assert better.proof.time_us <= solution.proof.time_us
     assert better.proof.bound_us >= solution.proof.bound_us
 
 
 @pytest.mark.parametrize("name", ["allgather", "allreduce"])
-def test_an_interrupt_keeps_the_best_plan(name: str, mesh: Mesh) -> None:
+def test_an_interrupt_keeps_the_best_schedule(name: str, mesh: Mesh) -> None:
     lines: list[str] = []
 
     def press_ctrl_c(line: str) -> None:
@@ -247,7 +249,7 @@ def test_an_interrupt_keeps_the_best_plan(name: str, mesh: Mesh) -> None:
 
     sketch = mesh([0] * 8 + [1] * 8, "gate")
     before = signal.getsignal(signal.SIGINT)
-    solution, collective = solved(sketch, name, parts=2, seconds=60.0, report=press_ctrl_c)
+    solution, collective = solve_sketch(sketch, name, parts=2, seconds=60.0, report=press_ctrl_c)
     assert signal.getsignal(signal.SIGINT) == before
     assert solution.proof.status == "interrupted", lines
     assert not solution.proof.reproducible
@@ -258,10 +260,10 @@ def test_an_interrupt_keeps_the_best_plan(name: str, mesh: Mesh) -> None:
     assert any(line.startswith("heuristic") for line in lines)
 
 
-def test_equal_calls_give_equal_plans(mesh: Mesh) -> None:
+def test_equal_calls_give_equal_schedules(mesh: Mesh) -> None:
     sketch = replace(mesh([0, 0, 0, 1, 1, 1], "rail"), symmetry=((3, 6),))
-    one, _ = solved(sketch, "allgather", seconds=30.0, seed=7)
-    other, _ = solved(sketch, "allgather", seconds=30.0, seed=7)
+    one, _ = solve_sketch(sketch, "allgather", seconds=30.0, seed=7)
+    other, _ = solve_sketch(sketch, "allgather", seconds=30.0, seed=7)
     if one.proof.reproducible and other.proof.reproducible:
         assert one.messages == other.messages
     else:
@@ -275,7 +277,7 @@ def test_own_chunks_go_first(mesh: Mesh) -> None:
         own_chunks_first=True,
     )
     for name in ("allgather", "alltoall"):
-        solution, collective = solved(sketch, name, parts=2, seconds=2.0)
+        solution, collective = solve_sketch(sketch, name, parts=2, seconds=2.0)
         per_owner = 2 * (4 if name == "alltoall" else 1)
         for sender in (0, 2):
             sent = [
@@ -294,14 +296,14 @@ def test_refusals_name_the_rule_at_fault(mesh: Mesh) -> None:
 
     def refusal(sketch: Sketch, name: str = "allgather") -> str:
         with pytest.raises(Infeasible) as caught:
-            solved(replace(sketch, name="sk1"), name, seconds=1.0)
+            solve_sketch(replace(sketch, name="sk1"), name, seconds=1.0)
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
     carried = {0: (0, 1, 2), 4: (4, 5, 6, 7)}
-    said = refusal(replace(four, relays=carried))
-    assert "sketch sk1: chunk 3 of rank 3 cannot leave host 0" in said
-    assert "gpus_to_sender_rev_map has no relay for GPU 3" in said
+    message = refusal(replace(four, relays=carried))
+    assert "sketch sk1: chunk 3 of rank 3 cannot leave host 0" in message
+    assert "gpus_to_sender_rev_map has no relay for GPU 3" in message
     inside = replace(four, links=tuple(link for link in four.links if not link.inter))
     assert "internode_conn has no link out of host 0" in refusal(inside)
     assert "internode_conn has no link out of GPU 1" in refusal(
@@ -333,7 +335,7 @@ TACCL_OWN = (
 
 
 @pytest.mark.parametrize(("sketch_name", "profile_name", "name", "theirs"), TACCL_OWN)
-def test_taccls_sketches_are_never_slower_than_its_own_answer(
+def test_taccls_sketches_are_never_slower_than_its_own_result(
     sketch_name: str, profile_name: str, name: str, theirs: float, shared_data: Path
 ) -> None:
     file = shared_data / "taccl" / "topo" / f"topo-{profile_name}.json"
