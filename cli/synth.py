@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import cast
 
-from tuccl._native import Knobs, Program, to_xml
+from tuccl._native import Knobs, Program, max_threads, to_xml
 from tuccl.cli.arguments import (
     add_any_order,
     add_collective,
@@ -20,11 +20,11 @@ from tuccl.cli.arguments import (
     knobs_of,
     topology_of,
 )
-from tuccl.cli.output import check_target, columns, print_json, say, write_text
+from tuccl.cli.output import check_target, columns, print_json, say, warn, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
-from tuccl.runtime.table import KnobValues, fork_threads
+from tuccl.runtime.table import KnobValues, fork_threads, hangs_between_hosts
 from tuccl.sketches import candidate_sketches, load_sketch
 from tuccl.synth import (
     EXACT_METHODS,
@@ -47,6 +47,7 @@ from tuccl.tuning import ll128_is_safe
 from tuccl.units import parse_size
 
 HELP = "synthesize one program; without --method the fastest in simulation"
+_RCCL_THREADS = max_threads("Simple", "rccl")
 EXAMPLE = "tuccl synth ndv2x2.json -c allgather -s 64M -o allgather.xml"
 
 
@@ -136,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
     machine = load_machine(args.machine) if args.machine else machine_of(topology)
     candidates = Candidates(
         sketches,
-        choices_of_knobs(args),
+        choices_of_knobs(args, name, len(topology.hosts)),
         methods_of(args),
         chunks_of(args, sketches[0].chunks_per_rank),
         partial(keeps_data_whole, topology),
@@ -184,18 +185,31 @@ def _written(best: Synthesized, args: argparse.Namespace, nbytes: int) -> Progra
     return program.replace(nthreads=threads or 0)
 
 
-def choices_of_knobs(args: argparse.Namespace) -> tuple[Knobs, ...]:
+def choices_of_knobs(args: argparse.Namespace, collective: str, hosts: int) -> tuple[Knobs, ...]:
     """Return the knobs to choose from: the arguments', and all that they leave open.
+
+    A broadcast or reduce between hosts does not get Simple unless it is asked for.
 
     Raises:
         InputError: the knobs given cannot be used together; says why.
     """
-    protocols = (args.protocol,) if args.protocol else PROTOCOLS
-    channels = (args.channels,) if args.channels is not None else CHANNELS
+    protocols: tuple[str, ...] = (args.protocol,) if args.protocol else PROTOCOLS
+    channels: tuple[int, ...] = (args.channels,) if args.channels is not None else CHANNELS
+    if any(hangs_between_hosts(collective, protocol, hosts) for protocol in protocols):
+        why = f"MSCCL's runtimes hang in a {collective} between hosts under Simple"
+        if args.protocol:
+            warn([f"{why}: only tuccl's own executors run it (docs/msccl.md)"])
+        else:
+            say(f"{why}: made for another protocol (docs/msccl.md)")
+            protocols = tuple(p for p in protocols if not hangs_between_hosts(collective, p, hosts))
+    if args.dialect == "rccl":
+        channels = tuple(c for c in channels if 32 * c <= _RCCL_THREADS) or channels
     choices, reasons = [], []
     for protocol, count in product(protocols, channels):
         try:
             knobs = knobs_of(args, protocol, count)
+            if args.dialect == "rccl":
+                knobs = _of_rccl(args, knobs)
             _check_fork_threads(args, knobs)
             choices.append(knobs)
         except InputError as error:
@@ -203,6 +217,13 @@ def choices_of_knobs(args: argparse.Namespace) -> tuple[Knobs, ...]:
     if not choices:
         raise reasons[0]
     return tuple(choices)
+
+
+def _of_rccl(args: argparse.Namespace, knobs: Knobs) -> Knobs:
+    """Return the knobs with the threads that RCCL always runs."""
+    if args.threads not in (None, _RCCL_THREADS):
+        raise InputError(f"--threads {args.threads}: RCCL always runs {_RCCL_THREADS}")
+    return Knobs(knobs.protocol, knobs.channels, _RCCL_THREADS, knobs.buffer_bytes)
 
 
 def _check_fork_threads(args: argparse.Namespace, knobs: Knobs) -> None:

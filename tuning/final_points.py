@@ -39,7 +39,7 @@ def final_points(
         best += [p for p in ranked[most:] if evaluate.program(p).program.in_place][:1]
     points: list[Point] = []
     for point in best:
-        if default_knobs_trials > 0 and not has_default_knobs(point):
+        if default_knobs_trials > 0 and not has_default_knobs(point, evaluate.programs.dialect):
             default_knobs_trials -= 1
             point = _with_default_knobs_if_as_good(point, evaluate, measurements, effort)
         points.append(point)
@@ -70,7 +70,7 @@ def _with_default_knobs_if_as_good(
     point: Point, evaluate: Evaluator, measurements: Measurements, effort: int
 ) -> Point:
     """``point`` with NCCL's knobs unless that is slower: by 0.1 %, or by more than the noise."""
-    usual = with_default_knobs(point)
+    usual = with_default_knobs(point, evaluate.programs.dialect)
     if (missing := effort - measurements.effort(usual)) > 0:
         measurements.add(usual, evaluate(usual, missing), missing)
     ours, theirs = measurements.samples(point), measurements.samples(usual)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuccl._native import default_buffer_bytes
-from tuccl.runtime.executors.knob_grid import THREADS
+from tuccl._native import Knobs, default_buffer_bytes
+from tuccl.runtime.executors.knob_grid import THREADS, WHOLE_GRID, KnobGrid
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
 from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.space import Channels, Plan, Point, Space
@@ -20,14 +20,18 @@ _MIDDLE_BYTES = 1 << 20
 _LARGE_BYTES = 16 << 20
 
 
-def default_point(channels: Mapping[Plan, Channels]) -> Point | None:
+def default_point(channels: Mapping[Plan, Channels], grid: KnobGrid = WHOLE_GRID) -> Point | None:
     """Return what untuned MSCCL runs, or the nearest to it that is legal; None: nothing is.
 
     The stock knobs on the robust form of msccl-default, which plans begin with.
     """
+    count = MSCCL_DEFAULT_KNOBS.channels
     for plan, by_protocol in channels.items():
-        if MSCCL_DEFAULT_KNOBS.channels in by_protocol.get("Simple", ()):
-            return Point.of(plan, MSCCL_DEFAULT_KNOBS)
+        for protocol in grid.protocols:
+            if count in by_protocol.get(protocol, ()):
+                legal = grid.legal_threads(protocol, count)
+                threads = max(t for t in legal if t <= MSCCL_DEFAULT_KNOBS.threads)
+                return Point.of(plan, Knobs(protocol, count, threads))
     return None
 
 

@@ -215,7 +215,7 @@ class Programs:
             except Infeasible as error:
                 self._verified[key] = error
         proven = _or_raise(self._verified[key])
-        if buffer_bytes in (0, default_buffer_bytes(protocol)):
+        if buffer_bytes in (0, default_buffer_bytes(protocol, self.dialect)):
             return proven
         sized = (*key, buffer_bytes)
         if sized not in self._safe:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuccl._native import Program
+from tuccl._native import Program, max_threads
 from tuccl.runtime import (
     BaselineTiming,
     Executor,
@@ -17,6 +17,8 @@ from tuccl.runtime import (
     paired_timings,
     time_baseline,
 )
+from tuccl.runtime.executors.knob_grid import KnobGrid
+from tuccl.runtime.table.supported_knobs import hangs_between_hosts
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
@@ -83,14 +85,15 @@ def tune_size(
     default = _runtime_default(task, nbytes)
     by_name = {sketch.name: sketch for sketch in sketches}
     channels = task.programs.plans(sketches, nbytes)
-    start = default_point(channels)
+    grid = _grid(task)
+    start = default_point(channels, grid)
     if start is None:
         return SizeResult(_final_round(task, nbytes, default, []), 0, 0, None)
     space = Space(
         channels,
         start,
         lambda p: task.programs.channels(by_name[p.sketch], p, nbytes),
-        executor.supported_knobs,
+        grid,
     )
     evaluate = _evaluator(task, by_name, nbytes, space, default.timing)
     noisy = not executor.deterministic
@@ -179,6 +182,16 @@ def _evaluator(
         default if task.executor.deterministic else None,
     )
     return Evaluator(task.executor, task.programs, sketches, nbytes, study)
+
+
+def _grid(task: Task) -> KnobGrid:
+    """The executor's knobs; where they stand for GPUs, without those that MSCCL does not run."""
+    grid = task.executor.supported_knobs
+    if task.executor.default_baseline != "nccl":
+        return grid
+    collective, hosts = task.collective.name, len(task.topology.hosts)
+    hangs = [p for p in grid.protocols if hangs_between_hosts(collective, p, hosts)]
+    return grid.without(hangs, max_threads("LL128", task.programs.dialect))
 
 
 def _runtime_default(task: Task, nbytes: int) -> BaselineTiming:

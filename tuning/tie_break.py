@@ -19,20 +19,20 @@ def is_as_good(us: float, best_us: float) -> bool:
     return us <= _AS_GOOD * best_us
 
 
-def with_default_knobs(point: Point) -> Point:
-    """Return ``point`` with the threads and the buffer that NCCL gives its protocol.
+def with_default_knobs(point: Point, dialect: str = "executor") -> Point:
+    """Return ``point`` with ``dialect``'s threads and the buffer that NCCL gives its protocol.
 
     Notes:
         Unmodified runtimes cannot change threads and buffers from call to call (docs/msccl.md).
     """
     buffer_bytes = default_buffer_bytes(point.protocol)
-    threads = max_threads(point.protocol)
+    threads = max_threads(point.protocol, dialect)
     return Point.of(point.plan, Knobs(point.protocol, point.channels, threads, buffer_bytes))
 
 
-def has_default_knobs(point: Point) -> bool:
-    """Return whether ``point`` has NCCL's threads and buffer."""
-    return point == with_default_knobs(point)
+def has_default_knobs(point: Point, dialect: str = "executor") -> bool:
+    """Return whether ``point`` has ``dialect``'s threads and NCCL's buffer."""
+    return point == with_default_knobs(point, dialect)
 
 
 def tie_break(point: Point, us: float, best_us: float) -> tuple[bool, bool, int, int, float]:

@@ -178,6 +178,27 @@ void runtimes_that_never_connect_are_refused_with_one_line() {
   fake_runtime().version = 21903;
 }
 
+/// Kernel and proxy count the slots of Simple differently there, and the call would never end.
+void a_broadcast_between_hosts_is_not_run_under_simple() {
+  for (const bool several : {false, true})
+    for (const bool simple : {false, true}) {
+      std::string body = header(1);
+      if (several) body.replace(body.find(" 1 executor"), 11, " 2 executor");
+      body += entry_line("broadcast any none any 2", "0 -", 2);
+      std::string line = program_line(kPrograms[3], 3, kPrograms[3], 5, "4 1 1 0");
+      if (simple) line.replace(line.find("LL 2 256 524288"), 15, "Simple 2 512 4194304");
+      const Folder folder(sealed(body + line + default_line(9)));
+      write_programs(folder);
+      const SchedulerHost host(TUCCL_SCHEDULER);
+      host.init();
+      SchedulerCall call = allreduce(1024);
+      call.function = abi::kMscclBroadcast;
+      call.root = 2;
+      CHECK(chosen(host, call) == (several && simple ? "-" : "3"));
+      host.teardown();
+    }
+}
+
 /// A rank that lacks one program uses none, whatever else it could load; nothing stays loaded.
 void a_program_that_does_not_load_takes_the_table_with_it() {
   const Folder folder(programs_table());
@@ -335,6 +356,7 @@ int main() {
   what_the_executor_compares_is_compared();
   the_whole_array_is_divided();
   all_ranks_of_a_rooted_call_answer_alike();
+  a_broadcast_between_hosts_is_not_run_under_simple();
   runtimes_that_never_connect_are_refused_with_one_line();
   a_program_that_does_not_load_takes_the_table_with_it();
   bad_tables_are_refused_whole();

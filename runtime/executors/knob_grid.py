@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
@@ -70,6 +71,15 @@ class KnobGrid:
     channels: tuple[int, ...] = CHANNELS
     threads: tuple[int, ...] = THREADS
     buffers: tuple[int, ...] = BUFFERS
+
+    def without(self, protocols: Collection[str], most_threads: int) -> KnobGrid:
+        """Return the grid without ``protocols`` and without what takes more threads."""
+        return KnobGrid(
+            tuple(p for p in self.protocols if p not in protocols),
+            tuple(c for c in self.channels if 32 * c <= most_threads),
+            tuple(t for t in self.threads if t <= most_threads),
+            self.buffers,
+        )
 
     def legal_threads(self, protocol: str, channels: int) -> tuple[int, ...]:
         """Return the grid's thread counts that stay distinct after normalising, rising."""

@@ -11,6 +11,7 @@ from tuccl.runtime.jobs.plugins import SchedulerCall, TunerCall, ask_scheduler, 
 from tuccl.runtime.table.entry import Candidate
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.selection import Explanation, explain, select
+from tuccl.runtime.table.supported_knobs import hangs_between_hosts
 from tuccl.synth.model.collective import ROOTED
 
 __all__ = ["PluginAnswer", "check_plugin"]
@@ -133,7 +134,8 @@ def _selection(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
 def _scheduler_selection(table: LookupTable, row: Explanation, nbytes: int) -> Candidate:
     """Python's choice as the scheduler may take it.
 
-    Of rooted calls, whose ranks may differ in placement, only what both can run (docs/runtimes.md).
+    Of rooted calls, whose ranks may differ in placement, only what both can run, and between hosts
+    nothing under Simple (docs/runtimes.md).
     """
     candidate = _selection(table, row, nbytes)
     if row.collective not in ROOTED or candidate.is_default:
@@ -142,7 +144,8 @@ def _scheduler_selection(table: LookupTable, row: Explanation, nbytes: int) -> C
     fit = (
         c
         for c in entry.candidates
-        if all(c.call_refusal(nbytes, p, _element_bytes(row)) is None for p in (False, True))
+        if not (c.knobs and hangs_between_hosts(row.collective, c.knobs.protocol, table.hosts))
+        and all(c.call_refusal(nbytes, p, _element_bytes(row)) is None for p in (False, True))
     )
     return next(fit, entry.default)
 

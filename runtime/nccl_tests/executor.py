@@ -16,7 +16,7 @@ from tuccl.errors import InputError, Unavailable
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.executors.measure import check_ranks
-from tuccl.runtime.jobs.launch import BUFFER_VARIABLES, msccl_variables
+from tuccl.runtime.jobs.launch import BUFFER_VARIABLES, channel_variables, msccl_variables
 from tuccl.runtime.nccl_tests.logged_calls import LoggedCall, read_logged_calls
 from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
 from tuccl.runtime.nccl_tests.run import NcclTests, run_tests, single_runs
@@ -75,7 +75,8 @@ class NcclTestsExecutor(Executor):
     @property
     def supported_knobs(self) -> KnobGrid:
         """MSCCL runs with a protocol's most threads only, and one buffer for the whole process."""
-        return KnobGrid(threads=tuple(sorted({*FIXED_THREADS.values()})), buffers=_BUFFERS)
+        fixed = FIXED_THREADS.get(self.dialect, FIXED_THREADS["executor"])
+        return KnobGrid(threads=tuple(sorted({*fixed.values()})), buffers=_BUFFERS)
 
     def time(
         self,
@@ -199,10 +200,10 @@ class NcclTestsExecutor(Executor):
         values = KnobValues.of(knobs)
         if self.dialect == "fork" and fork_threads(values) is not None:
             return
-        if knobs.threads != max_threads(knobs.protocol):
+        if knobs.threads != max_threads(knobs.protocol, self.dialect):
             raise InputError(
                 f"{knobs.threads} threads: MSCCL ({self.dialect}) always runs {knobs.protocol} "
-                f"with its most; use --threads {max_threads(knobs.protocol)}"
+                f"with its most; use --threads {max_threads(knobs.protocol, self.dialect)}"
             )
 
     def _loaded(self, program: Program, knobs: Knobs, nbytes: int, folder: Path) -> dict[str, str]:
@@ -221,8 +222,9 @@ class NcclTestsExecutor(Executor):
             files[-1].chmod(0o644)
         folder.chmod(0o755)
         variables = msccl_variables(files, folder, self.dialect)
+        variables |= channel_variables(program.nchannels, self.dialect)
         buffer_bytes = KnobValues.of(knobs).buffer_bytes
-        if buffer_bytes != default_buffer_bytes(knobs.protocol):
+        if buffer_bytes != default_buffer_bytes(knobs.protocol, self.dialect):
             variables[BUFFER_VARIABLES[knobs.protocol]] = str(buffer_bytes)
         return variables
 

@@ -14,7 +14,7 @@ from tuccl.runtime.table.merge_observed import ObservedTiming, merge_observed, o
 from tuccl.runtime.table.programs import ProgramFile, placements, program_candidate, program_file
 from tuccl.runtime.table.selection import Choice, Explanation, explain, select
 from tuccl.runtime.table.store import StoredTable, check_target, load_table, open_table, save_table
-from tuccl.runtime.table.supported_knobs import fork_threads
+from tuccl.runtime.table.supported_knobs import fork_threads, hangs_between_hosts
 
 __all__ = [
     "Candidate",
@@ -32,6 +32,7 @@ __all__ = [
     "default_candidate",
     "explain",
     "fork_threads",
+    "hangs_between_hosts",
     "in_use",
     "load_table",
     "merge_observed",

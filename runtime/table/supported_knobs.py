@@ -15,11 +15,16 @@ __all__ = [
     "changes_threads",
     "exclusion_reason",
     "fork_threads",
+    "hangs_between_hosts",
     "process_buffers",
     "unsupported_knobs",
 ]
 
-FIXED_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md
+_EXECUTOR_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md
+FIXED_THREADS = {
+    "executor": _EXECUTOR_THREADS,
+    "rccl": dict.fromkeys(_EXECUTOR_THREADS, 256),
+}
 
 
 def exclusion_reason(entry: Entry) -> str | None:
@@ -45,11 +50,21 @@ def fork_threads(knobs: KnobValues) -> int | None:
     return knobs.threads
 
 
+def hangs_between_hosts(collective: str, protocol: str, hosts: int) -> bool:
+    """Return whether MSCCL's runtimes hang in a program of ``collective`` on so many hosts.
+
+    Notes:
+        Of a broadcast or reduce under Simple the kernel posts four slots where the proxy of a
+        network serves one (docs/msccl.md).
+    """
+    return collective in ("broadcast", "reduce") and protocol == "Simple" and hosts > 1
+
+
 def changes_threads(knobs: KnobValues, dialect: str) -> bool:
     """Return whether ``dialect`` runs a program with other threads than it was tuned with."""
     if dialect == "fork":
         return fork_threads(knobs) is None
-    return knobs.threads != FIXED_THREADS[knobs.protocol]
+    return knobs.threads != FIXED_THREADS[dialect][knobs.protocol]
 
 
 def process_buffers(knobs_in_use: Iterable[KnobValues]) -> dict[str, int]:
@@ -57,7 +72,7 @@ def process_buffers(knobs_in_use: Iterable[KnobValues]) -> dict[str, int]:
     sizes_by_protocol: dict[str, set[int]] = defaultdict(set)
     for knobs in knobs_in_use:
         sizes_by_protocol[knobs.protocol].add(knobs.buffer_bytes)
-    buffers = {protocol: default_buffer_bytes(protocol) for protocol in FIXED_THREADS}
+    buffers = {protocol: default_buffer_bytes(protocol) for protocol in _EXECUTOR_THREADS}
     return buffers | {
         p: next(iter(sizes)) for p, sizes in sizes_by_protocol.items() if len(sizes) == 1
     }
@@ -67,7 +82,8 @@ def unsupported_knobs(knobs: KnobValues, dialect: str, buffers: dict[str, int]) 
     """Return the knobs that ``dialect`` does not honour, in words, where it has ``buffers``."""
     unsupported = []
     if changes_threads(knobs, dialect):
-        has = "" if dialect == "fork" else f", {dialect} has {FIXED_THREADS[knobs.protocol]}"
+        fixed = FIXED_THREADS.get(dialect, {}).get(knobs.protocol)
+        has = f", {dialect} has {fixed}" if fixed else ""
         unsupported.append(f"{knobs.threads} threads{has}")
     if (buffer_bytes := buffers[knobs.protocol]) != knobs.buffer_bytes:
         tuned, actual = format_bytes(knobs.buffer_bytes), format_bytes(buffer_bytes)

@@ -287,6 +287,21 @@ def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) ->
     assert answer.code == 2 and "divide a slice" in answer.err
 
 
+def test_synth_makes_no_broadcast_that_hangs_between_hosts(tuccl: Tuccl, work: Path) -> None:
+    """Kernel and proxy count the slots of Simple differently there (docs/msccl.md)."""
+    tuccl("probe", "--profile", "v100x4", "--nodes", 1, "-o", work / "one.json")
+    words = ["-c", "broadcast", "-s", "256M", "--method", "packing", "-o", work / "b.xml"]
+    for machine, asked, protocol, said in (
+        ("topology.json", (), ("LL", "LL128"), "made for another protocol"),
+        ("topology.json", ("--protocol", "Simple"), ("Simple",), "warning"),
+        ("one.json", (), ("Simple", "LL", "LL128"), ""),
+    ):
+        answer = tuccl("synth", work / machine, *words, *asked)
+        assert answer.code == 0, answer.err
+        assert parse_xml((work / "b.xml").read_bytes()).protocol in protocol
+        assert said in answer.err and ("hang" in answer.err) == bool(said)
+
+
 def test_run_passes_the_environment_and_the_exit_code(
     tuccl: Tuccl, work: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

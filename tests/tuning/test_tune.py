@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.runtime.conftest import HAND
 from tests.tuning.conftest import Stand, evaluations
 from tuccl._native import Knobs, default_buffer_bytes, max_threads
 from tuccl.errors import InputError
@@ -157,6 +158,20 @@ def test_sizes_are_told_apart_by_root(topology: Topology, tmp_path: Path) -> Non
     assert tuned_sizes(both, "broadcast", 1) == []
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_broadcast_between_hosts_is_not_tuned_under_simple(hosts: int, tmp_path: Path) -> None:
+    """MSCCL's runtimes hang in it (docs/msccl.md)."""
+    topology = HAND.mesh(hosts, 4)
+    executor = SimExecutor(topology)
+    options = TuneOptions(budget=12)
+    tune(executor, topology, ["broadcast"], [1 << 25], tmp_path / "table", options)
+    points = [json.loads(each)["point"] for each in evaluations(tmp_path / "table")]
+    protocols = {
+        protocol for p in points for protocol in ("Simple", "LL", "LL128") if f"/{protocol}/" in p
+    }
+    assert ("Simple" in protocols) == (hosts == 1) and protocols
+
+
 @pytest.mark.parametrize(
     "collective", ["reduce-scatter", "alltoall", "broadcast", "reduce", "gather", "scatter"]
 )
@@ -172,6 +187,8 @@ def test_other_dialects(dialect: str, topology: Topology, tmp_path: Path) -> Non
     tuned(tmp_path / "table", Stand(topology), topology, dialect=dialect, budget=8)
     table = open_table(tmp_path / "table").table
     assert table.dialect == dialect
+    threads = {c.knobs.threads for c in table.candidates if c.knobs}
+    assert dialect != "rccl" or max(threads) <= 256
     assert any(not c.is_default for c in table.candidates)
 
 
