@@ -21,6 +21,7 @@ __all__ = [
     "add_sizes",
     "collectives_of",
     "knobs_of",
+    "one_collective_of",
     "sizes_of",
     "topology_of",
 ]
@@ -95,6 +96,18 @@ def collectives_of(text: str) -> list[str]:
         if name not in COLLECTIVES:
             raise InputError(f"collective {name[:40]!r}: expected one of {', '.join(COLLECTIVES)}")
     return names
+
+
+def one_collective_of(text: str) -> str:
+    """Return the one collective that ``text`` names.
+
+    Raises:
+        InputError: it is unknown, or there are several.
+    """
+    [name, *others] = collectives_of(text)
+    if others:
+        raise InputError("-c: one collective at a time")
+    return name
 
 
 def sizes_of(text: str) -> list[int]:

@@ -19,6 +19,7 @@ from tuccl.cli.arguments import (
     add_sizes,
     collectives_of,
     knobs_of,
+    one_collective_of,
     sizes_of,
     topology_of,
 )
@@ -122,7 +123,11 @@ def print_results(
     nccl = nccl_version_of(args)
     rows = [
         bandwidth_row(
-            *(collective, executor.ranks, t.nbytes, t.timing, t.chosen),
+            collective,
+            executor.ranks,
+            t.nbytes,
+            t.timing,
+            t.chosen,
             root=args.root,
             datatype=args.datatype,
             op=args.op,
@@ -232,9 +237,7 @@ def bench_baseline(
     knobs = ("protocol", "channels", "threads", "buffer")
     if given := [f"--{name}" for name in knobs if getattr(args, name) is not None]:
         raise InputError(f"{', '.join(given)}: a baseline chooses its own knobs; leave them out")
-    [collective, *rest] = collectives_of(args.collective)
-    if rest:
-        raise InputError("-c: one collective at a time")
+    collective = one_collective_of(args.collective)
     topology = topology_of(args.files[0])
     executor = real_executor_of(args, topology, stack)
     version = nccl_version_of(args) or NCCL_VERSION
@@ -246,7 +249,11 @@ def bench_baseline(
             for n in sizes_of(args.size)
             for result in [
                 time_baseline(
-                    *(executor, topology, args.baseline, collective, n),
+                    executor,
+                    topology,
+                    args.baseline,
+                    collective,
+                    n,
                     root=args.root,
                     repeats=_ROUNDS,
                     version=version,

@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--peers: stand beside programs on real ranks; use --on mpi")
     with ExitStack() as stack:
         executor = real_executor_of(
-            *(args, stored.topology, stack),
+            args,
+            stored.topology,
+            stack,
             effort=ONE_RUN,
             real=TUNED_ON,
             dialect=stored.table.dialect,

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 def packages() -> list[Check]:
     """Return the checks of Python packages."""
-    wanted = [
+    entries = [
         ("msgspec", EVERY_VERB, "pip install msgspec"),
         ("networkx", "sketch, synth, tune", "pip install networkx"),
         ("optuna", "tune", "pip install 'optuna>=5'"),
@@ -76,7 +76,7 @@ def packages() -> list[Check]:
         ("torch", "the torch.distributed backend", "pip install torch"),
     ]
     here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", EVERY_VERB, "")
-    return [here, *(Check(name, version_of(name), use, mend) for name, use, mend in wanted)]
+    return [here, *(Check(name, version_of(name), use, mend) for name, use, mend in entries)]
 
 
 def version_of(package: str) -> str | None:
@@ -99,7 +99,7 @@ def emulation() -> str | None:
 def plugins() -> list[Check]:
     """Return the checks of what runtimes load."""
     there = plugin_paths()
-    wanted: list[tuple[Kind, str, str]] = [
+    entries: list[tuple[Kind, str, str]] = [
         ("tuner", "NCCL tuner plugin", "tables of NCCL's own choices (NCCL_TUNER_PLUGIN)"),
         ("profiler", "NCCL profiler plugin", "timing kernels (NCCL_PROFILER_PLUGIN)"),
         ("scheduler", "MSCCL scheduler plugin", "tables of programs (MSCCL_SCHEDULER)"),
@@ -107,7 +107,7 @@ def plugins() -> list[Check]:
     mend = "install tuccl again, they are built with it"
     return [
         Check(name, str(there[kind]) if kind in there else None, use, mend)
-        for kind, name, use in wanted
+        for kind, name, use in entries
     ]
 
 

@@ -190,14 +190,14 @@ def real_executor_of(
         )
     if (args.scale is not None or args.latency is not None) and not args.emulate:
         raise InputError("--scale, --latency: shape the network of --emulate; add it")
-    if args.on != "nccl-tests" and (given := _given(args, _NCCL_TESTS)):
+    if args.on != "nccl-tests" and (options := _options_given(args, _NCCL_TESTS)):
         raise InputError(
-            f"{', '.join(given)}: --on {args.on[:40]} starts none; use --on nccl-tests"
+            f"{', '.join(options)}: --on {args.on[:40]} starts none; use --on nccl-tests"
         )
     if args.on not in real:
-        given = _given(args, _USUAL)
-        if given and args.on in _EXECUTORS:
-            raise InputError(f"{', '.join(given)}: --on {args.on} moves no data; use --on mpi")
+        options = _options_given(args, _USUAL)
+        if options and args.on in _EXECUTORS:
+            raise InputError(f"{', '.join(options)}: --on {args.on} moves no data; use --on mpi")
         if args.on == "sim" and args.emulate:
             if "loopback" not in real:
                 raise InputError("--emulate: only bench simulates it; use --on mpi")
@@ -223,7 +223,7 @@ def _mpi_of(args: argparse.Namespace) -> Mpi:
     return replace(find_mpi(args.mpi), as_shipped=bool(getattr(args, "peers", None)))
 
 
-def _given(args: argparse.Namespace, usual: Mapping[str, object]) -> list[str]:
+def _options_given(args: argparse.Namespace, usual: Mapping[str, object]) -> list[str]:
     """The options that were given something else than usual."""
     names = [name for name, value in usual.items() if getattr(args, name) != value]
     return [f"--{name.replace('_', '-')}" for name in names]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl.cli.arguments import add_collective, add_json, add_root, collectives_of
+from tuccl.cli.arguments import add_collective, add_json, add_root, one_collective_of
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime import LookupTable, load_table, select
@@ -65,9 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 def explain_call(args: argparse.Namespace, table: LookupTable) -> int:
     """Print the choice for one call."""
-    [collective, *others] = collectives_of(args.collective)
-    if others:
-        raise InputError("-c: one collective at a time")
+    collective = one_collective_of(args.collective)
     nbytes = parse_size(args.size)
     choice = select(table, collective, nbytes, in_place=args.in_place, root=args.root)
     if args.json:

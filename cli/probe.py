@@ -124,15 +124,15 @@ def parse_gpus(text: str) -> list[int]:
     >>> parse_gpus("0-2,7")
     [0, 1, 2, 7]
     """
-    chosen: list[int] = []
+    gpus: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise InputError(f"--gpus {text[:40]!r}: expected indices like 0-3 or 0,2,4")
-        chosen += range(int(match[1]), int(match[2] or match[1]) + 1)
-    if len(chosen) != len(set(chosen)):
+        gpus += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(gpus) != len(set(gpus)):
         raise InputError(f"--gpus {text[:40]!r}: lists a GPU twice")
-    return chosen
+    return gpus
 
 
 def facts(topology: Topology, warnings: tuple[str, ...]) -> dict[str, object]:

@@ -155,9 +155,9 @@ def tune_configurations(
         "seed": 0,
         "any_order": False,
     }
-    given = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
-    if given:
-        raise InputError(f"{', '.join(given)}: --dialect nccl has none; leave it out")
+    options = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
+    if options:
+        raise InputError(f"{', '.join(options)}: --dialect nccl has none; leave it out")
     with ExitStack() as stack:
         executor = nccl_tests_executor(args, topology, stack, "executor")
         progress = stack.enter_context(Progress())

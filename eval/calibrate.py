@@ -242,9 +242,9 @@ def _left_out_sizes(
 ) -> RunErrors:
     parts = []
     for half in (0, 1):
-        seen = dataclasses.replace(trial, cases=trial.cases[half::2])
+        fitted_half = dataclasses.replace(trial, cases=trial.cases[half::2])
         hidden = dataclasses.replace(trial, cases=trial.cases[1 - half :: 2])
-        fitted = fit([seen, *tied], machine, progress=progress).machine
+        fitted = fit([fitted_half, *tied], machine, progress=progress).machine
         times = zip(predict(hidden, machine_class(fitted)), hidden.cases, strict=True)
         parts += [(us / case.us - 1, case.nbytes) for us, case in times]
     return _errors(trial.name, parts, trial.refused)

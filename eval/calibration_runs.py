@@ -102,10 +102,10 @@ def read_calibration_set(path: str | Path) -> tuple[CalibrationRun, ...]:
         raise InputError(f"{path}: {error}; expected a tuccl-calibration/1 file") from None
     if not runs:
         raise InputError(f"{path}: $.runs: empty; expected one run or more")
-    return tuple(_beside(run, path.parent) for run in runs)
+    return tuple(_next_to(run, path.parent) for run in runs)
 
 
-def _beside(run: CalibrationRun, folder: Path) -> CalibrationRun:
+def _next_to(run: CalibrationRun, folder: Path) -> CalibrationRun:
     return msgspec.structs.replace(
         run,
         table=str(folder / run.table),

@@ -173,9 +173,9 @@ def _aligned(name: str, text: str, widths: Mapping[str, int]) -> str:
 def _line(row: BandwidthRow) -> str:
     wrong = "N/A" if row.wrong is None else str(row.wrong)
     head = f"{row.size:12d}  {row.count:12d}  {row.datatype:>8}  {row.redop:>6}  {row.root:>6}"
-    outside = _cells(row.time_us, row.algbw_gbs, row.busbw_gbs, wrong)
-    inside = _cells(row.time_us_ip, row.algbw_gbs_ip, row.busbw_gbs_ip, wrong)
-    return f"{head}{outside}{inside}"
+    out_of_place = _cells(row.time_us, row.algbw_gbs, row.busbw_gbs, wrong)
+    in_place = _cells(row.time_us_ip, row.algbw_gbs_ip, row.busbw_gbs_ip, wrong)
+    return f"{head}{out_of_place}{in_place}"
 
 
 def _cells(time_us: float | None, algbw: float | None, busbw: float | None, wrong: str) -> str:

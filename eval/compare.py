@@ -62,8 +62,8 @@ def compare(
         InputError: the table, a baseline or the executor's machine is not what it should be.
     """
     if unknown := [b for b in baselines if b not in BASELINES]:
-        known = ", ".join(BASELINES)
-        raise InputError(f"baseline {unknown[0][:30]!r}: expected one of {known}")
+        names = ", ".join(BASELINES)
+        raise InputError(f"baseline {unknown[0][:30]!r}: expected one of {names}")
     able = baselines_on(executor)
     if unable := [b for b in baselines if b not in able]:
         raise InputError(

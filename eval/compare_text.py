@@ -22,10 +22,10 @@ def text_report(comparison: Comparison) -> str:
     ]
     notes = [f"note: {note}" for note in comparison.notes]
     summary = "\n".join([*_summary(comparison), *notes])
-    return "\n\n".join([head, *parts, *_beside(comparison), summary])
+    return "\n\n".join([head, *parts, *_peers(comparison), summary])
 
 
-def _beside(comparison: Comparison) -> list[str]:
+def _peers(comparison: Comparison) -> list[str]:
     if not comparison.peer_rows:
         return []
     versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())

@@ -132,10 +132,10 @@ def comparison_row(
     base_ip, tuned_ip = default.timing.time_us_ip, tuned.time_us_ip
     if base_us is None or tuned_us is None:
         raise ValueError("a row needs both out-of-place times")
-    inside = base_ip / tuned_ip if base_ip is not None and tuned_ip is not None else None
+    speedup_ip = base_ip / tuned_ip if base_ip is not None and tuned_ip is not None else None
     slower = _is_slower(default.timing.samples_us, tuned.samples_us, base_us / tuned_us)
-    if inside is not None:
-        slower |= _is_slower(default.timing.samples_us_ip, tuned.samples_us_ip, inside)
+    if speedup_ip is not None:
+        slower |= _is_slower(default.timing.samples_us_ip, tuned.samples_us_ip, speedup_ip)
     return ComparisonRow(
         collective=call.name,
         size=nbytes,
@@ -150,7 +150,7 @@ def comparison_row(
         regression=slower,
         baseline_us_ip=base_ip,
         tuned_us_ip=tuned_ip,
-        speedup_ip=inside,
+        speedup_ip=speedup_ip,
         root=call.root if call.rooted else -1,
         rounds=len(tuned.samples_us),
         spread=_spread(tuned.samples_us),

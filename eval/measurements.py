@@ -93,16 +93,17 @@ def _csv_rows(text: str, path: Path, column: str | None) -> list[Measured]:
     except csv.Error as error:
         raise InputError(f"{path}: {error}; expected a CSV of times") from None
     names = list(lines[0]) if lines else []
-    wanted = [column] if column else list(_TIME_COLUMNS)
-    found = next((name for name in wanted if name in names), None)
-    if found is None:
+    columns = [column] if column else list(_TIME_COLUMNS)
+    time_column = next((name for name in columns if name in names), None)
+    if time_column is None:
         raise InputError(
-            f"{path}: no column {' or '.join(wanted)}; it has {', '.join(map(str, names))[:200]}"
+            f"{path}: no column {' or '.join(columns)}; it has {', '.join(map(str, names))[:200]}"
         )
     return [
         row
         for line, words in enumerate(lines, start=2)
-        if (row := _measured(words.get("size_bytes"), words[found], f"{path}:{line}")) is not None
+        if (row := _measured(words.get("size_bytes"), words[time_column], f"{path}:{line}"))
+        is not None
     ]
 
 

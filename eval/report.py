@@ -50,7 +50,7 @@ def html_report(comparison: Comparison) -> str:
         _provenance(comparison),
         *_overview(comparison),
         *(part for call in comparison.calls for part in _collective(comparison, *call)),
-        *_beside(comparison),
+        *_peers(comparison),
         *_notes(comparison),
     ]
     return (
@@ -147,7 +147,7 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
     yield _table([*head, "chosen"], cells, text_columns=(last,), raw_columns=(*speedups, last))
 
 
-def _beside(comparison: Comparison) -> Iterator[str]:
+def _peers(comparison: Comparison) -> Iterator[str]:
     """The table of runs in turns with other libraries' collectives."""
     if not comparison.peer_rows:
         return
@@ -160,8 +160,12 @@ def _beside(comparison: Comparison) -> Iterator[str]:
     head = ("collective", "size", "ours us", "other", "its best", "its us", "speed-up")
     rows = [
         [
-            *(call_name(row.collective, row.root), format_bytes(row.size), f"{row.time_us:.1f}"),
-            *(row.peer, row.algorithm, f"{row.peer_us:.1f}"),
+            call_name(row.collective, row.root),
+            format_bytes(row.size),
+            f"{row.time_us:.1f}",
+            row.peer,
+            row.algorithm,
+            f"{row.peer_us:.1f}",
             _marked(f"{row.speedup:.2f}x", "slow" if row.speedup < 0.99 else "fast"),
         ]
         for row in comparison.peer_rows

@@ -118,22 +118,25 @@ def _link_uses(run: TracedRun) -> list[LinkUse]:
 
 
 def _class_use(kind: str, uses: Sequence[LinkUse], shares: Sequence[Sequence[float]]) -> ClassUse:
-    own = [(use, over) for use, over in zip(uses, shares, strict=True) if use.kind == kind]
-    whole = math.fsum(use.rate_gbs for use, _ in own)
+    members = [(use, over) for use, over in zip(uses, shares, strict=True) if use.kind == kind]
+    rate_gbs = math.fsum(use.rate_gbs for use, _ in members)
 
     def mean(values: Iterable[float]) -> float:
-        return math.fsum(v * use.rate_gbs for v, (use, _) in zip(values, own, strict=True)) / whole
+        return (
+            math.fsum(v * use.rate_gbs for v, (use, _) in zip(values, members, strict=True))
+            / rate_gbs
+        )
 
     return ClassUse(
         kind=kind,
-        links=len(own),
-        rate_gbs=whole,
-        nbytes=sum(use.nbytes for use, _ in own),
-        used=mean(use.used for use, _ in own),
-        most_used=max(use.used for use, _ in own),
-        on_wire=mean(use.on_wire for use, _ in own),
-        busy=math.fsum(use.busy for use, _ in own) / len(own),
-        over_time=tuple(mean(at) for at in zip(*(over for _, over in own), strict=True)),
+        links=len(members),
+        rate_gbs=rate_gbs,
+        nbytes=sum(use.nbytes for use, _ in members),
+        used=mean(use.used for use, _ in members),
+        most_used=max(use.used for use, _ in members),
+        on_wire=mean(use.on_wire for use, _ in members),
+        busy=math.fsum(use.busy for use, _ in members) / len(members),
+        over_time=tuple(mean(at) for at in zip(*(over for _, over in members), strict=True)),
     )
 
 

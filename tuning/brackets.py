@@ -75,12 +75,12 @@ def brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
     if s_max == 0:
         return (Bracket(0, (Rung(1, most_effort),)),)
     smallest = [_halving(s, 2, most_effort, eta) for s in range(s_max, 0, -1)]
-    left = (s_max + 1) * most_effort - sum(bracket.cost for bracket in smallest)
-    round_: list[Bracket] = []
+    budget_left = (s_max + 1) * most_effort - sum(bracket.cost for bracket in smallest)
+    largest: list[Bracket] = []
     for bracket in smallest:
-        round_.append(_largest(bracket, bracket.cost + left, most_effort, eta))
-        left -= round_[-1].cost - bracket.cost
-    return tuple(round_)
+        largest.append(_largest(bracket, bracket.cost + budget_left, most_effort, eta))
+        budget_left -= largest[-1].cost - bracket.cost
+    return tuple(largest)
 
 
 def _largest(bracket: Bracket, affordable: int, most_effort: int, eta: int) -> Bracket:

@@ -48,7 +48,7 @@ class Evaluator:
         self.sketches = sketches
         self.nbytes = nbytes
         self.study = study
-        self._known: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self._samples_us: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._best_us = math.inf
 
     def program(self, point: Point, placement: Placement = "any") -> VerifiedProgram:
@@ -57,7 +57,7 @@ class Evaluator:
         Raises:
             Infeasible: there is none, or it is unsafe at this size.
         """
-        made = self.programs.program(
+        verified = self.programs.program(
             self.sketches[point.plan.sketch],
             point.plan,
             self.nbytes,
@@ -66,37 +66,47 @@ class Evaluator:
             point.buffer_bytes,
             placement,
         )
-        if made.max_safe_bytes and made.max_safe_bytes < self.nbytes:
-            raise Infeasible(f"{made.program.name[:60]}: safe up to {made.max_safe_bytes} bytes")
-        return made
+        if verified.max_safe_bytes and verified.max_safe_bytes < self.nbytes:
+            raise Infeasible(
+                f"{verified.program.name[:60]}: safe up to {verified.max_safe_bytes} bytes"
+            )
+        return verified
 
     def __call__(self, point: Point, repeats: int) -> Sequence[float]:
         """Return ``repeats`` samples of ``point`` in us; none where it cannot run."""
         try:
-            made = self.program(point)
+            verified = self.program(point)
         except Infeasible:
             return ()
-        same = (made.checksum, point.protocol, point.channels, point.threads, point.buffer_bytes)
-        if self.executor.deterministic and same in self._known:
-            return self._known[same]
-        stored = self.study.recall(point, made.checksum, repeats)
+        same = (
+            verified.checksum,
+            point.protocol,
+            point.channels,
+            point.threads,
+            point.buffer_bytes,
+        )
+        if self.executor.deterministic and same in self._samples_us:
+            return self._samples_us[same]
+        stored = self.study.recall(point, verified.checksum, repeats)
         if stored is None:
-            stored = self._timed(point, made, repeats)
+            stored = self._measure(point, verified, repeats)
             if stored is None:
                 return ()
-            self.study.store(point, made.checksum, repeats, stored)
-        self._known[same] = stored
+            self.study.store(point, verified.checksum, repeats, stored)
+        self._samples_us[same] = stored
         self._best_us = min(self._best_us, median(stored) if stored else math.inf)
         return stored
 
-    def _timed(self, point: Point, made: VerifiedProgram, repeats: int) -> tuple[float, ...] | None:
+    def _measure(
+        self, point: Point, verified: VerifiedProgram, repeats: int
+    ) -> tuple[float, ...] | None:
         """Samples in us, none where results are wrong; None where the executor refuses it."""
-        program = _one_placement(made.program)
+        program = _one_placement(verified.program)
         try:
             timing = self._time(program, point, 1 if self._is_slow_to_repeat(repeats) else repeats)
-            left = repeats - len(timing.samples_us)
-            if left > 0 and not timing.wrong and timing.us <= _HOPELESS * self._best_us:
-                rest = self._time(program, point, left)
+            missing = repeats - len(timing.samples_us)
+            if missing > 0 and not timing.wrong and timing.us <= _HOPELESS * self._best_us:
+                rest = self._time(program, point, missing)
                 timing = replace(rest, samples_us=(*timing.samples_us, *rest.samples_us))
         except (Infeasible, InputError):  # the executor cannot run it
             return None

@@ -80,12 +80,12 @@ def entries_of(
     One entry where both placements prefer the same candidates, else one for each. Only candidates
     that beat the default by more than the noise stand before it; the others are left out.
     """
-    outside, files_outside = _ranked(final, in_place=False)
-    inside, files_inside = _ranked(final, in_place=True)
-    files = (*files_outside, *files_inside)
-    if [c.name for c in outside] == [c.name for c in inside]:
-        return (_entry(final, low, high, outside, "any"),), files
-    both = ((outside, "out-of-place"), (inside, "in-place"))
+    out_of_place, files_out_of_place = _ranked(final, in_place=False)
+    in_place_ranked, files_in_place = _ranked(final, in_place=True)
+    files = (*files_out_of_place, *files_in_place)
+    if [c.name for c in out_of_place] == [c.name for c in in_place_ranked]:
+        return (_entry(final, low, high, out_of_place, "any"),), files
+    both = ((out_of_place, "out-of-place"), (in_place_ranked, "in-place"))
     return tuple(_entry(final, low, high, ranked, where) for ranked, where in both), files
 
 

@@ -46,19 +46,19 @@ def initial_points(
     least, and on the first. Methods go by their time at the neighbouring size, those without one
     before the hopeless.
     """
-    known = [] if neighbour is None else neighbour.ranked()
-    points = [space.nearest(p) for p in known[:_BEST_OF_NEIGHBOUR]]
-    seen = {p.plan.method for p in points}
+    ranked = [] if neighbour is None else neighbour.ranked()
+    points = [space.nearest(p) for p in ranked[:_BEST_OF_NEIGHBOUR]]
+    methods_there = {p.plan.method for p in points}
     plans = dict.fromkeys(p.plan for p in points)
     points += [_suited(space, plan, nbytes) for plan in plans][:_PLANS_OF_NEIGHBOUR]
     best: dict[str, Point] = {}
-    for point in known:
+    for point in ranked:
         best.setdefault(point.plan.method, point)
-    limit_us = _HOPELESS * neighbour.us(known[0]) if neighbour and known else 0.0
+    limit_us = _HOPELESS * neighbour.us(ranked[0]) if neighbour and ranked else 0.0
     times = {m: neighbour.us(p) if neighbour else 0.0 for m, p in best.items()}
     methods = sorted(space.methods, key=lambda m: times.get(m, limit_us))
     for method in methods:
-        if method not in seen:
+        if method not in methods_there:
             near = best.get(method)
             points.append(space.nearest(near) if near else _first(space, method, nbytes))
     last = space.plans[-1].sketch
@@ -77,8 +77,8 @@ def _first(space: Space, method: str, nbytes: int, sketch: str = "") -> Point:
 def _suited(space: Space, plan: Plan, nbytes: int) -> Point:
     """Return ``plan`` with LL and one channel if small, Simple and more if large, LL128 between."""
     small, large = nbytes <= _SMALL_BYTES, nbytes >= _LARGE_BYTES
-    wanted = "LL" if small else "Simple" if large else "LL128"
-    protocol = wanted if wanted in space.protocols else space.protocols[0]
+    preferred = "LL" if small else "Simple" if large else "LL128"
+    protocol = preferred if preferred in space.protocols else space.protocols[0]
     channels = 1 if small else 8 if nbytes >= _MIDDLE_BYTES else 4
     buffer_bytes = default_buffer_bytes(protocol)
     return space.nearest(Point(plan, protocol, channels, THREADS[-1], buffer_bytes))

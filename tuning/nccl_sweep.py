@@ -115,7 +115,7 @@ def tune_nccl(
     machine, sizes = signature(topology), sorted(set(sizes))
     configurations = {name: nccl_configurations(topology, name) for name in collectives}
     replaced = {(name, None) for name in configurations}
-    kept, _ = entries_to_keep(out, machine, "nccl", "nccl", executor, replaced)
+    other_entries, _ = entries_to_keep(out, machine, "nccl", "nccl", executor, replaced)
     journal = SweepJournal(out, resume=options.resume)
     entries: list[Entry] = []
     summaries: list[SizeSummary] = []
@@ -139,7 +139,7 @@ def tune_nccl(
             summaries.append(_summary(name, nbytes, entry, len(sweep.times)))
         runs += options.budget - sweep.left
     check_searched(options.seconds, [summary.evaluations for summary in summaries])
-    table = new_table(topology, [*entries, *kept], "nccl", executor.label, "nccl")
+    table = new_table(topology, [*entries, *other_entries], "nccl", executor.label, "nccl")
     save_table(table, out, topology, [])
     journal.finish()
     points = sum(len(each) for each in configurations.values()) * (1 + len(CHANNELS)) * len(sizes)

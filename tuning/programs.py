@@ -119,8 +119,8 @@ class Programs:
         for method in DEFAULT_METHODS:
             yield Plan(sketches[-1].name, method, 1)
         name = self.collective.name
-        tried = searched_methods(unordered=self._any_order)
-        methods = [method for method in tried if name in METHODS[method].collectives]
+        searched = searched_methods(unordered=self._any_order)
+        methods = [method for method in searched if name in METHODS[method].collectives]
         for sketch, method in product(sketches, methods):
             for chunks in METHODS[method].chunk_counts:
                 if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
@@ -133,12 +133,12 @@ class Programs:
         chunks divide the array; LL128 where it is safe on every link that the plan uses.
         """
         try:
-            made = self._schedule(sketch, plan, nbytes)
-            base = self._lower(made)
+            numbered = self._schedule(sketch, plan, nbytes)
+            base = self._lower(numbered)
         except Infeasible:
             return {}
         counts = tuple(c for c in CHANNELS if self._fits(base, c, nbytes))
-        pairs = {(t.src, t.dst) for t in made.schedule.transfers if t.src != t.dst}
+        pairs = {(t.src, t.dst) for t in numbered.schedule.transfers if t.src != t.dst}
         safe = ll128_is_safe(self.topology, pairs)
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
 
@@ -159,10 +159,12 @@ class Programs:
             size = 1
         key = (_sketch_key(sketch), plan.method, plan.chunks_per_rank, size)
         if key not in self._schedules:
-            self._schedules[key] = self._made(sketch, plan, size)
+            self._schedules[key] = self._synthesize(sketch, plan, size)
         return _or_raise(self._schedules[key])
 
-    def _made(self, sketch: Sketch, plan: Plan, nbytes: int) -> _NumberedSchedule | Infeasible:
+    def _synthesize(
+        self, sketch: Sketch, plan: Plan, nbytes: int
+    ) -> _NumberedSchedule | Infeasible:
         try:
             if plan.method in DEFAULT_METHODS:
                 form = DEFAULT_METHODS[plan.method]
@@ -177,11 +179,11 @@ class Programs:
         content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
         return _NumberedSchedule(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
-    def _lower(self, made: _NumberedSchedule, placement: Placement = "any") -> Program:
-        key = made.number, placement
+    def _lower(self, numbered: _NumberedSchedule, placement: Placement = "any") -> Program:
+        key = numbered.number, placement
         if key not in self._lowered:
             try:
-                bare = lower(made.schedule, dialect=self.dialect, placement=placement)
+                bare = lower(numbered.schedule, dialect=self.dialect, placement=placement)
                 # What is safe depends on protocol and channels: proven for each.
                 self._lowered[key] = bare.replace(min_bytes=0, max_bytes=1)
             except Infeasible as error:
@@ -206,11 +208,11 @@ class Programs:
         Raises:
             Infeasible: it cannot be made, or is not right; remembered.
         """
-        made = self._schedule(sketch, plan, nbytes)
-        key = (made.number, placement, protocol, channels)
+        numbered = self._schedule(sketch, plan, nbytes)
+        key = (numbered.number, placement, protocol, channels)
         if key not in self._verified:
             try:
-                bare = replicate(self._lower(made, placement), channels)
+                bare = replicate(self._lower(numbered, placement), channels)
                 self._verified[key] = self._proven(bare.replace(protocol=protocol))
             except Infeasible as error:
                 self._verified[key] = error

@@ -52,8 +52,8 @@ class Search(ABC):
         """
         if full_effort < 1:
             raise ValueError(f"full effort {full_effort}: expected at least 1")
-        if outside := [p for p in first if p not in space]:
-            raise ValueError(f"first point {outside[0]} is not legal in this space")
+        if illegal := [p for p in first if p not in space]:
+            raise ValueError(f"first point {illegal[0]} is not legal in this space")
         self.space = space
         self.seed = seed
         self.full_effort = full_effort

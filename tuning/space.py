@@ -254,7 +254,7 @@ class Space:
         plan = point.plan
         if point in self and point.channels in self.channels(plan).get(point.protocol, ()):
             return point
-        known = {
+        indices = {
             "method": _index(self.methods, plan.method),
             "sketch": _index(self.sketches, plan.sketch),
             "chunking": self.chunkings.index(_at_most(self.chunkings, plan.chunks_per_rank)),
@@ -263,7 +263,7 @@ class Space:
             "threads": _place(self._grid.threads, point.threads),
             "buffer": _place(self._buffer_scale(point.protocol), point.buffer_bytes),
         }
-        return self.point(known)
+        return self.point(indices)
 
     def _buffer_scale(self, protocol: str) -> Sequence[int]:
         """Rising buffer sizes, as many for every protocol, each legal one once.

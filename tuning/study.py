@@ -127,9 +127,9 @@ class Studies:
         silence_optuna()
         self._resume = resume
         self._folder = study_folder(out)
-        self._own = url is None
+        self._in_folder = url is None
         self._url = url or ""
-        if self._own:
+        if self._in_folder:
             start_study(out, resume=resume)
             from tuccl.tuning.journal import open_journal
 
@@ -156,11 +156,11 @@ class Studies:
     @property
     def where(self) -> str:
         """The folder or, without what may be a password, the URL of the storage."""
-        return str(self._folder) if self._own else _scheme(self._url)
+        return str(self._folder) if self._in_folder else _scheme(self._url)
 
     def finish(self) -> None:
         """Note that the tune came to its end, so that the next one may start anew."""
-        if self._own:
+        if self._in_folder:
             end_study(self._folder)
 
 
@@ -194,14 +194,14 @@ def end_study(folder: Path) -> None:
 
 def _remove(folder: Path) -> None:
     """Delete the folder of a finished study; one that holds anything else is left alone."""
-    found = sorted(folder.iterdir())
-    for path in found:
+    paths = sorted(folder.iterdir())
+    for path in paths:
         if not _is_ours(path):
             raise InputError(
                 f"{folder}: holds {path.name[:60]!r}, which no study wrote; "
                 "expected a folder of studies, or nothing: move it away"
             )
-    for path in found:
+    for path in paths:
         path.unlink()
     folder.rmdir()
 

@@ -26,8 +26,8 @@ class SizeTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def us(self) -> float:
         """Time in us out of place, or in place where there is no other; infinite without any."""
-        known = (t for t in (self.time_us, self.time_us_ip) if t is not None)
-        return next(known, math.inf)
+        times = (t for t in (self.time_us, self.time_us_ip) if t is not None)
+        return next(times, math.inf)
 
 
 class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -126,7 +126,7 @@ def tune(
     baseline = executor.default_baseline
     if baseline == "nccl" and executor.simulated:
         baseline = f"nccl {options.nccl_version}"
-    kept, kept_files = entries_to_keep(
+    other_entries, other_files = entries_to_keep(
         out,
         signature(topology),
         options.dialect,
@@ -150,8 +150,10 @@ def tune(
     searched = [r.evaluations for r in results if r.measurements is not None]
     check_searched(options.seconds, searched)
     entries, files = _entries(results, sizes)
-    table = new_table(topology, [*entries, *kept], options.dialect, executor.label, baseline)
-    save_table(table, out, topology, [*files, *kept_files])
+    table = new_table(
+        topology, [*entries, *other_entries], options.dialect, executor.label, baseline
+    )
+    save_table(table, out, topology, [*files, *other_files])
     studies.finish()
     return TuneResult(
         table=str(out),
