@@ -226,21 +226,17 @@ def _towards(
 
     Ties go to the widest next hop, then to the smallest id, as `tuccl.topology.path` has it.
     """
-    predecessors: dict[str, list[str]] = defaultdict(list)
-    for src, dst in hops:
-        predecessors[dst].append(src)
-    steps, reached, level = [], {nic}, [nic]
-    while level:
-        next_hops: dict[str, list[str]] = defaultdict(list)
-        for node in level:
-            for switch in predecessors[node]:
-                if switch in switches and switch not in reached:
-                    next_hops[switch].append(node)
-        for switch, nexts in next_hops.items():
-            widest = min(nexts, key=lambda node: (-hops[switch, node].bandwidth, node))
+    import networkx as nx
+
+    back = nx.DiGraph((dst, src) for src, dst in hops if src in switches)
+    back.add_node(nic)
+    distance = nx.single_source_shortest_path_length(back, nic)
+    steps = []
+    for switch in sorted(distance, key=lambda node: (distance[node], node)):
+        nearer = [n for n in back.predecessors(switch) if distance.get(n) == distance[switch] - 1]
+        if nearer:
+            widest = min(nearer, key=lambda node: (-hops[switch, node].bandwidth, node))
             steps.append((switch, nic, widest))
-        level = sorted(next_hops)
-        reached |= set(level)
     return steps
 
 
@@ -263,13 +259,18 @@ def _hosts(
     topology: Topology, nics: dict[str, str], reaches: tuple[tuple[str, str], ...]
 ) -> tuple[EmulatedHost, ...]:
     """Number NICs so that those of one rail reach each other: a rail is a subnet."""
-    network_of = _networks(nics, reaches)
-    rails: dict[tuple[str, int], int] = {}
+    import networkx as nx
+
+    joined = nx.Graph(reaches)
+    joined.add_nodes_from(nics)
+    parts = nx.connected_components(joined)
+    network_of = {nic: number for number, part in enumerate(parts) for nic in part}
+    rails: dict[tuple[int, int], int] = {}
     hosts = []
     for number, (host, name) in enumerate(
         zip(topology.hosts, safe_names(topology.hosts), strict=True)
     ):
-        rail_counts: dict[str, int] = defaultdict(int)
+        rail_counts: dict[int, int] = defaultdict(int)
         host_nics = []
         for nic in (n for n, at in nics.items() if at == host):
             key = network_of[nic], rail_counts[network_of[nic]]
@@ -281,22 +282,6 @@ def _hosts(
             EmulatedHost(host, f"h{number}", name, topology.gpus_of(host), tuple(host_nics))
         )
     return tuple(hosts)
-
-
-def _networks(nics: dict[str, str], reaches: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return a name for each NIC's network, the same for NICs that others join."""
-    peers: dict[str, list[str]] = defaultdict(list)
-    for src, dst in reaches:
-        peers[src].append(dst)
-    network_of: dict[str, str] = {}
-    for first in nics:
-        pending = [first]
-        while pending:
-            nic = pending.pop()
-            if nic not in network_of:
-                network_of[nic] = first
-                pending += peers[nic]
-    return network_of
 
 
 def _ports(

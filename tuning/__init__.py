@@ -4,8 +4,6 @@ from tuccl.runtime.executors.knob_grid import (
     CHANNELS,
     PROTOCOLS,
     THREADS,
-    legal_buffers,
-    legal_threads,
 )
 from tuccl.tuning.brackets import Bracket, Rung, brackets, highest_bracket
 from tuccl.tuning.convergence import Convergence, divergence
@@ -60,8 +58,6 @@ __all__ = [
     "even_size",
     "highest_bracket",
     "initial_points",
-    "legal_buffers",
-    "legal_threads",
     "ll128_is_safe",
     "run",
     "study_folder",

@@ -8,16 +8,7 @@ from functools import cache
 
 from tuccl._native import Knobs, default_buffer_bytes, max_threads
 
-__all__ = [
-    "BUFFERS",
-    "CHANNELS",
-    "PROTOCOLS",
-    "THREADS",
-    "WHOLE_GRID",
-    "KnobGrid",
-    "legal_buffers",
-    "legal_threads",
-]
+__all__ = ["BUFFERS", "CHANNELS", "PROTOCOLS", "THREADS", "WHOLE_GRID", "KnobGrid"]
 
 PROTOCOLS = ("Simple", "LL", "LL128")
 CHANNELS = (1, 2, 4, 8, 16)
@@ -25,36 +16,11 @@ THREADS = tuple(range(32, 641, 32))
 BUFFERS = tuple(256 << i for i in range(16))
 
 
-def legal_buffers(protocol: str) -> tuple[int, ...]:
-    """Return the buffer sizes in bytes that ``protocol`` may use, rising.
-
-    Powers of two from 256 B to 8 MiB and the protocol's default in NCCL; a buffer whose slot
-    (an eighth) holds no line of the protocol is left out.
-
-    >>> legal_buffers("LL128")[0], 4915200 in legal_buffers("LL128")
-    (1024, True)
-    """
-    return _legal_buffers(BUFFERS, protocol)
-
-
 @cache
 def _legal_buffers(buffers: tuple[int, ...], protocol: str) -> tuple[int, ...]:
     sizes = sorted({*buffers, default_buffer_bytes(protocol)})
     most = max_threads(protocol)
     return tuple(b for b in sizes if Knobs(protocol, 1, most, b).illegal() is None)
-
-
-def legal_threads(protocol: str, channels: int) -> tuple[int, ...]:
-    """Return the thread counts that stay distinct after normalising, rising.
-
-    >>> legal_threads("LL", 16)
-    (512,)
-
-    Notes:
-        threads >= 32 x channels is the paper's thread-channel rule (TuCCL III.C); the native
-        ``Knobs`` states it and the protocol's limit.
-    """
-    return _legal_threads(THREADS, protocol, channels)
 
 
 @cache
@@ -82,11 +48,25 @@ class KnobGrid:
         )
 
     def legal_threads(self, protocol: str, channels: int) -> tuple[int, ...]:
-        """Return the grid's thread counts that stay distinct after normalising, rising."""
+        """Return the grid's thread counts that stay distinct after normalising, rising.
+
+        >>> WHOLE_GRID.legal_threads("LL", 16)
+        (512,)
+
+        Notes:
+            threads >= 32 x channels is the paper's thread-channel rule (TuCCL III.C); the native
+            ``Knobs`` states it and the protocol's limit.
+        """
         return _legal_threads(self.threads, protocol, channels)
 
     def legal_buffers(self, protocol: str) -> tuple[int, ...]:
-        """Return the grid's buffer sizes in bytes that ``protocol`` may use, and its default."""
+        """Return the grid's buffer sizes in bytes that ``protocol`` may use, and its default.
+
+        A buffer whose slot (an eighth) holds no line of the protocol is left out.
+
+        >>> WHOLE_GRID.legal_buffers("LL128")[0], 4915200 in WHOLE_GRID.legal_buffers("LL128")
+        (1024, True)
+        """
         return _legal_buffers(self.buffers, protocol)
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.tuning.conftest import small_space, tiny_space
 from tuccl._native import Knobs
 from tuccl.errors import Infeasible
-from tuccl.runtime.executors.knob_grid import BUFFERS, legal_buffers
+from tuccl.runtime.executors.knob_grid import BUFFERS, WHOLE_GRID
 from tuccl.tuning import CHANNELS, PROTOCOLS, THREADS, Plan, Point, Space
 
 SPACE = small_space()
@@ -27,7 +27,7 @@ def test_the_grid_is_what_normalising_the_whole_table_leaves() -> None:
         for protocol in PROTOCOLS
         for channels in CHANNELS
         for threads in THREADS
-        for buffer_bytes in {*BUFFERS, *legal_buffers(protocol)}
+        for buffer_bytes in {*BUFFERS, *WHOLE_GRID.legal_buffers(protocol)}
         if (knobs := Knobs(protocol, channels, threads, buffer_bytes)).illegal() is None
     }
     assert set(space.grid()) == whole
@@ -51,7 +51,7 @@ def test_every_buffer_index_names_another_buffer(protocol: str) -> None:
     sizes = {d.name: d.size for d in SPACE.dimensions}
     start = SPACE.indices(next(p for p in SPACE.grid() if p.protocol == protocol))
     found = [SPACE.point({**start, "buffer": i}).buffer_bytes for i in range(sizes["buffer"])]
-    legal = legal_buffers(protocol)
+    legal = WHOLE_GRID.legal_buffers(protocol)
     assert sorted(set(found)) == list(legal)
     assert len(found) - len(legal) == (1 if protocol == "LL128" else 0)  # 512 B holds no line
 
