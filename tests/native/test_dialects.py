@@ -115,6 +115,15 @@ def test_a_fork_file_keeps_its_default_size_when_written_again(ring: Program) ->
         to_xml(far, "fork")
 
 
+def test_older_releases_of_rccl_have_fewer_channels(ring: Program) -> None:
+    def warned(channels: int, dialect: str) -> bool:
+        program = Program("t", "allgather", "Simple", channels, 2, ring.gpus)
+        return "channel" in {w.code for w in verify(program, dialect).warnings}
+
+    assert [warned(n, "rccl") for n in (32, 33, 64)] == [False, True, True]
+    assert not warned(32, "executor")
+
+
 def test_the_fork_reserves_scratch_for_the_last_size(ring: Program) -> None:
     """It multiplies maxBytes by the scratch chunks when a communicator is made."""
     gpus = [Gpu(g.id, 1, 2, 3, g.threadblocks) for g in ring.gpus]

@@ -16,6 +16,7 @@ constexpr int kMostChildren = 1024;  ///< MAX_SUBS, which the runtimes do not ch
 constexpr int kMostCount = 71;       ///< MSCCL_MAX_COUNT - 1.
 constexpr int kMostOffset = 32767;   ///< Offsets are int16.
 constexpr int kMostDepTb = 127;      ///< depid is int8.
+constexpr int kOldRcclChannels = 32;
 constexpr int kMostFused = 16;       ///< MSCCL_MAX_REDUCE_FUSION.
 constexpr int kResidentBlocks = 80;  ///< Streaming multiprocessors of a V100.
 
@@ -60,6 +61,10 @@ class Shape {
       broken("channel", {},
              "nchannels " + number(p_.nchannels) + ", expected 1 to " + number(limits_.channels) +
                  " for " + runtime());
+    else if (dialect_ == Dialect::kRccl && p_.nchannels > kOldRcclChannels)
+      out_.warning("channel", {},
+                   "nchannels " + number(p_.nchannels) +
+                       ": rccl before ROCm 6.2 has 64, before 6.1 32, and skips such a file");
     check_gpu_ids();
   }
 

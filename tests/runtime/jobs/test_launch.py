@@ -51,6 +51,12 @@ def test_a_communicator_gets_as_many_channels_as_the_programs(
     assert "NCCL_MIN_NCHANNELS" not in run_environment(stored, "fork", tmp_path / "c")[0]
 
 
+def test_rccl_is_told_the_buffers_that_are_not_its_own(stored: Path, tmp_path: Path) -> None:
+    values, _ = run_environment(stored, "rccl", tmp_path / "cache")
+    assert values["NCCL_LL_BUFFSIZE"] == str(512 << 10)
+    assert "NCCL_LL_BUFFSIZE" not in run_environment(stored, "executor", tmp_path / "c")[0]
+
+
 def test_a_program_sees_it_and_its_exit_code_comes_back(
     stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
