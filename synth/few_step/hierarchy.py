@@ -10,7 +10,7 @@ from itertools import permutations
 from tuccl.synth.few_step.sends import RangeSend, step_count
 from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.network import Network
-from tuccl.synth.model.symmetry import isomorphic
+from tuccl.synth.model.symmetry import isomorphic_groups
 
 __all__ = [
     "EqualGroups",
@@ -86,11 +86,8 @@ class EqualGroups:
 @lru_cache(maxsize=16)
 def equal_groups(network: Network, size: int | None = None) -> EqualGroups | None:
     """Return the hosts, or blocks of `size` ranks, where they are isomorphic; else None."""
-    groups: dict[int, list[int]] = {}
-    for rank, host in enumerate(network.hosts):
-        groups.setdefault(rank // size if size else host, []).append(rank)
-    members = tuple(map(tuple, groups.values()))
-    if len(members) < 2 or not isomorphic(network.index, members):
+    members = isomorphic_groups(network, size)
+    if not members:
         return None
     relays = tuple(
         local

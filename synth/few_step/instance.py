@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -36,17 +34,20 @@ class Instance:
     unit: Fraction
 
     @cached_property
-    def distances(self) -> tuple[tuple[int, ...], ...]:
-        """Return the messages in a row from each rank to each; -1 where there is no route."""
-        onward: list[list[int]] = [[] for _ in range(self.network.ranks)]
-        for src, dst in self.network.pairs:
-            onward[src].append(dst)
-        return tuple(_distances(onward, rank) for rank in range(self.network.ranks))
+    def distances(self) -> dict[int, dict[int, int]]:
+        """Return the fewest messages in a row from each rank to each that it can reach."""
+        import networkx
+
+        graph = networkx.DiGraph(self.network.pairs)
+        graph.add_nodes_from(range(self.network.ranks))
+        return dict(networkx.all_pairs_shortest_path_length(graph))
 
     @cached_property
     def fewest_steps(self) -> int | None:
         """Return the steps that the farthest target needs; None where one is out of reach."""
-        reach = [self.distances[each.source][to] for each in self.demands for to in each.targets]
+        reach = [
+            self.distances[each.source].get(to, -1) for each in self.demands for to in each.targets
+        ]
         return None if min(reach, default=0) < 0 else max(reach, default=0)
 
     @cached_property
@@ -83,19 +84,6 @@ class Instance:
             resource = route[-end]
             near[pair[end]][resource] = self.network.rates[resource]
         return [sum(rates.values(), Fraction(0)) for rates in near]
-
-
-def _distances(onward: Sequence[Sequence[int]], root: int) -> tuple[int, ...]:
-    steps = [-1] * len(onward)
-    steps[root] = 0
-    waiting = deque([root])
-    while waiting:
-        rank = waiting.popleft()
-        for following in onward[rank]:
-            if steps[following] < 0:
-                steps[following] = steps[rank] + 1
-                waiting.append(following)
-    return tuple(steps)
 
 
 def instance_symmetry(instance: Instance) -> Symmetry:

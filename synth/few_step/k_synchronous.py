@@ -151,9 +151,9 @@ class _Search:
     def _useful_steps(self, chunk: int, src: int, dst: int) -> range:
         """Return the steps in which a chunk can go from `src` to `dst` and still be of use."""
         demand, distances = self.instance.demands[chunk], self.instance.distances
-        if dst == demand.source or distances[demand.source][src] < 0:
+        if dst == demand.source or src not in distances[demand.source]:
             return range(0)
-        ahead = [distances[dst][to] for to in demand.targets if distances[dst][to] >= 0]
+        ahead = [distances[dst][to] for to in demand.targets if to in distances[dst]]
         return range(distances[demand.source][src], self.known.steps - min(ahead, default=1 << 20))
 
     def run(self, budget: Budget, share: float, *, complete: bool) -> KSynchronous:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
 from tuccl.sketches.symmetry import Permutation, images
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.network import Network
 
-__all__ = ["LinkGraph", "Symmetry", "isomorphic", "symmetry_of"]
+__all__ = ["LinkGraph", "Symmetry", "isomorphic_groups", "symmetry_of"]
 
 _MOST_ELEMENTS = 1024
 
@@ -163,17 +164,24 @@ def _moved_chunks(demands: Sequence[Demand], element: Sequence[int]) -> tuple[in
     return tuple(moved)
 
 
-def isomorphic(pairs: Container[tuple[int, int]], hosts: Sequence[Sequence[int]]) -> bool:
-    """Return whether hosts have equally many ranks, and links between the same local ranks.
+def isomorphic_groups(network: Network, size: int | None = None) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each host, or of each block of `size` ranks, where all are isomorphic.
 
-    Args:
-        pairs: The (sending, receiving) ranks of all links.
-        hosts: The ranks of each host.
+    That is, they have equally many ranks, and links between the same local ranks; empty where they
+    differ, or there is only one.
     """
+    groups: dict[int, list[int]] = {}
+    for rank, host in enumerate(network.hosts):
+        groups.setdefault(rank // size if size else host, []).append(rank)
+    members = tuple(map(tuple, groups.values()))
     inside = {
         frozenset(
-            (a, b) for a, x in enumerate(ranks) for b, y in enumerate(ranks) if (x, y) in pairs
+            (a, b)
+            for a, x in enumerate(ranks)
+            for b, y in enumerate(ranks)
+            if (x, y) in network.index
         )
-        for ranks in hosts
+        for ranks in members
     }
-    return len(inside) == 1 and len({len(ranks) for ranks in hosts}) == 1
+    equal = len(inside) == 1 and len({len(ranks) for ranks in members}) == 1
+    return members if equal and len(members) > 1 else ()

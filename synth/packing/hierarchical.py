@@ -9,7 +9,7 @@ from functools import lru_cache
 from tuccl._native import pack_trees
 from tuccl.synth.bounds.graph import routed_fabric
 from tuccl.synth.model.network import Network
-from tuccl.synth.model.symmetry import isomorphic
+from tuccl.synth.model.symmetry import isomorphic_groups
 from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities
 from tuccl.synth.packing.tree import Tree
 
@@ -71,11 +71,8 @@ def equal_hosts(network: Network, runs: int = MOST_RUNS) -> EqualHosts | None:
 
     `runs` are those of chunks that a connection should carry at most.
     """
-    groups: dict[int, list[int]] = {}
-    for rank, host in enumerate(network.hosts):
-        groups.setdefault(host, []).append(rank)
-    members = tuple(tuple(ranks) for ranks in groups.values())
-    if len(members) < 2 or not isomorphic(network.index, members):
+    members = isomorphic_groups(network)
+    if not members:
         return None
     hosts = EqualHosts(members, _relay_group(len(members), len(members[0]), runs))
     rails = (
