@@ -1,23 +1,23 @@
 """The network that programs are planned on: pairs of ranks, their routes, and shared resources.
 
-It mirrors the simulator's `tuccl._native.Network`, with exact rates and with the ranks' hosts.
+It is the simulator's `tuccl._native.Network` with exact rates and with the ranks' hosts, as a value
+that can be compared and hashed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from tuccl import _native
 from tuccl.sketches.sketch import LogicalLink, Sketch
-from tuccl.topology import Path, Topology, all_paths, path
+from tuccl.topology import Topology, network
 
 __all__ = ["Network", "Pair", "exact_rate", "sketch_network", "topology_network"]
 
 Pair = tuple[int, int]
-_MOST_ROUTED = 128
 
 
 @dataclass(frozen=True)
@@ -154,16 +154,12 @@ def sketch_network(sketch: Sketch, topology: Topology | None = None) -> Network:
     >>> sketch_network(full_mesh(t), t).ranks
     4
     """
-    pairs = [(link.src, link.dst) for link in sketch.links]
-    latencies = [link.alpha_us for link in sketch.links]
-    if topology is None:
-        routes, rates = _sketch_routes(sketch)
-    else:
-        # Of very many ranks a sketch has few pairs: other pairs' paths are not sought.
-        paths = all_paths(topology) if sketch.ranks <= _MOST_ROUTED else None
-        found = (paths[pair] if paths else path(topology, *pair) for pair in pairs)
-        routes, rates = _path_routes(found)
-    return _network(sketch.hosts, pairs, latencies, routes, rates)
+    pairs = tuple((link.src, link.dst) for link in sketch.links)
+    native = network(topology, pairs) if topology else _named_resources(sketch)
+    latencies_us = tuple(link.alpha_us for link in sketch.links)
+    routes = {(route.src, route.dst): tuple(route.resources) for route in native.routes}
+    numbered = tuple(routes[pair] for pair in pairs)
+    return Network(sketch.hosts, pairs, numbered, latencies_us, *_rates_and_names(native))
 
 
 @lru_cache(maxsize=8)
@@ -174,72 +170,48 @@ def topology_network(topology: Topology) -> Network:
     >>> len(topology_network(load_profile("v100x4")).pairs)
     12
     """
-    paths = all_paths(topology)
-    routes, rates = _path_routes(paths.values())
+    native = network(topology)
     hosts = [topology.host_of(rank) for rank in range(topology.ranks)]
     number = {host: place for place, host in enumerate(dict.fromkeys(hosts))}
-    latencies = [way.latency for way in paths.values()]
-    return _network(tuple(number[host] for host in hosts), list(paths), latencies, routes, rates)
-
-
-_Routes = list[tuple[Hashable, ...]]
-_Rates = dict[Hashable, Fraction]
-
-
-def _network(
-    hosts: tuple[int, ...],
-    pairs: Sequence[Pair],
-    latencies: Sequence[float],
-    routes: _Routes,
-    rates: _Rates,
-) -> Network:
-    numbers: dict[Hashable, int] = {}
-    numbered = tuple(
-        tuple(numbers.setdefault(name, len(numbers)) for name in route) for route in routes
-    )
     return Network(
-        hosts,
-        tuple(pairs),
-        numbered,
-        tuple(latencies),
-        tuple(rates[name] for name in numbers),
-        tuple(name if isinstance(name, str) else repr(name) for name in numbers),
+        tuple(number[host] for host in hosts),
+        tuple((route.src, route.dst) for route in native.routes),
+        tuple(tuple(route.resources) for route in native.routes),
+        tuple(route.latency_us for route in native.routes),
+        *_rates_and_names(native),
     )
 
 
-def _path_routes(paths: Iterable[Path]) -> tuple[_Routes, _Rates]:
-    routes: _Routes = []
-    rates: _Rates = {}
-    for way in paths:
-        names = tuple(f"{hop.src}>{hop.dst}" for hop in way.hops)
-        routes.append(names)
-        rates.update(
-            (name, exact_rate(hop.bandwidth)) for name, hop in zip(names, way.hops, strict=True)
-        )
-    return routes, rates
+def _rates_and_names(native: _native.Network) -> tuple[tuple[Fraction, ...], tuple[str, ...]]:
+    resources = native.resources
+    rates = tuple(exact_rate(resource.bandwidth_gbs) for resource in resources)
+    return rates, tuple(resource.name for resource in resources)
 
 
-def _sketch_routes(sketch: Sketch) -> tuple[_Routes, _Rates]:
-    routes: _Routes = []
-    rates: _Rates = {}
+def _named_resources(sketch: Sketch) -> _native.Network:
+    """Return the links of a sketch, with NICs and switch ports as their shared resources."""
+    rates: dict[str, float] = {}
+    numbers: dict[str, int] = {}
+    routes = []
     for link in sketch.links:
-        rate = exact_rate(link.bandwidth_gbs)
-        route = ((link.src, link.dst), *_shared_resources(sketch, link))
-        routes.append(route)
-        for name in route:
-            rates[name] = max(rate, rates.get(name, rate))
-    return routes, rates
+        names = [f"{link.src}>{link.dst}", *_shared_names(sketch, link)]
+        for name in names:
+            rates[name] = max(link.bandwidth_gbs, rates.get(name, 0.0))
+        used = [numbers.setdefault(name, len(numbers)) for name in names]
+        routes.append(_native.Route(link.src, link.dst, used, link.alpha_us))
+    resources = [_native.Resource(name, "", rates[name]) for name in numbers]
+    return _native.Network(sketch.ranks, resources, routes)
 
 
-def _shared_resources(sketch: Sketch, link: LogicalLink) -> list[Hashable]:
+def _shared_names(sketch: Sketch, link: LogicalLink) -> list[str]:
     """Return what `link` shares with others: NICs, or ports of a switch."""
     if link.inter:
-        return list(zip(("out", "in"), link.nics, strict=False))
+        return [f"{way} {nic}" for way, nic in zip(("from", "to"), link.nics, strict=False)]
     return [
-        (port, number, rank)
+        f"switch {number} {way} {rank}"
         for number, ranks in enumerate(sketch.switches)
         if link.src in ranks and link.dst in ranks
-        for port, rank in (("up", link.src), ("down", link.dst))
+        for way, rank in (("from", link.src), ("to", link.dst))
     ]
 
 
