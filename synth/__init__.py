@@ -1,4 +1,4 @@
-"""Which chunk moves where and when: collectives, schedules, methods, lowering, bounds."""
+"""Synthesis of programs: collectives, methods, schedules, lowering, bounds."""
 
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.baseline.nccl import nccl_program

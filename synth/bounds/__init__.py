@@ -1,1 +1,1 @@
-"""What no schedule can beat: cuts, partitions, hops."""
+"""Bounds that no schedule can beat: cuts, partitions, hops."""

@@ -43,13 +43,15 @@ class FanIn:
         self.chunk = chunk
         self.count = count
         self.via_scratch = via_scratch
-        self.parked: list[Address] = []
+        self.copied: list[Address] = []
         self.begun = False
 
     def receive(self, src: int, channel: int = 0) -> None:
         """Take `src`'s sums."""
         if self.via_scratch and self.begun:
-            self.parked.append(self.trace.park(self.chunk, src, self.rank, channel, self.count))
+            self.copied.append(
+                self.trace.copy_to_scratch(self.chunk, src, self.rank, channel, self.count)
+            )
         else:
             self.trace.reduce(self.chunk, src, self.rank, channel, self.count)
             self.begun = True
@@ -60,11 +62,11 @@ class FanIn:
         A local step runs where the last of what it needs was written, so each part begins with
         another sender's. The rest of a part follows in the same thread block: one primitive.
         """
-        senders = len(self.parked)
+        senders = len(self.copied)
         for turn, (low, high) in enumerate(_parts(self.count, senders)):
             for sender in range(senders):
-                source = self.parked[(turn + sender) % senders].shifted(low)
-                self.trace.fold(self.chunk + low, self.rank, source, high - low)
+                source = self.copied[(turn + sender) % senders].shifted(low)
+                self.trace.add_from(self.chunk + low, self.rank, source, high - low)
 
 
 class LocalSum:
@@ -85,25 +87,25 @@ class LocalSum:
         self.count = count
         self.ranks = ranks
         first = rank == ranks[0]
-        self.parked = {} if first else {rank: trace.park(chunk, rank, rank, 0, count)}
+        self.copied = {} if first else {rank: trace.copy_to_scratch(chunk, rank, rank, 0, count)}
 
     def receive(self, src: int) -> None:
         """Take `src`'s values; the first rank's last, as they replace the rank's values."""
         if src != self.ranks[0]:
-            self.parked[src] = self.trace.park(self.chunk, src, self.rank, 0, self.count)
+            self.copied[src] = self.trace.copy_to_scratch(self.chunk, src, self.rank, 0, self.count)
         else:
             self.trace.send(self.chunk, src, self.rank, count=self.count)
 
     def finish(self) -> None:
         """Add them up, each part in a thread block of its own and from another rank on."""
-        start = self.trace.where(self.chunk, self.rank)
+        start = self.trace.address(self.chunk, self.rank)
         if start is not None and start.buffer == "i":
-            self.trace.settle(self.chunk, self.rank, start, self.count)
+            self.trace.copy_to_output(self.chunk, self.rank, start, self.count)
         senders = self.ranks[1:]
         for turn, (low, high) in enumerate(_parts(self.count, len(senders))):
             for k in range(len(senders)):
-                source = self.parked[senders[(turn + k) % len(senders)]].shifted(low)
-                self.trace.fold(self.chunk + low, self.rank, source, high - low)
+                source = self.copied[senders[(turn + k) % len(senders)]].shifted(low)
+                self.trace.add_from(self.chunk + low, self.rank, source, high - low)
 
 
 def _parts(count: int, senders: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""All-to-all by hosts: chunks for one rank of another host are gathered, and cross as one message."""
+"""All-to-all by hosts: chunks for one rank of another host cross as one message."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class HostLinks:
 
 
 class Lane(NamedTuple):
-    """A ring through all hosts, from host h to h + 1: the ranks at which it enters and leaves each."""
+    """A ring through all hosts, from host h to h + 1: its ranks of entry to and exit from each."""
 
     entries: tuple[int, ...]
     exits: tuple[int, ...]

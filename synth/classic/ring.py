@@ -33,8 +33,8 @@ def ring(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
 def rings(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return a schedule on several rings, a channel each, which share each rank's chunks.
 
-    Where only one ring fits, as on a switch, the ranks' parts go round it on two channels by turns: a
-    thread block then has half the steps of one that carries all parts.
+    Where only one ring fits, as on a switch, the ranks' parts go round it on two channels by turns:
+    a thread block then has half the steps of one that carries all parts.
 
     Raises:
         Infeasible: the sketch has no ring, or several but each rank's part is a single chunk, or

@@ -95,7 +95,7 @@ def pack_messages(trace: Trace, sends: Sequence[RangeSend], hosts: Sequence[int]
         if chunks[-1] - chunks[0] >= len(chunks):
             trace.reserve(chunks, src)
             trace.send_each([chunk for chunk in chunks if trace.holds(chunk, src)], src, src)
-        if len({trace.home(chunk, dst) is None for chunk in chunks}) > 1:
+        if len({trace.output_address(chunk, dst) is None for chunk in chunks}) > 1:
             trace.reserve(chunks, dst)
 
 

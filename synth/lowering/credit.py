@@ -1,4 +1,4 @@
-"""Whether thread blocks can run to their end with as little buffering as a connection may have."""
+"""Deadlock: thread blocks are run with as little buffering as a connection may have."""
 
 from __future__ import annotations
 

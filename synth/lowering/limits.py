@@ -1,4 +1,4 @@
-"""What each dialect of MSCCL takes, and which of its limits a program breaks."""
+"""Limits of each dialect of MSCCL, and the first that a program breaks."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def _awaited(program: Program, limits: Limits) -> Excess | None:
 
 def _elements(program: Program, limits: Limits) -> Excess | None:
     for gpu in program.gpus:
-        own = sum(1 + len(block.steps) for block in gpu.threadblocks)
-        if 1 + program.ngpus + own > limits.xml_elements:
-            return Excess("elements", gpu.id, 1 + program.ngpus + own, limits.xml_elements)
+        elements = sum(1 + len(block.steps) for block in gpu.threadblocks)
+        if 1 + program.ngpus + elements > limits.xml_elements:
+            return Excess("elements", gpu.id, 1 + program.ngpus + elements, limits.xml_elements)
     return None
 
 

@@ -7,22 +7,22 @@ from typing import Literal
 
 from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
-from tuccl.synth.lowering.blocks import Block, Item, blocks_of_ranks
+from tuccl.synth.lowering.blocks import Block, DraftStep, blocks_of_ranks
 from tuccl.synth.lowering.credit import MessageStep, stuck_steps
 from tuccl.synth.lowering.fusion import plan
 from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lowering.order import Order, order
 from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.lowering.rewrites import (
-    aside,
     cut_runs,
     in_place_moves,
     merge_runs,
     share_copies,
     spread_chains,
     spread_peers,
+    sums_via_scratch,
 )
-from tuccl.synth.lowering.rotation import period, turned_gpus
+from tuccl.synth.lowering.rotation import period, rotated_gpus
 from tuccl.synth.lowering.sends_first import sends_first_plan
 from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import fault
@@ -52,14 +52,14 @@ def lower(
 ) -> Program:
     """Return the program that runs `schedule`, verified; `instances` copies share every chunk.
 
-    The program claims out of place, in place, or both, whichever the verifier proves. One for a single
-    `placement` waits for nothing that only the other needs, and in place it copies nothing onto
-    itself. It cannot deadlock at any size (see `fusion.plan` and `credit`), but where the schedule has
-    sends go first: that program claims the sizes at which the verifier proves that it cannot.
+    The program claims out of place, in place, or both, whichever the verifier proves. One for a
+    single `placement` waits for nothing that only the other needs, and in place it copies nothing
+    onto itself. It cannot deadlock at any size (see `fusion.plan` and `credit`), but where sends go
+    first: that program claims the sizes at which the verifier proves that it cannot.
 
     Raises:
         Infeasible: the schedule is wrong, is not right in this placement, or does not fit the
-            dialect's limits; the message names the limit, the rank and the mend.
+            dialect's limits; the message names the limit, the rank and the fix.
         InputError: an argument is out of range.
     """
     limits = limits_of(dialect)
@@ -69,14 +69,14 @@ def lower(
     if not modes[0]:
         schedule = in_place_moves(schedule)
     shape = _Shape(schedule, instances, limits, tuple(at for at in (False, True) if modes[at]))
-    found = shape.program()
+    shaped = shape.program()
     program = Program(
         name or f"{schedule.collective.name}-{schedule.method}-{protocol}-i{instances}",
         schedule.collective.name,
         protocol,
-        found.nchannels,
-        found.nchunks,
-        found.gpus,
+        shaped.nchannels,
+        shaped.nchunks,
+        shaped.gpus,
         in_place=modes[1],
         out_of_place=modes[0],
         min_bytes=min_bytes,
@@ -97,14 +97,14 @@ def _modes(schedule: Schedule, placement: Placement) -> tuple[bool, bool]:
 
     One that repeats is taken to be right: it is large, and its program is verified all the same.
     """
-    wanted = placement != "in-place", placement != "out-of-place"
+    requested = placement != "in-place", placement != "out-of-place"
     if schedule.hints.rotation:
-        return wanted
+        return requested
     faults = [
-        fault(schedule, in_place=at) if wanted[at] else "not asked for" for at in (False, True)
+        fault(schedule, in_place=at) if requested[at] else "not requested" for at in (False, True)
     ]
     if None not in faults:
-        why = next(each for at, each in enumerate(faults) if wanted[at])
+        why = next(each for at, each in enumerate(faults) if requested[at])
         raise Infeasible(f"{schedule.method} {schedule.collective.name}: wrong schedule: {why}")
     return faults[0] is None, faults[1] is None
 
@@ -115,12 +115,12 @@ def _proved(program: Program, dialect: str, root: int) -> Program:
     Raises:
         Infeasible: it proves none; the message is the verifier's.
     """
-    alone = [
+    single = [
         program.replace(in_place=inside, out_of_place=not inside)
         for inside, claimed in ((False, program.out_of_place), (True, program.in_place))
         if claimed
     ]
-    for form in [program, *alone] if len(alone) > 1 else alone:
+    for form in [program, *single] if len(single) > 1 else single:
         report = verify(form, dialect, root)
         if report.ok:
             return form
@@ -157,17 +157,17 @@ class _Shape:
             peers on a channel spreads peers over channels, too many steps spreads chunks over
             channels, too many thread blocks has send and receive to one peer take turns.
         """
-        if (program := self.turned()) is not None:
+        if (program := self.rotated()) is not None:
             return program
         base = share_copies(cut_runs(merge_runs(self.schedule)))
         if not self.limits.fuses:
-            base = aside(base)
+            base = sums_via_scratch(base)
         chain_ways = peer_ways = 1
-        paired = self.schedule.hints.sends_first
+        by_peer = self.schedule.hints.sends_first
         fewest = self.limits.xml_elements + 1  # steps of the longest thread block so far
         while True:
             form = self.spread(base, chain_ways, peer_ways)
-            program = replicate(self.built(form, paired), self.copies)
+            program = replicate(self.lowered(form, by_peer), self.copies)
             over = excess(program, self.limits)
             if over is None:
                 return program
@@ -177,22 +177,22 @@ class _Shape:
                 # As many as would do if steps were spread evenly: each costs thread blocks.
                 chain_ways = max(chain_ways + 1, -(-chain_ways * over.found // over.most))
                 fewest = over.found
-            elif over.limit in ("threadblocks", "awaited") and not paired:
-                paired = True
+            elif over.limit in ("threadblocks", "awaited") and not by_peer:
+                by_peer = True
             else:
                 raise Infeasible(self.refusal(over))
 
-    def turned(self) -> Program | None:
-        """Return the first ranks' part turned round the circle; None where that does not fit."""
+    def rotated(self) -> Program | None:
+        """Return the first ranks' part rotated to all others; None where that does not fit."""
         if not (self.schedule.hints.rotation and self.schedule.hints.split_send_recv):
             return None
         part = share_copies(cut_runs(period(self.schedule)))
-        first = self.built(part if self.limits.fuses else aside(part), False)
-        parts = turned_gpus(self.schedule, first.gpus[: self.schedule.hints.rotation])
+        first = self.lowered(part if self.limits.fuses else sums_via_scratch(part), False)
+        parts = rotated_gpus(self.schedule, first.gpus[: self.schedule.hints.rotation])
         if parts is None:
             return None
-        whole = Program("", first.collective, "Simple", first.nchannels, first.nchunks, parts)
-        program = replicate(whole, self.copies)
+        program = Program("", first.collective, "Simple", first.nchannels, first.nchunks, parts)
+        program = replicate(program, self.copies)
         return program if excess(program, self.limits) is None else None
 
     def has_room(self, program: Program) -> bool:
@@ -203,61 +203,64 @@ class _Shape:
             base = spread_chains(base, order(base, self.placements), chain_ways)
         return spread_peers(base, peer_ways) if peer_ways > 1 else base
 
-    def built(self, form: Schedule, paired: bool) -> Program:
+    def lowered(self, form: Schedule, by_peer: bool) -> Program:
         """Return `form` as a program that runs to its end on any split of its messages."""
         precedence = order(form, self.placements)
-        blocks = self.blocks(form, precedence, paired)
+        blocks = self.blocks(form, precedence, by_peer)
         used = sorted({t.channel for t in form.transfers if not t.local})
         channels = {old: new for new, old in enumerate(used)}
         parts = gpus(form, blocks, channels)
-        what = form.collective.name
-        return Program("", what, "Simple", max(1, len(used)), form.nchunks, parts)
+        name = form.collective.name
+        return Program("", name, "Simple", max(1, len(used)), form.nchunks, parts)
 
-    def blocks(self, form: Schedule, precedence: Order, paired: bool) -> list[list[Block]]:
+    def blocks(self, form: Schedule, precedence: Order, by_peer: bool) -> list[list[Block]]:
         """Return the thread blocks with as much fused as credit allows."""
         if form.hints.sends_first:
             early = sends_first_plan(form, precedence)
-            return blocks_of_ranks(form, precedence, early, paired=True)
+            return blocks_of_ranks(form, precedence, early, by_peer=True)
         banned: frozenset[int] = frozenset()
         fuses = self.limits.fuses and not form.hints.split_send_recv
         for _ in range(_MOST_ROUNDS if fuses else 0):
             fused = plan(form, precedence, banned)
-            blocks = blocks_of_ranks(form, precedence, fused, paired=paired)
+            blocks = blocks_of_ranks(form, precedence, fused, by_peer=by_peer)
             stuck = _stuck_receives(blocks)
             if stuck is None:
                 return blocks
             banned |= stuck
-        return blocks_of_ranks(form, precedence, plan(form, precedence, None), paired=paired)
+        return blocks_of_ranks(form, precedence, plan(form, precedence, None), by_peer=by_peer)
 
     def refusal(self, over: Excess) -> str:
         """Return why no form fits, and what to change."""
-        mend = "use fewer instances" if self.copies > 1 else "use fewer chunks per rank"
+        fix = "use fewer instances" if self.copies > 1 else "use fewer chunks per rank"
         if over.limit in ("peers", "threadblocks", "awaited"):
-            mend += ", or a method or sketch with fewer connections"
-        what = self.schedule
-        return f"{what.method} {what.collective.name} over {what.collective.ranks} ranks: {over}; {mend}"
+            fix += ", or a method or sketch with fewer connections"
+        method, collective = self.schedule.method, self.schedule.collective
+        return f"{method} {collective.name} over {collective.ranks} ranks: {over}; {fix}"
 
 
 def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int] | None:
     """Return the fused receives of thread blocks that never end; None if all end."""
-    flat = [(rank, block) for rank, own in enumerate(blocks) for block in own]
+    flat = [(rank, block) for rank, blocks_of_rank in enumerate(blocks) for block in blocks_of_rank]
     first = [0]
-    for own in blocks:
-        first.append(first[-1] + len(own))
+    for blocks_of_rank in blocks:
+        first.append(first[-1] + len(blocks_of_rank))
     stuck = stuck_steps(
-        [[_message_step(block, item, first[rank]) for item in block.items] for rank, block in flat]
+        [
+            [_message_step(block, draft, first[rank]) for draft in block.drafts]
+            for rank, block in flat
+        ]
     )
     if not stuck:
         return None
-    left = (item for n, at in stuck for item in flat[n][1].items[at:])
-    return frozenset(item.halves[0] // 2 for item in left if len(item.halves) == 2)
+    left = (draft for n, at in stuck for draft in flat[n][1].drafts[at:])
+    return frozenset(draft.events[0] // 2 for draft in left if len(draft.events) == 2)
 
 
-def _message_step(block: Block, item: Item, first: int) -> MessageStep:
-    """Return `item` as far as messages go; thread blocks of its rank count from `first`."""
+def _message_step(block: Block, draft: DraftStep, first: int) -> MessageStep:
+    """Return `draft` as far as messages go; thread blocks of its rank count from `first`."""
     return MessageStep(
-        recv=block.recv if item.op in _RECEIVES else None,
-        send=block.send if item.op in _SENDS else None,
-        length=item.count,
-        waits=tuple((first + b, at) for b, at in item.waits),
+        recv=block.recv if draft.op in _RECEIVES else None,
+        send=block.send if draft.op in _SENDS else None,
+        length=draft.count,
+        waits=tuple((first + b, at) for b, at in draft.waits),
     )

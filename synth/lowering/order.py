@@ -1,7 +1,7 @@
-"""What must come before what on each rank: conflicts over memory, in the schedule's order.
+"""Precedence on each rank: conflicts over memory, in the order of the schedule.
 
-Every transfer has two halves, the send at its source (number 2t) and the receive at its
-destination (2t + 1); a local copy or reduction is a receive half alone.
+Every transfer has two events, the send at its source (number 2t) and the receive at its
+destination (2t + 1); a local copy or reduction is a receive event alone.
 """
 
 from __future__ import annotations
@@ -11,54 +11,54 @@ from dataclasses import dataclass, field
 
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
-__all__ = ["NONE", "Order", "order", "recv_half", "send_half"]
+__all__ = ["NONE", "Order", "order", "recv_event", "send_event"]
 
 NONE = -1
 _Cell = tuple[int, str, int]
 
 
-def send_half(transfer: int) -> int:
-    """Return the number of the half that reads at the source."""
+def send_event(transfer: int) -> int:
+    """Return the number of the event that reads at the source."""
     return 2 * transfer
 
 
-def recv_half(transfer: int) -> int:
-    """Return the number of the half that writes at the destination."""
+def recv_event(transfer: int) -> int:
+    """Return the number of the event that writes at the destination."""
     return 2 * transfer + 1
 
 
 @dataclass
 class Order:
-    """Precedence among halves of one rank.
+    """Precedence among events of one rank.
 
     Attributes:
-        before: For each half, the halves of its rank that must be done first.
+        before: For each event, the events of its rank that must be done first.
         after: The same edges the other way round.
-        readers: For each receive half, the halves that read what it wrote.
-        kept: Receive halves whose value is part of the result.
-        source: For each transfer, the one receive half that wrote all of what it sends, or NONE.
+        readers: For each receive event, the events that read what it wrote.
+        results: Receive events whose value is part of the result.
+        source: For each transfer, the one receive event that wrote all of what it sends, or NONE.
     """
 
     before: list[set[int]]
     after: list[set[int]]
     readers: list[set[int]]
-    kept: set[int] = field(default_factory=set)
+    results: set[int] = field(default_factory=set)
     source: list[int] = field(default_factory=list)
 
 
 def order(schedule: Schedule, placements: Sequence[bool]) -> Order:
-    """Return the precedence that keeps `schedule` right when halves run in parallel.
+    """Return the precedence that keeps `schedule` right when events run in parallel.
 
     `placements` says whether the buffers are aliased (in place) or not; the edges of all are taken.
     """
-    halves = 2 * len(schedule.transfers)
-    result = Order([set() for _ in range(halves)], [], [set() for _ in range(halves)])
+    events = 2 * len(schedule.transfers)
+    result = Order([set() for _ in range(events)], [], [set() for _ in range(events)])
     for number, in_place in enumerate(placements):
         _Sweep(schedule, in_place, result).run(number == 0)
-    result.after = [set() for _ in range(halves)]
-    for half, earlier in enumerate(result.before):
+    result.after = [set() for _ in range(events)]
+    for event, earlier in enumerate(result.before):
         for other in earlier:
-            result.after[other].add(half)
+            result.after[other].add(event)
     return result
 
 
@@ -77,8 +77,8 @@ class _Sweep:
         for number, transfer in enumerate(self.schedule.transfers):
             reads = self.cells(transfer.src, transfer.src_at, transfer.count)
             writes = self.cells(transfer.dst, transfer.dst_at, transfer.count)
-            writer = recv_half(number)
-            reader = writer if transfer.local else send_half(number)
+            writer = recv_event(number)
+            reader = writer if transfer.local else send_event(number)
             sources.append(self.whole_source(transfer, reads))
             if transfer.local and reads == writes and not transfer.reduce:
                 continue  # aliased onto itself: no access at all
@@ -98,7 +98,7 @@ class _Sweep:
         return [(rank, *name(rank, buffer, offset + k, share)) for k in range(count)]
 
     def whole_source(self, transfer: Transfer, reads: list[_Cell]) -> int:
-        """Return the receive half that wrote exactly what `transfer` sends, or NONE."""
+        """Return the receive event that wrote exactly what `transfer` sends, or NONE."""
         writer = self.writer.get(reads[0], NONE)
         if writer == NONE or any(self.writer.get(cell) != writer for cell in reads):
             return NONE
@@ -106,26 +106,26 @@ class _Sweep:
         same = origin.dst_at == transfer.src_at and origin.count == transfer.count
         return writer if same else NONE
 
-    def read(self, half: int, cells: list[_Cell]) -> None:
+    def read(self, event: int, cells: list[_Cell]) -> None:
         for cell in cells:
             writer = self.writer.get(cell, NONE)
-            if writer not in (NONE, half):
-                self.result.before[half].add(writer)
-                self.result.readers[writer].add(half)
-            self.reading.setdefault(cell, []).append(half)
+            if writer not in (NONE, event):
+                self.result.before[event].add(writer)
+                self.result.readers[writer].add(event)
+            self.reading.setdefault(cell, []).append(event)
 
-    def write(self, half: int, cells: list[_Cell]) -> None:
-        before = self.result.before[half]
+    def write(self, event: int, cells: list[_Cell]) -> None:
+        before = self.result.before[event]
         for cell in cells:
             before.update(self.reading.pop(cell, ()))
             if (writer := self.writer.get(cell)) is not None:
                 before.add(writer)
-            self.writer[cell] = half
-        before.discard(half)
+            self.writer[cell] = event
+        before.discard(event)
 
     def finish(self, sources: list[int], first: bool) -> None:
         result = self.result
-        result.kept.update(half for cell, half in self.writer.items() if self.is_output(cell))
+        result.results.update(event for cell, event in self.writer.items() if self.is_output(cell))
         if first:
             result.source = sources
             return
@@ -134,5 +134,5 @@ class _Sweep:
         result.source = [a if a == b else NONE for a, b in pairs]
 
     def is_output(self, cell: _Cell) -> bool:
-        """Return whether the result is read from `cell`; in place, maybe from some of its buffer."""
+        """Return whether the result may be read from `cell`."""
         return cell[1] != "s" if self.in_place else cell[1] == "o"

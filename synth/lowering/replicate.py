@@ -14,7 +14,7 @@ __all__ = ["replicate"]
 
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
-_Place = tuple[int, int, int]  # gpu, thread block and step, by position
+_Position = tuple[int, int, int]  # gpu, thread block and step, by position
 _Cuts = tuple[int, ...]  # where a run of chunks is cut, both ends included
 
 
@@ -55,7 +55,7 @@ def replicate(program: Program, instances: int) -> Program:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where chunk `offset` of a buffer has its part of each copy.
+    """The position of each copy's part of the chunks of a buffer.
 
     `share` is the run of chunks whose parts stay together: a rank's share of the whole buffer
     where the collective has such shares, else the whole buffer.
@@ -68,8 +68,8 @@ class _Layout:
     def of(cls, program: Program, instances: int) -> _Layout:
         inputs, outputs = chunk_counts(program.collective, program.nchunks, program.ngpus, 0, 0)
         by_rank = inputs != outputs or program.collective == "alltoall"
-        whole = max(1, program.nchunks)
-        return cls(max(1, whole // program.ngpus) if by_rank else whole, instances)
+        nchunks = max(1, program.nchunks)
+        return cls(max(1, nchunks // program.ngpus) if by_rank else nchunks, instances)
 
     def edges(self, buffer: str, offset: int, count: int) -> Iterator[int]:
         """Yield how many chunks of a run come before each crossing to another share."""
@@ -83,25 +83,25 @@ class _Layout:
         return block * share * self.instances + copy * share + within
 
 
-def _steps(program: Program) -> Iterator[tuple[_Place, ThreadBlock, Step]]:
+def _steps(program: Program) -> Iterator[tuple[_Position, ThreadBlock, Step]]:
     for g, gpu in enumerate(program.gpus):
         for b, tb in enumerate(gpu.threadblocks):
             for s, step in enumerate(tb.steps):
                 yield (g, b, s), tb, step
 
 
-def _cuts(program: Program, layout: _Layout) -> dict[_Place, _Cuts]:
+def _cuts(program: Program, layout: _Layout) -> dict[_Position, _Cuts]:
     """Return where the run of each step is cut; steps whose run stays whole are left out.
 
     The two ends of a message, and what forwards it, are cut alike.
     """
-    edges: dict[_Place, set[int]] = {}
-    sent: dict[tuple[int, int, int], list[_Place]] = defaultdict(list)
-    received: dict[tuple[int, int, int], list[_Place]] = defaultdict(list)
-    counts: dict[_Place, int] = {}
-    for place, tb, step in _steps(program):
-        counts[place] = step.count
-        edges[place] = {
+    edges: dict[_Position, set[int]] = {}
+    sent: dict[tuple[int, int, int], list[_Position]] = defaultdict(list)
+    received: dict[tuple[int, int, int], list[_Position]] = defaultdict(list)
+    counts: dict[_Position, int] = {}
+    for position, tb, step in _steps(program):
+        counts[position] = step.count
+        edges[position] = {
             edge
             for buffer, offset in (
                 (step.src_buffer, step.src_offset),
@@ -109,30 +109,36 @@ def _cuts(program: Program, layout: _Layout) -> dict[_Place, _Cuts]:
             )
             for edge in layout.edges(buffer, offset, step.count)
         }
-        rank = program.gpus[place[0]].id
+        rank = program.gpus[position[0]].id
         if step.op in _SENDS:
-            sent[rank, tb.send_peer, tb.channel].append(place)
+            sent[rank, tb.send_peer, tb.channel].append(position)
         if step.op in _RECEIVES:
-            received[tb.recv_peer, rank, tb.channel].append(place)
+            received[tb.recv_peer, rank, tb.channel].append(position)
     if not any(edges.values()):
         return {}
     # A wrong program may lack a partner: that is for verify to say.
-    met = (zip(ends, received[lane], strict=False) for lane, ends in sent.items())
-    _share_edges(edges, list(chain.from_iterable(met)))
-    return {place: (0, *sorted(found), counts[place]) for place, found in edges.items() if found}
+    messages = (zip(ends, received[connection], strict=False) for connection, ends in sent.items())
+    _share_edges(edges, list(chain.from_iterable(messages)))
+    return {
+        position: (0, *sorted(cut_at), counts[position])
+        for position, cut_at in edges.items()
+        if cut_at
+    }
 
 
-def _share_edges(edges: dict[_Place, set[int]], messages: list[tuple[_Place, _Place]]) -> None:
+def _share_edges(
+    edges: dict[_Position, set[int]], messages: list[tuple[_Position, _Position]]
+) -> None:
     """Give every step of a chain of messages the edges of all of them."""
     onward = dict(messages)
     heads = onward.keys() - set(onward.values())
     for head in heads:
-        way = [head]
-        while (following := onward.get(way[-1])) is not None:
-            way.append(following)
-        together = set().union(*(edges[place] for place in way))
-        for place in way:
-            edges[place] = together
+        chain_of_steps = [head]
+        while (following := onward.get(chain_of_steps[-1])) is not None:
+            chain_of_steps.append(following)
+        together = set().union(*(edges[position] for position in chain_of_steps))
+        for position in chain_of_steps:
+            edges[position] = together
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ class _Copier:
     layout: _Layout
     gpu: Gpu
     position: int
-    cuts: dict[_Place, _Cuts]
+    cuts: dict[_Position, _Cuts]
     nchannels: int
 
     def gpu_of_copies(self) -> Gpu:

@@ -12,13 +12,13 @@ from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
 __all__ = [
     "MOST_COUNT",
-    "aside",
     "cut_runs",
     "in_place_moves",
     "merge_runs",
     "share_copies",
     "spread_chains",
     "spread_peers",
+    "sums_via_scratch",
 ]
 
 MOST_COUNT = 71  # MSCCL_MAX_COUNT is 72, and 72 itself is refused
@@ -107,41 +107,41 @@ def share_copies(schedule: Schedule) -> Schedule:
     hold up an out-of-place call whose messages are spread over several.
     """
     busiest = [1] * schedule.collective.ranks
-    lanes: Counter[tuple[int, int, int]] = Counter()
+    connections: Counter[tuple[int, int, int]] = Counter()
     for t in schedule.transfers:
         if not t.local:
-            lane = (t.channel, t.src, t.dst)
-            lanes[lane] += t.count
+            connection = (t.channel, t.src, t.dst)
+            connections[connection] += t.count
             for rank in (t.src, t.dst):
-                busiest[rank] = max(busiest[rank], lanes[lane])
-    own: Counter[int] = Counter()
+                busiest[rank] = max(busiest[rank], connections[connection])
+    copied: Counter[int] = Counter()
     for t in schedule.transfers:
-        own[t.src] += t.count if _is_own_copy(t) else 0
-    ways = {rank: -(-total // busiest[rank]) for rank, total in own.items()}
+        copied[t.src] += t.count if _is_output_copy(t) else 0
+    parts = {rank: -(-total // busiest[rank]) for rank, total in copied.items()}
     return replace(
         schedule,
         transfers=tuple(
-            part
+            share
             for t in schedule.transfers
-            for part in (_shares(t, ways[t.src]) if _is_own_copy(t) else (t,))
+            for share in (_shares(t, parts[t.src]) if _is_output_copy(t) else (t,))
         ),
     )
 
 
-def _is_own_copy(transfer: Transfer) -> bool:
-    ends = transfer.src_at.buffer, transfer.dst_at.buffer
-    return transfer.local and not transfer.reduce and ends == ("i", "o")
+def _is_output_copy(transfer: Transfer) -> bool:
+    buffers = transfer.src_at.buffer, transfer.dst_at.buffer
+    return transfer.local and not transfer.reduce and buffers == ("i", "o")
 
 
-def _shares(transfer: Transfer, ways: int) -> Iterator[Transfer]:
-    """Yield `transfer` in `ways` parts; a local transfer's channel names its thread block."""
-    edges = [transfer.count * way // ways for way in range(ways + 1)]
-    for way, (start, end) in enumerate(pairwise(edges)):
+def _shares(transfer: Transfer, parts: int) -> Iterator[Transfer]:
+    """Yield `transfer` in `parts` parts; a local transfer's channel names its thread block."""
+    edges = [transfer.count * part // parts for part in range(parts + 1)]
+    for part, (start, end) in enumerate(pairwise(edges)):
         if end > start:
-            yield replace(_part(transfer, start, end - start), channel=way)
+            yield replace(_part(transfer, start, end - start), channel=part)
 
 
-def aside(schedule: Schedule) -> Schedule:
+def sums_via_scratch(schedule: Schedule) -> Schedule:
     """Return `schedule` with sums that are received first stored in scratch, then added.
 
     For a runtime without steps that receive and reduce.
@@ -159,34 +159,34 @@ def aside(schedule: Schedule) -> Schedule:
     return replace(schedule, transfers=tuple(transfers), scratch=tuple(scratch))
 
 
-def spread_chains(schedule: Schedule, precedence: Order, ways: int) -> Schedule:
-    """Return `schedule` with the journeys of chunks dealt out over `ways` times the channels.
+def spread_chains(schedule: Schedule, precedence: Order, parts: int) -> Schedule:
+    """Return `schedule` with the routes of chunks dealt out over `parts` times the channels.
 
     What a rank passes on stays on the channel it came by, so that it can still be fused.
     """
     started: Counter[tuple[int, int, int]] = Counter()
-    way: list[int] = []
+    spread: list[int] = []
     for number, transfer in enumerate(schedule.transfers):
         origin = precedence.source[number]
-        if origin != NONE:  # a sum is made on the way, so this holds through local steps too
-            way.append(way[origin // 2])
+        if origin != NONE:  # a sum is made in passing, so this holds through local steps too
+            spread.append(spread[origin // 2])
         else:
-            # Neither all that starts on one rank nor all that starts at one time goes one way.
-            lane = (transfer.channel, transfer.src, transfer.dst)
-            way.append((transfer.src + started[lane]) % ways)
-            started[lane] += 1
+            # Not all that starts on one rank, nor all that starts at one time, takes one channel.
+            connection = (transfer.channel, transfer.src, transfer.dst)
+            spread.append((transfer.src + started[connection]) % parts)
+            started[connection] += 1
     transfers = tuple(
-        replace(t, channel=t.channel * ways + (0 if t.local else w))
-        for t, w in zip(schedule.transfers, way, strict=True)
+        replace(t, channel=t.channel * parts + (0 if t.local else w))
+        for t, w in zip(schedule.transfers, spread, strict=True)
     )
     return replace(schedule, transfers=transfers)
 
 
-def spread_peers(schedule: Schedule, ways: int) -> Schedule:
-    """Return `schedule` with each rank's peers dealt out over `ways` times the channels."""
+def spread_peers(schedule: Schedule, parts: int) -> Schedule:
+    """Return `schedule` with each rank's peers dealt out over `parts` times the channels."""
     ranks = schedule.collective.ranks
     transfers = tuple(
-        replace(t, channel=t.channel * ways + (t.dst - t.src) % ranks * ways // ranks)
+        replace(t, channel=t.channel * parts + (t.dst - t.src) % ranks * parts // ranks)
         for t in schedule.transfers
     )
     return replace(schedule, transfers=transfers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuccl._native import Gpu, Step, ThreadBlock, chunk_counts
-from tuccl.synth.lowering.blocks import Block, Item
+from tuccl.synth.lowering.blocks import Block, DraftStep
 from tuccl.synth.model.schedule import Address, Schedule
 
 __all__ = ["gpus"]
@@ -17,20 +17,22 @@ _MOST_FUSED = 16
 
 def gpus(schedule: Schedule, blocks: list[list[Block]], channels: dict[int, int]) -> list[Gpu]:
     """Return the GPUs of the program; `channels` renumbers the channels used."""
-    return [_gpu(schedule, rank, own, channels) for rank, own in enumerate(blocks)]
+    return [
+        _gpu(schedule, rank, blocks_of_rank, channels) for rank, blocks_of_rank in enumerate(blocks)
+    ]
 
 
 def _gpu(schedule: Schedule, rank: int, blocks: list[Block], channels: dict[int, int]) -> Gpu:
     for block in blocks:
-        _part_reductions(block.items)
+        _part_reductions(block.drafts)
     order = _awaited_first(blocks)
     number = {block: position for position, block in enumerate(order)}
-    position = [_positions(block.items) for block in blocks]
+    position = [_positions(block.drafts) for block in blocks]
     slots = _scratch_slots(blocks)
 
-    def emit(item: Item) -> list[Step]:
-        waits = [(number[b], position[b][k]) for b, k in item.waits]
-        return _steps(item, sorted(waits), slots)
+    def emit(draft: DraftStep) -> list[Step]:
+        waits = [(number[b], position[b][k]) for b, k in draft.waits]
+        return _steps(draft, sorted(waits), slots)
 
     threadblocks = [
         ThreadBlock(
@@ -38,7 +40,7 @@ def _gpu(schedule: Schedule, rank: int, blocks: list[Block], channels: dict[int,
             send_peer=-1 if (send := blocks[b].send) is None else send[2],
             recv_peer=-1 if (recv := blocks[b].recv) is None else recv[1],
             channel=channels.get(blocks[b].channel, 0),
-            steps=[step for item in blocks[b].items for step in emit(item)],
+            steps=[step for draft in blocks[b].drafts for step in emit(draft)],
         )
         for b in order
     ]
@@ -46,8 +48,10 @@ def _gpu(schedule: Schedule, rank: int, blocks: list[Block], channels: dict[int,
 
 
 def _sized_gpu(schedule: Schedule, rank: int, scratch: int, threadblocks: list[ThreadBlock]) -> Gpu:
-    what = schedule.collective
-    inputs, outputs = chunk_counts(what.name, schedule.nchunks, what.ranks, rank, what.root)
+    collective = schedule.collective
+    inputs, outputs = chunk_counts(
+        collective.name, schedule.nchunks, collective.ranks, rank, collective.root
+    )
     return Gpu(rank, inputs, outputs, scratch, threadblocks)
 
 
@@ -56,7 +60,7 @@ def _awaited_first(blocks: list[Block]) -> list[int]:
 
     A dependency names its thread block in a signed byte, so these must have low numbers.
     """
-    awaited = {b for block in blocks for item in block.items for b, _ in item.waits}
+    awaited = {b for block in blocks for draft in block.drafts for b, _ in draft.waits}
 
     def rank(b: int) -> tuple[bool, int, bool, int]:
         return b not in awaited, blocks[b].channel, blocks[b].recv is None, b
@@ -64,11 +68,11 @@ def _awaited_first(blocks: list[Block]) -> list[int]:
     return sorted(range(len(blocks)), key=rank)
 
 
-def _positions(items: list[Item]) -> list[int]:
-    """Return the step number of each item; nops that carry further waits count too."""
+def _positions(drafts: list[DraftStep]) -> list[int]:
+    """Return the step number of each draft; nops that carry further waits count too."""
     positions, at = [], 0
-    for item in items:
-        at += max(0, len(item.waits) - 1)
+    for draft in drafts:
+        at += max(0, len(draft.waits) - 1)
         positions.append(at)
         at += 1
     return positions
@@ -79,30 +83,30 @@ def _scratch_slots(blocks: list[Block]) -> dict[int, int]:
     used = {
         at.offset + k
         for block in blocks
-        for item in block.items
-        for at in (item.src, item.dst)
+        for draft in block.drafts
+        for at in (draft.src, draft.dst)
         if at.buffer == "s"
-        for k in range(item.count)
+        for k in range(draft.count)
     }
     return {old: new for new, old in enumerate(sorted(used))}
 
 
-def _part_reductions(items: list[Item]) -> None:
+def _part_reductions(drafts: list[DraftStep]) -> None:
     """Make `re` steps publish where the loader would join what must not be joined."""
     chain = total = 0
-    for k, item in enumerate(items):
-        if item.op != "re":
+    for k, draft in enumerate(drafts):
+        if draft.op != "re":
             chain = 0
             continue
-        before = items[k - 1] if chain else None
+        before = drafts[k - 1] if chain else None
         joins = (
             before is not None
-            and not item.waits
+            and not draft.waits
             and not before.publishes
-            and (before.dst, before.src.buffer) == (item.dst, item.src.buffer)
+            and (before.dst, before.src.buffer) == (draft.dst, draft.src.buffer)
         )
         if before is not None and joins:
-            same = before.count == item.count
+            same = before.count == draft.count
             if not same or chain == _MOST_FUSED or total >= _MOST_FUSED:
                 before.publishes = True
                 joins = False
@@ -110,21 +114,21 @@ def _part_reductions(items: list[Item]) -> None:
         total += 1
 
 
-def _steps(item: Item, waits: list[tuple[int, int]], slots: dict[int, int]) -> list[Step]:
+def _steps(draft: DraftStep, waits: list[tuple[int, int]], slots: dict[int, int]) -> list[Step]:
     """Return the nops that carry all waits but the last, and the step itself."""
     extra, last = waits[:-1], (waits[-1] if waits else (-1, -1))
     nops = [Step("nop", dep_tb=block, dep_step=at) for block, at in extra]
-    src, dst = _placed(item.src, slots.__getitem__), _placed(item.dst, slots.__getitem__)
+    src, dst = _placed(draft.src, slots.__getitem__), _placed(draft.dst, slots.__getitem__)
     step = Step(
-        item.op,
+        draft.op,
         src_buffer=src.buffer,
         src_offset=src.offset,
         dst_buffer=dst.buffer,
         dst_offset=dst.offset,
-        count=item.count,
+        count=draft.count,
         dep_tb=last[0],
         dep_step=last[1],
-        has_dep=item.publishes,
+        has_dep=draft.publishes,
     )
     return [*nops, step]
 

@@ -1,1 +1,1 @@
-"""What a collective is and how a schedule is written down and proved."""
+"""The nouns of synthesis: problem, network, schedule, symmetry, and proof of a schedule."""

@@ -1,4 +1,4 @@
-"""What a collective asks for: which chunk every rank starts with and must end with.
+"""Collectives: the chunks that every rank starts with and must end with.
 
 Chunks have global numbers. All collectives but alltoall number them by their position in the
 whole (bigger) buffer, 0..K-1 with K = ranks x chunks per rank. Alltoall's chunk k that rank `src`

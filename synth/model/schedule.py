@@ -13,7 +13,7 @@ BufferName = Literal["i", "o", "s"]
 
 
 class Address(NamedTuple):
-    """A chunk of a rank's memory: input (i), output (o) or scratch (s), and its offset in chunks."""
+    """A chunk of a rank's memory: input (i), output (o) or scratch (s), and an offset in chunks."""
 
     buffer: BufferName
     offset: int
@@ -53,7 +53,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a solver proved of a schedule, by the costs of the sketch it was made for.
+    """A solver's proof of a schedule, by the costs of the sketch it was made for.
 
     Attributes:
         minimized: What was minimized.

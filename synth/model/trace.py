@@ -13,7 +13,7 @@ __all__ = ["Trace"]
 class Trace:
     """A schedule in the making.
 
-    A chunk starts in the input. What a rank receives goes to its place in the output if the rank
+    A chunk starts in the input. What a rank receives goes to its address in the output if the rank
     must end with it, else to scratch. Runs of chunks become one transfer wherever they lie side by
     side at both ends.
 
@@ -34,19 +34,18 @@ class Trace:
         self._spare: dict[tuple[int, int], Address] = {}  # scratch that exchanges may use again
         self._reserved: dict[tuple[int, int], Address] = {}
 
-    def where(self, chunk: int, rank: int) -> Address | None:
+    def address(self, chunk: int, rank: int) -> Address | None:
         """Return where `rank` has `chunk` (its newest value), None where it has not."""
-        known = self._at.get((chunk, rank))
-        if known is not None:
-            return known
+        if (held := self._at.get((chunk, rank))) is not None:
+            return held
         offset = self.collective.input_offset(chunk, rank, self.chunks_per_rank)
         return None if offset is None else Address("i", offset)
 
     def holds(self, chunk: int, rank: int) -> bool:
         """Return whether `rank` has a value of `chunk`."""
-        return self.where(chunk, rank) is not None
+        return self.address(chunk, rank) is not None
 
-    def home(self, chunk: int, rank: int) -> Address | None:
+    def output_address(self, chunk: int, rank: int) -> Address | None:
         """Return where `chunk` must end up on `rank`, None where the rank need not have it."""
         offset = self.collective.output_offset(chunk, rank, self.chunks_per_rank)
         return None if offset is None else Address("o", offset)
@@ -67,8 +66,8 @@ class Trace:
         Raises:
             ValueError: `src` has no such chunk.
         """
-        places = [self._reserved.get((c, dst)) or self.home(c, dst) for c in chunks]
-        targets = self._targets(dst, places)
+        addresses = [self._reserved.get((c, dst)) or self.output_address(c, dst) for c in chunks]
+        targets = self._targets(dst, addresses)
         self._emit(chunks, src, dst, targets, channel)
         self._at.update({(c, dst): at for c, at in zip(chunks, targets, strict=True)})
 
@@ -89,27 +88,33 @@ class Trace:
             ValueError: one of the two has no value of a chunk.
         """
         chunks = range(chunk, chunk + count)
-        operands = [self._known(c, dst) for c in chunks]
+        operands = [self._held_at(c, dst) for c in chunks]
         targets = self._targets(dst, [self._sum_place(c, dst) for c in chunks])
         self._emit(chunks, src, dst, targets, channel, operands=operands)
         self._at.update({(c, dst): at for c, at in zip(chunks, targets, strict=True)})
 
     def exchange(
-        self, chunk: int, one: int, other: int, channel: int = 0, count: int = 1, last: bool = False
+        self,
+        chunk: int,
+        first: int,
+        second: int,
+        channel: int = 0,
+        count: int = 1,
+        last: bool = False,
     ) -> None:
         """Give both ranks the sum of their partial sums of the chunks; neither waits for the other.
 
-        Each sum is written beside the partial it was made from, since the other rank still reads
+        Each sum is written next to the partial it was made from, since the other rank still reads
         that. With `last` the sums go to the output where that is free.
         """
         chunks = range(chunk, chunk + count)
-        mine = [self._known(c, one) for c in chunks]
-        theirs = [self._known(c, other) for c in chunks]
-        # `one` is written first, while `other` must still read it: not over an input that the
-        # output may alias. `other` is written when both were read.
-        homeward = last and all(at.buffer == "s" for at in mine)
-        self._exchange_half(chunks, other, one, theirs, mine, channel, homeward)
-        self._exchange_half(chunks, one, other, mine, theirs, channel, last)
+        firsts = [self._held_at(c, first) for c in chunks]
+        seconds = [self._held_at(c, second) for c in chunks]
+        # `first` is written first, while `second` must still read it: not over an input that the
+        # output may alias. `second` is written when both were read.
+        to_output = last and all(at.buffer == "s" for at in firsts)
+        self._exchange_half(chunks, second, first, seconds, firsts, channel, to_output)
+        self._exchange_half(chunks, first, second, firsts, seconds, channel, last)
 
     def _exchange_half(
         self,
@@ -119,46 +124,53 @@ class Trace:
         sources: list[Address],
         operands: list[Address],
         channel: int,
-        homeward: bool,
+        to_output: bool,
     ) -> None:
-        places = [
-            self.home(c, dst) if homeward else self._spare.pop((c, dst), None) for c in chunks
+        addresses = [
+            self.output_address(c, dst) if to_output else self._spare.pop((c, dst), None)
+            for c in chunks
         ]
-        targets = self._targets(dst, places)
+        targets = self._targets(dst, addresses)
         self._emit(chunks, src, dst, targets, channel, operands=operands, sources=sources)
         for c, target, old in zip(chunks, targets, operands, strict=True):
             self._at[c, dst] = target
             if old.buffer == "s":
                 self._spare[c, dst] = old
 
-    def park(self, chunk: int, src: int, dst: int, channel: int = 0, count: int = 1) -> Address:
-        """Return the scratch of `dst` that now has `src`'s values, beside what `dst` has itself."""
+    def copy_to_scratch(
+        self, chunk: int, src: int, dst: int, channel: int = 0, count: int = 1
+    ) -> Address:
+        """Return the scratch of `dst` that now has `src`'s values, next to its value."""
         chunks = range(chunk, chunk + count)
         targets = self._targets(dst, [None] * count)
         self._emit(chunks, src, dst, targets, channel)
         return targets[0]
 
-    def fold(self, chunk: int, rank: int, parked: Address, count: int = 1) -> None:
-        """Add what is parked at `parked` to `rank`'s partial sums of the chunks."""
+    def add_from(self, chunk: int, rank: int, copied: Address, count: int = 1) -> None:
+        """Add the values at `copied` to `rank`'s partial sums of the chunks."""
         chunks = range(chunk, chunk + count)
-        operands = [self._known(c, rank) for c in chunks]
+        operands = [self._held_at(c, rank) for c in chunks]
         targets = self._targets(rank, [self._sum_place(c, rank) for c in chunks])
-        sources = [parked.shifted(k) for k in range(count)]
+        sources = [copied.shifted(k) for k in range(count)]
         self._emit(chunks, rank, rank, targets, 0, operands=operands, sources=sources)
         self._at.update({(c, rank): at for c, at in zip(chunks, targets, strict=True)})
 
-    def settle(self, chunk: int, rank: int, parked: Address, count: int = 1) -> None:
-        """Have what is parked at `parked` be `rank`'s partial sums of the chunks, where they must end.
+    def copy_to_output(self, chunk: int, rank: int, copied: Address, count: int = 1) -> None:
+        """Write the values at `copied` to the output of `rank`, as its partial sums of the chunks.
 
         Raises:
             ValueError: `rank` need not have one of the chunks in the end.
         """
         chunks = range(chunk, chunk + count)
-        homes = [home for c in chunks if (home := self.home(c, rank)) is not None]
-        if len(homes) < count:
+        addresses = [
+            address for c in chunks if (address := self.output_address(c, rank)) is not None
+        ]
+        if len(addresses) < count:
             raise ValueError(f"{self.method}: rank {rank} has no place for chunks {chunk}...")
-        self._emit(chunks, rank, rank, homes, 0, sources=[parked.shifted(k) for k in range(count)])
-        self._at.update({(c, rank): at for c, at in zip(chunks, homes, strict=True)})
+        self._emit(
+            chunks, rank, rank, addresses, 0, sources=[copied.shifted(k) for k in range(count)]
+        )
+        self._at.update({(c, rank): at for c, at in zip(chunks, addresses, strict=True)})
 
     def schedule(self, hints: LoweringHints | None = None, *, outcome: str = "") -> Schedule:
         """Return the schedule, with the local copies that the postcondition still lacks."""
@@ -174,24 +186,24 @@ class Trace:
             hints=hints or LoweringHints(),
         )
 
-    def _known(self, chunk: int, rank: int) -> Address:
-        at = self.where(chunk, rank)
+    def _held_at(self, chunk: int, rank: int) -> Address:
+        at = self.address(chunk, rank)
         if at is None:
             raise ValueError(f"{self.method}: rank {rank} does not have chunk {chunk} yet")
         return at
 
     def _sum_place(self, chunk: int, rank: int) -> Address | None:
-        at = self._known(chunk, rank)
-        return self.home(chunk, rank) or (at if at.buffer == "s" else None)
+        at = self._held_at(chunk, rank)
+        return self.output_address(chunk, rank) or (at if at.buffer == "s" else None)
 
-    def _targets(self, rank: int, places: list[Address | None]) -> list[Address]:
-        """Return `places`, with new scratch slots, side by side, where there is none."""
+    def _targets(self, rank: int, addresses: list[Address | None]) -> list[Address]:
+        """Return `addresses`, with new scratch slots, side by side, where there is none."""
         targets = []
-        for place in places:
-            if place is None:
-                place = Address("s", self._scratch[rank])
+        for address in addresses:
+            if address is None:
+                address = Address("s", self._scratch[rank])
                 self._scratch[rank] += 1
-            targets.append(place)
+            targets.append(address)
         return targets
 
     def _emit(
@@ -204,9 +216,9 @@ class Trace:
         operands: list[Address] | None = None,
         sources: list[Address] | None = None,
     ) -> None:
-        sources = sources or [self._known(c, src) for c in chunks]
+        sources = sources or [self._held_at(c, src) for c in chunks]
         ends = [sources, targets] + ([operands] if operands else [])
-        for start, length in _runs(ends):
+        for start, length in _contiguous_runs(ends):
             operand = operands[start] if operands else None
             self._transfers.append(
                 Transfer(
@@ -225,14 +237,14 @@ class Trace:
         for rank in range(self.collective.ranks):
             sources, targets = [], []
             for offset, chunk in self.collective.outputs(rank, self.chunks_per_rank):
-                if (at := self._known(chunk, rank)) != (home := Address("o", offset)):
+                if (at := self._held_at(chunk, rank)) != (address := Address("o", offset)):
                     sources.append(at)
-                    targets.append(home)
-            for start, length in _runs([sources, targets]):
+                    targets.append(address)
+            for start, length in _contiguous_runs([sources, targets]):
                 yield Transfer(rank, rank, sources[start], targets[start], length)
 
 
-def _runs(ends: list[list[Address]]) -> Iterator[tuple[int, int]]:
+def _contiguous_runs(ends: list[list[Address]]) -> Iterator[tuple[int, int]]:
     """Yield (start, length) of the longest runs that are contiguous in every list."""
     start = 0
     total = len(ends[0])

@@ -147,10 +147,10 @@ def test_direct_alltoall_claims_out_of_place_only(mesh: Callable[..., Sketch]) -
 def test_many_local_reductions_into_one_chunk() -> None:
     """The loader fuses at most 16 `re`, of one length, into one: chains must be broken."""
     ranks = 20
-    trace = Trace(Collective("reduce", ranks), 1, "parked")
-    parked = [trace.park(0, src, 0, count=ranks) for src in range(1, ranks)]
-    for at in parked:
-        trace.fold(0, 0, at, count=ranks)
+    trace = Trace(Collective("reduce", ranks), 1, "copied")
+    copied = [trace.copy_to_scratch(0, src, 0, count=ranks) for src in range(1, ranks)]
+    for at in copied:
+        trace.add_from(0, 0, at, count=ranks)
     assert verify(lower(trace.schedule())).ok
 
 

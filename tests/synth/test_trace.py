@@ -27,9 +27,9 @@ def test_runs_are_cut_where_either_end_is_not_contiguous() -> None:
 def test_received_chunks_are_sent_on_from_where_they_are() -> None:
     trace = Trace(Collective("scatter", 3), 1, "t")
     trace.send(1, 0, 2)
-    assert trace.where(1, 2) == Address("s", 0)
+    assert trace.address(1, 2) == Address("s", 0)
     trace.send(1, 2, 1)
-    assert trace.where(1, 1) == Address("o", 0)
+    assert trace.address(1, 1) == Address("o", 0)
     trace.send(2, 0, 2)
     assert fault(trace.schedule()) is None
 
