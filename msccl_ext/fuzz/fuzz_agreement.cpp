@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agree/ranking_codec.h"
-#include "table_maker.h"
+#include "support/table_maker.h"
 #include "tuccl/agreement.h"
 
 namespace {
@@ -83,7 +83,7 @@ class Folder {
     std::string name = (fs::temp_directory_path() / "tuccl-fuzz-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;
-    std::ofstream(path_ / "table.txt") << tuccl::test::sealed(
+    std::ofstream(path_ / "table.txt") << tuccl::test::with_checksum(
         tuccl::test::header(1) + tuccl::test::entry_line("allreduce any plain any -", "0 1024", 1) +
         tuccl::test::default_line(9));
   }

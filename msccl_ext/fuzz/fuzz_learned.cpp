@@ -7,7 +7,7 @@
 #include <string>
 
 #include "select/line_reader.h"
-#include "table_maker.h"
+#include "support/table_maker.h"
 #include "tuccl/observed.h"
 
 namespace {
@@ -43,7 +43,7 @@ std::string mended(std::string text) {
     text.replace(head + 6, 64, tuccl::hex(table()->header().sha256));
   const std::size_t end = text.rfind("end ");
   const std::string body = text.substr(0, end == text.npos ? text.size() : end);
-  return body + seal_line(body);
+  return body + checksum_line(body);
 }
 
 }  // namespace

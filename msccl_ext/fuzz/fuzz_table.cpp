@@ -1,5 +1,6 @@
 // One input of the fuzzer: any bytes are refused in one line, or a table in which every call finds
-// a candidate that is there. With its seal mended, the same input reaches the lines' own checks.
+// a candidate that is there. With its checksum mended, the same input reaches the lines' own
+// checks.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -55,6 +56,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   read(text);
   const std::size_t end = text.rfind("end ");
   const std::string body{text.substr(0, end == text.npos ? size : end)};
-  read(body + seal_line(body));
+  read(body + checksum_line(body));
   return 0;
 }

@@ -5,7 +5,7 @@
 
 #include "exec/element.h"
 #include "exec/thread_pool.h"
-#include "sim_check.h"
+#include "support/check.h"
 
 namespace tuccl {
 namespace {
@@ -101,10 +101,10 @@ void every_half_survives() {
 }
 
 void a_threads_does_everything_once() {
-  exec::ThreadPool crew(4);
+  exec::ThreadPool pool(4);
   for (const std::size_t count : {0u, 1u, 64u, 65u, 1000u, 4096u}) {
     std::vector<int> done(count, 0);
-    crew.share(count, 64, [&](std::size_t first, std::size_t last) {
+    pool.share(count, 64, [&](std::size_t first, std::size_t last) {
       for (std::size_t i = first; i < last; ++i) ++done[i];
     });
     for (const int times : done) CHECK(times == 1);

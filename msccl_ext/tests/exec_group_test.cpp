@@ -12,7 +12,7 @@
 
 #include "exec/group.h"
 #include "exec/socket.h"
-#include "sim_check.h"
+#include "support/check.h"
 #include "tuccl/execute.h"
 #include "tuccl/verify.h"
 #include "tuccl/xml.h"
@@ -133,8 +133,8 @@ void a_pipe_keeps_its_bytes() {
   auto [first, second] = pipe_ends();
   Stream reader(ends[1], std::move(second));
   constexpr std::size_t kBytes = 3'000'017;
-  std::thread writing([fd = ends[0], &pipe = first] {
-    Stream writer(fd, std::move(pipe));
+  std::thread writing([fd = ends[0], &ring = first] {
+    Stream writer(fd, std::move(ring));
     std::vector<unsigned char> data(kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) data[i] = static_cast<unsigned char>(i * 7 + i / 251);
     for (std::size_t done = 0; done < kBytes;) {

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "sim_check.h"
+#include "support/check.h"
 #include "tuccl/execute.h"
 #include "tuccl/verify.h"
 #include "tuccl/xml.h"

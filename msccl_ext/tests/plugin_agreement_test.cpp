@@ -14,7 +14,7 @@
 
 #include "host/scheduler_host.h"
 #include "host/tuner_host.h"
-#include "profiler_caller.h"
+#include "support/profiler_caller.h"
 #include "tuccl/observed.h"
 #include "tuccl/rendezvous_server.h"
 
@@ -36,7 +36,7 @@ std::string stock_table(int ranks = kRanks) {
   std::string body = stock_header(1, ranks, 2);
   body += entry_line("allreduce any plain any -", "0 -", 3);
   body += choice_line("ring", "Ring", "LL 4 0 0", 5) + choice_line("tree", "Tree", "LL 2 0 0", 6);
-  return sealed(body + default_line(9, "nccl-tests"));
+  return with_checksum(body + default_line(9, "nccl-tests"));
 }
 
 void set(const char* variable, const std::string& value) { setenv(variable, value.c_str(), 1); }

@@ -2,7 +2,7 @@
 #include <thread>
 #include <vector>
 
-#include "profiler_caller.h"
+#include "support/profiler_caller.h"
 #include "tuccl/observed.h"
 
 namespace tuccl::test {
@@ -15,7 +15,7 @@ std::string stock_table() {
   body += default_line(9, "nccl-tests");
   body += entry_line("allgather any none any -", "0 -", 2);
   body += choice_line("pat", "PAT", "Simple 0 0 0", 5) + default_line(9, "nccl-tests");
-  return sealed(body);
+  return with_checksum(body);
 }
 
 /// Two channels that start at 1000 and 1500 ns and end at `end` and before.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "host/scheduler_host.h"
-#include "plugin_folder.h"
+#include "support/plugin_folder.h"
 
 namespace tuccl::test {
 namespace {
@@ -33,7 +33,7 @@ std::string programs_table(const std::string& dialect = "executor") {
   body += line(4, "16 1 1 0", 5) + default_line(9);
   body += entry_line("reduce-scatter 2-byte plain in-place -", "0 65536", 2);
   body += line(0, "4 1 1 0", 5) + default_line(9);
-  return sealed(body);
+  return with_checksum(body);
 }
 
 void write_programs(const Folder& folder) {
@@ -244,7 +244,7 @@ void bad_tables_are_refused_whole() {
     refused(folder);
   }
   {
-    const Folder folder(sealed(stock_header(0, 4, 1)));
+    const Folder folder(with_checksum(stock_header(0, 4, 1)));
     refused(folder);
   }
   const SchedulerHost host(TUCCL_SCHEDULER);
@@ -275,7 +275,7 @@ void a_program_that_is_proven_with_other_buffers_runs() {
   std::string body = header(1, 3);
   body += entry_line("allreduce any plain any -", "0 65536", 2);
   body += program_line("ring", 0, program, 5, "3 1 1 0") + default_line(9);
-  const Folder folder(sealed(body));
+  const Folder folder(with_checksum(body));
   folder.write("algorithms/p0.xml", program);
   setenv("NCCL_LL_BUFFSIZE", "262144", 1);
   const SchedulerHost host(TUCCL_SCHEDULER);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "host/tuner_host.h"
-#include "plugin_folder.h"
+#include "support/plugin_folder.h"
 
 namespace tuccl::test {
 namespace {
@@ -27,7 +27,7 @@ std::string stock_table() {
   body += default_line(5, "nccl-tests") + choice_line("slow", "Ring", "Simple 2 0 0", 9);
   body += entry_line("broadcast any none any -", "0 4096", 2);
   body += choice_line("ring", "Ring", "Simple 2 0 0", 5) + default_line(9, "nccl-tests");
-  return sealed(body);
+  return with_checksum(body);
 }
 
 TunerCall call_of(std::size_t nbytes, abi::Function function = abi::kAllReduce) {
@@ -108,7 +108,7 @@ void version_2_has_only_flags_to_go_by() {
   body += choice_line("nvls", "NVLS", "Simple 8 0 0", 6) + default_line(9, "nccl-tests");
   body += entry_line("allreduce any plain any -", "1024 -", 2);
   body += choice_line("net", "CollnetChain", "Simple 2 0 0", 6) + default_line(9, "nccl-tests");
-  const Folder folder(sealed(body));
+  const Folder folder(with_checksum(body));
   const TunerHost host(TUCCL_TUNER, 2);
   void* c = host.open(16, 2);
   TunerCall call = call_of(512);
@@ -251,7 +251,7 @@ void a_new_table_comes_with_the_next_communicator() {
   void* old = host.open(16, 2);
   std::string body = stock_header(1) + entry_line("allreduce any plain any -", "0 -", 2);
   body += choice_line("new", "Tree", "LL 2 0 0", 1) + default_line(9, "nccl-tests");
-  folder.write("table.txt", sealed(body));
+  folder.write("table.txt", with_checksum(body));
   CHECK(host.ask(old, call_of(1024)) == advice(abi::kRing, abi::kLL, 4));
   void* sharing = host.open(16, 2);  // what lives is shared: one epoch in a process
   CHECK(host.ask(sharing, call_of(1024)) == advice(abi::kRing, abi::kLL, 4));

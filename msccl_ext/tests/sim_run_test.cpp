@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "exec/step_loop.h"
-#include "sim_check.h"
+#include "support/check.h"
 
 namespace tuccl {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "sim/share.h"
-#include "sim_check.h"
+#include "support/check.h"
 
 namespace tuccl::sim {
 namespace {
@@ -83,13 +83,13 @@ void fair_after_any_history() {
         now = sharing.next_end();
         --w.flows[sharing.end_next(now)];
       }
-      sharing.agree_for_communicator(now);
+      sharing.update_rates(now);
       check_fair(w, sharing);
     }
     while (std::isfinite(sharing.next_end())) {
       now = sharing.next_end();
       --w.flows[sharing.end_next(now)];
-      sharing.agree_for_communicator(now);
+      sharing.update_rates(now);
     }
     for (const int flows : w.flows) CHECK(flows == 0);
     double capacity = 0;
@@ -109,13 +109,13 @@ void two_flows_halve_a_link() {
   plan.capacity = {10e3};
   Sharing sharing(plan);
   sharing.start(0, 0, 10e3, 7);
-  sharing.agree_for_communicator(0);
+  sharing.update_rates(0);
   CHECK(sharing.rate(0) == 10e3);
   sharing.start(0.5, 0, 10e3, 8);
-  sharing.agree_for_communicator(0.5);
+  sharing.update_rates(0.5);
   CHECK(sharing.rate(0) == 5e3);
   sharing.start(0.5, 1, 10e3, 9);
-  sharing.agree_for_communicator(0.5);
+  sharing.update_rates(0.5);
   CHECK(sharing.rate(1) == 2000 && sharing.rate(0) == 4e3);
   CHECK(sharing.next_end() == 0.5 + 5e3 / 4e3);
   CHECK(sharing.end_next(1.75) == 7);

@@ -1,7 +1,7 @@
 // The record of runs whose spans can be written down.
 #include <cmath>
 
-#include "sim_check.h"
+#include "support/check.h"
 #include "tuccl/trace.h"
 
 namespace tuccl {

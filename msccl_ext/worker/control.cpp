@@ -112,7 +112,7 @@ void Control::tell_place() {
   {
     const std::lock_guard lock(mutex_);
     if (watch_ == nullptr) return;
-    text = std::to_string(watch_->progress()) + "\n" + watch_->last() + "\n" + watch_->place();
+    text = std::to_string(watch_->progress()) + "\n" + watch_->last() + "\n" + watch_->location();
   }
   send('P', text);
 }

@@ -107,24 +107,24 @@ class OwnRank {
   }
 
   void checked_run(int round) {
-    const exec::CheckData pattern(call_, part_, round);
-    fill(pattern);
+    const exec::CheckData check_data(call_, part_, round);
+    fill(check_data);
     exec::barrier(messages_, transport_, watch_);
     run();
     const int rank = transport_.rank();
     if (receives())
       in_pieces(output_, [&](std::int64_t first, std::span<std::byte> s) {
-        pattern.check_output(rank, first, s, result_);
+        check_data.check_output(rank, first, s, result_);
       });
     in_pieces(input_, [&](std::int64_t first, std::span<std::byte> s) {
-      pattern.check_input(rank, first, s, result_);
+      check_data.check_input(rank, first, s, result_);
     });
   }
 
-  void fill(const exec::CheckData& pattern) {
+  void fill(const exec::CheckData& check_data) {
     std::memset(output_.data(), kPoison, static_cast<std::size_t>(output_.size()));
     in_pieces(input_, [&](std::int64_t first, std::span<std::byte> s) {
-      pattern.fill(transport_.rank(), first, s);
+      check_data.fill(transport_.rank(), first, s);
     });
   }
 

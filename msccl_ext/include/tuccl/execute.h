@@ -42,7 +42,7 @@ std::int64_t element_bytes(Element);
 struct Call {
   Program program = {};
   Knobs knobs = {};
-  Walk walk = {};
+  StepLoop step_loop = {};
   std::int64_t nbytes = 0;  ///< The whole, big buffer.
   Element element = Element::kFloat;
   Reduction reduction = Reduction::kSum;
@@ -94,16 +94,16 @@ class Watch {
   std::string last() const;
   /// Grows as long as the rank gets on.
   std::int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
-  void set_place(std::string text);
+  void set_location(std::string text);
   /// "tb 1 step 4 (r) waits for data from rank 3"; empty while the rank gets on.
-  std::string place() const;
+  std::string location() const;
 
  private:
   std::atomic<bool> stopped_ = false;
   std::atomic<std::int64_t> progress_ = 0;
   std::atomic<std::int64_t> last_ = -1;
   mutable std::mutex mutex_;
-  std::string place_;
+  std::string location_;
 };
 
 /// Thrown out of `run_call` when its watch says stop.

@@ -19,7 +19,7 @@ struct Knobs {
 
 /// How a kernel walks the data, where it is not MSCCL's interpreter: NCCL's own
 /// trees and lines. A zero is the protocol's own number (docs/simulator.md).
-struct Walk {
+struct StepLoop {
   std::int64_t pass_bytes = 0;  ///< Most payload of a chunk in one pass, C.
   int transfer_slots = 0;       ///< Slots of the FIFO that a transfer takes: 1, 2, 4 or 8.
 };

@@ -15,8 +15,8 @@ namespace tuccl {
 struct SimOptions {
   Launch launch = Launch::kProcess;
   int process_gpus = 0;  ///< GPUs that one process drives (Launch::kProcess); 0: all of them.
-  bool exact = false;    ///< Walk every slice instead of extrapolating steady state.
-  Walk walk;
+  bool exact = false;    ///< StepLoop every slice instead of extrapolating steady state.
+  StepLoop step_loop;
 };
 
 /// Lists are by resource of the network and hold for the whole run.

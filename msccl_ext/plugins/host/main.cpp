@@ -80,7 +80,7 @@ TunerCall tuner_call(const Words& words) {
   return call;
 }
 
-std::string shown(const Advice& advice) {
+std::string quoted(const Advice& advice) {
   std::string out = "- -";
   if (advice.given())
     out = std::string(kAlgorithmNames[static_cast<std::size_t>(advice.algorithm)]) + " " +
@@ -116,7 +116,7 @@ void run_tuner(const Words& arguments) {
   const TunerHost host(arguments[1], static_cast<int>(number(arguments[2], "version")));
   void* context = host.open(number(arguments[3], "ranks"), number(arguments[4], "nodes"), log);
   for (std::string line; std::getline(std::cin, line);)
-    std::cout << shown(host.ask(context, tuner_call(words_of(line)))) << "\n" << std::flush;
+    std::cout << quoted(host.ask(context, tuner_call(words_of(line)))) << "\n" << std::flush;
   host.close(context);
 }
 

@@ -89,7 +89,7 @@ std::string write_ranking(const Ranking& next, const Ranking& last, const Table&
                      std::to_string(x.calls) + " " +
                      std::to_string(std::bit_cast<std::uint32_t>(x.factor)) + " " +
                      std::to_string(count) + "\n" + lines;
-  const std::string text = body + seal_line(body);
+  const std::string text = body + checksum_line(body);
   return hexadecimal(text.size()) + text;
 }
 

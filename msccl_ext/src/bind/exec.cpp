@@ -65,7 +65,7 @@ void bind_call(nb::module_& m) {
              std::vector<double> latency_us) {
             new (self) Call{.program = program,
                             .knobs = knobs,
-                            .walk = {pass_bytes, transfer_slots},
+                            .step_loop = {pass_bytes, transfer_slots},
                             .nbytes = nbytes,
                             .element = element_from(datatype),
                             .reduction = reduction_from(op),

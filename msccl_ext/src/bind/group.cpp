@@ -36,8 +36,8 @@ std::shared_ptr<exec::Group> make_group(int rank, const std::vector<int>& descri
   for (std::size_t i = 0; i < descriptors.size(); ++i) {
     if (descriptors[i] < 0) continue;
     const int peer = static_cast<int>(i), memory = memories.at(i);
-    auto pipe = memory < 0 ? nullptr : std::make_unique<exec::ShmRing>(memory, rank < peer);
-    sockets->attach(peer, exec::Stream(descriptors[i], std::move(pipe)));
+    auto ring = memory < 0 ? nullptr : std::make_unique<exec::ShmRing>(memory, rank < peer);
+    sockets->attach(peer, exec::Stream(descriptors[i], std::move(ring)));
   }
   return std::make_shared<exec::Group>(std::move(sockets), std::move(progress));
 }

@@ -14,18 +14,18 @@ Bound::Bound(Call call, int rank)
       plan_(compile(call_, rank)),
       engine_(std::make_unique<Engine>(plan_, call_, nullptr)) {}
 
-void Bound::place(const std::vector<Piece>& inputs, const std::vector<Piece>& outputs,
-                  Bytes& beside) {
+void Bound::bind_memory(const std::vector<Piece>& inputs, const std::vector<Piece>& outputs,
+                        Bytes& memory) {
   users_.assign(static_cast<std::size_t>(plan_.chunks), {});
-  places_.assign(users_.size(), nullptr);
+  addresses_.assign(users_.size(), nullptr);
   lay(inputs, plan_.input, plan_.input_chunks, "input");
   lay(outputs, plan_.output, plan_.output_chunks, "output");
-  for (std::size_t i = 0; i < places_.size(); ++i)
-    places_[i] = users_[i].bytes == plan_.chunk_bytes ? users_[i].data : aside(beside, i);
-  while (join_cut(beside)) {
+  for (std::size_t i = 0; i < addresses_.size(); ++i)
+    addresses_[i] = users_[i].bytes == plan_.chunk_bytes ? users_[i].data : scratch(memory, i);
+  while (join_cut(memory)) {
   }
   copy(plan_.input, plan_.input_chunks, false);
-  engine_->set_places(places_);
+  engine_->set_addresses(addresses_);
 }
 
 /// Lays `pieces` over the chunks from `first` on; a chunk gets what of its piece reaches into it.
@@ -48,7 +48,7 @@ void Bound::lay(const std::vector<Piece>& pieces, int first, int chunks, const c
 }
 
 /// Memory for chunks that do not lie in the caller's: it has the same order as the plan's.
-std::byte* Bound::aside(Bytes& memory, std::size_t place) const {
+std::byte* Bound::scratch(Bytes& memory, std::size_t place) const {
   const std::int64_t whole = plan_.chunks * plan_.chunk_bytes;
   if (memory.size() < whole) memory = Bytes(whole);
   return memory.data() + static_cast<std::int64_t>(place) * plan_.chunk_bytes;
@@ -56,15 +56,15 @@ std::byte* Bound::aside(Bytes& memory, std::size_t place) const {
 
 /// Lays chunks beside the caller's memory that one transfer moves together and would find apart;
 /// whether there were any. Their new place may part them from others.
-bool Bound::join_cut(Bytes& beside) {
+bool Bound::join_cut(Bytes& memory) {
   bool any = false;
   const auto join = [&](int place, int chunks) {
     const auto first = static_cast<std::size_t>(place),
                last = first + static_cast<std::size_t>(chunks);
     bool apart = false;
     for (std::size_t i = first + 1; i < last; ++i)
-      apart |= places_[i] != places_[i - 1] + plan_.chunk_bytes;
-    for (std::size_t i = first; apart && i < last; ++i) places_[i] = aside(beside, i);
+      apart |= addresses_[i] != addresses_[i - 1] + plan_.chunk_bytes;
+    for (std::size_t i = first; apart && i < last; ++i) addresses_[i] = scratch(memory, i);
     any |= apart;
   };
   for (const Block& block : plan_.blocks)
@@ -82,7 +82,7 @@ bool Bound::join_cut(Bytes& beside) {
 void Bound::copy(int first, int chunks, bool back) {
   for (int i = first; i < first + chunks; ++i) {
     const Piece& user = users_[static_cast<std::size_t>(i)];
-    std::byte* chunk = places_[static_cast<std::size_t>(i)];
+    std::byte* chunk = addresses_[static_cast<std::size_t>(i)];
     if (user.data == chunk) continue;
     const auto bytes = static_cast<std::size_t>(user.bytes);
     if (back) {
@@ -98,7 +98,7 @@ void Bound::finish() {
   const bool averages = call_.reduction == Reduction::kAvg;
   if (averages && is_reducing(call_.program.collective))
     for (int i = plan_.output; i < plan_.output + plan_.output_chunks; ++i)
-      divide(call_.element, places_[static_cast<std::size_t>(i)], call_.program.ngpus,
+      divide(call_.element, addresses_[static_cast<std::size_t>(i)], call_.program.ngpus,
              static_cast<std::size_t>(plan_.chunk_elements));
   copy(plan_.output, plan_.output_chunks, true);
 }

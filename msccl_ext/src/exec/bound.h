@@ -26,7 +26,8 @@ class Bound : public std::enable_shared_from_this<Bound> {
 
   /// Places the next run, which must be finished before the memory `beside` is used again. Pieces
   /// are of equal size and make up the buffer in order. Throws InputError where they do not fit.
-  void place(const std::vector<Piece>& inputs, const std::vector<Piece>& outputs, Bytes& beside);
+  void bind_memory(const std::vector<Piece>& inputs, const std::vector<Piece>& outputs,
+                   Bytes& memory);
   Engine& engine() { return *engine_; }
   /// After the run: averages, and copies back.
   void finish();
@@ -35,15 +36,15 @@ class Bound : public std::enable_shared_from_this<Bound> {
 
  private:
   void lay(const std::vector<Piece>& pieces, int first, int chunks, const char* what);
-  bool join_cut(Bytes& beside);
+  bool join_cut(Bytes& memory);
   void copy(int first, int chunks, bool back);
-  std::byte* aside(Bytes& memory, std::size_t place) const;
+  std::byte* scratch(Bytes& memory, std::size_t place) const;
 
   const Call call_;
   const Plan plan_;
   std::unique_ptr<Engine> engine_;
   std::vector<Piece> users_;  ///< By place: what of the caller's lies there.
-  std::vector<std::byte*> places_;
+  std::vector<std::byte*> addresses_;
 };
 
 }  // namespace tuccl::exec

@@ -57,14 +57,14 @@ class Rank {
 
  private:
   void checked_run(int round) {
-    const CheckData pattern(call_, plan_.chunk_elements, round);
-    fill(pattern);
+    const CheckData check_data(call_, plan_.chunk_elements, round);
+    fill(check_data);
     delayed_run(call_.seed + static_cast<std::uint64_t>(round) * 7919);
     in_pieces(plan_.output, 0, plan_.output_chunks,
               [&](std::int64_t first, std::span<std::byte> s) {
-                pattern.check_output(plan_.rank, first, s, result_);
+                check_data.check_output(plan_.rank, first, s, result_);
               });
-    check_input(pattern);
+    check_input(check_data);
   }
 
   /// On the caller's data, whose result the caller judges.
@@ -93,9 +93,9 @@ class Rank {
                        std::to_string(given) + " bytes, expected " + std::to_string(expected));
   }
 
-  void check_input(const CheckData& pattern) {
+  void check_input(const CheckData& check_data) {
     in_kept_input([&](std::int64_t first, std::span<std::byte> s) {
-      pattern.check_input(plan_.rank, first, s, result_);
+      check_data.check_input(plan_.rank, first, s, result_);
     });
   }
 
@@ -117,10 +117,10 @@ class Rank {
     }
   }
 
-  void fill(const CheckData& pattern) {
+  void fill(const CheckData& check_data) {
     poison();
     in_pieces(plan_.input, 0, plan_.input_chunks, [&](std::int64_t first, std::span<std::byte> s) {
-      pattern.fill(plan_.rank, first, s);
+      check_data.fill(plan_.rank, first, s);
     });
   }
 
@@ -178,9 +178,9 @@ class Rank {
 }  // namespace
 }  // namespace exec
 
-void Watch::set_place(std::string text) {
+void Watch::set_location(std::string text) {
   const std::lock_guard lock(mutex_);
-  place_ = std::move(text);
+  location_ = std::move(text);
 }
 
 std::string Watch::last() const {
@@ -189,9 +189,9 @@ std::string Watch::last() const {
   return "tb " + std::to_string(last >> 32) + " step " + std::to_string(last & 0xffffffff);
 }
 
-std::string Watch::place() const {
+std::string Watch::location() const {
   const std::lock_guard lock(mutex_);
-  return place_;
+  return location_;
 }
 
 RankResult run_call(const Call& call, MessageTransport& transport, Watch& watch,

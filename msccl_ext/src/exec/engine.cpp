@@ -46,11 +46,11 @@ Bytes& Bytes::operator=(Bytes&& other) noexcept {
 Engine::Engine(const Plan& plan, const Call& call, std::byte* memory)
     : plan_(plan),
       call_(call),
-      stamp_(plan.eager && !call.latency_us.empty() ? kStamp : 0),
+      timestamp_bytes_(plan.eager && !call.latency_us.empty() ? kTimestampBytes : 0),
       threads_(call.threads),
       states_(plan.blocks.size()) {
   for (int i = 0; memory != nullptr && i < plan.chunks; ++i)
-    places_.push_back(memory + i * plan.chunk_bytes);
+    addresses_.push_back(memory + i * plan.chunk_bytes);
   for (std::size_t i = 0; i < states_.size(); ++i) prepare(states_[i], plan.blocks[i]);
 }
 
@@ -59,8 +59,8 @@ void Engine::prepare(State& s, const Block& block) {
   std::int64_t in = 0, out = 0;
   for (const Transfer& t : block.transfers) {
     if (receives(t.op) && !(plan_.eager ? direct(t) : t.lands))
-      in = std::max(in, stamp_ + payload(t, 0));
-    if (sends(t.op) && plan_.eager) out = std::max(out, stamp_ + payload(t, 0));
+      in = std::max(in, timestamp_bytes_ + payload(t, 0));
+    if (sends(t.op) && plan_.eager) out = std::max(out, timestamp_bytes_ + payload(t, 0));
   }
   const int inbox = plan_.eager ? 1 : plan_.window;
   if (!block.receiving.empty())
@@ -86,7 +86,7 @@ void Engine::run(Messages& messages, MessageTransport& transport, Watch& watch,
     if (advance())
       timeout.renew();
     else
-      timeout.rest(messages.due(), [this] { return place(); });
+      timeout.rest(messages.due(), [this] { return location(); });
   }
 }
 
@@ -173,7 +173,7 @@ bool Engine::move(State& s) {
 
 /// Whether an eager message is received where it belongs.
 bool Engine::direct(const Transfer& t) const {
-  return stamp_ == 0 && (t.op == Op::kRecv || t.op == Op::kRcs);
+  return timestamp_bytes_ == 0 && (t.op == Op::kRecv || t.op == Op::kRcs);
 }
 
 bool Engine::move_eagerly(State& s) {
@@ -187,15 +187,16 @@ bool Engine::move_eagerly(State& s) {
   const std::int64_t bytes = payload(t, s.pass);
   std::byte* arrived = !receives(t.op) ? nullptr
                        : direct(t)     ? at(t.dst, s.pass)
-                                       : s.inbox[0].data.data() + stamp_;
-  std::byte* leaves = out ? out->data.data() + stamp_ : nullptr;
+                                       : s.inbox[0].data.data() + timestamp_bytes_;
+  std::byte* leaves = out ? out->data.data() + timestamp_bytes_ : nullptr;
   const std::byte* data = work(t, s.pass, {0, bytes}, arrived, leaves);
   if (!out) return true;
   if (data != leaves) std::memcpy(leaves, data, static_cast<std::size_t>(bytes));
-  const std::span<std::byte> message(out->data.data(), static_cast<std::size_t>(stamp_ + bytes));
-  if (stamp_ > 0)
-    messages_->send_stamped(out->parts[0], message, s.block->send_peer, s.block->channel,
-                            s.block->counted);
+  const std::span<std::byte> message(out->data.data(),
+                                     static_cast<std::size_t>(timestamp_bytes_ + bytes));
+  if (timestamp_bytes_ > 0)
+    messages_->send_timestamped(out->parts[0], message, s.block->send_peer, s.block->channel,
+                                s.block->counted);
   else
     messages_->send(out->parts[0], message, s.block->send_peer, s.block->channel, s.block->counted);
   ++s.sent;
@@ -205,9 +206,10 @@ bool Engine::move_eagerly(State& s) {
 void Engine::post_eagerly(State& s) {
   const Transfer& t = s.block->transfers[s.at];
   std::byte* to = direct(t) ? at(t.dst, s.pass) : s.inbox[0].data.data();
-  const std::span<std::byte> room(to, static_cast<std::size_t>(stamp_ + payload(t, s.pass)));
-  if (stamp_ > 0)
-    messages_->receive_stamped(s.inbox[0].parts[0], room, s.block->recv_peer, s.block->channel);
+  const std::span<std::byte> room(to,
+                                  static_cast<std::size_t>(timestamp_bytes_ + payload(t, s.pass)));
+  if (timestamp_bytes_ > 0)
+    messages_->receive_timestamped(s.inbox[0].parts[0], room, s.block->recv_peer, s.block->channel);
   else
     messages_->receive(s.inbox[0].parts[0], room, s.block->recv_peer, s.block->channel);
   s.asked = true;
@@ -336,10 +338,10 @@ std::int64_t Engine::payload(const Transfer& t, std::int64_t pass) const {
 }
 
 std::byte* Engine::at(int place, std::int64_t pass) const {
-  return places_[static_cast<std::size_t>(place)] + pass * plan_.slice_bytes;
+  return addresses_[static_cast<std::size_t>(place)] + pass * plan_.slice_bytes;
 }
 
-std::string Engine::place() const {
+std::string Engine::location() const {
   std::string out;
   int named = 0;
   for (const State& s : states_) {

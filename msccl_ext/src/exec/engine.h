@@ -31,12 +31,12 @@ class Bytes {
 /// Runs a plan on one memory, any number of times.
 class Engine {
  public:
-  /// `memory` holds the plan's chunks one after another; where it is null, `set_places` must come
-  /// before a run.
+  /// `memory` holds the plan's chunks one after another; where it is null, `set_addresses` must
+  /// come before a run.
   Engine(const Plan& plan, const Call& call, std::byte* memory);
 
   /// Where each chunk of the plan lies. The chunks of one transfer must lie one after another.
-  void set_places(std::vector<std::byte*> places) { places_ = std::move(places); }
+  void set_addresses(std::vector<std::byte*> addresses) { addresses_ = std::move(addresses); }
 
   /// One run of the collective. `delay_us` is the most that each transfer is held back, in a way
   /// that `seed` decides. Throws Stopped.
@@ -50,7 +50,7 @@ class Engine {
   bool advance();
   bool finished() const { return unfinished_ == 0; }
   /// Where the thread blocks that cannot get on stand.
-  std::string place() const;
+  std::string location() const;
 
   /// User bytes that one run sends.
   std::int64_t bytes_sent() const;
@@ -61,7 +61,7 @@ class Engine {
   enum class Stage : std::uint8_t { kDepend, kHeld, kMove, kLeave, kDone };
   struct Slot {
     Bytes data;
-    std::array<Ticket, kParts> parts;
+    std::array<MessageStatus, kParts> parts;
   };
   /// Simple: a message is received before its step is reached, into one of two slots or where it
   /// belongs, and sent from where it lies, so a step ends with its send. LL, LL128: it is sent from
@@ -80,7 +80,7 @@ class Engine {
     std::int64_t sent = 0;  ///< Eager: transfers.
     std::vector<Slot> inbox;
     std::vector<Slot> outbox;
-    std::array<Ticket, kParts> leaving;  ///< Simple: sends of the present transfer.
+    std::array<MessageStatus, kParts> leaving;  ///< Simple: sends of the present transfer.
     Clock::time_point held_until;
   };
   struct Cut {
@@ -111,8 +111,9 @@ class Engine {
 
   const Plan& plan_;
   const Call& call_;
-  std::int64_t stamp_;  ///< Bytes before each message's data: eager ones are stamped if held back.
-  std::vector<std::byte*> places_;
+  std::int64_t timestamp_bytes_;  ///< Bytes before each message's data: eager ones are timestamped
+                                  ///< if held back.
+  std::vector<std::byte*> addresses_;
   ThreadPool threads_;
   std::vector<State> states_;
   int unfinished_ = 0;

@@ -83,9 +83,9 @@ class Ranks {
     std::string out = "no rank got on for " + std::to_string(timeout_s).substr(0, 4) + " s: ";
     int named = 0;
     for (std::size_t i = 0; i < watches_.size(); ++i) {
-      const std::string place = watches_[i].place();
-      if (place.empty() || named++ >= kMostNamed) continue;
-      out += (named > 1 ? "; rank " : "rank ") + std::to_string(i) + " " + place;
+      const std::string location = watches_[i].location();
+      if (location.empty() || named++ >= kMostNamed) continue;
+      out += (named > 1 ? "; rank " : "rank ") + std::to_string(i) + " " + location;
     }
     if (named > kMostNamed) out += "; and " + std::to_string(named - kMostNamed) + " ranks more";
     return out;

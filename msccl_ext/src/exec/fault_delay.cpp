@@ -34,25 +34,25 @@ int FaultDelay::receive(std::span<std::byte> data, int peer, int tag) {
                  [this, data, peer, tag] { return below_.receive(data, peer, tag); });
 }
 
-int FaultDelay::enqueue(const Wire& wire, std::function<int()> post) {
+int FaultDelay::enqueue(const Connection& connection, std::function<int()> post) {
   const int number = free_.empty() ? numbers_++ : free_.back();
   if (!free_.empty()) free_.pop_back();
-  std::deque<Request>& queue = waiting_[wire];
+  std::deque<Request>& queue = waiting_[connection];
   queue.push_back({drawn(), number, std::move(post)});
   post_due(queue, Clock::now());
   return number;
 }
 
-void FaultDelay::post_due(std::deque<Request>& wire, Clock::time_point now) {
-  for (; !wire.empty() && wire.front().due <= now; wire.pop_front()) {
-    const auto below = static_cast<std::size_t>(wire.front().post());
+void FaultDelay::post_due(std::deque<Request>& connection, Clock::time_point now) {
+  for (; !connection.empty() && connection.front().due <= now; connection.pop_front()) {
+    const auto below = static_cast<std::size_t>(connection.front().post());
     if (below >= number_of_.size()) number_of_.resize(below + 1);
-    number_of_[below] = wire.front().number;
+    number_of_[below] = connection.front().number;
   }
 }
 
 int FaultDelay::poll(std::span<int> ended) {
-  for (auto& [wire, queue] : waiting_) post_due(queue, Clock::now());
+  for (auto& [connection, queue] : waiting_) post_due(queue, Clock::now());
   std::array<int, 64> below{};
   const int n = below_.poll(below);
   for (int i = 0; i < n; ++i) {
@@ -71,7 +71,7 @@ int FaultDelay::poll(std::span<int> ended) {
 void FaultDelay::rest(std::chrono::microseconds longest) {
   Clock::time_point until = Clock::now() + longest;
   if (!ended_.empty()) until = std::min(until, ended_.top().due);
-  for (const auto& [wire, queue] : waiting_)
+  for (const auto& [connection, queue] : waiting_)
     if (!queue.empty()) until = std::min(until, queue.front().due);
   const auto left = std::chrono::ceil<std::chrono::microseconds>(until - Clock::now());
   if (left.count() > 0) below_.rest(left);

@@ -15,7 +15,7 @@
 namespace tuccl::exec {
 
 /// A message leaves its memory late, so that what overwrites it too early shows; and its end is
-/// told late, on both sides. Order on a wire stays.
+/// told late, on both sides. Order on a connection stays.
 class FaultDelay final : public MessageTransport {
  public:
   explicit FaultDelay(MessageTransport& below) : below_(below) {}
@@ -35,7 +35,7 @@ class FaultDelay final : public MessageTransport {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Wire = std::tuple<bool, int, int>;  // whether it sends, peer, tag
+  using Connection = std::tuple<bool, int, int>;  // whether it sends, peer, tag
   struct Request {
     Clock::time_point due;
     int number = 0;
@@ -46,14 +46,14 @@ class FaultDelay final : public MessageTransport {
     int number = 0;
     bool operator>(const Ended& other) const { return due > other.due; }
   };
-  int enqueue(const Wire& wire, std::function<int()> post);
-  void post_due(std::deque<Request>& wire, Clock::time_point now);
+  int enqueue(const Connection& connection, std::function<int()> post);
+  void post_due(std::deque<Request>& connection, Clock::time_point now);
   Clock::time_point drawn();
 
   MessageTransport& below_;
   std::int64_t most_us_ = 0;
   std::uint64_t random_ = 0;
-  std::map<Wire, std::deque<Request>> waiting_;
+  std::map<Connection, std::deque<Request>> waiting_;
   std::priority_queue<Ended, std::vector<Ended>, std::greater<>> ended_;
   std::vector<int> number_of_;  ///< By the number below.
   std::vector<int> free_;

@@ -139,7 +139,7 @@ void Group::give_up(const std::string& why) {
 
 void Group::begin(Request& order) {
   begun_ = true;
-  order.bound_->place(order.inputs_, order.outputs_, beside_);
+  order.bound_->bind_memory(order.inputs_, order.outputs_, scratch_);
   const auto limit = std::chrono::duration<double>(order.limit_s_);
   order.deadline_ =
       Request::Clock::now() + std::chrono::duration_cast<Request::Clock::duration>(limit);
@@ -147,14 +147,14 @@ void Group::begin(Request& order) {
 }
 
 std::string Group::where() const {
-  const std::string place = head_->bound_->engine().place();
+  const std::string location = head_->bound_->engine().location();
   const std::string at = "rank " + std::to_string(rank()) + " ";
-  return at + (place.empty() ? "was about to end" : place);
+  return at + (location.empty() ? "was about to end" : location);
 }
 
 /// Ends the order under way.
 void Group::end_head(std::string error) {
-  if (beside_.size() > kKept) beside_ = Bytes();
+  if (scratch_.size() > kKept) scratch_ = Bytes();
   const std::shared_ptr<Request> order = std::exchange(head_, nullptr);
   order->end(std::move(error));
   const std::lock_guard lock(progress_->mutex_);

@@ -82,7 +82,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Sockets> sockets_;
   Messages messages_;
   std::shared_ptr<ProgressThread> progress_;
-  Bytes beside_;
+  Bytes scratch_;
   std::deque<std::shared_ptr<Request>>
       queue_;  ///< Guarded by the progress's mutex, as is `asked_`.
   std::optional<std::string> asked_to_close_;

@@ -29,14 +29,14 @@ class Loopback {
     std::span<std::byte> data;
     int number;
   };
-  using Wire = std::pair<int, int>;  // sender, tag
+  using Connection = std::pair<int, int>;  // sender, tag
   /// What others put before a rank. Its mutex also guards the copying, so that a rank that gives
   /// up is not written to any more.
   struct Box {
     std::mutex mutex;
     std::condition_variable arrived;
-    std::map<Wire, std::deque<Send>> sends;
-    std::map<Wire, std::deque<Receive>> receives;
+    std::map<Connection, std::deque<Send>> sends;
+    std::map<Connection, std::deque<Receive>> receives;
     std::deque<int> ended;  ///< Requests of the box's owner.
   };
 

@@ -12,7 +12,7 @@ constexpr int kBarrierTag = 32000;  // above any channel, below MPI's least uppe
 /// has no longer waits, and a sleeper is back late where ranks outnumber processors.
 constexpr std::chrono::microseconds kYielding{500};
 /// Then it sleeps a part of the time it has waited: what the sleep adds is that part at most, and
-/// ranks that wait long, for a slow wire, leave the processors to those that work.
+/// ranks that wait long, for a slow connection, leave the processors to those that work.
 constexpr int kWaitedPart = 8;
 constexpr std::chrono::microseconds kShortest{10};
 constexpr std::chrono::microseconds kLongest{150};
@@ -29,31 +29,32 @@ void Messages::open(int number, const Open& what) {
   const auto index = static_cast<std::size_t>(number);
   if (index >= by_number_.size()) by_number_.resize(index + 1);
   by_number_[index] = what;
-  what.ticket->open = true;
+  what.status->open = true;
   ++open_;
 }
 
-void Messages::send(Ticket& ticket, std::span<const std::byte> data, int peer, int tag,
+void Messages::send(MessageStatus& status, std::span<const std::byte> data, int peer, int tag,
                     bool counted) {
   open(counted ? transport_.send(data, peer, tag) : transport_.send_uncounted(data, peer, tag),
-       {.ticket = &ticket});
+       {.status = &status});
 }
 
-void Messages::receive(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
-  open(transport_.receive(data, peer, tag), {.ticket = &ticket, .latency = latency(peer, tag)});
+void Messages::receive(MessageStatus& status, std::span<std::byte> data, int peer, int tag) {
+  open(transport_.receive(data, peer, tag), {.status = &status, .latency = latency(peer, tag)});
 }
 
-void Messages::send_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag,
-                            bool counted) {
+void Messages::send_timestamped(MessageStatus& status, std::span<std::byte> data, int peer, int tag,
+                                bool counted) {
   const Clock::time_point now = Clock::now();
-  static_assert(sizeof now <= kStamp);
+  static_assert(sizeof now <= kTimestampBytes);
   std::memcpy(data.data(), &now, sizeof now);
-  send(ticket, data, peer, tag, counted);
+  send(status, data, peer, tag, counted);
 }
 
-void Messages::receive_stamped(Ticket& ticket, std::span<std::byte> data, int peer, int tag) {
+void Messages::receive_timestamped(MessageStatus& status, std::span<std::byte> data, int peer,
+                                   int tag) {
   open(transport_.receive(data, peer, tag),
-       {.ticket = &ticket, .latency = latency(peer, tag), .stamp = data.data()});
+       {.status = &status, .latency = latency(peer, tag), .timestamp = data.data()});
 }
 
 /// Barriers pass at once: they are no part of what is timed.
@@ -71,10 +72,10 @@ bool Messages::poll() {
     Open& ended = by_number_[static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)])];
     if (ended.latency > Clock::duration::zero()) {
       Clock::time_point from = Clock::now();
-      if (ended.stamp != nullptr) std::memcpy(&from, ended.stamp, sizeof from);
-      held_.push({from + ended.latency, ended.ticket});
+      if (ended.timestamp != nullptr) std::memcpy(&from, ended.timestamp, sizeof from);
+      held_.push({from + ended.latency, ended.status});
     } else {
-      ended.ticket->open = false;
+      ended.status->open = false;
       moved = true;
     }
     ended = {};
@@ -89,7 +90,7 @@ bool Messages::give_out() {
   const Clock::time_point now = Clock::now();
   bool given = false;
   for (; !held_.empty() && held_.top().due <= now; held_.pop()) {
-    held_.top().ticket->open = false;
+    held_.top().status->open = false;
     given = true;
   }
   return given;
@@ -104,11 +105,11 @@ void Patience::renew() {
   waiting_ = false;
   if (!told_) return;
   told_ = false;
-  watch_.set_place("");
+  watch_.set_location("");
 }
 
 void Patience::rest(std::optional<Clock::time_point> due,
-                    const std::function<std::string()>& place) {
+                    const std::function<std::string()>& location) {
   if (watch_.stopped()) throw Stopped();
   const Clock::time_point now = Clock::now();
   if (!waiting_) since_ = now;
@@ -119,7 +120,7 @@ void Patience::rest(std::optional<Clock::time_point> due,
   }
   if (!told_ && now - since_ > kSilence) {
     told_ = true;
-    watch_.set_place(place());
+    watch_.set_location(location());
   }
   const auto part = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
   std::chrono::microseconds longest = std::clamp(part / kWaitedPart, kShortest, kLongest);
@@ -141,7 +142,7 @@ void finish(Messages& messages, MessageTransport& transport, Watch& watch) {
 }
 
 void barrier(Messages& messages, MessageTransport& transport, Watch& watch) {
-  Ticket sent, received;
+  MessageStatus sent, received;
   Patience timeout(transport, watch);
   const int ranks = transport.ranks();
   for (int distance = 1; distance < ranks; distance *= 2) {

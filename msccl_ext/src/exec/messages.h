@@ -17,17 +17,17 @@ namespace tuccl::exec {
 using Clock = std::chrono::steady_clock;
 
 /// A message under way; must stay in its place until it has ended.
-struct Ticket {
+struct MessageStatus {
   bool open = false;
 };
 
 /// Room before the data of a message that says when it was sent.
-constexpr std::size_t kStamp = 64;
+constexpr std::size_t kTimestampBytes = 64;
 
 /// What a network adds to the way of a message is added here: a received one is held back until
-/// the latency of its route has passed, while others pass and the wire carries the next. It counts
-/// from the arrival, or, where a message may be sent long before its receive is posted, from a
-/// stamp: ranks share a clock, as they share a machine.
+/// the latency of its route has passed, while others pass and the connection carries the next. It
+/// counts from the arrival, or, where a message may be sent long before its receive is posted, from
+/// a timestamp: ranks share a clock, as they share a machine.
 class Messages {
  public:
   /// `latency_us` by sender; none: nothing is held back.
@@ -38,11 +38,11 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  void send(Ticket&, std::span<const std::byte> data, int peer, int tag, bool counted);
-  void receive(Ticket&, std::span<std::byte> data, int peer, int tag);
-  /// The same of a message that begins with `kStamp` bytes of room for the stamp.
-  void send_stamped(Ticket&, std::span<std::byte> data, int peer, int tag, bool counted);
-  void receive_stamped(Ticket&, std::span<std::byte> data, int peer, int tag);
+  void send(MessageStatus&, std::span<const std::byte> data, int peer, int tag, bool counted);
+  void receive(MessageStatus&, std::span<std::byte> data, int peer, int tag);
+  /// The same of a message that begins with `kTimestampBytes` bytes of room for the timestamp.
+  void send_timestamped(MessageStatus&, std::span<std::byte> data, int peer, int tag, bool counted);
+  void receive_timestamped(MessageStatus&, std::span<std::byte> data, int peer, int tag);
   /// Marks what has ended; whether anything has.
   bool poll();
   /// Whether any is under way.
@@ -52,13 +52,13 @@ class Messages {
 
  private:
   struct Open {
-    Ticket* ticket = nullptr;
+    MessageStatus* status = nullptr;
     Clock::duration latency{};
-    const std::byte* stamp = nullptr;
+    const std::byte* timestamp = nullptr;
   };
   struct Held {
     Clock::time_point due;
-    Ticket* ticket;
+    MessageStatus* status;
     bool operator>(const Held& other) const { return due > other.due; }
   };
   void open(int number, const Open& what);
@@ -82,7 +82,7 @@ class Patience {
   /// After something moved on.
   void renew();
   /// After nothing did; no longer than until `due`. Throws Stopped if the watch says so.
-  void rest(std::optional<Clock::time_point> due, const std::function<std::string()>& place);
+  void rest(std::optional<Clock::time_point> due, const std::function<std::string()>& location);
 
  private:
   MessageTransport& transport_;

@@ -54,7 +54,7 @@ void check_latencies(const Call& c) {
 void check_call(const Call& c) {
   if (const auto why = illegal(c.knobs)) throw InputError("knobs: " + *why);
   check_ranks(c.program);
-  const Walk& w = c.walk;
+  const StepLoop& w = c.step_loop;
   const bool slots = w.transfer_slots >= 0 && w.transfer_slots <= kSlots &&
                      (w.transfer_slots == 0 || kSlots % w.transfer_slots == 0);
   if (!slots || w.pass_bytes < 0 || (w.pass_bytes > 0 && w.pass_bytes < 8))
@@ -105,11 +105,11 @@ class Compiler {
     plan_.chunk_elements = (elements + p.nchunks - 1) / p.nchunks;
     plan_.chunk_bytes = plan_.chunk_elements * width;
     // Multiples of 8 bytes, so that no element is cut.
-    const std::int64_t slice = pass_bytes(call_.knobs, call_.walk) / 8 * 8;
+    const std::int64_t slice = pass_bytes(call_.knobs, call_.step_loop) / 8 * 8;
     plan_.slice_bytes = std::min(slice, plan_.chunk_bytes);
     plan_.passes = (plan_.chunk_bytes + slice - 1) / slice;
     merged_ = merged_chunks(slice, plan_.chunk_bytes);
-    plan_.window = kSlots / transfer_slots(call_.knobs, call_.walk);
+    plan_.window = kSlots / transfer_slots(call_.knobs, call_.step_loop);
     plan_.least_part = slice / kLeastPartOf / 8 * 8;
     plan_.eager = call_.knobs.protocol != Protocol::kSimple;
   }
@@ -241,7 +241,7 @@ class Compiler {
   }
 
   std::string where(const ThreadBlock& tb, int position) const {
-    return place(gpu_.id, tb.id, position);
+    return step_name(gpu_.id, tb.id, position);
   }
 
   const Call& call_;

@@ -9,11 +9,11 @@
 
 namespace tuccl::exec {
 
-/// One end of a pipe. Nothing here waits: an end with nothing to do says that it will sleep, sleeps
+/// One end of a ring. Nothing here waits: an end with nothing to do says that it will sleep, sleeps
 /// on something else, and the other end finds that it has to be called (`takes_call`).
 class ShmRing {
  public:
-  /// Maps `memory`, which both ends have, and closes the descriptor. Zeros are an empty pipe. The
+  /// Maps `memory`, which both ends have, and closes the descriptor. Zeros are an empty ring. The
   /// ends differ in `is_first`. Throws Error where it cannot be mapped.
   ShmRing(int memory, bool is_first);
   ~ShmRing();

@@ -24,24 +24,25 @@ std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
-Sockets::Sockets(int rank, int ranks) : rank_(rank), wires_(static_cast<std::size_t>(ranks)) {}
+Sockets::Sockets(int rank, int ranks)
+    : rank_(rank), connections_(static_cast<std::size_t>(ranks)) {}
 
 void Sockets::attach(int peer, Stream stream) {
-  Wire& w = wire(peer);
+  Connection& w = connection(peer);
   w.stream = std::move(stream);
   w.ahead.resize(w.stream.shared() ? sizeof(Frame) : kAhead);
 }
 
-int Sockets::fd(int peer) const { return wires_[static_cast<std::size_t>(peer)].stream.fd(); }
+int Sockets::fd(int peer) const { return connections_[static_cast<std::size_t>(peer)].stream.fd(); }
 
 bool Sockets::waits_to_write(int peer) const {
-  const Wire& w = wires_[static_cast<std::size_t>(peer)];
+  const Connection& w = connections_[static_cast<std::size_t>(peer)];
   return w.stream.open() && !w.stream.shared() && !w.leaving.empty();
 }
 
 bool Sockets::all_written() const {
-  return std::none_of(wires_.begin(), wires_.end(),
-                      [](const Wire& w) { return w.stream.open() && !w.leaving.empty(); });
+  return std::none_of(connections_.begin(), connections_.end(),
+                      [](const Connection& w) { return w.stream.open() && !w.leaving.empty(); });
 }
 
 int Sockets::take_number() {
@@ -57,7 +58,7 @@ void Sockets::fail(std::string why) {
 
 int Sockets::send(std::span<const std::byte> data, int peer, int tag) {
   const int number = take_number();
-  Wire& w = wire(peer);
+  Connection& w = connection(peer);
   if (!w.stream.open()) {
     fail(rank_name(peer) + " has left the group");
     return number;
@@ -82,7 +83,7 @@ int Sockets::send(std::span<const std::byte> data, int peer, int tag) {
 
 int Sockets::receive(std::span<std::byte> data, int peer, int tag) {
   const int number = take_number();
-  Wire& w = wire(peer);
+  Connection& w = connection(peer);
   Tag& t = w.tags[tag];
   if (!t.early.empty()) {
     take_early(w, peer, t, {data, number});
@@ -99,7 +100,7 @@ int Sockets::receive(std::span<std::byte> data, int peer, int tag) {
 }
 
 /// A receive takes up what came before it; if only in part, the rest comes to where it belongs.
-void Sockets::take_early(Wire& w, int peer, Tag& t, Receiving r) {
+void Sockets::take_early(Connection& w, int peer, Tag& t, Receiving r) {
   Early& message = t.early.front();
   check_size(peer, message.data.size(), r.data.size());
   const std::size_t size = std::min(message.data.size(), r.data.size());
@@ -128,7 +129,7 @@ int Sockets::poll(std::span<int> ended) {
 /// For runs that one thread does alone; a group's thread waits for all its sockets instead.
 void Sockets::rest(std::chrono::microseconds longest) {
   std::vector<::pollfd> fds;
-  for (const Wire& w : wires_)
+  for (const Connection& w : connections_)
     if (w.stream.open()) {
       const bool writes = !w.stream.shared() && !w.leaving.empty();
       fds.push_back({w.stream.fd(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
@@ -145,16 +146,17 @@ void Sockets::rest(std::chrono::microseconds longest) {
 
 bool Sockets::may_sleep() {
   bool may = true;
-  for (Wire& w : wires_) may &= !w.stream.open() || w.stream.may_sleep(!w.leaving.empty());
+  for (Connection& w : connections_)
+    may &= !w.stream.open() || w.stream.may_sleep(!w.leaving.empty());
   return may;
 }
 
 void Sockets::stay_awake() {
-  for (Wire& w : wires_) w.stream.stay_awake();
+  for (Connection& w : connections_) w.stream.stay_awake();
 }
 
 void Sockets::abandon() noexcept {
-  for (Wire& w : wires_) w = Wire{};
+  for (Connection& w : connections_) w = Connection{};
   ended_.clear();
 }
 
@@ -164,7 +166,7 @@ void Sockets::give_up(const std::string& why) noexcept {
   const ::iovec pieces[] = {{const_cast<Frame*>(&frame), sizeof frame},
                             {const_cast<char*>(text.data()), text.size()}};
   // In the middle of a message it would be read as a part of it: closing must say enough.
-  for (Wire& w : wires_)
+  for (Connection& w : connections_)
     if (w.stream.open() && w.written == 0) w.stream.write_whole(pieces);
   fail(why);
   abandon();
@@ -178,7 +180,7 @@ void Sockets::check_size(int peer, std::uint64_t sent, std::uint64_t received) {
 }
 
 bool Sockets::write(int peer) {
-  Wire& w = wire(peer);
+  Connection& w = connection(peer);
   while (w.stream.open() && !w.leaving.empty()) {
     std::array<::iovec, kMostPieces> pieces;
     std::size_t count = 0, skip = w.written;
@@ -196,7 +198,7 @@ bool Sockets::write(int peer) {
     const auto n = w.stream.write({pieces.data(), count});
     if (!n) {
       read_some(peer);  // it may have said why before it closed
-      if (w.stream.open()) close_wire(peer);
+      if (w.stream.open()) close_connection(peer);
       return true;
     }
     if (*n == 0) return false;
@@ -205,7 +207,7 @@ bool Sockets::write(int peer) {
   return true;
 }
 
-void Sockets::advance_writing(Wire& w, std::size_t bytes) {
+void Sockets::advance_writing(Connection& w, std::size_t bytes) {
   w.written += bytes;
   while (!w.leaving.empty()) {
     Leaving& head = w.leaving.front();
@@ -221,19 +223,19 @@ void Sockets::advance_writing(Wire& w, std::size_t bytes) {
 }
 
 bool Sockets::read(int peer) {
-  wire(peer).stream.heard();
+  connection(peer).stream.heard();
   return read_some(peer);
 }
 
 bool Sockets::read_shared() {
   bool any = false;
   for (int peer = 0; peer < ranks(); ++peer)
-    if (wire(peer).stream.shared()) any |= read_some(peer);
+    if (connection(peer).stream.shared()) any |= read_some(peer);
   return any;
 }
 
 bool Sockets::read_some(int peer) {
-  Wire& w = wire(peer);
+  Connection& w = connection(peer);
   bool any = false;
   // A share at a time, so that one peer's stream does not keep the others waiting.
   for (int turns = 0; turns < kTurns && w.stream.open() && fill(w, peer); ++turns) any = true;
@@ -241,14 +243,14 @@ bool Sockets::read_some(int peer) {
 }
 
 /// One reading: first what the present message lacks, then ahead, where each costs a call.
-bool Sockets::fill(Wire& w, int peer) {
+bool Sockets::fill(Connection& w, int peer) {
   const ::iovec pieces[] = {{w.body.data(), w.body.size()},
                             {w.ahead.data(), w.ahead.size() - w.frame_bytes * w.stream.shared()}};
   const bool has_body = !w.body.empty();
   const std::size_t first = has_body ? 0 : 1, last = has_body && w.stream.shared() ? 1 : 2;
   const auto n = w.stream.read({pieces + first, pieces + last});
   if (!n) {
-    close_wire(peer);
+    close_connection(peer);
     return true;
   }
   if (*n == 0) return false;
@@ -261,7 +263,7 @@ bool Sockets::fill(Wire& w, int peer) {
 }
 
 /// Looks at all that was read ahead.
-void Sockets::take_in(Wire& w, int peer) {
+void Sockets::take_in(Connection& w, int peer) {
   while (failure_.empty()) {
     if (w.in_body && w.body.empty()) end_body(w);
     const std::size_t there = w.last - w.first;
@@ -286,7 +288,7 @@ void Sockets::take_in(Wire& w, int peer) {
   }
 }
 
-void Sockets::begin_body(Wire& w, int peer) {
+void Sockets::begin_body(Connection& w, int peer) {
   const Frame f = w.frame;
   Tag& t = w.tags[static_cast<int>(f.tag)];
   w.body_number = -1;
@@ -319,7 +321,7 @@ void Sockets::begin_body(Wire& w, int peer) {
   }
 }
 
-void Sockets::end_body(Wire& w) {
+void Sockets::end_body(Connection& w) {
   w.in_body = false;
   if (w.frame.kind == Kind::kGiveUp) {
     told_ = failure_.empty();
@@ -335,7 +337,7 @@ void Sockets::credit(int peer, Tag& t, std::uint64_t bytes) {
   const std::shared_ptr<Sending> message = t.sends.front();
   t.sends.pop_front();
   check_size(peer, message->data.size(), bytes);
-  Wire& w = wire(peer);
+  Connection& w = connection(peer);
   if (!message->left) {
     const Frame frame{Kind::kData, w.frame.tag, message->data.size()};
     return w.leaving.push_back({frame, message->data, message, true});
@@ -346,8 +348,8 @@ void Sockets::credit(int peer, Tag& t, std::uint64_t bytes) {
 }
 
 /// The other end has closed: an end of the group only if something was still to come or to go.
-void Sockets::close_wire(int peer) {
-  Wire& w = wire(peer);
+void Sockets::close_connection(int peer) {
+  Connection& w = connection(peer);
   const std::string how = w.stream.why();
   w.stream.close();
   if (needs(w))
@@ -355,7 +357,7 @@ void Sockets::close_wire(int peer) {
          ": it died or gave up");
 }
 
-bool Sockets::needs(const Wire& w) const {
+bool Sockets::needs(const Connection& w) const {
   if (w.in_body) return true;
   return std::any_of(w.tags.begin(), w.tags.end(),
                      [](const auto& entry) {

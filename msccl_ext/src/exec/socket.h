@@ -24,7 +24,7 @@ class Sockets final : public MessageTransport {
   void attach(int peer, Stream stream);
 
   int rank() const override { return rank_; }
-  int ranks() const override { return static_cast<int>(wires_.size()); }
+  int ranks() const override { return static_cast<int>(connections_.size()); }
   int send(std::span<const std::byte> data, int peer, int tag) override;
   int receive(std::span<std::byte> data, int peer, int tag) override;
   int poll(std::span<int> ended) override;
@@ -90,7 +90,7 @@ class Sockets final : public MessageTransport {
     std::shared_ptr<Sending> message;  ///< Null for credits.
     bool ends = false;                 ///< The message has its credit.
   };
-  struct Wire {
+  struct Connection {
     Stream stream;
     std::map<int, Tag> tags;
     std::deque<Leaving> leaving;
@@ -106,24 +106,24 @@ class Sockets final : public MessageTransport {
     std::string text;             ///< Of a peer that gives up.
   };
 
-  Wire& wire(int peer) { return wires_[static_cast<std::size_t>(peer)]; }
+  Connection& connection(int peer) { return connections_[static_cast<std::size_t>(peer)]; }
   int take_number();
   void end(int number) { ended_.push_back(number); }
-  void take_early(Wire&, int peer, Tag&, Receiving);
+  void take_early(Connection&, int peer, Tag&, Receiving);
   void credit(int peer, Tag&, std::uint64_t bytes);
   void check_size(int peer, std::uint64_t sent, std::uint64_t received);
   bool read_some(int peer);
-  bool fill(Wire&, int peer);
-  void take_in(Wire&, int peer);
-  void begin_body(Wire&, int peer);
-  void end_body(Wire&);
-  void advance_writing(Wire&, std::size_t bytes);
-  void close_wire(int peer);
-  bool needs(const Wire&) const;
+  bool fill(Connection&, int peer);
+  void take_in(Connection&, int peer);
+  void begin_body(Connection&, int peer);
+  void end_body(Connection&);
+  void advance_writing(Connection&, std::size_t bytes);
+  void close_connection(int peer);
+  bool needs(const Connection&) const;
   void fail(std::string why);
 
   int rank_;
-  std::vector<Wire> wires_;
+  std::vector<Connection> connections_;
   std::deque<int> ended_;
   std::vector<int> free_;
   int numbers_ = 0;

@@ -26,14 +26,15 @@ int fused_steps(const ThreadBlock& tb, int position) {
   return steps;
 }
 
-int transfer_slots(const Knobs& knobs, const Walk& walk) {
-  return walk.transfer_slots > 0 ? walk.transfer_slots : facts(knobs.protocol).transfer_slots;
+int transfer_slots(const Knobs& knobs, const StepLoop& step_loop) {
+  return step_loop.transfer_slots > 0 ? step_loop.transfer_slots
+                                      : facts(knobs.protocol).transfer_slots;
 }
 
-std::int64_t pass_bytes(const Knobs& knobs, const Walk& walk) {
+std::int64_t pass_bytes(const Knobs& knobs, const StepLoop& step_loop) {
   const std::int64_t slots =
-      slot_payload_bytes(knobs.protocol, knobs.buffer_bytes) * transfer_slots(knobs, walk);
-  return walk.pass_bytes > 0 ? std::min(walk.pass_bytes, slots) : slots;
+      slot_payload_bytes(knobs.protocol, knobs.buffer_bytes) * transfer_slots(knobs, step_loop);
+  return step_loop.pass_bytes > 0 ? std::min(step_loop.pass_bytes, slots) : slots;
 }
 
 int merged_chunks(std::int64_t slice, std::int64_t chunk) {
@@ -41,7 +42,7 @@ int merged_chunks(std::int64_t slice, std::int64_t chunk) {
       std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostMerged));
 }
 
-std::string place(int gpu, int tb, int step) {
+std::string step_name(int gpu, int tb, int step) {
   return "gpu " + std::to_string(gpu) + " tb " + std::to_string(tb) + " step " +
          std::to_string(step);
 }

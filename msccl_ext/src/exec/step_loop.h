@@ -16,15 +16,15 @@ inline constexpr int kMostOffset = 32767;  ///< int16
 int fused_steps(const ThreadBlock&, int position);
 
 /// Slots of the FIFO that a transfer takes.
-int transfer_slots(const Knobs&, const Walk&);
+int transfer_slots(const Knobs&, const StepLoop&);
 
 /// Most payload of a chunk in one pass: C of docs/simulator.md.
-std::int64_t pass_bytes(const Knobs&, const Walk&);
+std::int64_t pass_bytes(const Knobs&, const StepLoop&);
 
 /// Chunks that one transfer may gather: A of docs/simulator.md.
 int merged_chunks(std::int64_t slice, std::int64_t chunk);
 
 /// "gpu 3 tb 2 step 5"
-std::string place(int gpu, int tb, int step);
+std::string step_name(int gpu, int tb, int step);
 
 }  // namespace tuccl

@@ -27,24 +27,24 @@ ssize_t send_all(int fd, std::span<const ::iovec> pieces) {
 
 }  // namespace
 
-Stream::Stream(int fd, std::unique_ptr<ShmRing> pipe) : fd_(fd), pipe_(std::move(pipe)) {
+Stream::Stream(int fd, std::unique_ptr<ShmRing> ring) : fd_(fd), ring_(std::move(ring)) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   const int on = 1;
   // Each is refused where the socket is of the other kind. TCP finds its buffers' size by itself.
-  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 && !pipe_)
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 && !ring_)
     ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
 }
 
 Stream::Stream(Stream&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
-      pipe_(std::move(other.pipe_)),
+      ring_(std::move(other.ring_)),
       heard_(other.heard_),
       why_(std::move(other.why_)) {}
 
 Stream& Stream::operator=(Stream&& other) noexcept {
   std::swap(fd_, other.fd_);
-  std::swap(pipe_, other.pipe_);
+  std::swap(ring_, other.ring_);
   std::swap(heard_, other.heard_);
   std::swap(why_, other.why_);
   return *this;
@@ -53,25 +53,25 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 void Stream::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
-  pipe_.reset();
+  ring_.reset();
 }
 
 std::optional<std::size_t> Stream::write(std::span<const ::iovec> pieces) {
-  if (!pipe_) return moved(send_all(fd_, pieces));
-  const std::size_t n = pipe_->write(pieces);
+  if (!ring_) return moved(send_all(fd_, pieces));
+  const std::size_t n = ring_->write(pieces);
   call();
   return n;
 }
 
 std::optional<std::size_t> Stream::read(std::span<const ::iovec> pieces) {
-  if (!pipe_) {
+  if (!ring_) {
     const ssize_t n = ::readv(fd_, pieces.data(), static_cast<int>(pieces.size()));
     if (n == 0) return std::nullopt;
     return moved(n);
   }
   // Who has gone may have written before: so the socket is asked first.
   const bool gone = heard_ && is_gone();
-  const std::size_t n = pipe_->read(pieces);
+  const std::size_t n = ring_->read(pieces);
   call();
   if (n == 0 && gone) return std::nullopt;
   return n;
@@ -87,7 +87,7 @@ std::optional<std::size_t> Stream::moved(ssize_t result) {
 void Stream::write_whole(std::span<const ::iovec> pieces) {
   std::size_t size = 0;
   for (const ::iovec& piece : pieces) size += piece.iov_len;
-  if (pipe_ && pipe_->room() < size) return;
+  if (ring_ && ring_->room() < size) return;
   (void)write(pieces);
 }
 
@@ -108,11 +108,11 @@ bool Stream::is_gone() {
 void Stream::call() {
   const std::byte one{};
   // Where there is no room for it the other end has calls enough; that it is gone is read.
-  if (pipe_->takes_call()) (void)::send(fd_, &one, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (ring_->takes_call()) (void)::send(fd_, &one, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void Stream::stay_awake() {
-  if (pipe_) pipe_->stay_awake();
+  if (ring_) ring_->stay_awake();
 }
 
 }  // namespace tuccl::exec

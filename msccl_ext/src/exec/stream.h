@@ -17,14 +17,14 @@ class Stream {
  public:
   Stream() = default;
   /// Takes over `fd`, a connected stream socket.
-  explicit Stream(int fd, std::unique_ptr<ShmRing> pipe = nullptr);
+  explicit Stream(int fd, std::unique_ptr<ShmRing> ring = nullptr);
   ~Stream() { close(); }
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
 
   bool open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
-  bool shared() const { return pipe_ != nullptr; }
+  bool shared() const { return ring_ != nullptr; }
   void close();
 
   /// Bytes moved; 0: none just now; nothing: the other end is gone, `why` says how if it is known.
@@ -37,7 +37,7 @@ class Stream {
   /// The socket has become readable.
   void heard() { heard_ = true; }
   /// As `ShmRing` has it; an end without shared memory may always sleep.
-  bool may_sleep(bool writes) { return !pipe_ || pipe_->may_sleep(writes); }
+  bool may_sleep(bool writes) { return !ring_ || ring_->may_sleep(writes); }
   void stay_awake();
 
  private:
@@ -46,7 +46,7 @@ class Stream {
   void call();
 
   int fd_ = -1;
-  std::unique_ptr<ShmRing> pipe_;
+  std::unique_ptr<ShmRing> ring_;
   bool heard_ = false;
   std::string why_;
 };

@@ -74,10 +74,10 @@ std::string line(const char* name, const std::vector<double>& numbers) {
 std::string write_call(const Call& c) {
   return line("protocol", to_string(c.knobs.protocol)) + line("channels", c.knobs.channels) +
          line("threads", c.knobs.threads) + line("buffer", c.knobs.buffer_bytes) +
-         line("pass_bytes", c.walk.pass_bytes) + line("transfer_slots", c.walk.transfer_slots) +
-         line("nbytes", c.nbytes) + line("datatype", to_string(c.element)) +
-         line("op", to_string(c.reduction)) + line("root", c.root) +
-         line("in_place", c.in_place ? 1 : 0) + line("checked", c.checked) +
+         line("pass_bytes", c.step_loop.pass_bytes) +
+         line("transfer_slots", c.step_loop.transfer_slots) + line("nbytes", c.nbytes) +
+         line("datatype", to_string(c.element)) + line("op", to_string(c.reduction)) +
+         line("root", c.root) + line("in_place", c.in_place ? 1 : 0) + line("checked", c.checked) +
          line("warmup", c.warmup) + line("timed", c.timed) + line("seed", c.seed) +
          line("delay_us", c.delay_us) + line("pause_us", c.pause_us) +
          line("cpu_threads", c.threads) + line("latency_us", c.latency_us) +
@@ -91,8 +91,8 @@ Call read_call(std::string_view text) {
   c.knobs.channels = lines.number<int>("channels");
   c.knobs.threads = lines.number<int>("threads");
   c.knobs.buffer_bytes = lines.number<std::int64_t>("buffer");
-  c.walk.pass_bytes = lines.number<std::int64_t>("pass_bytes");
-  c.walk.transfer_slots = lines.number<int>("transfer_slots");
+  c.step_loop.pass_bytes = lines.number<std::int64_t>("pass_bytes");
+  c.step_loop.transfer_slots = lines.number<int>("transfer_slots");
   c.nbytes = lines.number<std::int64_t>("nbytes");
   c.element = element_from(lines.value("datatype"));
   c.reduction = reduction_from(lines.value("op"));

@@ -33,9 +33,9 @@ std::string cut(const std::string& path);
 
 /// Opens `name` in `folder` for reading with the `flags` added; pipes and devices are not waited
 /// for. With O_NOFOLLOW a link is refused, so that no path leaves the folder.
-Descriptor open_below(int folder, const char* name, int flags, const std::string& shown);
+Descriptor open_below(int folder, const char* name, int flags, const std::string& label);
 
 /// What a regular file of at most 256 MiB holds.
-std::string contents(const Descriptor& file, const std::string& shown);
+std::string contents(const Descriptor& file, const std::string& label);
 
 }  // namespace tuccl::select

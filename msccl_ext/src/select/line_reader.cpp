@@ -39,6 +39,6 @@ void Lines::fail(const std::string& what) const {
   throw InputError(std::string(where_) + ": " + what);
 }
 
-std::string seal_line(std::string_view body) { return end_line(tuccl::sha256(body)); }
+std::string checksum_line(std::string_view body) { return end_line(tuccl::sha256(body)); }
 
 }  // namespace tuccl::select

@@ -37,13 +37,13 @@ class Line {
   void word(std::string_view wanted) {
     const std::string_view found = field("a word");
     if (found != wanted)
-      fail("found '" + shown(found) + "', expected '" + std::string(wanted) + "'");
+      fail("found '" + quoted(found) + "', expected '" + std::string(wanted) + "'");
   }
 
   bool more() const { return !done_; }
 
   void end() const {
-    if (!done_) fail("more fields than expected, at '" + shown(text_) + "'");
+    if (!done_) fail("more fields than expected, at '" + quoted(text_) + "'");
   }
 
   std::int64_t integer(const char* name, std::int64_t least, std::int64_t most) {
@@ -56,7 +56,7 @@ class Line {
     const auto [stop, error] = std::from_chars(text.begin(), text.end(), out);
     const bool canonical = text.size() == 1 || (text.front() != '0' && text.front() != '-');
     if (error != std::errc() || stop != text.end() || !canonical || out < least || out > most)
-      fail(std::string(name) + " '" + shown(text) + "': expected " + std::to_string(least) +
+      fail(std::string(name) + " '" + quoted(text) + "': expected " + std::to_string(least) +
            " to " + std::to_string(most));
     return out;
   }
@@ -67,7 +67,7 @@ class Line {
     const auto [stop, error] = std::from_chars(text.begin(), text.end(), out);
     if (error != std::errc() || stop != text.end() || !std::isfinite(out) || out < 0 ||
         text.front() == '-')
-      fail(std::string(name) + " '" + shown(text) + "': expected a time in us");
+      fail(std::string(name) + " '" + quoted(text) + "': expected a time in us");
     return out;
   }
 
@@ -80,7 +80,7 @@ class Line {
   Enum name(const char* what, const std::array<std::string_view, N>& names,
             std::string_view text) const {
     const auto found = std::find(names.begin(), names.end(), text);
-    if (found == names.end()) fail(std::string(what) + " '" + shown(text) + "': there is no such");
+    if (found == names.end()) fail(std::string(what) + " '" + quoted(text) + "': there is no such");
     return static_cast<Enum>(found - names.begin());
   }
 
@@ -89,11 +89,11 @@ class Line {
   Enum name(const char* what, int count, std::string_view text) const {
     for (int i = 0; i < count; ++i)
       if (to_string(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
-    fail(std::string(what) + " '" + shown(text) + "': there is no such");
+    fail(std::string(what) + " '" + quoted(text) + "': there is no such");
   }
 
   Digest digest(std::string_view text) const {
-    if (text.size() != 64) fail("checksum '" + shown(text) + "': expected 64 digits");
+    if (text.size() != 64) fail("checksum '" + quoted(text) + "': expected 64 digits");
     Digest out;
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<std::uint8_t>(nibble(text[2 * i]) << 4 | nibble(text[2 * i + 1]));
@@ -134,6 +134,6 @@ class Lines {
 };
 
 /// The last line of a text whose other lines are `body`.
-std::string seal_line(std::string_view body);
+std::string checksum_line(std::string_view body);
 
 }  // namespace tuccl::select

@@ -107,11 +107,11 @@ ObservedTimes held(int folder, const Table& table, const std::string& where, std
 void check_same(int folder, const Table& table, const std::string& where) {
   const Descriptor file(::openat(folder, "table.txt", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat known{};
-  const std::string seal = "end " + hex(table.header().sha256) + "\n";
-  std::string last(seal.size(), '\0');
+  const std::string checksum = "end " + hex(table.header().sha256) + "\n";
+  std::string last(checksum.size(), '\0');
   if (file.get() < 0 || ::fstat(file.get(), &known) != 0) return;
   const off_t at = known.st_size - static_cast<off_t>(last.size());
-  if (at < 0 || ::pread(file.get(), last.data(), last.size(), at) < 0 || last != seal)
+  if (at < 0 || ::pread(file.get(), last.data(), last.size(), at) < 0 || last != checksum)
     refuse(where,
            "the table was replaced meanwhile; what was learned with the old one is left out");
 }
@@ -169,7 +169,7 @@ std::string write_observed(const ObservedTimes& learned, const Table& table) {
   std::string body = "tuccl-learned 1\ntable " + hex(table.header().sha256) + " " +
                      std::to_string(learned.by_candidate().size()) + "\n";
   for (const auto& [candidate, e] : learned.by_candidate()) body += candidate_line(candidate, e);
-  return body + seal_line(body);
+  return body + checksum_line(body);
 }
 
 ObservedTimes read_observed(std::string_view text, const Table& table, std::string_view where) {

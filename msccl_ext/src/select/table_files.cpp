@@ -25,9 +25,9 @@ std::string previous(std::string path) {
 
 void check_below(const Table& table, const Descriptor& folder, const std::string& path) {
   if (table.programs().empty()) return;
-  const std::string shown = path + "/algorithms";
+  const std::string label = path + "/algorithms";
   const Descriptor algorithms =
-      open_below(folder.get(), "algorithms", O_DIRECTORY | O_NOFOLLOW, shown);
+      open_below(folder.get(), "algorithms", O_DIRECTORY | O_NOFOLLOW, label);
   for (const ProgramRecord& program : table.programs()) {
     const std::string file{table.text(program.path)};
     const std::string name = file.substr(file.find('/') + 1);

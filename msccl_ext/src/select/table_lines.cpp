@@ -110,7 +110,8 @@ class Reader {
     const std::string_view text = line.field("root");
     const bool rooted = is_rooted(collective) && !out_.stock;
     if ((text != "-") != rooted)
-      line.fail("root '" + shown(text) + "' of a collective that has " + (rooted ? "one" : "none"));
+      line.fail("root '" + quoted(text) + "' of a collective that has " +
+                (rooted ? "one" : "none"));
     return text == "-" ? -1 : static_cast<int>(line.integer("root", 0, out_.ranks - 1, text));
   }
 
@@ -124,7 +125,7 @@ class Reader {
     if (defaults != 1) entry.fail("expected the runtime's default exactly once");
     std::sort(names_.begin(), names_.end());
     if (const auto twin = std::adjacent_find(names_.begin(), names_.end()); twin != names_.end())
-      entry.fail("two candidates have the name '" + shown(*twin) + "'");
+      entry.fail("two candidates have the name '" + quoted(*twin) + "'");
   }
 
   void read_candidate() {
@@ -133,7 +134,7 @@ class Reader {
     CandidateRecord c{};
     const std::string_view name = line.field("name");
     if (!is_word(name))
-      line.fail("name '" + shown(name) + "': expected letters, digits and . _ + -");
+      line.fail("name '" + quoted(name) + "': expected letters, digits and . _ + -");
     names_.push_back(name);
     c.name = keep(name);
     read_program(line, c, name);
@@ -169,7 +170,7 @@ class Reader {
   void read_knobs(Line& line, CandidateRecord& c) const {
     const std::string_view protocol = line.field("protocol");
     if (c.is_default() != (protocol == "-"))
-      line.fail("protocol '" + shown(protocol) + "' of a candidate that has " +
+      line.fail("protocol '" + quoted(protocol) + "' of a candidate that has " +
                 (c.is_default() ? "none" : "one"));
     if (!c.is_default()) c.protocol = line.name<Protocol>("protocol", kProtocols, protocol);
     const std::int64_t least = c.program == kNoIndex ? 0 : 1;
@@ -197,7 +198,7 @@ class Reader {
       line.fail(std::string(path) + ": two different checksums");
     if (!fresh) return found->second.program;
     if (!is_program_path(path))
-      line.fail("program '" + shown(path) + "': expected algorithms/NAME.xml");
+      line.fail("program '" + quoted(path) + "': expected algorithms/NAME.xml");
     out_.programs.push_back({keep(path), line.digest(digest)});
     return next;
   }

@@ -24,8 +24,8 @@ constexpr std::size_t kFew = 4;
 void Sharing::share_anew(double now) {
   ++epoch_;
   items_.clear();
-  ways_.clear();
-  tanks_.clear();
+  crossings_.clear();
+  bottlenecks_.clear();
   shares_.clear();
   for (const int b : dirty_) wake_links(bundles_[b]);
   for (const int b : dirty_) change_weight(now, b);
@@ -33,33 +33,33 @@ void Sharing::share_anew(double now) {
     open_changed();
     fill();
     apply(now);
-    filled_ += static_cast<std::int64_t>(items_.size() + tanks_.size());
+    filled_ += static_cast<std::int64_t>(items_.size() + bottlenecks_.size());
   }
   dirty_.clear();
-  for (const Tank& t : tanks_) {
+  for (const Bottleneck& t : bottlenecks_) {
     Link& l = links_[t.link];
     if (l.following == 0 && l.demand <= l.capacity * kEqual) l.able = false;
   }
 }
 
 /// Keeps account of the links on the way of `b` that may be full from now on.
-void Sharing::wake_links(const Bundled& b) {
+void Sharing::wake_links(const FlowClass& b) {
   for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
     if (l.able || l.demand <= l.capacity * kEqual) continue;
     l.able = true;
     l.load = 0;
     for (const auto& [other, slot] : l.active)
-      l.load += pace(bundles_[other]) * bundles_[other].settled;
+      l.load += pace(bundles_[other]) * bundles_[other].shared_flows;
   }
 }
 
 /// Books the flows that `bundle` has won or lost.
 void Sharing::change_weight(double now, int bundle) {
-  Bundled& b = bundles_[bundle];
+  FlowClass& b = bundles_[bundle];
   b.dirty = false;
   const int flows = static_cast<int>(b.flows.size());
-  const int change = flows - b.settled;
+  const int change = flows - b.shared_flows;
   if (change == 0) {  // one ended as one began
     if (flows > 0) rekey(bundle);
     return;
@@ -76,33 +76,33 @@ void Sharing::change_weight(double now, int bundle) {
     weigh(bundle, flows);
     if (b.moves) rekey(bundle);
   } else {
-    b.settled = 0;
+    b.shared_flows = 0;
     unfollow(now, bundle);
     leave(bundle);
   }
 }
 
-/// Lets all that changed run at their own limits, if no link on their ways is
+/// Lets all that changed run at their own limits, if no link on their crossings is
 /// full then or holds anybody up.
 bool Sharing::all_at_caps(double now) {
-  for (Tank& t : tanks_) {
+  for (Bottleneck& t : bottlenecks_) {
     if (links_[t.link].following > 0) return false;
     t.left = links_[t.link].capacity * kEqual - links_[t.link].load;
   }
   for (const int id : dirty_) {
-    const Bundled& b = bundles_[id];
-    if (b.settled == 0 || b.moves) continue;
+    const FlowClass& b = bundles_[id];
+    if (b.shared_flows == 0 || b.moves) continue;
     for (int s = b.first; s < b.last; ++s)
       if (links_[slots_[s].link].able)
-        tanks_[links_[slots_[s].link].tank].left -= b.cap * b.settled;
+        bottlenecks_[links_[slots_[s].link].bottleneck].left -= b.cap * b.shared_flows;
   }
-  for (const Tank& t : tanks_)
+  for (const Bottleneck& t : bottlenecks_)
     if (t.left < 0) return false;
   for (const int id : dirty_) {
-    const Bundled& b = bundles_[id];
-    if (b.settled == 0 || b.moves) continue;
+    const FlowClass& b = bundles_[id];
+    if (b.shared_flows == 0 || b.moves) continue;
     for (int s = b.first; s < b.last; ++s)
-      if (links_[slots_[s].link].able) links_[slots_[s].link].load += b.cap * b.settled;
+      if (links_[slots_[s].link].able) links_[slots_[s].link].load += b.cap * b.shared_flows;
     follow(now, id, kNobody);
     rekey(id);
   }
@@ -112,47 +112,48 @@ bool Sharing::all_at_caps(double now) {
 /// Opens what the changes reach.
 void Sharing::open_changed() {
   for (const int id : dirty_) {
-    const Bundled& b = bundles_[id];
-    if (b.settled > 0 && b.follows < 0) open_bundle(id);
+    const FlowClass& b = bundles_[id];
+    if (b.shared_flows > 0 && b.follows < 0) open_bundle(id);
   }
-  const std::size_t changed = tanks_.size();
+  const std::size_t changed = bottlenecks_.size();
   for (std::size_t i = 0; i < changed; ++i)
-    if (links_[tanks_[i].link].following > 0) open_group(tanks_[i].link);
+    if (links_[bottlenecks_[i].link].following > 0) open_group(bottlenecks_[i].link);
 }
 
 int Sharing::touch(int link) {
   Link& l = links_[link];
   if (l.touched != epoch_) {
     l.touched = epoch_;
-    l.tank = static_cast<int>(tanks_.size());
-    tanks_.push_back({.link = link});
+    l.bottleneck = static_cast<int>(bottlenecks_.size());
+    bottlenecks_.push_back({.link = link});
     shares_.push_back(kUnlimited);
   }
-  return l.tank;
+  return l.bottleneck;
 }
 
 void Sharing::open_bundle(int bundle) {
-  Bundled& b = bundles_[bundle];
+  FlowClass& b = bundles_[bundle];
   if (b.open == epoch_) return;
   b.open = epoch_;
   open_item({.cap = b.cap, .before = pace(b), .id = bundle});
   for (int s = b.first; s < b.last; ++s)
-    if (links_[slots_[s].link].able) add_way(slots_[s].link, b.settled);
+    if (links_[slots_[s].link].able) add_crossing(slots_[s].link, b.shared_flows);
 }
 
 void Sharing::open_item(Item item) {
   again_ = true;
-  item.first = item.last = static_cast<int>(ways_.size());
+  item.first = item.last = static_cast<int>(crossings_.size());
   ++unfixed_;
   least_cap_ = std::min(least_cap_, item.cap);
   items_.push_back(item);
 }
 
 /// Books that the last item has so many flows over `link`.
-void Sharing::add_way(int link, int flows) {
-  const int tank = touch(link);
-  ways_.push_back({tank, flows, static_cast<int>(items_.size()) - 1, tanks_[tank].ways});
-  tanks_[tank].ways = items_.back().last++;
+void Sharing::add_crossing(int link, int flows) {
+  const int bottleneck = touch(link);
+  crossings_.push_back(
+      {bottleneck, flows, static_cast<int>(items_.size()) - 1, bottlenecks_[bottleneck].crossings});
+  bottlenecks_[bottleneck].crossings = items_.back().last++;
 }
 
 /// Fills the followers of `link` as one, or a few of them one by one.
@@ -165,10 +166,10 @@ void Sharing::open_group(int link) {
     return;
   }
   open_item({.cap = l.least_cap, .before = l.level, .id = link, .group = true});
-  add_way(link, l.following);
+  add_crossing(link, l.following);
   for (int i = l.first; i < l.last; ++i)
-    if (beside_[i].flows > 0 && links_[beside_[i].link].able)
-      add_way(beside_[i].link, beside_[i].flows);
+    if (shared_links_[i].flows > 0 && links_[shared_links_[i].link].able)
+      add_crossing(shared_links_[i].link, shared_links_[i].flows);
 }
 
 /// From here on the bundles of a group are filled one by one.
@@ -191,7 +192,7 @@ void Sharing::fill() {
 
 /// Takes back what the opened ones have.
 void Sharing::prepare() {
-  for (Tank& t : tanks_) {
+  for (Bottleneck& t : bottlenecks_) {
     t.left = links_[t.link].capacity - links_[t.link].load;
     t.open = 0;
     t.full = false;
@@ -202,13 +203,13 @@ void Sharing::prepare() {
     item.fixed = false;
     ++unfixed_;
     for (int w = item.first; w < item.last; ++w) {
-      Tank& t = tanks_[ways_[w].tank];
-      t.left += item.before * ways_[w].flows;
-      t.open += ways_[w].flows;
+      Bottleneck& t = bottlenecks_[crossings_[w].bottleneck];
+      t.left += item.before * crossings_[w].flows;
+      t.open += crossings_[w].flows;
     }
   }
-  for (std::size_t i = 0; i < tanks_.size(); ++i) {
-    Tank& t = tanks_[i];
+  for (std::size_t i = 0; i < bottlenecks_.size(); ++i) {
+    Bottleneck& t = bottlenecks_[i];
     t.opened = t.open;
     if (t.opened == links_[t.link].flows) t.left = links_[t.link].capacity;
     shares_[i] = t.open > 0 ? std::max(0.0, t.left / t.open) : kUnlimited;
@@ -258,27 +259,27 @@ void Sharing::fix_at_full(double share) {
   for (std::size_t i = 0; i < shares_.size(); ++i)
     if (shares_[i] <= share * kEqual) full_.push_back(static_cast<int>(i));
   for (const int i : full_) {
-    tanks_[i].full = true;
-    tanks_[i].level = share;
+    bottlenecks_[i].full = true;
+    bottlenecks_[i].level = share;
   }
   for (const int i : full_)
-    if (tanks_[i].open > 0) fix_over(i, share);
+    if (bottlenecks_[i].open > 0) fix_over(i, share);
 }
 
 /// Fixes who goes over a full link; groups of others that do are split first.
-void Sharing::fix_over(int tank, double share) {
-  for (int w = tanks_[tank].ways; w >= 0; w = ways_[w].next) {
-    const int i = ways_[w].item;
+void Sharing::fix_over(int bottleneck, double share) {
+  for (int w = bottlenecks_[bottleneck].crossings; w >= 0; w = crossings_[w].next) {
+    const int i = crossings_[w].item;
     if (items_[i].gone || items_[i].fixed || !items_[i].group) continue;
-    const Tank& own = tanks_[ways_[items_[i].first].tank];
+    const Bottleneck& own = bottlenecks_[crossings_[items_[i].first].bottleneck];
     if (own.full)
       fix(items_[i], share, own.link);
     else
       split(i);
   }
-  for (int w = tanks_[tank].ways; w >= 0; w = ways_[w].next)
-    if (Item& item = items_[ways_[w].item]; !item.gone && !item.fixed)
-      fix(item, share, tanks_[tank].link);
+  for (int w = bottlenecks_[bottleneck].crossings; w >= 0; w = crossings_[w].next)
+    if (Item& item = items_[crossings_[w].item]; !item.gone && !item.fixed)
+      fix(item, share, bottlenecks_[bottleneck].link);
 }
 
 void Sharing::fix(Item& item, double rate, int holder) {
@@ -287,10 +288,10 @@ void Sharing::fix(Item& item, double rate, int holder) {
   item.filling = std::abs(rate - item.before) <= rate * kStill ? item.before : rate;
   item.holder = holder;
   for (int w = item.first; w < item.last; ++w) {
-    Tank& t = tanks_[ways_[w].tank];
-    t.left = std::max(0.0, t.left - rate * ways_[w].flows);
-    t.open -= ways_[w].flows;
-    shares_[ways_[w].tank] = t.open > 0 ? t.left / t.open : kUnlimited;
+    Bottleneck& t = bottlenecks_[crossings_[w].bottleneck];
+    t.left = std::max(0.0, t.left - rate * crossings_[w].flows);
+    t.open -= crossings_[w].flows;
+    shares_[crossings_[w].bottleneck] = t.open > 0 ? t.left / t.open : kUnlimited;
   }
 }
 
@@ -300,18 +301,19 @@ void Sharing::widen() {
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].gone || items_[i].filling == items_[i].before) continue;
     for (int w = items_[i].first; w < items_[i].last; ++w) {
-      const int link = tanks_[ways_[w].tank].link;
+      const int link = bottlenecks_[crossings_[w].bottleneck].link;
       if (links_[link].following > 0) open_group(link);
     }
   }
-  for (std::size_t i = 0; i < tanks_.size(); ++i)
-    if (tanks_[i].full && links_[tanks_[i].link].flows > tanks_[i].opened) widen_around(tanks_[i]);
+  for (std::size_t i = 0; i < bottlenecks_.size(); ++i)
+    if (bottlenecks_[i].full && links_[bottlenecks_[i].link].flows > bottlenecks_[i].opened)
+      widen_around(bottlenecks_[i]);
 }
 
-void Sharing::widen_around(const Tank& tank) {
-  const double level = tank.level * kEqual;
-  for (const auto& [bundle, slot] : links_[tank.link].active) {
-    const Bundled& b = bundles_[bundle];
+void Sharing::widen_around(const Bottleneck& bottleneck) {
+  const double level = bottleneck.level * kEqual;
+  for (const auto& [bundle, slot] : links_[bottleneck.link].active) {
+    const FlowClass& b = bundles_[bundle];
     if (b.open == epoch_ || pace(b) <= level) continue;
     if (b.follows < 0)
       open_bundle(bundle);
@@ -323,7 +325,7 @@ void Sharing::widen_around(const Tank& tank) {
 /// Makes the new rates hold from `now` on.
 void Sharing::apply(double now) {
   apply_loads(now);
-  for (const Tank& t : tanks_) {
+  for (const Bottleneck& t : bottlenecks_) {
     Link& l = links_[t.link];
     if (t.opened == l.flows) l.load = l.capacity - t.left;
     if (!t.full) continue;
@@ -339,7 +341,7 @@ void Sharing::apply(double now) {
     else
       key_follower(item.id);
   }
-  for (const Tank& t : tanks_)
+  for (const Bottleneck& t : bottlenecks_)
     if (t.full) rekey_link(t.link);
 }
 
@@ -349,7 +351,8 @@ void Sharing::apply_loads(double now) {
     if (item.gone) continue;
     if (item.filling != item.before)
       for (int w = item.first; w < item.last; ++w)
-        links_[tanks_[ways_[w].tank].link].load += (item.filling - item.before) * ways_[w].flows;
+        links_[bottlenecks_[crossings_[w].bottleneck].link].load +=
+            (item.filling - item.before) * crossings_[w].flows;
     if (item.group || !bundles_[item.id].moves || bundles_[item.id].follows == item.holder)
       continue;
     unfollow(now, item.id);

@@ -26,7 +26,7 @@ class SoonestFirst {
     }
     const std::size_t i = static_cast<std::size_t>(at[id]);
     if (entries_[i].key == key) return;
-    settle(i, {key, id}, at);
+    update_rates(i, {key, id}, at);
   }
 
   void remove(int id, std::vector<int>& at) {
@@ -35,7 +35,7 @@ class SoonestFirst {
     at[id] = -1;
     const Entry last = entries_.back();
     entries_.pop_back();
-    if (last.id != id) settle(i, last, at);
+    if (last.id != id) update_rates(i, last, at);
   }
 
  private:
@@ -45,7 +45,7 @@ class SoonestFirst {
     bool sooner(const Entry& o) const { return key != o.key ? key < o.key : id < o.id; }
   };
 
-  void settle(std::size_t i, const Entry& e, std::vector<int>& at) {
+  void update_rates(std::size_t i, const Entry& e, std::vector<int>& at) {
     if (i > 0 && e.sooner(entries_[(i - 1) / 2]))
       rise(i, e, at);
     else

@@ -74,9 +74,9 @@ Meter::Stretch Meter::cut(const Group& g, int owner, double now) {
   return s;
 }
 
-const std::vector<Meter::Stretch>& Meter::settle(double now, const Sharing& sharing) {
+const std::vector<Meter::Stretch>& Meter::update_rates(double now, const Sharing& sharing) {
   stretches_.clear();
-  update_rates(now, sharing);
+  follow_rates(now, sharing);
   if (!dirty_.empty()) {
     update_links(now);
     update_bottlenecks(now);
@@ -85,7 +85,7 @@ const std::vector<Meter::Stretch>& Meter::settle(double now, const Sharing& shar
   return stretches_;
 }
 
-void Meter::update_rates(double now, const Sharing& sharing) {
+void Meter::follow_rates(double now, const Sharing& sharing) {
   std::size_t kept = 0;
   for (const int b : active_) {
     Group& g = groups_[b];

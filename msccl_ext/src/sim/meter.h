@@ -26,7 +26,7 @@ class Meter {
   Stretch end(double now, int bundle, int owner);
 
   /// Takes over the rates from `now` on; returns the stretches that end there.
-  const std::vector<Stretch>& settle(double now, const Sharing&);
+  const std::vector<Stretch>& update_rates(double now, const Sharing&);
 
   /// Whether changes are kept as samples from `now` on.
   void keep(bool samples, double now);
@@ -64,7 +64,7 @@ class Meter {
 
   static void advance(Group&, double now);
   void list(int bundle);
-  void update_rates(double now, const Sharing&);
+  void follow_rates(double now, const Sharing&);
   void update_links(double now);
   void update_bottlenecks(double now);
   void touch(Group&);

@@ -26,16 +26,16 @@ double trip_bytes_per_thread(Protocol protocol) { return protocol == Protocol::k
 class Compiler {
  public:
   Compiler(const Program& p, const Knobs& k, const Network& n, const MachineClass& m,
-           std::int64_t chunk, const Walk& walk)
+           std::int64_t chunk, const StepLoop& step_loop)
       : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)) {
     plan_.network = &n;
     for (const Resource& r : n.resources())
       plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind) *
                                (m.joins_gpus(r.kind) ? costs_.link_efficiency : 1));
-    const std::int64_t slice = pass_bytes(k, walk);
+    const std::int64_t slice = pass_bytes(k, step_loop);
     merged_ = merged_chunks(slice, chunk);
     speed_ = costs_.speed(normalised(k).threads);
-    set_protocol(k, walk);
+    set_protocol(k, step_loop);
   }
 
   Plan compile() {
@@ -48,10 +48,10 @@ class Compiler {
   }
 
  private:
-  void set_protocol(const Knobs& k, const Walk& walk) {
+  void set_protocol(const Knobs& k, const StepLoop& step_loop) {
     const bool simple = k.protocol == Protocol::kSimple;
     const bool ll = k.protocol == Protocol::kLL;
-    const int slots = transfer_slots(k, walk);
+    const int slots = transfer_slots(k, step_loop);
     // A slice is two slots (NCCL_STEPS / 4), or all of a transfer that takes one.
     plan_.slices = simple && slots > 1 ? 2 : 1;
     plan_.window = machine_.fifo_slots / slots * plan_.slices;
@@ -126,7 +126,7 @@ class Compiler {
                        std::to_string(tb.id));
     for (std::size_t i = 0; i < tb.steps.size(); ++i) {
       const Step& s = tb.steps[i];
-      const std::string where = place(gpu.id, tb.id, static_cast<int>(i));
+      const std::string where = step_name(gpu.id, tb.id, static_cast<int>(i));
       if (receives(s.op) && b.in < 0) b.in = attach(gpu.id, tb, index, false, where);
       if (sends(s.op) && b.out < 0) b.out = attach(gpu.id, tb, index, true, where);
     }
@@ -164,7 +164,7 @@ class Compiler {
 
   void add_step(int block, int position, int sources, const Step& s) {
     const int gpu = plan_.blocks[block].gpu;
-    const std::string where = place(gpu, plan_.blocks[block].id, position);
+    const std::string where = step_name(gpu, plan_.blocks[block].id, position);
     if (s.count < (s.op == Op::kNop ? 0 : 1) || s.count > kMostMerged)
       throw InputError(where + ": count is " + std::to_string(s.count) + ", expected 1 to 71");
     for (const int offset : {s.src_offset, s.dst_offset})
@@ -204,7 +204,7 @@ class Compiler {
   }
 
   void add_dependencies(const Gpu& gpu) {
-    std::unordered_map<int, std::vector<int>> told;  // transfer -> edges
+    std::unordered_map<int, std::vector<int>> signals;  // transfer -> edges
     for (const ThreadBlock& tb : gpu.threadblocks) {
       const int waiter = by_id_.at({gpu.id, tb.id});
       int before = -1;
@@ -215,19 +215,19 @@ class Compiler {
         const Step& s = tb.steps[t.step];
         if (!first_part || s.dep_tb < 0) continue;
         const int edge = static_cast<int>(plan_.edge_waiter.size());
-        told[publisher(gpu, tb, t.step)].push_back(edge);
+        signals[publisher(gpu, tb, t.step)].push_back(edge);
         plan_.edge_waiter.push_back(waiter);
         t.waits = edge;
         // Waits that nops add are polled together with the real step's own.
         t.wait_us = s.op == Op::kNop ? 0 : machine_.dependency_us;
       }
     }
-    std::vector<std::pair<int, std::vector<int>>> sorted(told.begin(), told.end());
+    std::vector<std::pair<int, std::vector<int>>> sorted(signals.begin(), signals.end());
     std::sort(sorted.begin(), sorted.end());
     for (const auto& [transfer, edges] : sorted) {
-      plan_.transfers[transfer].told_first = static_cast<int>(plan_.told.size());
-      plan_.transfers[transfer].told_count = static_cast<int>(edges.size());
-      plan_.told.insert(plan_.told.end(), edges.begin(), edges.end());
+      plan_.transfers[transfer].signals_first = static_cast<int>(plan_.signals.size());
+      plan_.transfers[transfer].signals_count = static_cast<int>(edges.size());
+      plan_.signals.insert(plan_.signals.end(), edges.begin(), edges.end());
     }
   }
 
@@ -235,7 +235,7 @@ class Compiler {
   /// publishes its number (the flag only grows).
   int publisher(const Gpu& gpu, const ThreadBlock& tb, int position) {
     const Step& s = tb.steps[position];
-    const std::string where = place(gpu.id, tb.id, position);
+    const std::string where = step_name(gpu.id, tb.id, position);
     const auto found = by_id_.find({gpu.id, s.dep_tb});
     if (found == by_id_.end())
       throw InputError(where + ": waits for tb " + std::to_string(s.dep_tb) +
@@ -297,8 +297,8 @@ class Compiler {
 }  // namespace
 
 Plan compile(const Program& program, const Knobs& knobs, const Network& network,
-             const MachineClass& machine, std::int64_t chunk_bytes, const Walk& walk) {
-  return Compiler(program, knobs, network, machine, chunk_bytes, walk).compile();
+             const MachineClass& machine, std::int64_t chunk_bytes, const StepLoop& step_loop) {
+  return Compiler(program, knobs, network, machine, chunk_bytes, step_loop).compile();
 }
 
 double least_pace(const Plan& plan, double slice) {

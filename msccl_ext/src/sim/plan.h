@@ -10,12 +10,12 @@ namespace tuccl::sim {
 
 /// One transfer: a step, or the part of it that one primitive call moves.
 struct Transfer {
-  int step = 0;        ///< Position in the thread block's list.
-  int last_step = 0;   ///< Of those fused with it, where it is a `re`.
-  int chunks = 0;      ///< Payload in slices of a chunk.
-  int waits = -1;      ///< Edge whose stamp it needs first.
-  int told_first = 0;  ///< Edges stamped when it is done: told[first, first + count).
-  int told_count = 0;
+  int step = 0;           ///< Position in the thread block's list.
+  int last_step = 0;      ///< Of those fused with it, where it is a `re`.
+  int chunks = 0;         ///< Payload in slices of a chunk.
+  int waits = -1;         ///< Edge whose timestamp it needs first.
+  int signals_first = 0;  ///< Edges timestamped when it is done: signals[first, first + count).
+  int signals_count = 0;
   int bundle = -1;  ///< The flows that carry it; -1: the thread block's own time does.
   bool receives = false;
   bool sends = false;
@@ -65,7 +65,7 @@ struct Plan {
   std::vector<Connection> connections;
   std::vector<Bundle> bundles;
   std::vector<double> capacity;  ///< By resource: wire bytes per us.
-  std::vector<int> told;         ///< Edges, see Transfer.
+  std::vector<int> signals;      ///< Edges, see Transfer.
   std::vector<int> edge_waiter;  ///< Block that waits on the edge.
   std::int64_t steps = 0;        ///< Of all thread blocks.
   int slices = 1;          ///< Slices a transfer is cut in (an empty one still takes its slots).
@@ -82,7 +82,7 @@ struct Plan {
 
 /// Throws InputError for what `simulate` lists, but for deadlocks.
 Plan compile(const Program&, const Knobs&, const Network&, const MachineClass&,
-             std::int64_t chunk_bytes, const Walk&);
+             std::int64_t chunk_bytes, const StepLoop&);
 
 /// What one pass over `slice` bytes of each chunk takes at least (us): the load
 /// of the busiest resource or thread block.

@@ -36,8 +36,8 @@ Recorder::Recorder(const Plan& plan, const Recorded& recorded, double end_us, in
   }
   for (int b = 0; b < blocks_; ++b)
     for (int i = plan.blocks[b].first; i < plan.blocks[b].last; ++i)
-      for (int told = 0; told < plan.transfers[i].told_count; ++told)
-        teller_[plan.told[plan.transfers[i].told_first + told]] = b;
+      for (int told = 0; told < plan.transfers[i].signals_count; ++told)
+        teller_[plan.signals[plan.transfers[i].signals_first + told]] = b;
   for (std::size_t c = 0; c < carried_.size(); ++c)
     if (!carried_[c].empty()) tracks_[blocks_ + c].transfer = carried_[c].front();
 }
@@ -105,7 +105,7 @@ void Recorder::flow_ended(double now, int owner) {
 }
 
 void Recorder::settled(double now, const Sharing& sharing) {
-  for (const Meter::Stretch& s : meter_.settle(now, sharing)) {
+  for (const Meter::Stretch& s : meter_.update_rates(now, sharing)) {
     const Track& t = tracks_[s.owner];
     add_stretch(s.owner, now, s.wire_bytes / (t.payload * plan_.wire_factor + t.lost), s.link);
   }

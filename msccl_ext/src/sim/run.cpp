@@ -14,7 +14,7 @@ constexpr double kSameMoment = 1 + 1e-12;
 
 }  // namespace
 
-void Stamps::grow(Store& store) {
+void Timestamps::grow(Store& store) {
   const std::size_t wider = store.size();
   store.resize(wider + (room_ == 0 ? 4 : 2 * room_));
   for (std::uint32_t i = 0; i < size_; ++i)
@@ -35,10 +35,10 @@ Run<kRecorded>::Run(const Plan& plan, Recorder* recorder)
       recorder_(recorder),
       sharing_(plan),
       blocks_(plan.blocks.size()),
-      wires_(plan.connections.size()),
+      connections_(plan.connections.size()),
       edges_(plan.edge_waiter.size()),
       free_(plan.blocks.size(), true),
-      free_teller_(plan.edge_waiter.size(), -1) {
+      free_writer_(plan.edge_waiter.size(), -1) {
   for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
     const Block& block = plan.blocks[b];
     for (int i = block.first; i < block.last; ++i) {
@@ -47,8 +47,8 @@ Run<kRecorded>::Run(const Plan& plan, Recorder* recorder)
     }
     for (int i = block.first; free_[b] && i < block.last; ++i) {
       const Transfer& t = plan.transfers[i];
-      for (int e = t.told_first; e < t.told_first + t.told_count; ++e)
-        free_teller_[plan.told[e]] = static_cast<int>(b);
+      for (int e = t.signals_first; e < t.signals_first + t.signals_count; ++e)
+        free_writer_[plan.signals[e]] = static_cast<int>(b);
     }
   }
 }
@@ -63,12 +63,12 @@ void Run<kRecorded>::reset(const Passes& passes) {
   finished_ = 0;
   proxy_free_.assign(static_cast<std::size_t>(plan_.network->ranks()), 0.0);
   nic_last_.assign(plan_.network->resources().size(), -1);
-  for (Stamps& s : edges_) s.reset();
-  for (Wire& w : wires_) {
-    for (Stamps* s : {&w.head, &w.whole, &w.credit, &w.ready, &w.bytes, &w.slot}) s->reset();
+  for (Timestamps& s : edges_) s.reset();
+  for (ConnectionState& w : connections_) {
+    for (Timestamps* s : {&w.head, &w.whole, &w.credit, &w.ready, &w.bytes, &w.slot}) s->reset();
     w.sent = w.posted = 0;
     w.proxy_now = 0;
-    w.proxy = Wire::Proxy::kReady;
+    w.proxy = ConnectionState::Proxy::kReady;
   }
 }
 
@@ -93,13 +93,13 @@ void Run<kRecorded>::begin(const Passes& passes) {
     }
   }
   std::reverse(awake_.begin(), awake_.end());
-  for (std::size_t c = 0; c < wires_.size(); ++c)
-    if (plan_.connections[c].net) wires_[c].ready.blocked = true;
+  for (std::size_t c = 0; c < connections_.size(); ++c)
+    if (plan_.connections[c].net) connections_[c].ready.blocked = true;
   drain();
 }
 
 template <bool kRecorded>
-bool Run<kRecorded>::walk_to(std::int64_t pass) {
+bool Run<kRecorded>::advance_to(std::int64_t pass) {
   events(pass);
   return foremost_ >= pass;
 }
@@ -147,7 +147,7 @@ void Run<kRecorded>::events(std::int64_t pass) {
       }
       drain();
     }
-    sharing_.settle(now);
+    sharing_.update_rates(now);
     if constexpr (kRecorded) recorder_->settled(now, sharing_);
   }
 }
@@ -167,15 +167,15 @@ void Run<kRecorded>::drain() {
   }
 }
 
-/// Walks a free block on until it has stamped `edge`: it runs no further ahead
+/// Walks a free block on until it has timestamped `edge`: it runs no further ahead
 /// than others ask, so that a run can still be shortened.
 template <bool kRecorded>
-void Run<kRecorded>::pull(int block, const Stamps& edge) {
-  while (edge.empty() && blocks_[block].stage != Stage::kDone) walk_transfer(block);
+void Run<kRecorded>::pull(int block, const Timestamps& edge) {
+  while (edge.empty() && blocks_[block].stage != Stage::kDone) run_transfer(block);
 }
 
 template <bool kRecorded>
-void Run<kRecorded>::walk_transfer(int free_block) {
+void Run<kRecorded>::run_transfer(int free_block) {
   const Transfer& t = plan_.transfers[blocks_[free_block].at];
   move(free_block, t);
   finish_slice(free_block, t);
@@ -187,38 +187,38 @@ void Run<kRecorded>::finish_free() {
   for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
     BlockState& s = blocks_[b];
     if (!free_[b] || s.stage == Stage::kDone) continue;
-    while (s.at != plan_.blocks[b].first) walk_transfer(b);
+    while (s.at != plan_.blocks[b].first) run_transfer(b);
     if (!kRecorded && s.pass + 2 < passes_.full) {
       const double before = s.now;
-      do walk_transfer(b);
+      do run_transfer(b);
       while (s.at != plan_.blocks[b].first);
       s.now += (s.now - before) * static_cast<double>(passes_.full - 1 - s.pass);
       s.pass = passes_.full - 1;
     }
-    while (s.stage != Stage::kDone) walk_transfer(b);
+    while (s.stage != Stage::kDone) run_transfer(b);
   }
 }
 
 template <bool kRecorded>
-bool Run<kRecorded>::take(Stamps& stamps, double& now) {
-  if (stamps.empty()) {
-    stamps.blocked = true;
+bool Run<kRecorded>::take(Timestamps& timestamps, double& now) {
+  if (timestamps.empty()) {
+    timestamps.blocked = true;
     return false;
   }
-  now = std::max(now, stamps.front(store_));
-  stamps.pop();
+  now = std::max(now, timestamps.front(store_));
+  timestamps.pop();
   return true;
 }
 
 template <bool kRecorded>
-void Run<kRecorded>::push(Stamps& stamps, double time, int reader) {
-  stamps.push(store_, time);
-  if (!stamps.blocked) return;
-  stamps.blocked = false;
+void Run<kRecorded>::push(Timestamps& timestamps, double time, int reader) {
+  timestamps.push(store_, time);
+  if (!timestamps.blocked) return;
+  timestamps.blocked = false;
   awake_.push_back(reader);
 }
 
-/// Walks `block` on until it waits for a stamp or for a flow to end.
+/// Walks `block` on until it waits for a timestamp or for a flow to end.
 template <bool kRecorded>
 void Run<kRecorded>::advance(int block) {
   BlockState& s = blocks_[block];
@@ -228,7 +228,7 @@ void Run<kRecorded>::advance(int block) {
     switch (s.stage) {
       case Stage::kDepend:
         if (t.waits >= 0) {
-          if (free_teller_[t.waits] >= 0) pull(free_teller_[t.waits], edges_[t.waits]);
+          if (free_writer_[t.waits] >= 0) pull(free_writer_[t.waits], edges_[t.waits]);
           if (!take(edges_[t.waits], s.now)) return;
           if constexpr (kRecorded) recorder_->depended(block, s.now);
           s.now += t.wait_us;
@@ -237,7 +237,7 @@ void Run<kRecorded>::advance(int block) {
         [[fallthrough]];
       case Stage::kArrive:
         if (t.receives) {
-          Wire& in = wires_[b.in];
+          ConnectionState& in = connections_[b.in];
           if (!take(plan_.connections[b.in].cut_through ? in.head : in.whole, s.now)) return;
           if constexpr (kRecorded) recorder_->arrived(block, s.now);
         }
@@ -245,7 +245,7 @@ void Run<kRecorded>::advance(int block) {
         [[fallthrough]];
       case Stage::kCredit:
         if (t.sends) {
-          Wire& out = wires_[b.out];
+          ConnectionState& out = connections_[b.out];
           if (plan_.window > 0 && out.sent >= plan_.window && !take(out.credit, s.now)) return;
           if constexpr (kRecorded) recorder_->credited(block, s.now);
           ++out.sent;
@@ -254,7 +254,7 @@ void Run<kRecorded>::advance(int block) {
         [[fallthrough]];
       case Stage::kWhole:
         if (t.receives && plan_.connections[b.in].cut_through) {
-          if (!take(wires_[b.in].whole, s.now)) return;
+          if (!take(connections_[b.in].whole, s.now)) return;
           if constexpr (kRecorded) recorder_->arrived(block, s.now);
         }
         finish_slice(block, t);
@@ -280,7 +280,7 @@ bool Run<kRecorded>::move(int block, const Transfer& t) {
     const Connection& c = plan_.connections[plan_.blocks[block].out];
     if (c.cut_through) {
       const double line = std::min(s.part, plan_.line_bytes) * t.us_per_byte;
-      push(wires_[plan_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
+      push(connections_[plan_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
     }
     if (t.bundle >= 0 && s.part > 0) {
       s.stage = Stage::kFlow;
@@ -304,18 +304,18 @@ void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
   if (t.sends) {
     const Connection& c = plan_.connections[b.out];
     if (c.net) {
-      wires_[b.out].bytes.push(store_, s.part * plan_.wire_factor);
-      push(wires_[b.out].ready, s.now, static_cast<int>(blocks_.size()) + b.out);
+      connections_[b.out].bytes.push(store_, s.part * plan_.wire_factor);
+      push(connections_[b.out].ready, s.now, static_cast<int>(blocks_.size()) + b.out);
     } else {
-      push(wires_[b.out].whole, s.now + c.arrive_us, c.receiver);
+      push(connections_[b.out].whole, s.now + c.arrive_us, c.receiver);
     }
   }
   if (t.receives) {
     const Connection& c = plan_.connections[b.in];
     if (c.net)
-      push(wires_[b.in].slot, s.now + c.credit_us, static_cast<int>(blocks_.size()) + b.in);
+      push(connections_[b.in].slot, s.now + c.credit_us, static_cast<int>(blocks_.size()) + b.in);
     else
-      push(wires_[b.in].credit, s.now + c.credit_us, c.sender);
+      push(connections_[b.in].credit, s.now + c.credit_us, c.sender);
   }
   if (next_slice(s, t))
     s.stage = Stage::kArrive;
@@ -335,8 +335,8 @@ template <bool kRecorded>
 void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const Block& b = plan_.blocks[block];
-  for (int i = t.told_first; i < t.told_first + t.told_count; ++i)
-    push(edges_[plan_.told[i]], s.now, plan_.edge_waiter[plan_.told[i]]);
+  for (int i = t.signals_first; i < t.signals_first + t.signals_count; ++i)
+    push(edges_[plan_.signals[i]], s.now, plan_.edge_waiter[plan_.signals[i]]);
   if (++s.at == b.last) {
     s.at = b.first;
     if (++s.pass == total_) {
@@ -365,18 +365,18 @@ void Run<kRecorded>::begin_slice(BlockState& s, const Transfer& t) {
 /// slot at the receiver.
 template <bool kRecorded>
 void Run<kRecorded>::proxy(int connection) {
-  Wire& w = wires_[connection];
-  if (w.proxy == Wire::Proxy::kReady) {
+  ConnectionState& w = connections_[connection];
+  if (w.proxy == ConnectionState::Proxy::kReady) {
     if (!take(w.ready, w.proxy_now)) return;
     if constexpr (kRecorded)
       recorder_->filled(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
-    w.proxy = Wire::Proxy::kSlot;
+    w.proxy = ConnectionState::Proxy::kSlot;
   }
   if (plan_.window > 0 && w.posted >= plan_.window && !take(w.slot, w.proxy_now)) return;
   if constexpr (kRecorded)
     recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
   ++w.posted;
-  w.proxy = Wire::Proxy::kAsked;
+  w.proxy = ConnectionState::Proxy::kAsked;
   starts_.push_back({w.proxy_now, static_cast<int>(blocks_.size()) + connection});
   std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
 }
@@ -395,11 +395,11 @@ void Run<kRecorded>::open(double now, int owner) {
 template <bool kRecorded>
 void Run<kRecorded>::post(double now, int connection) {
   const Connection& c = plan_.connections[connection];
-  Wire& w = wires_[connection];
+  ConnectionState& w = connections_[connection];
   const int owner = static_cast<int>(blocks_.size()) + connection;
   const double bytes = w.bytes.front(store_);
-  if (w.proxy == Wire::Proxy::kAsked && bytes > 0) {
-    w.proxy = Wire::Proxy::kPosted;
+  if (w.proxy == ConnectionState::Proxy::kAsked && bytes > 0) {
+    w.proxy = ConnectionState::Proxy::kPosted;
     double& free = proxy_free_[c.src];
     free = std::max(now, free) + plan_.net_message_us;
     if constexpr (kRecorded) recorder_->posted(owner, free);
@@ -444,9 +444,9 @@ void Run<kRecorded>::ended(double now, int owner) {
   if constexpr (kRecorded) recorder_->delivered(owner);
   const int connection = owner - blocks;
   const Connection& c = plan_.connections[connection];
-  Wire& w = wires_[connection];
+  ConnectionState& w = connections_[connection];
   w.bytes.pop();
-  w.proxy = Wire::Proxy::kReady;
+  w.proxy = ConnectionState::Proxy::kReady;
   w.proxy_now = now;
   push(w.whole, now + c.arrive_us, c.receiver);
   push(w.credit, now + c.credit_us, c.sender);
@@ -458,7 +458,7 @@ void Run<kRecorded>::refuse_deadlock() const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i].stage == Stage::kDone) continue;
     const Block& b = plan_.blocks[i];
-    throw InputError("deadlock: " + place(b.gpu, b.id, plan_.transfers[blocks_[i].at].step) +
+    throw InputError("deadlock: " + step_name(b.gpu, b.id, plan_.transfers[blocks_[i].at].step) +
                      " waits for ever for " + waited_for(static_cast<int>(i)) +
                      "; `tuccl verify` tells why");
   }

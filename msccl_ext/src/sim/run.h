@@ -28,7 +28,7 @@ struct Outcome {
 
 /// Moments at which something came about for one reader, in order of time. They
 /// lie in a ring within a store that many share, so that a run is soon copied.
-class Stamps {
+class Timestamps {
  public:
   using Store = std::vector<double>;
 
@@ -47,7 +47,7 @@ class Stamps {
     store[base_ + ((head_ + size_++) & (room_ - 1))] = time;
   }
 
-  bool blocked = false;  ///< The reader waits for the next stamp.
+  bool blocked = false;  ///< The reader waits for the next timestamp.
 
  private:
   void grow(Store& store);
@@ -58,7 +58,7 @@ class Stamps {
 };
 
 /// A thread block runs ahead on its own clock as long as what it needs is
-/// stamped already: only flows, which share resources, are events. All stamps
+/// timestamped already: only flows, which share resources, are events. All timestamps
 /// pushed while an event at time T is handled are at T or later, so no reader
 /// that ran ahead can have missed one.
 ///
@@ -74,7 +74,7 @@ class Run {
   /// The same in parts: begins, walks until some thread block begins `pass` (or
   /// all are done: false), and ends.
   void begin(const Passes& passes);
-  bool walk_to(std::int64_t pass);
+  bool advance_to(std::int64_t pass);
   Outcome end();
 
   /// Pass that the foremost thread block is in.
@@ -102,13 +102,13 @@ class Run {
     int slice = 0;
     Stage stage = Stage::kDepend;
   };
-  struct Wire {     // a connection at work
-    Stamps head;    ///< First line there (cut-through only).
-    Stamps whole;   ///< All of a slice there.
-    Stamps credit;  ///< A slot free again, for the sender.
-    Stamps ready;   ///< Net: a slice in the proxy's slot.
-    Stamps bytes;   ///< Net: its wire bytes.
-    Stamps slot;    ///< Net: a slot free at the receiver, for the proxy.
+  struct ConnectionState {  // a connection at work
+    Timestamps head;        ///< First line there (cut-through only).
+    Timestamps whole;       ///< All of a slice there.
+    Timestamps credit;      ///< A slot free again, for the sender.
+    Timestamps ready;       ///< Net: a slice in the proxy's slot.
+    Timestamps bytes;       ///< Net: its wire bytes.
+    Timestamps slot;        ///< Net: a slot free at the receiver, for the proxy.
     std::int64_t sent = 0;
     std::int64_t posted = 0;
     double proxy_now = 0;
@@ -131,11 +131,11 @@ class Run {
   bool next_slice(BlockState& s, const Transfer& t);
   void finish_transfer(int block, const Transfer& t);
   void begin_slice(BlockState& s, const Transfer& t);
-  void pull(int block, const Stamps& edge);
-  void walk_transfer(int free_block);
+  void pull(int block, const Timestamps& edge);
+  void run_transfer(int free_block);
   void finish_free();
-  bool take(Stamps& stamps, double& now);
-  void push(Stamps& stamps, double time, int reader);
+  bool take(Timestamps& timestamps, double& now);
+  void push(Timestamps& timestamps, double time, int reader);
   void proxy(int connection);
   void open(double now, int owner);
   void post(double now, int connection);
@@ -150,15 +150,15 @@ class Run {
   Passes passes_;
   std::int64_t total_ = 0;  ///< Passes.
   std::vector<BlockState> blocks_;
-  std::vector<Wire> wires_;
-  std::vector<Stamps> edges_;
+  std::vector<ConnectionState> connections_;
+  std::vector<Timestamps> edges_;
   std::vector<bool> free_;        ///< Blocks that nothing can hold up.
-  std::vector<int> free_teller_;  ///< By edge: the free block that stamps it, -1: none.
+  std::vector<int> free_writer_;  ///< By edge: the free block that timestamps it, -1: none.
   std::vector<Start> starts_;     ///< Heap.
   std::vector<int> awake_;
   std::vector<double> proxy_free_;  ///< By rank.
   std::vector<int> nic_last_;       ///< By resource: connection that used it last.
-  Stamps::Store store_;
+  Timestamps::Store store_;
   std::int64_t foremost_ = 0;
   std::int64_t events_ = 0;
   double finished_ = 0;

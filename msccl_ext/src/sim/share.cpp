@@ -36,7 +36,7 @@ Sharing::Sharing(const Plan& plan) {
   for (std::size_t i = 0; i < links_.size(); ++i) links_[i].capacity = plan.capacity[i];
   add_bundles(plan);
   add_demands(plan);
-  join_alike();
+  join_symmetric();
   add_pairs();
   clock_at_.assign(links_.size() + bundles_.size(), -1);
   follower_at_.assign(bundles_.size(), -1);
@@ -46,7 +46,7 @@ void Sharing::add_bundles(const Plan& plan) {
   std::vector<std::vector<int>> crossing(links_.size());
   bundles_.resize(plan.bundles.size());
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
-    Bundled& b = bundles_[i];
+    FlowClass& b = bundles_[i];
     b.cap = plan.bundles[i].cap;
     std::vector<int> ids = plan.network->routes()[plan.bundles[i].route].resources;
     std::sort(ids.begin(), ids.end());
@@ -60,16 +60,16 @@ void Sharing::add_bundles(const Plan& plan) {
     b.last = static_cast<int>(slots_.size());
   }
   add_spans(crossing);
-  drop_outdone(crossing);
+  drop_dominated(crossing);
 }
 
 /// Takes links out of the routes all whose flows another, no wider link
 /// carries too: they fill up only when that one does, and bind nobody.
-void Sharing::drop_outdone(const std::vector<std::vector<int>>& crossing) {
+void Sharing::drop_dominated(const std::vector<std::vector<int>>& crossing) {
   std::vector<bool> kept(links_.size(), true);
   for (std::size_t l = 0; l < links_.size(); ++l) {
     if (crossing[l].empty()) continue;
-    const Bundled& b = bundles_[crossing[l][0]];
+    const FlowClass& b = bundles_[crossing[l][0]];
     for (int s = b.first; s < b.last && kept[l]; ++s) {
       const std::size_t o = static_cast<std::size_t>(slots_[s].link);
       if (o == l || links_[o].capacity > links_[l].capacity) continue;
@@ -85,7 +85,7 @@ void Sharing::drop_outdone(const std::vector<std::vector<int>>& crossing) {
 
 void Sharing::keep_slots(const std::vector<bool>& links) {
   std::vector<Slot> kept;
-  for (Bundled& b : bundles_) {
+  for (FlowClass& b : bundles_) {
     const int first = static_cast<int>(kept.size());
     for (int s = b.first; s < b.last; ++s)
       if (links[slots_[s].link]) kept.push_back(slots_[s]);
@@ -102,7 +102,7 @@ void Sharing::add_spans(const std::vector<std::vector<int>>& crossing) {
     if (fresh) spans_.emplace_back();
     link_span_.push_back(at->second);
   }
-  for (const Bundled& b : bundles_) {
+  for (const FlowClass& b : bundles_) {
     Route route{.first_span = static_cast<int>(bundle_spans_.size())};
     for (int s = b.first; s < b.last; ++s) {
       const int span = link_span_[slots_[s].link];
@@ -123,7 +123,7 @@ void Sharing::add_demands(const Plan& plan) {
   std::map<std::pair<int, int>, int> known;  // (link, narrowest one of its flows)
   std::vector<double> peak;                  // by demand
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
-    const Bundled& b = bundles_[i];
+    const FlowClass& b = bundles_[i];
     int narrow = kNobody;
     for (int s = b.first; s < b.last; ++s)
       if (narrow < 0 || links_[slots_[s].link].capacity < links_[narrow].capacity)
@@ -150,14 +150,14 @@ void Sharing::add_demands(const Plan& plan) {
 
 /// Makes one of all bundles with the same limit that can only be held up by
 /// the same links.
-void Sharing::join_alike() {
+void Sharing::join_symmetric() {
   std::map<std::pair<double, std::vector<int>>, int> known;
-  std::vector<Bundled> joined;
+  std::vector<FlowClass> joined;
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
-    Bundled& b = bundles_[i];
+    FlowClass& b = bundles_[i];
     std::vector<int> links;
     for (int s = b.first; s < b.last; ++s) links.push_back(slots_[s].link);
-    int& at = routes_[i].bundled;
+    int& at = routes_[i].flow_class;
     at = static_cast<int>(joined.size());
     if (!links.empty()) at = known.try_emplace({b.cap, std::move(links)}, at).first->second;
     if (at == static_cast<int>(joined.size())) joined.push_back(std::move(b));
@@ -166,32 +166,32 @@ void Sharing::join_alike() {
 }
 
 void Sharing::add_pairs() {
-  std::vector<std::map<int, int>> beside(links_.size());
-  for (const Bundled& b : bundles_)
+  std::vector<std::map<int, int>> shared_links(links_.size());
+  for (const FlowClass& b : bundles_)
     for (int s = b.first; s < b.last; ++s)
       for (int o = b.first; o < b.last; ++o)
-        if (o != s) beside[slots_[s].link][slots_[o].link] = 0;
+        if (o != s) shared_links[slots_[s].link][slots_[o].link] = 0;
   for (std::size_t l = 0; l < links_.size(); ++l) {
-    links_[l].first = static_cast<int>(beside_.size());
-    for (auto& [other, place] : beside[l]) {
-      place = static_cast<int>(beside_.size());
-      beside_.push_back({.link = other});
+    links_[l].first = static_cast<int>(shared_links_.size());
+    for (auto& [other, index] : shared_links[l]) {
+      index = static_cast<int>(shared_links_.size());
+      shared_links_.push_back({.link = other});
     }
-    links_[l].last = static_cast<int>(beside_.size());
+    links_[l].last = static_cast<int>(shared_links_.size());
   }
-  for (Bundled& b : bundles_) {
+  for (FlowClass& b : bundles_) {
     b.pairs = static_cast<int>(pairs_.size());
     for (int s = b.first; s < b.last; ++s)
       for (int o = b.first; o < b.last; ++o)
-        if (o != s) pairs_.push_back(beside[slots_[s].link][slots_[o].link]);
+        if (o != s) pairs_.push_back(shared_links[slots_[s].link][slots_[o].link]);
   }
 }
 
 void Sharing::reset() {
-  for (Bundled& b : bundles_) {
+  for (FlowClass& b : bundles_) {
     b.served = b.since = 0;
     b.follows = kNobody;
-    b.settled = 0;
+    b.shared_flows = 0;
     b.dirty = b.moves = false;
     b.open = 0;
     b.flows.clear();
@@ -206,7 +206,7 @@ void Sharing::reset() {
   }
   for (Span& s : spans_) s = {};
   for (Demand& d : demands_) d = {.limit = d.limit};
-  for (Beside& b : beside_) b.flows = 0;
+  for (SharedLink& b : shared_links_) b.flows = 0;
   clocks_.clear();
   std::fill(clock_at_.begin(), clock_at_.end(), -1);
   std::fill(follower_at_.begin(), follower_at_.end(), -1);
@@ -215,7 +215,7 @@ void Sharing::reset() {
   epoch_ = 0;
 }
 
-double Sharing::served_at(const Bundled& b, double now) const {
+double Sharing::served_at(const FlowClass& b, double now) const {
   if (!b.moves) return 0;
   if (b.follows < 0) return b.served + b.cap * (now - b.since);
   const Link& l = links_[b.follows];
@@ -229,8 +229,8 @@ void Sharing::mark_dirty(int bundle) {
 }
 
 void Sharing::start(double now, int id, double bytes, int owner) {
-  const int bundle = routes_[id].bundled;
-  Bundled& b = bundles_[bundle];
+  const int bundle = routes_[id].flow_class;
+  FlowClass& b = bundles_[bundle];
   if (b.flows.empty() && b.follows < 0) {
     b.served = 0;
     b.since = now;
@@ -240,7 +240,7 @@ void Sharing::start(double now, int id, double bytes, int owner) {
   count_time(now, routes_[id], 1);
   if (count(b, 1) || b.dirty) return mark_dirty(bundle);
   b.moves = true;
-  weigh(bundle, b.settled + 1);
+  weigh(bundle, b.shared_flows + 1);
   rekey(bundle);
 }
 
@@ -248,7 +248,7 @@ int Sharing::end_next(double now) {
   int bundle = clocks_.id() - static_cast<int>(links_.size());
   const int link = bundle < 0 ? clocks_.id() : kNobody;
   if (link >= 0) bundle = links_[link].followers.id();
-  Bundled& b = bundles_[bundle];
+  FlowClass& b = bundles_[bundle];
   const Flow done = b.flows.front();
   if (b.flows.size() > 1) std::pop_heap(b.flows.begin(), b.flows.end(), std::greater<>());
   b.flows.pop_back();
@@ -265,7 +265,7 @@ int Sharing::end_next(double now) {
   if (shared)
     mark_dirty(bundle);
   else
-    weigh(bundle, b.settled - 1);
+    weigh(bundle, b.shared_flows - 1);
   return done.owner;
 }
 
@@ -280,7 +280,7 @@ void Sharing::count_time(double now, const Route& route, int change) {
 
 /// Books a flow more or less of `b` on its links. Returns whether one of those
 /// may be full, so that rates of others may change.
-bool Sharing::count(const Bundled& b, int change) {
+bool Sharing::count(const FlowClass& b, int change) {
   bool shared = false;
   for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
@@ -297,7 +297,7 @@ bool Sharing::count(const Bundled& b, int change) {
 
 /// Tells the clock that drives `bundle` when its next flow ends.
 void Sharing::rekey(int bundle) {
-  Bundled& b = bundles_[bundle];
+  FlowClass& b = bundles_[bundle];
   const int clock = static_cast<int>(links_.size()) + bundle;
   if (b.follows >= 0) {
     if (b.flows.empty())
@@ -314,7 +314,7 @@ void Sharing::rekey(int bundle) {
 }
 
 void Sharing::key_follower(int bundle) {
-  const Bundled& b = bundles_[bundle];
+  const FlowClass& b = bundles_[bundle];
   links_[b.follows].followers.put(bundle, b.flows.front().target - b.served, follower_at_);
 }
 
@@ -329,7 +329,7 @@ void Sharing::rekey_link(int link) {
 /// Lets `link`, or its own limit where that is nobody, drive a bundle that
 /// nothing drives.
 void Sharing::follow(double now, int bundle, int link) {
-  Bundled& b = bundles_[bundle];
+  FlowClass& b = bundles_[bundle];
   b.moves = true;
   b.follows = link;
   b.since = now;
@@ -341,19 +341,19 @@ void Sharing::follow(double now, int bundle, int link) {
     }
     l.least_cap = std::min(l.least_cap, b.cap);
     b.served -= l.served;
-    add_followers(b, b.settled);
+    add_followers(b, b.shared_flows);
   }
 }
 
 /// Leaves `bundle` with nothing that drives it, and its own account of bytes.
 void Sharing::unfollow(double now, int bundle) {
-  Bundled& b = bundles_[bundle];
+  FlowClass& b = bundles_[bundle];
   b.served = served_at(b, now);
   b.since = now;
   b.moves = false;
   if (b.follows >= 0) {
     links_[b.follows].followers.remove(bundle, follower_at_);
-    add_followers(b, -b.settled);
+    add_followers(b, -b.shared_flows);
     if (links_[b.follows].followers.empty()) clocks_.remove(b.follows, clock_at_);
     b.follows = kNobody;
   } else {
@@ -362,20 +362,20 @@ void Sharing::unfollow(double now, int bundle) {
 }
 
 /// Books `change` flows of `b` as held up by the link that it follows.
-void Sharing::add_followers(const Bundled& b, int change) {
+void Sharing::add_followers(const FlowClass& b, int change) {
   if (change == 0) return;
   links_[b.follows].following += change;
   const int width = b.last - b.first - 1;
   int row = b.pairs;
   for (int s = b.first; slots_[s].link != b.follows; ++s) row += width;
-  for (int i = row; i < row + width; ++i) beside_[pairs_[i]].flows += change;
+  for (int i = row; i < row + width; ++i) shared_links_[pairs_[i]].flows += change;
 }
 
 /// Books `bundle` as at work with so many flows.
 void Sharing::weigh(int bundle, int flows) {
-  Bundled& b = bundles_[bundle];
-  if (b.settled == 0) enter(bundle);
-  b.settled = flows;
+  FlowClass& b = bundles_[bundle];
+  if (b.shared_flows == 0) enter(bundle);
+  b.shared_flows = flows;
   if (flows == 0) {
     leave(bundle);
     b.moves = false;
@@ -383,7 +383,7 @@ void Sharing::weigh(int bundle, int flows) {
 }
 
 void Sharing::enter(int bundle) {
-  const Bundled& b = bundles_[bundle];
+  const FlowClass& b = bundles_[bundle];
   for (int s = b.first; s < b.last; ++s) {
     auto& active = links_[slots_[s].link].active;
     slots_[s].place = static_cast<int>(active.size());
@@ -392,7 +392,7 @@ void Sharing::enter(int bundle) {
 }
 
 void Sharing::leave(int bundle) {
-  const Bundled& b = bundles_[bundle];
+  const FlowClass& b = bundles_[bundle];
   for (int s = b.first; s < b.last; ++s) {
     auto& active = links_[slots_[s].link].active;
     active[slots_[s].place] = active.back();

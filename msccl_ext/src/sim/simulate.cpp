@@ -49,12 +49,13 @@ void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t
                      " chunks, the runtime runs no other");
 }
 
-void check_walk(const Walk& walk) {
-  if (walk.pass_bytes < 0 || walk.pass_bytes > kMostBytes)
-    throw InputError("walk: pass_bytes is " + std::to_string(walk.pass_bytes) +
+void check_step_loop(const StepLoop& step_loop) {
+  if (step_loop.pass_bytes < 0 || step_loop.pass_bytes > kMostBytes)
+    throw InputError("walk: pass_bytes is " + std::to_string(step_loop.pass_bytes) +
                      ", expected 0 (the protocol's) or more");
-  if (walk.transfer_slots < 0 || walk.transfer_slots > 8 || 8 % std::max(walk.transfer_slots, 1))
-    throw InputError("walk: transfer_slots is " + std::to_string(walk.transfer_slots) +
+  if (step_loop.transfer_slots < 0 || step_loop.transfer_slots > 8 ||
+      8 % std::max(step_loop.transfer_slots, 1))
+    throw InputError("walk: transfer_slots is " + std::to_string(step_loop.transfer_slots) +
                      ", expected 0 (the protocol's), 1, 2, 4 or 8");
 }
 
@@ -79,7 +80,7 @@ class Simulation {
     bound_ = sim::least_pace(plan_, passes_.slice);
     run_.begin(passes_);
     std::int64_t ready = 0;  // a copy may be as dear as all that came before it
-    for (std::int64_t pass = 1; run_.walk_to(pass);) {
+    for (std::int64_t pass = 1; run_.advance_to(pass);) {
       const std::int64_t n = run_.foremost() + 1;
       pass = n;
       if (n >= passes_.full) break;
@@ -189,10 +190,10 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
   check_call(program, knobs, network, nbytes);
   check(machine);
-  check_walk(options.walk);
+  check_step_loop(options.step_loop);
   const std::int64_t chunk = nbytes / program.nchunks;
-  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.walk);
-  Simulation simulation(plan, sim::passes_of(chunk, pass_bytes(knobs, options.walk)));
+  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.step_loop);
+  Simulation simulation(plan, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)));
   sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
 
   SimResult result;

@@ -67,9 +67,9 @@ SimTrace trace(const Program& program, const Knobs& knobs, const Network& networ
   SimTrace out;
   out.result = simulate(program, knobs, network, machine, nbytes, options.sim);
   const std::int64_t chunk = nbytes / program.nchunks;
-  const Walk& walk = options.sim.walk;
-  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, walk);
-  const sim::Passes passes = sim::passes_of(chunk, pass_bytes(knobs, walk));
+  const StepLoop& step_loop = options.sim.step_loop;
+  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, step_loop);
+  const sim::Passes passes = sim::passes_of(chunk, pass_bytes(knobs, step_loop));
   out.passes = passes.full + (passes.rest > 0 ? 1 : 0);
   if (plan.steps * out.passes > kMostSteps)
     throw InputError("a walk of " + std::to_string(plan.steps * out.passes) +

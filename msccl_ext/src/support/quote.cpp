@@ -4,7 +4,7 @@
 
 namespace tuccl {
 
-std::string shown(std::string_view text) {
+std::string quoted(std::string_view text) {
   constexpr std::size_t kShown = 40;
   std::string out{text.substr(0, kShown)};
   std::replace_if(out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');

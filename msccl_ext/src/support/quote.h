@@ -5,6 +5,6 @@
 namespace tuccl {
 
 /// Untrusted text for a message: at most 40 characters, printable ones only.
-std::string shown(std::string_view text);
+std::string quoted(std::string_view text);
 
 }  // namespace tuccl

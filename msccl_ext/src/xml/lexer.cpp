@@ -98,7 +98,7 @@ std::string_view XmlLexer::take_name(const char* what) {
   const std::string_view name = text_.substr(start, at_ - start);
   if (name.empty()) unexpected(what);
   if (name.size() > kMostCharacters)
-    fail(line_, "name '" + shown(name) + "' is longer than 254 characters");
+    fail(line_, "name '" + quoted(name) + "' is longer than 254 characters");
   return name;
 }
 
@@ -106,7 +106,7 @@ std::string_view XmlLexer::take_name(const char* what) {
 std::string_view XmlLexer::take_element_name() {
   const std::string_view name = take_name("an element name");
   if (name.size() == kMostCharacters)
-    fail(line_, "name '" + shown(name) + "' is longer than 253 characters");
+    fail(line_, "name '" + quoted(name) + "' is longer than 253 characters");
   return name;
 }
 
@@ -116,15 +116,15 @@ XmlAttribute XmlLexer::take_attribute() {
   expect('=', "after an attribute name");
   expect('"', "before a value");
   const std::size_t end = text_.find('"', at_);
-  if (end == text_.npos) fail(line_, "unterminated value of " + shown(out.key));
+  if (end == text_.npos) fail(line_, "unterminated value of " + quoted(out.key));
   out.value = text_.substr(at_, end - at_);
   if (out.value.size() > kMostCharacters)
-    fail(line_, "value of " + shown(out.key) + " has " + std::to_string(out.value.size()) +
+    fail(line_, "value of " + quoted(out.key) + " has " + std::to_string(out.value.size()) +
                     " characters, expected at most 254 (the runtimes would overrun their array)");
   if (std::any_of(out.value.begin(), out.value.end(),
                   [](char c) { return static_cast<std::uint8_t>(c) < ' '; }))
-    fail(line_, "control character in the value of " + shown(out.key) + ", expected one line");
-  if (!utf8(out.value)) fail(line_, "value of " + shown(out.key) + " is not UTF-8");
+    fail(line_, "control character in the value of " + quoted(out.key) + ", expected one line");
+  if (!utf8(out.value)) fail(line_, "value of " + quoted(out.key) + " is not UTF-8");
   at_ = end + 1;
   return out;
 }
@@ -143,14 +143,14 @@ XmlElement XmlLexer::take_open(int line) {
   while (!at_end() && peek() == ' ') {
     ++at_;
     if (++slots > kMostAttributes)
-      fail(line, "<" + shown(out.name) +
+      fail(line, "<" + quoted(out.name) +
                      "> has more than 16 attributes (an extra space counts as one), expected at "
                      "most 16: the runtimes drop the rest");
     if (at_end() || peek() == ' ' || peek() == '/' || peek() == '>') continue;
     const XmlAttribute attribute = take_attribute();
     for (std::size_t i = 0; i < count; ++i)
       if (attributes_[i].key == attribute.key)
-        fail(line, "attribute " + shown(attribute.key) + " given twice");
+        fail(line, "attribute " + quoted(attribute.key) + " given twice");
     attributes_[count++] = attribute;
   }
   if (!at_end() && peek() == '/') {

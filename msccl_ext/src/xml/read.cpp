@@ -93,14 +93,14 @@ class Attributes {
     try {
       return parse(value);
     } catch (const InputError& e) {
-      lexer_.fail(element_.line, std::string(key) + "=\"" + shown(value) + "\": " + e.what());
+      lexer_.fail(element_.line, std::string(key) + "=\"" + quoted(value) + "\": " + e.what());
     }
   }
 
   void note_unread(Ignored& ignored) const {
     for (std::size_t i = 0; i < element_.attributes.size(); ++i)
       if (!(used_ & 1u << i))
-        ignored.add("attribute " + shown(element_.attributes[i].key) + " of <" +
+        ignored.add("attribute " + quoted(element_.attributes[i].key) + " of <" +
                         std::string(element_.name) + ">",
                     element_.line);
   }
@@ -110,7 +110,7 @@ class Attributes {
                       std::int64_t most) const {
     const auto parsed = decimal(value);
     if (!parsed || *parsed < least || *parsed > most)
-      lexer_.fail(element_.line, std::string(key) + "=\"" + shown(value) +
+      lexer_.fail(element_.line, std::string(key) + "=\"" + quoted(value) +
                                      "\", expected a decimal number from " + std::to_string(least) +
                                      " to " + std::to_string(most));
     return *parsed;
@@ -152,11 +152,11 @@ class Reader {
     const XmlElement root = lexer_.next();
     if (root.kind == Kind::kEnd) lexer_.fail(root.line, "empty file, expected <algo>");
     if (root.kind == Kind::kClose || root.name != "algo")
-      lexer_.fail(root.line, "root element <" + shown(root.name) + ">, expected <algo>");
+      lexer_.fail(root.line, "root element <" + quoted(root.name) + ">, expected <algo>");
     read_algo(root);
     const XmlElement after = lexer_.next();
     if (after.kind != Kind::kEnd)
-      lexer_.fail(after.line, "<" + shown(after.name) + "> after </algo>, expected the end");
+      lexer_.fail(after.line, "<" + quoted(after.name) + "> after </algo>, expected the end");
     facts_.ignored = ignored_.list();
     program_.file = std::move(facts_);
     return std::move(program_);
@@ -258,7 +258,7 @@ class Reader {
       if (e.name == wanted) {
         read(e);
       } else {
-        ignored_.add("element <" + shown(e.name) + "> in <" + std::string(name) + ">", e.line);
+        ignored_.add("element <" + quoted(e.name) + "> in <" + std::string(name) + ">", e.line);
         skip(e);
       }
     }
@@ -279,9 +279,9 @@ class Reader {
 
   [[noreturn]] void wrong_close(const XmlElement& found, std::string_view name, int line) const {
     const std::string wanted =
-        ", expected </" + shown(name) + "> for the one opened on line " + std::to_string(line);
+        ", expected </" + quoted(name) + "> for the one opened on line " + std::to_string(line);
     if (found.kind == Kind::kEnd) lexer_.fail(found.line, "the file ends early" + wanted);
-    lexer_.fail(found.line, "</" + shown(found.name) + ">" + wanted);
+    lexer_.fail(found.line, "</" + quoted(found.name) + ">" + wanted);
   }
 
   XmlLexer lexer_;

@@ -26,10 +26,10 @@ void check_name(const std::string& name) {
     return c == '"' || c == '<' || c == '>' || c == '&' || static_cast<unsigned char>(c) < ' ';
   });
   if (odd)
-    throw InputError("program name '" + shown(name) +
+    throw InputError("program name '" + quoted(name) +
                      "': quotes, angle brackets, & and control characters cannot be written");
   if (name.size() > XmlLexer::kMostCharacters)
-    throw InputError("program name '" + shown(name) + "': expected at most 254 characters");
+    throw InputError("program name '" + quoted(name) + "': expected at most 254 characters");
 }
 
 void check_fork(const Program& p) {

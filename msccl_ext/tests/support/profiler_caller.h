@@ -2,7 +2,7 @@
 #pragma once
 #include "abi/profiler.h"
 #include "host/library.h"
-#include "plugin_folder.h"
+#include "support/plugin_folder.h"
 
 namespace tuccl::test {
 

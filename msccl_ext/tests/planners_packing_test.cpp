@@ -8,7 +8,7 @@
 #include <random>
 
 #include "planners/max_flow.h"
-#include "sim_check.h"
+#include "support/check.h"
 
 namespace tuccl::packing {
 namespace {

@@ -1,11 +1,10 @@
 // What calls get, and that choosing goes on while epochs change; also under the thread sanitizer.
-#include "tuccl/selector.h"
-
 #include <atomic>
 #include <thread>
 
-#include "sim_check.h"
-#include "table_maker.h"
+#include "support/check.h"
+#include "support/table_maker.h"
+#include "tuccl/selector.h"
 
 namespace tuccl::test {
 namespace {
@@ -25,7 +24,7 @@ std::string varied_table() {
   body += entry_line("broadcast any none any 2", "0 -", 2);
   body += program_line("root2", 3, "w", 5) + default_line(9);
   body += entry_line("allgather 2-byte none in-place -", "0 1024", 1) + default_line(9);
-  return sealed(body);
+  return with_checksum(body);
 }
 
 std::string name_of(const Selector& s, const Decision& d) {
@@ -92,7 +91,7 @@ void nccls_own_algorithms_are_candidates() {
   body.replace(body.find("executor"), 8, "nccl");
   body += entry_line("allreduce any plain any -", "0 -", 2);
   body += "candidate tree nccl/Tree - 0 1 1 0 LL128 8 0 65536 nccl-tests 9 5 5 5 5\n";
-  const Selector s(table_of(sealed(body + default_line(9))));
+  const Selector s(table_of(with_checksum(body + default_line(9))));
   const Decision d = s.choose(uniform_call(1023));
   CHECK(!d.is_default && d.program == kNoIndex && d.algorithm == Algorithm::kTree);
   CHECK(d.protocol == Protocol::kLL128 && d.channels == 8 && d.buffer_bytes == 65536);

@@ -13,7 +13,7 @@ using namespace tuccl::select;
 inline constexpr std::uint64_t kSignature = 0x0123456789abcdef;
 inline constexpr const char* kSignatureText = "0123456789abcdef";
 
-inline std::string sealed(const std::string& body) {
+inline std::string with_checksum(const std::string& body) {
   return body + "end " + hex(sha256(body)) + "\n";
 }
 
@@ -53,7 +53,7 @@ inline std::string uniform_table(int count, int ranks = 4) {
     body += program_line("b", 64 + i % 64, "program " + std::to_string(64 + i % 64), 6.0 + i);
     body += default_line(9.0 + i);
   }
-  return sealed(body);
+  return with_checksum(body);
 }
 
 /// A call that `uniform_table` answers.

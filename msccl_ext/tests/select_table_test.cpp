@@ -1,11 +1,10 @@
 // Tables as untrusted input: what is damaged or foreign is refused whole, in one line.
-#include "tuccl/table.h"
-
 #include <cstring>
 #include <random>
 
-#include "sim_check.h"
-#include "table_maker.h"
+#include "support/check.h"
+#include "support/table_maker.h"
+#include "tuccl/table.h"
 
 namespace tuccl::test {
 namespace {
@@ -45,7 +44,7 @@ void damage_is_always_seen() {
 std::string with(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   CHECK(at != text.npos);
-  return sealed(text.replace(at, from.size(), to));
+  return with_checksum(text.replace(at, from.size(), to));
 }
 
 /// A right checksum does not make a wrong line right.

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "agree/ranking_codec.h"
-#include "sim_check.h"
-#include "table_maker.h"
+#include "support/check.h"
+#include "support/table_maker.h"
 #include "tuccl/agreement.h"
 #include "tuccl/rendezvous_server.h"
 

@@ -1,6 +1,4 @@
 // Ranks as threads that agree on a table over loopback sockets; also under the thread sanitizer.
-#include "tuccl/agreement.h"
-
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,8 +8,9 @@
 #include <functional>
 #include <thread>
 
-#include "sim_check.h"
-#include "table_maker.h"
+#include "support/check.h"
+#include "support/table_maker.h"
+#include "tuccl/agreement.h"
 
 namespace tuccl::test {
 namespace {

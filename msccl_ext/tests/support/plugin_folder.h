@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "abi/nccl_types.h"
-#include "sim_check.h"
-#include "table_maker.h"
+#include "support/check.h"
+#include "support/table_maker.h"
 
 namespace tuccl::test {
 

@@ -9,8 +9,8 @@
 #include <functional>
 #include <thread>
 
-#include "sim_check.h"
-#include "table_maker.h"
+#include "support/check.h"
+#include "support/table_maker.h"
 #include "tuccl/agreement.h"
 #include "tuccl/control_group.h"
 #include "tuccl/rendezvous_server.h"

@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
-#include "sim_check.h"
-#include "table_maker.h"
+#include "support/check.h"
+#include "support/table_maker.h"
 #include "tuccl/observed.h"
 
 namespace tuccl::test {
