@@ -127,6 +127,8 @@ def knobs_of(args: argparse.Namespace, protocol: str = "Simple", channels: int =
         args.threads if args.threads is not None else 512,
         parse_size(args.buffer) if args.buffer else None,
     )
+    if args.threads is not None and args.threads % 32:  # more channels would round it up
+        raise InputError(f"--threads {args.threads}: expected a multiple of 32, at least 32")
     if (why := knobs.illegal()) is not None:
         raise InputError(f"knobs: {why}")
     return knobs
