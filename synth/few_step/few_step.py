@@ -276,7 +276,7 @@ def _keeps_rules(problem: _ForwardProblem, sends: Sequence[RangeSend]) -> bool:
 
 def _flat(problem: _ForwardProblem, *, solved: bool) -> Iterator[_Candidate]:
     """Yield schedules of the whole network, of the fewest steps and of more."""
-    best = math.inf
+    best_us = math.inf
     collective = Collective(problem.name, problem.network.ranks, problem.root)
     for pieces in _pieces(problem):
         instance, ranges = instance_of(collective, problem.chunks_per_rank, problem.network, pieces)
@@ -291,7 +291,7 @@ def _flat(problem: _ForwardProblem, *, solved: bool) -> Iterator[_Candidate]:
             max(count for _, count in ranges) * problem.chunk_bytes / float(instance.unit) / 1e3
         )
         for steps in _steps_tried(problem, fewest, solved=solved):
-            if steps * hop_us + float(instance.least_rounds) * round_us >= _WORTH * best:
+            if steps * hop_us + float(instance.least_rounds) * round_us >= _WORTH * best_us:
                 break
             solution = _solve(instance, steps, problem.budget)
             if solution.status != "solved":
@@ -302,7 +302,7 @@ def _flat(problem: _ForwardProblem, *, solved: bool) -> Iterator[_Candidate]:
                 RangeSend(s.step, *problem.network.pairs[s.pair], *ranges[s.chunk])
                 for s in solution.sends
             ]
-            best = min(problem.estimate_us(sends), best)
+            best_us = min(problem.estimate_us(sends), best_us)
             yield _Candidate(sends, solution.summary)
 
 

@@ -136,9 +136,9 @@ class _Search:
     """One model: the sends of a representative of each orbit of chunks."""
 
     def __init__(
-        self, instance: Instance, symmetry: Symmetry, known: KSynchronous, rounds: int | None
+        self, instance: Instance, symmetry: Symmetry, incumbent: KSynchronous, rounds: int | None
     ) -> None:
-        self.instance, self.symmetry, self.known = instance, symmetry, known
+        self.instance, self.symmetry, self.incumbent = instance, symmetry, incumbent
         self.possible = [
             Send(step, pair, chunk)
             for chunk in symmetry.representatives
@@ -146,7 +146,9 @@ class _Search:
             for step in self._useful_steps(chunk, src, dst)
         ]
         self.size = len(self.possible)
-        self.most = sum(known.rounds) - 1 if known.rounds else rounds or instance.enough_rounds
+        self.most = (
+            sum(incumbent.rounds) - 1 if incumbent.rounds else rounds or instance.enough_rounds
+        )
 
     def _useful_steps(self, chunk: int, src: int, dst: int) -> range:
         """Return the steps in which a chunk can go from `src` to `dst` and still be of use."""
@@ -154,23 +156,27 @@ class _Search:
         if dst == demand.source or src not in distances[demand.source]:
             return range(0)
         ahead = [distances[dst][to] for to in demand.targets if to in distances[dst]]
-        return range(distances[demand.source][src], self.known.steps - min(ahead, default=1 << 20))
+        return range(
+            distances[demand.source][src], self.incumbent.steps - min(ahead, default=1 << 20)
+        )
 
     def run(self, budget: Budget, share: float, *, complete: bool) -> KSynchronous:
         """Return the better of the known schedule and the model's; `complete` ones disprove."""
         model = _Model(self)
-        outcome = run_model(model.model, budget, share, f"{self.known.steps} steps", _in_rounds)
-        known = replace(self.known, reproducible=not (budget.clocked or budget.interrupted))
+        outcome = run_model(model.model, budget, share, f"{self.incumbent.steps} steps", _in_rounds)
+        incumbent = replace(self.incumbent, reproducible=not (budget.clocked or budget.interrupted))
         if outcome.values:
-            least = max(known.least_rounds, outcome.bound if complete else 0)
+            least = max(incumbent.least_rounds, outcome.bound if complete else 0)
             rounds = tuple(outcome.value(length) for length in model.lengths)
             sends = _needed(self.instance, sorted(self._sends(model, outcome)))
-            return replace(known, status="solved", rounds=rounds, least_rounds=least, sends=sends)
+            return replace(
+                incumbent, status="solved", rounds=rounds, least_rounds=least, sends=sends
+            )
         if not (outcome.proved and complete):
-            return known
-        if known.status == "solved":
-            return replace(known, least_rounds=sum(known.rounds))
-        return replace(known, status="impossible", least_rounds=self.most + 1)
+            return incumbent
+        if incumbent.status == "solved":
+            return replace(incumbent, least_rounds=sum(incumbent.rounds))
+        return replace(incumbent, status="impossible", least_rounds=self.most + 1)
 
     def _sends(self, model: _Model, outcome: Outcome) -> Iterator[Send]:
         """Yield the sends of representatives, and their images under the symmetry."""
@@ -199,8 +205,8 @@ class _Model:
         module = cp_sat()
         self.search, self.instance = search, search.instance
         self.model = module.CpModel()
-        steps, known = search.known.steps, search.known
-        self.total = self.model.new_int_var(known.least_rounds, search.most, "rounds")
+        steps, incumbent = search.incumbent.steps, search.incumbent
+        self.total = self.model.new_int_var(incumbent.least_rounds, search.most, "rounds")
         self.lengths = [self.model.new_int_var(1, search.most, f"step {n}") for n in range(steps)]
         self.sent = [self.model.new_bool_var("") for _ in search.possible]
         self.model.add(self.total == sum(self.lengths))

@@ -167,7 +167,7 @@ class _Run:
 
     def _start(self) -> None:
         """Fork with interrupts held back, so that they reach this process and find it whole."""
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             fork = multiprocessing.get_context("fork")
             self.receiver, sender = fork.Pipe(duplex=False)
@@ -178,7 +178,7 @@ class _Run:
                 self.process.start()
             sender.close()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def _take(self, values: Sequence[int], bound: float, proved: bool) -> None:
         self.values = values or self.values

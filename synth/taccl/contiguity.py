@@ -67,11 +67,11 @@ def _list_schedule(
     heapq.heapify(heap)
     scheduled: list[Send] = []
     while heap:
-        tried, planned, number = heapq.heappop(heap)
+        earliest, planned, number = heapq.heappop(heap)
         unit = units[number]
         link = unit[0].link
         start = reservations.start(link, ready[number], len(unit))
-        if start > tried:
+        if start > earliest:
             heapq.heappush(heap, (start, planned, number))
             continue
         end = reservations.book(link, start, len(unit))
@@ -175,9 +175,9 @@ class ContiguityModel:
         link = self.problem.links[send.link]
         for key in self.problem.resources[send.link]:
             if key[0] == "port":
-                held = size if link.holds_ports else link.beta
+                port_size = size if link.holds_ports else link.beta
                 start = self.model.new_int_var(0, self.most, "")
-                self.spans[key].append(self.model.new_interval_var(start, held, end, ""))
+                self.spans[key].append(self.model.new_interval_var(start, port_size, end, ""))
 
     def hint(self, sends: Sequence[Send]) -> None:
         """Give the solver a schedule to start from, with the same routes and orders."""

@@ -81,7 +81,7 @@ class _Multicast:
                 continue
             key = self.problem.link_orbits[number]
             if self._reenters(chunk, link) or (
-                self.blocked.get(key) and not self._own(chunk, number)
+                self.blocked.get(key) and not self._is_own(chunk, number)
             ):
                 late.append((chunk, number))
                 continue
@@ -103,7 +103,7 @@ class _Multicast:
         """Return whether the chunk has entered the link's host before: inside it is quicker."""
         return link.inter and (chunk, self.problem.hosts[link.dst]) in self.entered
 
-    def _own(self, chunk: int, number: int) -> bool:
+    def _is_own(self, chunk: int, number: int) -> bool:
         return self.problem.chunks[chunk].source == self.problem.links[number].src
 
     def _push_all(self, sends: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -118,12 +118,12 @@ class _Multicast:
 
 def _own_chunks(problem: Problem) -> dict[int, set[int]]:
     """Return, for each link between hosts, the chunks that are its sender's own."""
-    own: dict[int, set[int]] = {}
+    own_chunks: dict[int, set[int]] = {}
     for number, chunk in enumerate(problem.chunks):
         for link in chunk.links:
             if problem.links[link].inter and problem.links[link].src == chunk.source:
-                own.setdefault(problem.link_orbits[link], set()).add(number)
-    return own
+                own_chunks.setdefault(problem.link_orbits[link], set()).add(number)
+    return own_chunks
 
 
 def _light_routes(problem: Problem) -> list[list[int]]:
@@ -174,17 +174,17 @@ def order_routes(problem: Problem, routes: Sequence[Sequence[int]]) -> list[Send
     ready = [0] * len(routes)
     sends = []
     while heap:
-        tried, own, rest, chunk, place = heapq.heappop(heap)
-        number = routes[chunk][place]
+        earliest, relayed, rest, chunk, hop = heapq.heappop(heap)
+        number = routes[chunk][hop]
         start = reservations.start(number, ready[chunk])
-        if start > tried:
-            heapq.heappush(heap, (start, own, rest, chunk, place))
+        if start > earliest:
+            heapq.heappush(heap, (start, relayed, rest, chunk, hop))
             continue
         ready[chunk] = reservations.book(number, start)
         sends.append(Send(chunk, number, start, ready[chunk]))
-        if place + 1 < len(routes[chunk]):
+        if hop + 1 < len(routes[chunk]):
             rest += links[number].message_ns()
-            heapq.heappush(heap, (ready[chunk], own, rest, chunk, place + 1))
+            heapq.heappush(heap, (ready[chunk], relayed, rest, chunk, hop + 1))
     return sorted(sends, key=BY_START)
 
 

@@ -73,8 +73,8 @@ class Problem:
         resources: list[tuple[_Resource, ...]] = []
         for number, link in enumerate(self.links):
             shared = tuple(("port", ports[port]) for port in link.ports)
-            own = ("link", self.link_orbits[number])
-            resources.append(shared if shared and link.holds_ports else (own, *shared))
+            own_link = ("link", self.link_orbits[number])
+            resources.append(shared if shared and link.holds_ports else (own_link, *shared))
         return resources
 
     def _port_orbits(self) -> dict[object, object]:
@@ -132,11 +132,11 @@ def window(link: Link, message: Message) -> tuple[int, int]:
 
     A copy holds them at its end; a reduction, a copy in reversed time, at its start.
     """
-    held = link.port_ns(len(message.chunks))
+    port_ns = link.port_ns(len(message.chunks))
     return (
-        (message.start, message.start + held)
+        (message.start, message.start + port_ns)
         if message.reduce
-        else (message.end - held, message.end)
+        else (message.end - port_ns, message.end)
     )
 
 
@@ -153,8 +153,8 @@ def retime(messages: Sequence[Message], costs: LinkCosts) -> list[Message]:
     timed = []
     for message in sorted(messages, key=lambda m: (m.start, m.end)):
         link = costs.links[message.link]
-        takes, held = link.message_ns(len(message.chunks)), link.port_ns(len(message.chunks))
-        lead = 0 if message.reduce else takes - held
+        takes, port_ns = link.message_ns(len(message.chunks)), link.port_ns(len(message.chunks))
+        lead = 0 if message.reduce else takes - port_ns
         start = max(
             free.get(message.link, 0),
             *(arrived.get((chunk, link.src), 0) for chunk in message.chunks),

@@ -172,23 +172,23 @@ class RoutingModel:
                 if cheap and exact > links[link].beta:
                     alphas[self.problem.link_orbits[link]].append(self.sent[number, link])
             for link, literals in alphas.items():
-                used = self.model.new_bool_var("")
+                link_used = self.model.new_bool_var("")
                 for literal in literals:
-                    self.model.add_implication(literal, used)
-                load.append(links[link].alpha * used)
+                    self.model.add_implication(literal, link_used)
+                load.append(links[link].alpha * link_used)
             margin = slack.least(sends) if self._unavoidable(sends) else 0
             self.model.add(self.time >= margin + sum(load))
 
     def _unavoidable(self, sends: list[tuple[int, int]]) -> bool:
         """Return whether a chunk has no route but over one of these sends."""
         hosts, chunks = self.problem.hosts, self.problem.chunks
-        used = set(sends)
+        keys = set(sends)
         for number in {number for number, _ in sends}:
             for target in chunks[number].targets:
                 cuts = [self._into(number, target)]
                 if hosts[target] != hosts[chunks[number].source]:
                     cuts.append(self.problem.entries(number, hosts[target]))
-                if any(all((number, link) in used for link in links) for links in cuts):
+                if any(all((number, link) in keys for link in links) for links in cuts):
                     return True
         return False
 
@@ -215,42 +215,45 @@ class RoutingModel:
             if links[link].inter:
                 by_orbit[self.problem.link_orbits[link]].append((number, link))
         for sends in by_orbit.values():
-            own = [(n, w) for n, w in sends if chunks[n].source == links[w].src]
-            for n, w in own:
-                for other, route in sends:
-                    if (other, route) not in own:
-                        first, then = self.at[n, links[w].dst], self.at[other, links[route].dst]
-                        self.model.add(then - links[route].message_ns() >= first).only_enforce_if(
-                            self.sent[n, w], self.sent[other, route]
+            own_sends = [(n, w) for n, w in sends if chunks[n].source == links[w].src]
+            for n, w in own_sends:
+                for other, other_link in sends:
+                    if (other, other_link) not in own_sends:
+                        first, then = (
+                            self.at[n, links[w].dst],
+                            self.at[other, links[other_link].dst],
                         )
+                        self.model.add(
+                            then - links[other_link].message_ns() >= first
+                        ).only_enforce_if(self.sent[n, w], self.sent[other, other_link])
 
     def hint(self, sends: Sequence[Send]) -> None:
         """Give the solver a schedule to start from."""
-        used = {(send.chunk, send.link): send.end for send in sends}
+        ends = {(send.chunk, send.link): send.end for send in sends}
         links = self.problem.links
         if not self.fixed:
             for key, literal in self.sent.items():
-                self.model.add_hint(literal, int(key in used))
-        for (number, link), end in used.items():
+                self.model.add_hint(literal, int(key in ends))
+        for (number, link), end in ends.items():
             if (number, links[link].dst) in self.at:
                 self.model.add_hint(self.at[number, links[link].dst], end)
-        self.model.add_hint(self.time, max(used.values(), default=0))
+        self.model.add_hint(self.time, max(ends.values(), default=0))
 
     def sends(self, outcome: Outcome) -> list[Send]:
         """Return the sends of a solution, less those that no rank needed."""
         value, links = outcome.value, self.problem.links
-        used = {key for key, literal in self.sent.items() if value(literal)}
+        selected = {key for key, literal in self.sent.items() if value(literal)}
         sends = []
-        for number, link in _needed(self.problem, used):
+        for number, link in _needed(self.problem, selected):
             end = value(self.at[number, links[link].dst])
             sends.append(Send(number, link, end - links[link].message_ns(), end))
         return sorted(sends, key=BY_START)
 
 
-def _needed(problem: Problem, used: set[tuple[int, int]]) -> list[tuple[int, int]]:
+def _needed(problem: Problem, selected: set[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the sends on the routes from sources to targets."""
     links = problem.links
-    by: Mapping[tuple[int, int], int] = {(n, links[w].dst): w for n, w in used}
+    by: Mapping[tuple[int, int], int] = {(n, links[w].dst): w for n, w in selected}
     needed: dict[tuple[int, int], None] = {}
     for number, chunk in enumerate(problem.chunks):
         for target in sorted(chunk.targets):

@@ -152,7 +152,7 @@ def _half(
     time_us, bound_us = makespan(messages) / 1e3, search.bound / 1e3
     status = "optimal" if time_us <= bound_us else "feasible"
     proof = Proof(
-        f"time of {len(messages)} messages, alike under {len(symmetry)} symmetries",
+        f"time of {len(messages)} messages, the same under {len(symmetry)} symmetries",
         time_us,
         min(bound_us, time_us),
         "interrupted" if budget.interrupted and status != "optimal" else status,
@@ -204,8 +204,8 @@ class _Search:
         """Take a schedule if it is the best so far."""
         if not self.sends or _end(sends) < self.time:
             self.sends, self.time = list(sends), _end(sends)
-            best, bound = self.time / 1e3, self.bound / 1e3
-            self.budget.report(f"{what}: {best:.2f} us, bound {bound:.2f} us")
+            time_us, bound_us = self.time / 1e3, self.bound / 1e3
+            self.budget.report(f"{what}: {time_us:.2f} us, bound {bound_us:.2f} us")
 
     def _run(self, model: RoutingModel | ContiguityModel, share: float, what: str) -> Outcome:
         return run_model(model.model, self.budget, share, what)
@@ -274,9 +274,9 @@ class _Search:
         """Return, and keep, the best schedule with messages of 1, 2, 4, ... chunks."""
         sizes = (1 << power for power in range(1, len(sends).bit_length() + 1))
         merged = (merge_sends(self.problem, sends, size) for size in sizes)
-        best = min([list(sends), *(each for each in merged if each is not None)], key=_end)
-        self._keep(best, "messages")
-        return best
+        fastest = min([list(sends), *(each for each in merged if each is not None)], key=_end)
+        self._keep(fastest, "messages")
+        return fastest
 
 
 def _end(sends: Sequence[Send]) -> int:
