@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="starts of greedy for each question, of which the best counts (default: about a second's)",
+        help="random starts of greedy for each plan; the best counts (default: about a second)",
     )
     parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
     parser.add_argument("-o", "--output", required=True, metavar="F.xml")

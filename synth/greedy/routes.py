@@ -53,24 +53,17 @@ class Routes:
 
         A resource is busy while bytes pass; a chunk arrives a latency later, as a whole.
         """
-        tiles = max(1, -(-chunk_bytes // _TILE_BYTES))
-        network, symmetry = self.network, self.symmetry
-        busy_us = [
-            chunk_bytes / tiles * symmetry.orbit_load[orbit] / float(rate) / 1e3
-            for orbit, rate in zip(symmetry.orbit, network.rates, strict=True)
-        ]
-        hosts = network.hosts[: symmetry.ranks]
-        number = {host: n for n, host in enumerate(dict.fromkeys(hosts))}
-        routes = []
-        for (src, dst, period), pair in zip(self.ends, self.pairs, strict=True):
-            inter = len({network.hosts[rank] for rank in network.pairs[pair]}) > 1
-            hops = [(symmetry.orbit[n], busy_us[n]) for n in network.routes[pair]]
-            if reverse:
-                src, dst, period, hops = dst, src, -period % symmetry.periods, hops[::-1]
-            routes.append((src, dst, period, inter, network.latencies_us[pair], hops))
-        resources = len(symmetry.orbit_load)
+        symmetry = self.symmetry
         return PeriodicNetwork(
-            symmetry.periods, [number[host] for host in hosts], resources, tiles, routes
+            self.network.native,
+            self.network.hosts,
+            symmetry.ranks,
+            symmetry.orbit,
+            symmetry.orbit_load,
+            self.pairs,
+            chunk_bytes=chunk_bytes,
+            tiles=-(-chunk_bytes // _TILE_BYTES),
+            reverse=reverse,
         )
 
     def connections(self, routes: Iterable[int]) -> int:

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tuccl/network.h"
+
 namespace tuccl::greedy {
 
 /// A resource on a route, and how long a chunk occupies it.
@@ -30,6 +32,23 @@ struct PeriodicNetwork {
   double tiles = 1;  ///< Passes of the executor over the plan; times are those of one tile.
   std::vector<Route> routes;
 };
+
+/// Equal groups of consecutive ranks (periods) that a rotation of the ranks permutes.
+struct Rotation {
+  int ranks = 0;                   ///< Of a period; all where no symmetry is used.
+  std::vector<int> orbit;          ///< By resource: the number of its orbit.
+  std::vector<double> orbit_load;  ///< By orbit: periods whose messages each resource carries.
+};
+
+/// The routes with numbers `routes` of a network, all from its first period, for chunks that are
+/// sent in `tiles` tiles; `reverse`: with source and destination exchanged. `hosts` are by rank.
+/// Throws InputError where arguments do not fit together.
+PeriodicNetwork periodic_network(const Network& network, const std::vector<int>& hosts,
+                                 const Rotation& rotation, const std::vector<int>& routes,
+                                 double chunk_bytes, int tiles = 1, bool reverse = false);
+
+/// The same for all routes of a network without symmetry, whose hosts do not matter.
+PeriodicNetwork periodic_network(const Network& network, double chunk_bytes);
 
 /// A chunk over a route, in us. Chunks are numbered as the sender sees them: those of the period
 /// `n` before it follow `n` times the chunks of one period.

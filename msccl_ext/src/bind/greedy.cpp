@@ -2,7 +2,6 @@
 #include "tuccl/greedy.h"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,37 +13,24 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace tuccl {
-namespace {
-
-using RouteFields = std::tuple<int, int, int, bool, double, std::vector<std::pair<int, double>>>;
-
-greedy::PeriodicNetwork network_of(int periods, std::vector<int> hosts, int resources, double tiles,
-                                   const std::vector<RouteFields>& routes) {
-  greedy::PeriodicNetwork network{periods, std::move(hosts), resources, tiles, {}};
-  for (const auto& [src, dst, period, inter, alpha_us, hops] : routes) {
-    greedy::Route route{src, dst, period, inter, alpha_us, {}};
-    for (const auto& [resource, busy_us] : hops) route.hops.push_back({resource, busy_us});
-    network.routes.push_back(std::move(route));
-  }
-  return network;
-}
-
-}  // namespace
-
 void bind_greedy(nb::module_& m) {
   using greedy::GreedyPlan, greedy::PeriodicNetwork, greedy::Send;
   nb::class_<PeriodicNetwork>(m, "PeriodicNetwork",
                               "Routes of a machine that looks the same from each of its periods.")
       .def(
           "__init__",
-          [](PeriodicNetwork* self, int periods, std::vector<int> hosts, int resources,
-             double tiles, const std::vector<RouteFields>& routes) {
-            new (self)
-                PeriodicNetwork(network_of(periods, std::move(hosts), resources, tiles, routes));
+          [](PeriodicNetwork* self, const Network& network, const std::vector<int>& hosts,
+             int ranks, std::vector<int> orbit, std::vector<double> orbit_load,
+             const std::vector<int>& routes, double chunk_bytes, int tiles, bool reverse) {
+            const greedy::Rotation rotation{ranks, std::move(orbit), std::move(orbit_load)};
+            new (self) PeriodicNetwork(greedy::periodic_network(network, hosts, rotation, routes,
+                                                                chunk_bytes, tiles, reverse));
           },
-          "periods"_a, "hosts"_a, "resources"_a, "tiles"_a, "routes"_a,
-          "`hosts`: by rank of a period. `tiles`: passes of the executor. `routes`: (src, dst, "
-          "periods on, between hosts, latency in us, [(resource, us busy with a chunk)]).");
+          "network"_a, "hosts"_a, "ranks"_a, "orbit"_a, "orbit_load"_a, "routes"_a, nb::kw_only(),
+          "chunk_bytes"_a, "tiles"_a = 1, "reverse"_a = false,
+          "`hosts`: by rank. `ranks`: of a period. `orbit`: of each resource. `orbit_load`: "
+          "periods "
+          "whose messages each of its resources carries. `routes`: numbers of those to use.");
   nb::class_<Send>(m, "Send", "A chunk over a route.")
       .def(
           "__init__",

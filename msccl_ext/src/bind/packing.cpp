@@ -39,21 +39,6 @@ std::vector<ChunkDemand> demands_from(const std::vector<DemandFields>& fields) {
 
 using SendFields = std::pair<int, std::vector<int>>;  // route, sends before it
 
-/// The network for chunks of one size, as the list scheduler takes it.
-greedy::PeriodicNetwork timed(const Network& network, double chunk_bytes) {
-  greedy::PeriodicNetwork timed;
-  timed.hosts.assign(network.ranks(), 0);
-  timed.resources = static_cast<int>(network.resources().size());
-  for (const Route& route : network.routes()) {
-    greedy::Route hops{route.src, route.dst, 0, false, route.latency_us, {}};
-    for (const int resource : route.resources)
-      hops.hops.push_back(
-          {resource, chunk_bytes / network.resources()[resource].bandwidth_gbs / 1e3});
-    timed.routes.push_back(std::move(hops));
-  }
-  return timed;
-}
-
 /// Numbers of the sends by start; of those that wait, the longest chain of sends goes first.
 std::vector<int> start_order(const Network& network, const std::vector<SendFields>& fields,
                              double chunk_bytes) {
@@ -69,8 +54,8 @@ std::vector<int> start_order(const Network& network, const std::vector<SendField
       if (before >= 0 && before < static_cast<int>(n))
         sends[before].priority = std::max(sends[before].priority, sends[n].priority + 1);
   std::vector<int> order;
-  for (const greedy::Send& send : greedy::list_schedule(timed(network, chunk_bytes), sends))
-    order.push_back(send.chunk);
+  const greedy::PeriodicNetwork timed = greedy::periodic_network(network, chunk_bytes);
+  for (const greedy::Send& send : greedy::list_schedule(timed, sends)) order.push_back(send.chunk);
   return order;
 }
 
