@@ -64,12 +64,12 @@ std::string RuntimeLibrary::fault() const {
   return "";
 }
 
-std::int64_t process_buffer_bytes(Protocol protocol) {
+std::int64_t process_buffer_bytes(Protocol protocol, Dialect dialect) {
   const std::string text = environment(buffer_variable(protocol));
   std::int64_t bytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
   const bool good = error == std::errc() && end == text.data() + text.size() && bytes > 0;
-  return good ? bytes : facts(protocol).default_buffer_bytes;
+  return good ? bytes : facts(protocol, dialect).default_buffer_bytes;
 }
 
 }  // namespace tuccl::plugin

@@ -23,6 +23,6 @@ struct RuntimeLibrary {
 RuntimeLibrary runtime_library(const void* caller) noexcept;
 
 /// Bytes of the buffer that this process's connections have: NCCL_BUFFSIZE and its kin.
-std::int64_t process_buffer_bytes(Protocol protocol);
+std::int64_t process_buffer_bytes(Protocol protocol, Dialect dialect);
 
 }  // namespace tuccl::plugin

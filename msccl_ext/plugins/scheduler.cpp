@@ -147,7 +147,7 @@ void Scheduler::prove() {
   const select::Table& table = *table_;
   std::map<std::pair<std::uint32_t, int>, std::int64_t> proven;
   const auto limit = [&](const select::CandidateRecord& c, int root) {
-    const std::int64_t buffer = process_buffer_bytes(c.protocol);
+    const std::int64_t buffer = process_buffer_bytes(c.protocol, table.header().dialect);
     if (c.is_default() || c.buffer_bytes == buffer) return c.max_safe_bytes;
     const auto [at, fresh] = proven.try_emplace({c.program, root}, kUnsafe);
     if (fresh) at->second = proven_bytes(path_of(c.program), root, buffer);

@@ -13,7 +13,13 @@ from tuccl._native import Program, default_buffer_bytes, verify
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
 from tuccl.runtime.table.programs import placements
 from tuccl.runtime.table.store import StoredTable
-from tuccl.runtime.table.supported_knobs import changes_threads, exclusion_reason, process_buffers
+from tuccl.runtime.table.supported_knobs import (
+    BUFFER_VARIABLES,
+    FIXED_THREADS,
+    changes_threads,
+    exclusion_reason,
+    process_buffers,
+)
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.units import format_bytes
 
@@ -68,7 +74,7 @@ def plan_export(stored: StoredTable, dialect: str) -> Plan:
     entries = list(_exportable(stored, notes))
     proofs = _Proofs(stored, dialect)
     first = [_proven(entry, proofs, None) for entry in entries]
-    buffers = _agreed_buffers(_kept(_rules(stored, first), dialect, []), notes)
+    buffers = _agreed_buffers(_kept(_rules(stored, first), dialect, []), dialect, notes)
     rules = _rules(stored, [_proven(entry, proofs, buffers) for entry in entries])
     rules = _kept(rules, dialect, notes)
     if not rules and _programs(entries) and stored.table.dialect != dialect:
@@ -183,7 +189,7 @@ def _gain(entry: Entry, candidate: Candidate) -> float:
     return math.log(default.median_us / mine.median_us)
 
 
-def _agreed_buffers(rules: list[Rule], notes: list[str]) -> dict[str, int]:
+def _agreed_buffers(rules: list[Rule], dialect: str, notes: list[str]) -> dict[str, int]:
     """The buffer of each protocol: its programs' own if they agree, else NCCL's."""
     wanted: dict[str, set[int]] = defaultdict(set)
     for rule in rules:
@@ -197,9 +203,11 @@ def _agreed_buffers(rules: list[Rule], notes: list[str]) -> dict[str, int]:
                 f"{protocol} buffers are one for the whole process: {format_bytes(default)} is "
                 f"kept, the programs were tuned with {tuned}"
             )
-        elif buffers[protocol] != default:
-            size = format_bytes(buffers[protocol])
-            notes.append(f"{protocol} buffers of {size} hold for the runtime's own programs too")
+        if buffers[protocol] != default_buffer_bytes(protocol, dialect):
+            notes.append(
+                f"set {BUFFER_VARIABLES[protocol]}={buffers[protocol]}, as `tuccl run` does: the "
+                f"programs are proven with it; it holds for the runtime's own {protocol} too"
+            )
     return buffers
 
 
@@ -237,7 +245,11 @@ def _same(a: Rule, b: Rule) -> bool:
 
 def _best_of_fork(rules: list[Rule], notes: list[str]) -> list[Rule]:
     """The four rules of greatest gain, with an end where the fork would reserve scratch."""
-    ranked = sorted(rules, key=lambda r: (-r.gain, *_order(r)))
+    served = [rule for rule in rules if _has_scratch(rule)]
+    for rule in rules:
+        if rule not in served:
+            notes.append(f"{rule.text} left out: fork would reserve over 16 GiB of scratch for it")
+    ranked = sorted(served, key=lambda r: (-r.gain, *_order(r)))
     for rule in ranked[FORK_FILES:]:
         notes.append(f"{rule.text} left out: fork loads {FORK_FILES} files, these gain the least")
     ended = [_with_end(rule) for rule in ranked[:FORK_FILES]]
@@ -245,15 +257,18 @@ def _best_of_fork(rules: list[Rule], notes: list[str]) -> list[Rule]:
     return ended
 
 
+def _has_scratch(rule: Rule) -> bool:
+    most = rule.program.fork_scratch_limit
+    return most is None or rule.min_bytes < most
+
+
 def _with_end(rule: Rule) -> Rule:
     """Give the rule the end to which the fork can reserve scratch: it has no word for no limit."""
-    end = fork_end(rule.program, rule.min_bytes)
     if rule.max_bytes is None:
-        return replace(rule, max_bytes=max(end or _FORK_TOP, rule.min_bytes + 1))
+        end = fork_end(rule.program, rule.min_bytes) or _FORK_TOP
+        return replace(rule, max_bytes=max(end, rule.min_bytes + 1))
     most = rule.program.fork_scratch_limit
-    if most is None or rule.max_bytes <= most:
-        return rule
-    return replace(rule, max_bytes=max(most, rule.min_bytes + 1))
+    return rule if most is None else replace(rule, max_bytes=min(rule.max_bytes, most))
 
 
 def _scratch_notes(rules: list[Rule]) -> Iterator[str]:
@@ -271,5 +286,5 @@ def _thread_notes(rules: list[Rule], dialect: str) -> Iterator[str]:
             yield f"threads not honoured by fork, whose chunks they do not divide: {calls}"
         return
     if lost:
-        fixed = "512 for Simple, 640 for LL and LL128"
+        fixed = ", ".join(f"{count} for {p}" for p, count in FIXED_THREADS[dialect].items())
         yield f"threads not honoured, {dialect} has {fixed}: {', '.join(lost)}"

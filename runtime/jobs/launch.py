@@ -15,9 +15,9 @@ from tuccl.errors import InputError
 from tuccl.runtime.export.export import DIALECTS, Export, export_table
 from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path
 from tuccl.runtime.table.store import load_table, open_table
+from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES
 
 __all__ = [
-    "BUFFER_VARIABLES",
     "cache_folder",
     "msccl_variables",
     "run",
@@ -25,11 +25,6 @@ __all__ = [
     "shell_block",
 ]
 
-BUFFER_VARIABLES = {
-    "Simple": "NCCL_BUFFSIZE",
-    "LL": "NCCL_LL_BUFFSIZE",
-    "LL128": "NCCL_LL128_BUFFSIZE",
-}
 # No library has this name: the runtime falls back to its built-in scheduler, which alone
 # connects the programs at initialisation (docs/msccl.md).
 _NO_SCHEDULER = "none"

@@ -16,13 +16,13 @@ from tuccl.errors import InputError, Unavailable
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.executors.measure import check_ranks
-from tuccl.runtime.jobs.launch import BUFFER_VARIABLES, channel_variables, msccl_variables
+from tuccl.runtime.jobs.launch import channel_variables, msccl_variables
 from tuccl.runtime.nccl_tests.logged_calls import LoggedCall, read_logged_calls
 from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
 from tuccl.runtime.nccl_tests.run import NcclTests, run_tests, single_runs
 from tuccl.runtime.table.entry import KnobValues
 from tuccl.runtime.table.programs import placements
-from tuccl.runtime.table.supported_knobs import FIXED_THREADS, fork_threads
+from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES, FIXED_THREADS, fork_threads
 
 __all__ = ["NcclTestsExecutor"]
 

@@ -11,6 +11,7 @@ from tuccl.synth.model.collective import ROOTED
 from tuccl.units import format_bytes
 
 __all__ = [
+    "BUFFER_VARIABLES",
     "FIXED_THREADS",
     "changes_threads",
     "exclusion_reason",
@@ -20,6 +21,11 @@ __all__ = [
     "unsupported_knobs",
 ]
 
+BUFFER_VARIABLES = {
+    "Simple": "NCCL_BUFFSIZE",
+    "LL": "NCCL_LL_BUFFSIZE",
+    "LL128": "NCCL_LL128_BUFFSIZE",
+}
 _EXECUTOR_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md
 FIXED_THREADS = {
     "executor": _EXECUTOR_THREADS,

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from tuccl._native import Knobs, parse_xml, verify
+from tuccl._native import Gpu, Knobs, Program, parse_xml, verify
 from tuccl.errors import InputError
 from tuccl.runtime.export.export import double_match, export_table
 from tuccl.runtime.jobs.launch import run_environment
@@ -133,6 +133,30 @@ def test_rccl_gets_only_what_it_can_run(stored: Path, tmp_path: Path) -> None:
     assert any("nothing to load" in note for note in notes)
 
 
+def test_the_fork_gets_no_program_that_it_has_no_scratch_for(
+    hand: SimpleNamespace, tmp_path: Path
+) -> None:
+    """It reserves scratch for a file's last size when a communicator is made."""
+    topology = hand.mesh()
+    plain = hand.ring_allgather("Simple", in_place=False)
+    gpus = [
+        Gpu(g.id, g.input_chunks, g.output_chunks, 4 * plain.nchunks, g.threadblocks)
+        for g in plain.gpus
+    ]
+    program = Program("t", "allgather", "Simple", plain.nchannels, plain.nchunks, gpus)
+    file = program_file(program.replace(in_place=False))
+    entries = [
+        hand.entry(1 << 20, 1 << 34, hand.candidate(file, 1.0)),
+        hand.entry(1 << 34, 1 << 36),
+        hand.entry(1 << 36, None, hand.candidate(file, 1.0)),
+    ]
+    save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, [file])
+    exported = export_table(tmp_path / "t", "fork", tmp_path / "out")
+    tops = [parse_xml(f.read_bytes(), "x").max_bytes for f in exported.files]
+    assert tops == [4 << 30]
+    assert sum("over 16 GiB of scratch" in note for note in exported.notes) == 1
+
+
 @pytest.mark.parametrize(
     "tuned", [((20, "Simple", 256), (21, "Simple", 384)), ((19, "LL", 192), (20, "Simple", 128))]
 )
@@ -228,9 +252,11 @@ def test_disagreeing_buffers_stay_the_runtimes_own(hand: SimpleNamespace, tmp_pa
     agreed = export_table(saved(1 << 20, 1 << 20), "executor", tmp_path / "a")
     assert agreed.buffers["Simple"] == 1 << 20
     assert any("threads not honoured" in note for note in agreed.notes)
+    assert any("set NCCL_BUFFSIZE=1048576" in note for note in agreed.notes)
     mixed = export_table(saved(1 << 20, 1 << 21), "executor", tmp_path / "b")
     assert mixed.buffers["Simple"] == 4 << 20
     assert any("one for the whole process" in note for note in mixed.notes)
+    assert not any("set NCCL_BUFFSIZE" in note for note in mixed.notes)
 
 
 def test_rooted_and_typed_entries_are_left_out(hand: SimpleNamespace, tmp_path: Path) -> None:
