@@ -10,7 +10,7 @@ from tuccl._native import Knobs, Program
 from tuccl.cli.arguments import sizes_of
 from tuccl.cli.output import print_json, say
 from tuccl.errors import InputError, Unavailable
-from tuccl.eval.peers import PEERS, GlooPeer, MpiPeer, Peer
+from tuccl.eval.peers import PEERS, GlooRanks, Peer, mpi_peer
 from tuccl.eval.peers.report import real_ranks
 from tuccl.runtime import (
     Executor,
@@ -118,9 +118,8 @@ def peers_beside(
 
 def _peer(executor: MpiExecutor, name: str, stack: ExitStack) -> Peer:
     if name == "gloo":
-        gloo = GlooPeer(executor.ranks, executor.launch)
-        stack.callback(gloo.close)
-        return gloo
+        ranks = GlooRanks(executor.ranks, executor.mpi, executor.launch)
+        return stack.enter_context(ranks).peer
     if name == executor.mpi.family:
-        return MpiPeer(executor)
-    return MpiPeer(stack.enter_context(executor.with_mpi(find_mpi(name))))
+        return mpi_peer(executor)
+    return mpi_peer(stack.enter_context(executor.with_mpi(find_mpi(name))))

@@ -1,11 +1,11 @@
 """Other libraries' collectives timed in the same run: Gloo, Open MPI, MPICH."""
 
-from tuccl.eval.peers.peer import PEERS, GlooPeer, MpiPeer, Peer, PeerCall
+from tuccl.eval.peers.peer import PEERS, GlooRanks, Peer, PeerCall, mpi_peer
 
 __all__ = [
     "PEERS",
-    "GlooPeer",
-    "MpiPeer",
+    "GlooRanks",
     "Peer",
     "PeerCall",
+    "mpi_peer",
 ]

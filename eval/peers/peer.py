@@ -6,24 +6,22 @@ beside theirs (docs/cpu.md).
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 from tuccl._native import RankResult, read_result
 from tuccl.errors import Unavailable
 from tuccl.runtime.executors.mpi import MpiExecutor
+from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch
-from tuccl.runtime.executors.mpi_workers import Workers
 
-__all__ = ["PEERS", "GlooPeer", "MpiPeer", "Peer", "PeerCall"]
+__all__ = ["PEERS", "GlooRanks", "Peer", "PeerCall", "mpi_peer"]
 
 PEERS = ("gloo", "openmpi", "mpich")
-_GLOO_START_S = 180.0  # every rank imports PyTorch
-_GLOO_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -55,97 +53,60 @@ class PeerCall:
         return "\n".join([*lines, *(f"{name} {getattr(self, name)}" for name in fields), ""])
 
 
-class Peer(Protocol):
-    """A library that runs collectives on the ranks of an executor."""
+@dataclass(frozen=True)
+class Peer:
+    """A library that runs collectives on the ranks of an executor.
 
-    @property
-    def name(self) -> str:
-        """One of `PEERS`."""
+    Attributes:
+        name: One of `PEERS`.
+        version: Its version, for labels.
+        ask: Returns each rank's answer to a text.
+    """
 
-    @property
-    def version(self) -> str:
-        """Its version, for labels."""
+    name: str
+    version: str
+    ask: Callable[[str], list[str]]
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Return the algorithms it offers, its own choice first; none: it lacks the collective."""
+        return tuple(self.ask(f"own-algorithms {collective}\n")[0].split())
 
-    def run(self, call: PeerCall) -> Sequence[RankResult]:
+    def run(self, call: PeerCall) -> list[RankResult]:
         """Return each rank's result.
 
         Raises:
             InputError: it cannot do the call.
             Stuck: it does not come to an end.
         """
+        return [read_result(text) for text in self.ask(call.text)]
 
 
-class MpiPeer:
-    """An MPI's own collectives, in the very processes that run our programs over it."""
-
-    def __init__(self, executor: MpiExecutor) -> None:
-        """Take the worker processes of ``executor``, which stays its owner."""
-        self._executor = executor
-
-    @property
-    def name(self) -> str:
-        """The MPI's family."""
-        return self._executor.mpi.family
-
-    @property
-    def version(self) -> str:
-        """The MPI's version."""
-        return self._executor.mpi.version
-
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Return what the MPI says that it has."""
-        return tuple(self._executor.ask(f"own-algorithms {collective}\n")[0].split())
-
-    def run(self, call: PeerCall) -> list[RankResult]:
-        """Return each rank's result."""
-        return [read_result(text) for text in self._executor.ask(call.text)]
+def mpi_peer(executor: MpiExecutor) -> Peer:
+    """Return an MPI's own collectives, in the very processes that run our programs over it."""
+    return Peer(executor.mpi.family, executor.mpi.version, executor.ask)
 
 
-class GlooPeer:
-    """Gloo through ``torch.distributed``: a Python process a rank, from first use to ``close``."""
+class GlooRanks(MpiExecutor):
+    """Processes that run Gloo by ``torch.distributed``; of the MPI they use the launcher alone."""
 
-    name = "gloo"
+    start_s = 180.0  # every rank imports PyTorch
 
-    def __init__(self, ranks: int, launch: Launch) -> None:
+    def __init__(self, ranks: int, mpi: Mpi, launch: Launch) -> None:
         """Prepare ``ranks`` processes; nothing is started yet.
-
-        Args:
-            ranks: how many.
-            launch: how they are started: an MPI's launcher, of which they use nothing else.
 
         Raises:
             Unavailable: this Python has no PyTorch.
         """
-        if importlib.util.find_spec("torch") is None:
+        if find_spec("torch") is None:
             raise Unavailable("gloo needs PyTorch: make torch, or pip install torch; left out")
-        self._ranks = ranks
-        self._launch = launch
-        self._workers: Workers | None = None
+        super().__init__(ranks, mpi, launch=launch, timeout_s=120.0)
 
     @property
-    def version(self) -> str:
-        """PyTorch's version."""
-        from importlib.metadata import version
+    def worker(self) -> list[str]:
+        """The command of each rank."""
+        return [sys.executable, str(Path(__file__).with_name("gloo_rank.py"))]
 
-        return f"of PyTorch {version('torch')}"
-
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Return its one way, or none."""
-        supported = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall")
-        return ("auto",) if collective in supported else ()
-
-    def run(self, call: PeerCall) -> list[RankResult]:
-        """Return each rank's result."""
-        if self._workers is None or not self._workers.alive:
-            worker = [sys.executable, str(Path(__file__).with_name("gloo_rank.py"))]
-            self._workers = Workers(self._launch, worker, self._ranks, _GLOO_START_S)
-        return [read_result(text) for text in self._workers.ask(call.text, _GLOO_PATIENCE_S)]
-
-    def close(self) -> None:
-        """End the processes, if any run."""
-        if self._workers is not None:
-            self._workers.close()
-        self._workers = None
+    @property
+    def peer(self) -> Peer:
+        """Gloo on these ranks."""
+        return Peer("gloo", f"of PyTorch {version('torch')}", self.ask)

@@ -22,6 +22,7 @@ class MpiExecutor(CpuExecutor):
 
     name = "mpi"
     full_effort = 9  # a repeat may take seconds
+    start_s = 60.0
 
     def __init__(
         self,
@@ -68,6 +69,11 @@ class MpiExecutor(CpuExecutor):
         return f"measured between {self.ranks} processes by {mpi} on {self._location}"
 
     @property
+    def worker(self) -> list[str]:
+        """The command of each rank."""
+        return [str(worker_program()), str(glue_library(self._mpi))]
+
+    @property
     def mpi(self) -> Mpi:
         """The MPI between the ranks."""
         return self._mpi
@@ -101,8 +107,7 @@ class MpiExecutor(CpuExecutor):
 
     def _living(self) -> Workers:
         if self._workers is None or not self._workers.alive:
-            worker = [str(worker_program()), str(glue_library(self._mpi))]
-            self._workers = Workers(self._launch, worker, self.ranks)
+            self._workers = Workers(self._launch, self.worker, self.ranks, self.start_s)
         return self._workers
 
     def close(self) -> None:

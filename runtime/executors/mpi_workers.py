@@ -28,7 +28,6 @@ from tuccl.runtime.executors.mpi_launch import Launch
 
 __all__ = ["Workers"]
 
-_START_S = 60.0
 _END_S = 5.0
 _LOOK_S = 0.1
 _LEAST_SILENCE_S = 5.0  # 25 signs of life that were missed: a busy machine delays some
@@ -89,7 +88,7 @@ class Workers:
     """A running set of ``ranks`` workers; ends with ``close``, with this object, or with us."""
 
     def __init__(
-        self, launch: Launch, worker: Sequence[str], ranks: int, start_s: float = _START_S
+        self, launch: Launch, worker: Sequence[str], ranks: int, start_s: float = 60.0
     ) -> None:
         """Start the workers and wait until all have joined.
 

@@ -10,7 +10,7 @@ import pytest
 
 from tuccl._native import RankResult, read_result
 from tuccl.errors import InputError, Stuck, Unavailable
-from tuccl.eval.peers.peer import GlooPeer, MpiPeer, PeerCall
+from tuccl.eval.peers.peer import GlooRanks, Peer, PeerCall, mpi_peer
 from tuccl.eval.peers.race import Competitor, prescreen, race
 from tuccl.runtime.executors.measure import Effort
 from tuccl.runtime.executors.mpi import MpiExecutor
@@ -22,13 +22,13 @@ ODD_BYTES = 4 * 10_007  # a prime number of floats: parts are padded
 
 
 @pytest.fixture(scope="module", params=("openmpi", "mpich"))
-def peer(request: pytest.FixtureRequest) -> Iterator[MpiPeer]:
+def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     try:
         mpi = find_mpi(request.param)
     except Unavailable as missing:
         pytest.skip(f"{missing}; `make mpi` does it")
     with MpiExecutor(RANKS, mpi, timeout_s=30) as executor:
-        yield MpiPeer(executor)
+        yield mpi_peer(executor)
 
 
 def wrong(results: Sequence[RankResult]) -> int:
@@ -37,7 +37,7 @@ def wrong(results: Sequence[RankResult]) -> int:
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: MpiPeer, collective: str) -> None:
+def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: Peer, collective: str) -> None:
     names = peer.algorithms(collective)
     assert names[0] == "auto" and len(set(names)) == len(names) > 2
     refused = []
@@ -54,20 +54,20 @@ def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: MpiPeer, collective
     assert set(refused) <= {"two_proc"}  # Open MPI's for two ranks
 
 
-def test_types_and_operations_reach_the_mpi(peer: MpiPeer) -> None:
+def test_types_and_operations_reach_the_mpi(peer: Peer) -> None:
     for datatype, op in (("int64", "max"), ("double", "prod"), ("uint8", "sum")):
         call = PeerCall("allreduce", "auto", 4096, datatype=datatype, op=op, checked=1)
         assert wrong(peer.run(call)) == 0
 
 
-def test_peers_rest_as_programs_do(peer: MpiPeer) -> None:
+def test_peers_rest_as_programs_do(peer: Peer) -> None:
     begun = time.monotonic()
     results = peer.run(PeerCall("allreduce", "auto", 64, timed=2, pause_us=300_000))
     assert time.monotonic() - begun >= 2 * 0.3
     assert all(min(result.times_us) < 300_000 for result in results)
 
 
-def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: MpiPeer) -> None:
+def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: Peer) -> None:
     for call in (
         PeerCall("allreduce", "no-such-way", 4096),
         PeerCall("allreduce", "auto", 4096, op="avg", timed=1),
@@ -83,10 +83,12 @@ def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: MpiPeer
 def test_gloo_is_right() -> None:
     pytest.importorskip("torch", reason="no PyTorch: make torch")
     try:
-        gloo = GlooPeer(RANKS, MpiExecutor(RANKS).launch)
+        executor = MpiExecutor(RANKS)
     except Unavailable as missing:
         pytest.skip(f"{missing}; `make mpi` does it")
-    try:
+    with GlooRanks(RANKS, executor.mpi, executor.launch) as ranks:
+        gloo = ranks.peer
+        assert gloo.algorithms("gather") == ()
         for collective in COLLECTIVES:
             assert gloo.algorithms(collective) == ("auto",)
             call = PeerCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)
@@ -97,8 +99,6 @@ def test_gloo_is_right() -> None:
         assert all(min(result.times_us) < 300_000 for result in rested)
         with pytest.raises(InputError, match="avg"):
             gloo.run(PeerCall("allreduce", "auto", 64, op="avg"))
-    finally:
-        gloo.close()
 
 
 def result(us: float, runs: int, bad: int = 0) -> list[RankResult]:
