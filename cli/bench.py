@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="F.xml T",
-        help="program and topology; with --baseline the topology alone",
+        help="program and topology; with --baseline only the topology",
     )
     parser.add_argument(
         "--baseline", metavar="NAME", help=f"time a default instead: {' '.join(BASELINES)}"
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 def print_results(
     args: argparse.Namespace, executor: Executor, collective: str, timed: list[Timed]
 ) -> None:
-    """Print one row a size, in columns or as JSON, and what else was asked for."""
+    """Print one row a size, in columns or as JSON, and the records."""
     from tuccl.eval import bandwidth_row, columns_text
 
     nccl = nccl_version_of(args)
@@ -183,7 +183,7 @@ def traced_run(args: argparse.Namespace, executor: Executor, timed: Timed) -> Tr
 
 
 def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, Program, Knobs]:
-    """Return the executor, the verified program in as many instances as asked for, its knobs."""
+    """Return the executor, the verified program in its number of instances, its knobs."""
     if len(args.files) != 2:
         raise InputError(
             "expected a program and a topology: bench F.xml T, or bench --baseline nccl -c COLL T"

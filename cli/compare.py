@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     stored = open_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
     if args.peers and args.on != "mpi":
-        raise InputError("--peers: stand beside programs on real ranks; use --on mpi")
+        raise InputError("--peers: run on the same real ranks as programs; use --on mpi")
     with ExitStack() as stack:
         executor = real_executor_of(
             args,

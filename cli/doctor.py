@@ -145,7 +145,7 @@ def machine() -> list[Check]:
         Check(
             "MSCCL programs",
             algorithms,
-            "a stock MSCCL runtime",
+            "MSCCL's own scheduler",
             "tuccl run --table TABLE -- CMD sets them",
         ),
     ]

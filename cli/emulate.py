@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set-rate",
         nargs=3,
         metavar=("SRC", "DST", "MBPS"),
-        help="instead: change one direction of a wire of a running emulation, in Mb/s",
+        help="instead: change one direction of a link of a running emulation, in Mb/s",
     )
     parser.add_argument("--run", dest="emulation", metavar="ID", help="with --set-rate: which one")
-    parser.add_argument("--list", action="store_true", help="instead: list what runs, wire by wire")
+    parser.add_argument("--list", action="store_true", help="instead: list what runs, link by link")
     add_json(parser)
     parser.add_argument("topology", nargs="?", metavar="T", help="topology file")
     parser.add_argument(
@@ -105,7 +105,7 @@ def introduce(emulation: Emulation) -> None:
 
 
 def print_running(*, as_json: bool) -> int:
-    """Print the running emulations and the rates of their wires."""
+    """Print the running emulations and the rates of their links."""
     running = running_emulations()
     if as_json:
         print_json({"emulations": running})

@@ -219,7 +219,7 @@ def real_executor_of(
 
 
 def _mpi_of(args: argparse.Namespace) -> Mpi:
-    """Return the MPI asked for; as its users run it, where its own collectives run beside ours."""
+    """Return the named MPI; as its users run it where its own collectives are timed too."""
     return replace(find_mpi(args.mpi), as_shipped=bool(getattr(args, "peers", None)))
 
 

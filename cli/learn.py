@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was measured, and merge_observed it in if asked to."""
+    """Print the measurements, and merge them into the table with --write."""
     rows, left_aside = observed_timings(Path(args.table))
     warn([left_aside] if left_aside else [])
     if args.json:

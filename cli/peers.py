@@ -1,4 +1,4 @@
-"""``--peers``: other libraries' collectives beside programs, on the same ranks."""
+"""``--peers``: other libraries' collectives compared with programs, on the same ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
 def check_peers(args: argparse.Namespace) -> None:
     """Raise InputError if the peers of ``args`` cannot be compared with what it times."""
     if args.on != "mpi" or args.baseline:
-        raise InputError("--peers: stand beside a program on real ranks; use --on mpi, no baseline")
+        raise InputError(
+            "--peers: run on the same real ranks as a program; use --on mpi, no baseline"
+        )
     names_of(args.peers)
 
 

@@ -23,7 +23,7 @@ from tuccl.runtime.jobs import (
 from tuccl.runtime.table import in_use
 
 HELP = "start a program with the table loaded into the runtime"
-# Of an older run in this shell: they would load another table beside, or after, this one.
+# Of an older run in this shell: they would load another table with, or after, this one.
 LEFT_OVER = (
     *("TUCCL_TABLE", "TUCCL_SIGNATURE", "TUCCL_TABLE_SHA256"),
     *("MSCCL_ALGO_DIR", "MSCCL_XML_FILES", "MSCCL_CONFIG"),
@@ -100,8 +100,8 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredT
         if found:
             at = found["TUCCL_BOOTSTRAP"]
             say(f"# ranks meet at {at} (TUCCL_BOOTSTRAP, TUCCL_TOKEN: of this run only)")
-        shown = ["TOKEN" if word == found.get("TUCCL_TOKEN") else word for word in handing]
-        say(f"# starts: {shlex.join(shown)}")
+        words = ["TOKEN" if word == found.get("TUCCL_TOKEN") else word for word in handing]
+        say(f"# starts: {shlex.join(words)}")
         return run_command(handing, {**environment, **found}, without=LEFT_OVER)
 
 

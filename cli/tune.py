@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_any_order(parser)
     add_nccl_version(parser)
     parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
-    parser.add_argument("--resume", action="store_true", help="go on with the study beside TABLE")
+    parser.add_argument("--resume", action="store_true", help="go on with the study of TABLE")
     parser.add_argument(
         "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
     )
@@ -188,7 +188,7 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
 
 
 def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
-    """Yield a warning if NCCL was asked for where it cannot run."""
+    """Yield a warning if NCCL is named where it cannot run."""
     if args.nccl_version and executor.default_baseline != "nccl":
         yield (
             "--nccl-version: NCCL runs on GPUs only; "

@@ -37,7 +37,7 @@ class CalibrationRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """A table of times, the machine it was taken on, and what ran there.
 
     Attributes:
-        table: File of the times (`read_measurements`), beside the set's own file.
+        table: File of the times (`read_measurements`), next to the set's file.
         column: Which of its times; see `read_measurements`.
         topology: File of the machine; or
         profile: name of a known one,
@@ -152,13 +152,13 @@ def trial_of(run: CalibrationRun) -> Trial:
 def _emulated_trial(
     run: CalibrationRun, name: str, topology: Topology, cases: list[Case], refused: list[int]
 ) -> Trial:
-    """The cases as a CPU runs them, on emulated wires."""
+    """The cases as a CPU runs them, on emulated links."""
     if not run.programs:
         raise InputError(f"{run.table}: NCCL runs on GPUs only; name the programs that ran")
-    ground = emulated_topology(topology, plan_emulation(topology, run.emulate or None))
+    emulated = emulated_topology(topology, plan_emulation(topology, run.emulate or None))
     return Trial(
         f"{name}: emulated",
-        emulated_network(ground),
+        emulated_network(emulated),
         tuple(emulated_case(case) for case in cases),
         launch="mpi",
         refused=tuple(refused),
@@ -169,8 +169,9 @@ def _emulated_trial(
 def emulated_case(case: Case) -> Case:
     """Return ``case`` as ranks on CPUs run it."""
     ran = as_run_on_cpus(case.program, case.knobs, case.loop)
-    asked = dataclasses.replace(case, program=ran.program, knobs=ran.knobs, loop=ran.loop)
-    return dataclasses.replace(asked, eager=ran.eager)
+    return dataclasses.replace(
+        case, program=ran.program, knobs=ran.knobs, loop=ran.loop, eager=ran.eager
+    )
 
 
 def _name(run: CalibrationRun, measured: Measurements) -> str:

@@ -68,7 +68,7 @@ def _summary(comparison: Comparison) -> list[str]:
     ):
         speedups = [row.speedup for row in comparison.peer_rows if row.peer == peer]
         lines.append(
-            f"beside {peer}: {min(speedups):.2f}x to {max(speedups):.2f}x, geometric mean "
+            f"vs {peer}: {min(speedups):.2f}x to {max(speedups):.2f}x, geometric mean "
             f"{geometric_mean(speedups):.2f}x ({comparison.how})"
         )
     slower = comparison.regressions

@@ -53,7 +53,7 @@ def critical_path(run: TracedRun) -> CriticalPath:
 
     Where the host takes longer for a call than the kernel, it is the host's. Else it is followed
     back from the last thread block's end: where a block waited, to the track that
-    ended the wait, at the moment when it did. So waits are told as what they were waits for. A
+    ended the wait, at the moment when it did. So a wait counts as what ended it. A
     stretch over passes that were not recorded is named as such.
 
     >>> from tuccl._native import Knobs
@@ -77,7 +77,7 @@ def critical_path(run: TracedRun) -> CriticalPath:
 
 
 def _whole(run: TracedRun) -> Iterator[_Link]:
-    """The call's chain: of the host alone where it takes longer than the kernel."""
+    """The call's chain: of the host only where it takes longer than the kernel."""
     result = run.trace.result
     if result.host_us > result.gpu_us:
         yield _Link(

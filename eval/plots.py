@@ -138,8 +138,8 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 def _finish(axes: Axes, comparison: Comparison, sizes: Sequence[int]) -> None:
     axes.set_xlabel(f"size of the whole array, bytes ({_where(comparison)})")
-    shown = sizes[:: -(-len(sizes) // _MOST_LABELS)] if sizes else []
-    axes.set_xticks(shown, [format_bytes(size) for size in shown])
+    labels = sizes[:: -(-len(sizes) // _MOST_LABELS)] if sizes else []
+    axes.set_xticks(labels, [format_bytes(size) for size in labels])
     axes.minorticks_off()
     axes.grid(color=_GRID, lw=0.5)
     axes.legend(fontsize=8, frameon=False, labelcolor=_INK)

@@ -41,7 +41,7 @@ _HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then com
 def html_report(comparison: Comparison) -> str:
     """Return the page: headline, speed-ups, and for each collective plots and tables.
 
-    Without matplotlib the tables stand alone, with a line that says how to get the plots.
+    Without matplotlib there are tables only, with a line that says how to get the plots.
     Every figure and table says whether its numbers are simulated or measured, and on what.
     """
     title = f"tuccl: {escape(comparison.topology)}, tuned against default"
@@ -152,7 +152,7 @@ def _peers(comparison: Comparison) -> Iterator[str]:
     if not comparison.peer_rows:
         return
     versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())
-    yield "<h2>Beside other libraries</h2>"
+    yield "<h2>Compared with other libraries</h2>"
     yield (
         f"<p>In turns on the same ranks, {comparison.how}: {escape(versions)}. Speed-up is the "
         "other's time over ours.</p>"

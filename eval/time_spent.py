@@ -74,7 +74,7 @@ def spent_text(spent: tuple[TimeSpent, ...]) -> str:
         lines.append(f"# what {s.count} {s.of} spend their time on (simulated)")
         done = s.whole_us - math.fsum(s.us.values())
         causes = [(us, CAUSES[cause]) for cause, us in s.us.items()]
-        causes.append((done, "done, or not asked for anything any more"))
+        causes.append((done, "done: nothing left to do"))
         lines += [
             f"{us / s.whole_us:>7.1%}  {text}"
             for us, text in sorted(causes, reverse=True)

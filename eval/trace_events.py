@@ -87,7 +87,7 @@ class _Scene:
         self._run = run
         self._trace = run.trace
         self._blocks = run.trace.blocks
-        self._wires = run.trace.connections
+        self._connections = run.trace.connections
         self._links = [resource.name for resource in run.network.resources]
         steps = {
             (gpu.id, tb.id): list(tb.steps) for gpu in run.program.gpus for tb in gpu.threadblocks
@@ -108,7 +108,7 @@ class _Scene:
         """The names of processes and tracks, and their order."""
         ids = {node.rank: node.id for node in self._run.topology.nodes if node.rank is not None}
         processes = {_HOST: "host", _LINKS: "links", _PROXIES: "proxies of network connections"}
-        if not any(wire.net for wire in self._wires):
+        if not any(connection.net for connection in self._connections):
             del processes[_PROXIES]
         gpus = sorted({block.gpu for block in self._blocks})
         processes |= {_FIRST_GPU + g: f"rank {g} ({ids.get(g, 'NVLink switch')})" for g in gpus}
@@ -124,13 +124,13 @@ class _Scene:
 
     def _track_names(self) -> Iterator[tuple[int, str]]:
         for track, block in enumerate(self._blocks):
-            to = f" → rank {self._wires[block.out].dst}" if block.out >= 0 else ""
-            of = f" ← rank {self._wires[block.into].src}" if block.into >= 0 else ""
+            to = f" → rank {self._connections[block.out].dst}" if block.out >= 0 else ""
+            of = f" ← rank {self._connections[block.into].src}" if block.into >= 0 else ""
             between = " /" if to and of else ""
             yield track, f"tb {block.id} ch {block.channel}{to}{between}{of}"
-        for index, wire in enumerate(self._wires):
-            if wire.net:
-                name = f"rank {wire.src} → rank {wire.dst} ch {wire.channel}"
+        for index, connection in enumerate(self._connections):
+            if connection.net:
+                name = f"rank {connection.src} → rank {connection.dst} ch {connection.channel}"
                 yield len(self._blocks) + index, name
 
     def host(self) -> Iterator[Event]:
@@ -181,24 +181,24 @@ class _Scene:
             case "link":
                 return f"{step.op} {_steps(s)}, full: {self._links[s.link]}"
             case "data":
-                return f"wait: data of rank {self._wires[block.into].src}"
+                return f"wait: data of rank {self._connections[block.into].src}"
             case "credit":
-                return f"wait: credit of rank {self._wires[block.out].dst}"
+                return f"wait: credit of rank {self._connections[block.out].dst}"
             case "proxy":
-                return f"wait: own proxy to rank {self._wires[block.out].dst}"
+                return f"wait: own proxy to rank {self._connections[block.out].dst}"
             case "dependency":
                 return f"wait: tb {step.dep_tb} step {step.dep_step}"
         return "wait: latency" if cause == "flight" else f"set up {step.op}"
 
     def _proxy_name(self, s: TraceSlice, cause: str) -> str:
-        wire = self._wires[s.track - len(self._blocks)]
+        connection = self._connections[s.track - len(self._blocks)]
         match cause:
             case "skipped":
                 return self._skipped()
             case "data":
-                return f"wait: slice of tb {self._blocks[wire.sender].id}"
+                return f"wait: slice of tb {self._blocks[connection.sender].id}"
             case "credit":
-                return f"wait: slot at rank {wire.dst}"
+                return f"wait: slot at rank {connection.dst}"
             case "turn":
                 return "wait: turn in the proxy"
             case "flight":
@@ -237,7 +237,7 @@ class _Scene:
     def _sender(self, track: int) -> int:
         """The thread block whose steps a track's spans name."""
         blocks = len(self._blocks)
-        return track if track < blocks else self._wires[track - blocks].sender
+        return track if track < blocks else self._connections[track - blocks].sender
 
     def counters(self) -> Iterator[Event]:
         """The load of each link, and the mean of each class of links."""

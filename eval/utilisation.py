@@ -38,7 +38,7 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
 
     ``used``, ``on_wire`` and ``busy`` are means weighted with the links' rates (``busy``: plain);
     ``most_used`` is the highest ``used`` of one link, far above the mean where some lie idle.
-    ``over_time`` is the mean share of their rate in use, wire bytes and turning of adapters
+    ``over_time`` is the mean share of their rate in use, flags and changes of direction
     included, in equal parts of the time from the first thread block's start to the last one's end.
     """
 
@@ -101,11 +101,11 @@ def _link_uses(run: TracedRun) -> list[LinkUse]:
             rate_gbs=rate / 1e3,
             nbytes=nbytes,
             used=nbytes / (rate * result.time_us),
-            on_wire=wire / (rate * result.time_us),
+            on_wire=link_bytes / (rate * result.time_us),
             busy=busy / result.time_us,
             held_back_us=held,
         )
-        for resource, rate, held, nbytes, wire, busy in zip(
+        for resource, rate, held, nbytes, link_bytes, busy in zip(
             run.network.resources,
             trace.rate,
             trace.held_us,

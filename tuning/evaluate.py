@@ -52,7 +52,7 @@ class Evaluator:
         self._best_us = math.inf
 
     def program(self, point: Point, placement: Placement = "any") -> VerifiedProgram:
-        """Return the proven program of ``point``, made for any placement or for one alone.
+        """Return the proven program of ``point``, made for any placement or for a single one.
 
         Raises:
             Infeasible: there is none, or it is unsafe at this size.
@@ -115,7 +115,7 @@ class Evaluator:
         return () if timing.wrong else timing.samples_us  # wrong results have no time
 
     def _is_slow_to_repeat(self, repeats: int) -> bool:
-        """Return whether a first repeat alone costs less than the repeats it may spare."""
+        """Return whether a single first repeat costs less than the repeats it may spare."""
         return repeats > 1 and _SLOW_US < self._best_us < math.inf
 
     def _time(self, program: Program, point: Point, repeats: int) -> Timing:

@@ -23,7 +23,7 @@ _LARGE_BYTES = 16 << 20
 def default_point(channels: Mapping[Plan, Channels], grid: KnobGrid = WHOLE_GRID) -> Point | None:
     """Return what untuned MSCCL runs, or the nearest to it that is legal; None: nothing is.
 
-    The stock knobs on the robust form of msccl-default, which plans begin with.
+    The default knobs on the robust form of msccl-default, which plans begin with.
     """
     count = MSCCL_DEFAULT_KNOBS.channels
     for plan, by_protocol in channels.items():
@@ -38,7 +38,7 @@ def default_point(channels: Mapping[Plan, Channels], grid: KnobGrid = WHOLE_GRID
 def initial_points(
     space: Space, nbytes: int, neighbour: Measurements | None, most: int
 ) -> list[Point]:
-    """Return at most ``most`` points to time before the search asks any.
+    """Return at most ``most`` points to time before the search's own.
 
     The best points of the neighbouring size, and their plans with knobs that suit this one, since
     knobs may have to change together; then, for every method, its best point there, or where it

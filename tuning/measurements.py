@@ -24,11 +24,11 @@ class Measurements:
         self._effort: dict[Point, int] = {}
 
     def __contains__(self, point: Point) -> bool:
-        """Return whether ``point`` was asked for before."""
+        """Return whether ``point`` was requested before."""
         return point in self._effort
 
     def __len__(self) -> int:
-        """Return how many distinct points were asked for."""
+        """Return the number of distinct points requested."""
         return len(self._effort)
 
     def add(self, point: Point, samples_us: Sequence[float], effort: int) -> None:

@@ -33,7 +33,7 @@ class MracoSearch(Search):
         Where the estimator proposes nothing new four times in a row, one of the best points is
         varied by a step or two instead: on a small grid it repeats itself by design. Before the
         search stops, every other method, sketch and protocol is tried with the best point's knobs,
-        since an estimator that has converged no longer asks for them; if one wins, it goes on.
+        since an estimator that has converged no longer proposes them; if one wins, it goes on.
     """
 
     name = "mraco"

@@ -54,11 +54,11 @@ def nccl_configurations(topology: Topology, collective: str) -> tuple[NcclKnobs,
     ['nccl-Ring-LL', 'nccl-Ring-Simple', 'nccl-Ring-LL128']
 
     Raises:
-        InputError: no tuner is asked about the collective.
+        InputError: NCCL's tuners do not choose for the collective.
 
     Notes:
         NVLS needs GPUs of capability 9.0, NVLSTree several hosts too, PAT one GPU a host;
-        CollNet (SHARP) is not tried. LL128 is tried only where NCCL holds it to be safe: asked for
+        CollNet (SHARP) is not tried. LL128 is tried only where NCCL holds it to be safe: requested
         by name it runs anywhere, and corrupts data.
     """
     if collective not in ALGORITHMS:

@@ -33,7 +33,7 @@ from tuccl.tuning.space import Channels, Plan
 
 __all__ = ["DEFAULT_METHODS", "ROBUST", "Programs", "VerifiedProgram", "ll128_is_safe"]
 
-# Methods that are no methods: the two forms of msccl-default, on the full mesh alone.
+# Methods that are no methods: the two forms of msccl-default, on the full mesh only.
 ROBUST = "msccl-default-robust"
 DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
     ROBUST: "robust",
@@ -65,7 +65,7 @@ class _NumberedSchedule:
 
 
 class Programs:
-    """The programs of one topology and collective, made when first asked for.
+    """The programs of one topology and collective, made at their first use.
 
     A schedule is kept by (sketch, method, chunking) and the size, which methods look at; the
     knobs never force a new synthesis. A schedule is lowered once, channels
@@ -225,7 +225,7 @@ class Programs:
         return replace(proven, max_safe_bytes=_or_raise(self._safe[sized]))
 
     def _safe_bytes(self, program: Program, buffer_bytes: int) -> int | Infeasible:
-        """Largest safe size in bytes; the sizes that the program claims are left aside."""
+        """Largest safe size in bytes; the sizes that the program claims do not count."""
         bare = program.replace(min_bytes=0, max_bytes=1)
         report = verify(bare, self.dialect, self.collective.root, buffer_bytes)
         if report.ok:

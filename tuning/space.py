@@ -96,7 +96,7 @@ class Space:
     dimension (``point``), and by membership (``in``). What a plan's program really allows is
     known only once it is synthesized, which takes time: the grid counts the points that are
     legal by the knobs' rules and the size, and ``refine`` looks closer at the plans that are
-    asked for. ``point`` is total: indices that together name no legal point give the nearest
+    requested. ``point`` is total: indices that together name no legal point give the nearest
     one by fixed rules, so a search that goes by indices needs no conditional parameters (Optuna
     models those one by one, without their correlation to the rest).
     """

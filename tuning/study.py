@@ -48,13 +48,13 @@ def study_folder(out: Path) -> Path:
 class Study:
     """The evaluations of one collective and size, in the order in which they were made.
 
-    Every search asks the same questions when it gets the same answers. So a study is resumed
+    Every search makes the same requests when it gets the same samples. So a study is resumed
     by asking again from the start and answering from what is stored: nothing is lost, nothing
     is measured twice, and the end is the same as without the interruption.
     """
 
     def __init__(self, study: OptunaStudy, space: Space, run: str, *, replay: bool) -> None:
-        """Wrap ``study``; answers of earlier sessions of ``run`` are replayed if asked to."""
+        """Wrap ``study``; answers of earlier sessions of ``run`` are replayed with ``replay``."""
         self._study = study
         self._space = space
         self._run = run
@@ -110,7 +110,7 @@ def _key(point: Point) -> str:
 
 
 class Studies:
-    """The studies of one tune: a journal file beside the table, or a storage named by a URL.
+    """The studies of one tune: a journal file next to the table, or a storage named by a URL.
 
     Only finished evaluations are written, each in one append, so an interruption leaves no
     trial running and no file half-written.
@@ -120,7 +120,7 @@ class Studies:
         """Open the storage that belongs to the table ``out``.
 
         Raises:
-            InputError: an unfinished study is there and ``resume`` was not asked for, its
+            InputError: an unfinished study is there and ``resume`` was not given, its
                 folder holds what no study wrote, or the storage cannot be opened.
             Unavailable: the URL needs a database driver that is not installed.
         """
@@ -142,7 +142,7 @@ class Studies:
         """Return the study of ``identity``: topology, collective, size, what times it.
 
         The name also holds a hash of the dimensions of ``space``, since Optuna's parameters
-        cannot change within a study. ``run`` says which search and seed asks.
+        cannot change within a study. ``run`` names the search and its seed.
         """
         import optuna
 
@@ -170,7 +170,7 @@ def start_study(out: Path, *, resume: bool) -> Path:
     One that came to its end is emptied first, unless ``resume``.
 
     Raises:
-        InputError: an unfinished study is there and ``resume`` was not asked for, or the folder
+        InputError: an unfinished study is there and ``resume`` was not given, or the folder
             holds what no study wrote.
     """
     folder = study_folder(out)
@@ -193,7 +193,7 @@ def end_study(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete the folder of a finished study; one that holds anything else is left alone."""
+    """Delete the folder of a finished study; one that holds anything else is kept."""
     paths = sorted(folder.iterdir())
     for path in paths:
         if not _is_ours(path):
@@ -226,7 +226,7 @@ def cut_unfinished_line(path: Path) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide Optuna's notices that a feature is experimental."""
+    """Hide Optuna's warnings that a feature is experimental."""
     import optuna
 
     with warnings.catch_warnings():

@@ -34,7 +34,7 @@ class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One run: its configuration (``what``), its sweep (``run``), and no times if it failed.
 
     ``channels`` are the communicator's, as NCCL's log said; ``proven`` the sizes at which the log
-    says that what was asked for ran, of a run that was made to see that.
+    says that the requested configuration ran.
     """
 
     run: str
@@ -47,7 +47,7 @@ class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class SweepJournal:
     """A line of JSON a run in the study's folder; answers are given back in the order of asking.
 
-    A sweep asks the same when it gets the same answers, so it goes on by asking again from the
+    A sweep makes the same requests when it gets the same times, so it goes on from the
     start. A run that was cut short left no line, and is made again.
     """
 
@@ -55,7 +55,7 @@ class SweepJournal:
         """Open the journal that belongs to the table ``out``.
 
         Raises:
-            InputError: an unfinished study is there and ``resume`` was not asked for, or what is
+            InputError: an unfinished study is there and ``resume`` was not given, or what is
                 there is none.
         """
         self._folder = start_study(out, resume=resume)

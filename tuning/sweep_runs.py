@@ -88,7 +88,7 @@ class ConfigurationSweep:
         )
 
     def proven(self, knobs: NcclKnobs) -> tuple[int, ...]:
-        """The sizes at which NCCL's log says that ``knobs`` run where they are asked for.
+        """The sizes at which NCCL's log says that ``knobs`` run when they are requested.
 
         Raises:
             Unavailable: no log came back, or it says nothing of what runs.
@@ -113,7 +113,7 @@ class ConfigurationSweep:
         if not any(ran):
             raise Unavailable(
                 f"no log of what NCCL chose came back under {self.executor.shared}: an NCCL may "
-                "ignore what it is asked for, so nothing is entered unproven; mend --shared"
+                "ignore the request, so nothing is entered unproven; mend --shared"
             )
         logged = zip(self.sizes, ran, strict=True)
         return tuple(n for n, calls in logged if calls and all(r.obeys(knobs) for r in calls))

@@ -58,7 +58,7 @@ def log_us(time_us: float) -> float:
 
 
 class Proposal:
-    """A point that the estimator proposed, until it is told what became of it."""
+    """A point that the estimator proposed, until its result is known."""
 
     def __init__(self, point: Point, trial: Trial) -> None:
         """Tie ``point`` to its trial."""

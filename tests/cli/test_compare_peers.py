@@ -43,7 +43,7 @@ def test_peers_stand_beside_what_the_table_picks(tuccl: Tuccl, table: Path, tmp_
     assert {(row["collective"], row["root"]) for row in rows} == {("allgather", -1)}
     assert "reduce: no peer is asked for it" in comparison["notes"]
     text = page.read_text()
-    assert "Beside other libraries" in text and "openmpi" in text
+    assert "Compared with other libraries" in text and "openmpi" in text
 
 
 def test_peers_need_real_ranks_and_known_names(tuccl: Tuccl, table: Path) -> None:

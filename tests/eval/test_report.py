@@ -144,10 +144,10 @@ def test_peers_are_named_with_their_best_in_page_and_text() -> None:
         peer_runs=9,
         speedup=2.5,
     )
-    beside = msgspec.structs.replace(comparison("mpi"), peers={"<gloo>": "1"}, peer_rows=(row,))
-    text = text_report(beside)
-    assert "beside <gloo>: 2.50x to 2.50x, geometric mean 2.50x (measured)" in text
-    page = "".join(tree(html_report(beside)).itertext())
+    compared = msgspec.structs.replace(comparison("mpi"), peers={"<gloo>": "1"}, peer_rows=(row,))
+    text = text_report(compared)
+    assert "vs <gloo>: 2.50x to 2.50x, geometric mean 2.50x (measured)" in text
+    page = "".join(tree(html_report(compared)).itertext())
     assert "broadcast from rank 2" in page and "2.50x" in page and "<gloo> 1" in page
 
 

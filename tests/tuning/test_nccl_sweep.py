@@ -115,7 +115,7 @@ def test_an_interrupted_sweep_goes_on(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C after some runs: none is made again, and the table is the uninterrupted one's."""
-    words = ["tune", str(machine), "-c", "allreduce,allgather", "-s", "1K:64K:x8"]
+    words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x64"]
     words += ["--dialect", "nccl", "--budget", "3", *on_fakes(tmp_path)]
     assert run([*words, "-o", str(tmp_path / "whole")]) == 0
     seen = tmp_path / "fakes" / "seen.jsonl"
