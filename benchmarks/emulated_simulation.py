@@ -164,11 +164,11 @@ def measured(cluster: str, seconds: float) -> Iterator[Run]:
             _, nbytes, found = calls[at]
             rounds[at].append(paired_timings(executor, [e for _, e in found], nbytes))
     for at, (collective, nbytes, found) in enumerate(calls):
-        for which, (method, entrant) in enumerate(found):
+        for which, (method, candidate) in enumerate(found):
             samples = [one[which].us for one in rounds[at]]
             yield Run(
-                *(cluster, collective, method, nbytes, entrant.knobs.protocol),
-                to_xml(entrant.program, "executor"),
+                *(cluster, collective, method, nbytes, candidate.knobs.protocol),
+                to_xml(candidate.program, "executor"),
                 median(samples),
                 (max(samples) - min(samples)) / median(samples),
             )

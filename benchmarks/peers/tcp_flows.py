@@ -38,7 +38,7 @@ while line.recv(1): line.sendall(data)
 
 
 class LinkRate(NamedTuple):
-    """What a host's network brings in Mb/s, payload alone: the better of its two directions."""
+    """The payload rate of a host in Mb/s: the better of its two directions."""
 
     host: int
     mbps: float

@@ -39,7 +39,7 @@ class Mpi:
 
 
 def find_mpis() -> tuple[Mpi, ...]:
-    """Return the MPIs found beside this Python and on the PATH, one of a family."""
+    """Return the MPIs found next to this Python and on the PATH, one of a family."""
     by_family: dict[str, Mpi] = {}
     for mpiexec in _launchers():
         mpi = _mpi_at(mpiexec)
@@ -53,7 +53,7 @@ def find_mpi(name: str | None = None) -> Mpi:
 
     Raises:
         Unavailable: there is none; says how to get one.
-        InputError: ``name`` is no family, and no mpiexec with an mpicc beside it.
+        InputError: ``name`` is no family, and no mpiexec with an mpicc next to it.
     """
     if name is None or name in _FAMILIES:
         for mpi in find_mpis():
@@ -126,8 +126,8 @@ def _worker_folder() -> Path:
 
 def _launchers() -> list[str]:
     """Return the paths to look at, Debian's names before the plain one."""
-    beside = str(Path(sys.executable).parent / "mpiexec")
-    names = ["mpiexec.openmpi", "mpiexec.mpich", "mpiexec.hydra", beside, "mpiexec"]
+    of_python = str(Path(sys.executable).parent / "mpiexec")
+    names = ["mpiexec.openmpi", "mpiexec.mpich", "mpiexec.hydra", of_python, "mpiexec"]
     return [path for name in names if (path := shutil.which(name)) is not None]
 
 

@@ -24,16 +24,16 @@ class TimingCandidate:
 
 def paired_timings(
     executor: Executor,
-    entrants: Sequence[TimingCandidate],
+    candidates: Sequence[TimingCandidate],
     nbytes: int,
     *,
     root: int = 0,
     rounds: int = 1,
     until: Callable[[int], bool] = lambda done: False,
 ) -> list[Timing]:
-    """Return a timing of each entrant in us, made of one sample a round and placement.
+    """Return a timing of each candidate in us, made of one sample a round and placement.
 
-    A round times every entrant once, each round in the opposite order of the one before: what
+    A round times every candidate once, each round in the opposite order of the one before: what
     disturbs the machine for a while disturbs all alike. Without noise one round is enough, and
     is all that is run. ``until`` is asked with the rounds that are done, and ends it before
     ``rounds`` are.
@@ -43,13 +43,13 @@ def paired_timings(
     """
     if rounds < 1:
         raise InputError(f"{rounds} rounds: expected at least one")
-    timings: list[list[Timing]] = [[] for _ in entrants]
+    timings: list[list[Timing]] = [[] for _ in candidates]
     for done in range(1 if executor.deterministic else rounds):
         if done > 0 and until(done):
             break
-        order = range(len(entrants)) if done % 2 == 0 else reversed(range(len(entrants)))
+        order = range(len(candidates)) if done % 2 == 0 else reversed(range(len(candidates)))
         for n in order:
-            e = entrants[n]
+            e = candidates[n]
             timing = executor.time(e.program, e.knobs, nbytes, root=root, loop=e.loop)
             timings[n].append(timing)
     return [pool_timings(each) for each in timings]

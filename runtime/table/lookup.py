@@ -1,4 +1,4 @@
-"""The lookup table in memory: its entries, and the proof that they leave no doubt."""
+"""The lookup table in memory: its entries, and the check that each call has one."""
 
 from __future__ import annotations
 

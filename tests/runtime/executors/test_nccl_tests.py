@@ -264,17 +264,17 @@ def test_the_folder_is_named_or_in_the_environment(
 
 
 RECORDED = """\
-# nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
+# nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor)
 #
 # Using devices
 #  Rank  0 Group  0 Pid   6899 on host-a device  0 [0000:04:00] NVIDIA H100 80GB HBM3
 #  Rank  1 Group  0 Pid   6900 on host-a device  1 [0000:05:00] NVIDIA H100 80GB HBM3
 host-a:6899:6899 [0] NCCL INFO Bootstrap : Using enp0s12:10.0.0.2<0>
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-           0             0     float     sum      -1     0.10    0.00    0.00      0     0.11    0.00    0.00      0
-        1024           256     float     sum      -1    36.07    0.03    0.05      0    35.77    0.03    0.05    N/A
-  8589934592    2147483648     float     sum      -1    93146   92.22  172.91      2    9.3e+4   92.22  172.91      0
+#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong
+#  (B)  (elements)  (us)  (GB/s)  (GB/s)  (us)  (GB/s)  (GB/s)
+0 0 float sum -1 0.10 0.00 0.00 0 0.11 0.00 0.00 0
+1024 256 float sum -1 36.07 0.03 0.05 0 35.77 0.03 0.05 N/A
+8589934592 2147483648 float sum -1 93146 92.22 172.91 2 9.3e+4 92.22 172.91 0
 # Out of bounds values : 2 FAILED
 # Avg bus bandwidth    : 17.3
 """

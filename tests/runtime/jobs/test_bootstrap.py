@@ -119,7 +119,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_a_probed_host_is_compared_by_signature(tmp_path: Path) -> None:
-    """Without a description of the machine `run` probes it: the table's topology came from there."""
+    """Without a description of the machine `run` probes it, as for the table's topology."""
     machine(tmp_path)
     tuned, _ = probe_local(tmp_path)
     assert not changed_machine(tuned, root=tmp_path)

@@ -94,7 +94,10 @@ def test_what_cannot_be_started_is_refused(command: list[str]) -> None:
 def test_termination_reaches_the_program(tmp_path: Path) -> None:
     """The launcher itself as a process: ending it ends what it started."""
     child = "import time, sys, os; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
-    code = f"from tuccl.runtime.jobs.launch import run; import sys; sys.exit(run([sys.executable, '-c', {child!r}, sys.argv[1]], {{}}))"
+    code = (
+        "from tuccl.runtime.jobs.launch import run; import sys; "
+        f"sys.exit(run([sys.executable, '-c', {child!r}, sys.argv[1]], {{}}))"
+    )
     started = tmp_path / "pid"
     launcher = subprocess.Popen([sys.executable, "-c", code, str(started)])
     deadline = time.monotonic() + 20

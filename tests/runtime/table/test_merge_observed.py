@@ -1,4 +1,4 @@
-"""What jobs learned, folded into the table: its order follows, nothing is lost, nothing is broken."""
+"""What jobs learned is merged into the table: its order follows, nothing is lost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ for turn in range(1000):
 
 
 def test_a_killed_merge_leaves_the_old_or_the_new_table(table: Path) -> None:
-    """Killed in the middle of merges that turn the order round: the table opens, no time is lost."""
+    """Killed while merges reverse the order: the table opens, no time is lost."""
     learned = 0
     for wait in (0.01, 0.03, 0.05, 0.08, 0.1):
         command = [sys.executable, "-c", _MERGES, str(table)]
