@@ -72,14 +72,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--chunks",
         type=int,
         metavar="N",
-        help="chunks a rank (default: what the method finds worth a try; the sketch's own for a solver)",
+        help="chunks a rank (default: those that the method finds worth a try; for a solver the "
+        "sketch's)",
     )
     parser.add_argument(
         "--steps",
         type=int,
         metavar="N",
-        help="with --method fewstep: programs of at most N messages in a row, with the least load that "
-        "so few allow (default: as few as pay at this size)",
+        help="with --method fewstep: programs of at most N messages in a row, with the least load "
+        "that so few allow (default: as few as pay at this size)",
     )
     add_any_order(parser)
     parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
@@ -122,12 +123,11 @@ def run(args: argparse.Namespace) -> int:
             f"--steps {args.steps}: expected 1 to 256 messages in a row, with --method fewstep"
         )
     if args.improve is not None:
-        say(
-            "--improve has gone: what it found, more channels and other thread blocks, is tried anyway"
-        )
+        say("--improve has gone: channels and thread blocks, where it gained, are always tried")
     if not 0 <= args.starts <= 100_000 or args.seed < 0:
         raise InputError(
-            f"--starts {args.starts} --seed {args.seed}: expected up to 100000 starts and a seed of 0 or more"
+            f"--starts {args.starts} --seed {args.seed}: expected up to 100000 starts and a seed "
+            "of 0 or more"
         )
     sketches = (
         (load_sketch(Path(args.sketch), topology),)
@@ -168,8 +168,8 @@ def run(args: argparse.Namespace) -> int:
     knobs = ranked[0].knobs
     print(
         f"{args.output}: {ranked[0].method}, {knobs.protocol}, {knobs.channels} "
-        f"channel{'s' * (knobs.channels != 1)}, {facts['algbw_gbs']:.2f} GB/s simulated; the bound for "
-        f"large sizes is {facts['algbw_bound_gbs']:.2f} GB/s: {facts['bottleneck']}"
+        f"channel{'s' * (knobs.channels != 1)}, {facts['algbw_gbs']:.2f} GB/s simulated; the bound "
+        f"for large sizes is {facts['algbw_bound_gbs']:.2f} GB/s: {facts['bottleneck']}"
     )
     return 0
 

@@ -77,7 +77,7 @@ _FIRST_KNOBS = (
 
 @dataclass(frozen=True, slots=True)
 class Synthesized:
-    """A program, what it was made from, and its simulated time in us at the size asked for.
+    """A program, its schedule, and its simulated time in us at the size of the target.
 
     Attributes:
         program: Verified.
@@ -239,8 +239,12 @@ class Candidates:
         if len(self.methods) > 1:
             large = target.favours_bandwidth(self.sketches[0])
             order = _FOR_BANDWIDTH if large else _FOR_LATENCY
-            place = {name: order.index(name) if name in order else len(order) for name in METHODS}
-            pairs.sort(key=lambda p: (place.get(p[2], 0) // 3 + p[0], p[0], place.get(p[2], 0)))
+            position = {
+                name: order.index(name) if name in order else len(order) for name in METHODS
+            }
+            pairs.sort(
+                key=lambda p: (position.get(p[2], 0) // 3 + p[0], p[0], position.get(p[2], 0))
+            )
         return [(sketch, name) for _, sketch, name in pairs]
 
     def counts(self, target: Target, sketch: Sketch, name: str) -> Sequence[int]:
@@ -298,7 +302,7 @@ class _Search:
     options: Options
     limit_s: float | None
     progress: Callable[[int, int, str], None]
-    made: list[Synthesized] = field(default_factory=list)
+    programs: list[Synthesized] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     work_s: float = 0.0
     ended: str = "complete"
@@ -317,16 +321,16 @@ class _Search:
             if self.ended != "interrupt":
                 self.vary_finalists()
         except KeyboardInterrupt:
-            if not self.made:
+            if not self.programs:
                 raise
             self.ended = "interrupt"
-        if not self.made:
+        if not self.programs:
             raise Infeasible(self.refusal())
-        return SearchResult(tuple(sorted(self.made, key=lambda m: m.rank)), self.ended, untried)
+        return SearchResult(tuple(sorted(self.programs, key=lambda m: m.rank)), self.ended, untried)
 
     def over(self) -> bool:
         """Return whether the limit is reached; a search goes on until it has a program."""
-        if self.limit_s is not None and self.made and self.ended == "complete":
+        if self.limit_s is not None and self.programs and self.ended == "complete":
             if self.work_s > self.limit_s:
                 self.ended = "limit"
             elif time.monotonic() - self.started > _SLOWEST_MACHINE * self.limit_s:
@@ -347,8 +351,8 @@ class _Search:
                 report=lambda line: tell(f"{what}: {line}"),
             )
             # Beside others a method takes the same little time everywhere, by its own measure.
-            alone = len(self.candidates.methods) == 1 or method in EXACT_METHODS
-            options = replace(self.options, budget=budget) if alone else self.options
+            single = len(self.candidates.methods) == 1 or method in EXACT_METHODS
+            options = replace(self.options, budget=budget) if single else self.options
             problem = Problem(target.collective, sketch, chunks, target.nbytes, target.topology)
             try:
                 begun = time.monotonic()
@@ -391,42 +395,46 @@ class _Search:
                 f"{knobs.protocol} does not keep data whole on links that it uses, such as PCIe; "
                 "use Simple or LL"
             )
-        made = self.target.program(schedule, sketch, knobs, seconds)
-        steps = sum(len(tb.steps) for gpu in made.program.gpus for tb in gpu.threadblocks)
+        program = self.target.program(schedule, sketch, knobs, seconds)
+        steps = sum(len(tb.steps) for gpu in program.program.gpus for tb in gpu.threadblocks)
         self.work_s += steps / _WORK_PER_SECOND
-        self.made.append(made)
-        return made
+        self.programs.append(program)
+        return program
 
     def vary_finalists(self) -> None:
         """Try all knobs, and the other form, of the fastest program of each of some methods."""
         by_method: dict[str, Synthesized] = {}
-        for made in sorted(self.made, key=lambda m: m.rank):
-            by_method.setdefault(made.method, made)
-        for made in list(by_method.values())[:_FINALISTS]:
-            best = made
+        for program in sorted(self.programs, key=lambda m: m.rank):
+            by_method.setdefault(program.method, program)
+        for program in list(by_method.values())[:_FINALISTS]:
+            fastest = program
             for protocol in dict.fromkeys(knobs.protocol for knobs in self.candidates.knobs):
-                best = min(best, self.climb(made, protocol) or best, key=lambda m: m.rank)
-            hints = best.schedule.hints
-            if len(best.schedule.transfers) > _MOST_REFORMED or hints.rotation:
+                fastest = min(
+                    fastest, self.climb(program, protocol) or fastest, key=lambda m: m.rank
+                )
+            hints = fastest.schedule.hints
+            if len(fastest.schedule.transfers) > _MOST_REFORMED or hints.rotation:
                 continue
             other = replace(hints, split_send_recv=not hints.split_send_recv)
             if not hints.sends_first:
-                self.attempt(replace(best.schedule, hints=other), best.sketch, best.knobs)
+                self.attempt(replace(fastest.schedule, hints=other), fastest.sketch, fastest.knobs)
 
-    def climb(self, made: Synthesized, protocol: str) -> Synthesized | None:
+    def climb(self, start: Synthesized, protocol: str) -> Synthesized | None:
         """Return the fastest program of a schedule by a protocol: channels doubled, then halved."""
         some = [knobs for knobs in self.candidates.knobs if knobs.protocol == protocol]
         some.sort(key=lambda knobs: knobs.channels)
-        start = max((n for n, k in enumerate(some) if k.channels <= made.knobs.channels), default=0)
-        best = made if some[start] == made.knobs else None
-        best = best or self.attempt(made.schedule, made.sketch, some[start])
-        for way in (some[start + 1 :], some[:start][::-1]):
-            for knobs in way:
-                other = self.attempt(made.schedule, made.sketch, knobs)
-                if other is None or (best is not None and other.time_us >= best.time_us):
+        first = max(
+            (n for n, k in enumerate(some) if k.channels <= start.knobs.channels), default=0
+        )
+        fastest = start if some[first] == start.knobs else None
+        fastest = fastest or self.attempt(start.schedule, start.sketch, some[first])
+        for direction in (some[first + 1 :], some[:first][::-1]):
+            for knobs in direction:
+                other = self.attempt(start.schedule, start.sketch, knobs)
+                if other is None or (fastest is not None and other.time_us >= fastest.time_us):
                     break
-                best = other
-        return best
+                fastest = other
+        return fastest
 
     def attempt(self, schedule: Schedule, sketch: str, knobs: Knobs) -> Synthesized | None:
         """Return a program, None where there is none."""
@@ -460,5 +468,5 @@ def simulated_us(
     program: Program, knobs: Knobs, links: Network, machine: MachineClass, nbytes: int
 ) -> float:
     """Return the simulated time of the GPUs in us, with `nbytes` rounded up to whole chunks."""
-    whole = -(-nbytes // program.nchunks) * program.nchunks
-    return simulate(program, knobs, links, machine, whole).gpu_us
+    rounded = -(-nbytes // program.nchunks) * program.nchunks
+    return simulate(program, knobs, links, machine, rounded).gpu_us

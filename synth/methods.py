@@ -144,12 +144,12 @@ def synthesize(problem: Problem, method: str, options: Options = DEFAULT_OPTIONS
         Infeasible: the method cannot do it under this sketch; the message names the rule.
         InputError: there is no such method, or it lacks its solver.
     """
-    found = METHODS.get(method) or EXACT_METHODS.get(method)
-    if found is None:
+    entry = METHODS.get(method) or EXACT_METHODS.get(method)
+    if entry is None:
         names = ", ".join((*METHODS, *EXACT_METHODS))
         raise InputError(f"unknown method {method[:40]!r}, expected one of: {names}")
     name = problem.collective.name
-    if name not in found.collectives:
+    if name not in entry.collectives:
         able = ", ".join(m.name for m in METHODS.values() if name in m.collectives)
         raise Infeasible(f"{method} does not do {name}; these methods do: {able}")
-    return found.solve(problem, options)
+    return entry.solve(problem, options)

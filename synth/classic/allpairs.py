@@ -1,4 +1,4 @@
-"""Direct sends between all pairs: one hop, or two where parts are summed or cut on the way."""
+"""Direct sends between all pairs: one hop, or two where parts are summed or cut between."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def _sum_everywhere(trace: Trace) -> None:
     sums = [LocalSum(trace, rank, total, everyone) for rank in everyone]
     for src, dst in sorted(_rounds(trace.collective.ranks), key=lambda pair: pair[0] == 0):
         sums[dst].receive(src)
-    for one in sums:
-        one.finish()
+    for each in sums:
+        each.finish()
 
 
 def _sum_unordered(trace: Trace) -> None:

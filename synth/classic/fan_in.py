@@ -1,4 +1,4 @@
-"""Many partial sums into one: added as they arrive, or kept in scratch and added in one go."""
+"""Fan-in of partial sums: added as they arrive, or kept in scratch and added in one go."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class FanIn:
         another sender's. The rest of a part follows in the same thread block: one primitive.
         """
         senders = len(self.copied)
-        for turn, (low, high) in enumerate(_parts(self.count, senders)):
+        for shift, (low, high) in enumerate(_parts(self.count, senders)):
             for sender in range(senders):
-                source = self.copied[(turn + sender) % senders].shifted(low)
+                source = self.copied[(shift + sender) % senders].shifted(low)
                 self.trace.add_from(self.chunk + low, self.rank, source, high - low)
 
 
@@ -102,9 +102,9 @@ class LocalSum:
         if start is not None and start.buffer == "i":
             self.trace.copy_to_output(self.chunk, self.rank, start, self.count)
         senders = self.ranks[1:]
-        for turn, (low, high) in enumerate(_parts(self.count, len(senders))):
+        for shift, (low, high) in enumerate(_parts(self.count, len(senders))):
             for k in range(len(senders)):
-                source = self.copied[senders[(turn + k) % len(senders)]].shifted(low)
+                source = self.copied[senders[(shift + k) % len(senders)]].shifted(low)
                 self.trace.add_from(self.chunk + low, self.rank, source, high - low)
 
 

@@ -1,4 +1,4 @@
-"""Ways over the links of a sketch: direct ones, paths inside a host, trees that spread a chunk."""
+"""Routes over the links of a sketch: direct ones, paths inside a host, and spanning trees."""
 
 from __future__ import annotations
 
@@ -79,17 +79,17 @@ def reversed_sketch(sketch: Sketch) -> Sketch:
 def _reach(sketch: Sketch, root: int) -> dict[int, tuple[int, ...]]:
     """Return the path from `root` to each rank of its host: fewest hops, then widest, then ids."""
     members = set(sketch.ranks_of(sketch.hosts[root]))
-    found: dict[int, tuple[int, ...]] = {}
+    paths: dict[int, tuple[int, ...]] = {}
     heap: list[tuple[int, float, tuple[int, ...]]] = [(0, 0.0, (root,))]
     while heap:
         hops, cost, path = heappop(heap)
-        if path[-1] in found:
+        if path[-1] in paths:
             continue
-        found[path[-1]] = path
+        paths[path[-1]] = path
         for link in sketch.out_links(path[-1]):
-            if link.dst in members and link.dst not in found:
+            if link.dst in members and link.dst not in paths:
                 heappush(heap, (hops + 1, cost + link.beta_us_per_mb, (*path, link.dst)))
-    return found
+    return paths
 
 
 def host_path(sketch: Sketch, src: int, dst: int) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def host_path(sketch: Sketch, src: int, dst: int) -> tuple[int, ...]:
     path = _reach(sketch, src).get(dst)
     if path is None:
         raise Infeasible(
-            f"sketch {sketch.name[:60]}: no way from rank {src} to rank {dst} inside their host; "
+            f"sketch {sketch.name[:60]}: no path from rank {src} to rank {dst} inside their host; "
             "allow a link between them"
         )
     return path

@@ -18,7 +18,7 @@ from tuccl.synth.model.trace import Trace
 __all__ = ["RECURSIVE_COLLECTIVES", "recursive"]
 
 
-class _Move(NamedTuple):
+class _Send(NamedTuple):
     """The parts of `parts` (ranks' parts of the whole buffer) go from `src` to `dst`."""
 
     src: int
@@ -26,7 +26,7 @@ class _Move(NamedTuple):
     parts: tuple[int, ...]
 
 
-_Rounds = list[list[_Move]]
+_Rounds = list[list[_Send]]
 
 
 def recursive(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
@@ -51,14 +51,14 @@ def _reduce_scatter(trace: Trace, sketch: Sketch, nbytes: int) -> None:
 def _allreduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
     """Halve and double, or exchange whole buffers, whichever is quicker at this size."""
     rounds = _doubling(sketch)
-    pairs = {(m.src, m.dst) for moves in rounds for m in moves}
+    pairs = {(s.src, s.dst) for sends in rounds for s in sends}
     alpha, beta = slowest(sketch, pairs)
     ranks = trace.collective.ranks
     power = 1 << (ranks.bit_length() - 1)
     steps = power.bit_length() - 1 + 2 * (power != ranks)
-    whole = steps * (alpha + nbytes * beta)
-    halves = 2 * (len(rounds) * alpha + nbytes * beta * (ranks - 1) / ranks)
-    if whole < halves and _has_links(sketch, _exchange_pairs(ranks)):
+    doubling_us = steps * (alpha + nbytes * beta)
+    halving_us = 2 * (len(rounds) * alpha + nbytes * beta * (ranks - 1) / ranks)
+    if doubling_us < halving_us and _has_links(sketch, _exchange_pairs(ranks)):
         _exchange_whole(trace)
     else:
         rounds = _in_a_row(rounds, sketch)
@@ -78,7 +78,7 @@ def _doubling(sketch: Sketch) -> _Rounds:
     have: list[set[int]] = [{rank} for rank in range(ranks)]
     rounds = []
     for distance in _distances(sketch):
-        rounds.append([_Move(r, r ^ distance, tuple(sorted(have[r]))) for r in range(ranks)])
+        rounds.append([_Send(r, r ^ distance, tuple(sorted(have[r]))) for r in range(ranks)])
         have = [have[r] | have[r ^ distance] for r in range(ranks)]
     return rounds
 
@@ -86,23 +86,25 @@ def _doubling(sketch: Sketch) -> _Rounds:
 def _distances(sketch: Sketch) -> list[int]:
     """Return the distances of partners: other hosts first, while there is little to send."""
     ranks = sketch.ranks
-    near = [1 << k for k in range(ranks.bit_length() - 1)]
-    inter = [d for d in near if any(sketch.hosts[r] != sketch.hosts[r ^ d] for r in range(ranks))]
-    return inter + [d for d in near if d not in inter]
+    distances = [1 << k for k in range(ranks.bit_length() - 1)]
+    inter = [
+        d for d in distances if any(sketch.hosts[r] != sketch.hosts[r ^ d] for r in range(ranks))
+    ]
+    return inter + [d for d in distances if d not in inter]
 
 
 def _in_a_row(rounds: _Rounds, sketch: Sketch) -> _Rounds:
-    """Return the rounds with the parts so numbered that every move's lie side by side: one message.
+    """Return the rounds with parts numbered so that each send is one run of chunks: one message.
 
     An allreduce is free to say which rank sums which part.
     """
     if sketch.ranks & (sketch.ranks - 1):
         return rounds
     bits = [d.bit_length() - 1 for d in _distances(sketch)]
-    place = [
+    index = [
         sum((rank >> bit & 1) << k for k, bit in enumerate(bits)) for rank in range(sketch.ranks)
     ]
-    return [[_Move(m.src, m.dst, tuple(place[p] for p in m.parts)) for m in r] for r in rounds]
+    return [[_Send(s.src, s.dst, tuple(index[p] for p in s.parts)) for s in r] for r in rounds]
 
 
 def _bruck(ranks: int) -> _Rounds:
@@ -112,7 +114,7 @@ def _bruck(ranks: int) -> _Rounds:
         count = min(distance, ranks - distance)
         rounds.append(
             [
-                _Move(
+                _Send(
                     (r + distance) % ranks,
                     r,
                     tuple((r + distance + k) % ranks for k in range(count)),
@@ -126,17 +128,17 @@ def _bruck(ranks: int) -> _Rounds:
 
 def _backwards(rounds: _Rounds) -> _Rounds:
     """Return the rounds of a reduce-scatter: the allgather's, the other way round in all senses."""
-    return [[_Move(m.dst, m.src, m.parts) for m in moves] for moves in reversed(rounds)]
+    return [[_Send(s.dst, s.src, s.parts) for s in sends] for sends in reversed(rounds)]
 
 
 def _run(trace: Trace, sketch: Sketch, rounds: _Rounds, *, reducing: bool) -> None:
-    require_links(sketch, ((m.src, m.dst) for moves in rounds for m in moves), trace.method)
-    move = trace.reduce if reducing else trace.send
+    require_links(sketch, ((s.src, s.dst) for sends in rounds for s in sends), trace.method)
+    transfer = trace.reduce if reducing else trace.send
     c = trace.chunks_per_rank
-    for moves in rounds:
-        for m in moves:
-            for first, count in _runs(m.parts):
-                move(first * c, m.src, m.dst, count=count * c)
+    for sends in rounds:
+        for s in sends:
+            for first, count in _runs(s.parts):
+                transfer(first * c, s.src, s.dst, count=count * c)
 
 
 def _runs(parts: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -220,14 +222,14 @@ def _reduce(trace: Trace, sketch: Sketch, nbytes: int) -> None:
 
 def _scatter(trace: Trace, sketch: Sketch, nbytes: int) -> None:
     order = _from_root(sketch, trace.collective.root)
-    moves = [_Move(a, b, tuple(order[p] for p in under)) for a, b, under in _tree(trace, sketch)]
-    _run(trace, sketch, [moves], reducing=False)
+    sends = [_Send(a, b, tuple(order[p] for p in under)) for a, b, under in _tree(trace, sketch)]
+    _run(trace, sketch, [sends], reducing=False)
 
 
 def _gather(trace: Trace, sketch: Sketch, nbytes: int) -> None:
     order = _from_root(sketch, trace.collective.root)
-    moves = [_Move(b, a, tuple(order[p] for p in under)) for a, b, under in _tree(trace, sketch)]
-    _run(trace, sketch, [moves[::-1]], reducing=False)
+    sends = [_Send(b, a, tuple(order[p] for p in under)) for a, b, under in _tree(trace, sketch)]
+    _run(trace, sketch, [sends[::-1]], reducing=False)
 
 
 _BUILD: dict[str, Callable[[Trace, Sketch, int], None]] = {

@@ -48,26 +48,28 @@ def rings(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
         raise Infeasible("rings: one chunk per rank cannot be shared; use more chunks, or ring")
     shares = problem.chunks_per_rank * (collective.ranks if collective.rooted else 1)
     orders = ring_orders(sketch, shares if several else 1)
-    ways = 1 if several else 2
-    return _scheduled(problem, orders, "rings", ways)
+    channels_per_ring = 1 if several else 2
+    return _scheduled(problem, orders, "rings", channels_per_ring)
 
 
-def _scheduled(problem: Problem, orders: tuple[_Ring, ...], method: str, ways: int = 1) -> Schedule:
-    """Each ring has ``ways`` channels, which share the ranks' parts."""
+def _scheduled(
+    problem: Problem, orders: tuple[_Ring, ...], method: str, channels_per_ring: int = 1
+) -> Schedule:
+    """Each ring has ``channels_per_ring`` channels, which share the ranks' parts."""
     collective = problem.collective
     trace = Trace(collective, problem.chunks_per_rank, method)
     if collective.rooted:
         _chains(trace, orders, problem.sketch, problem.nbytes)
         return trace.schedule()
-    for turn in _turns(problem.chunks_per_rank, len(orders)):
+    for wave in _waves(problem.chunks_per_rank, len(orders)):
         if collective.name != "allgather":
-            _reduce_scatter(trace, orders, turn, ways)
+            _reduce_scatter(trace, orders, wave, channels_per_ring)
         if collective.name != "reduce-scatter":
-            _allgather(trace, orders, turn, ways)
+            _allgather(trace, orders, wave, channels_per_ring)
     return trace.schedule()
 
 
-def _turns(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
+def _waves(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
     """Yield lists of (ring, chunk of each rank's part) that go round at the same time.
 
     One chunk goes round a ring at a time: were there more in flight than a connection holds, the
@@ -77,51 +79,51 @@ def _turns(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
         range(q * chunks_per_rank // rings, (q + 1) * chunks_per_rank // rings)
         for q in range(rings)
     ]
-    for turn in range(max(len(share) for share in shares)):
-        yield [(q, share[turn]) for q, share in enumerate(shares) if turn < len(share)]
+    for wave in range(max(len(share) for share in shares)):
+        yield [(q, share[wave]) for q, share in enumerate(shares) if wave < len(share)]
 
 
 def _reduce_scatter(
-    trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]], ways: int
+    trace: Trace, orders: tuple[_Ring, ...], wave: list[tuple[int, int]], channels_per_ring: int
 ) -> None:
     """Each part goes round once and ends, summed, with its rank."""
     for step in range(len(orders[0]) - 1):
-        for q, k in turn:
+        for q, k in wave:
             for part, src, dst in _step(orders[q], step + 1):
-                channel = q * ways + part % ways
+                channel = q * channels_per_ring + part % channels_per_ring
                 trace.reduce(part * trace.chunks_per_rank + k, src, dst, channel)
 
 
 def _allgather(
-    trace: Trace, orders: tuple[_Ring, ...], turn: list[tuple[int, int]], ways: int
+    trace: Trace, orders: tuple[_Ring, ...], wave: list[tuple[int, int]], channels_per_ring: int
 ) -> None:
     """Each part goes round once from its rank."""
     for step in range(len(orders[0]) - 1):
-        for q, k in turn:
+        for q, k in wave:
             for part, src, dst in _step(orders[q], step):
-                channel = q * ways + part % ways
+                channel = q * channels_per_ring + part % channels_per_ring
                 trace.send(part * trace.chunks_per_rank + k, src, dst, channel)
 
 
 def _step(ring: _Ring, step: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (rank whose part moves, src, dst): each rank sends the part `step` places behind it."""
-    for place, rank in enumerate(ring):
-        yield ring[(place - step) % len(ring)], rank, ring[(place + 1) % len(ring)]
+    """Yield (rank whose part moves, src, dst): ranks send the part of `step` ranks behind."""
+    for index, rank in enumerate(ring):
+        yield ring[(index - step) % len(ring)], rank, ring[(index + 1) % len(ring)]
 
 
 def _chains(trace: Trace, orders: tuple[_Ring, ...], sketch: Sketch, nbytes: int) -> None:
     """Send segments down (or up) each ring, cut open at the root, one behind the other."""
     total = trace.collective.nchunks(trace.chunks_per_rank)
-    share = [
+    shares = [
         range(q * total // len(orders), (q + 1) * total // len(orders)) for q in range(len(orders))
     ]
     hops = len(orders[0]) - 1
-    pieces = []
-    for chunks, ring in zip(share, orders, strict=True):
+    cuts = []
+    for chunks, ring in zip(shares, orders, strict=True):
         count = segment_count(hops, nbytes * len(chunks) / total, *slowest(sketch, pairwise(ring)))
-        pieces.append(segments(chunks, count))
-    for time in range(max(len(cut) for cut in pieces) + hops - 1):
-        for q, cut in enumerate(pieces):
+        cuts.append(segments(chunks, count))
+    for time in range(max(len(cut) for cut in cuts) + hops - 1):
+        for q, cut in enumerate(cuts):
             for hop in range(hops):
                 if 0 <= time - hop < len(cut):
                     _hop(trace, orders[q], q, hop, cut[time - hop])

@@ -15,8 +15,8 @@ __all__ = ["host_ring", "ring_orders"]
 
 # Ranks visited by one search for a path or a set of rings, which bounds its time (about 0.1 s).
 _MOST_VISITS = 40_000
-# A link is one's own if the others, all busy, slow it by less than this part.
-_OWN = 0.5
+# Rings are disjoint on links that other links, all busy, slow by less than this part.
+_MOST_CONGESTION = 0.5
 
 _Width = dict[tuple[int, int], int]
 
@@ -29,14 +29,14 @@ def ring_orders(sketch: Sketch, most: int) -> tuple[tuple[int, ...], ...]:
         Infeasible: the sketch has no ring that visits each host once.
 
     Notes:
-        On one host of links of one's own, rings take disjoint links, and each is used both ways.
+        On one host whose links do not slow each other, rings take disjoint links, both ways.
         Between hosts there is a ring for each NIC, which leaves and enters every host once.
     """
     if sketch.nhosts == 1:
         return _one_host(sketch, most)
-    found = _Hosts(sketch)
+    hosts = _Hosts(sketch)
     rings: list[tuple[int, ...]] = []
-    while len(rings) < min(most, found.nics()) and (ring := found.next_ring()) is not None:
+    while len(rings) < min(most, hosts.nics()) and (ring := hosts.next_ring()) is not None:
         rings.append(ring)
     if not rings:
         raise Infeasible(
@@ -48,12 +48,12 @@ def ring_orders(sketch: Sketch, most: int) -> tuple[tuple[int, ...], ...]:
 
 def _one_host(sketch: Sketch, most: int) -> tuple[tuple[int, ...], ...]:
     if most > 1:
-        width = _widths([link for link in sketch.links if link.congestion < _OWN])
+        width = _widths([link for link in sketch.links if link.congestion < _MOST_CONGESTION])
         both = {e: min(w, width[e[::-1]]) for e, w in width.items() if e[::-1] in width}
-        cycles = _Disjoint(both, sketch.ranks, (most + 1) // 2).best
+        cycles = _Disjoint(both, sketch.ranks, (most + 1) // 2).rings
         if cycles:
-            ways = [way for c in cycles for way in (c, (c[0], *reversed(c[1:])))]
-            return tuple(dict.fromkeys(ways[:most]))
+            both_ways = [ring for c in cycles for ring in (c, (c[0], *reversed(c[1:])))]
+            return tuple(dict.fromkeys(both_ways[:most]))
     ring = _widest_path(_widths(sketch.links), tuple(range(sketch.ranks)), 0, None)
     if ring is None:
         raise Infeasible(
@@ -100,9 +100,9 @@ class _Hosts:
                 self.between[host].append(link)
 
     def nics(self) -> int:
-        """Return how many rings can use NICs of their own between all neighbouring hosts."""
+        """Return how many rings can use separate NICs between all neighbouring hosts."""
         return min(
-            min(len({link_nics(self.sketch, link)[way] for link in links}) for way in (0, 1))
+            min(len({link_nics(self.sketch, link)[end] for link in links}) for end in (0, 1))
             if links
             else 0
             for links in self.between
@@ -125,20 +125,20 @@ class _Hosts:
                 self.width[edge] = self.width[edge] - 1
         return tuple(ring)
 
-    def cross(self, chosen: list[LogicalLink]) -> list[LogicalLink] | None:
+    def cross(self, crossings: list[LogicalLink]) -> list[LogicalLink] | None:
         """Return the links from each host to the next, given the first few; depth first."""
-        host = len(chosen)
+        host = len(crossings)
         if host == self.sketch.nhosts:
-            ok = self.inside(chosen[-1].dst, chosen[0].src) is not None
-            return chosen if ok else None
+            closes = self.inside(crossings[-1].dst, crossings[0].src) is not None
+            return crossings if closes else None
         for link in sorted(self.between[host], key=self.preference):
             self.visits -= 1
             if self.visits < 0:
                 return None
-            if chosen and self.inside(chosen[-1].dst, link.src) is None:
+            if crossings and self.inside(crossings[-1].dst, link.src) is None:
                 continue
-            if (found := self.cross([*chosen, link])) is not None:
-                return found
+            if (complete := self.cross([*crossings, link])) is not None:
+                return complete
         return None
 
     def preference(self, link: LogicalLink) -> tuple[float, ...]:
@@ -169,21 +169,21 @@ def _widest_path(
     inside = set(members)
     levels = sorted({w for (a, b), w in width.items() if a in inside and b in inside}, reverse=True)
     for level in levels:
-        near = {
+        neighbours = {
             a: sorted(
                 (b for b in members if b != a and width.get((a, b), level - 1) >= level),
                 key=lambda b, a=a: (-width[a, b], (b - a) % (max(members) + 1)),  # type: ignore[misc]
             )
             for a in members
         }
-        path = next(_paths(near, members, start, end, [_MOST_VISITS // len(levels)]), None)
+        path = next(_paths(neighbours, members, start, end, [_MOST_VISITS // len(levels)]), None)
         if path is not None:
             return path
     return None
 
 
 def _paths(
-    near: Mapping[int, list[int]],
+    neighbours: Mapping[int, list[int]],
     members: tuple[int, ...],
     start: int,
     end: int | None,
@@ -193,32 +193,32 @@ def _paths(
     path = [start]
     seen = {start}
 
-    def walk() -> Iterator[tuple[int, ...]]:
+    def extend() -> Iterator[tuple[int, ...]]:
         visits[0] -= 1
         if len(path) == len(members):
-            if (start in near[path[-1]]) if end is None else (path[-1] == end):
+            if (start in neighbours[path[-1]]) if end is None else (path[-1] == end):
                 yield tuple(path)
             return
-        for rank in near[path[-1]]:
+        for rank in neighbours[path[-1]]:
             if visits[0] < 0:
                 return
             if rank in seen or (rank == end and len(path) + 1 < len(members)):
                 continue
             path.append(rank)
             seen.add(rank)
-            yield from walk()
+            yield from extend()
             path.pop()
             seen.discard(rank)
 
-    yield from walk()
+    yield from extend()
 
 
 class _Disjoint:
-    """As many rings as possible that share no link; `best` holds them."""
+    """As many rings as possible that share no link; `rings` holds them."""
 
     def __init__(self, width: _Width, ranks: int, most: int) -> None:
         self.ranks = ranks
-        self.best: list[tuple[int, ...]] = []
+        self.rings: list[tuple[int, ...]] = []
         degree: Counter[int] = Counter()
         for (a, _), w in width.items():
             degree[a] += w
@@ -227,20 +227,20 @@ class _Disjoint:
         self.search(dict(width), [])
 
     def search(self, width: _Width, rings: list[tuple[int, ...]]) -> None:
-        if len(rings) > len(self.best):
-            self.best = list(rings)
-        if len(self.best) >= self.bound:
+        if len(rings) > len(self.rings):
+            self.rings = list(rings)
+        if len(self.rings) >= self.bound:
             return
         members = tuple(range(self.ranks))
-        near = {
+        neighbours = {
             a: [b for w, b in sorted((-w, b) for (x, b), w in width.items() if x == a and w > 0)]
             for a in members
         }
-        for ring in _paths(near, members, 0, None, self.visits):
+        for ring in _paths(neighbours, members, 0, None, self.visits):
             left = dict(width)
             for a, b in zip(ring, (*ring[1:], ring[0]), strict=True):
                 left[a, b] -= 1
                 left[b, a] -= 1
             self.search(left, [*rings, ring])
-            if len(self.best) >= self.bound or self.visits[0] < 0:
+            if len(self.rings) >= self.bound or self.visits[0] < 0:
                 return

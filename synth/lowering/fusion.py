@@ -21,7 +21,7 @@ class Plan:
     Attributes:
         forward: Receiving transfer -> the transfer that its step sends on.
         partner: Incoming connection -> the outgoing connection that shares its thread block.
-        key: Time of each event: an event comes after all that it must come after, a message is never
+        key: Time of each event: an event comes after all that it must follow, a message is never
             received before it is sent, and each connection's messages keep one order at both ends.
     """
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
-from tuccl.synth.model.schedule import Address, BufferName, Schedule, Transfer
-
-__all__ = ["Memory", "fault"]
+__all__ = ["fault"]
 
 # What a chunk of memory holds: a chunk number and the ranks whose contributions are in it, one bit
 # each. A rank counted twice cannot be represented and is a fault at once.
@@ -21,14 +19,14 @@ def fault(schedule: Schedule, in_place: bool = False) -> str | None:
         Contributions are followed as sets: every output must end with the right chunk, reduced
         over every rank exactly once (or owned by the rank that it came from).
     """
-    memory = Memory(schedule, in_place)
+    memory = _Memory(schedule, in_place)
     for number, transfer in enumerate(schedule.transfers):
         if (wrong := memory.run(transfer)) is not None:
             return f"transfer {number} ({transfer.src} to {transfer.dst}): {wrong}"
     return memory.unfinished()
 
 
-class Memory:
+class _Memory:
     """The symbolic memory of all ranks while transfers run."""
 
     def __init__(self, schedule: Schedule, in_place: bool) -> None:
@@ -58,24 +56,18 @@ class Memory:
             if value is None:
                 return f"reads {transfer.src_at.shifted(k)}, which nothing was written to"
             if (operand := transfer.operand_at) is not None:
-                other = self.cells.get(self.cell(transfer.dst, operand.shifted(k)))
-                if other is None or other[0] != value[0] or other[1] & value[1]:
-                    return f"adds {value} to {other} (chunk, ranks as bits)"
-                value = (value[0], value[1] | other[1])
+                operand_value = self.cells.get(self.cell(transfer.dst, operand.shifted(k)))
+                if (
+                    operand_value is None
+                    or operand_value[0] != value[0]
+                    or operand_value[1] & value[1]
+                ):
+                    return f"adds {value} to {operand_value} (chunk, ranks as bits)"
+                value = (value[0], value[1] | operand_value[1])
             values.append(value)
         for k, value in enumerate(values):
             self.cells[self.cell(transfer.dst, transfer.dst_at.shifted(k))] = value
         return None
-
-    def holders(self, rank: int, at: Address, count: int) -> list[tuple[int, Address]]:
-        """Return where else the same `count` chunks in a row lie, as (rank, address)."""
-        wanted = [self.cells.get(self.cell(rank, at.shifted(k))) for k in range(count)]
-        return [
-            (other, Address(cast("BufferName", buffer), offset))
-            for (other, buffer, offset), value in self.cells.items()
-            if value == wanted[0]
-            and all(self.cells.get((other, buffer, offset + k)) == wanted[k] for k in range(count))
-        ]
 
     def unfinished(self) -> str | None:
         """Return which output is not what the collective asks for."""
