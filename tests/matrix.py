@@ -224,7 +224,7 @@ def trials(covered: Any, method: str) -> Iterator[Trial]:  # noqa: ANN401
 
 
 def safe_way(recipe: Recipe, made: Program, way: Way) -> Way:
-    """Return `way`, with the usual buffer and one byte by the program's protocol if it may block."""
+    """Return `way`, with the usual buffer and one byte by the program's protocol if unsafe."""
     if recipe.method in NCCL:
         return way
     knobs, width = Knobs(way.protocol, buffer_bytes=way.buffer_bytes), element_bytes(way.datatype)

@@ -188,7 +188,9 @@ def _latency_us(fabric: Fabric, collective: Collective) -> float:
 
 
 def alltoall_cut(fabric: Fabric) -> Cut:
-    """Return the tightest of a family of cuts and of duals; parts are what one rank has for another.
+    """Return the tightest of a family of cuts and of duals.
+
+    Parts are what one rank has for another.
 
     Notes:
         A bound only. The cuts evaluated are around single GPUs, hosts, halves of the hosts, aligned

@@ -155,7 +155,7 @@ class _Split:
             ways_out[source].add(target)
         targets = {target for _, target in turns}
         for source, ways in ways_out.items():
-            # To turn back to a GPU gains nothing, and at a network switch hardly; where a relay leads
+            # To turn back to a GPU gains nothing, at a network switch hardly; where a relay leads
             # everywhere else, it stays one vertex so.
             turns_back = source in self._gpus or relay.kind == "switch"
             if turns_back and targets - ways == {source}:

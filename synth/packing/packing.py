@@ -45,7 +45,7 @@ _Connection = tuple[int, int, int]  # channel, sending and receiving rank
 
 
 def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
-    """Return the schedule with the least load on the busiest resource; it is the same at every size.
+    """Return the schedule with the least load on the busiest resource, equal at every size.
 
     Args:
         problem: The collective and its links; the more chunks per rank, the closer to the bound.

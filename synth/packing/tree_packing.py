@@ -124,7 +124,7 @@ class TreePacker:
         )
 
     def utilisation(self, forest: Forest) -> dict[Pair, float]:
-        """Return for each pair the load of its busiest resource, as a part of the busiest of all."""
+        """Return for each pair the load of its busiest resource, relative to the busiest of all."""
         loads, network = self._loads(forest.reduction, forest.broadcast), self.network
         part = [
             float(load / rate / forest.busiest_s)

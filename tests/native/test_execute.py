@@ -56,7 +56,7 @@ def programs(
 
 
 def at_most_safe(program: Program, knobs: Knobs, nbytes: int, root: int) -> int:
-    """Return `nbytes`, or less if the program may block there: half of what is safe, for padding."""
+    """Return `nbytes`, or half of what is safe if the program may block there."""
     safe = safe_bytes(program, knobs, root)
     assert safe > 0
     return nbytes if 2 * nbytes <= safe else max(1, int(safe) // 2)

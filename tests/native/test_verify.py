@@ -1,4 +1,4 @@
-"""What the verifier proves: results, order, deadlock, and the size up to which a program is safe."""
+"""What the verifier proves: results, order, deadlock, and the largest safe size."""
 
 from __future__ import annotations
 

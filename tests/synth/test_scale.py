@@ -1,4 +1,4 @@
-"""Many equal hosts: programs of one host's part, turned round, are whole, sound and near the bound."""
+"""Many equal hosts: programs of one host's part, rotated, are sound and near the bound."""
 
 from __future__ import annotations
 

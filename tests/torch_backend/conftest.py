@@ -103,7 +103,7 @@ Outcome = tuple[int, str]
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., list[Outcome]]:
-    """Return a runner of jobs of jobs.py, by comma, on several ranks: exit codes and outputs by rank."""
+    """Return a runner of jobs of jobs.py on several ranks: exit codes and outputs by rank."""
 
     def run(names: str, ranks: int, *tables: Path, **settings: str) -> list[Outcome]:
         environment = {

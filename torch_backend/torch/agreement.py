@@ -1,4 +1,4 @@
-"""One table for all ranks of a group, or none: read by rank 0, proven by each, then put to a vote."""
+"""One table for all ranks of a group, or none: rank 0 reads it, each rank proves and votes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collective under way looks like to PyTorch, and the order in which a group does its own."""
+"""Work in progress as PyTorch sees it, and the order in which a group does its collectives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TucclWork(dist.Work):  # type: ignore[misc]
             self._ended.set()
             future = self._future
         if future is not None:
-            # Callbacks may wait for other collectives, so they never run on the thread that ends those.
+            # Callbacks may wait for other collectives: not on the thread that ends those.
             threading.Thread(target=self._complete, args=(future,), name="tuccl callback").start()
 
     def _complete(self, future: torch.futures.Future[Any]) -> None:
