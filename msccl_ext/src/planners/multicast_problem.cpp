@@ -1,19 +1,16 @@
 #include "multicast_problem.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
-#include <queue>
 #include <string>
-#include <utility>
 
 #include "greedy_starts.h"
+#include "planners/shortest_paths.h"
 #include "tuccl/error.h"
 
 namespace tuccl::greedy {
 namespace {
 
-constexpr double kUnreachable = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMaxChunks = 1 << 20;
 
 void check(const PeriodicNetwork& network, const std::vector<int>& sources,
@@ -58,21 +55,16 @@ MulticastProblem::MulticastProblem(const PeriodicNetwork& all,
   }
   for (int rank = 0; rank < ranks; ++rank) {
     rate_into.push_back(total_rate_into(rank));
-    shortest.push_back(shortest_from(rank));
     if (rule.empty())
       std::fill_n(relayed.of(rank), relayed.words(), ~Word(0));
     else
       for (const int chunk : rule[rank]) relayed.insert(rank, chunk);
   }
-  std::vector<std::vector<int>> hops_by_rank(ranks);
-  for (const int source : sources) {
-    if (hops_by_rank[source].empty()) hops_by_rank[source] = hops_from(source);
-    hops.push_back(hops_by_rank[source]);
-  }
+  find_shortest_paths();
 }
 
 bool MulticastProblem::advances(int chunk, const Route& route) const {
-  const auto& fewest = hops[chunk % chunks_per_period];
+  const auto& fewest = hops[sources[chunk % chunks_per_period]];
   const int period = chunk / chunks_per_period;
   const int next = (period + route.period) % network.periods;
   return fewest[next * ranks + route.dst] == fewest[period * ranks + route.src] + 1;
@@ -91,41 +83,22 @@ double MulticastProblem::total_rate_into(int rank) const {
   return rate;
 }
 
-std::vector<double> MulticastProblem::shortest_from(int source) const {
-  std::vector<double> least(ranks, kUnreachable);
-  using Entry = std::pair<double, int>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> frontier;
-  frontier.emplace(least[source] = 0, source);
-  while (!frontier.empty()) {
-    const auto [us, rank] = frontier.top();
-    frontier.pop();
-    if (us > least[rank]) continue;
-    for (const int number : out[rank]) {
-      const Route& route = network.routes[number];
-      const double total = us + travel_us[number];
-      if (route.inter || route.period != 0 || !(total < least[route.dst])) continue;
-      frontier.emplace(least[route.dst] = total, route.dst);
+void MulticastProblem::find_shortest_paths() {
+  packing::AdjacencyList in_hosts(ranks), unrolled(std::size_t(ranks) * network.periods);
+  for (int n = 0; n < static_cast<int>(network.routes.size()); ++n) {
+    const Route& route = network.routes[n];
+    if (!route.inter && route.period == 0) in_hosts[route.src].push_back({route.dst, n});
+    for (int period = 0; period < network.periods; ++period) {
+      const int next = (period + route.period) % network.periods;
+      unrolled[period * ranks + route.src].push_back({next * ranks + route.dst, n});
     }
   }
-  return least;
-}
-
-/// Fewest sends from a rank of the first period to each rank, by period and rank.
-std::vector<int> MulticastProblem::hops_from(int source) const {
-  std::vector<int> fewest(std::size_t(ranks) * network.periods, -1);
-  std::vector<int> frontier{source};
-  fewest[source] = 0;
-  for (std::size_t at = 0; at < frontier.size(); ++at) {
-    const int node = frontier[at];
-    for (const int number : out[node % ranks]) {
-      const Route& route = network.routes[number];
-      const int next = (node / ranks + route.period) % network.periods * ranks + route.dst;
-      if (fewest[next] >= 0) continue;
-      fewest[next] = fewest[node] + 1;
-      frontier.push_back(next);
-    }
+  for (int rank = 0; rank < ranks; ++rank) {
+    shortest.push_back(packing::shortest_paths(in_hosts, travel_us, {rank}).distance);
+    hops.push_back(
+        packing::shortest_paths_by(unrolled, [](double count, int) { return count + 1; }, {rank})
+            .distance);
   }
-  return fewest;
 }
 
 }  // namespace tuccl::greedy

@@ -41,7 +41,7 @@ struct MulticastProblem {
   std::vector<std::vector<int>> sharing;      ///< Routes by resource.
   std::vector<double> rate_into;              ///< By rank: chunks a us that can arrive.
   std::vector<std::vector<double>> shortest;  ///< Inside hosts: least time by idle routes, in us.
-  std::vector<std::vector<int>> hops;         ///< Fewest sends from each chunk's source.
+  std::vector<std::vector<double>> hops;      ///< Fewest sends, by source, period and rank.
 
   /// Throws InputError where sources or relay rules do not fit the network.
   MulticastProblem(const PeriodicNetwork& all, const std::vector<int>& chunk_sources,
@@ -60,8 +60,7 @@ struct MulticastProblem {
 
  private:
   double total_rate_into(int rank) const;
-  std::vector<double> shortest_from(int source) const;
-  std::vector<int> hops_from(int source) const;
+  void find_shortest_paths();
 };
 
 }  // namespace tuccl::greedy

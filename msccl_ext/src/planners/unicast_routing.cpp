@@ -1,12 +1,10 @@
 // Unicast routing: a route for each chunk that one rank needs, around the others' load, then times.
 #include <algorithm>
-#include <functional>
-#include <limits>
 #include <numeric>
-#include <queue>
 #include <utility>
 
 #include "greedy_starts.h"
+#include "planners/shortest_paths.h"
 #include "tuccl/error.h"
 
 namespace tuccl::greedy {
@@ -14,7 +12,6 @@ namespace {
 
 using Path = std::vector<int>;  ///< Routes from a rank to another, in order.
 
-constexpr double kUnreachable = std::numeric_limits<double>::infinity();
 /// Reroutes off the busiest resource that may fail before routing ends.
 constexpr int kFailedReroutes = 32;
 
@@ -38,12 +35,11 @@ class UnicastRouting {
                  const std::vector<std::vector<int>>& relayed)
       : network_(network),
         demands_(demands),
-        out_(network.hosts.size()),
-        load_us_(network.resources, 0.0),
-        cost_us_(network.hosts.size()),
-        route_into_(network.hosts.size()) {
+        graph_(network.hosts.size()),
+        load_us_(network.resources, 0.0) {
     for (std::size_t n = 0; n < network.routes.size(); ++n) {
-      out_[network.routes[n].src].push_back(static_cast<int>(n));
+      const Route& route = network.routes[n];
+      graph_[route.src].push_back({route.dst, static_cast<int>(n)});
       travel_us_.push_back(travel_us(network.routes[n]));
     }
     may_relay_.resize(relayed.size(), std::vector<char>(network.hosts.size(), 0));
@@ -59,7 +55,7 @@ class UnicastRouting {
       std::swap(order[n - 1], order[random.below(static_cast<std::uint32_t>(n))]);
     std::vector<Path> paths(demands_.size());
     for (const int number : order) {
-      if (!cheapest_path(demands_[number], kUnreachable, paths[number])) {
+      if (!cheapest_path(demands_[number], packing::kUnreachable, paths[number])) {
         unreachable = number;
         return {};
       }
@@ -120,42 +116,27 @@ class UnicastRouting {
   }
 
   /// Finds the quickest path behind the loads so far that keeps each load below `limit_us`.
-  bool cheapest_path(const Demand& demand, double limit_us, Path& path) {
-    std::fill(cost_us_.begin(), cost_us_.end(), kUnreachable);
-    using Entry = std::pair<double, int>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> frontier;
-    frontier.emplace(cost_us_[demand.src] = 0, demand.src);
-    while (!frontier.empty()) {
-      const auto [cost_us, rank] = frontier.top();
-      frontier.pop();
-      if (rank == demand.dst) break;
-      if (cost_us > cost_us_[rank]) continue;
-      for (const int number : out_[rank]) {
-        const Route& route = network_.routes[number];
-        const double total_us = cost_us + travel_us_[number] + route_load_us(number);
-        if (!(total_us < cost_us_[route.dst]) || !may_carry(route, demand) ||
-            !stays_below(route, limit_us))
-          continue;
-        cost_us_[route.dst] = total_us;
-        route_into_[route.dst] = number;
-        frontier.emplace(total_us, route.dst);
-      }
-    }
-    if (cost_us_[demand.dst] == kUnreachable) return false;
-    for (int rank = demand.dst; rank != demand.src; rank = network_.routes[route_into_[rank]].src)
-      path.push_back(route_into_[rank]);
+  bool cheapest_path(const Demand& demand, double limit_us, Path& path) const {
+    const auto cost_us = [&](double spent_us, int number) {
+      const Route& route = network_.routes[number];
+      const bool is_usable = may_carry(route, demand) && stays_below(route, limit_us);
+      return is_usable ? spent_us + travel_us_[number] + route_load_us(number)
+                       : packing::kUnreachable;
+    };
+    const auto paths = packing::shortest_paths_by(graph_, cost_us, {demand.src}, demand.dst);
+    if (paths.distance[demand.dst] == packing::kUnreachable) return false;
+    for (int rank = demand.dst; rank != demand.src; rank = network_.routes[path.back()].src)
+      path.push_back(paths.last_arc[rank]);
     std::reverse(path.begin(), path.end());
     return true;
   }
 
   const PeriodicNetwork& network_;
   const std::vector<Demand>& demands_;
-  std::vector<std::vector<int>> out_;         ///< Routes by rank.
+  packing::AdjacencyList graph_;
   std::vector<double> travel_us_;             ///< By route.
   std::vector<std::vector<char>> may_relay_;  ///< By rank and owner; empty: no rule.
   std::vector<double> load_us_;               ///< By resource.
-  std::vector<double> cost_us_;               ///< By rank, of the search under way.
-  std::vector<int> route_into_;               ///< By rank, of the search under way.
 };
 
 /// The sends along the paths; those with most of their path before them go first.
