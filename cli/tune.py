@@ -34,6 +34,7 @@ from tuccl.runtime import (
     NCCL_VERSION,
     Executor,
 )
+from tuccl.runtime.table import hangs_between_hosts
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
@@ -102,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
         executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=TUNED_ON)
         warn(unasked(args, executor))
         warn(uneven(sizes, executor.ranks, even_size))
+        warn(without_simple(collectives, executor, len(topology.hosts)))
         progress = stack.enter_context(Progress())
         result = tune(
             executor,
@@ -185,6 +187,16 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
         f"against {result.baseline}"
     )
     return 0
+
+
+def without_simple(collectives: list[str], executor: Executor, hosts: int) -> Iterator[str]:
+    """Yield for which collectives Simple is not tried, and why."""
+    names = [name for name in collectives if hangs_between_hosts(name, "Simple", hosts)]
+    if names and executor.default_baseline == "nccl":
+        yield (
+            f"{', '.join(names)}: Simple is left out, MSCCL's runtimes hang in it between hosts "
+            "(docs/msccl.md)"
+        )
 
 
 def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
