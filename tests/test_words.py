@@ -36,7 +36,7 @@ RETIRED = re.findall(
 # Where a format, an option or an environment variable keeps the word.
 ALLOWED: dict[str, set[str]] = {}
 # Rooms whose docstrings begin with a verb or a noun, and whose topologies are not called t.
-CLEAN = ("topology", "sketches", "emulation", "tuning", "eval", "cli", "benchmarks")
+CLEAN = ("topology", "sketches", "runtime", "emulation", "tuning", "eval", "cli", "benchmarks")
 OPENINGS = ("What", "Which", "How", "Whether", "Where", "Who")
 
 

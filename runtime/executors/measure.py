@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from tuccl._native import Call, Knobs, Program, RankResult
@@ -13,9 +14,8 @@ from tuccl.errors import InputError
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 
-__all__ = ["CpuExecutor", "Effort", "Workload", "check_ranks", "cpu_threads", "measure"]
+__all__ = ["CpuExecutor", "Effort", "Workload", "check_ranks", "cpu_threads"]
 
-Run = Callable[[Call], Sequence[RankResult]]
 _GPU_THREADS_OF_A_CPU_THREAD = 128
 _MOST_THREADS = 512
 _CHANNELS = (1, 2, 4, 8)
@@ -85,8 +85,8 @@ class CpuExecutor(Executor):
     ) -> None:
         """Prepare ``ranks`` ranks; nothing is started yet."""
         self.ranks = ranks
-        self._workload = workload
-        self._effort = effort
+        self._workload = workload or Workload()
+        self._effort = effort or Effort()
         self._latency_us = tuple(latency_us)
 
     @property
@@ -123,119 +123,72 @@ class CpuExecutor(Executor):
     ) -> Timing:
         """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
 
+        A run takes as long as its slowest rank; all ranks start it together. ``repeats`` is the
+        number of rounds, the samples are their medians, the time is the median of all runs. Each
+        message is held back by its route's latency, and all ranks rest for ``pause_us`` before
+        each run.
+
         Raises:
             InputError: the program is for another number of ranks, or cannot be run.
             Stuck: a rank died or hangs, or the ranks wait for each other; says where.
             Unavailable: the ranks cannot be started.
         """
         check_ranks(program, self.ranks)
-        return measure(
-            self.run,
+        if repeats < 1 or nbytes < 1:
+            raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
+        if loop.multicast:
+            raise InputError(f"{program.name[:40]!r} needs a multicasting switch: simulated only")
+        call = partial(
+            Call,
             program,
             knobs,
             nbytes,
-            on=self.name,
+            datatype=self._workload.datatype,
+            op=self._workload.op,
             root=root,
-            repeats=repeats,
-            loop=loop,
-            workload=self._workload,
-            effort=self._effort,
-            latency_us=self._latency_us,
+            threads=cpu_threads(knobs, program.ngpus),
+            pass_bytes=loop.pass_bytes,
+            transfer_slots=loop.transfer_slots,
+            latency_us=list(self._latency_us),
             pause_us=self.pause_us,
         )
+        rounds: dict[bool, list[list[float]]] = {}
+        wrong, first_wrong = 0, ""
+        for in_place, claimed in ((False, program.out_of_place), (True, program.in_place)):
+            if claimed:
+                rounds[in_place], ranks = self._rounds(partial(call, in_place=in_place), repeats)
+                wrong += sum(rank.wrong for rank in ranks)
+                first_wrong = first_wrong or _first_wrong(ranks, in_place)
+        if not rounds:
+            raise InputError(f"program {program.name[:40]!r} claims no placement")
+        samples = {placement: tuple(map(median, each)) for placement, each in rounds.items()}
+        runs = {placement: [us for r in each for us in r] for placement, each in rounds.items()}
+        first = next(iter(rounds))
+        return Timing(
+            median(runs[False]) if False in runs else None,
+            median(runs[True]) if True in runs else None,
+            samples[first],
+            self.name,
+            wrong if self._workload.check else None,
+            samples.get(True, ()),
+            len(runs[first]),
+            first_wrong,
+        )
 
-
-def measure(
-    run: Run,
-    program: Program,
-    knobs: Knobs,
-    nbytes: int,
-    *,
-    on: str,
-    root: int = 0,
-    repeats: int = 1,
-    loop: StepLoop = MSCCL_LOOP,
-    workload: Workload | None = None,
-    effort: Effort | None = None,
-    latency_us: Sequence[float] = (),
-    pause_us: int = 0,
-) -> Timing:
-    """Return the time of ``program`` on ``nbytes`` bytes in us, in each placement it claims.
-
-    A run takes as long as its slowest rank; all ranks start it together. ``repeats`` is the
-    number of rounds, the samples are their medians, the time is the median of all runs. Each
-    message is held back by its route's ``latency_us`` (by sender x ranks + receiver). All ranks
-    rest for ``pause_us`` before each run.
-
-    Raises:
-        InputError: the program, the knobs or the size cannot be run.
-        Stuck: the run cannot end; says who waits for whom.
-    """
-    if repeats < 1 or nbytes < 1:
-        raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
-    if loop.multicast:
-        raise InputError(f"{program.name[:40]!r} needs a multicasting switch: simulated only")
-    elements = workload or Workload()
-    runs: dict[bool, list[list[float]]] = {}
-    wrong, first_wrong = 0, ""
-    for in_place in (False, True):
-        if not (program.in_place if in_place else program.out_of_place):
-            continue
-
-        def call(checked: int, warmup: int, timed: int, placement: bool = in_place) -> Call:
-            return Call(
-                program,
-                knobs,
-                nbytes,
-                datatype=elements.datatype,
-                op=elements.op,
-                root=root,
-                in_place=placement,
-                checked=checked,
-                warmup=warmup,
-                timed=timed,
-                threads=cpu_threads(knobs, program.ngpus),
-                pass_bytes=loop.pass_bytes,
-                transfer_slots=loop.transfer_slots,
-                latency_us=list(latency_us),
-                pause_us=pause_us,
-            )
-
-        runs[in_place], ranks = _rounds(run, call, repeats, effort or Effort(), elements.check)
-        wrong += sum(rank.wrong for rank in ranks)
-        first_wrong = first_wrong or _first_wrong(ranks, in_place)
-    if not runs:
-        raise InputError(f"program {program.name[:40]!r} claims no placement")
-    samples = {placement: tuple(median(r) for r in rounds) for placement, rounds in runs.items()}
-    times = {placement: median(t for r in rounds for t in r) for placement, rounds in runs.items()}
-    has_out_of_place = False in runs
-    return Timing(
-        times.get(False),
-        times.get(True),
-        samples[not has_out_of_place],
-        on,
-        wrong if elements.check else None,
-        samples.get(True, ()),
-        sum(len(r) for r in runs[not has_out_of_place]),
-        first_wrong,
-    )
-
-
-def _rounds(
-    run: Run, call: Callable[[int, int, int], Call], repeats: int, effort: Effort, check: bool
-) -> tuple[list[list[float]], Sequence[RankResult]]:
-    """Return the runs' times by round in us, and the results of the first, maybe checked call."""
-    call(0, 0, 0).check()
-    first = run(call(1 if check else 0, 1, 1))
-    first_times = _slowest(first)
-    runs = effort.runs_of(first_times[0], repeats)
-    if runs == 1:  # long, or few wanted: the first counts too
-        further = _slowest(run(call(0, 0, repeats - 1))) if repeats > 1 else []
-        return [[us] for us in (*first_times, *further)], first
-    warmup = min(effort.warmup, runs)
-    times = _slowest(run(call(0, warmup, runs * repeats)))
-    rounds = [times[i : i + runs] for i in range(0, len(times), runs)]
-    return rounds, first
+    def _rounds(
+        self, call: Callable[..., Call], repeats: int
+    ) -> tuple[list[list[float]], Sequence[RankResult]]:
+        """Return the runs' times by round in us, and the results of the first call."""
+        call().check()
+        first = self.run(call(checked=int(self._workload.check), warmup=1, timed=1))
+        first_times = _slowest(first)
+        runs = self._effort.runs_of(first_times[0], repeats)
+        if runs == 1:  # long, or few wanted: the first counts too
+            further = _slowest(self.run(call(timed=repeats - 1))) if repeats > 1 else []
+            return [[us] for us in (*first_times, *further)], first
+        warmup = min(self._effort.warmup, runs)
+        times = _slowest(self.run(call(warmup=warmup, timed=runs * repeats)))
+        return [times[i : i + runs] for i in range(0, len(times), runs)], first
 
 
 def _first_wrong(results: Sequence[RankResult], in_place: bool) -> str:

@@ -11,17 +11,27 @@ from tuccl._native import Call, Knobs, RankResult, read_result
 from tuccl.errors import InputError
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.executors.loopback import LoopbackExecutor
-from tuccl.runtime.executors.measure import Effort, Workload, cpu_threads, measure
+from tuccl.runtime.executors.measure import CpuExecutor, Effort, Workload, cpu_threads
 
 
-class Ranks:
+class Ranks(CpuExecutor):
     """Two ranks whose n-th timed run takes n us on one and 2n on the other."""
 
-    def __init__(self, scale: float = 1.0, wrong: int = 0) -> None:
+    name = "test"
+    label = "measured in a test"
+
+    def __init__(
+        self,
+        scale: float = 1.0,
+        wrong: int = 0,
+        workload: Workload | None = None,
+        effort: Effort | None = None,
+    ) -> None:
+        super().__init__(2, workload, effort)
         self.scale, self.wrong = scale, wrong
         self.timed: list[int] = []
 
-    def __call__(self, call: Call) -> Sequence[RankResult]:
+    def run(self, call: Call) -> Sequence[RankResult]:
         fields = dict(line.split(" ", 1) for line in call.text.split("\n")[:17])
         timed = int(fields["timed"])
         self.timed.append(timed)
@@ -38,7 +48,7 @@ class Ranks:
 
 def test_the_slowest_rank_is_timed_in_rounds(handmade: ModuleType) -> None:
     ranks = Ranks()
-    timing = measure(ranks, handmade.ring_allgather(2), Knobs(), 64, on="test", repeats=5)
+    timing = ranks.time(handmade.ring_allgather(2), Knobs(), 64, repeats=5)
     assert ranks.timed == [1, 100] * 2  # out of place and in place
     assert timing.runs == 100 and timing.wrong is None
     assert timing.samples_us == tuple(2.0 * (20 * n + 10.5) for n in range(5))
@@ -47,24 +57,23 @@ def test_the_slowest_rank_is_timed_in_rounds(handmade: ModuleType) -> None:
 
 def test_long_runs_are_fewer(handmade: ModuleType) -> None:
     ranks = Ranks(scale=1e5)
-    timing = measure(ranks, handmade.ring_allgather(2), Knobs(), 64, on="test", repeats=5)
+    timing = ranks.time(handmade.ring_allgather(2), Knobs(), 64, repeats=5)
     assert timing.runs == 10 and len(timing.samples_us) == 5  # 2 s of 0.2 s each
     assert Effort(seconds=0.1).runs_of(1e6, 5) == 1
 
 
 def test_where_a_round_is_one_run_the_first_counts_too(handmade: ModuleType) -> None:
-    ranks, effort = Ranks(scale=1e6), Effort(runs=1)
+    ranks = Ranks(scale=1e6, effort=Effort(runs=1))
     program = handmade.ring_allgather(2).replace(in_place=False)
-    timing = measure(ranks, program, Knobs(), 64, on="test", repeats=4, effort=effort)
+    timing = ranks.time(program, Knobs(), 64, repeats=4)
     assert ranks.timed == [1, 3] and timing.runs == len(timing.samples_us) == 4
-    once = measure(ranks, program, Knobs(), 64, on="test", effort=effort)
+    once = ranks.time(program, Knobs(), 64)
     assert ranks.timed == [1, 3, 1] and once.samples_us == (2e6,)
 
 
 def test_wrong_elements_are_reported_once_a_placement(handmade: ModuleType) -> None:
     program = handmade.ring_allgather(2)
-    asked = Workload(check=True)
-    timing = measure(Ranks(wrong=3), program, Knobs(), 64, on="test", workload=asked)
+    timing = Ranks(wrong=3, workload=Workload(check=True)).time(program, Knobs(), 64)
     assert timing.wrong == 2 * 2 * 3  # ranks, placements
     assert timing.first_wrong == "rank 0 (out of place): output chunk 0"
 
