@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -18,14 +17,11 @@ from tuccl._native import (
     ProtocolCosts,
     Resource,
     Route,
-    SimResult,
     Step,
     ThreadBlock,
     simulate,
-    simulate_many,
     trace,
 )
-from tuccl.errors import InputError
 from tuccl.topology.machine import load_machine
 
 PROTOCOLS = st.sampled_from(["Simple", "LL", "LL128"])
@@ -180,58 +176,3 @@ def test_large_sizes_run_at_the_rate_of_the_busiest_part(
         simulate(program, knobs, network, machine, n * passed).gpu_us for n in (1000, 3000)
     )
     assert (many - few) / 2000 == pytest.approx(busiest, rel=2e-3)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job that is fine, or one that is refused for its size."""
-
-    program: Program
-    knobs: Knobs
-    chunk: int
-    bad: bool
-
-    @property
-    def call(self) -> tuple[Program, Knobs, int]:
-        return self.program, self.knobs, -1 if self.bad else self.chunk * self.program.nchunks
-
-
-def outcome(answer: SimResult | InputError) -> tuple[object, ...]:
-    """Return all that an answer holds."""
-    if isinstance(answer, InputError):
-        return (str(answer),)
-    lists = answer.resource_bytes, answer.resource_wire_bytes, answer.resource_busy_us
-    return answer.time_us, answer.gpu_us, answer.events, answer.extrapolated, answer.steady, *lists
-
-
-JOBS = st.builds(
-    Job,
-    programs(),
-    st.builds(lambda p, b: Knobs(p, 1, 256, b), PROTOCOLS, BUFFERS),
-    st.sampled_from([1, 999, 64 * KIB, 3 * MIB + 5, 64 * MIB]),
-    st.sampled_from([False, False, False, True]),
-)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(JOBS, max_size=12), shared_networks(), MACHINES, st.integers(0, 5))
-def test_many_at_once_are_each_alone(
-    jobs: list[Job], network: Network, machine: MachineClass, threads: int
-) -> None:
-    answers = simulate_many([job.call for job in jobs], network, machine, threads=threads)
-    assert len(answers) == len(jobs)
-    for job, answer in zip(jobs, answers, strict=True):
-        if job.bad:
-            with pytest.raises(InputError, match="size -1") as refused:
-                simulate(*job.call[:2], network, machine, job.call[2])
-            assert isinstance(answer, InputError)
-            assert str(answer) == str(refused.value)
-        else:
-            program, knobs, nbytes = job.call
-            assert outcome(answer) == outcome(simulate(program, knobs, network, machine, nbytes))
-
-
-def test_threads_are_bounded() -> None:
-    for threads in (-1, 257):
-        with pytest.raises(InputError, match=f"threads {threads}: expected 0"):
-            simulate_many([], Network(1, [], []), MachineClass("x"), threads=threads)

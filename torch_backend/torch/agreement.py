@@ -15,7 +15,7 @@ import torch.distributed as dist
 from tuccl.errors import InputError
 from tuccl.runtime import StoredTable, open_table
 
-__all__ = ["Refusal", "agreed", "agreed_table"]
+__all__ = ["Refusal", "agree_on_table", "vote"]
 
 _LARGEST = 256 << 20
 _YES, _NO = b"+", b"-"
@@ -29,7 +29,7 @@ class Refusal:
     reason: str
 
 
-def agreed_table(
+def agree_on_table(
     store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
 ) -> StoredTable | Refusal:
     """Return the table that every rank has proven to hold, or why there is none.
@@ -43,22 +43,24 @@ def agreed_table(
     if answer[:1] != _YES:
         return Refusal(answer[1:].decode(errors="replace"))
     try:
-        stored, word = _opened(answer[1:]), hashlib.sha256(answer).hexdigest()
+        stored, message = _unpack(answer[1:]), hashlib.sha256(answer).hexdigest()
     except InputError as error:
-        stored, word = None, str(error)
-    reason = agreed(store, "digest", rank, size, word, stored is not None)
+        stored, message = None, str(error)
+    reason = vote(store, "digest", rank, size, message, stored is not None)
     if stored is None or reason is not None:
-        return Refusal(reason or word)
+        return Refusal(reason or message)
     return stored
 
 
-def agreed(store: dist.Store, topic: str, rank: int, size: int, word: str, yes: bool) -> str | None:
-    """Return None where every rank said yes and the same ``word``; else a reason, the same for all.
+def vote(
+    store: dist.Store, topic: str, rank: int, size: int, message: str, yes: bool
+) -> str | None:
+    """Return None where all ranks said yes and the same ``message``; else a reason, equal on all.
 
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
-    store.set(f"{topic}/{rank}", (_YES if yes else _NO) + word.encode()[:1000])
+    store.set(f"{topic}/{rank}", (_YES if yes else _NO) + message.encode()[:1000])
     votes = [store.get(f"{topic}/{other}") for other in range(size)]
     for other, vote in enumerate(votes):
         if vote[:1] != _YES:
@@ -75,7 +77,7 @@ def _offer(tables: Sequence[str | Path], size: int) -> bytes:
         for folder in map(Path, tables):
             stored = open_table(folder)
             if stored.table.ranks == size:
-                return _YES + _packed(stored, folder)
+                return _YES + _pack(stored, folder)
             others.append(stored.table.ranks)
     except (InputError, OSError) as error:
         return _NO + str(error).encode()[:1000]
@@ -84,13 +86,13 @@ def _offer(tables: Sequence[str | Path], size: int) -> bytes:
     return _NO + f"no table is for {size} ranks, only for {sorted(set(others))}".encode()
 
 
-def _packed(stored: StoredTable, folder: Path) -> bytes:
+def _pack(stored: StoredTable, folder: Path) -> bytes:
     names = [*_FILES, *stored.table.programs]
     packed = msgspec.msgpack.encode({name: (folder / name).read_bytes() for name in names})
     return zlib.compress(packed, 1)
 
 
-def _opened(packed: bytes) -> StoredTable:
+def _unpack(packed: bytes) -> StoredTable:
     """Unpack a table and prove it whole, as if it had been read here."""
     try:
         unpacker = zlib.decompressobj()

@@ -1,4 +1,4 @@
-"""From what init_process_group or new_group says to a group: the table, the wires, Gloo beneath."""
+"""Groups as init_process_group and new_group ask for them: table, connections, Gloo beneath."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch.distributed as dist
 
 from tuccl._native import Group
 from tuccl.errors import TucclError
-from tuccl.torch.agreement import Refusal, agreed, agreed_table
+from tuccl.torch.agreement import Refusal, agree_on_table, vote
+from tuccl.torch.connections import Connections, connect
 from tuccl.torch.group import TucclGroup
 from tuccl.torch.options import interface, options_of, shares_memory
 from tuccl.torch.programs import Programs
-from tuccl.torch.wires import Wires, connect
-from tuccl.torch.work import hub
+from tuccl.torch.work import progress_thread
 
 __all__ = ["BACKEND", "create_group"]
 
@@ -37,12 +37,16 @@ def create_group(
         InputError: ``given`` (pg_options) says nothing of tables.
     """
     rank, size, limit = options.group_rank, options.group_size, options.timeout
-    wanted = options_of(given)
+    group_options = options_of(given)
     gloo = _gloo(dist.PrefixStore("gloo/", options.store), rank, size, limit)
-    made = _programs(dist.PrefixStore("tuccl/", options.store), rank, size, wanted.tables)
-    programs, group = (None, None) if isinstance(made, Refusal) else made
-    if isinstance(made, Refusal) and rank == 0 and _matters(made, options.global_ranks_in_group):
-        warnings.warn(f"tuccl: all goes to Gloo: {made.reason}", stacklevel=2)
+    outcome = _programs(dist.PrefixStore("tuccl/", options.store), rank, size, group_options.tables)
+    programs, group = (None, None) if isinstance(outcome, Refusal) else outcome
+    if (
+        isinstance(outcome, Refusal)
+        and rank == 0
+        and _matters(outcome, options.global_ranks_in_group)
+    ):
+        warnings.warn(f"tuccl: all goes to Gloo: {outcome.reason}", stacklevel=2)
     return TucclGroup(rank, size, limit, gloo, programs, group)
 
 
@@ -52,11 +56,11 @@ def _matters(refusal: Refusal, members: list[int]) -> bool:
 
 
 def _gloo(store: dist.Store, rank: int, size: int, limit: timedelta) -> dist.ProcessGroupGloo:
-    chosen = interface()
-    if chosen is None or os.environ.get("GLOO_SOCKET_IFNAME"):  # which Gloo reads itself
+    name = interface()
+    if name is None or os.environ.get("GLOO_SOCKET_IFNAME"):  # which Gloo reads itself
         return dist.ProcessGroupGloo(store, rank, size, limit)
     options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(interface=chosen)]
+    options._devices = [dist.ProcessGroupGloo.create_device(interface=name)]
     options._timeout = limit
     return dist.ProcessGroupGloo(store, rank, size, options)
 
@@ -64,20 +68,22 @@ def _gloo(store: dist.Store, rank: int, size: int, limit: timedelta) -> dist.Pro
 def _programs(
     store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
 ) -> tuple[Programs, Group] | Refusal:
-    stored = agreed_table(store, rank, size, tables)
+    stored = agree_on_table(store, rank, size, tables)
     if isinstance(stored, Refusal):
         return stored
     programs = Programs(stored, rank)
-    wires: Wires | None = None
-    word = "connected"
+    connections: Connections | None = None
+    message = "connected"
     try:
         peers = programs.peers()
-        wires = connect(store, rank, size, peers, interface(), _CONNECTING_S, shares_memory())
+        connections = connect(store, rank, size, peers, interface(), _CONNECTING_S, shares_memory())
     except (TucclError, OSError) as error:
-        word = str(error)
-    reason = agreed(store, "connections", rank, size, word, wires is not None)
-    if wires is None or reason is not None:
-        if wires is not None:
-            wires.close()
-        return Refusal(reason or word)
-    return programs, Group(rank, wires.sockets, wires.memories, hub().native)
+        message = str(error)
+    reason = vote(store, "connections", rank, size, message, connections is not None)
+    if connections is None or reason is not None:
+        if connections is not None:
+            connections.close()
+        return Refusal(reason or message)
+    return programs, Group(
+        rank, connections.sockets, connections.memories, progress_thread().native
+    )

@@ -1,4 +1,4 @@
-"""What PyTorch asks for in the engine's words: which memory, how much, in place or not."""
+"""PyTorch's collective calls as the engine takes them: which memory, how much, in place or not."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import torch
 import torch.distributed as dist
 
-from tuccl.torch.programs import Wanted, datatype_of
+from tuccl.torch.programs import ProgramKey, datatype_of
 
-__all__ = ["Asked", "op_name"]
+__all__ = ["CollectiveCall", "op_name"]
 
 _OPS = (
     (dist.ReduceOp.SUM, "sum"),
@@ -35,7 +35,7 @@ def op_name(op: dist.ReduceOp) -> str | None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CollectiveCall:
     """A collective: ``inputs`` and ``outputs`` make up the two buffers, in pieces of equal size.
 
     ``sample`` has the type of all, and the size of what one rank gives or gets (of allreduce,
@@ -50,7 +50,7 @@ class Asked:
     root: int = 0
     back: Sequence[tuple[torch.Tensor, torch.Tensor]] = field(default=())
 
-    def wanted(self, rank: int, size: int) -> Wanted | None:
+    def key(self, rank: int, size: int) -> ProgramKey | None:
         """Return what decides which program runs it, or None: no program can.
 
         Only what all of the ``size`` ranks share may decide between a program and Gloo.
@@ -59,7 +59,7 @@ class Asked:
         datatype = datatype_of(self.collective, sample.dtype)
         if datatype is None or self.op is None or not self._fits(size):
             return None
-        return Wanted(
+        return ProgramKey(
             self.collective,
             sample.numel() * sample.itemsize,
             datatype,
@@ -87,7 +87,7 @@ class Asked:
             )
         )
 
-    def settled(self, in_place: bool) -> Asked:
+    def with_usable_memory(self, in_place: bool) -> CollectiveCall:
         """Return the same call on memory that the engine can use as it is.
 
         Tensors with gaps, and inputs that outputs would overwrite though the program runs out of

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from tuccl._native import Bound, Group
-from tuccl.torch.calls import Asked, op_name
+from tuccl.torch.calls import CollectiveCall, op_name
 from tuccl.torch.programs import Programs
-from tuccl.torch.work import AllWork, EngineOrder, Lane, TucclWork
+from tuccl.torch.work import AllWork, CollectiveQueue, EngineRequest, TucclWork
 from tuccl.units import format_bytes
 
 __all__ = ["TucclGroup"]
@@ -50,7 +50,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._programs = programs
         self._native = native
         self._limit = limit
-        self._lane = Lane(native, f"rank {rank}")
+        self._queue = CollectiveQueue(native, f"rank {rank}")
         self._counts = {"program": 0, "gloo": 0}
 
     @property
@@ -86,7 +86,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Tensors, opts: dist.AllreduceOptions | None = None) -> TucclWork:
         """Reduce ``tensors[0]`` over all ranks, on each of them."""
         opts = opts or dist.AllreduceOptions()
-        call = Asked("allreduce", tensors[0], tensors, tensors, op_name(opts.reduceOp))
+        call = CollectiveCall("allreduce", tensors[0], tensors, tensors, op_name(opts.reduceOp))
         return self._run(call, opts, lambda: self._gloo.allreduce(tensors, opts))
 
     def allreduce_coalesced(
@@ -101,13 +101,13 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     def broadcast(self, tensors: Tensors, opts: dist.BroadcastOptions | None = None) -> TucclWork:
         """Copy the root's ``tensors[0]`` to all ranks."""
         opts = opts or dist.BroadcastOptions()
-        call = Asked("broadcast", tensors[0], tensors, tensors, root=opts.rootRank)
+        call = CollectiveCall("broadcast", tensors[0], tensors, tensors, root=opts.rootRank)
         return self._run(call, opts, lambda: self._gloo.broadcast(tensors, opts))
 
     def reduce(self, tensors: Tensors, opts: dist.ReduceOptions | None = None) -> TucclWork:
         """Reduce ``tensors[0]`` over all ranks, on the root."""
         opts = opts or dist.ReduceOptions()
-        call = Asked(
+        call = CollectiveCall(
             "reduce", tensors[0], tensors, tensors, op_name(opts.reduceOp), root=opts.rootRank
         )
         return self._run(call, opts, lambda: self._gloo.reduce(tensors, opts))
@@ -117,7 +117,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> TucclWork:
         """Fill ``outputs[0]`` with every rank's ``inputs[0]``."""
         opts = opts or dist.AllgatherOptions()
-        call = Asked("allgather", inputs[0], inputs, outputs[0])
+        call = CollectiveCall("allgather", inputs[0], inputs, outputs[0])
         return self._run(call, opts, lambda: self._gloo.allgather(outputs, inputs, opts))
 
     def all_gather_single(
@@ -125,7 +125,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> TucclWork:
         """Fill ``output`` with every rank's ``given``, one after another."""
         opts = opts or dist.AllgatherOptions()
-        call = Asked("allgather", given, [given], self._shares(output))
+        call = CollectiveCall("allgather", given, [given], self._shares(output))
         return self._run(call, opts, lambda: self._gloo._allgather_base(output, given, opts))
 
     def all_gather_single_coalesced(
@@ -143,7 +143,9 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> TucclWork:
         """Reduce ``inputs[0][r]`` over all ranks into rank r's ``outputs[0]``."""
         opts = opts or dist.ReduceScatterOptions()
-        call = Asked("reduce-scatter", outputs[0], inputs[0], outputs[:1], op_name(opts.reduceOp))
+        call = CollectiveCall(
+            "reduce-scatter", outputs[0], inputs[0], outputs[:1], op_name(opts.reduceOp)
+        )
         return self._run(call, opts, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
 
     def reduce_scatter_single(
@@ -155,7 +157,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Reduce ``given`` over all ranks, share r of it into rank r's ``output``."""
         opts = opts or dist.ReduceScatterOptions()
         op = op_name(opts.reduceOp)
-        call = Asked("reduce-scatter", output, self._shares(given), [output], op)
+        call = CollectiveCall("reduce-scatter", output, self._shares(given), [output], op)
         return self._run(call, opts, lambda: self._gloo._reduce_scatter_base(output, given, opts))
 
     def reduce_scatter_single_coalesced(
@@ -175,16 +177,16 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         """
         opts = opts or dist.AllToAllOptions()
         if self._programs is None or not self._programs.has("alltoall"):
-            uneven = _Joined(outputs, inputs)
+            uneven = _Concatenated(outputs, inputs)
             works = ("alltoall", outputs, [uneven.given, uneven.taken])
             return self._pass_on(*works, lambda: uneven.by(self._gloo, opts), uneven.put_back)
-        return self._lists(Asked("alltoall", inputs[0], inputs, outputs), opts)
+        return self._lists(CollectiveCall("alltoall", inputs[0], inputs, outputs), opts)
 
-    def _lists(self, call: Asked, opts: dist.AllToAllOptions) -> TucclWork:
+    def _lists(self, call: CollectiveCall, opts: dist.AllToAllOptions) -> TucclWork:
         """Vote on the size of a part, then run the program, or leave it to Gloo."""
-        wanted = call.wanted(self.rank(), self.size())
-        found = self._programs.ready(wanted) if self._programs and wanted else None
-        each = call.sample.numel() if wanted else -1
+        key = call.key(self.rank(), self.size())
+        program = self._programs.ready(key) if self._programs and key else None
+        each = call.sample.numel() if key else -1
         ballot = torch.tensor([each, -each])  # the most, and less the least
         most = dist.AllreduceOptions()
         most.reduceOp, most.timeout = dist.ReduceOp.MAX, opts.timeout
@@ -197,20 +199,20 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         work = TucclWork("alltoall", list(call.outputs), finish)
         work.keeps = [*call.inputs, *call.outputs]
 
-        def decide() -> tuple[EngineOrder, None] | tuple[None, ByGloo]:
+        def decide() -> tuple[EngineRequest, None] | tuple[None, ByGloo]:
             high, low = int(ballot[0]), -int(ballot[1])
-            if found is not None and high == low:
+            if program is not None and high == low:
                 self._counts["program"] += 1
-                settled = call.settled(found[1])
-                work.keeps += [*settled.inputs, *settled.outputs]
-                after.append(lambda: _put_back(settled))
-                return self._order(found[0], settled, opts), None
+                ready_call = call.with_usable_memory(program[1])
+                work.keeps += [*ready_call.inputs, *ready_call.outputs]
+                after.append(lambda: _put_back(ready_call))
+                return self._request(program[0], ready_call, opts), None
             self._counts["gloo"] += 1
-            uneven = _Joined(call.outputs, call.inputs)
+            uneven = _Concatenated(call.outputs, call.inputs)
             after.append(uneven.put_back)
             return None, lambda: uneven.by(self._gloo, opts)
 
-        return self._lane.vote(work, lambda: self._gloo.allreduce([ballot], most), decide)
+        return self._queue.vote(work, lambda: self._gloo.allreduce([ballot], most), decide)
 
     def all_to_all_single(
         self,
@@ -233,7 +235,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         if any(splits):
             return self._pass_on("alltoall", [output], [given], by_gloo)
         shares = self._shares(given)
-        call = Asked("alltoall", shares[0], shares, self._shares(output))
+        call = CollectiveCall("alltoall", shares[0], shares, self._shares(output))
         return self._run(call, opts, by_gloo)
 
     def gather(
@@ -242,7 +244,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Fill the root's ``outputs[0]`` with every rank's ``inputs[0]``."""
         opts = opts or dist.GatherOptions()
         into = outputs[0] if outputs and self.rank() == opts.rootRank else []
-        call = Asked("gather", inputs[0], inputs, into, root=opts.rootRank)
+        call = CollectiveCall("gather", inputs[0], inputs, into, root=opts.rootRank)
         return self._run(call, opts, lambda: self._gloo.gather(outputs, inputs, opts))
 
     def scatter(
@@ -251,7 +253,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Copy the root's ``inputs[0][r]`` into rank r's ``outputs[0]``."""
         opts = opts or dist.ScatterOptions()
         given = inputs[0] if inputs and self.rank() == opts.rootRank else []
-        call = Asked("scatter", outputs[0], given, outputs, root=opts.rootRank)
+        call = CollectiveCall("scatter", outputs[0], given, outputs, root=opts.rootRank)
         return self._run(call, opts, lambda: self._gloo.scatter(outputs, inputs, opts))
 
     def barrier(self, opts: dist.BarrierOptions | None = None) -> TucclWork:
@@ -291,23 +293,23 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         size = self.size()
         return whole.view(-1).chunk(size) if whole.numel() % size == 0 else [whole]
 
-    def _run(self, call: Asked, opts: _Limited, by_gloo: ByGloo) -> TucclWork:
-        wanted = call.wanted(self.rank(), self.size()) if self._programs else None
-        found = self._programs.ready(wanted) if self._programs and wanted else None
-        if found is None or wanted is None:
+    def _run(self, call: CollectiveCall, opts: _Limited, by_gloo: ByGloo) -> TucclWork:
+        key = call.key(self.rank(), self.size()) if self._programs else None
+        program = self._programs.ready(key) if self._programs and key else None
+        if program is None or key is None:
             return self._pass_on(call.collective, call.outputs, call.inputs, by_gloo)
         self._counts["program"] += 1
-        bound, in_place = found
-        settled = call.settled(in_place)
-        finish = (lambda: _put_back(settled)) if settled.back else None
-        size = format_bytes(wanted.share_bytes)
+        bound, in_place = program
+        ready_call = call.with_usable_memory(in_place)
+        finish = (lambda: _put_back(ready_call)) if ready_call.back else None
+        size = format_bytes(key.share_bytes)
         work = TucclWork(f"{call.collective} of {size}", list(call.outputs), finish)
-        work.keeps = [*settled.inputs, *settled.outputs]
-        return self._lane.run(work, self._order(bound, settled, opts))
+        work.keeps = [*ready_call.inputs, *ready_call.outputs]
+        return self._queue.run(work, self._request(bound, ready_call, opts))
 
-    def _order(self, bound: Bound, settled: Asked, opts: _Limited) -> EngineOrder:
+    def _request(self, bound: Bound, ready_call: CollectiveCall, opts: _Limited) -> EngineRequest:
         limit = opts.timeout if opts.timeout > timedelta(0) else self._limit
-        return bound, _pieces(settled.inputs), _pieces(settled.outputs), limit.total_seconds()
+        return bound, _pieces(ready_call.inputs), _pieces(ready_call.outputs), limit.total_seconds()
 
     def _pass_on(
         self,
@@ -320,10 +322,10 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._counts["gloo"] += 1
         work = TucclWork(what, list(results), finish)
         work.keeps = list(keeps)
-        return self._lane.pass_on(work, by_gloo)
+        return self._queue.pass_on(work, by_gloo)
 
 
-class _Joined:
+class _Concatenated:
     """Lists of parts of any sizes, as Gloo takes them: one after another in two tensors."""
 
     def __init__(self, outputs: Tensors, inputs: Tensors) -> None:
@@ -348,6 +350,6 @@ def _pieces(tensors: Tensors) -> list[tuple[int, int]]:
     return [(t.data_ptr(), t.numel() * t.itemsize) for t in tensors]
 
 
-def _put_back(call: Asked) -> None:
+def _put_back(call: CollectiveCall) -> None:
     for target, made in call.back:
         target.copy_(made)

@@ -12,9 +12,9 @@ from tuccl._native import Bound, Call
 from tuccl.runtime import StoredTable, select
 from tuccl.synth.model.collective import REDUCING, ROOTED
 
-__all__ = ["Programs", "Wanted", "datatype_of"]
+__all__ = ["ProgramKey", "Programs", "datatype_of"]
 
-_MOST_READY = 32
+_MAX_BOUND = 32
 _NAMES = {
     torch.int8: "int8",
     torch.uint8: "uint8",
@@ -39,7 +39,7 @@ def datatype_of(collective: str, dtype: torch.dtype) -> str | None:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProgramKey:
     """What decides which program a call runs; the same on every rank but for ``in_place``.
 
     ``share_bytes`` is what one rank gives or gets; of allreduce, broadcast and reduce the whole.
@@ -61,7 +61,7 @@ class Programs:
         """Serve ``rank`` from ``stored``."""
         self._stored = stored
         self._rank = rank
-        self._ready: OrderedDict[Wanted, tuple[Bound, bool] | None] = OrderedDict()
+        self._ready: OrderedDict[ProgramKey, tuple[Bound, bool] | None] = OrderedDict()
 
     @property
     def ranks(self) -> int:
@@ -81,44 +81,44 @@ class Programs:
                         if self._rank in (gpu.id, peer):
                             yield gpu.id + peer - self._rank
 
-    def ready(self, wanted: Wanted) -> tuple[Bound, bool] | None:
+    def ready(self, key: ProgramKey) -> tuple[Bound, bool] | None:
         """Return the program for a call and whether it is laid out in place; None: Gloo's.
 
         The choice itself does not depend on whether this rank's buffers overlap: others' may not.
         """
-        if wanted not in self._ready:
-            self._ready[wanted] = self._made(wanted)
-            if len(self._ready) > _MOST_READY:
+        if key not in self._ready:
+            self._ready[key] = self._load(key)
+            if len(self._ready) > _MAX_BOUND:
                 self._ready.popitem(last=False)
-        self._ready.move_to_end(wanted)
-        return self._ready[wanted]
+        self._ready.move_to_end(key)
+        return self._ready[key]
 
-    def _made(self, wanted: Wanted) -> tuple[Bound, bool] | None:
-        whole = wanted.collective in _WHOLE
+    def _load(self, key: ProgramKey) -> tuple[Bound, bool] | None:
+        whole = key.collective in _WHOLE
         choice = select(
             self._stored.table,
-            wanted.collective,
-            wanted.share_bytes * (1 if whole else self.ranks),
+            key.collective,
+            key.share_bytes * (1 if whole else self.ranks),
             in_place=whole,
-            root=wanted.root if wanted.collective in ROOTED else 0,
-            element_bytes=wanted.width,
-            reduction="sum" if wanted.op == "avg" else wanted.op,
+            root=key.root if key.collective in ROOTED else 0,
+            element_bytes=key.width,
+            reduction="sum" if key.op == "avg" else key.op,
             pads=True,
         )
         program = self._stored.program(choice.candidate)
         if program is None or choice.candidate.knobs is None:
             return None
-        in_place = whole or (wanted.in_place and program.in_place)
+        in_place = whole or (key.in_place and program.in_place)
         share_chunks = program.nchunks if whole else program.nchunks // self.ranks
-        elements = wanted.share_bytes // wanted.width
-        chunk_bytes = -(-elements // share_chunks) * wanted.width
+        elements = key.share_bytes // key.width
+        chunk_bytes = -(-elements // share_chunks) * key.width
         call = Call(
             program,
             choice.candidate.knobs.knobs,
             chunk_bytes * program.nchunks,
-            datatype=wanted.datatype,
-            op=wanted.op,
-            root=wanted.root,
+            datatype=key.datatype,
+            op=key.op,
+            root=key.root,
             in_place=in_place,
         )
         return Bound(call, self._rank), in_place

@@ -15,12 +15,12 @@ import torch.distributed as dist
 
 from tuccl._native import Bound, Group, ProgressThread, Request
 
-__all__ = ["AllWork", "EngineOrder", "Lane", "TucclWork", "hub"]
+__all__ = ["AllWork", "CollectiveQueue", "EngineRequest", "TucclWork", "progress_thread"]
 
 _BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
 _Piece = tuple[int, int]
 # A program made ready, its input's and output's pieces, the longest that it may take in seconds.
-EngineOrder = tuple[Bound, list[_Piece], list[_Piece], float]
+EngineRequest = tuple[Bound, list[_Piece], list[_Piece], float]
 
 
 class TucclWork(dist.Work):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class TucclWork(dist.Work):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._future: torch.futures.Future[Any] | None = None
-        self.order: Request | None = None  # once the engine has it
+        self.request: Request | None = None  # once the engine has it
         self.keeps: list[torch.Tensor] = []  # whose memory must stay until the end
 
     def end(self, error: Exception | None) -> None:
@@ -76,10 +76,10 @@ class TucclWork(dist.Work):  # type: ignore[misc]
 
     def _rest(self, seconds: float) -> bool:
         # The engine wakes this thread itself; what has to be put right comes after it.
-        if self.order is not None and self._finish is None:
-            if not self.order.wait(seconds):
+        if self.request is not None and self._finish is None:
+            if not self.request.wait(seconds):
                 return False
-            if not self.order.error:
+            if not self.request.error:
                 return True
         return self._ended.wait(seconds)
 
@@ -122,7 +122,7 @@ class AllWork(TucclWork):
         works[-1].get_future().add_done_callback(lambda _: self.end(works[-1].exception()))
 
 
-class Lane:
+class CollectiveQueue:
     """The collectives of one group, one after another: by the engine or by Gloo, as each asks.
 
     What one of the two does next waits for what the other has under way; the engine's own queue.
@@ -137,9 +137,9 @@ class Lane:
         self._under_way = 0
         self._by_engine = False  # what is under way
 
-    def run(self, work: TucclWork, order: EngineOrder) -> TucclWork:
+    def run(self, work: TucclWork, request: EngineRequest) -> TucclWork:
         """Let the engine do ``work`` when its turn comes."""
-        return self._add(work, lambda: self._by_engine_now(work, order), True)
+        return self._add(work, lambda: self._by_engine_now(work, request), True)
 
     def pass_on(self, work: TucclWork, call: Callable[[], dist.Work]) -> TucclWork:
         """Let Gloo do ``work`` by ``call`` when its turn comes."""
@@ -149,11 +149,11 @@ class Lane:
         self,
         work: TucclWork,
         vote: Callable[[], dist.Work],
-        decide: Callable[[], tuple[EngineOrder, None] | tuple[None, Callable[[], dist.Work]]],
+        decide: Callable[[], tuple[EngineRequest, None] | tuple[None, Callable[[], dist.Work]]],
     ) -> TucclWork:
         """Let Gloo hold a ``vote`` when the turn of ``work`` comes; then do what was decided.
 
-        That is an order for the engine, or Gloo's call. Nothing else of the group is under way
+        That is a request for the engine, or Gloo's call. Nothing else of the group is under way
         meanwhile.
         """
 
@@ -161,9 +161,9 @@ class Lane:
             if (error := self._gloo(work, future)) is not None:
                 return self._end(work, error)
             try:
-                order, call = decide()
-                if order is not None:
-                    self._by_engine_now(work, order)
+                request, call = decide()
+                if request is not None:
+                    self._by_engine_now(work, request)
                 elif call is not None:
                     self._by_gloo_now(work, call)
             except Exception as failed:  # noqa: BLE001 - whoever waits must be told
@@ -171,15 +171,17 @@ class Lane:
 
         return self._add(work, lambda: self._by_gloo_now(work, vote, decided), False)
 
-    def _by_engine_now(self, work: TucclWork, order: EngineOrder) -> None:
+    def _by_engine_now(self, work: TucclWork, request: EngineRequest) -> None:
         assert self._group is not None
         name = f"{self._where}: {work.name}"
-        bound, inputs, outputs, limit_s = order
+        bound, inputs, outputs, limit_s = request
 
         def ended() -> None:
-            self._end(work, _failure(work.order))
+            self._end(work, _failure(work.request))
 
-        work.order = hub().submit(self._group, (bound, inputs, outputs, name, limit_s), ended)
+        work.request = progress_thread().submit(
+            self._group, (bound, inputs, outputs, name, limit_s), ended
+        )
 
     def _by_gloo_now(
         self,
@@ -229,15 +231,15 @@ class Lane:
             self._start_next()
 
 
-def _failure(order: Request | None) -> Exception | None:
-    if order is None or not order.error:
+def _failure(request: Request | None) -> Exception | None:
+    if request is None or not request.error:
         return None
-    failure: Exception = dist.DistBackendError(order.error)
+    failure: Exception = dist.DistBackendError(request.error)
     return failure
 
 
-class _Hub:
-    """The native hub, and the thread that tells Python what has ended."""
+class _Progress:
+    """The native progress thread, and the thread that tells Python what has ended."""
 
     def __init__(self) -> None:
         self.native = ProgressThread()
@@ -251,11 +253,11 @@ class _Hub:
     def submit(
         self,
         group: Group,
-        order: tuple[Bound, list[_Piece], list[_Piece], str, float],
+        request: tuple[Bound, list[_Piece], list[_Piece], str, float],
         ended: Callable[[], None],
     ) -> Request:
         with self._lock:
-            submitted = group.submit(*order)
+            submitted = group.submit(*request)
             self._ended[submitted.number] = ended
         return submitted
 
@@ -273,12 +275,12 @@ class _Hub:
         self._thread.join()
 
 
-_hub: _Hub | None = None
+_progress: _Progress | None = None
 
 
-def hub() -> _Hub:
-    """Return this process's hub, started on first use."""
-    global _hub
-    if _hub is None:
-        _hub = _Hub()
-    return _hub
+def progress_thread() -> _Progress:
+    """Return this process's progress thread, started on first use."""
+    global _progress
+    if _progress is None:
+        _progress = _Progress()
+    return _progress

@@ -1,8 +1,6 @@
 #pragma once
 #include <cstdint>
-#include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "tuccl/knobs.h"
@@ -44,21 +42,5 @@ struct SimResult {
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes,
                    const SimOptions& options = {});
-
-/// One call of `simulate`; the program is not copied.
-struct SimJob {
-  const Program* program = nullptr;
-  Knobs knobs;
-  std::int64_t nbytes = 0;
-};
-
-/// The result, or the message of the InputError.
-using SimAnswer = std::variant<SimResult, std::string>;
-
-/// Answers to `jobs` in their order, the same on any number of threads (0: one
-/// for each core). A job that is refused takes none of the others with it.
-std::vector<SimAnswer> simulate_many(std::span<const SimJob> jobs, const Network& network,
-                                     const MachineClass& machine, const SimOptions& options = {},
-                                     int threads = 0);
 
 }  // namespace tuccl

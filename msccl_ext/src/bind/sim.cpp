@@ -188,48 +188,6 @@ void bind_result(nb::module_& m) {
               "False where the time was extrapolated from a pace that had not settled.");
 }
 
-/// What Python gets for each job: its SimResult, or the InputError that it raises alone.
-nb::list answers_of(std::vector<SimAnswer> answers, nb::handle input_error) {
-  nb::list out;
-  for (SimAnswer& answer : answers)
-    if (auto* result = std::get_if<SimResult>(&answer))
-      out.append(nb::cast(std::move(*result)));
-    else
-      out.append(input_error(std::get<std::string>(answer)));
-  return out;
-}
-
-void bind_many(nb::module_& m) {
-  m.def(
-      "simulate_many",
-      [error = nb::object(m.attr("InputError"))](
-          const std::vector<std::tuple<nb::object, Knobs, std::int64_t>>& jobs,
-          const Network& network, const MachineClass& machine, std::string_view launch,
-          int process_gpus, bool exact, std::int64_t pass_bytes, int transfer_slots, int threads) {
-        const SimOptions options{
-            launch_from(launch), process_gpus, exact, {pass_bytes, transfer_slots}};
-        std::vector<SimJob> todo;
-        for (const auto& [program, knobs, nbytes] : jobs)
-          todo.push_back({&nb::cast<const Program&>(program), knobs, nbytes});
-        std::vector<SimAnswer> answers;
-        {
-          nb::gil_scoped_release unlocked;
-          answers = simulate_many(todo, network, machine, options, threads);
-        }
-        return answers_of(std::move(answers), error);
-      },
-      "jobs"_a, "network"_a, "machine"_a, nb::kw_only(), "launch"_a = "process",
-      "process_gpus"_a = 0, "exact"_a = false, "pass_bytes"_a = 0, "transfer_slots"_a = 0,
-      "threads"_a = 0,
-      nb::sig("def simulate_many(jobs: Sequence[tuple[Program, Knobs, int]], network: Network, "
-              "machine: MachineClass, *, launch: str = 'process', process_gpus: int = 0, "
-              "exact: bool = False, pass_bytes: int = 0, transfer_slots: int = 0, "
-              "threads: int = 0) -> list[SimResult | InputError]"),
-      "What `simulate` says to each (program, knobs, nbytes), in their order: its result, or the "
-      "InputError that it would raise; a bad job takes none of the others with it. `threads` work "
-      "on them without the interpreter's lock (0: one a core); their number changes no result.");
-}
-
 }  // namespace
 
 void bind_sim(nb::module_& m) {
@@ -237,7 +195,6 @@ void bind_sim(nb::module_& m) {
   bind_protocol_costs(m);
   bind_machine(m);
   bind_result(m);
-  bind_many(m);
   m.def(
       "simulate",
       [](const Program& program, const Knobs& knobs, const Network& network,

@@ -21,13 +21,13 @@ import torch.distributed as dist
 
 from tuccl.errors import InputError, TucclError
 
-__all__ = ["Wires", "connect"]
+__all__ = ["Connections", "connect"]
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _GREETING = struct.Struct("!8s32sI")
 _MAGIC = b"tuccl-2\n"
-_SHARED, _ALONE = b"+", b"-"  # the answer to a greeting: whether the memory with it will be used
-_PATIENCE_S = 5.0  # with one who connects and says nothing
+_SHARED, _PRIVATE = b"+", b"-"  # the answer to a greeting: whether the memory with it will be used
+_TIMEOUT_S = 5.0  # with one who connects and says nothing
 _HEAD_BYTES = 4096  # of shared memory, before its two rings
 _MOST_RING, _LEAST_RING = 1 << 20, 64 << 10
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -37,7 +37,7 @@ _SHARED_BYTES = 64 << 20  # at most, of one rank's rings to all its peers, unles
 class _Address(msgspec.Struct, frozen=True):
     """Where a rank listens: by a name within its host's network, and by an address."""
 
-    place: str
+    namespace: str
     name: str
     host: str
     port: int
@@ -45,7 +45,7 @@ class _Address(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Wires:
+class Connections:
     """Descriptors by rank, -1 where there is none: connected sockets, and memory shared with it."""
 
     sockets: tuple[int, ...]
@@ -59,7 +59,7 @@ class Wires:
 
 
 @dataclass(frozen=True)
-class _Wire:
+class _Connection:
     socket: socket.socket
     memory: int = -1
 
@@ -77,7 +77,7 @@ def connect(
     interface: str | None,
     limit: float,
     shares: bool = True,
-) -> Wires:
+) -> Connections:
     """Return the connections to ``peers``.
 
     Of two peers the higher rank connects; it proves itself by a secret that the lower one left in
@@ -89,34 +89,34 @@ def connect(
         TucclError: a peer cannot be reached, or did not connect within ``limit`` seconds.
         InputError: there is no such interface.
     """
-    wanted = set(peers)
+    expected = set(peers)
     deadline = time.monotonic() + limit
-    found: dict[int, _Wire] = {}
+    connections: dict[int, _Connection] = {}
     with contextlib.ExitStack() as stack:
         listeners = [_unix_listener(stack), _tcp_listener(stack, interface)]
         host, port = listeners[1].getsockname()
         name = listeners[0].getsockname()[1:].decode()
-        mine = _Address(_place(), name, host, port, secrets.token_hex(16))
+        mine = _Address(_namespace(), name, host, port, secrets.token_hex(16))
         store.set(f"address/{rank}", msgspec.json.encode(mine))
         try:
-            for peer in sorted(p for p in wanted if p < rank):
+            for peer in sorted(p for p in expected if p < rank):
                 answer = msgspec.json.decode(store.get(f"address/{peer}"), type=_Address)
-                memory = _memory(size) if shares and answer.place == mine.place else -1
-                found[peer] = _called(rank, peer, mine, answer, memory, deadline)
-            missing = {p for p in wanted if p > rank}
-            _await(listeners, found, missing, mine.token, shares, deadline)
+                memory = _memory(size) if shares and answer.namespace == mine.namespace else -1
+                connections[peer] = _connect_to(rank, peer, mine, answer, memory, deadline)
+            missing = {p for p in expected if p > rank}
+            _accept_all(listeners, connections, missing, mine.token, shares, deadline)
         except BaseException:
-            for wire in found.values():
-                wire.close()
+            for connection in connections.values():
+                connection.close()
             raise
-    return Wires(
-        tuple(found[p].socket.detach() if p in found else -1 for p in range(size)),
-        tuple(found[p].memory if p in found else -1 for p in range(size)),
+    return Connections(
+        tuple(connections[p].socket.detach() if p in connections else -1 for p in range(size)),
+        tuple(connections[p].memory if p in connections else -1 for p in range(size)),
     )
 
 
-def _place() -> str:
-    """What two processes have in common whose abstract Unix sockets can meet."""
+def _namespace() -> str:
+    """Return a name that processes share whose abstract Unix sockets can connect."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
 
@@ -175,40 +175,40 @@ def _is_usable(memory: int) -> bool:
         return False
 
 
-def _called(
+def _connect_to(
     rank: int, peer: int, mine: _Address, its: _Address, memory: int, deadline: float
-) -> _Wire:
+) -> _Connection:
     """Connect to ``peer`` and greet it, offering ``memory`` unless it is -1."""
-    near = its.place == mine.place
-    if its.place != mine.place and its.host.startswith("127."):
+    near = its.namespace == mine.namespace
+    if its.namespace != mine.namespace and its.host.startswith("127."):
         raise TucclError(
             f"rank {peer} is on another host and listens on loopback only: name an interface "
             "by TUCCL_SOCKET_IFNAME"
         )
-    wire = socket.socket(socket.AF_UNIX if near else socket.AF_INET)
+    connection = socket.socket(socket.AF_UNIX if near else socket.AF_INET)
     try:
-        wire.settimeout(max(deadline - time.monotonic(), 0.1))
-        wire.connect(b"\0" + its.name.encode() if near else (its.host, its.port))
+        connection.settimeout(max(deadline - time.monotonic(), 0.1))
+        connection.connect(b"\0" + its.name.encode() if near else (its.host, its.port))
         greeting = _GREETING.pack(_MAGIC, its.token.encode(), rank)
         if memory >= 0:
-            socket.send_fds(wire, [greeting], [memory])
+            socket.send_fds(connection, [greeting], [memory])
         else:
-            wire.sendall(greeting)
-        answer = _received(wire, len(_MAGIC) + 1)
+            connection.sendall(greeting)
+        answer = _receive(connection, len(_MAGIC) + 1)
         if answer[:-1] != _MAGIC:
             raise OSError("it is no tuccl")
     except OSError as error:
-        _Wire(wire, memory).close()
+        _Connection(connection, memory).close()
         raise TucclError(f"rank {rank} cannot connect to rank {peer}: {error}") from None
     if memory >= 0 and answer[-1:] != _SHARED:
         os.close(memory)
-        return _Wire(wire)
-    return _Wire(wire, memory)
+        return _Connection(connection)
+    return _Connection(connection, memory)
 
 
-def _await(
+def _accept_all(
     listeners: Iterable[socket.socket],
-    found: dict[int, _Wire],
+    connections: dict[int, _Connection],
     missing: set[int],
     token: str,
     shares: bool,
@@ -221,38 +221,38 @@ def _await(
         if not ready:
             raise TucclError(f"ranks {sorted(missing)[:8]} did not connect in time")
         accepted, _ = ready[0].accept()
-        peer, wire = _greeted(accepted, token, shares)
+        peer, connection = _receive_greeting(accepted, token, shares)
         if peer in missing:
             missing.discard(peer)
-            found[peer] = wire
+            connections[peer] = connection
         else:
-            wire.close()
+            connection.close()
 
 
-def _greeted(accepted: socket.socket, token: str, shares: bool) -> tuple[int, _Wire]:
-    """Return the rank of who connected, -1 for one who does not belong here, and the wire to it."""
-    accepted.settimeout(_PATIENCE_S)
-    wire = _Wire(accepted)
+def _receive_greeting(accepted: socket.socket, token: str, shares: bool) -> tuple[int, _Connection]:
+    """Return the rank that connected, -1 for a stranger, and the connection to it."""
+    accepted.settimeout(_TIMEOUT_S)
+    connection = _Connection(accepted)
     try:
         data, given, _, _ = socket.recv_fds(accepted, _GREETING.size, 1)
-        wire = _Wire(accepted, given[0] if given else -1)
-        data += _received(accepted, _GREETING.size - len(data)) if data else b""
+        connection = _Connection(accepted, given[0] if given else -1)
+        data += _receive(accepted, _GREETING.size - len(data)) if data else b""
         magic, secret, peer = _GREETING.unpack(data)
         if magic != _MAGIC or not hmac.compare_digest(secret, token.encode()):
-            return -1, wire
-        if wire.memory >= 0 and not (shares and _is_usable(wire.memory)):
-            os.close(wire.memory)
-            wire = _Wire(accepted)
-        accepted.sendall(_MAGIC + (_SHARED if wire.memory >= 0 else _ALONE))
+            return -1, connection
+        if connection.memory >= 0 and not (shares and _is_usable(connection.memory)):
+            os.close(connection.memory)
+            connection = _Connection(accepted)
+        accepted.sendall(_MAGIC + (_SHARED if connection.memory >= 0 else _PRIVATE))
     except (OSError, struct.error):
-        return -1, wire
-    return int(peer), wire
+        return -1, connection
+    return int(peer), connection
 
 
-def _received(wire: socket.socket, count: int) -> bytes:
+def _receive(connection: socket.socket, count: int) -> bytes:
     data = b""
     while len(data) < count:
-        more = wire.recv(count - len(data))
+        more = connection.recv(count - len(data))
         if not more:
             raise OSError("the other end closed")
         data += more
