@@ -115,7 +115,9 @@ def sizes_of(text: str) -> list[int]:
     return parse_range(text)
 
 
-def knobs_of(args: argparse.Namespace, protocol: str = "Simple", channels: int = 1) -> Knobs:
+def knobs_of(
+    args: argparse.Namespace, protocol: str = "Simple", channels: int = 1, threads: int = 512
+) -> Knobs:
     """Return the knobs the arguments ask for; what they leave open is the default.
 
     Raises:
@@ -124,7 +126,7 @@ def knobs_of(args: argparse.Namespace, protocol: str = "Simple", channels: int =
     knobs = Knobs(
         args.protocol or protocol,
         args.channels if args.channels is not None else channels,
-        args.threads if args.threads is not None else 512,
+        args.threads if args.threads is not None else threads,
         parse_size(args.buffer) if args.buffer else None,
     )
     if args.threads is not None and args.threads % 32:  # more channels would round it up

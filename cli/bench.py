@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from tuccl._native import Knobs, Program, parse_xml
+from tuccl._native import Knobs, Program, max_threads, parse_xml
 from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import (
     add_json,
@@ -198,7 +198,9 @@ def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor
     if not report.ok:
         first = report.errors[0]
         raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
-    knobs = knobs_of(args, program.protocol)
+    # MSCCL on GPUs always runs a protocol with its most threads.
+    threads = max_threads(program.protocol) if executor.runs_nccl else 512
+    knobs = knobs_of(args, program.protocol, threads=threads)
     program = replicate(program, knobs.channels) if knobs.channels > 1 else program
     return executor, program, knobs
 

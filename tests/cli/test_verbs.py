@@ -276,14 +276,15 @@ def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) ->
     words = ["synth", work / "ndv2x2.json", "-c", "alltoall", "--method", "hierarchical2"]
     for size, top in (("1M", 1 << 30), ("2G", 4 << 30)):
         file = work / f"fork-{size}.xml"
-        asked = [*words, "-s", size, "--dialect", "fork", "--threads", "256", "-o", file]
-        assert tuccl(*asked).code == 0
+        knobs = ["--protocol", "Simple", "--channels", "1", "--threads", "256"]
+        order = [*words, "-s", size, "--dialect", "fork", *knobs, "-o", file]
+        assert tuccl(*order).code == 0
         program = parse_xml(file.read_bytes())
         assert (program.max_bytes, program.nthreads) == (top, 256)
         assert any(gpu.scratch_chunks for gpu in program.gpus)
         assert tuccl("verify", file, "--dialect", "fork").code == 0
-    order = ("-s", "1M", "--dialect", "fork", "--protocol", "Simple", "--threads", "384")
-    answer = tuccl(*words, *order, "-o", file)
+    knobs = ["--protocol", "Simple", "--threads", "384"]
+    answer = tuccl(*words, "-s", "1M", "--dialect", "fork", *knobs, "-o", file)
     assert answer.code == 2 and "divide a slice" in answer.err
 
 
