@@ -64,8 +64,8 @@ def pipelined_chunks(
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
     packed = _packed(collective, sketch, topology)
-    ways = 2 if collective.name == "allreduce" else 1
-    messages = collective.ranks * (collective.ranks - 1) * ways
+    directions = 2 if collective.name == "allreduce" else 1
+    messages = collective.ranks * (collective.ranks - 1) * directions
     enough = min(most, max(1, _MOST_MESSAGES // messages))
     tried = {1, 2, packed, *(packed * pieces for pieces in _PIECES)}
     return tuple(n for n in sorted(tried) if n <= enough)

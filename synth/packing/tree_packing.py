@@ -160,8 +160,9 @@ class TreePacker:
                 raise Infeasible("packing: the links do not join all ranks both ways") from None
             duals = tree_dual_bound(self.network, collective)
             self._ratios[key] = max(ratio, duals.ratio if duals else ratio)
-        whole = collective.rooted or collective.name == "allreduce"
-        parts = collective.nchunks(chunks_per_rank) if whole else chunks_per_rank
+        parts = chunks_per_rank
+        if collective.rooted or collective.name == "allreduce":
+            parts = collective.nchunks(chunks_per_rank)
         return self._ratios[key] * parts
 
     @cached_property

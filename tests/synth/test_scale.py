@@ -81,7 +81,7 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
         )
 
 
-def test_turning_ranks_turns_the_trees() -> None:
+def test_rotating_ranks_rotates_the_trees() -> None:
     wires = sketch_network(rails(t := pairs_of_gpus(40)), t)
     hosts, trees = equal_hosts(wires), hierarchical_trees(wires, 1)
     assert hosts is not None
@@ -110,7 +110,7 @@ def test_merged_sends_are_the_single_ones_side_by_side() -> None:
     assert len(merged) < 0.6 * len(single)
 
 
-def test_unlike_hosts_are_not_composed() -> None:
+def test_unlike_hosts_get_no_hierarchical_trees() -> None:
     t = pairs_of_gpus(36)
     lopsided = Topology("lopsided", t.nodes, (*t.links[:-1], replace_rate(t.links[-1])))
     assert equal_hosts(sketch_network(rails(lopsided), lopsided)) is not None  # pairs are the same

@@ -16,12 +16,12 @@ struct Resource {
 /// are carried by proxies; `kP2p` routes are written by the GPU itself.
 enum class Transport : std::uint8_t { kP2p, kNet };
 
-/// The fixed way from one rank to another, through every shared part.
+/// The fixed path from one rank to another, through every shared resource.
 struct Route {
   int src = 0;
   int dst = 0;
   std::vector<int> resources;  ///< Indices into Network::resources.
-  double latency_us = 0;       ///< Sum over the links on the way.
+  double latency_us = 0;       ///< Sum over the links of the path.
   Transport transport = Transport::kP2p;
 };
 

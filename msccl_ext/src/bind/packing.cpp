@@ -70,8 +70,8 @@ void bind_packing(nb::module_& m) {
   m.def(
       "shortfall",
       [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
-        Shortfall found = shortfall(vertices, arcs_from(arcs), chunks);
-        return std::pair(found.chunks, std::move(found.side));
+        Shortfall worst = shortfall(vertices, arcs_from(arcs), chunks);
+        return std::pair(worst.chunks, std::move(worst.side));
       },
       unlocked(), "vertices"_a, "arcs"_a, "chunks_per_root"_a,
       "Chunks that some rank cannot get over `arcs` (tail, head, capacity) where rank r (ranks are "
@@ -86,8 +86,8 @@ void bind_packing(nb::module_& m) {
   m.def(
       "min_cut",
       [](int vertices, const std::vector<Triple>& arcs, int source, int sink) {
-        MinCut found = min_cut(vertices, arcs_from(arcs), source, sink);
-        return std::pair(found.capacity, std::move(found.side));
+        MinCut cut = min_cut(vertices, arcs_from(arcs), source, sink);
+        return std::pair(cut.capacity, std::move(cut.side));
       },
       unlocked(), "vertices"_a, "arcs"_a, "source"_a, "sink"_a,
       "The capacity of a minimum cut (which is that of a maximum flow), and the source's side.");

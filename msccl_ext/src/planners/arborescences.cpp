@@ -106,11 +106,11 @@ class Packer {
 
   bool grow(std::size_t index, int level) {
     set_pending(batches_[index], false);
-    const auto [arc, units] = choose(batches_[index], level);
-    if (arc >= 0 && units < batches_[index].tree.weight) {
+    const auto [arc, chunks] = choose(batches_[index], level);
+    if (arc >= 0 && chunks < batches_[index].tree.weight) {
       Batch rest = batches_[index];
-      rest.tree.weight -= units;
-      batches_[index].tree.weight = units;
+      rest.tree.weight -= chunks;
+      batches_[index].tree.weight = chunks;
       open(std::move(rest));
     }
     Batch& batch = batches_[index];
@@ -133,10 +133,10 @@ class Packer {
   std::pair<int, std::int64_t> choose(Batch& batch, int level) {
     std::pair<int, std::int64_t> best{-1, 0};
     for (const auto& [_, __, arc] : candidates(batch, level)) {
-      const std::int64_t units = allowance(batch, arc);
-      if (units == 0) batch.excluded[arc] = 1;
-      if (units > best.second) best = {arc, units};
-      if (units == batch.tree.weight) break;
+      const std::int64_t chunks = allowance(batch, arc);
+      if (chunks == 0) batch.excluded[arc] = 1;
+      if (chunks > best.second) best = {arc, chunks};
+      if (chunks == batch.tree.weight) break;
     }
     return best;
   }

@@ -39,9 +39,9 @@ class Splitter {
     const int ranks = static_cast<int>(chunks_per_root_.size());
     for (int relay = ranks; relay < vertices_; ++relay) split(relay);
     std::vector<Arc> arcs;
-    for (const auto& [ends, units] : capacity_)
-      if (units > 0 && ends.first < ranks && ends.second < ranks)
-        arcs.push_back({ends.first, ends.second, units});
+    for (const auto& [ends, chunks] : capacity_)
+      if (chunks > 0 && ends.first < ranks && ends.second < ranks)
+        arcs.push_back({ends.first, ends.second, chunks});
     return arcs;
   }
 
@@ -49,9 +49,9 @@ class Splitter {
   /// First an even share for every path through the relay, then the rest.
   void split(int relay) {
     std::vector<Pair> into, out;
-    for (const auto& [ends, units] : capacity_) {
-      if (units > 0 && ends.second == relay) into.push_back(ends);
-      if (units > 0 && ends.first == relay) out.push_back(ends);
+    for (const auto& [ends, chunks] : capacity_) {
+      if (chunks > 0 && ends.second == relay) into.push_back(ends);
+      if (chunks > 0 && ends.first == relay) out.push_back(ends);
     }
     std::map<Pair, std::int64_t> share;
     std::int64_t total = 0;
@@ -74,25 +74,25 @@ class Splitter {
     for (const Pair& to : out) capacity_.erase(to);
   }
 
-  /// Leads up to `units` past the relay, as many as leave every rank what it needs.
-  void move(const Pair& from, const Pair& to, std::int64_t units) {
-    if (units <= 0) return;
-    shift(from, to, units);
-    // A unit lowers a cut by one or not at all, so the lack says how many were too many.
+  /// Moves up to `chunks` of capacity past the relay: as many as leave every rank what it needs.
+  void move(const Pair& from, const Pair& to, std::int64_t chunks) {
+    if (chunks <= 0) return;
+    shift(from, to, chunks);
+    // A chunk lowers a cut by one or not at all, so the lack says how many were too many.
     const std::int64_t lack = shortfall_of().chunks;
-    if (lack > 0) shift(from, to, -std::min(units, lack));
+    if (lack > 0) shift(from, to, -std::min(chunks, lack));
   }
 
-  void shift(const Pair& from, const Pair& to, std::int64_t units) {
-    capacity_[from] -= units;
-    capacity_[to] -= units;
-    capacity_[{from.first, to.second}] += units;
+  void shift(const Pair& from, const Pair& to, std::int64_t chunks) {
+    capacity_[from] -= chunks;
+    capacity_[to] -= chunks;
+    capacity_[{from.first, to.second}] += chunks;
   }
 
   Shortfall shortfall_of() const {
     std::vector<Arc> arcs;
-    for (const auto& [ends, units] : capacity_)
-      if (units > 0) arcs.push_back({ends.first, ends.second, units});
+    for (const auto& [ends, chunks] : capacity_)
+      if (chunks > 0) arcs.push_back({ends.first, ends.second, chunks});
     return shortfall(vertices_, arcs, chunks_per_root_);
   }
 

@@ -14,8 +14,8 @@ namespace tuccl {
 namespace packing {
 namespace {
 
-/// The more a wire's share of the fullest wire's load is raised to, the less but it counts. Low at
-/// first, so that the first choices look at all wires; high at last, where the fullest decides.
+/// The power that a resource's share of the fullest one's load is raised to: low at first, so that
+/// all resources count; high at last, where the fullest decides.
 constexpr double kFirstPower = 3.0, kLastPower = 48.0;
 /// What a rank one further from the root costs, as a part of the cheapest arc.
 constexpr double kDepthCost = 0.02;
