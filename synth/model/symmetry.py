@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 
 from tuccl.sketches.symmetry import Permutation, images
 from tuccl.synth.model.demand import Demand
@@ -13,7 +13,7 @@ from tuccl.synth.model.network import Network
 
 __all__ = ["LinkGraph", "Symmetry", "isomorphic_groups", "symmetry_of"]
 
-_MOST_ELEMENTS = 1024
+_Ends = tuple[int, frozenset[int]]
 
 
 @dataclass(frozen=True)
@@ -97,71 +97,76 @@ def symmetry_of(
         exclusive: Whether no element but the identity may keep a resource in place, so that an
             orbit of sends has at most one on it.
     """
-    accepted: list[tuple[int, ...]] = []
-    group = _group(graph, demands, [], exclusive)
-    assert group is not None, "the identity is a symmetry"
+    chunks_of: dict[_Ends, list[int]] = {}
+    for chunk, demand in enumerate(demands):
+        chunks_of.setdefault((demand.source, demand.targets), []).append(chunk)
+    ranks, links = graph.ranks, len(graph.ends)
+    names = dict.fromkeys(chain.from_iterable(graph.resources))
+    number = {name: index for index, name in enumerate(names)}
+    starts = (0, ranks, ranks + links, ranks + links + len(demands))
+    size = starts[3] + len(names)
+    moving = [*range(ranks), *(range(starts[3], size) if exclusive else ())]
+    actions: list[tuple[int, ...]] = []
+    group = [tuple(range(size))]
     for generator in generators:
-        larger = _group(graph, demands, [*accepted, generator], exclusive)
-        if larger is not None and len(larger) > len(group):
-            accepted.append(generator)
-            group = larger
-    return group
-
-
-def _group(
-    graph: LinkGraph,
-    demands: Sequence[Demand],
-    generators: Sequence[tuple[int, ...]],
-    exclusive: bool,
-) -> Symmetry | None:
-    """Return what `generators` generate; None where an element is no symmetry or fixes a rank."""
-    if any(len(graph.images(each)[0]) < len(graph.ends) for each in generators):
-        return None
-    elements = _generated(tuple(range(graph.ranks)), generators)
-    links: list[tuple[int, ...]] = []
-    chunks: list[tuple[int, ...]] = []
-    for element in elements or ():
-        taken, resources = graph.images(element)
-        moved = _moved_chunks(demands, element)
-        fixed = chain(
-            zip(element, elements[0], strict=True), resources.items() if exclusive else ()
+        taken, resources = graph.images(generator)
+        chunks = _moved_chunks(chunks_of, generator)
+        if len(taken) < links or chunks is None:
+            continue
+        parts = (generator, taken, chunks, [number[resources[name]] for name in names])
+        action = tuple(
+            start + index for start, part in zip(starts, parts, strict=True) for index in part
         )
-        if moved is None or (links and any(one == image for one, image in fixed)):
-            return None
-        links.append(taken)
-        chunks.append(moved)
-    return Symmetry(tuple(elements), tuple(links), tuple(chunks)) if elements else None
+        larger = _generated(group[0], [*actions, action], ranks, moving)
+        if len(larger) > len(group):
+            actions.append(action)
+            group = larger
+    of_ranks, of_links, of_chunks = (
+        tuple(tuple(index - start for index in element[start:end]) for element in group)
+        for start, end in pairwise(starts)
+    )
+    return Symmetry(of_ranks, of_links, of_chunks)
 
 
 def _generated(
-    identity: tuple[int, ...], generators: Sequence[tuple[int, ...]]
+    identity: tuple[int, ...],
+    actions: Sequence[tuple[int, ...]],
+    ranks: int,
+    moving: Sequence[int],
 ) -> list[tuple[int, ...]]:
-    """Return all that `generators` generate, the identity first; empty where that is too much."""
-    elements = {identity: None}
-    for element in (queue := [identity]):
-        for generator in generators:
-            product = tuple(generator[rank] for rank in element)
-            if product not in elements:
-                elements[product] = None
-                queue.append(product)
-                if len(queue) > _MOST_ELEMENTS:
+    """Return all that `actions` generate, the identity first; empty if one keeps `moving` in place.
+
+    Args:
+        identity: On ranks, links, chunks and resources, in a row.
+        actions: The generators.
+        ranks: How many of the indices are ranks, by which elements differ.
+        moving: The indices that all but the identity must move.
+    """
+    seen = {identity[:ranks]}
+    group = [identity]
+    for element in group:
+        for action in actions:
+            product = tuple(map(action.__getitem__, element))
+            if product[:ranks] not in seen:
+                if any(product[index] == index for index in moving):
                     return []
-    return queue
+                seen.add(product[:ranks])
+                group.append(product)
+    return group
 
 
-def _moved_chunks(demands: Sequence[Demand], element: Sequence[int]) -> tuple[int, ...] | None:
-    """Return where `element` takes each chunk, the first of equal demands to the first."""
-    free: dict[Demand, list[int]] = {}
-    for chunk, demand in enumerate(demands):
-        free.setdefault(demand, []).append(chunk)
-    moved: list[int] = [-1] * len(demands)
-    for demand, chunks in free.items():
-        image = Demand(element[demand.source], frozenset(element[to] for to in demand.targets))
-        if len(free.get(image, ())) != len(chunks):
+def _moved_chunks(
+    chunks_of: Mapping[_Ends, Sequence[int]], permutation: Permutation
+) -> tuple[int, ...] | None:
+    """Return where a permutation takes each chunk, the first of equal demands to the first."""
+    moved: dict[int, int] = {}
+    for (source, targets), chunks in chunks_of.items():
+        image = permutation[source], frozenset(permutation[to] for to in targets)
+        others = chunks_of.get(image, ())
+        if len(others) != len(chunks):
             return None
-        for chunk, other in zip(chunks, free[image], strict=True):
-            moved[chunk] = other
-    return tuple(moved)
+        moved.update(zip(chunks, others, strict=True))
+    return tuple(moved[chunk] for chunk in range(len(moved)))
 
 
 def isomorphic_groups(network: Network, size: int | None = None) -> tuple[tuple[int, ...], ...]:
