@@ -108,6 +108,7 @@ def test_bench_says_where_nothing_proves_that_msccl_ran(
     topology, t = HAND.mesh(), tmp_path / "t.json"
     save_topology(topology, t)
     synth = ["synth", str(t), "-c", "allgather", "-s", "1M", "--method", "ring"]
+    synth += ["--protocol", "Simple"]
     assert run([*synth, "-o", str(tmp_path / "p.xml")]) == 0
     fakes = make_fakes(tmp_path / "fakes", fault="no-log")
     launcher = f"{fakes.launcher('mpirun')} -np {topology.ranks}"
