@@ -13,7 +13,7 @@ from tuccl.errors import InputError
 from tuccl.topology import (
     PROFILES,
     Topology,
-    check,
+    differences,
     encode_topology,
     join,
     keep_gpus,
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 def report_drift(args: argparse.Namespace, topology: Topology) -> int:
     """Print how the machine differs from the topology it is checked against; 1 where it does."""
-    drift = check(topology_of(args.check), topology)
+    drift = differences(topology_of(args.check), topology)
     if args.json:
         print_json({"ok": not drift, "drift": list(drift)})
     else:

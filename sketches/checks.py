@@ -17,7 +17,7 @@ def checked(sketch: Sketch, path: str = "<sketch>") -> Sketch:
     """Return `sketch` itself after checking every rule on it.
 
     Raises:
-        InputError: a rule is broken; the message holds the JSON path and the mend.
+        InputError: a rule is broken; the message holds the JSON path and the remedy.
     """
     for where, what in _faults(sketch):
         raise InputError(f"{path[:200]}: {where}: {what}")
@@ -50,19 +50,17 @@ def _head_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
         yield "$.align_bytes", f"{sketch.align_bytes}: expected 1 to {1 << 30}"
 
 
-def _outside(sketch: Sketch, ranks: Iterable[int]) -> str | None:
+def _rank_faults(sketch: Sketch, where: str, ranks: Iterable[int]) -> Iterator[tuple[str, str]]:
     for rank in ranks:
         if not 0 <= rank < sketch.ranks:
-            return f"rank {rank}: expected 0 to {sketch.ranks - 1}"
-    return None
+            yield where, f"rank {rank}: expected 0 to {sketch.ranks - 1}"
 
 
 def _link_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
     seen: set[tuple[int, int]] = set()
     for index, link in enumerate(sketch.links):
         where = f"$.links[{index}]"
-        if outside := _outside(sketch, (link.src, link.dst)):
-            yield where, outside
+        yield from _rank_faults(sketch, where, (link.src, link.dst))
         pair = (link.src, link.dst)
         if pair in seen or link.src == link.dst:
             yield where, f"link {link.src} to {link.dst}: expected two ranks, each pair once"
@@ -86,8 +84,7 @@ def _number_faults(link: LogicalLink) -> Iterator[tuple[str, str]]:
 
 
 def _rule_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
-    if outside := _outside(sketch, sketch.bindings):
-        yield "$.bindings", outside
+    yield from _rank_faults(sketch, "$.bindings", sketch.bindings)
     owner: dict[str, int] = {}
     for rank, nic in sketch.bindings.items():
         if owner.setdefault(nic, sketch.hosts[rank]) != sketch.hosts[rank]:
@@ -99,8 +96,7 @@ def _rule_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
             yield f"$.groups[{index}]", "two NICs of one host: expected at most one a host"
     for sender, carried in sketch.relays.items():
         where = f"$.relays.{sender}"
-        if outside := _outside(sketch, (sender, *carried)):
-            yield where, outside
+        yield from _rank_faults(sketch, where, (sender, *carried))
         if len(set(carried)) < len(carried):
             yield where, "a rank stands twice: expected each once"
         if any(sketch.hosts[rank] != sketch.hosts[sender] for rank in carried):
@@ -111,8 +107,7 @@ def _rule_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
 def _switch_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
     for index, switch in enumerate(sketch.switches):
         where = f"$.switches[{index}]"
-        if outside := _outside(sketch, switch):
-            yield where, outside
+        yield from _rank_faults(sketch, where, switch)
         if len(set(switch)) < len(switch) or len({sketch.hosts[rank] for rank in switch}) != 1:
             yield where, "expected different ranks of one host"
         for other in sketch.switches[:index]:
@@ -129,8 +124,7 @@ def _pruned_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
     seen: set[tuple[int, int]] = set()
     for index, link in enumerate(sketch.pruned):
         where, pair = f"$.pruned[{index}]", (link.src, link.dst)
-        if outside := _outside(sketch, pair):
-            yield where, outside
+        yield from _rank_faults(sketch, where, pair)
         if pair in seen or link.src == link.dst or sketch.link(*pair):
             yield where, f"link {link.src} to {link.dst}: expected each once and not in $.links"
         seen.add(pair)

@@ -122,13 +122,15 @@ def prune_congested(
         raise InputError(f"congestion score {max_score}: expected at least 0")
     loads = _loads(sketch, topology, nic_paths or NicPaths(topology))
     reasons = _Pruning(sketch, loads, inter).run(max_score)
-    kept = tuple(link for link in sketch.links if (link.src, link.dst) not in reasons)
+    links_left = tuple(link for link in sketch.links if (link.src, link.dst) not in reasons)
     scores = _scores(loads)
-    above = sum(link.inter == inter and scores[link.src, link.dst] > max_score for link in kept)
+    above = sum(
+        link.inter == inter and scores[link.src, link.dst] > max_score for link in links_left
+    )
     note = f"{above} links keep a congestion score above {max_score:g}: ranks need them"
     return replace(
         sketch,
-        links=tuple(replace(link, congestion=scores[link.src, link.dst]) for link in kept),
+        links=tuple(replace(link, congestion=scores[link.src, link.dst]) for link in links_left),
         pruned=sketch.pruned
         + tuple(
             PrunedLink(src=src, dst=dst, stage="congestion", reason=reason)

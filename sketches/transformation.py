@@ -161,12 +161,12 @@ def _pruned(
     mesh: Sketch,
     bindings: dict[int, str],
     nic_pairs: set[tuple[str, str]],
-    kept: dict[tuple[int, int], LogicalLink],
+    links: dict[tuple[int, int], LogicalLink],
 ) -> Iterator[PrunedLink]:
     """Yield every link of the mesh between hosts that is not kept, and why it is not."""
     reasons: dict[tuple[str, str], tuple[str, str]] = {}
     for link in mesh.links:
-        if not link.inter or (link.src, link.dst) in kept:
+        if not link.inter or (link.src, link.dst) in links:
             continue
         nics = bindings[link.src], bindings[link.dst]
         if nics not in reasons:

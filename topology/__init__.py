@@ -1,6 +1,6 @@
 """Machines: GPUs, NICs, bridges and switches, and the paths between them."""
 
-from tuccl.topology.drift import check
+from tuccl.topology.drift import differences
 from tuccl.topology.fabric import FABRICS, join
 from tuccl.topology.files import (
     decode_topology,
@@ -44,11 +44,11 @@ __all__ = [
     "Topology",
     "all_paths",
     "bound_nics",
-    "check",
     "class_name_of",
     "cluster_network",
     "decode_nccl_xml",
     "decode_topology",
+    "differences",
     "encode_machine",
     "encode_topology",
     "join",

@@ -9,13 +9,13 @@ from tuccl.topology.graph import Topology
 from tuccl.topology.paths import all_paths
 from tuccl.topology.signature import signature
 
-__all__ = ["check"]
+__all__ = ["differences"]
 
 _TOLERANCE = 0.1
 _MOST_LINES = 20
 
 
-def check(old: Topology, new: Topology) -> tuple[str, ...]:
+def differences(old: Topology, new: Topology) -> tuple[str, ...]:
     """Return the differences of ``new`` from ``old``, one line each; none where it did not drift.
 
     Compared are hosts, ranks, models, NICs, the nominal path of every pair of ranks, the signature,
@@ -23,9 +23,9 @@ def check(old: Topology, new: Topology) -> tuple[str, ...]:
 
     >>> from tuccl.topology import keep_gpus, load_profile
     >>> t = load_profile("v100x4")
-    >>> check(t, t)
+    >>> differences(t, t)
     ()
-    >>> check(t, keep_gpus(t, [0, 1]))[0]
+    >>> differences(t, keep_gpus(t, [0, 1]))[0]
     '4 GPUs before, 2 now'
     """
     lines = [*_parts(old, new), *_measured(old, new)]

@@ -62,7 +62,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         duplex: whether the same link also runs from ``dst`` to ``src``.
         assumed: whether a rate or the link itself was filled in, not read from the machine.
         source: where the numbers are from.
-        measured: rate in GB/s per direction as last measured; `drift.check` compares it, nothing
+        measured: rate in GB/s per direction as last measured; `differences` compares it, nothing
             else reads it.
     """
 

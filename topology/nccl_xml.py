@@ -6,6 +6,7 @@ its driver. What a file lacks is filled in as NCCL fills it, marked ``assumed`` 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
@@ -129,9 +130,9 @@ class _Warnings:
 
 
 def _places(lines: list[int]) -> str:
-    first = ", ".join(str(line) for line in lines[:4])
+    first_lines = ", ".join(str(line) for line in lines[:4])
     rest = f" and {len(lines) - 4} more" if len(lines) > 4 else ""
-    return f"line{'s' if len(lines) > 1 else ''} {first}{rest}"
+    return f"line{'s' if len(lines) > 1 else ''} {first_lines}{rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +198,17 @@ class _Reader:
         self._place_nics()
         self._join_cpus(cpus)
 
-    def _warn_unknown(self, element: Element, known: tuple[str, ...]) -> None:
+    def _warn_unknown(self, element: Element, expected: tuple[str, ...]) -> None:
         for child in element.children:
-            if child.tag not in known:
+            if child.tag not in expected:
                 self.warnings.add(f"<{child.tag[:40]}> in <{element.tag}> is not known", child)
 
     def _cpu_id(self, cpu: Element) -> str:
         numa = cpu.integer("numaid", -1, 1 << 20)
-        taken = {node_id for node_id in self._busids if node_id.startswith("cpu")}
-        if numa is None or numa < 0 or f"cpu{numa}" in taken:
+        cpu_ids = {node_id for node_id in self._busids if node_id.startswith("cpu")}
+        if numa is None or numa < 0 or f"cpu{numa}" in cpu_ids:
             self.warnings.add("NUMA node unknown or there twice; the next free number taken", cpu)
-            numa = next(n for n in range(len(taken) + 1) if f"cpu{n}" not in taken)
+            numa = next(n for n in range(len(cpu_ids) + 1) if f"cpu{n}" not in cpu_ids)
         self._busids[f"cpu{numa}"] = cpu.line
         return f"cpu{numa}"
 
@@ -351,10 +352,9 @@ class _Reader:
 
     def _join_cpus(self, cpus: list[tuple[str, Element]]) -> None:
         """Add a link between every two CPUs, which the file never tells."""
-        for index, (first, one) in enumerate(cpus):
-            for second, other in cpus[index + 1 :]:
-                rate = min(_cpu_rate(one), _cpu_rate(other))
-                self._link(first, second, "cpu", rate, rates.CPU_US, one)
+        for (src, element), (dst, peer) in itertools.combinations(cpus, 2):
+            rate = min(_cpu_rate(element), _cpu_rate(peer))
+            self._link(src, dst, "cpu", rate, rates.CPU_US, element)
 
 
 def _cpu_rate(cpu: Element) -> Rate:

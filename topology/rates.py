@@ -56,8 +56,8 @@ def pcie_rate(link_speed: str | None, link_width: str | None) -> Rate:
     >>> pcie_rate("", "0")
     Rate(gbs=15.76, source='link speed unknown, width unknown: 8 GT/s x16 taken', assumed=True)
     """
-    found = _SPEED.match(link_speed or "")
-    speed = float(found[1]) if found else 0.0
+    match = _SPEED.match(link_speed or "")
+    speed = float(match[1]) if match else 0.0
     lanes = int(link_width) if link_width and re.fullmatch("[0-9]{1,2}", link_width) else 0
     gaps = []
     if speed not in _LANE_GBS:
@@ -81,8 +81,8 @@ def nvlink_rate(sm: int | None) -> Rate:
     """
     if sm is None:
         return Rate(25.0, "25 GB/s an NVLink (compute capability unknown)", True)
-    known = [generation for generation in _NVLINK_GBS if generation <= sm]
-    gbs = _NVLINK_GBS[max(known, default=60)]
+    generations = [generation for generation in _NVLINK_GBS if generation <= sm]
+    gbs = _NVLINK_GBS[max(generations, default=60)]
     return Rate(gbs, f"{gbs:g} GB/s an NVLink of sm_{sm} (data sheet)")
 
 

@@ -18,7 +18,7 @@ def signature(topology: Topology) -> str:
     """Return 16 hexadecimal digits that hash what ``topology`` is made of and how it is joined.
 
     Kinds, models, link types and nominal rates enter, and which nodes share a host; names, order,
-    rank numbers, routes, latencies, sources and measured rates do not. `drift.check` compares
+    rank numbers, routes, latencies, sources and measured rates do not. `differences` compares
     rank by rank.
 
     >>> from tuccl.topology import join, load_profile

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tuccl.errors import TucclError
-from tuccl.topology import Topology, check, keep_gpus, probe_local, signature
+from tuccl.topology import Topology, differences, keep_gpus, probe_local, signature
 
 __all__ = ["changed_machine"]
 
@@ -34,7 +34,7 @@ def changed_machine(
     if current is not None:
         if signature(current) == signature(tuned):
             return ()
-        lines = check(tuned, current)
+        lines = differences(tuned, current)
         return lines or (f"signature {signature(tuned)} before, {signature(current)} now",)
     try:
         local, _ = probe_local(root)
@@ -56,7 +56,7 @@ def _changed_host(tuned: Topology, local: Topology) -> tuple[str, ...]:
         probed = probed or host
     if probed is None:
         return ()
-    lines = _renamed(probed, local) or check(_visible_part(probed), local_view)
+    lines = _renamed(probed, local) or differences(_visible_part(probed), local_view)
     return lines or ("this host's PCIe tree is another one",)
 
 

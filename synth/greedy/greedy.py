@@ -139,14 +139,17 @@ class _Plan:
 
     def _rotations(self, send: Send) -> Iterator[tuple[int, int, int]]:
         """Yield first chunk, source and destination of a send in each period."""
-        symmetry, each = self.problem.routes.symmetry, len(self.problem.sources)
-        ends = self.problem.routes.ends[send.route]
-        back, chunk = divmod(send.chunk, each) if symmetry.periods > 1 else (0, send.chunk)
+        symmetry = self.problem.routes.symmetry
+        src, dst, periods = self.problem.routes.ends[send.route]
+        size = len(self.problem.sources)
+        back, chunk = divmod(send.chunk, size) if symmetry.periods > 1 else (0, send.chunk)
         for period in range(symmetry.periods):
-            home, onward = ((period + by) % symmetry.periods for by in (-back, ends.period))
-            first_chunk = (home * each + chunk) * self.problem.group
-            src, dst = period * symmetry.ranks + ends.src, onward * symmetry.ranks + ends.dst
-            yield first_chunk, src, dst
+            home, receiver = ((period + n) % symmetry.periods for n in (-back, periods))
+            yield (
+                (home * size + chunk) * self.problem.group,
+                period * symmetry.ranks + src,
+                receiver * symmetry.ranks + dst,
+            )
 
     def _channels(self) -> list[int]:
         """Return each send's channel: no thread block has too many steps; sums have their own."""
@@ -206,10 +209,9 @@ def _plan_multicast(problem: PlanningProblem) -> _Plan:
 def _plan_reduction(problem: PlanningProblem) -> _Plan:
     """Return the plan of a reduce-scatter or a reduce: a multicast run backwards."""
     plan = _multicast(problem, reverse=True)
-    each, ends = len(problem.sources), problem.routes.ends
-    chunks = each * problem.routes.symmetry.periods
+    ends = problem.routes.ends
     sends = [
-        Send((send.chunk - ends[send.route].period * each) % chunks, send.route, reduce=True)
+        Send(problem.renumbered(send.chunk, -ends[send.route].period), send.route, reduce=True)
         for send in sorted(plan.sends, key=lambda send: -send.end_us)
     ]
     return _Plan(problem, plan.time_us, sends)
@@ -228,15 +230,13 @@ def _plan_allreduce(problem: PlanningProblem) -> _Plan:
 
 def _with_predecessors(problem: PlanningProblem, sends: list[Send]) -> list[Send]:
     """Return the sends, each after those that bring its source what it needs of the chunk."""
-    each = len(problem.sources)
-    chunks = each * problem.routes.symmetry.periods
     arrived: dict[tuple[int, int], list[int]] = {}
     ordered = []
     for number, send in enumerate(sends):
         src, dst, period = problem.routes.ends[send.route]
         after = arrived.get((src, send.chunk), [])
         ordered.append(Send(send.chunk, send.route, send.reduce, after, -float(number)))
-        received = dst, (send.chunk + period * each) % chunks
+        received = dst, problem.renumbered(send.chunk, period)
         # A result replaces the partial sums: they hold nothing up any longer.
         arrived[received] = [*arrived.get(received, ()), number] if send.reduce else [number]
     return ordered

@@ -84,6 +84,13 @@ class PlanningProblem:
         demands = demands_of(self.collective, self.chunks_per_rank)
         return [demand.source for demand in demands[: chunks : self.group]]
 
+    def renumbered(self, chunk: int, periods: int) -> int:
+        """Return the number of a rank's chunk as ranks so many periods on know it."""
+        chunks_per_period = len(self.sources)
+        return (chunk + periods * chunks_per_period) % (
+            chunks_per_period * self.routes.symmetry.periods
+        )
+
     @property
     def relay_rule(self) -> list[list[int]]:
         """Return by rank the owners whose chunks it may take off its host; empty: no rule."""

@@ -16,7 +16,7 @@ from tuccl.topology import (
     Link,
     Node,
     Topology,
-    check,
+    differences,
     join,
     keep_gpus,
     load_profile,
@@ -136,13 +136,13 @@ def test_split_links_count_as_their_sum() -> None:
 
 def test_drift_names_what_changed() -> None:
     t = load_profile("dgx-1v")
-    assert check(t, t) == ()
-    assert check(t, disguised_but_for_ranks(t)) == ()
+    assert differences(t, t) == ()
+    assert differences(t, disguised_but_for_ranks(t)) == ()
     slower = tuple(
         msgspec.structs.replace(x, bandwidth=25.0) if (x.src, x.dst) == ("gpu0", "gpu3") else x
         for x in t.links
     )
-    lines = check(t, msgspec.structs.replace(t, links=slower))
+    lines = differences(t, msgspec.structs.replace(t, links=slower))
     assert lines == (
         "rank 0 to 3: 50 GB/s (nominal) before, 25 now",
         "rank 3 to 0: 50 GB/s (nominal) before, 25 now",
@@ -150,22 +150,22 @@ def test_drift_names_what_changed() -> None:
     # The same shape under another numbering has the same signature; drift tells.
     swapped = keep_gpus(t, [1, 0, 2, 3, 4, 5, 6, 7])
     assert signature(swapped) == signature(t)
-    assert check(t, swapped)
-    assert "8 GPUs before, 4 now" in check(t, keep_gpus(t, range(4)))
+    assert differences(t, swapped)
+    assert "8 GPUs before, 4 now" in differences(t, keep_gpus(t, range(4)))
     measured = [
         tuple(msgspec.structs.replace(x, measured=m) for x in t.links) for m in (20.0, 15.0)
     ]
     before, now = (msgspec.structs.replace(t, links=links) for links in measured)
-    assert check(before, before) == ()
-    assert "20 GB/s measured before, 15 now" in check(before, now)[0]
-    assert len(check(before, now)) == 21
+    assert differences(before, before) == ()
+    assert "20 GB/s measured before, 15 now" in differences(before, now)[0]
+    assert len(differences(before, now)) == 21
     unwired = msgspec.structs.replace(
         t,
         nodes=tuple(
             msgspec.structs.replace(n, port_gbs=1.0) if n.id == "nic0" else n for n in t.nodes
         ),
     )
-    assert "signature" in check(t, unwired)[0]
+    assert "signature" in differences(t, unwired)[0]
 
 
 def disguised_but_for_ranks(t: Topology) -> Topology:
