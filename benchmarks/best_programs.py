@@ -4,7 +4,7 @@
         [--times 16] [--equal] [--data ../shared/data/algorithms] [--all]
 
 On every profile, and on two hosts of those with network adapters, the search of `tuccl tune
---any-order` (its budget in evaluations a size; `--equal`: without --any-order) stands beside
+--any-order` (its budget in evaluations a size; `--equal`: without --any-order) stands next to
 
 - templates: ring, rings, recursive, all-pairs and hierarchical ones, on the best sketch and on the
 full
@@ -131,7 +131,7 @@ class Others:
     def __init__(
         self, executor: SimExecutor, topology: Topology, nccl: Mapping[int, float]
     ) -> None:
-        """Prepare to time programs where they are not hopeless beside ``nccl``'s us by size."""
+        """Prepare to time programs where they are not hopeless next to ``nccl``'s us by size."""
         self.executor = executor
         self.topology = topology
         self.nccl = nccl

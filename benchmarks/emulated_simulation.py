@@ -109,17 +109,17 @@ CLUSTERS = {
 }
 
 
-def candidates(ground: Topology, name: str, nbytes: int) -> Iterator[tuple[str, TimingCandidate]]:
+def candidates(topology: Topology, name: str, nbytes: int) -> Iterator[tuple[str, TimingCandidate]]:
     """Yield programs of different methods for a call, each with other knobs than the one before."""
-    made = Programs(ground, Collective(name, ground.ranks))
-    sketches = candidate_sketches(ground, name, nbytes)
+    programs = Programs(topology, Collective(name, topology.ranks))
+    sketches = candidate_sketches(topology, name, nbytes)
     by_name = {sketch.name: sketch for sketch in sketches}
     seen: set[str] = set()
     methods: set[str] = set()
-    for plan in plans_by_method(list(made.plans(sketches, nbytes))):
+    for plan in plans_by_method(list(programs.plans(sketches, nbytes))):
         knobs = KNOBS[len(seen) % len(KNOBS)]
         try:
-            proven = made.program(
+            proven = programs.program(
                 by_name[plan.sketch], plan, nbytes, knobs.protocol, knobs.channels
             )
         except Infeasible:
@@ -179,13 +179,13 @@ def trials(runs: list[Run]) -> list[Trial]:
     out = []
     for cluster in dict.fromkeys(run.cluster for run in runs):
         topology, scale = CLUSTERS[cluster]
-        ground = emulated_topology(topology, plan_emulation(topology, scale))
+        emulated = emulated_topology(topology, plan_emulation(topology, scale))
         cases = tuple(
             emulated_case(Case(parse_xml(r.program, r.method), Knobs(r.protocol), r.nbytes, r.us))
             for r in runs
             if r.cluster == cluster
         )
-        out.append(Trial(cluster, emulated_network(ground), cases, launch="mpi", emulated=True))
+        out.append(Trial(cluster, emulated_network(emulated), cases, launch="mpi", emulated=True))
     return out
 
 

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/solve_k_synchronous.py [--part frontier|hops|profiles] [--only TEXT]
 
 - frontier: for 8 GPUs of a DGX-1, each number of steps with the fewest rounds a chunk, what is
-  proved, and the seconds it took: wall clock, and CPU with the solver's; beside SCCL's as run by
+  proved, and the seconds it took: wall clock, and CPU with the solver's; next to SCCL's as run by
   others (allgather 2 steps 3 rounds 2 chunks in 0.5 s, 3 steps 7 rounds 6 chunks in 18.7 s);
 - hops: on the fabrics of published synthesizers, messages in a row of the best program of few steps
   at 1 KB, over the fewest that trees need, for every collective;
@@ -128,7 +128,7 @@ def print_hops(only: str) -> None:
 
 
 def print_profiles(only: str) -> None:
-    """Print few steps beside all other methods on the profiles."""
+    """Print few steps next to all other methods on the profiles."""
     print("simulated us, LL, one channel")
     for machine, make in _MACHINES.items():
         topology = make()
@@ -163,7 +163,7 @@ def summary(found: Synthesized | None) -> str:
 
 
 def main() -> None:
-    """Print the parts asked for."""
+    """Print the chosen parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parts = {"frontier": print_frontier, "hops": print_hops, "profiles": print_profiles}
     parser.add_argument("--part", choices=parts, help="one of three")

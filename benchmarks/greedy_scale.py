@@ -9,7 +9,7 @@ from the sketch to the plan (`plan`) and to the verified program (`all`), with t
 search. TACOS v1.3.0 does allgather only, prints a time and no schedule; its seconds and shares are
 those of one try, as others measured them on such pods.
 
-`--latency` prints 1 MiB on the seven reference fabrics beside `pipelined`: simulated time over the
+`--latency` prints 1 MiB on the seven reference fabrics next to `pipelined`: simulated time over the
 bound max(alpha diameter, least alpha across the tight cut + bytes over its rate), for the best
 chunking of each, on a machine where links alone take time.
 """

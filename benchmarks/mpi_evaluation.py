@@ -3,7 +3,7 @@
     python benchmarks/mpi_evaluation.py [openmpi|mpich]
 
 Prints the time to start 4 ranks and run a first call, and of each call after it, each with another
-program, size or protocol: what a tuner pays per point beside the timed runs themselves.
+program, size or protocol: what a tuner pays per point next to the timed runs themselves.
 """
 
 from __future__ import annotations

@@ -66,15 +66,15 @@ def line(fabric: str, topology: Topology, collective: Collective) -> str:
     found = made(topology, collective)
     program = found.program
     nbytes = -(-(8 << 30) // program.nchunks) * program.nchunks
-    wires = network(topology)
+    network_ = network(topology)
     run = simulate(
         program,
         Knobs("Simple", 1, 512),
-        wires,
+        network_,
         load_machine("ideal"),
         nbytes,
     )
-    passes = zip(run.resource_bytes, wires.resources, strict=True)
+    passes = zip(run.resource_bytes, network_.resources, strict=True)
     busiest_us = max(carried / wire.bandwidth_gbs / 1e3 for carried, wire in passes)
     limit = bound(topology, collective).algbw_gbs
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)

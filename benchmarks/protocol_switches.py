@@ -1,4 +1,4 @@
-"""Print where the simulator's fastest protocol changes, beside where NCCL itself changes.
+"""Print where the simulator's fastest protocol changes, next to where NCCL itself changes.
 
     .venv/bin/python benchmarks/protocol_switches.py [--nccl-version V]
 

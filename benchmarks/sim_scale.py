@@ -135,14 +135,14 @@ def main() -> None:
     program = allreduce(args.hosts, 8)
     made = clock()
     node, machine = load_profile("dgx-a100"), load_machine("a100")
-    wires = cluster_network(node, args.hosts, used_pairs(program), args.fabric)
+    network = cluster_network(node, args.hosts, used_pairs(program), args.fabric)
     wired = clock()
     print(
-        f"program {made - begun:.2f} s, network {wired - made:.2f} s ({len(wires.routes)} routes)"
+        f"program {made - begun:.2f} s, network {wired - made:.2f} s ({len(network.routes)} routes)"
     )
     for nbytes in (1 << 20, 1 << 26, 1 << 30, 1 << 32):
         begun = clock()
-        result = simulate(program, Knobs("Simple", 1, 512), wires, machine, nbytes)
+        result = simulate(program, Knobs("Simple", 1, 512), network, machine, nbytes)
         took = clock() - begun
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(

@@ -38,7 +38,7 @@ GIB = 1 << 30
 class Class:
     """A class of runs: a machine and a program; ``mesh`` picks the full mesh."""
 
-    wires: str
+    links: str
     profile: str
     hosts: int
     method: str
@@ -78,14 +78,14 @@ class Case:
     name: str
     program: Program
     knobs: Knobs
-    wires: Network
+    network: Network
     machine: MachineClass
 
     def run(self, passes: int) -> tuple[SimResult, float]:
         """Return a whole walk and its time in s."""
         nbytes = self.program.nchunks * self.knobs.slice_bytes * passes
         start = time.thread_time()
-        result = simulate(self.program, self.knobs, self.wires, self.machine, nbytes, exact=True)
+        result = simulate(self.program, self.knobs, self.network, self.machine, nbytes, exact=True)
         return result, time.thread_time() - start
 
 
@@ -104,7 +104,7 @@ def machine(profile: str, hosts: int, nvlink: bool) -> tuple[Topology, Network]:
 def cases(only: str) -> Iterator[Case]:
     """Make the cases whose name has ``only`` in it."""
     for c in CLASSES:
-        topology, wires = machine(c.profile, c.hosts, c.wires != "PCIe")
+        topology, network_ = machine(c.profile, c.hosts, c.links != "PCIe")
         sketch = (
             full_mesh(topology) if c.mesh else candidate_sketches(topology, c.collective, GIB)[0]
         )
@@ -114,10 +114,10 @@ def cases(only: str) -> Iterator[Case]:
         except Infeasible:
             continue
         for protocol in PROTOCOLS:
-            name = f"{c.wires}, {c.method} {c.collective}, {protocol}"
+            name = f"{c.links}, {c.method} {c.collective}, {protocol}"
             if only in name:
                 program = lower(schedule, protocol=protocol, instances=c.instances)
-                yield Case(name, program, Knobs(protocol, 1, 512), wires, machine_of(topology))
+                yield Case(name, program, Knobs(protocol, 1, 512), network_, machine_of(topology))
 
 
 def print_speeds(only: str, repeats: int) -> None:
@@ -153,7 +153,7 @@ def print_speeds(only: str, repeats: int) -> None:
 def long_runs() -> Iterator[tuple[str, Case]]:
     """Make a program of 16 ranks by every method and protocol, of each sketch in turn."""
     for profile, hosts in LONG:
-        topology, wires = machine(profile, hosts, True)
+        topology, network_ = machine(profile, hosts, True)
         for method in METHODS:
             if method == "taccl" or "allreduce" not in METHODS[method].collectives:
                 continue
@@ -171,7 +171,9 @@ def long_runs() -> Iterator[tuple[str, Case]]:
                     name = f"{hosts}x {profile}, {method}, {sketch.name} x{instances}, {protocol}"
                     yield (
                         name,
-                        Case(name, program, Knobs(protocol, 1, 512), wires, machine_of(topology)),
+                        Case(
+                            name, program, Knobs(protocol, 1, 512), network_, machine_of(topology)
+                        ),
                     )
 
 
@@ -180,7 +182,7 @@ def print_long(exact: bool) -> None:
     rows = []
     for name, case in long_runs():
         nbytes = -(-GIB // case.program.nchunks) * case.program.nchunks
-        args = (case.program, case.knobs, case.wires, case.machine, nbytes)
+        args = (case.program, case.knobs, case.network, case.machine, nbytes)
         start = time.thread_time()
         result = simulate(*args)
         ms = (time.thread_time() - start) * 1e3

@@ -41,8 +41,8 @@ _PEERS = {
     1024: "TACOS 6 s at 0.62 for 512 GPUs",
 }
 _HEAD = (
-    f"{'machine':<12}{'collective':<16}{'method':<14}{'cpu s':>8}{'clock s':>9}{'asked':>7}"
-    f"{'memory GB':>11}{'emitted':>9}{'asked':>7}{'blocks':>8}{'steps':>7}  verified"
+    f"{'machine':<12}{'collective':<16}{'method':<14}{'cpu s':>8}{'clock s':>9}{'target':>7}"
+    f"{'memory GB':>11}{'emitted':>9}{'target':>7}{'blocks':>8}{'steps':>7}  verified"
 )
 
 
@@ -78,7 +78,7 @@ def row(name: str, collective_name: str) -> str:
 
 
 def main() -> None:
-    """Print the rows asked for."""
+    """Print the chosen rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", default="8,16,32,64,torus-8x8,256,1024")
     parser.add_argument("--collectives", default="allgather,reduce-scatter,allreduce")

@@ -39,7 +39,7 @@ def run_job(folder: Path, ranks: int, more: list[str]) -> tuple[float, float]:
     """Return the time in ms until the last rank holds the table, and of the slowest update."""
     environment = {**os.environ, "TUCCL_TOKEN": os.urandom(16).hex()}
     meeting = ["--meet", f"127.0.0.1:{free_port()}", "--ranks", str(ranks), *more]
-    crew = [
+    ranks_started = [
         subprocess.Popen(
             [AGREE, folder, SIGNATURE, "--rank", str(rank), *meeting],
             env=environment,
@@ -48,15 +48,15 @@ def run_job(folder: Path, ranks: int, more: list[str]) -> tuple[float, float]:
         )
         for rank in range(ranks)
     ]
-    told = [_LINE.search(rank.communicate(timeout=120)[0]) for rank in crew]
-    lines = [match.groups() for match in told if match is not None]
+    answers = [_LINE.search(rank.communicate(timeout=120)[0]) for rank in ranks_started]
+    lines = [match.groups() for match in answers if match is not None]
     if len(lines) != ranks or len({digest for digest, _, _ in lines}) != 1:
         raise SystemExit("the ranks did not agree")
     return max(float(agreed) for _, agreed, _ in lines), max(float(u) for _, _, u in lines)
 
 
 def report(name: str, times: list[float], target: float) -> None:
-    """Print the median, the least and the most of ``times`` beside the target."""
+    """Print the median, the least and the most of ``times`` and the target."""
     print(
         f"{name:44} {statistics.median(times):8.2f} ms "
         f"({min(times):.2f} to {max(times):.2f}; target {target:g})"

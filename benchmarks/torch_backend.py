@@ -93,7 +93,7 @@ def write_table(folder: Path, place: str, topology: Topology) -> None:
 
 
 def main() -> None:
-    """Measure in each place that was asked for."""
+    """Measure in each place of the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("places", nargs="*", help="loopback, cluster; both by default")
     parser.add_argument("--sizes", default="64K,1M,4M,16M")

@@ -6,7 +6,7 @@
 Clusters: 2x4 and 4x2 ranks (hosts times ranks) with uplinks of ``--rate`` Mb/s, and lopsided: 4x2
 ranks, two hosts at 1 Gb/s and two at 200 Mb/s. For each size it prints our best program, the part
 of the cut bound that it reaches on the rates that TCP has at that size, each peer's best algorithm
-and the ratio; then the geometric means over 4 to 64 MB beside the marks. ``--json`` keeps the
+and the ratio; then the geometric means over 4 to 64 MB and the marks. ``--json`` keeps the
 figures of each collective in a file, which ``peer_tables.py`` prints. Run it alone: a call for one
 collective takes six to eight minutes at 200 Mb/s, of which 64 MiB half.
 """
@@ -179,9 +179,9 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def bound_mbs(c: Cluster, emulation: Emulation, collective: str, nbytes: int) -> float:
-    """Return the cut bound in MB/s on the rates that TCP has of the wires.
+    """Return the cut bound in MB/s on the rates that TCP has of the links.
 
-    They are measured with the bytes that the slowest host's wires must carry for ``nbytes``, full
+    They are measured with the bytes that the slowest host's links must carry for ``nbytes``, full
     buckets at the start included. Of less than a few buckets that is no bound: TCP starts late.
     """
     call = Collective(collective, c.topology.ranks)
@@ -203,7 +203,7 @@ def figure(c: Cluster, rows: list[PeerRow], limit: float) -> Figure:
 
 
 def marks(figures: list[Figure]) -> str:
-    """Return a line with the means over 4 to 64 MB of one collective beside the marks."""
+    """Return a line with the means over 4 to 64 MB of one collective and the marks."""
     marked = [f for f in figures if f.size >= MARKED]
     one = figures[0]
     near_the_ring = one.cluster.startswith("4x2") and one.cluster.count(",") == 0

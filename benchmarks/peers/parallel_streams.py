@@ -4,7 +4,7 @@
 
 Over loopback, where only the processor limits: one thread a process, as in `tuccl.torch`, writes
 the same bytes to 1, 2, 4 and 8 sockets by turns. A figure is the median of the rounds; `CPU` is
-processor time of both ends, the kernel's too, and says more than time where other work runs beside.
+processor time of both ends, the kernel's too, and says more than time where other work runs too.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/peers/peer_tables.py [--write] FIGURES.json ...
 
 A table a cluster, with a line a collective and a cell a size: our program's part of the bound, how
-many times the best peer's rate, and that peer. Below, each collective's means beside the marks.
+many times the best peer's rate, and that peer. Below, each collective's means and the marks.
 """
 
 from __future__ import annotations

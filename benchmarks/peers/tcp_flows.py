@@ -45,7 +45,7 @@ class LinkRate(NamedTuple):
 
 
 def link_rates(emulation: Emulation, nbytes: int, repeats: int = 3) -> list[LinkRate]:
-    """Return what TCP gets of each host's wires for ``nbytes`` bytes, all hosts busy both ways.
+    """Return what TCP gets of each host's links for ``nbytes`` bytes, all hosts busy both ways.
 
     Hosts exchange with the neighbour of their own rate, in connections that have carried data
     before; the best of ``repeats`` counts, since a bound on it must hold.

@@ -24,17 +24,17 @@ _ROBUST_BYTES = 1 << 20
 
 
 def msccl_default(
-    t: Topology, collective: Collective, form: Literal["faithful", "robust"] = "robust"
+    topology: Topology, collective: Collective, form: Literal["faithful", "robust"] = "robust"
 ) -> Schedule:
-    """Return the msccl-default schedule on `t`: one chunk a rank, direct sends, one channel.
+    """Return the msccl-default schedule: one chunk a rank, direct sends, one channel.
 
     Args:
-        t: The topology, whose full mesh is the sketch.
+        topology: The topology, whose full mesh is the sketch.
         collective: What is to be computed.
         form: ``faithful`` builds what TACCL's method gives; ``robust`` an all-pairs program.
 
     Raises:
-        InputError: an unknown form, or a collective of another number of ranks than `t`.
+        InputError: an unknown form, or a collective of another number of ranks than `topology`.
 
     Notes:
         The configuration C0 of TuCCL, Table III. TACCL (microsoft/taccl, reduce_scheduler.py)
@@ -42,15 +42,17 @@ def msccl_default(
         after the other; the robust form collects contributions side by side. Claims are made
         against the robust form.
     """
-    if collective.ranks != t.ranks:
+    if collective.ranks != topology.ranks:
         raise InputError(
-            f"{collective.name} of {collective.ranks} ranks on a topology of {t.ranks}: "
+            f"{collective.name} of {collective.ranks} ranks on a topology of {topology.ranks}: "
             "the numbers must agree"
         )
     if form == "robust":
-        return allpairs(Problem(collective, full_mesh(t), 1, _ROBUST_BYTES))
+        return allpairs(Problem(collective, full_mesh(topology), 1, _ROBUST_BYTES))
     if form == "faithful":
-        return _faithful(collective, tuple(t.host_of(rank) for rank in range(t.ranks)))
+        return _faithful(
+            collective, tuple(topology.host_of(rank) for rank in range(topology.ranks))
+        )
     raise InputError(f"form {str(form)[:40]!r} of msccl-default: expected 'faithful' or 'robust'")
 
 

@@ -61,15 +61,15 @@ def _scheduled(
     if collective.rooted:
         _chains(trace, orders, problem.sketch, problem.nbytes)
         return trace.schedule()
-    for wave in _waves(problem.chunks_per_rank, len(orders)):
+    for batch in _batches(problem.chunks_per_rank, len(orders)):
         if collective.name != "allgather":
-            _reduce_scatter(trace, orders, wave, channels_per_ring)
+            _reduce_scatter(trace, orders, batch, channels_per_ring)
         if collective.name != "reduce-scatter":
-            _allgather(trace, orders, wave, channels_per_ring)
+            _allgather(trace, orders, batch, channels_per_ring)
     return trace.schedule()
 
 
-def _waves(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
+def _batches(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
     """Yield lists of (ring, chunk of each rank's part) that go round at the same time.
 
     One chunk goes round a ring at a time: were there more in flight than a connection holds, the
@@ -79,27 +79,27 @@ def _waves(chunks_per_rank: int, rings: int) -> Iterator[list[tuple[int, int]]]:
         range(q * chunks_per_rank // rings, (q + 1) * chunks_per_rank // rings)
         for q in range(rings)
     ]
-    for wave in range(max(len(share) for share in shares)):
-        yield [(q, share[wave]) for q, share in enumerate(shares) if wave < len(share)]
+    for batch in range(max(len(share) for share in shares)):
+        yield [(q, share[batch]) for q, share in enumerate(shares) if batch < len(share)]
 
 
 def _reduce_scatter(
-    trace: Trace, orders: tuple[_Ring, ...], wave: list[tuple[int, int]], channels_per_ring: int
+    trace: Trace, orders: tuple[_Ring, ...], batch: list[tuple[int, int]], channels_per_ring: int
 ) -> None:
     """Each part goes round once and ends, summed, with its rank."""
     for step in range(len(orders[0]) - 1):
-        for q, k in wave:
+        for q, k in batch:
             for part, src, dst in _step(orders[q], step + 1):
                 channel = q * channels_per_ring + part % channels_per_ring
                 trace.reduce(part * trace.chunks_per_rank + k, src, dst, channel)
 
 
 def _allgather(
-    trace: Trace, orders: tuple[_Ring, ...], wave: list[tuple[int, int]], channels_per_ring: int
+    trace: Trace, orders: tuple[_Ring, ...], batch: list[tuple[int, int]], channels_per_ring: int
 ) -> None:
     """Each part goes round once from its rank."""
     for step in range(len(orders[0]) - 1):
-        for q, k in wave:
+        for q, k in batch:
             for part, src, dst in _step(orders[q], step):
                 channel = q * channels_per_ring + part % channels_per_ring
                 trace.send(part * trace.chunks_per_rank + k, src, dst, channel)
