@@ -33,8 +33,10 @@ _MOST_REFORMED = 4000
 # Transfers and steps that are made in a second on a common processor: what limits count, so that
 # an equal seed gives an equal program whatever else the machine does. The clock ends a search only
 # where the machine is slower than that by the factor.
-_WORK_PER_SECOND = 20_000
+_WORK_PER_SECOND = 30_000
 _SLOWEST_MACHINE = 3.0
+# The part of a limit after which no other method is tried; the rest is for the fastest programs.
+_METHODS_SHARE = 0.6
 # The order in which methods are tried where latency decides, and where bandwidth does.
 _FOR_LATENCY = [
     "allpairs",
@@ -66,7 +68,7 @@ _FOR_BANDWIDTH = [
     "recursive",
     "greedy",
 ]
-# Size from which, and the protocols and channels by which a schedule is judged first.
+# Size from which, on 8 ranks, and the protocols and channels by which a schedule is judged first.
 _FIRST_KNOBS = (
     (8 << 20, ("Simple", "LL128", "LL"), 8),
     (512 << 10, ("LL128", "Simple", "LL"), 4),
@@ -258,9 +260,10 @@ class Candidates:
         except Infeasible:
             return (1,)  # the method itself says why
 
-    def first_knobs(self, nbytes: int) -> list[Knobs]:
-        """Return the knobs that suit `nbytes`, then the same with fewer channels."""
-        protocols, most = next(entry[1:] for entry in _FIRST_KNOBS if nbytes >= entry[0])
+    def first_knobs(self, target: Target) -> list[Knobs]:
+        """Return the knobs that suit the size, then the same with fewer channels."""
+        size = target.nbytes * 8 // target.topology.ranks
+        protocols, most = next(entry[1:] for entry in _FIRST_KNOBS if size >= entry[0])
         offered = {knobs.protocol for knobs in self.knobs}
         protocol = next((each for each in protocols if each in offered), self.knobs[0].protocol)
         some = sorted((k for k in self.knobs if k.protocol == protocol), key=lambda k: -k.channels)
@@ -295,7 +298,7 @@ def synthesize_best(
 
 @dataclass
 class _Search:
-    """A search at work; `work_s` is what it did so far, in seconds of a common machine."""
+    """A search at work; `work_s` is its work so far, in seconds of a common machine."""
 
     target: Target
     candidates: Candidates
@@ -305,6 +308,7 @@ class _Search:
     programs: list[Synthesized] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     work_s: float = 0.0
+    final_work_s: float = float("inf")
     ended: str = "complete"
     started: float = field(default_factory=time.monotonic)
 
@@ -329,9 +333,9 @@ class _Search:
         return SearchResult(tuple(sorted(self.programs, key=lambda m: m.rank)), self.ended, untried)
 
     def over(self) -> bool:
-        """Return whether the limit is reached; a search goes on until it has a program."""
+        """Return whether no more methods are tried; a search goes on until it has a program."""
         if self.limit_s is not None and self.programs and self.ended == "complete":
-            if self.work_s > self.limit_s:
+            if self.work_s > _METHODS_SHARE * self.limit_s:
                 self.ended = "limit"
             elif time.monotonic() - self.started > _SLOWEST_MACHINE * self.limit_s:
                 self.ended = "clock"
@@ -372,7 +376,7 @@ class _Search:
         Raises:
             Infeasible: it fits with none.
         """
-        first = self.candidates.first_knobs(self.target.nbytes)
+        first = self.candidates.first_knobs(self.target)
         for knobs in first:
             try:
                 self.lower(schedule, sketch.name, knobs, seconds)
@@ -403,12 +407,15 @@ class _Search:
 
     def vary_finalists(self) -> None:
         """Try all knobs, and the other form, of the fastest program of each of some methods."""
+        if self.limit_s is not None:
+            self.final_work_s = self.work_s + (1 - _METHODS_SHARE) * self.limit_s
         by_method: dict[str, Synthesized] = {}
         for program in sorted(self.programs, key=lambda m: m.rank):
             by_method.setdefault(program.method, program)
         for program in list(by_method.values())[:_FINALISTS]:
             fastest = program
-            for protocol in dict.fromkeys(knobs.protocol for knobs in self.candidates.knobs):
+            others = (knobs.protocol for knobs in self.candidates.knobs)
+            for protocol in dict.fromkeys((program.knobs.protocol, *others)):
                 fastest = min(
                     fastest, self.climb(program, protocol) or fastest, key=lambda m: m.rank
                 )
@@ -437,7 +444,9 @@ class _Search:
         return fastest
 
     def attempt(self, schedule: Schedule, sketch: str, knobs: Knobs) -> Synthesized | None:
-        """Return a program, None where there is none."""
+        """Return a program, None where there is none or the limit is reached."""
+        if self.work_s > self.final_work_s:
+            return None
         try:
             return self.lower(schedule, sketch, knobs)
         except Infeasible:
@@ -448,7 +457,11 @@ class _Search:
         reasons = list(dict.fromkeys(self.reasons))
         if not reasons:
             name, ranks = self.target.collective.name, self.target.collective.ranks
-            return f"no method that searches try serves {name} over {ranks} ranks"
+            names = [
+                n for n, m in METHODS.items() if name in m.collectives and ranks > m.most_ranks
+            ]
+            hint = f"; these do, if named: {', '.join(names)}" if names else ""
+            return f"no method that searches try serves {name} over {ranks} ranks{hint}"
         if len(self.candidates.methods) > 1 or len(reasons) == 1:
             return reasons[0]
         last_of_sketch = {reason.split(":")[0]: reason for reason in reasons}
