@@ -207,7 +207,7 @@ def _nccl_case(run: CalibrationRun, topology: Topology) -> _CaseOf:
         if run.buffer_bytes is not None and choice.protocol == "Simple":
             buffer = min(run.buffer_bytes, _MOST_BUFFER)
             knobs = Knobs(choice.protocol, 1, knobs.threads, buffer)
-        return Case(ran.program, knobs, row.nbytes, row.us, ran.loop, ran.chosen)
+        return Case(ran.program, knobs, row.nbytes, row.us, ran.loop, ran.description)
 
     return case_of
 
@@ -258,7 +258,7 @@ def switch_trial(topology: Topology, version: str) -> Trial:
         def case(nbytes: int, by: str, name: str = name, call: Collective = collective) -> Case:
             choice = nccl_choice(topology, name, nbytes, version, algorithm="Ring", protocol=by)
             ran = nccl_call(topology, call, nbytes, choice)
-            return Case(ran.program, ran.knobs, nbytes, 1.0, ran.loop, ran.chosen)
+            return Case(ran.program, ran.knobs, nbytes, 1.0, ran.loop, ran.description)
 
         for before, after in pairwise(_SWITCH_SIZES):
             if protocol(before) != protocol(after):

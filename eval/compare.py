@@ -182,11 +182,11 @@ class _Comparer:
         candidate = select(self._stored.table, call.name, nbytes, root=call.root).candidate
         program, default = self._stored.program(candidate), defaults[self._default]
         ours = (
-            NamedProgram(f"default ({default.chosen})", default.program, default.knobs)
+            NamedProgram(f"default ({default.description})", default.program, default.knobs)
             if program is None or candidate.knobs is None
             else NamedProgram(candidate.name, program, candidate.knobs.knobs)
         )
-        others = (NamedProgram(d.chosen, d.program, d.knobs, k) for k, d in defaults.items())
+        others = (NamedProgram(d.description, d.program, d.knobs, k) for k, d in defaults.items())
         return [ours, *others]
 
     def _bound(self, call: Collective) -> Bound:
@@ -269,7 +269,7 @@ class _Comparer:
 
 def _description(candidate: Candidate, runtime: BaselineTiming) -> str:
     if candidate.is_default or candidate.knobs is None:
-        return f"default ({runtime.chosen})"
+        return f"default ({runtime.description})"
     k = candidate.knobs
     return (
         f"{candidate.method or candidate.name} on {candidate.sketch or '?'} "

@@ -141,7 +141,7 @@ def comparison_row(
         size=nbytes,
         baseline=kind,
         baseline_us=base_us,
-        baseline_chosen=default.chosen,
+        baseline_chosen=default.description,
         tuned_us=tuned_us,
         speedup=base_us / tuned_us,
         chosen=chosen,

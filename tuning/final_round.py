@@ -137,7 +137,7 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
     default = default_candidate(
         ranked[0].candidate.on if ranked else _source(final.default.timing),
         Statistics.of(default_us) if default_us else None,
-        (f"tuned at {final.nbytes} bytes", f"{final.default.chosen} there"),
+        (f"tuned at {final.nbytes} bytes", f"{final.default.description} there"),
     )
     return [*(w.candidate for w in ranked), default], [w.file for w in ranked]
 

@@ -102,7 +102,7 @@ class ConfigurationSweep:
 
     def _sizes_that_run(self, knobs: NcclKnobs) -> tuple[int, ...]:
         try:
-            ran = self.executor.chosen(
+            ran = self.executor.logged_calls(
                 self.collective,
                 self.sizes,
                 root=self.root,

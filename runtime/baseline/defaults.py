@@ -29,10 +29,10 @@ BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
 
 @dataclass(frozen=True)
 class BaselineTiming:
-    """A default's time for one call; ``chosen`` says what it ran, like ``Ring/Simple/4ch``."""
+    """A default's time for one call; ``description`` says what it ran, like ``Ring/Simple/4ch``."""
 
     timing: Timing
-    chosen: str
+    description: str
     program: Program
     knobs: Knobs
     loop: StepLoop = MSCCL_LOOP
@@ -75,17 +75,22 @@ def time_baseline(
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
     if kind == "nccl" and executor.runs_nccl:
-        program, knobs, loop, chosen = collective_stub(call), Knobs(), RUNTIME_CHOICE, "NCCL's own"
+        program, knobs, loop, description = (
+            collective_stub(call),
+            Knobs(),
+            RUNTIME_CHOICE,
+            "NCCL's own",
+        )
     elif kind == "nccl":
         nvls = executor.simulated and len(topology.hosts) == 1
         choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
         ran = nccl_call(topology, call, nbytes, choice)
-        program, knobs, loop, chosen = ran.program, ran.knobs, ran.loop, ran.chosen
+        program, knobs, loop, description = ran.program, ran.knobs, ran.loop, ran.description
     else:
-        program, knobs, chosen = _msccl(topology, call, kind)
+        program, knobs, description = _msccl(topology, call, kind)
         loop = MSCCL_LOOP
     timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)
-    return BaselineTiming(timing, chosen, program, knobs, loop)
+    return BaselineTiming(timing, description, program, knobs, loop)
 
 
 def collective_stub(call: Collective) -> Program:

@@ -26,12 +26,12 @@ _MOST_THREADS = 512  # that a program's blocks may have for Simple
 
 @dataclass(frozen=True)
 class NcclCall:
-    """A program with the knobs and the loop of NCCL's kernel; ``chosen`` names the choice."""
+    """A program with the knobs and the loop of NCCL's kernel; ``description`` names the choice."""
 
     program: Program
     knobs: Knobs
     loop: StepLoop
-    chosen: str
+    description: str
 
 
 def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclChoice) -> NcclCall:

@@ -140,7 +140,7 @@ class NcclTestsExecutor(Executor):
                 timings.append(self._timing(out, out.rows[at :: len(part)], True, True))
         return timings
 
-    def chosen(
+    def logged_calls(
         self,
         collective: str,
         sizes: Sequence[int],
