@@ -66,7 +66,7 @@ class Method:
     ) = None
     most_ranks: int = 256
     bitwise_equal: bool = True
-    effort_s: float = 0.05
+    effort_s: float = 0.01
     solver: bool = False
 
 

@@ -57,7 +57,7 @@ def test_an_interrupt_before_anything_was_found_is_one() -> None:
 
 
 def test_a_limit_counts_work_and_leaves_the_same_out_again() -> None:
-    first, again = search(limit_s=0.06), search(limit_s=0.06)
+    first, again = search(limit_s=0.02), search(limit_s=0.02)
     assert first.ended == "limit"
     assert first.untried > 0
     assert [(p.method, p.time_us) for p in first.programs] == [
