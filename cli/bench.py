@@ -199,7 +199,7 @@ def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor
         first = report.errors[0]
         raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
     # MSCCL on GPUs always runs a protocol with its most threads.
-    threads = max_threads(program.protocol) if executor.runs_nccl else 512
+    threads = max_threads(program.protocol, args.dialect) if executor.runs_nccl else 512
     knobs = knobs_of(args, program.protocol, threads=threads)
     program = replicate(program, knobs.channels) if knobs.channels > 1 else program
     return executor, program, knobs

@@ -187,7 +187,7 @@ void a_broadcast_between_hosts_is_not_run_under_simple() {
       body += entry_line("broadcast any none any 2", "0 -", 2);
       std::string line = program_line(kPrograms[3], 3, kPrograms[3], 5, "4 1 1 0");
       if (simple) line.replace(line.find("LL 2 256 524288"), 15, "Simple 2 512 4194304");
-      const Folder folder(sealed(body + line + default_line(9)));
+      const Folder folder(with_checksum(body + line + default_line(9)));
       write_programs(folder);
       const SchedulerHost host(TUCCL_SCHEDULER);
       host.init();
@@ -337,6 +337,7 @@ void a_teardown_in_between_does_no_harm() {
 void a_runtime_of_local_symbols_is_found(const char* stub, const char* dialect) {
   const Folder folder(programs_table(dialect));
   write_programs(folder);
+  setenv("NCCL_LL_BUFFSIZE", "524288", 1);  // the programs' own, which is not RCCL's default
   void* runtime = dlopen(stub, RTLD_NOW | RTLD_LOCAL);
   CHECK(runtime != nullptr);
   const auto run = reinterpret_cast<int (*)(const char*, void*)>(dlsym(runtime, "stub_run"));
@@ -344,6 +345,7 @@ void a_runtime_of_local_symbols_is_found(const char* stub, const char* dialect) 
   CHECK(run(TUCCL_SCHEDULER, &p) == 5);  // programs that the stub itself loaded, and unloaded
   CHECK(p.scheduled && p.handle >= 1000);
   dlclose(runtime);
+  unsetenv("NCCL_LL_BUFFSIZE");
 }
 
 }  // namespace
