@@ -4,7 +4,8 @@ from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_defaul
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.bounds.bound import Bound, bound
 from tuccl.synth.bounds.hops import fewest_hops
-from tuccl.synth.choose import Candidates, SearchResult, Synthesized, Target, synthesize_best
+from tuccl.synth.candidates import Candidates, Synthesized, Target
+from tuccl.synth.choose import SearchResult, synthesize_best
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.lowering.lower import Placement, lower
 from tuccl.synth.lowering.replicate import replicate
