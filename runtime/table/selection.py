@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tuccl._native import Selector
 from tuccl.errors import InputError
@@ -205,13 +206,19 @@ def _loss(candidate: Candidate, alternative: Candidate) -> str:
 
 def explain(table: LookupTable) -> tuple[Explanation, ...]:
     """Return what the table says, by collective, root, datatype, placement and size."""
-    rows: list[Explanation] = []
-    for entry in sorted(table.entries, key=_order):
-        for in_place in (False, True):
-            if entry.takes(in_place):
-                rows.extend(_explained(entry, in_place))
+    rows = [
+        row
+        for entry in table.entries
+        for in_place in (False, True)
+        if entry.takes(in_place)
+        for row in _explained(entry, in_place)
+    ]
     rows.sort(key=lambda r: (*_kind(r), r.min_bytes))
-    return tuple(_with_losses(table, _with_switches(rows)))
+    switched = (
+        replace(row, switches=_kind(below) == _kind(row) and below.candidate != row.candidate)
+        for below, row in pairwise(rows)
+    )
+    return tuple(_with_losses(table, [*rows[:1], *switched]))
 
 
 def _with_losses(table: LookupTable, rows: list[Explanation]) -> Iterator[Explanation]:
@@ -228,10 +235,6 @@ def _with_losses(table: LookupTable, rows: list[Explanation]) -> Iterator[Explan
             )
             row = replace(row, not_honoured="; ".join(unsupported))
         yield row
-
-
-def _order(entry: Entry) -> tuple[str, int, str, int]:
-    return entry.collective, entry.root or 0, entry.datatype_class, entry.min_bytes
 
 
 def _kind(row: Explanation) -> tuple[str, int, str, str]:
@@ -268,15 +271,3 @@ def _gain(entry: Entry, candidate: Candidate) -> float | None:
     if default.stats is None or candidate.stats is None or not candidate.stats.median_us:
         return None
     return default.stats.median_us / candidate.stats.median_us
-
-
-def _with_switches(rows: list[Explanation]) -> list[Explanation]:
-    """Mark the rows whose candidate is another than at the sizes just below."""
-    rows_with_switches: list[Explanation] = []
-    below: Explanation | None = None
-    for row in rows:
-        same_kind = below is not None and _kind(below) == _kind(row)
-        same_candidate = same_kind and below is not None and below.candidate == row.candidate
-        rows_with_switches.append(replace(row, switches=same_kind and not same_candidate))
-        below = row
-    return rows_with_switches
