@@ -33,21 +33,21 @@ CUBE_MESH = {
 
 def torus(side: int, rate: int) -> Fabric:
     """A square torus of GPUs that only reach their four neighbours."""
-    wires = [
+    arcs = [
         Arc(row * side + col, (row + down) % side * side + (col + right) % side, Fraction(rate), 1)
         for row, col in itertools.product(range(side), repeat=2)
         for down, right in ((0, 1), (0, -1), (1, 0), (-1, 0))
     ]
-    return Fabric(tuple(f"gpu{n}" for n in range(side**2)), ("h",) * side**2, tuple(wires))
+    return Fabric(tuple(f"gpu{n}" for n in range(side**2)), ("h",) * side**2, tuple(arcs))
 
 
 def cube_mesh() -> Fabric:
-    wires = [
+    arcs = [
         Arc(*ends, Fraction(25 * links), 0.7)
         for pair, links in CUBE_MESH.items()
         for ends in (pair, pair[::-1])
     ]
-    return Fabric(tuple(f"gpu{n}" for n in range(8)), ("h",) * 8, tuple(wires))
+    return Fabric(tuple(f"gpu{n}" for n in range(8)), ("h",) * 8, tuple(arcs))
 
 
 def a100(hosts: int) -> Topology:
@@ -137,8 +137,8 @@ def random_fabric(rng: random.Random, ranks: int, relays: int) -> Fabric:
     rng.shuffle(order)
     ends = set(zip(order, order[1:] + order[:1], strict=True))
     ends |= {pair for pair in itertools.permutations(range(count), 2) if rng.random() < 0.4}
-    wires = (Arc(*pair, Fraction(rng.randint(1, 12), rng.choice((1, 2, 3))), 1.0) for pair in ends)
-    return Fabric(tuple(f"v{n}" for n in range(count)), ("h",) * ranks, tuple(wires))
+    arcs = (Arc(*pair, Fraction(rng.randint(1, 12), rng.choice((1, 2, 3))), 1.0) for pair in ends)
+    return Fabric(tuple(f"v{n}" for n in range(count)), ("h",) * ranks, tuple(arcs))
 
 
 def all_sides(fabric: Fabric) -> list[frozenset[int]]:
@@ -196,7 +196,7 @@ def test_deliveries_are_a_maximum_flow_between_all_gpus(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_cut_is_its_own_certificate(seed: int) -> None:
-    """What a cut claims can be counted on the fabric: its wires, its rate, its load."""
+    """What a cut claims can be counted on the fabric: its links, its rate, its load."""
     rng = random.Random(seed)
     fabric = random_fabric(rng, rng.randint(2, 5), 1)
     cut = allgather_cut(fabric)

@@ -81,7 +81,7 @@ def test_flow_beats_direct_ways_where_ranks_must_pass_on() -> None:
 
 
 def ring(ranks: int) -> Topology:
-    """Return ranks joined in a circle by one-way wires."""
+    """Return ranks joined in a circle by one-way links."""
     nodes = tuple(Node(f"g{n}", "gpu", "n0", n) for n in range(ranks))
     links = (Link(f"g{n}", f"g{(n + 1) % ranks}", "nvlink", 10.0, 0.5) for n in range(ranks))
     return Topology(f"ring of {ranks}", nodes, tuple(links))
@@ -89,13 +89,13 @@ def ring(ranks: int) -> Topology:
 
 @pytest.mark.parametrize("ranks", [3, 5, 6])
 def test_bound_of_a_one_way_ring_is_its_only_routing(ranks: int) -> None:
-    """Every block of distance d takes d wires, so each wire carries 1 + 2 + ... + (n - 1)."""
+    """Every block of distance d takes d links, so each link carries 1 + 2 + ... + (n - 1)."""
     only = Fraction(ranks * (ranks - 1) // 2, 10)
     assert alltoall_cut(topology_fabric(ring(ranks))).ratio == only
 
 
 def test_prices_prove_more_than_the_cuts_that_are_tried() -> None:
-    """A 3 x 3 torus has wires for its 9 x 12 block-hops: 3 a wire, which no tried cut shows."""
+    """A 3 x 3 torus has links for its 9 x 12 block-hops: 3 a link, which no tried cut shows."""
     cut = alltoall_cut(topology_fabric(torus(3, 3)))
     assert cut.ratio == Fraction(9 * 12, 36 * 50)
     assert "dearest" in cut.words

@@ -70,11 +70,11 @@ def test_known_fabrics_come_within_one_percent_of_the_bound(fabric_name: str, na
 def test_link_load_is_what_the_simulator_carries(fabric_name: str) -> None:
     t = REFERENCE_FABRICS[fabric_name]()
     _, program = made(t, Collective("allgather", t.ranks))
-    wires = network(t)
+    shared = network(t)
     nbytes = program.nchunks << 22
-    run = simulate(program, Knobs("Simple", 1, 512), wires, load_machine("ideal"), nbytes)
-    carried = zip(run.resource_bytes, wires.resources, strict=True)
-    busiest = max(n / wire.bandwidth_gbs / 1e3 for n, wire in carried)
+    run = simulate(program, Knobs("Simple", 1, 512), shared, load_machine("ideal"), nbytes)
+    carried = zip(run.resource_bytes, shared.resources, strict=True)
+    busiest = max(n / link.bandwidth_gbs / 1e3 for n, link in carried)
     assert busiest == pytest.approx(busiest_us_per_mb(program, t) * nbytes / 1e6)
 
 
@@ -208,7 +208,7 @@ def test_equal_hosts_get_hierarchical_trees() -> None:
     assert hierarchical_trees(sketch_network(full_mesh(line(3)), line(3)), 1) is None
 
 
-def test_auto_tries_packing_and_says_what_wires_allow() -> None:
+def test_auto_tries_packing_and_says_what_links_allow() -> None:
     t = REFERENCE_FABRICS["dgx1"]()
     ranked = synthesize_best(
         Target(t, Collective("allgather", 8), 1 << 30, load_machine("ideal")),

@@ -73,7 +73,7 @@ def test_sends_start_after_what_they_carry_and_long_chains_first() -> None:
 def test_routes_that_share_a_link_take_turns() -> None:
     t = REFERENCE_FABRICS["2x-a100"]()
     mesh = full_mesh(t)
-    wires = sketch_network(mesh, t)
+    network = sketch_network(mesh, t)
     sends = [Send(0, 0, 8)] * 3 + [Send(1, 0, 9)] * 3
-    targets = [sends[number].dst for number in list_schedule(wires, sends, 1e6)]
+    targets = [sends[number].dst for number in list_schedule(network, sends, 1e6)]
     assert targets in ([8, 9] * 3, [9, 8] * 3)

@@ -82,8 +82,8 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
 
 
 def test_rotating_ranks_rotates_the_trees() -> None:
-    wires = sketch_network(rails(t := pairs_of_gpus(40)), t)
-    hosts, trees = equal_hosts(wires), hierarchical_trees(wires, 1)
+    rail_network = sketch_network(rails(t := pairs_of_gpus(40)), t)
+    hosts, trees = equal_hosts(rail_network), hierarchical_trees(rail_network, 1)
     assert hosts is not None
     assert trees is not None
     assert hosts.rotation == 4
@@ -96,16 +96,16 @@ def test_rotating_ranks_rotates_the_trees() -> None:
 
 
 def test_merged_sends_are_the_single_ones_side_by_side() -> None:
-    wires = sketch_network(rails(t := pairs_of_gpus(40)), t)
-    trees = hierarchical_trees(wires, 3)
+    rail_network = sketch_network(rails(t := pairs_of_gpus(40)), t)
+    trees = hierarchical_trees(rail_network, 3)
     assert trees is not None
-    firsts = [3 * rank for rank in range(t.ranks)]
+    first_chunks = [3 * rank for rank in range(t.ranks)]
 
     def chunks(sends: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
         return sorted((a, b, first + k) for a, b, first, n in sends for k in range(n))
 
-    merged = [(r.parent, r.child, r.chunk, r.nchunks) for r in merged_sends(trees, firsts, 2)]
-    single = [(r.parent, r.child, r.chunk, r.nchunks) for r in single_sends(trees, firsts)]
+    merged = [(r.parent, r.child, r.chunk, r.nchunks) for r in merged_sends(trees, first_chunks, 2)]
+    single = [(r.parent, r.child, r.chunk, r.nchunks) for r in single_sends(trees, first_chunks)]
     assert chunks(merged) == chunks(single)
     assert len(merged) < 0.6 * len(single)
 
@@ -203,13 +203,13 @@ def test_disconnected_fabrics_are_refused_in_one_line() -> None:
 def test_sums_are_as_fast_as_results(rows: int) -> None:
     """A reduce-scatter is an allgather backwards, in simulation too."""
     t = torus(rows, rows)
-    wires, mesh, rates = network(t), full_mesh(t), []
+    shared, mesh, rates = network(t), full_mesh(t), []
     for name in ("allgather", "reduce-scatter"):
         collective = Collective(name, t.ranks)
         [chunks] = packing_chunks(collective, mesh, t)
         program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
         nbytes = (1 << 30) // program.nchunks * program.nchunks
-        run = simulate(program, Knobs("Simple", 1, 512), wires, load_machine("ideal"), nbytes)
+        run = simulate(program, Knobs("Simple", 1, 512), shared, load_machine("ideal"), nbytes)
         rates.append(nbytes / run.time_us)
     assert rates[1] >= 0.98 * rates[0]
 

@@ -1,4 +1,4 @@
-"""Prices of wires: cheapest trees against brute force, and bounds that programs come close to."""
+"""Duals of tree packing: cheapest trees against brute force, bounds that programs come close to."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_an_allreduce_never_costs_less_than_its_prices_say(seed: int) -> None:
     assert cost <= known[ended]
 
 
-def test_a_shared_wire_is_proved_scarce() -> None:
-    """Two of three GPUs hear of the third over one wire alone, and so of each other."""
+def test_a_shared_link_is_proved_scarce() -> None:
+    """Two of three GPUs hear of the third over one link alone, and so of each other."""
     cut = tree_dual_bound(
         Network(
             hosts=(0, 0, 0),
