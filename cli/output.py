@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tuccl.errors import InputError
+from tuccl.topology.json_files import write_file
 
 __all__ = ["check_target", "columns", "print_json", "print_json_lines", "say", "warn", "write_text"]
 
@@ -90,12 +89,4 @@ def write_text(path: Path, text: str) -> None:
         InputError: the folder of ``path`` is not there, or ``path`` is a folder.
     """
     check_target(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_file(path, text.encode())

@@ -55,7 +55,7 @@ class TacclSketch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def decode_taccl_sketch(data: bytes, path: str = "<bytes>") -> TacclSketch:
-    """Return the TACCL sketch in `data`; rules that need the machine are checked on turning it.
+    """Return the TACCL sketch in `data`; `taccl_to_sketch` checks the rules that need the machine.
 
     Raises:
         InputError: not JSON, an unknown or missing key, or a value out of range.
