@@ -9,7 +9,7 @@ from tuccl.topology.graph import Topology
 __all__ = ["bind", "closest_nics"]
 
 
-def bind(topology: Topology, nic_paths: NicPaths | None = None) -> dict[int, str]:
+def bind(topology: Topology) -> dict[int, str]:
     """Return the NIC id that each rank is bound to; empty for one host without NICs.
 
     The NIC is one of `closest_nics`; where several are equally close, the GPUs of the host
@@ -22,7 +22,6 @@ def bind(topology: Topology, nic_paths: NicPaths | None = None) -> dict[int, str
         TuCCL III.B, stage 1. The paper binds to "the NIC sharing its PCIe root complex" and says
         nothing of ties; NCCL spreads GPUs over equally close NICs as well.
     """
-    nic_paths = nic_paths or NicPaths(topology)
     bindings: dict[int, str] = {}
     for host in topology.hosts:
         if not topology.nics_of(host) and len(topology.hosts) == 1:
@@ -33,16 +32,12 @@ def bind(topology: Topology, nic_paths: NicPaths | None = None) -> dict[int, str
                 "keep the GPUs of one host only"
             )
         bindings.update(
-            _spread(
-                {rank: closest_nics(topology, rank, nic_paths) for rank in topology.gpus_of(host)}
-            )
+            _spread({rank: closest_nics(topology, rank) for rank in topology.gpus_of(host)})
         )
     return dict(sorted(bindings.items()))
 
 
-def closest_nics(
-    topology: Topology, rank: int, nic_paths: NicPaths | None = None
-) -> tuple[str, ...]:
+def closest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
     """Return the ids of the NICs of the host that are closest to `rank`, all equally close.
 
     Closest means fewest CPUs on the path (a common PCIe switch before a common root complex
@@ -52,7 +47,7 @@ def closest_nics(
     Raises:
         InputError: the GPU has no path to such a NIC.
     """
-    nic_paths = nic_paths or NicPaths(topology)
+    nic_paths = topology.derived(NicPaths)
     paths = nic_paths.paths_to_nics(topology.gpus[rank].id)
     distances = {
         nic: nic_paths.closeness(paths[nic])

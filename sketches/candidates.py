@@ -13,7 +13,6 @@ from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import prune_congested, with_congestion
 from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
 from tuccl.sketches.grouping import group
-from tuccl.sketches.nic_paths import NicPaths
 from tuccl.sketches.rails import rails
 from tuccl.sketches.size import (
     NVLINK_FIRST_BYTES,
@@ -72,79 +71,69 @@ def candidate_sketches(topology: Topology, collective: str, nbytes: int) -> tupl
         raise InputError(f"{nbytes} bytes: expected a size of at least 1")
     if topology.ranks > _MOST_MESHED:
         return (_with_chunks(rails(topology), nbytes),)
-    nic_paths = NicPaths(topology)
     mesh = with_congestion(
         prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
         topology,
-        nic_paths,
     )
     full = _with_chunks(mesh, nbytes)
     # Sketches are told apart by their links: of two with the same, the first says more.
     candidates = {frozenset(full.pairs): (0.0, full)}
-    for sketch in _variants(mesh, topology, nic_paths, nbytes):
+    for sketch in _variants(mesh, topology, nbytes):
         pairs = frozenset(sketch.pairs)
         if pairs not in candidates:
-            candidate = checked(_with_chunks(with_congestion(sketch, topology, nic_paths), nbytes))
+            candidate = checked(_with_chunks(with_congestion(sketch, topology), nbytes))
             candidates[pairs] = rank_estimate_us(candidate, collective, nbytes), candidate
     _, *ranked = candidates.values()
     ranked.sort(key=lambda each: round(each[0], 6))
     return (*(sketch for _, sketch in ranked), full)
 
 
-def _variants(
-    mesh: Sketch, topology: Topology, nic_paths: NicPaths, nbytes: int
-) -> Iterator[Sketch]:
+def _variants(mesh: Sketch, topology: Topology, nbytes: int) -> Iterator[Sketch]:
     """Yield the sketches made from the mesh and, if it differs, from its preferred links alone.
 
     The latter are candidates at every size; from the preferred size on they are ranked first.
     """
     prune = _across_hosts if mesh.nhosts > 1 else _inside_host
-    yield from prune(mesh, topology, nic_paths)
+    yield from prune(mesh, topology)
     preferred = for_size(mesh, max(nbytes, NVLINK_FIRST_BYTES))
     if preferred is not mesh:
-        for sketch in prune(with_congestion(preferred, topology, nic_paths), topology, nic_paths):
+        for sketch in prune(with_congestion(preferred, topology), topology):
             yield replace(sketch, name=f"{sketch.name}-nvlink")
 
 
-def _across_hosts(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iterator[Sketch]:
+def _across_hosts(mesh: Sketch, topology: Topology) -> Iterator[Sketch]:
     try:
-        bindings = bind(topology, nic_paths)
-        grouping = group(topology, bindings, nic_paths)
+        bindings = bind(topology)
+        grouping = group(topology, bindings)
     except InputError as error:
         # Hosts may be joined by other means than NICs; then only the mesh itself can be pruned.
-        yield from _pruned_meshes(
-            replace(mesh, notes=(f"no NIC groups: {error}",)), topology, nic_paths
-        )
+        yield from _pruned_meshes(replace(mesh, notes=(f"no NIC groups: {error}",)), topology)
         return
     most = max(list(bindings.values()).count(nic) for nic in set(bindings.values()))
     counts = [1 << power for power in range(most.bit_length()) if 1 << power < most]
     for connections in (*counts, None):
-        yield transform(
-            topology, bindings, grouping, connections=connections, mesh=mesh, nic_paths=nic_paths
-        )
+        yield transform(topology, bindings, grouping, connections=connections, mesh=mesh)
     if most > 1:
-        yield transform(
-            topology, bindings, grouping, connections=1, split=True, mesh=mesh, nic_paths=nic_paths
-        )
-    yield from _pruned_meshes(mesh, topology, nic_paths)
+        yield transform(topology, bindings, grouping, connections=1, split=True, mesh=mesh)
+    yield from _pruned_meshes(mesh, topology)
 
 
-def _pruned_meshes(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iterator[Sketch]:
+def _pruned_meshes(mesh: Sketch, topology: Topology) -> Iterator[Sketch]:
     inter = mesh.nhosts > 1
     worst_score = max((link.congestion for link in mesh.links if link.inter == inter), default=0.0)
     for links in _LINKS_PER_EXIT:
         # A NIC with so many links to each other host; a GPU with so many inside its host.
         score = links * max(1, mesh.nhosts - 1) - 1.0
         if worst_score > score:
-            pruned = prune_congested(mesh, topology, score, inter=inter, nic_paths=nic_paths)
+            pruned = prune_congested(mesh, topology, score, inter=inter)
             yield replace(pruned, name=f"mesh-congestion-{score:g}")
 
 
-def _inside_host(mesh: Sketch, topology: Topology, nic_paths: NicPaths) -> Iterator[Sketch]:
+def _inside_host(mesh: Sketch, topology: Topology) -> Iterator[Sketch]:
     yield replace(mesh, name="mesh")
     if not mesh.switches:
         # Behind a switch a GPU's links share nothing but its own port, whichever are dropped.
-        yield from _pruned_meshes(mesh, topology, nic_paths)
+        yield from _pruned_meshes(mesh, topology)
 
 
 def _with_chunks(sketch: Sketch, nbytes: int) -> Sketch:

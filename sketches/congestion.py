@@ -20,9 +20,7 @@ _Pair = tuple[int, int]
 _Resource = tuple[str, str]
 
 
-def congestion_scores(
-    sketch: Sketch, topology: Topology, nic_paths: NicPaths | None = None
-) -> dict[tuple[int, int], float]:
+def congestion_scores(sketch: Sketch, topology: Topology) -> dict[tuple[int, int], float]:
     """Return for each link (src, dst) how many times slower it is when all are busy, less one.
 
     Let every link of the sketch carry equally many bytes. A hop of rate B that n links share
@@ -35,14 +33,12 @@ def congestion_scores(
         which is the further off the more links share it. The paper gives no formula; this one is
         the expected contention of one round of equal transfers.
     """
-    return _scores(_loads(sketch, topology, nic_paths or NicPaths(topology)))
+    return _scores(_loads(sketch, topology))
 
 
-def with_congestion(
-    sketch: Sketch, topology: Topology, nic_paths: NicPaths | None = None
-) -> Sketch:
+def with_congestion(sketch: Sketch, topology: Topology) -> Sketch:
     """Return `sketch` with the congestion score of each link filled in."""
-    scores = congestion_scores(sketch, topology, nic_paths)
+    scores = congestion_scores(sketch, topology)
     return replace(
         sketch,
         links=tuple(replace(link, congestion=scores[link.src, link.dst]) for link in sketch.links),
@@ -59,10 +55,10 @@ class _Loads:
         self.count: Counter[_Resource] = Counter()
 
 
-def _loads(sketch: Sketch, topology: Topology, nic_paths: NicPaths) -> _Loads:
+def _loads(sketch: Sketch, topology: Topology) -> _Loads:
     loads = _Loads()
     for link in sketch.links:
-        route = _route(link, topology, nic_paths)
+        route = _route(link, topology)
         pair = (link.src, link.dst)
         loads.hops[pair] = tuple((hop.src, hop.dst) for hop in route.hops)
         loads.rate_alone[pair] = route.bandwidth
@@ -72,10 +68,10 @@ def _loads(sketch: Sketch, topology: Topology, nic_paths: NicPaths) -> _Loads:
     return loads
 
 
-def _route(link: LogicalLink, topology: Topology, nic_paths: NicPaths) -> Path:
+def _route(link: LogicalLink, topology: Topology) -> Path:
     if not link.nics:
         return path(topology, link.src, link.dst)
-    route = nic_paths.path_by_nics(link.src, link.dst, *link.nics)
+    route = topology.derived(NicPaths).path_by_nics(link.src, link.dst, *link.nics)
     if route is None:
         raise InputError(
             f"topology {topology.name[:60]!r} has no path from rank {link.src} to rank {link.dst} "
@@ -99,7 +95,6 @@ def prune_congested(
     max_score: float,
     *,
     inter: bool = True,
-    nic_paths: NicPaths | None = None,
 ) -> Sketch:
     """Return `sketch` without its worst links, those whose score stays above `max_score`.
 
@@ -113,14 +108,13 @@ def prune_congested(
         topology: The machine the scores are for.
         max_score: The score that links may have, see `congestion_scores`.
         inter: Whether to prune links between hosts, or those inside hosts.
-        nic_paths: The paths to NICs of `topology`, where they exist already.
 
     Raises:
         InputError: `max_score` is negative or not a number.
     """
     if not max_score >= 0:
         raise InputError(f"congestion score {max_score}: expected at least 0")
-    loads = _loads(sketch, topology, nic_paths or NicPaths(topology))
+    loads = _loads(sketch, topology)
     reasons = _Pruning(sketch, loads, inter).run(max_score)
     links_left = tuple(link for link in sketch.links if (link.src, link.dst) not in reasons)
     scores = _scores(loads)

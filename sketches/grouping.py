@@ -28,9 +28,7 @@ class Grouping:
     notes: tuple[str, ...] = ()
 
 
-def group(
-    topology: Topology, bindings: dict[int, str], nic_paths: NicPaths | None = None
-) -> Grouping:
+def group(topology: Topology, bindings: dict[int, str]) -> Grouping:
     """Return groups of NICs, one NIC a host at most, with the least variance of bandwidth in each.
 
     Greedy: the NICs of the host that has most of them open one group each; then host by host the
@@ -51,7 +49,7 @@ def group(
     """
     if len(topology.hosts) < 2:
         return Grouping(())
-    work = _Groups(topology, bindings, nic_paths or NicPaths(topology))
+    work = _Groups(topology, bindings)
     work.open_and_fill()
     work.use_spare_bandwidth()
     work.join_hosts()
@@ -62,10 +60,10 @@ def group(
 class _Groups:
     """Groups under construction."""
 
-    def __init__(self, topology: Topology, bindings: dict[int, str], nic_paths: NicPaths) -> None:
+    def __init__(self, topology: Topology, bindings: dict[int, str]) -> None:
         self._topology = topology
-        self._nic_paths = nic_paths
-        self._capacity = nic_paths.capacity
+        self._nic_paths = topology.derived(NicPaths)
+        self._capacity = self._nic_paths.capacity
         bound_nics = set(bindings.values())
         self._nics = {
             host: [nic for nic in topology.nics_of(host) if nic in bound_nics]

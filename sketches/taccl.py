@@ -215,7 +215,7 @@ def _check_map(table: _Conn, key: str, size: int, path: str) -> None:
 
 
 def _on_topology(topology: Topology, pairs: list[tuple[int, int]]) -> Sketch:
-    nic_paths = NicPaths(topology)
+    nic_paths = topology.derived(NicPaths)
     mesh = unmarked_mesh(topology)
     nvlinked = nvlink_pairs(topology)
     intra = [
@@ -223,7 +223,7 @@ def _on_topology(topology: Topology, pairs: list[tuple[int, int]]) -> Sketch:
         for link in mesh.links
         if not link.inter and (not nvlinked or (link.src, link.dst) in nvlinked)
     ]
-    bindings = bind(topology, nic_paths)
+    bindings = bind(topology)
     inter = []
     for src, dst in pairs:
         route = nic_paths.path_by_nics(
@@ -232,7 +232,7 @@ def _on_topology(topology: Topology, pairs: list[tuple[int, int]]) -> Sketch:
         inter.append(link_over(route, src, dst, inter=True))
     links = sorted((*intra, *inter), key=lambda link: (link.src, link.dst))
     sketch = replace(mesh, links=tuple(links), bindings=bindings, switches=())
-    return with_congestion(sketch, topology, nic_paths)
+    return with_congestion(sketch, topology)
 
 
 def _on_profile(

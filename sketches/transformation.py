@@ -26,7 +26,6 @@ def transform(
     connections: int | None = 1,
     split: bool = False,
     mesh: Sketch | None = None,
-    nic_paths: NicPaths | None = None,
 ) -> Sketch:
     """Return the sketch whose links between hosts join bound GPUs of NICs in one group.
 
@@ -43,7 +42,6 @@ def transform(
             that neither's PCIe link works both ways.
         mesh: The full mesh of `topology`, where it exists already; links that it lacks inside hosts
             stay out.
-        nic_paths: The paths to NICs of `topology`, where they exist already.
 
     Raises:
         InputError: `connections` is below 1, or two NICs of a group are not joined.
@@ -54,7 +52,7 @@ def transform(
     """
     if connections is not None and connections < 1:
         raise InputError(f"{connections} connections for each NIC: expected at least 1")
-    nic_paths = nic_paths or NicPaths(topology)
+    nic_paths = topology.derived(NicPaths)
     mesh = mesh or unmarked_mesh(topology)
     members = _members(topology, bindings, nic_paths)
     nic_pairs = dict.fromkeys(
@@ -196,7 +194,7 @@ def pinned_routes(topology: Topology, sketch: Sketch) -> tuple[FixedRoute, ...]:
     Add them to the topology's `routes` to simulate the sketch exactly as it binds GPUs; empty
     where the topology's own paths already use these NICs.
     """
-    nic_paths = NicPaths(topology)
+    nic_paths = topology.derived(NicPaths)
     routes = []
     for link in sketch.links:
         path = nic_paths.path_by_nics(link.src, link.dst, *link.nics) if link.nics else None

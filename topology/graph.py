@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tuccl.errors import InputError
 __all__ = ["FORMAT", "FixedRoute", "Link", "LinkKind", "Node", "NodeKind", "Topology"]
 
 FORMAT = "tuccl-topology/1"
+T = TypeVar("T")
 NodeKind = Literal["gpu", "nic", "cpu", "pcie", "nvswitch", "switch"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "cpu", "network"]
 
@@ -150,6 +151,16 @@ class Topology(
     @cached_property
     def _by_id(self) -> dict[str, Node]:
         return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def _derived(self) -> dict[object, object]:
+        return {}
+
+    def derived(self, kind: Callable[[Topology], T]) -> T:
+        """Return ``kind(self)``, computed once for this topology; do not change it."""
+        if kind not in self._derived:
+            self._derived[kind] = kind(self)
+        return cast(T, self._derived[kind])
 
     def host_of(self, rank: int) -> str:
         """Return the host of the GPU ``rank``; GPUs that name none share the host ``""``."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import weakref
 from collections import defaultdict
 from functools import cached_property
 
@@ -84,7 +83,7 @@ def path(topology: Topology, src_rank: int, dst_rank: int) -> Path:
             )
     if src_rank == dst_rank:
         raise InputError(f"rank {src_rank}: a path joins two different ranks")
-    return _routing(topology).path(src_rank, dst_rank)
+    return topology.derived(_Routing).path(src_rank, dst_rank)
 
 
 def all_paths(topology: Topology) -> dict[tuple[int, int], Path]:
@@ -92,7 +91,7 @@ def all_paths(topology: Topology) -> dict[tuple[int, int], Path]:
 
     Pairs that only other GPUs connect, as in a torus, have none.
     """
-    return _routing(topology).all
+    return topology.derived(_Routing).all
 
 
 def relay_path(topology: Topology, src: str, dst: str) -> Path | None:
@@ -100,7 +99,7 @@ def relay_path(topology: Topology, src: str, dst: str) -> Path | None:
 
     Fixed routes and the preference for direct links are those of `path`, not of this.
     """
-    return _routing(topology).between(src, dst)
+    return topology.derived(_Routing).between(src, dst)
 
 
 def merged_hops(links: tuple[Link, ...]) -> dict[tuple[str, str], Hop]:
@@ -218,14 +217,3 @@ class _Routing:
         while nodes[-1] != src:
             nodes.append(parents[nodes[-1]])
         return tuple(reversed(nodes))
-
-
-_ROUTINGS: dict[int, _Routing] = {}
-
-
-def _routing(topology: Topology) -> _Routing:
-    routing = _ROUTINGS.get(id(topology))
-    if routing is None:
-        routing = _ROUTINGS[id(topology)] = _Routing(topology)
-        weakref.finalize(topology, _ROUTINGS.pop, id(topology), None)
-    return routing
