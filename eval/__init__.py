@@ -1,7 +1,6 @@
 """Comparisons of a tuned table with defaults, fits of machine classes, analyses of runs."""
 
 from tuccl.eval.calibrate import (
-    SMALL_BYTES,
     Case,
     Fit,
     RunErrors,
@@ -26,49 +25,37 @@ from tuccl.eval.columns import (
     busbw_factor,
     busbw_gbs,
     columns_text,
-    element_count,
 )
 from tuccl.eval.compare import compare
 from tuccl.eval.compare_plugin import compare_plugin
 from tuccl.eval.compare_text import text_report
-from tuccl.eval.comparison import REGRESSION, Comparison, ComparisonRow
-from tuccl.eval.critical_path import CriticalPath, PathPart, critical_path, path_text
-from tuccl.eval.measurements import Measured, Measurements, read_measurements
+from tuccl.eval.comparison import Comparison, ComparisonRow
+from tuccl.eval.critical_path import critical_path, path_text
+from tuccl.eval.measurements import Measured, read_measurements
 from tuccl.eval.peers.report import (
     NamedProgram,
-    PeerReport,
     PeerRow,
     peer_report,
     peer_text,
 )
 from tuccl.eval.plots import plots_available
 from tuccl.eval.report import html_report
-from tuccl.eval.time_spent import TimeSpent, spent_text, time_spent
+from tuccl.eval.time_spent import spent_text, time_spent
 from tuccl.eval.trace_events import trace_json
-from tuccl.eval.utilisation import ClassUse, LinkUse, Utilisation, utilisation, utilisation_text
+from tuccl.eval.utilisation import utilisation, utilisation_text
 
 __all__ = [
-    "REGRESSION",
-    "SMALL_BYTES",
     "BandwidthRow",
     "CalibrationRun",
     "Case",
-    "ClassUse",
     "Comparison",
     "ComparisonRow",
-    "CriticalPath",
     "Fit",
-    "LinkUse",
     "Measured",
-    "Measurements",
     "NamedProgram",
-    "PathPart",
-    "PeerReport",
     "PeerRow",
     "RunErrors",
-    "TimeSpent",
     "Trial",
-    "Utilisation",
     "algbw_gbs",
     "bandwidth_row",
     "busbw_factor",
@@ -78,7 +65,6 @@ __all__ = [
     "compare_plugin",
     "critical_path",
     "cross_validate",
-    "element_count",
     "emulated_case",
     "errors_of",
     "fit",

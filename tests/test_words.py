@@ -27,10 +27,10 @@ SUFFIXES = (".py", ".cpp", ".h", ".c")
 RETIRED = re.findall(
     r"\w+",
     """
-    carrier circle contender doors errand errands feed freight gates grown growth jitter
-    journey journeys leaders leg legs lesson lore manner mate mates parcel parcels passage passages
-    road roads scarcity screened spreading stamp station stations tank ticket tickets twins unsealed
-    wave waves
+    bands carrier circle contender door doors doubt entrant entrants errand errands feed
+    finalist freight gate gates grown growth jitter journey journeys leaders leg legs lesson
+    lore manner mate mates parcel parcels passage passages road roads scarcity screened
+    spreading stamp station stations tank ticket tickets twins unsealed wave waves
     """,
 )
 # Where a format, an option or an environment variable keeps the word.

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from tests.tuning.conftest import small_space, tiny_space
 from tuccl._native import Knobs
 from tuccl.errors import Infeasible
-from tuccl.runtime.executors.knob_grid import BUFFERS, WHOLE_GRID
-from tuccl.tuning import CHANNELS, PROTOCOLS, THREADS, Plan, Point, Space
+from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS, WHOLE_GRID
+from tuccl.tuning import Plan, Point, Space
 
 SPACE = small_space()
 
