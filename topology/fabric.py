@@ -101,11 +101,11 @@ def _copy(node: Topology, number: int) -> tuple[list[Node], list[Link], list[Fix
 
 
 class _Port(msgspec.Struct, frozen=True):
-    """The wire of one NIC into the fabric: its id, its host's number and its place there."""
+    """A link of one NIC into the fabric: its id, its host's number and its index there."""
 
     nic: str
     host: int
-    place: int
+    index: int
     gbs: float
     assumed: bool
     source: str
@@ -127,7 +127,7 @@ def _ports(node: Topology, nodes: int, down_gbs: float | None) -> list[_Port]:
     hops = merged_hops(node.links)
     ports = []
     nics = [part for part in node.nodes if part.kind == "nic"]
-    for number, (place, nic) in itertools.product(range(nodes), enumerate(nics)):
+    for number, (index, nic) in itertools.product(range(nodes), enumerate(nics)):
         gbs, source = nic.port_gbs, "the NIC's port rate"
         if gbs is None:
             gbs = max((hop.bandwidth for hop in hops.values() if hop.src == nic.id), default=0.0)
@@ -135,7 +135,7 @@ def _ports(node: Topology, nodes: int, down_gbs: float | None) -> list[_Port]:
         if down_gbs is not None and down_gbs < gbs:
             gbs, source = down_gbs, f"the switch port's {down_gbs:g} GB/s"
         assumed = nic.port_gbs is None and gbs != down_gbs
-        ports.append(_Port(f"n{number}/{nic.id}", number, place, gbs, assumed, source))
+        ports.append(_Port(f"n{number}/{nic.id}", number, index, gbs, assumed, source))
     return ports
 
 
@@ -147,8 +147,8 @@ def _single(ports: list[_Port], _: float | None) -> _Built:
 
 
 def _rail(ports: list[_Port], up_gbs: float | None) -> _Built:
-    rails = [f"rail{place}" for place in range(max(port.place for port in ports) + 1)]
-    links = [port.link(rails[port.place]) for port in ports]
+    rails = [f"rail{index}" for index in range(max(port.index for port in ports) + 1)]
+    links = [port.link(rails[port.index]) for port in ports]
     if up_gbs is None:
         return [Node(rail, "switch") for rail in rails], links
     up = [_uplink(rail, up_gbs, "given", assumed=False) for rail in rails]

@@ -1,6 +1,6 @@
-"""Nominal rates (GB/s per direction) and wire latencies (us) of links, each with its source.
+"""Nominal rates (GB/s per direction) and latencies (us) of links, each with its source.
 
-Rates are what the wire carries after line coding, as data sheets give them, so that cut bounds
+Rates are those after line coding, as data sheets give them, so that cut bounds
 stay bounds; what software reaches of them (NCCL reckons 20 of an NVLink's 25) is the machine
 class's business.
 """
