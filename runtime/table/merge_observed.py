@@ -85,7 +85,7 @@ def merge_observed(folder: Path) -> bool:
 
     Candidates come in the order of their recent times, and ``recent_us`` becomes what the tuning
     would measure now: times of the GPU's clock and of the tuning are not mixed. Medians stay, and
-    what was measured goes on counting, so that folding twice is folding once. The table is
+    what was measured goes on counting, so that merging twice is merging once. The table is
     replaced in one step; whatever happens, the old or the new one is whole.
 
     Raises:
