@@ -107,7 +107,7 @@ class Shape {
     check_buffers(gpu);
     for (tb_ = 0; tb_ < blocks; ++tb_) check_threadblock(gpu, gpu.threadblocks[index(tb_)]);
     check_connections(gpu);
-    check_peers(gpu);
+    if (sound_) check_peers(gpu);
   }
 
   void check_buffers(const Gpu& gpu) {
