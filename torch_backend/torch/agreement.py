@@ -71,7 +71,7 @@ def vote(
 
 
 def _offer(tables: Sequence[str | Path], size: int) -> bytes:
-    """What rank 0 puts into the store: a table for ``size`` ranks, or why there is none."""
+    """Value that rank 0 puts into the store: a table for ``size`` ranks, or why there is none."""
     others: list[int] = []
     try:
         for folder in map(Path, tables):

@@ -70,7 +70,7 @@ class CollectiveCall:
         )
 
     def _fits(self, size: int) -> bool:
-        """Whether all are plain tensors of one type, as large as the collective has them."""
+        """Return whether all are plain tensors of one type, as large as the collective has them."""
         each = self.sample.numel()
         plain = all(
             t.layout == torch.strided and t.device.type == "cpu" and t.dtype == self.sample.dtype
@@ -103,7 +103,7 @@ class CollectiveCall:
         return replace(self, inputs=inputs, outputs=outputs, back=back)
 
     def _is_in_place(self, rank: int) -> bool:
-        """Whether the buffers overlap as NCCL's in-place calls do."""
+        """Return whether the buffers overlap as NCCL's in-place calls do."""
         mine, theirs = self.inputs, self.outputs
         if not mine or not theirs:
             return False

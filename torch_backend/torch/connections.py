@@ -35,7 +35,7 @@ _SHARED_BYTES = 64 << 20  # at most, of one rank's rings to all its peers, unles
 
 
 class _Address(msgspec.Struct, frozen=True):
-    """Where a rank listens: by a name within its host's network, and by an address."""
+    """Address at which a rank listens: by a name within its host's network, and by an address."""
 
     namespace: str
     name: str
@@ -166,7 +166,7 @@ def _memory(ranks: int) -> int:
 
 
 def _is_usable(memory: int) -> bool:
-    """Whether it is of a size that stays, and can be mapped."""
+    """Return whether it is of a size that stays, and can be mapped."""
     try:
         sealed = fcntl.fcntl(memory, fcntl.F_GET_SEALS) & _SEALS == _SEALS
         with mmap.mmap(memory, 0):

@@ -55,7 +55,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many collectives were run by a ``program``, and how many by ``gloo``."""
+        """Count the collectives that were run by a ``program``, and how many by ``gloo``."""
         return dict(self._counts)
 
     def getBackendName(self) -> str:

@@ -1,4 +1,4 @@
-"""Which tables a group may use."""
+"""Options of a group: the tables it may use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTERFACES = ("TUCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 @dataclass(frozen=True)
 class Options:
-    """What ``pg_options`` may say: the folders of tables.
+    """Options that ``pg_options`` may hold: the folders of tables.
 
     The group uses the one with as many ranks as it has. Only its rank 0 reads them.
 

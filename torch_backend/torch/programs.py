@@ -1,4 +1,4 @@
-"""Which program a call runs, made ready for it; None where Gloo does it."""
+"""The program that a call runs, made ready for it; None where Gloo does it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def datatype_of(collective: str, dtype: torch.dtype) -> str | None:
 
 @dataclass(frozen=True)
 class ProgramKey:
-    """What decides which program a call runs; the same on every rank but for ``in_place``.
+    """Properties of a call that decide its program; equal on every rank but for ``in_place``.
 
     ``share_bytes`` is what one rank gives or gets; of allreduce, broadcast and reduce the whole.
     """
