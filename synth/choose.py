@@ -19,7 +19,7 @@ from tuccl.synth.model.solver import Budget
 __all__ = ["SearchResult", "synthesize_best"]
 
 # Programs, each the fastest of its method, whose knobs and form are varied.
-_FINALISTS = 4
+_VARIED_PROGRAMS = 4
 # Transfers above which a schedule is not lowered in its other form too.
 _MOST_REFORMED = 4000
 # Transfers and steps that are made in a second on a common processor: what limits count, so that
@@ -100,7 +100,7 @@ class _Search:
                 self.try_method(sketch, method, untried, tell)
                 untried -= 1
             if self.ended != "interrupt":
-                self.vary_finalists()
+                self.vary_best()
         except KeyboardInterrupt:
             if not self.programs:
                 raise
@@ -182,14 +182,14 @@ class _Search:
         self.programs.append(program)
         return program
 
-    def vary_finalists(self) -> None:
+    def vary_best(self) -> None:
         """Try all knobs, and the other form, of the fastest program of each of some methods."""
         if self.limit_s is not None:
             self.final_work_s = self.work_s + (1 - _METHODS_SHARE) * self.limit_s
         by_method: dict[str, Synthesized] = {}
         for program in sorted(self.programs, key=lambda m: m.rank):
             by_method.setdefault(program.method, program)
-        for program in list(by_method.values())[:_FINALISTS]:
+        for program in list(by_method.values())[:_VARIED_PROGRAMS]:
             fastest = program
             others = (knobs.protocol for knobs in self.candidates.knobs)
             for protocol in dict.fromkeys((program.knobs.protocol, *others)):

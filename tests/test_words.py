@@ -28,8 +28,8 @@ RETIRED = re.findall(
     r"\w+",
     """
     bands carrier circle contender door doors doubt entrant entrants errand errands feed
-    finalist freight gate gates grown growth jitter journey journeys leaders leg legs lesson
-    lore manner mate mates parcel parcels passage passages road roads scarcity screened
+    finalist finalists freight gate gates grown growth jitter journey journeys leaders leg legs
+    lesson lore manner mate mates parcel parcels passage passages road roads scarcity screened
     spreading stamp station stations tank ticket tickets twins unsealed wave waves
     """,
 )

@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 OURS = "tuccl"
-_FINALISTS = 3  # of each owner, besides a peer's default
-_SHORT_US, _SHORT_FINALISTS = 2e4, 4  # of runs so short, which scatter and cost little
+_FINAL_COUNT = 3  # of each owner, besides a peer's default
+_SHORT_US, _SHORT_FINAL_COUNT = 2e4, 4  # of runs so short, which scatter and cost little
 _GOOD = 1.5  # times the best of its owner
 _LEAST_SENT = 0.25  # of the whole buffer: any of these collectives sends more between hosts
 
@@ -127,7 +127,7 @@ def peer_report(
             *(each for peer in peers for each in _theirs(peer, *kind)),
         ]
         results, left_out = prescreen(competitors, executor.sent_bytes, _LEAST_SENT * nbytes)
-        final, dropped = race(_finalists(results), effort or Effort())
+        final, dropped = race(_final_candidates(results), effort or Effort())
         rows += _rows(collective, nbytes, root, final)
         notes += [*left_out, *dropped]
     return PeerReport(
@@ -184,12 +184,12 @@ def _by_owner(results: Sequence[RaceResult]) -> dict[str, list[RaceResult]]:
     return owners
 
 
-def _finalists(results: Sequence[RaceResult]) -> list[RaceResult]:
+def _final_candidates(results: Sequence[RaceResult]) -> list[RaceResult]:
     """Return the best of each owner, and the peers' defaults where they are near them."""
     final = []
     for ordered in _by_owner(results).values():
         good = [result for result in ordered if result.us <= _GOOD * ordered[0].us]
-        count = _SHORT_FINALISTS if ordered[0].us < _SHORT_US else _FINALISTS
+        count = _SHORT_FINAL_COUNT if ordered[0].us < _SHORT_US else _FINAL_COUNT
         final += [*good[:count], *(r for r in good[count:] if r.competitor.name == "auto")]
     return final
 
