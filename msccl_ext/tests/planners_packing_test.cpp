@@ -1,7 +1,5 @@
 // Trees fit into the arcs and span; relays split off leave every rank its flow; rerouted trees keep
 // their limits: on random networks, by counting.
-#include "tuccl/packing.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -9,6 +7,7 @@
 
 #include "planners/max_flow.h"
 #include "support/check.h"
+#include "tuccl/packing.h"
 
 namespace tuccl::packing {
 namespace {
