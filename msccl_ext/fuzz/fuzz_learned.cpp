@@ -40,7 +40,7 @@ void read(std::string_view text) {
 std::string mended(std::string text) {
   const std::size_t head = text.find("table ");
   if (head != text.npos && text.size() - head >= 6 + 64)
-    text.replace(head + 6, 64, tuccl::hex(table()->header().sha256));
+    text.replace(head + 6, 64, tuccl::hex(table()->sha256()));
   const std::size_t end = text.rfind("end ");
   const std::string body = text.substr(0, end == text.npos ? text.size() : end);
   return body + checksum_line(body);

@@ -16,7 +16,7 @@ void check_asked_for(const select::Table& table, const std::string& folder) {
     throw InputError(folder + ": tuned for another machine than TUCCL_SIGNATURE " +
                      signature.substr(0, 40) + "; tune again, or give the table for this one");
   const std::string checksum = environment("TUCCL_TABLE_SHA256");
-  if (!checksum.empty() && checksum != hex(table.header().sha256))
+  if (!checksum.empty() && checksum != hex(table.sha256()))
     throw InputError(folder +
                      ": another table than TUCCL_TABLE_SHA256 names; give every host the "
                      "same one");

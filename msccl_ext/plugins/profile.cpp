@@ -120,8 +120,8 @@ std::uint32_t Profile::candidate_of(const abi::CollEvent& call) const noexcept {
   const auto nbytes = whole_bytes(call, *collective, ranks_);
   if (!nbytes) return select::kNoIndex;
   bool known = false;
-  const std::uint32_t index = table_->find(table_->signature(), *collective, -1,
-                                           select::Datatype::k4Byte, false, *nbytes, known);
+  const std::uint32_t index =
+      table_->find(*collective, -1, select::Datatype::k4Byte, false, *nbytes, known);
   if (index == select::kNoIndex) return select::kNoIndex;
   const select::EntryRecord& entry = table_->entries()[index];
   std::uint32_t found = select::kNoIndex;

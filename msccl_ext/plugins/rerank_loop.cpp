@@ -21,7 +21,7 @@ constexpr std::uint64_t kLeastAhead = 64;
 void report(const select::Table& table, const select::ObservedTimes& observed, const Log& log) {
   for (const auto& [candidate, known] : observed.by_candidate())
     log.inform("profiler: candidate " + std::to_string(candidate) + " " +
-               std::string(table.text(table.candidates()[candidate].name)) + ": " +
+               std::string(table.candidates()[candidate].name) + ": " +
                std::to_string(known.count) + " calls, recently " + std::to_string(known.recent_us) +
                " us of the GPU's clock");
 }

@@ -29,12 +29,12 @@ std::shared_ptr<SampleQueue> queue(std::uint64_t communicator, const Digest& tab
 }  // namespace
 
 std::shared_ptr<SampleQueue> queue_to_fill(std::uint64_t communicator, const select::Table& table) {
-  return queue(communicator, table.header().sha256, &SampleQueue::has_source);
+  return queue(communicator, table.sha256(), &SampleQueue::has_source);
 }
 
 std::shared_ptr<SampleQueue> queue_to_drain(std::uint64_t communicator,
                                             const select::Table& table) {
-  return queue(communicator, table.header().sha256, &SampleQueue::has_reader);
+  return queue(communicator, table.sha256(), &SampleQueue::has_reader);
 }
 
 }  // namespace tuccl::plugin

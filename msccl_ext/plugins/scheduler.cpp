@@ -95,11 +95,10 @@ std::optional<select::Call> call_of(const abi::MscclParameters& call, const Seen
 }
 
 std::string misfit(const select::Table& table, const RuntimeLibrary& runtime) {
-  const auto& header = table.header();
-  if (header.stock != 0) return "holds choices of NCCL's own, for its tuner plugin; no programs";
-  if (header.dialect != runtime.dialect)
-    return "its programs are for " + std::string(to_string(header.dialect)) + ", this runtime is " +
-           std::string(to_string(runtime.dialect));
+  if (table.stock()) return "holds choices of NCCL's own, for its tuner plugin; no programs";
+  if (table.dialect() != runtime.dialect)
+    return "its programs are for " + std::string(to_string(table.dialect())) +
+           ", this runtime is " + std::string(to_string(runtime.dialect));
   return runtime.fault();
 }
 
@@ -147,7 +146,7 @@ void Scheduler::prove() {
   const select::Table& table = *table_;
   std::map<std::pair<std::uint32_t, int>, std::int64_t> proven;
   const auto limit = [&](const select::CandidateRecord& c, int root) {
-    const std::int64_t buffer = process_buffer_bytes(c.protocol, table.header().dialect);
+    const std::int64_t buffer = process_buffer_bytes(c.protocol, table.dialect());
     if (c.is_default() || c.buffer_bytes == buffer) return c.max_safe_bytes;
     const auto [at, fresh] = proven.try_emplace({c.program, root}, kUnsafe);
     if (fresh) at->second = proven_bytes(path_of(c.program), root, buffer);
@@ -164,7 +163,7 @@ void Scheduler::prove() {
 std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int64_t buffer) const {
   std::string why;
   try {
-    const Dialect dialect = table_->header().dialect;
+    const Dialect dialect = table_->dialect();
     const VerifyReport report = verify(parse_xml(file_text(path), path), dialect, root, buffer);
     if (report.ok()) return report.max_safe_bytes;
     why = path + ": " + report.errors.front().message;
@@ -177,7 +176,7 @@ std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int
 
 std::string Scheduler::path_of(std::uint32_t program) const {
   const select::Table& table = *table_;
-  return agreement_.folder + "/" + std::string(table.text(table.programs()[program].path));
+  return agreement_.folder + "/" + std::string(table.programs()[program].path);
 }
 
 void Scheduler::select(abi::MscclParameters& call) noexcept {
@@ -210,7 +209,7 @@ bool Scheduler::usable(const select::CandidateRecord& candidate, std::int64_t nb
   const auto index = static_cast<std::size_t>(&candidate - table_->candidates().data());
   const std::int64_t safe = safe_bytes_[index];
   // Between hosts kernel and proxy count the slots of a broadcast or reduce differently.
-  const bool hangs = candidate.protocol == Protocol::kSimple && table_->header().hosts > 1;
+  const bool hangs = candidate.protocol == Protocol::kSimple && table_->hosts() > 1;
   return safe != kUnsafe && (safe == 0 || nbytes <= safe) &&
          (!rooted || (candidate.placements == 3 && !hangs));
 }

@@ -11,14 +11,13 @@ constexpr std::chrono::milliseconds kUsualPeriod{60000};
 
 /// What the table must be for a communicator, or why it is not used: one line.
 std::string misfit(const select::Table& table, std::size_t ranks, std::size_t nodes) {
-  const auto& header = table.header();
-  if (header.stock == 0)
-    return "its candidates are MSCCL programs; a tuner needs choices of NCCL's";
-  if (static_cast<std::size_t>(header.ranks) == ranks &&
-      static_cast<std::size_t>(header.hosts) == nodes)
+  if (!table.stock()) return "its candidates are MSCCL programs; a tuner needs choices of NCCL's";
+  if (static_cast<std::size_t>(table.ranks()) == ranks &&
+      static_cast<std::size_t>(table.hosts()) == nodes)
     return "";
-  return "tuned for " + std::to_string(header.ranks) + " ranks on " + std::to_string(header.hosts) +
-         " hosts, this communicator has " + std::to_string(ranks) + " on " + std::to_string(nodes);
+  return "tuned for " + std::to_string(table.ranks()) + " ranks on " +
+         std::to_string(table.hosts()) + " hosts, this communicator has " + std::to_string(ranks) +
+         " on " + std::to_string(nodes);
 }
 
 /// The agreement of the communicator's ranks. Those of another shape than the table's ask nobody.
@@ -144,8 +143,8 @@ void Tuner::say_once(const Ask& ask, std::uint32_t entry,
   try {
     const select::Table& table = *table_;
     log_.inform("tuner: " + std::string(tuccl::to_string(table.entries()[entry].collective)) +
-                " of " + std::to_string(ask.nbytes) + " bytes: " +
-                std::string(table.text(candidate.name)) + " (entry " + std::to_string(entry) + ")");
+                " of " + std::to_string(ask.nbytes) + " bytes: " + std::string(candidate.name) +
+                " (entry " + std::to_string(entry) + ")");
   } catch (const std::exception&) {  // out of memory: the call goes on
   }
 }

@@ -28,9 +28,7 @@ std::string varied_table() {
 }
 
 std::string name_of(const Selector& s, const Decision& d) {
-  return d.candidate == kNoIndex
-             ? "-"
-             : std::string(s.table()->text(s.table()->candidates()[d.candidate].name));
+  return d.candidate == kNoIndex ? "-" : std::string(s.table()->candidates()[d.candidate].name);
 }
 
 void calls_get_the_first_candidate_that_can_run_them() {
@@ -83,7 +81,7 @@ void a_decision_says_what_to_run() {
   const Decision d = s.choose(uniform_call(1024));
   CHECK(d.protocol == Protocol::kLL && d.channels == 2 && d.threads == 256);
   CHECK(d.buffer_bytes == 524288 && d.algorithm == Algorithm::kNone && d.epoch == 0);
-  CHECK(s.table()->text(s.table()->programs()[d.program].path) == "algorithms/p0.xml");
+  CHECK(s.table()->programs()[d.program].path == "algorithms/p0.xml");
 }
 
 void nccls_own_algorithms_are_candidates() {

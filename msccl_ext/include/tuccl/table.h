@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tuccl/program.h"
 
@@ -34,15 +35,8 @@ std::string_view to_string(Algorithm);
 inline constexpr std::uint32_t kNoIndex = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-/// The records of a table's image: no pointers, so that one image serves every process of a host
-/// through shared memory. Places are indices into the arrays of the same image.
-struct Text {
-  std::uint32_t first;
-  std::uint32_t length;
-};
-
 struct ProgramRecord {
-  Text path;  ///< Within the table's folder: algorithms/NAME.xml.
+  std::string_view path;  ///< Within the table's folder: algorithms/NAME.xml.
   std::array<std::uint8_t, 32> sha256;
 };
 
@@ -55,7 +49,7 @@ struct CandidateRecord {
   double p10_us;
   double p99_us;
   double recent_us;
-  Text name;
+  std::string_view name;
   std::uint32_t program;  ///< kNoIndex: the runtime's default, or an algorithm of NCCL.
   std::int32_t channels;  ///< 0: the runtime's own.
   std::int32_t threads;   ///< 0: the runtime's own.
@@ -79,35 +73,24 @@ struct EntryRecord {
   Placement placement;
 };
 
-/// One kind of call in the hash map: its ranges lie side by side, rising.
+/// What the lines of a table.txt say, each line checked by itself. Names point into the text.
+struct TableLines {
+  std::uint64_t signature = 0;
+  int ranks = 0;
+  int hosts = 0;
+  bool stock = false;  ///< Candidates are choices of NCCL's own; there are no programs.
+  Dialect dialect = Dialect::kExecutor;   ///< Of the programs.
+  std::array<std::uint8_t, 32> sha256{};  ///< Of table.txt: what its last line says.
+  std::vector<EntryRecord> entries;
+  std::vector<CandidateRecord> candidates;
+  std::vector<ProgramRecord> programs;
+};
+
+/// One kind of call (collective, root, datatype, placement): its ranges lie side by side, rising.
 struct KindRecord {
-  std::uint64_t signature;
+  std::uint64_t kind;
   std::uint32_t first_range;
-  std::uint32_t ranges;  ///< 0: an empty slot.
-  std::int32_t root;
-  Collective collective;
-  Datatype datatype;
-  Placement placement;
-  std::uint8_t spare;
-};
-
-/// Where an array of records lies in the image.
-struct Part {
-  std::uint64_t offset;
-  std::uint64_t count;
-};
-
-struct ImageHeader {
-  std::array<char, 8> magic;
-  std::uint64_t bytes;
-  std::uint64_t signature;
-  std::array<std::uint8_t, 32> sha256;  ///< Of table.txt: what its last line says.
-  std::int32_t ranks;
-  std::int32_t hosts;
-  Dialect dialect;     ///< Of the programs.
-  std::uint8_t stock;  ///< 1: candidates are choices of NCCL's own; there are no programs.
-  std::array<std::uint8_t, 6> spare;
-  Part entries, candidates, programs, kinds, tops, members, text;
+  std::uint32_t ranges;
 };
 
 /// A lookup table as the runtime reads it (docs/formats.md): checked whole, never changed.
@@ -124,50 +107,39 @@ class Table {
   /// The same without a look at the programs, for which `check_programs` is there.
   static std::shared_ptr<const Table> read(const std::string& path);
 
-  /// The table whose image another process made; `owner` keeps the memory. Throws InputError
-  /// where any index in it leads outside.
-  static std::shared_ptr<const Table> adopt(std::span<const std::byte> image,
-                                            std::shared_ptr<const void> owner);
-
-  std::span<const std::byte> image() const { return image_; }
-  const ImageHeader& header() const { return *header_; }
-  std::uint64_t signature() const { return header_->signature; }
-  int ranks() const { return header_->ranks; }
-  int hosts() const { return header_->hosts; }
+  /// The bytes of the table.txt that it was made of.
+  const std::string& text() const { return text_; }
+  const std::array<std::uint8_t, 32>& sha256() const { return lines_.sha256; }
+  std::uint64_t signature() const { return lines_.signature; }
+  int ranks() const { return lines_.ranks; }
+  int hosts() const { return lines_.hosts; }
+  Dialect dialect() const { return lines_.dialect; }
   /// Whether it chooses among NCCL's own algorithms, for calls of whatever root.
-  bool stock() const { return header_->stock != 0; }
-  std::span<const EntryRecord> entries() const { return entries_; }
-  std::span<const CandidateRecord> candidates() const { return candidates_; }
-  std::span<const ProgramRecord> programs() const { return programs_; }
+  bool stock() const { return lines_.stock; }
+  std::span<const EntryRecord> entries() const { return lines_.entries; }
+  std::span<const CandidateRecord> candidates() const { return lines_.candidates; }
+  std::span<const ProgramRecord> programs() const { return lines_.programs; }
   std::span<const CandidateRecord> candidates_of(const EntryRecord& entry) const {
-    return candidates_.subspan(entry.first_candidate, entry.candidates);
+    return candidates().subspan(entry.first_candidate, entry.candidates);
   }
-  std::string_view text(Text at) const { return text_.substr(at.first, at.length); }
 
   /// The entry that answers for a call, or kNoIndex; `known` says whether its kind has any.
-  std::uint32_t find(std::uint64_t signature, Collective, int root, Datatype, bool in_place,
-                     std::int64_t nbytes, bool& known) const noexcept;
+  std::uint32_t find(Collective, int root, Datatype, bool in_place, std::int64_t nbytes,
+                     bool& known) const noexcept;
 
   /// Compares every program below `folder` with its checksum. Throws InputError.
   void check_programs(const std::string& folder) const;
 
  private:
-  Table(std::span<const std::byte> image, std::shared_ptr<const void> owner);
-  template <class T>
-  std::span<const T> part(Part at, const char* name) const;
-  void check() const;
+  Table(std::string text, std::string_view where);
+  void add_range(std::uint32_t entry, std::uint32_t first, std::string_view where);
   std::uint32_t ranges_below(const KindRecord& kind, std::int64_t nbytes) const noexcept;
 
-  std::shared_ptr<const void> owner_;
-  std::span<const std::byte> image_;
-  const ImageHeader* header_;
-  std::span<const EntryRecord> entries_;
-  std::span<const CandidateRecord> candidates_;
-  std::span<const ProgramRecord> programs_;
-  std::span<const KindRecord> kinds_;       ///< Open addressing; a power of two.
-  std::span<const std::int64_t> tops_;      ///< max_bytes of each range.
-  std::span<const std::uint32_t> members_;  ///< The entry of each range.
-  std::string_view text_;
+  std::string text_;
+  TableLines lines_;
+  std::vector<KindRecord> kinds_;       ///< By kind, rising.
+  std::vector<std::int64_t> tops_;      ///< max_bytes of each range.
+  std::vector<std::uint32_t> members_;  ///< The entry of each range.
 };
 
 /// A signature as numbers are compared: its 16 hexadecimal digits. nullopt where it is none.

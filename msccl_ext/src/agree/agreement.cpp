@@ -3,17 +3,15 @@
 // whether it is used.
 #include "tuccl/agreement.h"
 
-#include <cstring>
-
 #include "agree/ranking_codec.h"
-#include "select/table_draft.h"
+#include "agree/sha256.h"
 
 namespace tuccl::select {
 namespace {
 
 // The first letter of what rank 0 sends.
 constexpr char kRanking = 'r';  ///< Behind it the ranking.
-constexpr char kTable = 't';    ///< Behind it the ranking and the table's image.
+constexpr char kTable = 't';    ///< Behind it the ranking and the bytes of its table.txt.
 constexpr char kUse = 'u';
 constexpr char kDefault = 'd';  ///< Behind it why.
 
@@ -23,16 +21,10 @@ constexpr std::string_view kRefusal = "no ";  // and why
 std::string hello(const ControlGroup& group, const Terms& terms) {
   return hello_message({.signature = terms.signature,
                         .ranks = terms.ranks > 0 ? terms.ranks : group.ranks(),
-                        .table = terms.table ? hex(terms.table->header().sha256) : "-"});
+                        .table = terms.table ? hex(terms.table->sha256()) : "-"});
 }
 
 std::string name_of(std::size_t rank) { return "rank " + std::to_string(rank); }
-
-std::shared_ptr<const Table> table_of(std::string_view image) {
-  auto copy = std::make_shared<std::vector<std::uint64_t>>((image.size() + 7) / 8);
-  std::memcpy(copy->data(), image.data(), image.size());
-  return Table::adopt(std::as_bytes(std::span(*copy)).first(image.size()), copy);
-}
 
 /// What is wrong with the programs that `terms` names; a table read before was compared then.
 void check_programs(const Table& table, const Terms& terms) {
@@ -89,11 +81,10 @@ class Leader {
 
   void send_table(const std::vector<std::optional<std::string>>& hellos) {
     const std::string ranking = write_ranking(out_.ranking, Ranking{}, *out_.table);
-    const std::string digest = hex(out_.table->header().sha256);
+    const std::string digest = hex(out_.table->sha256());
     const std::string brief = kRanking + ranking;
     std::string full = kTable + ranking;
-    const auto image = out_.table->image();
-    full.append(reinterpret_cast<const char*>(image.data()), image.size());
+    full += out_.table->text();
     std::vector<std::string_view> messages;
     for (const auto& message : hellos)
       messages.emplace_back(read_hello(*message).table == digest ? brief : full);
@@ -125,7 +116,7 @@ Agreement received(std::string_view message, const Terms& terms) {
   message.remove_prefix(1);
   const std::string_view ranking = cut_ranking(message);
   Agreement out;
-  out.table = kind == kTable ? table_of(message) : terms.table;
+  out.table = kind == kTable ? Table::parse(message, "rank 0's table") : terms.table;
   if (out.table == nullptr) throw InputError("rank 0 sent no table");
   out.ranking = read_ranking(ranking, Ranking{}, *out.table);
   check_programs(*out.table, terms);

@@ -137,7 +137,7 @@ std::string digest_of(const Table& table, const Ranking& ranking) {
   const bool full = !ranking.order.empty() && !ranking.expected_us.empty();
   const Ranking complete = full ? Ranking{} : written_out(ranking, table);
   const Ranking& r = full ? ranking : complete;
-  std::string bytes = hex(table.header().sha256) + " " + std::to_string(r.epoch) + " " +
+  std::string bytes = hex(table.sha256()) + " " + std::to_string(r.epoch) + " " +
                       std::to_string(r.exploration.every) + " " +
                       std::to_string(r.exploration.calls) + " " +
                       std::to_string(std::bit_cast<std::uint32_t>(r.exploration.factor)) + " ";

@@ -107,7 +107,7 @@ ObservedTimes held(int folder, const Table& table, const std::string& where, std
 void check_same(int folder, const Table& table, const std::string& where) {
   const Descriptor file(::openat(folder, "table.txt", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat known{};
-  const std::string checksum = "end " + hex(table.header().sha256) + "\n";
+  const std::string checksum = "end " + hex(table.sha256()) + "\n";
   std::string last(checksum.size(), '\0');
   if (file.get() < 0 || ::fstat(file.get(), &known) != 0) return;
   const off_t at = known.st_size - static_cast<off_t>(last.size());
@@ -166,7 +166,7 @@ void put(int folder, const std::string& text, const std::string& where) {
 }  // namespace
 
 std::string write_observed(const ObservedTimes& learned, const Table& table) {
-  std::string body = "tuccl-learned 1\ntable " + hex(table.header().sha256) + " " +
+  std::string body = "tuccl-learned 1\ntable " + hex(table.sha256()) + " " +
                      std::to_string(learned.by_candidate().size()) + "\n";
   for (const auto& [candidate, e] : learned.by_candidate()) body += candidate_line(candidate, e);
   return body + checksum_line(body);
@@ -180,7 +180,7 @@ ObservedTimes read_observed(std::string_view text, const Table& table, std::stri
   version.end();
   Line head = lines.next();
   head.word("table");
-  if (head.digest(head.field("checksum")) != table.header().sha256)
+  if (head.digest(head.field("checksum")) != table.sha256())
     head.fail("learned with another table");
   const auto most = static_cast<std::int64_t>(table.candidates().size());
   const auto count = head.integer("candidates", 0, most);

@@ -168,8 +168,8 @@ Decision Selector::decide(const Call& call, const State& state) const noexcept {
       static_cast<Datatype>(std::countr_zero(static_cast<unsigned>(call.element_bytes)));
   const int root = is_rooted(call.collective) && !table_->stock() ? call.root : -1;
   bool known = false;
-  const std::uint32_t entry = table_->find(call.signature, call.collective, root, datatype,
-                                           call.in_place, call.nbytes, known);
+  const std::uint32_t entry =
+      table_->find(call.collective, root, datatype, call.in_place, call.nbytes, known);
   if (entry == kNoIndex) return plain(known ? Reason::kOutsideSizes : Reason::kNoEntry);
   const bool later = call.number >= state.from_call;
   return decide_in(entry, call, later ? *state.then : *state.now,

@@ -29,7 +29,7 @@ void check_below(const Table& table, const Descriptor& folder, const std::string
   const Descriptor algorithms =
       open_below(folder.get(), "algorithms", O_DIRECTORY | O_NOFOLLOW, label);
   for (const ProgramRecord& program : table.programs()) {
-    const std::string file{table.text(program.path)};
+    const std::string file{program.path};
     const std::string name = file.substr(file.find('/') + 1);
     const std::string place = path + "/" + file;
     const Descriptor opened_file = open_below(algorithms.get(), name.c_str(), O_NOFOLLOW, place);

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "select/line_reader.h"
-#include "table_draft.h"
+#include "select/table_text.h"
 #include "tuccl/error.h"
 
 namespace tuccl::select {
@@ -47,7 +47,7 @@ class Reader {
   Reader(std::string_view text, std::string_view where)
       : lines_(text, where), bytes_(text.size()) {}
 
-  Draft read() {
+  TableLines read() {
     out_.sha256 = lines_.sha256();
     out_.candidates.reserve(bytes_ / kLeastCandidate);
     read_version();
@@ -136,7 +136,7 @@ class Reader {
     if (!is_word(name))
       line.fail("name '" + quoted(name) + "': expected letters, digits and . _ + -");
     names_.push_back(name);
-    c.name = keep(name);
+    c.name = name;
     read_program(line, c, name);
     c.on = line.name<Source>("source", kSources);
     read_times(line, c);
@@ -199,15 +199,8 @@ class Reader {
     if (!fresh) return found->second.program;
     if (!is_program_path(path))
       line.fail("program '" + quoted(path) + "': expected algorithms/NAME.xml");
-    out_.programs.push_back({keep(path), line.digest(digest)});
+    out_.programs.push_back({path, line.digest(digest)});
     return next;
-  }
-
-  Text keep(std::string_view text) {
-    const Text out{static_cast<std::uint32_t>(out_.text.size()),
-                   static_cast<std::uint32_t>(text.size())};
-    out_.text += text;
-    return out;
   }
 
   /// A program that was named before, and its checksum as it was written.
@@ -218,7 +211,7 @@ class Reader {
 
   Lines lines_;
   std::size_t bytes_;
-  Draft out_;
+  TableLines out_;
   std::vector<std::string_view> names_;  ///< Of the entry being read.
   std::unordered_map<std::string_view, Named> programs_;
 };
@@ -245,7 +238,7 @@ std::optional<std::uint64_t> signature_from(std::string_view text) {
   return out;
 }
 
-Draft read_lines(std::string_view text, std::string_view where) {
+TableLines read_lines(std::string_view text, std::string_view where) {
   return Reader(text, where).read();
 }
 
