@@ -25,7 +25,7 @@ _MOST_REFORMED = 4000
 # Transfers and steps that are made in a second on a common processor: what limits count, so that
 # an equal seed gives an equal program whatever else the machine does. The clock ends a search only
 # where the machine is slower than that by the factor.
-_WORK_PER_SECOND = 60_000
+_WORK_PER_SECOND = 250_000
 _SLOWEST_MACHINE = 3.0
 # The part of a limit after which no other method is tried; the rest is for the fastest programs.
 _METHODS_SHARE = 0.6

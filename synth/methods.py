@@ -106,7 +106,7 @@ METHODS: dict[str, Method] = {
             greedy,
             choose_chunk_counts=greedy_chunks,
             most_ranks=128,
-            effort_s=1.0,
+            effort_s=0.1,
         ),
         Method(
             "packing",
