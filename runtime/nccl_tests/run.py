@@ -122,6 +122,12 @@ def _arguments(
 def _read(tests: NcclTests, finished: Finished, binary: str, results: Path) -> TestsOutput:
     if finished.code is None:
         raise Stuck(f"{binary}: not done after {tests.limit_s:g} s, ended; {_last_line(finished)}")
+    # Before any line is read: tables that processes print at once run into each other.
+    if (tables := finished.out.count("# nThread ")) > 1:
+        raise Unavailable(
+            f"{binary}: printed {tables} tables, each of its processes its own: built without "
+            "MPI; build nccl-tests with MPI=1"
+        )
     out = read_text(finished.out, f"{binary}'s output")
     if not tests.json or finished.code != 0:
         return out
@@ -137,11 +143,6 @@ def _read(tests: NcclTests, finished: Finished, binary: str, results: Path) -> T
 
 def _check(finished: Finished, out: TestsOutput, binary: str, ranks: int, rows: int) -> None:
     """Refuse a run that is not what was asked for."""
-    if out.tables > 1:
-        raise Unavailable(
-            f"{binary}: printed {out.tables} tables, each of its processes its own: built without "
-            "MPI; build nccl-tests with MPI=1"
-        )
     if out.ranks not in (0, ranks):
         raise Unavailable(
             f"{binary}: ran on {out.ranks} GPUs, the topology has {ranks}; mend --launcher, "

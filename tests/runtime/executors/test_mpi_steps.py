@@ -90,7 +90,8 @@ def assert_named(mpi: Mpi, handmade: ModuleType, op: str, lost: int, number: str
             executor.run(call)
         timer.join()
         text = str(stuck.value)
-        assert text.startswith(f"rank {lost} (process {pids[lost]}) {LOST[number]}")
+        # MPICH ends the others when one dies, and one of them may be noticed first.
+        assert f"rank {lost} (process {pids[lost]}) {LOST[number]}" in text
         assert op == "s" or ", last seen after tb 0 step 0" in text
         assert step in text
         assert "rank 2 tb 0 step 0 (r) waits for data from rank 0" in text
