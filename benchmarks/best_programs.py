@@ -47,7 +47,7 @@ from tuccl.synth import METHODS, Collective, Problem, lower, replicate, synthesi
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import FinalRound, Measurements, TuneOptions, even_size
 from tuccl.tuning.programs import Programs, ll128_is_safe
-from tuccl.tuning.study import Studies
+from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.task import Task, tune_size
 
 COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")

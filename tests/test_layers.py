@@ -21,6 +21,7 @@ SYNTH = [
     "baseline",
 ]
 RUNTIME = ["nccl", "table", "executors", "baseline", "export", "jobs", "nccl_tests"]
+TUNING = ["searches", "studies"]  # `nccl` is a tune of its own
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 
 
@@ -47,10 +48,14 @@ def test_imports_point_up_the_table(room: str) -> None:
 
 @pytest.mark.parametrize(
     ("room", "folder"),
-    [*(("synth", folder) for folder in SYNTH), *(("runtime", folder) for folder in RUNTIME)],
+    [
+        (room, folder)
+        for room, folders in (("synth", SYNTH), ("runtime", RUNTIME), ("tuning", TUNING))
+        for folder in folders
+    ],
 )
 def test_folders_of_a_room_point_up_its_own_table(room: str, folder: str) -> None:
-    folders = {"synth": SYNTH, "runtime": RUNTIME}[room]
+    folders = {"synth": SYNTH, "runtime": RUNTIME, "tuning": TUNING}[room]
     allowed = folders[: folders.index(folder) + 1]
     files = sorted((ROOT / room / folder).glob("*.py"))
     assert files

@@ -1,17 +1,17 @@
 """Search for the fastest programs and knobs: search space, searches, resumable studies."""
 
-from tuccl.tuning.brackets import Bracket, brackets, highest_bracket
-from tuccl.tuning.convergence import Convergence, divergence
 from tuccl.tuning.final_round import FinalRound, TimedPoint, beats, entries_of, tuned_sizes
-from tuccl.tuning.measurements import Measurements
-from tuccl.tuning.mraco import MracoSearch
-from tuccl.tuning.nccl_sweep import tune_nccl
+from tuccl.tuning.nccl.nccl_sweep import tune_nccl
 from tuccl.tuning.options import SEARCHES, TuneOptions
-from tuccl.tuning.plain_searches import RandomSearch
 from tuccl.tuning.programs import Programs, ll128_is_safe
-from tuccl.tuning.search import Request, Search, run
-from tuccl.tuning.space import Plan, Point, Space
-from tuccl.tuning.study import study_folder
+from tuccl.tuning.searches.brackets import Bracket, brackets, highest_bracket
+from tuccl.tuning.searches.convergence import Convergence, divergence
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.mraco import MracoSearch
+from tuccl.tuning.searches.plain_searches import RandomSearch
+from tuccl.tuning.searches.search import Request, Search, run
+from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.studies.study import study_folder
 from tuccl.tuning.tune import SizeSummary, TuneResult, even_size, tune
 
 __all__ = [

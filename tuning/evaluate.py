@@ -16,8 +16,8 @@ from tuccl.runtime import (
 from tuccl.sketches import Sketch
 from tuccl.synth import Placement
 from tuccl.tuning.programs import Programs, VerifiedProgram
-from tuccl.tuning.space import Point
-from tuccl.tuning.study import Study
+from tuccl.tuning.searches.space import Point
+from tuccl.tuning.studies.study import Study
 
 __all__ = ["Evaluator"]
 

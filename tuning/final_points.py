@@ -9,9 +9,14 @@ from tuccl.errors import Infeasible
 from tuccl.synth import Placement
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.final_round import beats
-from tuccl.tuning.measurements import Measurements
-from tuccl.tuning.space import Point
-from tuccl.tuning.tie_break import has_default_knobs, is_as_good, tie_break, with_default_knobs
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.space import Point
+from tuccl.tuning.searches.tie_break import (
+    has_default_knobs,
+    is_as_good,
+    tie_break,
+    with_default_knobs,
+)
 
 __all__ = ["final_points", "single_placement_programs"]
 

@@ -26,8 +26,8 @@ from tuccl.runtime import (
 from tuccl.runtime.table import placements
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
-from tuccl.tuning.space import Point
-from tuccl.tuning.tie_break import tie_break
+from tuccl.tuning.searches.space import Point
+from tuccl.tuning.searches.tie_break import tie_break
 
 __all__ = ["FinalRound", "TimedPoint", "beats", "entries_of", "tuned_sizes"]
 

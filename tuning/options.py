@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION
 from tuccl.synth.lowering.limits import limits_of
-from tuccl.tuning.mraco import MracoSearch
-from tuccl.tuning.plain_searches import CoordinateSearch, GridSearch, RandomSearch
-from tuccl.tuning.search import Search
+from tuccl.tuning.searches.mraco import MracoSearch
+from tuccl.tuning.searches.plain_searches import CoordinateSearch, GridSearch, RandomSearch
+from tuccl.tuning.searches.search import Search
 
 __all__ = ["SEARCHES", "TuneOptions"]
 

@@ -29,7 +29,7 @@ from tuccl.synth import (
 )
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
-from tuccl.tuning.space import Channels, Plan
+from tuccl.tuning.searches.space import Channels, Plan
 
 __all__ = ["DEFAULT_METHODS", "ROBUST", "Programs", "VerifiedProgram", "ll128_is_safe"]
 

@@ -25,13 +25,13 @@ from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.final_points import final_points, single_placement_programs
 from tuccl.tuning.final_round import FinalRound, TimedPoint
-from tuccl.tuning.initial_points import default_point, initial_points
-from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import Programs
-from tuccl.tuning.search import run
-from tuccl.tuning.space import Point, Space
-from tuccl.tuning.study import Studies
+from tuccl.tuning.searches.initial_points import default_point, initial_points
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.search import run
+from tuccl.tuning.searches.space import Point, Space
+from tuccl.tuning.studies.study import Studies
 
 __all__ = ["SizeResult", "Task", "tune_size"]
 

@@ -24,10 +24,10 @@ from tuccl.synth import Collective
 from tuccl.topology import Topology, signature
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.final_round import entries_of
-from tuccl.tuning.measurements import Measurements
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.programs import Programs
-from tuccl.tuning.study import Studies
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.task import SizeResult, Task, tune_size
 from tuccl.units import format_bytes
 

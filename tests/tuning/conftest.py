@@ -21,7 +21,7 @@ from tuccl.runtime import (
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import study_folder
-from tuccl.tuning.space import Plan, Point, Space
+from tuccl.tuning.searches.space import Plan, Point, Space
 
 DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
 

@@ -3,7 +3,7 @@
 from tests.tuning.conftest import Surface, small_space
 from tuccl._native import default_buffer_bytes
 from tuccl.tuning import Measurements, Point
-from tuccl.tuning.coordinate_descent import coordinate_descent, coordinate_descents
+from tuccl.tuning.searches.coordinate_descent import coordinate_descent, coordinate_descents
 
 SPACE = small_space()
 

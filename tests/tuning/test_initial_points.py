@@ -1,8 +1,8 @@
 """What a search times first: legal points, the promising ones before the limit cuts them off."""
 
 from tuccl.tuning import Measurements, Point
-from tuccl.tuning.initial_points import initial_points
-from tuccl.tuning.space import Plan, Space
+from tuccl.tuning.searches.initial_points import initial_points
+from tuccl.tuning.searches.space import Plan, Space
 
 METHODS = ("ring", "recursive", "allpairs", "greedy")
 SKETCHES = ("pruned", "paired", "full-mesh")

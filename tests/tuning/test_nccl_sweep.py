@@ -16,7 +16,7 @@ from tuccl.runtime.jobs import TunerCall, ask_tuner
 from tuccl.runtime.nccl_tests import executor
 from tuccl.runtime.nccl_tests.run import run_tests
 from tuccl.topology import Topology, load_profile, save_topology
-from tuccl.tuning.nccl_sweep import nccl_configurations
+from tuccl.tuning.nccl.nccl_sweep import nccl_configurations
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
-from tuccl.tuning.measurements import Measurements
-from tuccl.tuning.space import Dimension, Point, Space
-from tuccl.tuning.tie_break import with_default_knobs
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.space import Dimension, Point, Space
+from tuccl.tuning.searches.tie_break import with_default_knobs
 
 __all__ = ["ALL_DIMENSIONS", "coordinate_descent", "coordinate_descents"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from tuccl.tuning.space import Point
+from tuccl.tuning.searches.space import Point
 
 __all__ = ["Measurements"]
 

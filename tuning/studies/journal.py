@@ -10,7 +10,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from tuccl.errors import InputError
-from tuccl.tuning.study import cut_unfinished_line
+from tuccl.tuning.studies.study import cut_unfinished_line
 
 __all__ = ["open_journal"]
 

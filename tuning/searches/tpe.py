@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tuccl.tuning.space import Dimension, Point, Space
+from tuccl.tuning.searches.space import Dimension, Point, Space
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

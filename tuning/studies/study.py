@@ -13,8 +13,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tuccl.errors import InputError, Unavailable
-from tuccl.tuning.space import Point, Space
-from tuccl.tuning.tpe import distributions, optuna_params, silence_optuna
+from tuccl.tuning.searches.space import Point, Space
+from tuccl.tuning.searches.tpe import distributions, optuna_params, silence_optuna
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 SWEEPS = "sweeps.jsonl"
-"""Journal of a sweep over NCCL's own configurations (`tuccl.tuning.sweep_journal`)."""
+"""Journal of a sweep over NCCL's own configurations (`tuccl.tuning.nccl.sweep_journal`)."""
 _JOURNAL = "journal.log"
 _UNFINISHED = "unfinished"
 
@@ -131,7 +131,7 @@ class Studies:
         self._url = url or ""
         if self._in_folder:
             start_study(out, resume=resume)
-            from tuccl.tuning.journal import open_journal
+            from tuccl.tuning.studies.journal import open_journal
 
             with _quiet():
                 self._storage = open_journal(self._folder / _JOURNAL)

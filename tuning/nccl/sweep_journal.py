@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.tuning.study import SWEEPS, cut_unfinished_line, end_study, start_study
+from tuccl.tuning.studies.study import SWEEPS, cut_unfinished_line, end_study, start_study
 
 __all__ = ["SizeTime", "SweepJournal", "SweepRun", "sweep_key"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tuccl.tuning.measurements import Measurements
-from tuccl.tuning.space import Point, Space
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["Evaluate", "Request", "Search", "run"]
 

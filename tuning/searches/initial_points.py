@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tuccl._native import Knobs, default_buffer_bytes
 from tuccl.runtime.executors.knob_grid import THREADS, WHOLE_GRID, KnobGrid
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
-from tuccl.tuning.measurements import Measurements
-from tuccl.tuning.space import Channels, Plan, Point, Space
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.space import Channels, Plan, Point, Space
 
 __all__ = ["default_point", "initial_points"]
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from tuccl.tuning.space import Point, Space
+from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["Convergence", "divergence"]
 

@@ -29,9 +29,9 @@ from tuccl.runtime.table import check_target, ranges_from_sizes
 from tuccl.topology import Topology, signature
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.final_round import beats
+from tuccl.tuning.nccl.sweep_journal import SweepJournal
+from tuccl.tuning.nccl.sweep_runs import CHANNELS, MOST_CANDIDATES, ConfigurationSweep, TimesBySize
 from tuccl.tuning.options import TuneOptions
-from tuccl.tuning.sweep_journal import SweepJournal
-from tuccl.tuning.sweep_runs import CHANNELS, MOST_CANDIDATES, ConfigurationSweep, TimesBySize
 from tuccl.tuning.tune import (
     Progress,
     SizeSummary,

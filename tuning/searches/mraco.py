@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from tuccl.tuning.brackets import Bracket, brackets
-from tuccl.tuning.convergence import Convergence
-from tuccl.tuning.coordinate_descent import coordinate_descents
-from tuccl.tuning.search import Search
-from tuccl.tuning.space import Point, Space
-from tuccl.tuning.tpe import Proposal, Tpe
+from tuccl.tuning.searches.brackets import Bracket, brackets
+from tuccl.tuning.searches.convergence import Convergence
+from tuccl.tuning.searches.coordinate_descent import coordinate_descents
+from tuccl.tuning.searches.search import Search
+from tuccl.tuning.searches.space import Point, Space
+from tuccl.tuning.searches.tpe import Proposal, Tpe
 
 __all__ = ["MracoSearch"]
 

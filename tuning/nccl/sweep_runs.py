@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.runtime import NcclTestsExecutor
 from tuccl.runtime.nccl.knobs import NcclKnobs
-from tuccl.tuning.sweep_journal import SizeTime, SweepJournal, SweepRun, sweep_key
+from tuccl.tuning.nccl.sweep_journal import SizeTime, SweepJournal, SweepRun, sweep_key
 
 __all__ = ["CHANNELS", "MOST_CANDIDATES", "ConfigurationSweep", "TimesBySize", "nccl_variables"]
 

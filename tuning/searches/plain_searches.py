@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from math import gcd
 
-from tuccl.tuning.coordinate_descent import ALL_DIMENSIONS, coordinate_descent
-from tuccl.tuning.search import Search
-from tuccl.tuning.space import Point
+from tuccl.tuning.searches.coordinate_descent import ALL_DIMENSIONS, coordinate_descent
+from tuccl.tuning.searches.search import Search
+from tuccl.tuning.searches.space import Point
 
 __all__ = ["CoordinateSearch", "GridSearch", "RandomSearch"]
 

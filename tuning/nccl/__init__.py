@@ -1,0 +1,1 @@
+"""Tuning of NCCL itself: its own algorithms and knobs, timed by nccl-tests."""

@@ -1,0 +1,1 @@
+"""Studies: evaluations and tasks in an Optuna storage, which any number of processes share."""
