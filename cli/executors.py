@@ -22,8 +22,8 @@ from tuccl.runtime import (
     LoopbackExecutor,
     MpiExecutor,
     NcclTestsExecutor,
+    Operands,
     SimExecutor,
-    Workload,
     find_mpi,
 )
 from tuccl.runtime.executors import Mpi
@@ -206,16 +206,16 @@ def real_executor_of(
         return executor_of(args, topology, real)
     if args.on == "nccl-tests":
         return nccl_tests_executor(args, topology, stack, dialect or getattr(args, "dialect", ""))
-    workload = Workload(args.datatype, args.op, args.check)
+    operands = Operands(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
-        return emulated_executor(args, topology, workload, stack, effort)
+        return emulated_executor(args, topology, operands, stack, effort)
     if args.on == "mpi":
         mpi = _mpi_of(args)
-        executor = MpiExecutor(topology.ranks, mpi, workload=workload, effort=effort)
+        executor = MpiExecutor(topology.ranks, mpi, operands=operands, effort=effort)
         return stack.enter_context(executor)
     if args.mpi:
         raise InputError("--mpi: --on loopback uses none; use --on mpi")
-    return LoopbackExecutor(topology.ranks, workload)
+    return LoopbackExecutor(topology.ranks, operands)
 
 
 def _mpi_of(args: argparse.Namespace) -> Mpi:
@@ -261,7 +261,7 @@ def nccl_tests_executor(
 def emulated_executor(
     args: argparse.Namespace,
     topology: Topology,
-    workload: Workload,
+    operands: Operands,
     stack: ExitStack,
     effort: Effort | None = None,
 ) -> EmulatedExecutor:
@@ -275,5 +275,5 @@ def emulated_executor(
     stack.enter_context(ended_by_signals())
     emulation = stack.enter_context(Emulation(topology, args.scale, args.latency or 0.0))
     introduce(emulation)
-    executor = EmulatedExecutor(emulation, mpi, workload=workload, effort=effort)
+    executor = EmulatedExecutor(emulation, mpi, operands=operands, effort=effort)
     return stack.enter_context(executor)

@@ -15,7 +15,7 @@ from tuccl.eval.peers.report import real_ranks
 from tuccl.runtime import (
     Executor,
     MpiExecutor,
-    Workload,
+    Operands,
     find_mpi,
 )
 
@@ -53,7 +53,7 @@ def print_beside_peers(
     peers = chosen_peers(args, executor, stack)
     named = NamedProgram(program.name[:40], program, knobs)
     sizes = sorted(sizes_of(args.size))
-    workload = Workload(args.datatype, args.op, check=True)
+    operands = Operands(args.datatype, args.op, check=True)
     report = peer_report(
         real_ranks(executor),
         peers,
@@ -61,7 +61,7 @@ def print_beside_peers(
         program.collective,
         sizes,
         root=args.root,
-        workload=workload,
+        operands=operands,
     )
     if args.json:
         print_json(report)

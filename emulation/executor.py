@@ -6,7 +6,7 @@ from tuccl._native import Knobs, Program
 from tuccl.emulation.emulation import Emulation
 from tuccl.errors import TucclError
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
-from tuccl.runtime.executors.measure import Effort, Workload
+from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.topology import Topology
@@ -26,7 +26,7 @@ class EmulatedExecutor(MpiExecutor):
         emulation: Emulation,
         mpi: Mpi,
         *,
-        workload: Workload | None = None,
+        operands: Operands | None = None,
         effort: Effort | None = None,
     ) -> None:
         """Prepare a rank for each GPU of ``emulation``'s topology; nothing is started yet.
@@ -34,7 +34,7 @@ class EmulatedExecutor(MpiExecutor):
         Args:
             emulation: where the ranks run.
             mpi: the MPI.
-            workload: elements, reduction, whether results are compared.
+            operands: elements, reduction, whether results are compared.
             effort: how many runs make a time.
         """
         self._emulation = emulation
@@ -43,7 +43,7 @@ class EmulatedExecutor(MpiExecutor):
             mpi,
             launch=emulation.launch(mpi),
             location=emulation.label,
-            workload=workload,
+            operands=operands,
             effort=effort,
             timeout_s=_TIMEOUT_S,
             latency_us=_by_route(emulation),

@@ -12,7 +12,7 @@ from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
 from tuccl.eval.peers.peer import Peer, PeerCall
 from tuccl.eval.peers.race import Competitor, RaceResult, prescreen, race
-from tuccl.runtime import Effort, Executor, MpiExecutor, Workload
+from tuccl.runtime import Effort, Executor, MpiExecutor, Operands
 from tuccl.runtime.executors import cpu_threads
 from tuccl.synth.model.collective import ROOTED, Collective
 from tuccl.units import format_bytes
@@ -96,7 +96,7 @@ def peer_report(
     sizes: Sequence[int],
     *,
     root: int = 0,
-    workload: Workload | None = None,
+    operands: Operands | None = None,
     effort: Effort | None = None,
 ) -> PeerReport:
     """Return our best program against each peer's best algorithm, size by size.
@@ -112,7 +112,7 @@ def peer_report(
         collective: what all compute.
         sizes: bytes of the whole buffer.
         root: of a rooted collective.
-        workload: elements and reduction.
+        operands: elements and reduction.
         effort: runs of a round.
 
     Raises:
@@ -121,7 +121,7 @@ def peer_report(
     rows: list[PeerRow] = []
     notes: list[str] = []
     for nbytes in sizes:
-        kind = (collective, nbytes, root, workload or Workload(), executor.pause_us)
+        kind = (collective, nbytes, root, operands or Operands(), executor.pause_us)
         competitors = [
             *(_ours(executor, program, *kind[1:]) for program in programs(nbytes)),
             *(each for peer in peers for each in _theirs(peer, *kind)),
@@ -143,7 +143,7 @@ def _ours(
     named: NamedProgram,
     nbytes: int,
     root: int,
-    workload: Workload,
+    operands: Operands,
     pause_us: int,
 ) -> Competitor:
     def run(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
@@ -151,8 +151,8 @@ def _ours(
             named.program,
             named.knobs,
             nbytes,
-            datatype=workload.datatype,
-            op=workload.op,
+            datatype=operands.datatype,
+            op=operands.op,
             root=root,
             in_place=not named.program.out_of_place,
             checked=checked,
@@ -167,10 +167,10 @@ def _ours(
 
 
 def _theirs(
-    peer: Peer, collective: str, nbytes: int, root: int, workload: Workload, pause_us: int
+    peer: Peer, collective: str, nbytes: int, root: int, operands: Operands, pause_us: int
 ) -> list[Competitor]:
     def run(algorithm: str, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
-        counts = (workload.datatype, workload.op, root, checked, warmup, timed)
+        counts = (operands.datatype, operands.op, root, checked, warmup, timed)
         return peer.run(PeerCall(collective, algorithm, nbytes, *counts, pause_us=pause_us))
 
     return [Competitor(peer.name, name, partial(run, name)) for name in peer.algorithms(collective)]

@@ -2,7 +2,7 @@
 
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
 from tuccl.runtime.executors.loopback import LoopbackExecutor
-from tuccl.runtime.executors.measure import Effort, Workload, cpu_threads
+from tuccl.runtime.executors.measure import Effort, Operands, cpu_threads
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
@@ -17,12 +17,12 @@ __all__ = [
     "LoopbackExecutor",
     "Mpi",
     "MpiExecutor",
+    "Operands",
     "SimExecutor",
     "StepLoop",
     "Timing",
     "TimingCandidate",
     "TracedRun",
-    "Workload",
     "cpu_threads",
     "find_mpi",
     "find_mpis",

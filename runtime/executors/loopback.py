@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from tuccl._native import Call, RankResult, run_in_threads
-from tuccl.runtime.executors.measure import CpuExecutor, Effort, Workload
+from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands
 
 __all__ = ["LoopbackExecutor"]
 
@@ -19,12 +19,12 @@ class LoopbackExecutor(CpuExecutor):
     def __init__(
         self,
         ranks: int,
-        workload: Workload | None = None,
+        operands: Operands | None = None,
         effort: Effort | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         """Prepare ``ranks`` ranks; a run without progress for ``timeout_s`` is stopped."""
-        super().__init__(ranks, workload, effort)
+        super().__init__(ranks, operands, effort)
         self._timeout_s = timeout_s
 
     @property

@@ -14,7 +14,7 @@ from tuccl.errors import InputError
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 
-__all__ = ["CpuExecutor", "Effort", "Workload", "check_ranks", "cpu_threads"]
+__all__ = ["CpuExecutor", "Effort", "Operands", "check_ranks", "cpu_threads"]
 
 _GPU_THREADS_OF_A_CPU_THREAD = 128
 _MOST_THREADS = 512
@@ -41,7 +41,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Workload:
+class Operands:
     """The elements, their reduction, and whether results are compared."""
 
     datatype: str = "float"
@@ -79,13 +79,13 @@ class CpuExecutor(Executor):
     def __init__(
         self,
         ranks: int,
-        workload: Workload | None = None,
+        operands: Operands | None = None,
         effort: Effort | None = None,
         latency_us: Sequence[float] = (),
     ) -> None:
         """Prepare ``ranks`` ranks; nothing is started yet."""
         self.ranks = ranks
-        self._workload = workload or Workload()
+        self._operands = operands or Operands()
         self._effort = effort or Effort()
         self._latency_us = tuple(latency_us)
 
@@ -143,8 +143,8 @@ class CpuExecutor(Executor):
             program,
             knobs,
             nbytes,
-            datatype=self._workload.datatype,
-            op=self._workload.op,
+            datatype=self._operands.datatype,
+            op=self._operands.op,
             root=root,
             threads=cpu_threads(knobs, program.ngpus),
             pass_bytes=loop.pass_bytes,
@@ -169,7 +169,7 @@ class CpuExecutor(Executor):
             median(runs[True]) if True in runs else None,
             samples[first],
             self.name,
-            wrong if self._workload.check else None,
+            wrong if self._operands.check else None,
             samples.get(True, ()),
             len(runs[first]),
             first_wrong,
@@ -180,7 +180,7 @@ class CpuExecutor(Executor):
     ) -> tuple[list[list[float]], Sequence[RankResult]]:
         """Return the runs' times by round in us, and the results of the first call."""
         call().check()
-        first = self.run(call(checked=int(self._workload.check), warmup=1, timed=1))
+        first = self.run(call(checked=int(self._operands.check), warmup=1, timed=1))
         first_times = _slowest(first)
         runs = self._effort.runs_of(first_times[0], repeats)
         if runs == 1:  # long, or few wanted: the first counts too

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from tuccl._native import Call, RankResult
-from tuccl.runtime.executors.measure import CpuExecutor, Effort, Workload
+from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, glue_library, worker_program
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.mpi_workers import Workers
@@ -31,7 +31,7 @@ class MpiExecutor(CpuExecutor):
         *,
         launch: Launch | None = None,
         location: str = "",
-        workload: Workload | None = None,
+        operands: Operands | None = None,
         effort: Effort | None = None,
         timeout_s: float = 30.0,
         limit_s: float | None = None,
@@ -44,7 +44,7 @@ class MpiExecutor(CpuExecutor):
             mpi: The MPI; None is the first found.
             launch: How the ranks are started; None is all on this machine.
             location: What the ranks run on, for the label; "" is this machine.
-            workload: Elements, reduction, whether results are compared.
+            operands: Elements, reduction, whether results are compared.
             effort: How many runs make a time.
             timeout_s: A call in which no rank gets on for so long is stopped.
             limit_s: A call that takes longer is stopped; None for none.
@@ -53,7 +53,7 @@ class MpiExecutor(CpuExecutor):
         Raises:
             Unavailable: there is no MPI.
         """
-        super().__init__(ranks, workload, effort, latency_us)
+        super().__init__(ranks, operands, effort, latency_us)
         self._mpi = mpi if mpi is not None else find_mpi()
         self._launch = launch if launch is not None else usual_launch(self._mpi)
         self._location = location or f"one machine with {os.cpu_count()} cores"

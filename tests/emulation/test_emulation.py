@@ -23,7 +23,7 @@ from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.emulation.running import ROOT
 from tuccl.errors import InputError, TucclError, Unavailable
-from tuccl.runtime.executors.measure import Effort, Workload
+from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi
 from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
 
@@ -272,7 +272,7 @@ def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType
     effort = Effort(warmup=1, runs=3, seconds=1)
     with (
         Emulation(pair(), 0.002) as emulation,
-        EmulatedExecutor(emulation, mpi, workload=Workload(check=True), effort=effort) as executor,
+        EmulatedExecutor(emulation, mpi, operands=Operands(check=True), effort=effort) as executor,
     ):
         timing = executor.time(handmade.ring_allreduce(4), Knobs(), nbytes)
         inside = [Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in executor.pids]
@@ -294,7 +294,7 @@ def test_latency_is_added_to_each_message_and_takes_no_rate(mpi: Mpi, handmade: 
     effort = Effort(warmup=1, runs=1)
     with (
         Emulation(pair(), 0.002, latency_us / nominal_us) as emulation,
-        EmulatedExecutor(emulation, mpi, workload=Workload(check=True), effort=effort) as executor,
+        EmulatedExecutor(emulation, mpi, operands=Operands(check=True), effort=effort) as executor,
     ):
         assert "latencies times" in executor.label
         small = executor.time(handmade.ring_allgather(4), Knobs(), 1 << 10)

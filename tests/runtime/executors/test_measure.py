@@ -11,7 +11,7 @@ from tuccl._native import Call, Knobs, RankResult, read_result
 from tuccl.errors import InputError
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.executors.loopback import LoopbackExecutor
-from tuccl.runtime.executors.measure import CpuExecutor, Effort, Workload, cpu_threads
+from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands, cpu_threads
 
 
 class Ranks(CpuExecutor):
@@ -24,10 +24,10 @@ class Ranks(CpuExecutor):
         self,
         scale: float = 1.0,
         wrong: int = 0,
-        workload: Workload | None = None,
+        operands: Operands | None = None,
         effort: Effort | None = None,
     ) -> None:
-        super().__init__(2, workload, effort)
+        super().__init__(2, operands, effort)
         self.scale, self.wrong = scale, wrong
         self.timed: list[int] = []
 
@@ -73,7 +73,7 @@ def test_where_a_round_is_one_run_the_first_counts_too(handmade: ModuleType) -> 
 
 def test_wrong_elements_are_reported_once_a_placement(handmade: ModuleType) -> None:
     program = handmade.ring_allgather(2)
-    timing = Ranks(wrong=3, workload=Workload(check=True)).time(program, Knobs(), 64)
+    timing = Ranks(wrong=3, operands=Operands(check=True)).time(program, Knobs(), 64)
     assert timing.wrong == 2 * 2 * 3  # ranks, placements
     assert timing.first_wrong == "rank 0 (out of place): output chunk 0"
 
@@ -84,7 +84,7 @@ def test_threads_share_the_cores() -> None:
 
 
 def test_the_loopback_is_an_executor(handmade: ModuleType) -> None:
-    executor: Executor = LoopbackExecutor(4, Workload(check=True), Effort(1, 3, 0.2))
+    executor: Executor = LoopbackExecutor(4, Operands(check=True), Effort(1, 3, 0.2))
     timing = executor.time(handmade.ring_allreduce(4), Knobs(), 1000, repeats=2)
     assert timing.wrong == 0 and timing.on == executor.name == "loopback"
     assert len(timing.samples_us) == len(timing.samples_us_ip) == 2

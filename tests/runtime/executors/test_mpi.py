@@ -18,7 +18,7 @@ import pytest
 from tuccl._native import Call, Knobs, Program, Step, ThreadBlock, to_xml
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.runtime.executors.executor import Executor
-from tuccl.runtime.executors.measure import Effort, Workload
+from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
@@ -39,7 +39,7 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 @pytest.fixture(scope="module")
 def executor(mpi: Mpi) -> Iterator[MpiExecutor]:
     with MpiExecutor(
-        RANKS, mpi, workload=Workload(check=True), effort=FEW, timeout_s=20
+        RANKS, mpi, operands=Operands(check=True), effort=FEW, timeout_s=20
     ) as executor:
         yield executor
 
