@@ -7,6 +7,7 @@ import argparse
 from tuccl._native import Knobs
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION
+from tuccl.runtime.table import PREFERENCES
 from tuccl.synth import COLLECTIVES
 from tuccl.topology import Topology, load_topology
 from tuccl.units import parse_range, parse_size
@@ -17,6 +18,7 @@ __all__ = [
     "add_json",
     "add_knobs",
     "add_nccl_version",
+    "add_prefer",
     "add_root",
     "add_sizes",
     "collectives_of",
@@ -96,6 +98,17 @@ def collectives_of(text: str) -> list[str]:
         if name not in COLLECTIVES:
             raise InputError(f"collective {name[:40]!r}: expected one of {', '.join(COLLECTIVES)}")
     return names
+
+
+def add_prefer(parser: argparse.ArgumentParser, otherwise: str) -> None:
+    """Add ``--prefer``; ``otherwise`` says what holds without it."""
+    parser.add_argument(
+        "--prefer",
+        choices=PREFERENCES,
+        help="speed: the fastest candidate; sms: the one that occupies fewest SMs, among those at "
+        "most 10 %% slower than the fastest and never slower than the default, for jobs that "
+        f"compute meanwhile ({otherwise})",
+    )
 
 
 def one_collective_of(text: str) -> str:

@@ -11,10 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl.cli.arguments import add_collective, add_json, add_root, one_collective_of
+from tuccl.cli.arguments import (
+    add_collective,
+    add_json,
+    add_prefer,
+    add_root,
+    one_collective_of,
+)
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime import LookupTable, load_table, select
+from tuccl.runtime import Candidate, LookupTable, load_table, select, table_preferring
 from tuccl.runtime import explain as explain_table
 from tuccl.runtime.jobs import PluginAnswer, check_plugin
 from tuccl.units import format_bytes, parse_size
@@ -30,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--size", metavar="SIZE", help="one call of this size only")
     parser.add_argument("--in-place", action="store_true", help="with -s: the call is in place")
     add_root(parser)
+    add_prefer(parser, "default: the table's order, which is also what the plugin is asked for")
     add_json(parser)
 
 
@@ -39,15 +46,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("one call: expected -c COLL and -s SIZE together")
     folder = Path(args.table)
     table = load_table(folder)
+    if args.prefer is not None:
+        table = table_preferring(table, args.prefer)
     if args.size is not None:
         return explain_call(args, table)
-    try:
-        answers = check_plugin(folder, table)
-    except Unavailable as error:
-        warn([f"the plugin is not asked: {error}"])
-        answers = tuple(
-            PluginAnswer(row, None, (), True, "not installed") for row in explain_table(table)
-        )
+    answers = plugin_answers(folder, table, args.prefer is None)
     if args.json:
         print_json_lines(as_json(answer) for answer in answers)
     else:
@@ -63,23 +66,70 @@ def run(args: argparse.Namespace) -> int:
     return 1 if disagreements else 0
 
 
+def plugin_answers(
+    folder: Path, table: LookupTable, same_order: bool
+) -> tuple[PluginAnswer, ...]:
+    """Return the rows with the plugin's answers, where it reads the same order and is there."""
+    why = "another order than the table's"
+    if same_order:
+        try:
+            return check_plugin(folder, table)
+        except Unavailable as error:
+            warn([f"the plugin is not asked: {error}"])
+            why = "not installed"
+    return tuple(PluginAnswer(row, None, (), True, why) for row in explain_table(table))
+
+
 def explain_call(args: argparse.Namespace, table: LookupTable) -> int:
     """Print the choice for one call."""
     collective = one_collective_of(args.collective)
     nbytes = parse_size(args.size)
     choice = select(table, collective, nbytes, in_place=args.in_place, root=args.root)
+    candidates = () if choice.entry is None else choice.entry.candidates
     if args.json:
-        row = {"candidate": choice.candidate, "reason": choice.reason}
-        print_json({**row, "tuned_on": table.tuned_on})
-    else:
-        print(f"{choice.candidate.name}: {choice.reason}")
+        row = {"candidate": choice.candidate, "sms": choice.candidate.sms, "reason": choice.reason}
+        print_json({**row, "candidates": candidates, "tuned_on": table.tuned_on})
+        return 0
+    print(f"{choice.candidate.name}: {choice.reason}")
+    if candidates:
+        print(f"# times {table.tuned_on}" if table.tuned_on else "#")
+        print(candidate_columns(choice.candidate, candidates))
     return 0
+
+
+def candidate_columns(chosen: Candidate, candidates: Sequence[Candidate]) -> str:
+    """Return an entry's candidates as a table: time, SMs, and both against the default's."""
+    default = next(c for c in candidates if c.is_default)
+    header = ["", "candidate", "us", "SMs", "time of default's", "SMs of default's"]
+    rows = [
+        [
+            ">" if candidate == chosen else "",
+            candidate.name,
+            None if candidate.stats is None else candidate.stats.recent_us,
+            candidate.sms or None,
+            quotient(recent_us(candidate), recent_us(default)),
+            quotient(candidate.sms, default.sms),
+        ]
+        for candidate in candidates
+    ]
+    return columns(header, rows)
+
+
+def recent_us(candidate: Candidate) -> float:
+    """Return the recent time of ``candidate`` in us, 0 where it has none."""
+    return 0.0 if candidate.stats is None else candidate.stats.recent_us
+
+
+def quotient(value: float, default: float) -> str:
+    """Return ``value`` over ``default`` as a factor, or a dash where either is not known."""
+    return f"{value / default:.2f}x" if value and default else "-"
 
 
 def as_json(answer: PluginAnswer) -> dict[str, object]:
     """Return a row for ``--json``."""
     return {
         **msgspec.to_builtins(answer.row),
+        "sms": answer.row.chosen.sms,
         "plugin": answer.plugin,
         "plugin_sizes": answer.sizes,
         "plugin_why": answer.why,
@@ -90,7 +140,7 @@ def as_json(answer: PluginAnswer) -> dict[str, object]:
 def as_columns(answers: Sequence[PluginAnswer]) -> str:
     """Return the rows as a table; a ``>`` marks another choice than just below."""
     header = ["", "collective", "root", "placement", "from", "below", "choice", "plugin"]
-    return columns([*header, "gain", "why"], [_cells(answer) for answer in answers])
+    return columns([*header, "us", "SMs", "gain", "why"], [_cells(answer) for answer in answers])
 
 
 def _cells(answer: PluginAnswer) -> list[object]:
@@ -105,6 +155,8 @@ def _cells(answer: PluginAnswer) -> list[object]:
         format_bytes(row.max_bytes) if row.max_bytes else "no limit",
         row.candidate,
         "same" if same else answer.plugin or "not asked",
+        None if row.chosen.stats is None else row.chosen.stats.recent_us,
+        row.chosen.sms or None,
         "-" if row.gain is None else f"{row.gain:.2f}x",
         f"{row.reason}; not honoured: {row.not_honoured}" if row.not_honoured else row.reason,
     ]

@@ -36,6 +36,7 @@ from tuccl.runtime.table import (
     reduction_class,
     save_table,
     select,
+    table_preferring,
 )
 
 __all__ = [
@@ -76,5 +77,6 @@ __all__ = [
     "run_environment",
     "save_table",
     "select",
+    "table_preferring",
     "time_baseline",
 ]

@@ -29,13 +29,17 @@ BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
 
 @dataclass(frozen=True)
 class BaselineTiming:
-    """A default's time for one call; ``description`` says what it ran, like ``Ring/Simple/4ch``."""
+    """A default's time for one call; ``description`` says what it ran, like ``Ring/Simple/4ch``.
+
+    ``sms`` is the SMs that it occupies, 0 where that is not known.
+    """
 
     timing: Timing
     description: str
     program: Program
     knobs: Knobs
     loop: StepLoop = MSCCL_LOOP
+    sms: int = 0
 
 
 def baselines_on(executor: Executor) -> tuple[str, ...]:
@@ -74,6 +78,7 @@ def time_baseline(
     if kind not in BASELINES:
         raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
     call = Collective(collective, topology.ranks, root)
+    sms = 0
     if kind == "nccl" and executor.runs_nccl:
         program, knobs, loop, description = (
             collective_stub(call),
@@ -86,11 +91,12 @@ def time_baseline(
         choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
         ran = nccl_call(topology, call, nbytes, choice)
         program, knobs, loop, description = ran.program, ran.knobs, ran.loop, ran.description
+        sms = choice.channels  # NCCL's kernels run one thread block a channel
     else:
         program, knobs, description = _msccl(topology, call, kind)
-        loop = MSCCL_LOOP
+        loop, sms = MSCCL_LOOP, program.threadblocks
     timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)
-    return BaselineTiming(timing, description, program, knobs, loop)
+    return BaselineTiming(timing, description, program, knobs, loop, sms)
 
 
 def collective_stub(call: Collective) -> Program:

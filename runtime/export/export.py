@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tuccl.errors import InputError
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
 from tuccl.runtime.export.plan import Rule, plan_export
 from tuccl.runtime.table.atomic_dir import replace_directory
+from tuccl.runtime.table.preference import table_preferring
 from tuccl.runtime.table.store import StoredTable, open_table
 from tuccl.runtime.table.supported_knobs import fork_threads
 
@@ -41,22 +42,24 @@ class Export:
     channels: int = 0
 
 
-def export_table(table: Path, dialect: str, out: Path) -> Export:
+def export_table(table: Path, dialect: str, out: Path, *, prefer: str | None = None) -> Export:
     """Write the table in folder ``table`` as a folder ``out``, in one step.
 
     Programs become pure XML in ``executor``, ``rccl`` or ``fork``; choices of NCCL's own become a
     CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``. For any call at most one file
     fits; where the runtime's own default is the choice none does. Each program is proven in the
     dialect before it is written. An older export at ``out`` is replaced, anything else there is
-    left alone and refused.
+    left alone and refused. ``prefer``: speed or sms, instead of the table's own order.
 
     Raises:
-        InputError: the table or the dialect is bad, or ``out`` holds something else.
+        InputError: the table, dialect or preference is bad, or ``out`` holds something else.
     """
     if dialect not in EXPORTS:
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(EXPORTS)}")
     _check_target(out)
     stored = open_table(table)
+    if prefer is not None:
+        stored = replace(stored, table=table_preferring(stored.table, prefer))
     _check_kind(stored, dialect)
     if dialect in CSV_FILES:
         return _export_csv(stored, dialect, out)

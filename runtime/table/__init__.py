@@ -11,12 +11,19 @@ from tuccl.runtime.table.entry import (
 from tuccl.runtime.table.lock import in_use
 from tuccl.runtime.table.lookup import LookupTable, check_entries, ranges_from_sizes
 from tuccl.runtime.table.merge_observed import ObservedTiming, merge_observed, observed_timings
+from tuccl.runtime.table.preference import (
+    PREFERENCES,
+    entry_preferring,
+    pareto_set,
+    table_preferring,
+)
 from tuccl.runtime.table.programs import ProgramFile, placements, program_candidate, program_file
 from tuccl.runtime.table.selection import Choice, Explanation, explain, select
 from tuccl.runtime.table.store import StoredTable, check_target, load_table, open_table, save_table
 from tuccl.runtime.table.supported_knobs import fork_threads, hangs_between_hosts
 
 __all__ = [
+    "PREFERENCES",
     "Candidate",
     "Choice",
     "Entry",
@@ -30,6 +37,7 @@ __all__ = [
     "check_entries",
     "check_target",
     "default_candidate",
+    "entry_preferring",
     "explain",
     "fork_threads",
     "hangs_between_hosts",
@@ -38,6 +46,7 @@ __all__ = [
     "merge_observed",
     "observed_timings",
     "open_table",
+    "pareto_set",
     "placements",
     "program_candidate",
     "program_file",
@@ -45,4 +54,5 @@ __all__ = [
     "reduction_class",
     "save_table",
     "select",
+    "table_preferring",
 ]

@@ -148,8 +148,9 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """One way to run a call: a program with its knobs, NCCL's own with knobs, or its default.
 
     ``nchunks``, the placements and ``max_safe_bytes`` (0: every size) repeat what the program
-    file says, so that a selector need not read it. ``notes`` say what was chosen or what a
-    runtime cannot honour.
+    file says, so that a selector need not read it. ``sms`` is the SMs that it occupies: the
+    thread blocks of the GPU that has most, of NCCL's own the channels; 0: not known. ``notes`` say
+    what was chosen or what a runtime cannot honour.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     sketch: str = ""
     method: str = ""
     chunks_per_rank: int = 0
+    sms: int = 0
     knobs: KnobValues | None = None
     nccl: NcclKnobs | None = None
     notes: tuple[str, ...] = ()
@@ -175,6 +177,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         without_program = self.program is None and self.nccl is None
         if without_program != (self.name == DEFAULT_NAME):
             raise ValueError(f"the name {DEFAULT_NAME!r} and only it goes without a program")
+        if not 0 <= self.sms < 1 << 31:
+            raise ValueError(f"sms {self.sms}: expected 0 (not known) or more")
         if self.program is not None and self.nccl is not None:
             raise ValueError(f"candidate {self.name}: expected a program or NCCL's own, not both")
         if self.program is not None:
@@ -238,7 +242,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The candidates for calls of one collective with sizes in [min_bytes, max_bytes).
 
     ``max_bytes`` None has no limit. ``candidates`` stand in the order of preference; the
-    runtime's default is always among them, and what stands after it was slower. A ``root`` of
+    runtime's default is always among them, and what stands after it never runs. A ``root`` of
     None holds for every root where there is one.
     """
 
@@ -312,11 +316,11 @@ def _top(max_bytes: int | None) -> float:
 
 
 def default_candidate(
-    on: Source, stats: Statistics | None = None, notes: tuple[str, ...] = ()
+    on: Source, stats: Statistics | None = None, notes: tuple[str, ...] = (), sms: int = 0
 ) -> Candidate:
-    """Return the runtime's own default as a candidate.
+    """Return the runtime's own default as a candidate, with its SMs (0: not known).
 
     >>> default_candidate("sim").is_default
     True
     """
-    return Candidate(name=DEFAULT_NAME, on=on, stats=stats, notes=notes)
+    return Candidate(name=DEFAULT_NAME, on=on, stats=stats, notes=notes, sms=sms)

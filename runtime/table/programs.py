@@ -113,6 +113,7 @@ def program_candidate(
         sketch=sketch,
         method=method,
         chunks_per_rank=chunks_per_rank,
+        sms=program.threadblocks,
         knobs=KnobValues.of(knobs),
         notes=notes,
     )

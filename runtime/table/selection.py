@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,6 +17,7 @@ from tuccl.runtime.table.entry import (
     reduction_class,
 )
 from tuccl.runtime.table.lookup import LookupTable
+from tuccl.runtime.table.preference import table_preferring
 from tuccl.runtime.table.supported_knobs import exclusion_reason, process_buffers, unsupported_knobs
 from tuccl.runtime.table.text import table_text
 from tuccl.synth.model.collective import COLLECTIVES
@@ -67,16 +69,20 @@ def select(
     element_bytes: int = 4,
     reduction: str = "sum",
     pads: bool = False,
+    prefer: str | None = None,
 ) -> Choice:
     """Return the candidate for a call whose whole array has ``nbytes`` bytes.
 
     The first candidate of the entry that can run the call wins; the default always can. A
     call that no entry answers gets the default. A runtime that ``pads`` fills an array up until
-    its elements divide by the chunks; MSCCL's do not.
+    its elements divide by the chunks; MSCCL's do not. ``prefer``: speed or sms, instead of the
+    table's own order (`table_preferring`).
 
     Raises:
-        InputError: there is no such collective, root or datatype.
+        InputError: there is no such collective, root, datatype or preference.
     """
+    if prefer is not None:
+        table = _preferring(table, prefer)
     _check_call(table, collective, nbytes, root, element_bytes)
     kind = reduction_class(collective, reduction)
     choice = _selector(table).choose(
@@ -110,6 +116,16 @@ def _first_padded(entry: Entry, nbytes: int, in_place: bool, element_bytes: int)
             break
         refusals.append(f"{candidate.name} {why}")
     return Choice(candidate, entry, _why(entry, candidate, refusals))
+
+
+_reordered: list[tuple[LookupTable, str, LookupTable]] = []
+
+
+def _preferring(table: LookupTable, preference: str) -> LookupTable:
+    """The table in another order; the last one is kept, as its selector is."""
+    if not _reordered or _reordered[0][0] is not table or _reordered[0][1] != preference:
+        _reordered[:] = [(table, preference, table_preferring(table, preference))]
+    return _reordered[0][2]
 
 
 _prepared: list[tuple[LookupTable, Selector]] = []
@@ -174,8 +190,11 @@ def _why(entry: Entry, candidate: Candidate, refusals: list[str]) -> str:
     """Return why ``candidate`` runs: the refusals before it, the candidates that it beats."""
     slower = entry.candidates[entry.candidates.index(candidate) + 1 :]
     where = f"[{format_bytes(entry.min_bytes)}, {_end(entry.max_bytes)})"
-    if candidate.is_default:
-        verdict = "so the runtime's default" if refusals else "no candidate beats the default"
+    if candidate.is_default and refusals:
+        verdict = "so the runtime's default"
+    elif candidate.is_default:
+        faster = any(_us(c) < _us(candidate) for c in slower)
+        verdict = "the default needs fewest SMs" if faster else "no candidate beats the default"
     else:
         verdict = f"first of {1 + len(slower)} for {where}"
     losses = [loss for alternative in slower if (loss := _loss(candidate, alternative))]
@@ -186,10 +205,15 @@ def _end(max_bytes: int | None) -> str:
     return "any size" if max_bytes is None else format_bytes(max_bytes)
 
 
+def _us(candidate: Candidate) -> float:
+    return math.inf if candidate.stats is None else candidate.stats.recent_us
+
+
 def _time(candidate: Candidate) -> str:
     if candidate.stats is None:
         return ""
-    return f", {candidate.stats.recent_us:.1f} us {_source(candidate)}"
+    sms = f" on {candidate.sms} SMs" if candidate.sms else ""
+    return f", {candidate.stats.recent_us:.1f} us{sms} {_source(candidate)}"
 
 
 def _source(candidate: Candidate) -> str:
@@ -199,9 +223,9 @@ def _source(candidate: Candidate) -> str:
 def _loss(candidate: Candidate, alternative: Candidate) -> str:
     if candidate.stats is None or alternative.stats is None or not candidate.stats.recent_us:
         return ""
-    return (
-        f"{alternative.name} takes {alternative.stats.recent_us / candidate.stats.recent_us:.2f}x"
-    )
+    sms = f" on {alternative.sms} SMs" if alternative.sms else ""
+    factor = alternative.stats.recent_us / candidate.stats.recent_us
+    return f"{alternative.name} takes {factor:.2f}x{sms}"
 
 
 def explain(table: LookupTable) -> tuple[Explanation, ...]:

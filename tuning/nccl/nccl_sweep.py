@@ -215,7 +215,14 @@ def _entry(
 
 def _candidate(knobs: NcclKnobs, stats: Statistics) -> Candidate:
     proof = f"NCCL's log: {knobs.algorithm} {knobs.protocol} ran where it was asked for"
-    return Candidate(name=knobs.name, on="nccl-tests", stats=stats, nccl=knobs, notes=(proof,))
+    return Candidate(
+        name=knobs.name,
+        on="nccl-tests",
+        stats=stats,
+        nccl=knobs,
+        sms=knobs.channels,
+        notes=(proof,),
+    )
 
 
 def _summary(collective: str, nbytes: int, entry: Entry, evaluations: int) -> SizeSummary:

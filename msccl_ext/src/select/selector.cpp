@@ -53,7 +53,7 @@ const char* to_string(Reason reason) {
     case Reason::kExplored:
       return "tried out at this call";
     case Reason::kDefaultBest:
-      return "no candidate beats the default";
+      return "the default stands first";
     case Reason::kNoneFits:
       return "no better candidate can run the call";
     case Reason::kNoTable:
