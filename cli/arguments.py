@@ -106,7 +106,7 @@ def add_prefer(parser: argparse.ArgumentParser, otherwise: str) -> None:
         "--prefer",
         choices=PREFERENCES,
         help="speed: the fastest candidate; sms: the one that occupies fewest SMs, among those at "
-        "most 10 %% slower than the fastest and never slower than the default, for jobs that "
+        "most 20 %% slower than the fastest and never slower than the default, for jobs that "
         f"compute meanwhile ({otherwise})",
     )
 

@@ -66,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if disagreements else 0
 
 
-def plugin_answers(
-    folder: Path, table: LookupTable, same_order: bool
-) -> tuple[PluginAnswer, ...]:
+def plugin_answers(folder: Path, table: LookupTable, same_order: bool) -> tuple[PluginAnswer, ...]:
     """Return the rows with the plugin's answers, where it reads the same order and is there."""
     why = "another order than the table's"
     if same_order:
@@ -100,7 +98,7 @@ def explain_call(args: argparse.Namespace, table: LookupTable) -> int:
 def candidate_columns(chosen: Candidate, candidates: Sequence[Candidate]) -> str:
     """Return an entry's candidates as a table: time, SMs, and both against the default's."""
     default = next(c for c in candidates if c.is_default)
-    header = ["", "candidate", "us", "SMs", "time of default's", "SMs of default's"]
+    header = ["", "candidate", "us", "SMs", "default's us", "default's SMs"]
     rows = [
         [
             ">" if candidate == chosen else "",

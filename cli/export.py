@@ -29,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export and print the files."""
-    exported = export_table(
-        Path(args.table), args.dialect, Path(args.output), prefer=args.prefer
-    )
+    exported = export_table(Path(args.table), args.dialect, Path(args.output), prefer=args.prefer)
     warn(exported.notes)
     if args.json:
         config = None if exported.config is None else str(exported.config)

@@ -13,6 +13,7 @@ from tuccl.cli.arguments import (
     add_collective,
     add_json,
     add_nccl_version,
+    add_prefer,
     add_root,
     add_sizes,
     collectives_of,
@@ -27,7 +28,7 @@ from tuccl.cli.executors import (
     nccl_tests_executor,
     real_executor_of,
 )
-from tuccl.cli.output import print_json, warn
+from tuccl.cli.output import columns, print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.runtime import (
@@ -78,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="executor (default), rccl or fork; "
         "nccl, with --on nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
     )
+    add_prefer(parser, "default speed; the runtime takes the candidate that stands first")
     add_any_order(parser)
     add_nccl_version(parser)
     parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
@@ -132,6 +134,7 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         nccl_version=args.nccl_version or NCCL_VERSION,
         seconds=args.time_limit,
         any_order=args.any_order,
+        prefer=args.prefer or "speed",
     )
 
 
@@ -156,6 +159,7 @@ def tune_configurations(
         "nccl_version": None,
         "seed": 0,
         "any_order": False,
+        "prefer": None,
     }
     options = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
     if options:
@@ -181,12 +185,32 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
     if args.json:
         print_json(result)
         return 0
+    print(tuned_columns(result))
     print(
         f"{args.output}: {result.entries} entries, {result.label}; {result.evaluations} "
         f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s, "
         f"against {result.baseline}"
     )
     return 0
+
+
+def tuned_columns(result: TuneResult) -> str:
+    """Return what stands first for each size, beside the default, with the SMs of both."""
+    header = ["collective", "size", "default us", "SMs", "us", "SMs", "speed-up", "choice"]
+    rows = [
+        [
+            row.collective,
+            format_bytes(row.size),
+            row.default_us,
+            row.default_sms or None,
+            row.best_us,
+            row.sms or None,
+            "-" if row.best_us is None else f"{row.default_us / row.best_us:.2f}x",
+            row.best or "default",
+        ]
+        for row in result.tuned
+    ]
+    return columns(header, rows)
 
 
 def without_simple(collectives: list[str], executor: Executor, hosts: int) -> Iterator[str]:

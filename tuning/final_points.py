@@ -30,18 +30,21 @@ def final_points(
     most: int,
     *,
     default_knobs_trials: int,
+    pareto: Sequence[Point] = (),
 ) -> tuple[Point, ...]:
     """Return the best point of each of the best programs, and of the best that runs in place.
 
-    At most ``most`` of them, and one more for the placement. Up to ``default_knobs_trials`` of
-    those whose threads or buffer are not NCCL's defaults are timed with the defaults too, at full
-    ``effort``, and changed to them where that is no slower: so what is exported is what was tuned.
+    At most ``most`` of them, one more for the placement, and those of ``pareto``. Up to
+    ``default_knobs_trials`` of those whose threads or buffer are not NCCL's defaults are timed with
+    the defaults too, at full ``effort``, and changed to them where that is no slower: so what is
+    exported is what was tuned.
     Their samples join the measurements.
     """
     ranked = _one_per_program(measurements, effort)
     best = ranked[:most]
     if not any(evaluate.program(p).program.in_place for p in best):
         best += [p for p in ranked[most:] if evaluate.program(p).program.in_place][:1]
+    best += [p for p in pareto if p not in best]
     points: list[Point] = []
     for point in best:
         if default_knobs_trials > 0 and not has_default_knobs(point, evaluate.programs.dialect):

@@ -23,7 +23,7 @@ from tuccl.runtime import (
     program_file,
     reduction_class,
 )
-from tuccl.runtime.table import placements
+from tuccl.runtime.table import entry_preferring, pareto_set, placements
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.tuning.searches.space import Point
@@ -31,7 +31,8 @@ from tuccl.tuning.searches.tie_break import tie_break
 
 __all__ = ["FinalRound", "TimedPoint", "beats", "entries_of", "tuned_sizes"]
 
-_MOST_CANDIDATES = 3
+_FASTEST = 3  # candidates of an entry, whatever SMs they take
+_MOST_CANDIDATES = 6  # with those that take fewer
 _SIGMAS = 2.0
 _TUNED_AT = re.compile(r"tuned at (\d+) bytes")
 
@@ -73,20 +74,25 @@ def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
 
 
 def entries_of(
-    final: FinalRound, low: int, high: int | None
+    final: FinalRound, low: int, high: int | None, prefer: str = "speed"
 ) -> tuple[tuple[Entry, ...], tuple[ProgramFile, ...]]:
     """Return the entries for sizes [low, high), and the files of the programs they name.
 
     One entry where both placements prefer the same candidates, else one for each. Only candidates
-    that beat the default by more than the noise stand before it; the others are left out.
+    that beat the default by more than the noise stand before it: the fastest, and of the others
+    those that no other beats in time or SMs. ``prefer`` sms orders them by SMs
+    (`tuccl.runtime.table_preferring`).
     """
     out_of_place, files_out_of_place = _ranked(final, in_place=False)
     in_place_ranked, files_in_place = _ranked(final, in_place=True)
     files = (*files_out_of_place, *files_in_place)
+    both = [(out_of_place, "out-of-place"), (in_place_ranked, "in-place")]
     if [c.name for c in out_of_place] == [c.name for c in in_place_ranked]:
-        return (_entry(final, low, high, out_of_place, "any"),), files
-    both = ((out_of_place, "out-of-place"), (in_place_ranked, "in-place"))
-    return tuple(_entry(final, low, high, ranked, where) for ranked, where in both), files
+        both = [(out_of_place, "any")]
+    entries = tuple(_entry(final, low, high, ranked, where) for ranked, where in both)
+    if prefer != "speed":
+        entries = tuple(entry_preferring(entry, prefer) for entry in entries)
+    return entries, files
 
 
 def _entry(
@@ -133,13 +139,22 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
             winner = _Winner(Statistics.of(samples).median_us, timed.point, candidate, file)
             winners.setdefault(candidate.name, winner)
     best_us = min((winner.us for winner in winners.values()), default=0.0)
-    ranked = sorted(winners.values(), key=lambda winner: winner.order(best_us))[:_MOST_CANDIDATES]
+    ranked = _fastest_and_pareto(sorted(winners.values(), key=lambda winner: winner.order(best_us)))
     default = default_candidate(
         ranked[0].candidate.on if ranked else _source(final.default.timing),
         Statistics.of(default_us) if default_us else None,
         (f"tuned at {final.nbytes} bytes", f"{final.default.description} there"),
+        final.default.sms,
     )
     return [*(w.candidate for w in ranked), default], [w.file for w in ranked]
+
+
+def _fastest_and_pareto(winners: Sequence[_Winner]) -> list[_Winner]:
+    """The first, and as there is room those that none beats in time or SMs, in the same order."""
+    front = pareto_set(winners[_FASTEST:], lambda winner: (winner.us, winner.candidate.sms))
+    fewest = min((winner.candidate.sms for winner in winners[:_FASTEST]), default=0)
+    fewer = [winner for winner in front if winner.candidate.sms < fewest]
+    return [*winners[:_FASTEST], *fewer[: _MOST_CANDIDATES - _FASTEST]]
 
 
 def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:

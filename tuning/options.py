@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION
+from tuccl.runtime.table import PREFERENCES
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.tuning.searches.mraco import MracoSearch
 from tuccl.tuning.searches.plain_searches import CoordinateSearch, GridSearch, RandomSearch
@@ -34,6 +35,8 @@ class TuneOptions:
         nccl_version: The NCCL whose own choice has to be beaten.
         seconds: Time limit of all searches together; what is left of it is shared evenly by the
             sizes that are left. The final rounds come on top.
+        prefer: How an entry's candidates are ordered: speed or sms
+            (`tuccl.runtime.table_preferring`).
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
     """
@@ -48,6 +51,7 @@ class TuneOptions:
     nccl_version: str = NCCL_VERSION
     seconds: float | None = None
     any_order: bool = False
+    prefer: str = "speed"
 
     def check(self) -> None:
         """Refuse options that cannot be.
@@ -59,6 +63,9 @@ class TuneOptions:
             raise InputError(f"search {self.search[:30]!r}: expected one of {', '.join(SEARCHES)}")
         if self.budget < 1:
             raise InputError(f"budget {self.budget}: expected at least 1 evaluation")
+        if self.prefer not in PREFERENCES:
+            names = " or ".join(PREFERENCES)
+            raise InputError(f"preference {self.prefer[:20]!r}: expected {names}")
         if self.seconds is not None and self.seconds <= 0:
             raise InputError(f"time limit {self.seconds:g}: expected more than 0 seconds")
         limits_of(self.dialect)

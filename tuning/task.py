@@ -23,6 +23,7 @@ from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator
+from tuccl.tuning.fewer_sms import pareto_points, time_fewer_channels
 from tuccl.tuning.final_points import final_points, single_placement_programs
 from tuccl.tuning.final_round import FinalRound, TimedPoint
 from tuccl.tuning.options import SEARCHES, TuneOptions
@@ -38,6 +39,7 @@ __all__ = ["SizeResult", "Task", "tune_size"]
 _NOISY_CANDIDATES = 3  # each timed again, and with default knobs too
 _SIM_CANDIDATES = 5  # their times are known: only default knobs cost anything
 _SIM_TRIALS = 3
+_SMS_SHARE = 20  # one evaluation in so many is for fewer SMs
 _FEWEST_ROUNDS = 5  # of candidates against the default: as many as make a spread
 _FINAL_S = 20.0  # beyond the fewest rounds
 
@@ -102,7 +104,9 @@ def tune_size(
     most = min(
         _NOISY_CANDIDATES if noisy else _SIM_TRIALS, options.budget // (4 * evaluations_each)
     )
-    budget = max(options.budget - evaluations_each * most, 1)
+    trials = options.budget // _SMS_SHARE
+    reserve = evaluations_each * most + (2 if noisy else 1) * trials
+    budget = max(options.budget - reserve, 1)
     search = SEARCHES[options.search](
         space,
         seed=options.seed,
@@ -110,13 +114,17 @@ def tune_size(
         first=initial_points(space, nbytes, neighbour, budget // 2),
     )
     measurements = run(search, evaluate, budget, progress, lambda: time.monotonic() >= deadline)
+    effort, default_us = executor.full_effort, default.timing.us
+    time_fewer_channels(space, evaluate, measurements, effort, default_us, trials)
+    pareto = pareto_points(evaluate, measurements, effort, default_us)
     points = final_points(
         evaluate,
         measurements,
-        executor.full_effort,
+        effort,
         max(most, 1) if noisy else _SIM_CANDIDATES,
         # No GPU runtime runs what is tuned on CPUs, so that its default knobs do not matter.
         default_knobs_trials=most if executor.default_baseline == "nccl" else 0,
+        pareto=pareto[: 1 + (trials if noisy else _SIM_CANDIDATES)],
     )
     programs = [(p, evaluate.program(p).program) for p in points]
     if not noisy:

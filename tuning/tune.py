@@ -55,7 +55,7 @@ class SizeSummary:
     ``grid_size`` counts the distinct points that are legal by the knobs' rules and the size,
     without those that synthesis has ruled out; plans that were never tried count in full.
     ``evaluations`` are at full effort, rounded up, with the final round's; ``best`` is None where
-    the runtime's own default was not beaten.
+    the runtime's own default stands first. ``sms`` are those of what stands first, 0: not known.
     """
 
     collective: str
@@ -65,6 +65,8 @@ class SizeSummary:
     default_us: float
     best_us: float | None
     best: str | None
+    default_sms: int = 0
+    sms: int = 0
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def tune(
     results = _results(tasks, sizes, progress, options.deadline(start))
     searched = [r.evaluations for r in results if r.measurements is not None]
     check_searched(options.seconds, searched)
-    entries, files = _entries(results, sizes)
+    entries, files = _entries(results, sizes, options.prefer)
     table = new_table(
         topology, [*entries, *other_entries], options.dialect, executor.label, baseline
     )
@@ -252,10 +254,10 @@ def _results(
 
 
 def _entries(
-    results: Sequence[SizeResult], sizes: Sequence[int]
+    results: Sequence[SizeResult], sizes: Sequence[int], prefer: str
 ) -> tuple[list[Entry], list[ProgramFile]]:
     ranges = dict(zip(sizes, ranges_from_sizes(sizes), strict=True))
-    pairs = [entries_of(result.final, *ranges[result.final.nbytes]) for result in results]
+    pairs = [entries_of(r.final, *ranges[r.final.nbytes], prefer) for r in results]
     return [e for entries, _ in pairs for e in entries], [f for _, files in pairs for f in files]
 
 
@@ -278,4 +280,6 @@ def _summary(result: SizeResult, table: LookupTable) -> SizeSummary:
         default_us=final.default.timing.us,
         best_us=None if stats is None else stats.median_us,
         best=None if candidate.is_default else candidate.name,
+        default_sms=final.default.sms,
+        sms=candidate.sms,
     )

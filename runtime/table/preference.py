@@ -15,7 +15,7 @@ from tuccl.runtime.table.lookup import LookupTable
 __all__ = ["PREFERENCES", "entry_preferring", "pareto_set", "table_preferring"]
 
 PREFERENCES = ("speed", "sms")
-_MOST_SLOWER = 1.1  # than the fastest candidate
+_MOST_SLOWER = 1.2  # than the fastest candidate
 _AS_FAST = 1.001
 _T = TypeVar("_T")
 
@@ -24,7 +24,7 @@ def table_preferring(table: LookupTable, preference: str) -> LookupTable:
     """Return ``table`` with the candidates of every entry in another order.
 
     ``speed``: the fastest first; those within 0.1 % of it stay as they stand. ``sms``: the one with
-    fewest SMs first, among those that take at most 10 % longer than the fastest and no longer than
+    fewest SMs first, among those that take at most 20 % longer than the fastest and no longer than
     the runtime's default; the default itself is one of them. The others follow, the fastest first.
 
     Raises:

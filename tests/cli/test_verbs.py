@@ -250,6 +250,21 @@ def test_select_and_explain_agree(tuccl: Tuccl, work: Path) -> None:
     assert chosen["reason"]
 
 
+def test_verbs_print_sms_and_take_a_preference(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    call = (work / "table", "-c", "allgather", "-s", "1M")
+    both = [
+        json.loads(tuccl("select", *call, "--prefer", p, "--json").out) for p in ("speed", "sms")
+    ]
+    assert 0 < both[1]["sms"] <= both[0]["sms"]
+    assert [c["name"] for c in both[0]["candidates"]].count("default") == 1
+    assert "SMs" in tuccl("explain", *call).out
+    rows = tuccl("explain", work / "table", "--prefer", "sms", "--json").out.splitlines()
+    assert all(json.loads(row)["sms"] >= 0 for row in rows)
+    out = tmp_path / "files"
+    assert tuccl("export", work / "table", "--prefer", "sms", "-o", out).code == 0
+    assert tuccl("select", *call, "--prefer", "size").code == 2
+
+
 def test_compare_reports_every_baseline(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
     report = tmp_path / "r.html"
     answer = tuccl("compare", work / "table", "--on", "sim", "--report", report, "--json")

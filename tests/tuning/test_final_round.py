@@ -125,3 +125,25 @@ def test_a_beaten_finalist_is_left_out(topology: Topology) -> None:
 def test_the_default_knows_what_it_was(topology: Topology) -> None:
     [entry], _ = entries_of(final(topology, sim(8.0, 9.0)), 1, 2)
     assert entry.default.notes == (f"tuned at {1 << 20} bytes", "Ring/LL/2ch there")
+
+
+def test_an_entry_keeps_what_needs_fewer_sms(topology: Topology) -> None:
+    """The default takes 10 us; of four programs the three fastest have 7 blocks."""
+    made = final(topology, sim(7.0, 8.0))
+    [wide] = made.candidates
+    [narrow] = (c for c in final(topology, sim(9.0, 9.0), sim(9.0, 9.0)).candidates[1:])
+    slow = replace(narrow, timing=sim(9.5, 9.5), point=replace(narrow.point, threads=256))
+    wides = tuple(
+        replace(wide, timing=sim(us, us + 1), point=replace(wide.point, threads=threads))
+        for us, threads in ((7.0, 512), (7.1, 480), (7.2, 448), (7.3, 416))
+    )
+    assert narrow.program.threadblocks < wide.program.threadblocks
+    [entry], files = entries_of(replace(made, candidates=(*wides, narrow, slow)), 512, None)
+    sms = [c.sms for c in entry.candidates[:-1]]
+    assert sms == [wide.program.threadblocks] * 3 + [narrow.program.threadblocks]
+    assert {f.path for f in files} == {c.program for c in entry.candidates if c.program}
+    [entry], _ = entries_of(replace(made, candidates=(*wides, narrow)), 512, None, "sms")
+    assert entry.candidates[0].method == "allpairs"  # ring: over 20 % slower
+    faster = replace(narrow, timing=sim(8.0, 9.0))
+    [entry], _ = entries_of(replace(made, candidates=(*wides, faster)), 512, None, "sms")
+    assert entry.candidates[0].method == "ring"

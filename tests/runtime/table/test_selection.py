@@ -7,10 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.runtime.conftest import candidate, entry, mesh, ring_allgather, table_of
 from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.runtime.table import Candidate, Entry, entry_preferring, pareto_set, program_file
 from tuccl.runtime.table.selection import explain, select
 from tuccl.runtime.table.store import load_table
 
@@ -123,3 +128,48 @@ def test_explain_says_what_is_not_honoured(hand: SimpleNamespace) -> None:
     for row in rows:
         lost = ("256 threads" in row.not_honoured, "buffer" in row.not_honoured)
         assert lost == ((False, False) if row.candidate == "default" else (True, True))
+
+
+def costs(us: float, sms: int, name: str) -> Candidate:
+    file = program_file(ring_allgather())
+    return msgspec.structs.replace(candidate(file, us), name=name, sms=sms)
+
+
+def names(entry: Entry) -> list[str]:
+    return [c.name for c in entry.candidates]
+
+
+def test_prefer_sms_takes_the_fewest_among_the_fast() -> None:
+    some = (costs(5.0, 16, "fast"), costs(5.5, 4, "small"), costs(9.0, 1, "slow"))
+    tuned = entry(512, None, *some)
+    assert names(entry_preferring(tuned, "sms")) == ["small", "fast", "slow", "default"]
+    assert names(entry_preferring(entry_preferring(tuned, "sms"), "speed")) == names(tuned)
+
+
+def test_prefer_sms_takes_the_default_where_that_needs_fewest_or_is_faster() -> None:
+    tuned = entry(512, None, costs(9.5, 16, "fast"), costs(10.1, 1, "slow"))
+    assert names(entry_preferring(tuned, "sms")) == ["fast", "default", "slow"]
+    default = msgspec.structs.replace(tuned.default, sms=2)
+    known = msgspec.structs.replace(tuned, candidates=(*tuned.candidates[:2], default))
+    assert names(entry_preferring(known, "sms")) == ["default", "fast", "slow"]
+    table = table_of(mesh(), entry_preferring(known, "sms"))
+    assert "fewest SMs" in select(table, "allgather", 1024).reason
+
+
+def test_select_follows_the_preference_and_refuses_others() -> None:
+    table = table_of(mesh(), entry(512, None, costs(5.0, 16, "fast"), costs(5.5, 4, "small")))
+    chosen = [select(table, "allgather", 1024, prefer=p).candidate.name for p in ("speed", "sms")]
+    assert chosen == ["fast", "small"]
+    with pytest.raises(InputError, match="expected speed or sms"):
+        select(table, "allgather", 1024, prefer="size")
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9))))
+def test_nothing_beats_a_member_of_the_pareto_set(items: list[tuple[int, int]]) -> None:
+    front = pareto_set(items, lambda item: item)
+
+    def beats(a: tuple[int, int], b: tuple[int, int]) -> bool:
+        return a != b and a[0] <= b[0] and a[1] <= b[1]
+
+    assert not any(beats(a, b) for a in items for b in front)
+    assert all(item in front or any(beats(a, item) for a in front) for item in items)
