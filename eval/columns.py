@@ -9,6 +9,7 @@ import msgspec
 from tuccl._native import element_bytes
 from tuccl.errors import InputError
 from tuccl.runtime import Timing
+from tuccl.synth.model.collective import COUNTED_PER_RANK, REDUCING, ROOTED
 
 __all__ = [
     "BandwidthRow",
@@ -20,9 +21,6 @@ __all__ = [
     "element_count",
 ]
 
-_REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
-_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-_COUNTED_PER_RANK = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
 _HEADER = """\
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
@@ -74,9 +72,9 @@ def busbw_factor(collective: str, ranks: int) -> float:
     """
     if collective == "allreduce":
         return 2 * (ranks - 1) / ranks
-    if collective in _COUNTED_PER_RANK:
+    if collective in COUNTED_PER_RANK:
         return (ranks - 1) / ranks
-    if collective in _ROOTED:
+    if collective in ROOTED:
         return 1.0
     raise InputError(f"collective {collective[:40]!r}: nccl-tests has no bandwidth factor for it")
 
@@ -93,7 +91,7 @@ def element_count(collective: str, ranks: int, nbytes: int, datatype: str = "flo
     (32, 4)
     """
     elements = nbytes // element_bytes(datatype)
-    return elements // ranks if collective in _COUNTED_PER_RANK else elements
+    return elements // ranks if collective in COUNTED_PER_RANK else elements
 
 
 def bandwidth_row(
@@ -127,8 +125,8 @@ def bandwidth_row(
         ranks=ranks,
         size=nbytes,
         count=element_count(collective, ranks, nbytes, datatype),
-        redop=op if collective in _REDUCING else "none",
-        root=root if collective in _ROOTED else -1,
+        redop=op if collective in REDUCING else "none",
+        root=root if collective in ROOTED else -1,
         time_us=timing.time_us,
         algbw_gbs=algbw,
         busbw_gbs=busbw,

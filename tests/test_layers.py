@@ -20,7 +20,16 @@ SYNTH = [
     "few_step",
     "baseline",
 ]
-RUNTIME = ["nccl", "table", "executors", "baseline", "export", "jobs", "nccl_tests"]
+RUNTIME = [
+    "nccl",
+    "table",
+    "executors",
+    "baseline",
+    "export",
+    "jobs",
+    "nccl_tests",
+    "workload",
+]
 TUNING = ["searches", "studies"]  # `nccl` is a tune of its own
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
-__all__ = ["Communicator", "JobLog", "Loaded", "Process", "read_log"]
+__all__ = ["Communicator", "JobLog", "Loaded", "LogLine", "Process", "log_lines", "read_log"]
 
 Plugin = Literal["tuner", "profiler", "scheduler"]
 PLUGINS: tuple[Plugin, ...] = ("tuner", "profiler", "scheduler")
@@ -40,6 +40,26 @@ _MSCCL_FOLDER = re.compile(r"Using MSCCL Algo files from (.+)")
 _FORK_LOADED = re.compile(r"Parsed MSCCL Algorithm (\S+) successfully")
 _FORK_FAILED = re.compile(r"MSCCL: algorithm (\S+) failed to initialize")
 _NO_TRANSPORT = re.compile(r"has no transport for (?:send|recv)")
+
+
+class LogLine(NamedTuple):
+    """One line of NCCL's: whose it is, and its words after "NCCL INFO"."""
+
+    host: str
+    pid: int
+    device: int
+    text: str
+
+
+def log_lines(lines: Iterable[str]) -> Iterator[LogLine | str]:
+    """Yield NCCL's lines of a log, taken apart, and the others as they are.
+
+    >>> next(log_lines(["h:7:9 [0] NCCL INFO Connected all rings"]))
+    LogLine(host='h', pid=7, device=0, text='Connected all rings')
+    """
+    for line in lines:
+        m = _LINE.search(line)
+        yield line if m is None else LogLine(m[1], int(m[2]), int(m[4]), m[5])
 
 
 @dataclass(frozen=True)
@@ -121,15 +141,13 @@ def read_log(lines: Iterable[str]) -> JobLog:
     """
     processes: dict[tuple[str, int], Process] = {}
     count = 0
-    for line in lines:
-        match = _LINE.search(line)
-        own_line = _SAID.match(line)
-        if match is None and own_line is None:
+    for line in log_lines(lines):
+        if isinstance(line, str) and _SAID.match(line) is None:
             continue
-        host, pid = (match[1], int(match[2])) if match is not None else ("", 0)
+        host, pid = (line.host, line.pid) if isinstance(line, LogLine) else ("", 0)
         process = processes.setdefault((host, pid), Process(host, pid))
-        count += match is not None
-        _take(process, match[5] if match is not None else line)
+        count += isinstance(line, LogLine)
+        _take(process, line.text if isinstance(line, LogLine) else line)
     return JobLog(tuple(processes.values()), count)
 
 

@@ -29,12 +29,16 @@ class TestsRow(msgspec.Struct, frozen=True):
 
 
 class TestsOutput(msgspec.Struct, frozen=True):
-    """The rows in order; ``ranks`` that took part (0: not said), ``tables`` printed, failures."""
+    """The rows in order; ``ranks`` that took part (0: not said), ``tables`` printed, failures.
+
+    ``args`` is the command as the JSON has it.
+    """
 
     rows: tuple[TestsRow, ...]
     ranks: int = 0
     tables: int = 1
     out_of_bounds: bool = False
+    args: tuple[str, ...] = ()
 
 
 def read_text(text: str, where: str) -> TestsOutput:
@@ -93,6 +97,7 @@ class _Config(msgspec.Struct, frozen=True):
 class _Json(msgspec.Struct, frozen=True):
     results: tuple[_Result, ...] = ()
     config: _Config = _Config()
+    args: tuple[str, ...] = ()
 
 
 def read_json(text: str, where: str) -> TestsOutput:
@@ -109,7 +114,7 @@ def read_json(text: str, where: str) -> TestsOutput:
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{where}: {error}; expected nccl-tests' JSON output") from None
     rows = tuple(_from_json(r, f"{where}: $.results[{n}]") for n, r in enumerate(read.results))
-    return TestsOutput(rows, len(read.config.devices))
+    return TestsOutput(rows, len(read.config.devices), args=read.args)
 
 
 def _from_json(result: _Result, where: str) -> TestsRow:

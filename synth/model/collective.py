@@ -14,7 +14,14 @@ from typing import Literal, get_args
 from tuccl._native import chunk_counts
 from tuccl.errors import InputError
 
-__all__ = ["COLLECTIVES", "REDUCING", "ROOTED", "Collective", "CollectiveName"]
+__all__ = [
+    "COLLECTIVES",
+    "COUNTED_PER_RANK",
+    "REDUCING",
+    "ROOTED",
+    "Collective",
+    "CollectiveName",
+]
 
 CollectiveName = Literal[
     "allgather",
@@ -29,6 +36,8 @@ CollectiveName = Literal[
 COLLECTIVES: tuple[CollectiveName, ...] = get_args(CollectiveName)
 REDUCING = frozenset({"reduce-scatter", "allreduce", "reduce"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+# Their API counts the elements of one rank's part, not of the whole array.
+COUNTED_PER_RANK = frozenset({"allgather", "reduce-scatter", "alltoall", "gather", "scatter"})
 
 
 @dataclass(frozen=True)
