@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from tuccl._native import Knobs, Network, Program, SimTrace
-from tuccl.errors import InputError
+from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.topology import Topology
 
-__all__ = ["MSCCL_LOOP", "RUNTIME_CHOICE", "Executor", "StepLoop", "Timing", "TracedRun"]
+__all__ = [
+    "MSCCL_LOOP",
+    "RUNTIME_CHOICE",
+    "Call",
+    "Executor",
+    "StepLoop",
+    "Timing",
+    "TracedRun",
+]
+
+Call = tuple[Knobs, int]
+"""The knobs of a call and the bytes of its whole array."""
 
 
 class StepLoop(NamedTuple):
@@ -163,6 +176,26 @@ class Executor(ABC):
         Raises:
             InputError: the program is for another number of ranks, or cannot be run.
         """
+
+    def time_all(self, program: Program, calls: Sequence[Call], *, root: int = 0) -> list[float]:
+        """Return the time in us of each of ``program``'s ``calls``, one repeat each.
+
+        It is that of ``time``'s ``us``, and infinite where ``time`` refuses the call.
+        """
+        times_us = []
+        for knobs, nbytes in calls:
+            try:
+                times_us.append(self.time(program, knobs, nbytes, root=root).us)
+            except (Infeasible, InputError):
+                times_us.append(math.inf)
+        return times_us
+
+    def least_us(self, program: Program, calls: Sequence[Call]) -> list[float]:
+        """Return a time in us for each of ``calls`` that it cannot be under; 0 where none is known.
+
+        Nothing is run for this.
+        """
+        return [0.0] * len(calls)
 
     def trace(
         self,

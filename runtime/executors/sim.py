@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from tuccl._native import Knobs, MachineClass, Network, Program, simulate
+import math
+from collections.abc import Sequence
+
+from tuccl._native import Knobs, MachineClass, Network, Program, least_us, simulate, simulate_all
 from tuccl._native import trace as simulate_and_record
 from tuccl.errors import Infeasible, InputError
-from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
+from tuccl.runtime.executors.executor import (
+    MSCCL_LOOP,
+    Call,
+    Executor,
+    StepLoop,
+    Timing,
+    TracedRun,
+)
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import Topology, machine_of, network
 
@@ -100,6 +110,45 @@ class SimExecutor(Executor):
         in_place_samples = samples if in_place is not None else ()
         return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
 
+    def time_all(
+        self, program: Program, calls: Sequence[Call], *, root: int = 0, threads: int = 1
+    ) -> list[float]:
+        """Return the simulated time in us of each of ``calls``, as ``time`` gives it.
+
+        Calls that cannot differ (buffers beyond the chunk, threads beyond the protocol's need)
+        are simulated once, the rest on ``threads`` threads without Python's lock. A call that
+        ``time`` refuses takes infinitely long.
+        """
+        if not self._takes(program):
+            return [math.inf] * len(calls)
+        return simulate_all(
+            program,
+            _padded_calls(program, calls),
+            self._network,
+            self._machine,
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+            threads=threads,
+        )
+
+    def least_us(self, program: Program, calls: Sequence[Call]) -> list[float]:
+        """Return for each of ``calls`` what it takes at least in us, without simulating it.
+
+        That is what the host, the busiest link and the busiest thread block need: never above
+        what ``time`` gives, but for the few parts in ten thousand that a long run's extrapolation
+        may be off. Infinite where ``time`` refuses the call.
+        """
+        if not self._takes(program):
+            return [math.inf] * len(calls)
+        return least_us(
+            program,
+            _padded_calls(program, calls),
+            self._network,
+            self._machine,
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+        )
+
     def trace(
         self,
         program: Program,
@@ -155,6 +204,13 @@ class SimExecutor(Executor):
     def _network_of(self, loop: StepLoop) -> Network:
         return nvls_network(self._network) if loop.multicast else self._network
 
+    def _takes(self, program: Program) -> bool:
+        try:
+            self._check(program, MSCCL_LOOP)
+        except (Infeasible, InputError):
+            return False
+        return True
+
     def _check(self, program: Program, loop: StepLoop) -> None:
         ranks = program.ngpus - (SWITCH_RANKS if loop.multicast else 0)
         if ranks != self.ranks:
@@ -167,6 +223,11 @@ class SimExecutor(Executor):
                 f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident "
                 f"on the {self._machine.sm_count} SMs of class {self._machine.name!r}"
             )
+
+
+def _padded_calls(program: Program, calls: Sequence[Call]) -> list[Call]:
+    # A size below one is left to be refused.
+    return [(knobs, padded(nbytes, program.nchunks)) for knobs, nbytes in calls]
 
 
 def padded(nbytes: int, nchunks: int) -> int:

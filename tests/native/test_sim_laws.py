@@ -19,9 +19,12 @@ from tuccl._native import (
     Route,
     Step,
     ThreadBlock,
+    least_us,
     simulate,
+    simulate_all,
     trace,
 )
+from tuccl.errors import InputError
 from tuccl.topology.machine import load_machine
 
 PROTOCOLS = st.sampled_from(["Simple", "LL", "LL128"])
@@ -111,6 +114,47 @@ def test_no_link_is_over_its_rate_at_any_instant(
         record.result.resource_wire_bytes, record.result.resource_busy_us, record.rate, strict=True
     ):
         assert record.end_us * (1 + 1e-9) >= busy >= wire / rate * (1 - 1e-9)
+
+
+CALLS = st.lists(
+    st.tuples(
+        PROTOCOLS,
+        st.sampled_from([1, 4, 16]),
+        st.sampled_from([96, 256, 512, 640]),
+        st.sampled_from([256, 1 << 12, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 8 << 20]),
+        st.sampled_from([1, 100, 513, 5000, 1 << 16, 600 * KIB, 3 * MIB]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(programs(), shared_networks(), MACHINES, CALLS, st.sampled_from(["mpi", "process"]))
+def test_calls_together_take_what_each_takes_and_no_less_than_the_bound(
+    program: Program,
+    network: Network,
+    machine: MachineClass,
+    drawn: list[tuple[str, int, int, int, int]],
+    launch: str,
+) -> None:
+    calls = [
+        (Knobs(protocol, channels, threads, buffer), chunk * program.nchunks)
+        for protocol, channels, threads, buffer, chunk in drawn
+    ]
+
+    def time_us(knobs: Knobs, nbytes: int) -> float:
+        try:
+            return simulate(program, knobs, network, machine, nbytes, launch=launch).time_us
+        except InputError:
+            return float("inf")
+
+    alone = [time_us(*call) for call in calls]
+    for threads in (1, 3):
+        together = simulate_all(program, calls, network, machine, launch=launch, threads=threads)
+        assert together == alone
+    bounds = least_us(program, calls, network, machine, launch=launch)
+    assert all(0 <= bound <= time * (1 + 5e-4) for bound, time in zip(bounds, alone, strict=True))
 
 
 @settings(max_examples=80, deadline=None)

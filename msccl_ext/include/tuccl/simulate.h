@@ -43,4 +43,24 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
                    const MachineClass& machine, std::int64_t nbytes,
                    const SimOptions& options = {});
 
+/// One call of a program.
+struct SimCall {
+  Knobs knobs;
+  std::int64_t nbytes = 0;  ///< The whole, big buffer.
+};
+
+/// Times (us) of `program`'s `calls`, each that of `simulate`; calls that cannot differ (buffers
+/// beyond the chunk, threads beyond what the protocol uses) are run once, the rest on `threads`
+/// threads. Infinite where `simulate` refuses the call.
+std::vector<double> simulate_all(const Program& program, const std::vector<SimCall>& calls,
+                                 const Network& network, const MachineClass& machine,
+                                 const SimOptions& options = {}, int threads = 1);
+
+/// A lower bound (us) for each of `calls`, without running it: what the host, the busiest
+/// resource and the busiest thread block take at least. Never above the simulated time but for
+/// what extrapolation is off (parts in ten thousand). Infinite where `simulate` refuses the call.
+std::vector<double> least_us(const Program& program, const std::vector<SimCall>& calls,
+                             const Network& network, const MachineClass& machine,
+                             const SimOptions& options = {});
+
 }  // namespace tuccl

@@ -1,5 +1,6 @@
 // Python view of networks, machine classes and the simulator.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -188,6 +189,47 @@ void bind_result(nb::module_& m) {
               "False where the time was extrapolated from a pace that had not settled.");
 }
 
+using Calls = std::vector<std::pair<Knobs, std::int64_t>>;
+
+std::vector<SimCall> calls_from(const Calls& calls) {
+  std::vector<SimCall> out;
+  for (const auto& [knobs, nbytes] : calls) out.push_back({knobs, nbytes});
+  return out;
+}
+
+void bind_batch(nb::module_& m) {
+  m.def(
+      "simulate_all",
+      [](const Program& program, const Calls& calls, const Network& network,
+         const MachineClass& machine, std::string_view launch, int process_gpus,
+         std::int64_t pass_bytes, int transfer_slots, int threads) {
+        const SimOptions options{
+            launch_from(launch), process_gpus, false, {pass_bytes, transfer_slots}};
+        nb::gil_scoped_release unlocked;
+        return simulate_all(program, calls_from(calls), network, machine, options, threads);
+      },
+      "program"_a, "calls"_a, "network"_a, "machine"_a, nb::kw_only(), "launch"_a = "process",
+      "process_gpus"_a = 0, "pass_bytes"_a = 0, "transfer_slots"_a = 0, "threads"_a = 1,
+      "Simulated times in us of calls of `program`, each by its knobs and bytes and equal to "
+      "`simulate`'s `time_us`; calls that cannot differ are run once. Infinite where `simulate` "
+      "refuses the call.");
+  m.def(
+      "least_us",
+      [](const Program& program, const Calls& calls, const Network& network,
+         const MachineClass& machine, std::string_view launch, int process_gpus,
+         std::int64_t pass_bytes, int transfer_slots) {
+        const SimOptions options{
+            launch_from(launch), process_gpus, false, {pass_bytes, transfer_slots}};
+        nb::gil_scoped_release unlocked;
+        return least_us(program, calls_from(calls), network, machine, options);
+      },
+      "program"_a, "calls"_a, "network"_a, "machine"_a, nb::kw_only(), "launch"_a = "process",
+      "process_gpus"_a = 0, "pass_bytes"_a = 0, "transfer_slots"_a = 0,
+      "Lower bounds in us for calls of `program`, without running them: what the host, the busiest "
+      "link and the busiest thread block take at least. Infinite where `simulate` refuses the "
+      "call.");
+}
+
 }  // namespace
 
 void bind_sim(nb::module_& m) {
@@ -195,6 +237,7 @@ void bind_sim(nb::module_& m) {
   bind_protocol_costs(m);
   bind_machine(m);
   bind_result(m);
+  bind_batch(m);
   m.def(
       "simulate",
       [](const Program& program, const Knobs& knobs, const Network& network,

@@ -55,8 +55,7 @@ class Compiler {
     // A slice is two slots (NCCL_STEPS / 4), or all of a transfer that takes one.
     plan_.slices = simple && slots > 1 ? 2 : 1;
     plan_.window = machine_.fifo_slots / slots * plan_.slices;
-    plan_.least_slice =
-        simple ? double(slot_payload_bytes(k.protocol, k.buffer_bytes)) * slots / kLeastSliceOf : 0;
+    plan_.least_slice = least_slice(k, step_loop);
     plan_.wire_factor = wire_factor(k.protocol);
     plan_.slice_us = costs_.slice_us;
     plan_.line_bytes = kWarp * trip_bytes_per_thread(k.protocol) * speed_ / costs_.speed(kWarp);
@@ -296,31 +295,62 @@ class Compiler {
 
 }  // namespace
 
+Passes passes_of(std::int64_t bytes, std::int64_t most) {
+  const std::int64_t slice = std::min(bytes, most);
+  return {bytes / slice, static_cast<double>(slice), static_cast<double>(bytes % slice)};
+}
+
+double least_slice(const Knobs& knobs, const StepLoop& step_loop) {
+  if (knobs.protocol != Protocol::kSimple) return 0;
+  return double(slot_payload_bytes(knobs.protocol, knobs.buffer_bytes)) *
+         transfer_slots(knobs, step_loop) / kLeastSliceOf;
+}
+
 Plan compile(const Program& program, const Knobs& knobs, const Network& network,
              const MachineClass& machine, std::int64_t chunk_bytes, const StepLoop& step_loop) {
   return Compiler(program, knobs, network, machine, chunk_bytes, step_loop).compile();
 }
 
-double least_pace(const Plan& plan, double slice) {
-  std::vector<double> load(plan.capacity.size(), 0.0);
-  double least = 0;
-  for (const Block& b : plan.blocks) {
-    double own = 0;
+namespace {
+
+/// What one pass over `slice` bytes of each chunk takes (us) each thread block, then each resource.
+std::vector<double> loads(const Plan& plan, double slice) {
+  std::vector<double> out(plan.blocks.size() + plan.capacity.size(), 0.0);
+  double* const wires = out.data() + plan.blocks.size();
+  for (std::size_t at = 0; at < plan.blocks.size(); ++at) {
+    const Block& b = plan.blocks[at];
     for (int i = b.first; i < b.last; ++i) {
       const Transfer& t = plan.transfers[i];
       const double payload = t.chunks * slice;
       const double wire = payload * plan.wire_factor;
       const int parts = payload <= plan.least_slice ? 1 : plan.slices;
-      own += t.start_us + (t.receives || t.sends ? parts * plan.slice_us : 0);
-      own += t.bundle >= 0 ? wire / plan.bundles[t.bundle].cap : payload * t.us_per_byte;
+      out[at] += t.start_us + (t.receives || t.sends ? parts * plan.slice_us : 0);
+      out[at] += t.bundle >= 0 ? wire / plan.bundles[t.bundle].cap : payload * t.us_per_byte;
       if (!t.sends) continue;
       const Route& route = plan.network->routes()[plan.connections[b.out].route];
-      for (const int id : route.resources) load[id] += wire;
+      for (const int id : route.resources) wires[id] += wire;
     }
-    least = std::max(least, own);
   }
-  for (std::size_t r = 0; r < load.size(); ++r) least = std::max(least, load[r] / plan.capacity[r]);
+  for (std::size_t r = 0; r < plan.capacity.size(); ++r) wires[r] /= plan.capacity[r];
+  return out;
+}
+
+}  // namespace
+
+double least_pace(const Plan& plan, double slice) {
+  double least = 0;
+  for (const double load : loads(plan, slice)) least = std::max(least, load);
   return least;
+}
+
+double least_time(const Plan& plan, const Passes& passes) {
+  std::vector<double> whole = loads(plan, passes.slice);
+  for (double& us : whole) us *= static_cast<double>(passes.full);
+  if (passes.rest > 0) {
+    const std::vector<double> last = loads(plan, passes.rest);
+    for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += last[i];
+  }
+  return whole.empty() ? 0 : *std::max_element(whole.begin(), whole.end());
 }
 
 std::vector<std::int64_t> carried_bytes(const Program& program, const Network& network,

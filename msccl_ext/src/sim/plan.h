@@ -8,6 +8,17 @@
 
 namespace tuccl::sim {
 
+/// How far the outer loop over a chunk goes: `full` passes over `slice` bytes
+/// of each chunk, then one over `rest` if that is not 0.
+struct Passes {
+  std::int64_t full = 0;
+  double slice = 0;
+  double rest = 0;
+};
+
+/// A chunk of `bytes`, at most `most` of them in a pass.
+Passes passes_of(std::int64_t bytes, std::int64_t most);
+
 /// One transfer: a step, or the part of it that one primitive call moves.
 struct Transfer {
   int step = 0;           ///< Position in the thread block's list.
@@ -80,6 +91,13 @@ struct Plan {
   double nic_switch_us = 0;
 };
 
+/// Throws InputError for knobs, sizes and step loops that no program can run with.
+void check_call(const Program&, const Knobs&, const Network&, std::int64_t nbytes);
+void check_step_loop(const StepLoop&);
+
+/// Payload up to which a transfer is one slice (Simple).
+double least_slice(const Knobs&, const StepLoop&);
+
 /// Throws InputError for what `simulate` lists, but for deadlocks.
 Plan compile(const Program&, const Knobs&, const Network&, const MachineClass&,
              std::int64_t chunk_bytes, const StepLoop&);
@@ -87,6 +105,9 @@ Plan compile(const Program&, const Knobs&, const Network&, const MachineClass&,
 /// What one pass over `slice` bytes of each chunk takes at least (us): the load
 /// of the busiest resource or thread block.
 double least_pace(const Plan&, double slice);
+
+/// What a run takes at least (us), as `least_pace` is for one pass.
+double least_time(const Plan&, const Passes&);
 
 /// User bytes that each resource carries in the whole run.
 std::vector<std::int64_t> carried_bytes(const Program&, const Network&, std::int64_t chunk_bytes);

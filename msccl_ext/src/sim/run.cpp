@@ -24,11 +24,6 @@ void Timestamps::grow(Store& store) {
   head_ = 0;
 }
 
-Passes passes_of(std::int64_t bytes, std::int64_t most) {
-  const std::int64_t slice = std::min(bytes, most);
-  return {bytes / slice, static_cast<double>(slice), static_cast<double>(bytes % slice)};
-}
-
 template <bool kRecorded>
 Run<kRecorded>::Run(const Plan& plan, Recorder* recorder)
     : plan_(plan),

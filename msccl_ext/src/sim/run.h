@@ -10,17 +10,6 @@
 
 namespace tuccl::sim {
 
-/// How far the outer loop over a chunk goes: `full` passes over `slice` bytes
-/// of each chunk, then one over `rest` if that is not 0.
-struct Passes {
-  std::int64_t full = 0;
-  double slice = 0;
-  double rest = 0;
-};
-
-/// A chunk of `bytes`, at most `most` of them in a pass.
-Passes passes_of(std::int64_t bytes, std::int64_t most);
-
 struct Outcome {
   double time_us = 0;
   std::vector<double> busy_us;  ///< By resource.

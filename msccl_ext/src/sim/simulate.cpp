@@ -10,26 +10,12 @@
 #include "tuccl/error.h"
 
 namespace tuccl {
+namespace sim {
 namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
-/// How far the whole time may be off, as a part of it, because paces (us a pass)
-/// differ.
-constexpr double kTolerance = 2.5e-4;
-/// A pipeline that is filling can look steady for long: it is watched for so
-/// many passes or slices, whichever is less.
-constexpr std::int64_t kWatchedPasses = 64;
-constexpr std::int64_t kWatchedEvents = 60'000;
-/// Paces that differ by less are that of the busiest part, which nothing beats.
-constexpr double kAtBound = 1e-4;
-/// Paces that differ by less are the same but for rounding.
-constexpr double kSame = 1e-7;
-/// So many in a row that are the same make the pace.
-constexpr std::size_t kRepeats = 5;
-/// Cost, in slices, after which a program that has not settled counts as one
-/// that never will: some programs' thread blocks do not fall into step.
-constexpr std::int64_t kMostCost = 2'500'000;
+}  // namespace
 
 void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t nbytes) {
   if (const auto why = illegal(k)) throw InputError("knobs: " + *why);
@@ -58,6 +44,27 @@ void check_step_loop(const StepLoop& step_loop) {
     throw InputError("walk: transfer_slots is " + std::to_string(step_loop.transfer_slots) +
                      ", expected 0 (the protocol's), 1, 2, 4 or 8");
 }
+
+}  // namespace sim
+
+namespace {
+
+/// How far the whole time may be off, as a part of it, because paces (us a pass)
+/// differ.
+constexpr double kTolerance = 2.5e-4;
+/// A pipeline that is filling can look steady for long: it is watched for so
+/// many passes or slices, whichever is less.
+constexpr std::int64_t kWatchedPasses = 64;
+constexpr std::int64_t kWatchedEvents = 60'000;
+/// Paces that differ by less are that of the busiest part, which nothing beats.
+constexpr double kAtBound = 1e-4;
+/// Paces that differ by less are the same but for rounding.
+constexpr double kSame = 1e-7;
+/// So many in a row that are the same make the pace.
+constexpr std::size_t kRepeats = 5;
+/// Cost, in slices, after which a program that has not settled counts as one
+/// that never will: some programs' thread blocks do not fall into step.
+constexpr std::int64_t kMostCost = 2'500'000;
 
 class Simulation {
  public:
@@ -134,6 +141,7 @@ class Simulation {
     const std::size_t n = samples_.size();
     if (n <= kRepeats) return false;
     const double now = pace(samples_[n - 2], samples_[n - 1]);
+    if (now < bound_ * (1 - kAtBound)) return false;  // those in front run ahead of the busiest
     for (std::size_t i = n - kRepeats; i < n; ++i)
       if (std::abs(pace(samples_[i - 1], samples_[i]) - now) > now * kSame) return false;
     return samples_[n - 1 - kRepeats].passes <= samples_[n - 1].passes * 3 / 4;
@@ -188,9 +196,9 @@ class Simulation {
 
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
-  check_call(program, knobs, network, nbytes);
+  sim::check_call(program, knobs, network, nbytes);
   check(machine);
-  check_step_loop(options.step_loop);
+  sim::check_step_loop(options.step_loop);
   const std::int64_t chunk = nbytes / program.nchunks;
   const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.step_loop);
   Simulation simulation(plan, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,21 @@ def test_only_claimed_placements_are_timed(hand: SimpleNamespace, executor: Exec
     inside = executor.time(hand.ring_allgather(out_of_place=False), Knobs(), 1 << 20)
     assert (inside.time_us, inside.time_us_ip) == (None, both.time_us_ip)
     assert inside.us == inside.time_us_ip and outside.us == outside.time_us
+
+
+def test_calls_together_take_what_each_takes_and_a_refused_one_for_ever(
+    hand: SimpleNamespace, executor: Executor
+) -> None:
+    program = hand.ring_allgather()
+    calls = [(Knobs(threads=t), size) for t in (64, 512) for size in (1000, 1 << 20, 64 << 20)]
+    times_us = [executor.time(program, *call).us for call in calls]
+    refused = (Knobs(threads=100), 1000)
+    assert executor.time_all(program, [refused, *calls]) == [math.inf, *times_us]
+    assert Executor.time_all(executor, program, [*calls, refused]) == [*times_us, math.inf]
+    bounds = executor.least_us(program, [*calls, refused])
+    assert all(0 < b <= us * 1.0005 for b, us in zip(bounds, [*times_us, math.inf], strict=True))
+    too_many = SimExecutor(hand.mesh(ranks=3))
+    assert too_many.time_all(program, calls) == [math.inf] * len(calls)
 
 
 def test_it_is_deterministic_and_says_it_simulates(
