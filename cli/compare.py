@@ -11,6 +11,7 @@ from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.peers import add_peers, chosen_peers
 from tuccl.cli.progress import Progress
+from tuccl.cli.studies import add_study, studies_of
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NcclTestsExecutor,
@@ -43,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
     )
-    parser.add_argument("--report", metavar="OUT.html", help="write a report with plots")
+    parser.add_argument(
+        "--report", metavar="OUT.html", help="write a report with plots, also of the search"
+    )
+    add_study(parser)
     add_json(parser)
 
 
@@ -83,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
                 chosen_peers(args, executor, stack),
             )
     if args.report:
-        write_text(Path(args.report), html_report(comparison))
+        studies = studies_of(args.study, Path(args.table), stored.table)
+        write_text(Path(args.report), html_report(comparison, studies, stored.table.tuned_on))
     if args.json:
         print_json(comparison)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,14 +20,19 @@ from tuccl.cli.arguments import (
     one_collective_of,
 )
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
+from tuccl.cli.studies import add_study, studies_of
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime import Candidate, LookupTable, load_table, select, table_preferring
+from tuccl.runtime import Candidate, Entry, LookupTable, load_table, select, table_preferring
 from tuccl.runtime import explain as explain_table
 from tuccl.runtime.jobs import PluginAnswer, check_plugin
 from tuccl.units import format_bytes, parse_size
 
+if TYPE_CHECKING:
+    from tuccl.tuning import StoredStudy
+
 HELP = "print the choice of a table for every size, or for one call, and the reason"
 EXAMPLE = "tuccl explain table/; tuccl explain table/ -c allgather -s 64M"
+TOLD_DIMENSIONS = ("method", "protocol")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-place", action="store_true", help="with -s: the call is in place")
     add_root(parser)
     add_prefer(parser, "default: the table's order, which is also what the plugin is asked for")
+    add_study(parser)
     add_json(parser)
 
 
@@ -84,15 +91,69 @@ def explain_call(args: argparse.Namespace, table: LookupTable) -> int:
     nbytes = parse_size(args.size)
     choice = select(table, collective, nbytes, in_place=args.in_place, root=args.root)
     candidates = () if choice.entry is None else choice.entry.candidates
+    study = None if choice.entry is None else study_of(args, table, choice.entry)
     if args.json:
         row = {"candidate": choice.candidate, "sms": choice.candidate.sms, "reason": choice.reason}
-        print_json({**row, "candidates": candidates, "tuned_on": table.tuned_on})
+        tried = None if study is None else study_json(study)
+        known = {"candidates": candidates, "study": tried, "tuned_on": table.tuned_on}
+        print_json({**row, **known})
         return 0
     print(f"{choice.candidate.name}: {choice.reason}")
     if candidates:
         print(f"# times {table.tuned_on}" if table.tuned_on else "#")
         print(candidate_columns(choice.candidate, candidates))
+    if study is not None:
+        print("\n".join(study_lines(study)))
     return 0
+
+
+def study_of(args: argparse.Namespace, table: LookupTable, entry: Entry) -> StoredStudy | None:
+    """Return what the search tried at the size at which ``entry`` was tuned, if that is known."""
+    from tuccl.tuning import tuned_sizes
+
+    sizes = [n for n in tuned_sizes(table, entry.collective, entry.root) if entry.covers(n)]
+    studies = studies_of(args.study, Path(args.table), table)
+    return next(
+        (s for s in studies if s.collective == entry.collective and s.nbytes in sizes), None
+    )
+
+
+def study_json(study: StoredStudy) -> dict[str, object]:
+    """Return what the search tried for ``--json``."""
+    from tuccl.tuning import importances
+
+    best = study.best_so_far
+    return {
+        "size": study.nbytes,
+        "evaluations": len(study.evaluations),
+        "failed": sum(not evaluation.samples_us for evaluation in study.evaluations),
+        "best_us": best[-1][2] if best else None,
+        "best_after": best[-1][0] if best else None,
+        "best_by": {name: study.best_by(name) for name in TOLD_DIMENSIONS},
+        "importances": importances(study),
+    }
+
+
+def study_lines(study: StoredStudy) -> Iterator[str]:
+    """Yield what the search tried, the best of each method and protocol, what mattered."""
+    from tuccl.tuning import importances
+
+    failed = sum(not evaluation.samples_us for evaluation in study.evaluations)
+    size = f"{study.collective} of {format_bytes(study.nbytes)}"
+    yield f"# study: {len(study.evaluations)} evaluations of {size}, {failed} could not run"
+    if not study.best_so_far:
+        return
+    number, seconds, best_us = study.best_so_far[-1]
+    yield f"# its best, {best_us:.2f} us, was evaluation {number}, after {seconds:.1f} s"
+    rows = [
+        [name, value, us, f"{us / best_us:.2f}x"]
+        for name in TOLD_DIMENSIONS
+        for value, us in study.best_by(name).items()
+    ]
+    yield columns(["", "best of", "us", "best's us"], rows)
+    if shares := importances(study):
+        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
+        yield f"# importance (PED-ANOVA, of the points tried): {told}"
 
 
 def candidate_columns(chosen: Candidate, candidates: Sequence[Candidate]) -> str:

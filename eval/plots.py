@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 from tuccl.errors import Unavailable
 from tuccl.eval.columns import busbw_gbs
 from tuccl.eval.comparison import Comparison
+from tuccl.tuning import StoredStudy
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bandwidth_svg", "latency_svg", "plots_available"]
+__all__ = ["bandwidth_svg", "convergence_svg", "latency_svg", "plots_available"]
 
 # Drawn in these, and replaced by the page's own colours in the SVG's text.
 _INK, _GRID = "#010203", "#040506"
 _SERIES = ("#2f81f7", "#d9822b", "#8e5bd0", "#3fa45b", "#c2485a")
 _SMALL_BYTES = 1 << 20
 _MOST_LABELS = 16
+_MOST_LINES = 5
 _MISSING = "plots need matplotlib: pip install 'tuccl[plot]'"
 
 
@@ -37,7 +39,7 @@ def bandwidth_svg(comparison: Comparison, collective: str, root: int = -1) -> st
     Raises:
         Unavailable: matplotlib is not installed.
     """
-    figure, axes = _figure(7.2, 3.6)
+    figure, [axes] = _figure(7.2, 3.6)
     n = comparison.ranks
     for number, (name, points) in enumerate(_series(comparison, (collective, root))):
         sizes = [size for size, _ in points]
@@ -65,7 +67,7 @@ def latency_svg(comparison: Comparison, collective: str, root: int = -1) -> str 
     small = [size for size in sizes if size < _SMALL_BYTES]
     if not small:
         return None
-    figure, axes = _figure(7.2, 3.6)
+    figure, [axes] = _figure(7.2, 3.6)
     from matplotlib.ticker import LogLocator
 
     for number, (name, points) in enumerate(_series(comparison, (collective, root))):
@@ -79,6 +81,49 @@ def latency_svg(comparison: Comparison, collective: str, root: int = -1) -> str 
     axes.set_ylabel(f"time, us ({comparison.how})")
     _finish(axes, comparison, small)
     return _svg(figure, f"latency-{_file_name(collective, root)}")
+
+
+def convergence_svg(studies: Sequence[StoredStudy], how: str) -> str:
+    """Return the best time so far over the best of all, against evaluations and seconds, as SVG.
+
+    ``studies`` are of one collective; at most five of their sizes are drawn, spread evenly.
+    ``how`` says whether times are simulated or measured.
+
+    Raises:
+        Unavailable: matplotlib is not installed.
+    """
+    figure, axes = _figure(7.2, 3.2, columns=2)
+    for number, study in enumerate(_spread(studies, _MOST_LINES)):
+        steps = study.best_so_far
+        if not steps:
+            continue
+        last = len(study.evaluations), study.evaluations[-1].seconds, steps[-1][2]
+        ratios = [us / last[2] for _, _, us in (*steps, last)]
+        for column in (0, 1):
+            axes[column].step(
+                [step[column] for step in (*steps, last)],
+                ratios,
+                where="post",
+                color=_colour(number),
+                label=format_bytes(study.nbytes),
+                lw=1.6,
+            )
+    for column, label in enumerate(("evaluation", "seconds since the first")):
+        axes[column].set_xlabel(label)
+        axes[column].set_yscale("log")
+        axes[column].yaxis.set_major_formatter("{x:g}x")
+        axes[column].yaxis.set_minor_formatter("{x:g}x")
+        axes[column].grid(color=_GRID, lw=0.5)
+    axes[0].set_ylabel(f"best so far over best ({how})")
+    axes[0].legend(fontsize=8, frameon=False, labelcolor=_INK)
+    return _svg(figure, f"convergence-{studies[0].collective if studies else 'none'}")
+
+
+def _spread(studies: Sequence[StoredStudy], most: int) -> list[StoredStudy]:
+    """At most ``most`` of them, the first and the last among them."""
+    if len(studies) <= most:
+        return list(studies)
+    return [studies[round(i * (len(studies) - 1) / (most - 1))] for i in range(most)]
 
 
 def _file_name(collective: str, root: int) -> str:
@@ -123,17 +168,18 @@ def _marker(number: int) -> str:
     return ("o-", "s--", "^--", "d--", "v--")[number % 5]
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
     if not plots_available():
         raise Unavailable(_MISSING)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.tick_params(colors=_INK, labelsize=8)
-    for spine in axes.spines.values():
-        spine.set_color(_GRID)
-    return figure, axes
+    every = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
+    for axes in every:
+        axes.tick_params(which="both", colors=_INK, labelsize=8)
+        for spine in axes.spines.values():
+            spine.set_color(_GRID)
+    return figure, every
 
 
 def _finish(axes: Axes, comparison: Comparison, sizes: Sequence[int]) -> None:

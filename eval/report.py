@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from tuccl.eval.comparison import Comparison, ComparisonRow, call_name
-from tuccl.eval.plots import bandwidth_svg, latency_svg, plots_available
+from tuccl.eval.plots import bandwidth_svg, convergence_svg, latency_svg, plots_available
+from tuccl.tuning import StoredStudy, importances
 from tuccl.units import format_bytes
 
 __all__ = ["html_report"]
@@ -38,9 +39,12 @@ th.text, td.text { text-align: left; } thead th { background: var(--soft); }
 _HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then compare again."
 
 
-def html_report(comparison: Comparison) -> str:
+def html_report(
+    comparison: Comparison, studies: Sequence[StoredStudy] = (), tuned_on: str = ""
+) -> str:
     """Return the page: headline, speed-ups, and for each collective plots and tables.
 
+    ``studies`` add how the search went, with times as ``tuned_on`` says (the table's label).
     Without matplotlib there are tables only, with a line that says how to get the plots.
     Every figure and table says whether its numbers are simulated or measured, and on what.
     """
@@ -51,6 +55,7 @@ def html_report(comparison: Comparison) -> str:
         *_overview(comparison),
         *(part for call in comparison.calls for part in _collective(comparison, *call)),
         *_peers(comparison),
+        *_search(studies, tuned_on),
         *_notes(comparison),
     ]
     return (
@@ -171,6 +176,74 @@ def _peers(comparison: Comparison) -> Iterator[str]:
         for row in comparison.peer_rows
     ]
     yield _table(head, rows, text_columns=(0, 3, 4), raw_columns=(6,))
+
+
+def _search(studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:
+    """The section on the search: convergence, what it tried, and what mattered."""
+    told = [study for study in studies if study.best_so_far]
+    if not told:
+        return
+    how = "simulated" if tuned_on.startswith("simulated") else "measured"
+    yield "<h2>The search</h2>"
+    yield f"<p>Times of the search are {escape(tuned_on) or 'of an unknown source'}.</p>"
+    for collective in dict.fromkeys(study.collective for study in told):
+        mine = [study for study in told if study.collective == collective]
+        yield f"<h3>{escape(collective)}</h3>"
+        if plots_available():
+            caption = f"Best so far over the best in the end, by size ({how})."
+            yield _figure(convergence_svg(mine, how), caption)
+        head = ("size", "evaluations", "could not run", "best us", "at evaluation", "after s")
+        rows = [_search_row(study) for study in mine]
+        yield _table([*head, "best of each method, us"], rows, text_columns=(6,))
+        yield _importance_map(mine)
+
+
+def _search_row(study: StoredStudy) -> list[str]:
+    number, seconds, us = study.best_so_far[-1]
+    failed = sum(not evaluation.samples_us for evaluation in study.evaluations)
+    methods = ", ".join(f"{m} {best:.1f}" for m, best in study.best_by("method").items())
+    counts = [str(len(study.evaluations)), str(failed)]
+    return [
+        format_bytes(study.nbytes),
+        *counts,
+        f"{us:.2f}",
+        str(number),
+        f"{seconds:.1f}",
+        methods,
+    ]
+
+
+def _importance_map(studies: Sequence[StoredStudy]) -> str:
+    """Return the importance of each dimension by size as a table whose cells are coloured."""
+    shares = [(study.nbytes, importances(study)) for study in studies]
+    shares = [(nbytes, share) for nbytes, share in shares if share]
+    names = sorted(
+        {name for _, share in shares for name in share},
+        key=lambda name: -sum(share.get(name, 0.0) for _, share in shares),
+    )
+    if not names:
+        return ""
+
+    def cell(share: float) -> str:
+        colour = f"rgb(26 111 181 / {0.8 * share:.2f})"
+        return f'<td style="background: {colour}">{100 * share:.0f} %</td>'
+
+    heads = "".join(f"<th>{format_bytes(nbytes)}</th>" for nbytes, _ in shares)
+    body = "".join(
+        f'<tr><th class="text">{escape(name)}</th>'
+        + "".join(cell(share.get(name, 0.0)) for _, share in shares)
+        + "</tr>"
+        for name in names
+    )
+    caption = (
+        "Importance by size: each dimension's share in what sets the best tenth of the points that "
+        "were tried apart from the others (PED-ANOVA). What the search settled early looks small."
+    )
+    return (
+        '<figure><div class="scroll"><table class="heat"><thead><tr><th>share</th>'
+        f"{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
 
 
 def _rows(comparison: Comparison, call: tuple[str, int], baseline: str) -> dict[int, ComparisonRow]:

@@ -11,6 +11,7 @@ from tuccl.tuning.searches.mraco import MracoSearch
 from tuccl.tuning.searches.plain_searches import RandomSearch
 from tuccl.tuning.searches.search import Request, Search, run
 from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
 from tuccl.tuning.studies.study import study_folder
 from tuccl.tuning.tune import SizeSummary, TuneResult, even_size, tune
 
@@ -18,6 +19,7 @@ __all__ = [
     "SEARCHES",
     "Bracket",
     "Convergence",
+    "Evaluation",
     "FinalRound",
     "Measurements",
     "MracoSearch",
@@ -29,6 +31,7 @@ __all__ = [
     "Search",
     "SizeSummary",
     "Space",
+    "StoredStudy",
     "TimedPoint",
     "TuneOptions",
     "TuneResult",
@@ -38,7 +41,9 @@ __all__ = [
     "entries_of",
     "even_size",
     "highest_bracket",
+    "importances",
     "ll128_is_safe",
+    "read_studies",
     "run",
     "study_folder",
     "tune",

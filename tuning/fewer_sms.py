@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tuccl.runtime.table import pareto_set
@@ -10,7 +11,7 @@ from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["pareto_points", "time_fewer_channels"]
+__all__ = ["pareto_points", "time_leaner_points"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def pareto_points(
     return [cost.point for cost in pareto_set(costs, lambda cost: cost.pair)]
 
 
-def time_fewer_channels(
+def time_leaner_points(
     space: Space,
     evaluate: Evaluator,
     measurements: Measurements,
@@ -45,47 +46,64 @@ def time_fewer_channels(
     limit_us: float,
     most: int,
 ) -> None:
-    """Time up to ``most`` points with fewer channels than those under ``limit_us`` have.
+    """Time up to ``most`` points that may take fewer SMs than those that were timed.
 
-    The fastest come first; one is tried unless a timed point already takes as few SMs as it would
-    and no longer than its neighbour with more channels does. Samples join ``measurements``.
+    These are points under ``limit_us`` with fewer channels, and each method's best plan with the
+    knobs of the fastest point and as few channels as it has; those from faster points come first.
+    One is tried unless a timed point is at least as good as can be hoped of it. Samples join
+    ``measurements``.
     """
     for _ in range(most):
-        costs = list(_costs(evaluate, measurements, effort, limit_us))
+        costs = list(_costs(evaluate, measurements, effort))
         front = pareto_set(costs, lambda cost: cost.pair)
-        hopes = (hope for cost in costs if (hope := _with_fewer_channels(space, cost)) is not None)
-        point = next(
-            (
-                hope.point
-                for hope in sorted(hopes, key=lambda hope: hope.pair)
-                if hope.point not in measurements
-                and not any(cost.us <= hope.us and cost.sms <= hope.sms for cost in front)
-            ),
-            None,
-        )
-        if point is None:
+        trials = [
+            trial
+            for trial in _trials(space, costs, limit_us)
+            if trial.point not in measurements
+            and not any(cost.us <= trial.hope_us and cost.sms <= trial.sms for cost in front)
+        ]
+        if not trials:
             return
+        point = min(trials, key=lambda trial: (trial.known_us, trial.sms)).point
         measurements.add(point, evaluate(point, effort), effort)
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A point to time: the time that it comes from, the least to hope for, and its SMs."""
+
+    point: Point
+    known_us: float
+    hope_us: float
+    sms: float
+
+
+def _trials(space: Space, costs: Sequence[_Cost], limit_us: float) -> Iterator[_Trial]:
+    """The next fewer channels of each point, and each method with the fastest point's knobs."""
+    methods: set[str] = set()
+    for cost in costs:
+        point, fastest = cost.point, costs[0]
+        counts = space.channels(point.plan).get(point.protocol, ())
+        fewer = max((count for count in counts if count < point.channels), default=0)
+        if fewer and cost.us < limit_us:
+            near = space.nearest(replace(point, channels=fewer))
+            yield _Trial(near, cost.us, cost.us, cost.sms * fewer / point.channels)
+        counts = space.channels(point.plan).get(fastest.point.protocol, ())
+        if counts and point.plan.method not in methods:
+            methods.add(point.plan.method)
+            near = space.nearest(replace(fastest.point, plan=point.plan, channels=counts[0]))
+            sms = cost.sms * counts[0] / point.channels
+            if sms < fastest.sms:
+                yield _Trial(near, cost.us, fastest.us, sms)
+
+
 def _costs(
-    evaluate: Evaluator, measurements: Measurements, effort: int, limit_us: float
+    evaluate: Evaluator, measurements: Measurements, effort: int, limit_us: float = math.inf
 ) -> Iterator[_Cost]:
-    """The costs of the fastest point of each program."""
+    """The costs of the fastest point of each program, fastest first."""
     fastest: dict[tuple[object, ...], Point] = {}
     for point in measurements.ranked(effort):
         fastest.setdefault((point.plan, point.protocol, point.channels), point)
     for point in fastest.values():
         if (us := measurements.us(point)) < limit_us:
             yield _Cost(point, us, evaluate.program(point).program.threadblocks)
-
-
-def _with_fewer_channels(space: Space, cost: _Cost) -> _Cost | None:
-    """The next fewer channels with the SMs that they would take, and at best the same time."""
-    point = cost.point
-    counts = space.channels(point.plan).get(point.protocol, ())
-    fewer = max((count for count in counts if count < point.channels), default=None)
-    if fewer is None:
-        return None
-    nearest = space.nearest(replace(point, channels=fewer))
-    return _Cost(nearest, cost.us, cost.sms * fewer / point.channels)

@@ -23,7 +23,7 @@ from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator
-from tuccl.tuning.fewer_sms import pareto_points, time_fewer_channels
+from tuccl.tuning.fewer_sms import pareto_points, time_leaner_points
 from tuccl.tuning.final_points import final_points, single_placement_programs
 from tuccl.tuning.final_round import FinalRound, TimedPoint
 from tuccl.tuning.options import SEARCHES, TuneOptions
@@ -39,7 +39,7 @@ __all__ = ["SizeResult", "Task", "tune_size"]
 _NOISY_CANDIDATES = 3  # each timed again, and with default knobs too
 _SIM_CANDIDATES = 5  # their times are known: only default knobs cost anything
 _SIM_TRIALS = 3
-_SMS_SHARE = 20  # one evaluation in so many is for fewer SMs
+_SMS_SHARE = 20  # one evaluation in so many is for fewer SMs, and more where some are left
 _FEWEST_ROUNDS = 5  # of candidates against the default: as many as make a spread
 _FINAL_S = 20.0  # beyond the fewest rounds
 
@@ -115,7 +115,9 @@ def tune_size(
     )
     measurements = run(search, evaluate, budget, progress, lambda: time.monotonic() >= deadline)
     effort, default_us = executor.full_effort, default.timing.us
-    time_fewer_channels(space, evaluate, measurements, effort, default_us, trials)
+    unspent = budget - math.ceil(measurements.spent / effort)
+    leaner = min(trials + unspent, 3 * trials)
+    time_leaner_points(space, evaluate, measurements, effort, default_us, leaner)
     pareto = pareto_points(evaluate, measurements, effort, default_us)
     points = final_points(
         evaluate,

@@ -258,6 +258,11 @@ def test_verbs_print_sms_and_take_a_preference(tuccl: Tuccl, work: Path, tmp_pat
     assert 0 < both[1]["sms"] <= both[0]["sms"]
     assert [c["name"] for c in both[0]["candidates"]].count("default") == 1
     assert "SMs" in tuccl("explain", *call).out
+    study = both[0]["study"]
+    assert study["evaluations"] > 0
+    assert min(study["best_by"]["method"].values()) == study["best_us"]
+    assert "best of" in tuccl("explain", *call).out
+    assert "no study" in tuccl("explain", *call, "--study", tmp_path).err
     rows = tuccl("explain", work / "table", "--prefer", "sms", "--json").out.splitlines()
     assert all(json.loads(row)["sms"] >= 0 for row in rows)
     out = tmp_path / "files"
@@ -273,6 +278,7 @@ def test_compare_reports_every_baseline(tuccl: Tuccl, work: Path, tmp_path: Path
     assert {r["baseline"] for r in rows} == {"nccl", "msccl-default", "msccl-default-robust"}
     assert all(r["speedup"] >= 0.99 for r in rows if r["baseline"] == "nccl")
     assert "simulated" in report.read_text()
+    assert "The search" in report.read_text()
 
 
 def test_export_writes_programs_that_verify(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:

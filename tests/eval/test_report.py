@@ -7,6 +7,7 @@ import pytest
 from tests.eval.conftest import LABEL, comparison
 from tuccl.eval import Comparison, PeerRow, html_report, plots_available, text_report
 from tuccl.eval import report as report_module
+from tuccl.tuning import Evaluation, Plan, Point, StoredStudy
 
 
 def tree(page: str) -> ElementTree.Element:
@@ -32,6 +33,41 @@ def test_the_page_is_well_formed_and_holds_every_number(page: str) -> None:
         assert f"{row.speedup:.2f}x" in text
         assert row.chosen in text
     assert [h.text for h in root.iter("h2")] == ["Speed-up", "allgather", "allreduce", "Notes"]
+
+
+def study(collective: str, nbytes: int) -> StoredStudy:
+    """Thirty points, each a little faster than the one before; one cannot run."""
+    points = [
+        Point(Plan("mesh <a>", "ring", 1), protocol, channels, 512, 1 << 20)
+        for protocol in ("Simple", "LL")
+        for channels in range(1, 16)
+    ]
+    rows = [Evaluation(p, "mraco-0", 1, (100.0 - i,), 0.5 * i) for i, p in enumerate(points)]
+    rows[3] = Evaluation(points[3], "mraco-0", 1, (), 1.5)
+    return StoredStudy("0" * 16, collective, nbytes, tuple(rows))
+
+
+@pytest.mark.parametrize("plots", [True, False])
+def test_the_page_shows_the_search(plots: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if plots and not plots_available():
+        pytest.skip("matplotlib (the extra plot) is not installed")
+    monkeypatch.setattr(report_module, "plots_available", lambda: plots)
+    studies = [study(c, 1 << k) for c in ("allgather", "allreduce") for k in range(10, 18)]
+    page = html_report(comparison(), studies, "simulated on <b>")
+    root = tree(page)
+    assert "The search" in [h.text for h in root.iter("h2")]
+    text = " ".join("".join(root.itertext()).split())
+    assert "simulated on <b>" in text
+    assert "71.00" in text and "PED-ANOVA" in text and "channels" in text
+    labels = [e.get("aria-label", "") for e in root.iter()]
+    assert [x for x in labels if x.startswith("convergence")] == (
+        ["convergence-allgather", "convergence-allreduce"] if plots else []
+    )
+
+
+def test_a_search_in_which_nothing_ran_is_left_out() -> None:
+    empty = StoredStudy("0" * 16, "allgather", 1024, study("allgather", 1024).evaluations[3:4])
+    assert "The search" not in html_report(comparison(), [empty], "simulated")
 
 
 def test_the_page_needs_no_network(page: str) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "Study",
     "cut_unfinished_line",
     "end_study",
+    "open_to_read",
     "start_study",
     "study_folder",
 ]
@@ -34,6 +35,7 @@ SWEEPS = "sweeps.jsonl"
 """Journal of a sweep over NCCL's own configurations (`tuccl.tuning.nccl.sweep_journal`)."""
 _JOURNAL = "journal.log"
 _UNFINISHED = "unfinished"
+_LARGEST_JOURNAL = 1 << 30
 
 
 def study_folder(out: Path) -> Path:
@@ -253,3 +255,30 @@ def _scheme(url: str) -> str:
     """The URL without what may be a password."""
     head, separator, _ = url.partition("://")
     return f"{head}{separator}..." if separator else url[:40]
+
+
+def open_to_read(where: str) -> BaseStorage:
+    """Return the storage ``where`` is: a folder of studies, or the URL of an Optuna storage.
+
+    Raises:
+        InputError: nothing is there, or it is no storage.
+        Unavailable: the URL needs a database driver that is not installed.
+    """
+    silence_optuna()
+    if "://" in where:
+        return _remote(where)
+    journal = Path(where) / _JOURNAL
+    if not journal.is_file():
+        raise InputError(
+            f"{where[-120:]}: no study is there; expected a folder TABLE.study or a URL"
+        )
+    if journal.stat().st_size > _LARGEST_JOURNAL:
+        raise InputError(f"{journal}: larger than {_LARGEST_JOURNAL >> 20} MiB")
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    try:
+        with _quiet():
+            return JournalStorage(JournalFileBackend(str(journal)))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{journal}: no journal of a study ({str(error)[:80]})") from None

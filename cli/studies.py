@@ -1,0 +1,48 @@
+"""The study that belongs to a table: the argument that names another, and how it is read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuccl.cli.output import warn
+from tuccl.errors import TucclError
+from tuccl.runtime import LookupTable
+
+if TYPE_CHECKING:
+    from tuccl.tuning import StoredStudy
+
+__all__ = ["add_study", "studies_of"]
+
+
+def add_study(parser: argparse.ArgumentParser) -> None:
+    """Add ``--study``."""
+    parser.add_argument(
+        "--study",
+        metavar="DIR|URL",
+        help="what the search tried: a study's folder or an Optuna storage "
+        "(default: TABLE.study, where it is there)",
+    )
+
+
+def studies_of(where: str | None, folder: Path, table: LookupTable) -> tuple[StoredStudy, ...]:
+    """Return the studies of the table in ``folder``, none where there are none.
+
+    Raises:
+        InputError: ``where`` was named and cannot be read.
+    """
+    from tuccl.tuning import read_studies, study_folder
+
+    beside = study_folder(folder.resolve())
+    if where is None and (table.dialect == "nccl" or not beside.is_dir()):
+        return ()
+    try:
+        studies = read_studies(where or beside)
+    except TucclError as error:
+        if where is not None:
+            raise
+        warn([f"the study is not told: {error}"])
+        return ()
+    of_machine = tuple(study for study in studies if study.signature == table.signature)
+    return of_machine or studies
