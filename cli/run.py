@@ -7,7 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from tuccl.cli.arguments import topology_of
+from tuccl.cli.arguments import add_prefer, topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError
 from tuccl.runtime import StoredTable, open_table, run_environment
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="load by tuccl's MSCCL scheduler, not from a folder of XML: knows root and datatype, "
         "serves the executor's releases for NCCL 2.17 to 2.19",
     )
+    add_prefer(parser, "default: the table's order")
     parser.add_argument(
         "--machine",
         metavar="T",
@@ -87,7 +88,9 @@ def run(args: argparse.Namespace) -> int:
 
 def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredTable) -> int:
     """Start the command with the table, and a place where its ranks' plugins can meet."""
-    environment, notes = run_environment(stored.folder, args.dialect, scheduler=args.scheduler)
+    environment, notes = run_environment(
+        stored.folder, args.dialect, scheduler=args.scheduler, prefer=args.prefer
+    )
     address = None
     if "TUCCL_TABLE_SHA256" in environment:  # the plugins' own
         address = rendezvous_address(args.bootstrap, stored.table.hosts)

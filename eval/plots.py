@@ -113,7 +113,7 @@ def convergence_svg(studies: Sequence[StoredStudy], how: str) -> str:
         axes[column].set_yscale("log")
         axes[column].yaxis.set_major_formatter("{x:g}x")
         axes[column].yaxis.set_minor_formatter("{x:g}x")
-        axes[column].grid(color=_GRID, lw=0.5)
+        axes[column].grid(color=_GRID, lw=0.5, which="both")
     axes[0].set_ylabel(f"best so far over best ({how})")
     axes[0].legend(fontsize=8, frameon=False, labelcolor=_INK)
     return _svg(figure, f"convergence-{studies[0].collective if studies else 'none'}")

@@ -36,6 +36,7 @@ th.text, td.text { text-align: left; } thead th { background: var(--soft); }
   th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper);
     white-space: normal; min-width: 5rem; } }
 """
+_MOST_METHODS = 4
 _HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then compare again."
 
 
@@ -194,14 +195,15 @@ def _search(studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:
             yield _figure(convergence_svg(mine, how), caption)
         head = ("size", "evaluations", "could not run", "best us", "at evaluation", "after s")
         rows = [_search_row(study) for study in mine]
-        yield _table([*head, "best of each method, us"], rows, text_columns=(6,))
+        yield _table([*head, "best methods, us"], rows, text_columns=(6,))
         yield _importance_map(mine)
 
 
 def _search_row(study: StoredStudy) -> list[str]:
     number, seconds, us = study.best_so_far[-1]
     failed = sum(not evaluation.samples_us for evaluation in study.evaluations)
-    methods = ", ".join(f"{m} {best:.1f}" for m, best in study.best_by("method").items())
+    best_by_method = list(study.best_by("method").items())[:_MOST_METHODS]
+    methods = ", ".join(f"{method} {best_us:.1f}" for method, best_us in best_by_method)
     counts = [str(len(study.evaluations)), str(failed)]
     return [
         format_bytes(study.nbytes),

@@ -36,6 +36,7 @@ def run_environment(
     cache: Path | None = None,
     *,
     scheduler: bool = False,
+    prefer: str | None = None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the variables that load ``table`` into an unmodified runtime, and notes on them.
 
@@ -44,10 +45,11 @@ def run_environment(
 
     The programs are exported to ``cache`` (None: the user's cache folder), in a folder named
     by the table's checksum. Every host of the job must see it under the same path. With
-    ``scheduler`` tuccl's MSCCL scheduler loads the table's own programs instead.
+    ``scheduler`` tuccl's MSCCL scheduler loads the table's own programs instead. ``prefer``: speed
+    or sms, instead of the table's own order, which plugins always follow.
 
     Raises:
-        InputError: the table or the dialect is bad.
+        InputError: the table, dialect or preference is bad, or a plugin reads the table.
     """
     loaded = load_table(table)
     dialect = dialect or loaded.dialect
@@ -61,13 +63,18 @@ def run_environment(
         raise InputError(
             f"{table}: a {loaded.dialect} table; expected --dialect {loaded.dialect}, or none"
         )
+    if prefer is not None and (scheduler or dialect == "nccl"):
+        raise InputError(
+            f"{table}: plugins follow the table's own order; tune again with --prefer {prefer[:10]}"
+        )
     if dialect == "nccl":
         return plugin_environment(table), _plugin_notes(table)
     checksum = loaded.checksum
-    folder = (cache or cache_folder() / "exports") / f"{checksum[:16]}-{dialect}"
+    name = "-".join([checksum[:16], dialect, *([prefer] if prefer else [])])
+    folder = (cache or cache_folder() / "exports") / name
     if dialect == "fork" and ":" in str(folder):
         raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
-    exported = export_table(table, dialect, folder)
+    exported = export_table(table, dialect, folder, prefer=prefer)
     values = msccl_variables(exported.files, folder, dialect)
     values |= _buffer_variables(exported, dialect)
     values |= channel_variables(exported.channels, dialect)

@@ -37,6 +37,16 @@ def test_the_environment_names_the_export(stored: Path, tmp_path: Path, dialect:
         assert values[enable] == "1"
 
 
+def test_a_preference_has_an_export_of_its_own(stored: Path, tmp_path: Path) -> None:
+    folders = {
+        run_environment(stored, "executor", tmp_path / "c", prefer=prefer)[0]["MSCCL_ALGO_DIR"]
+        for prefer in (None, "speed", "sms")
+    }
+    assert len(folders) == 3
+    with pytest.raises(InputError, match="own order"):
+        run_environment(stored, "executor", tmp_path / "c", scheduler=True, prefer="sms")
+
+
 def test_a_communicator_gets_as_many_channels_as_the_programs(
     stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
