@@ -29,7 +29,14 @@ from tuccl.synth import Collective
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tie_break import tie_break
 
-__all__ = ["FinalRound", "TimedPoint", "beats", "entries_of", "tuned_sizes"]
+__all__ = [
+    "FinalRound",
+    "TimedPoint",
+    "beats",
+    "entries_of",
+    "placement_samples",
+    "tuned_sizes",
+]
 
 _FASTEST = 3  # candidates of an entry, whatever SMs they take
 _MOST_CANDIDATES = 6  # with those that take fewer
@@ -128,10 +135,10 @@ class _Winner:
 
 def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list[ProgramFile]]:
     """The candidates that beat the default in one placement, fastest first, then the default."""
-    default_us = _samples(final.default.timing, in_place)
+    default_us = placement_samples(final.default.timing, in_place)
     winners: dict[str, _Winner] = {}
     for timed in final.candidates:
-        samples = _samples(timed.timing, in_place)
+        samples = placement_samples(timed.timing, in_place)
         if samples and default_us and beats(samples, default_us):
             program = _for_placement(timed.program, final.dialect, in_place)
             file = program_file(program, final.dialect, final.collective.root)
@@ -180,8 +187,8 @@ def _source(timing: Timing) -> Literal["sim", "mpi", "cuda", "nccl-tests"]:
     return cast("Literal['sim', 'mpi', 'cuda', 'nccl-tests']", timing.on)
 
 
-def _samples(timing: Timing, in_place: bool) -> tuple[float, ...]:
-    """Samples in us of one placement: the repeats where they are its own, else its one time."""
+def placement_samples(timing: Timing, in_place: bool) -> tuple[float, ...]:
+    """Return the samples in us of one placement: its own repeats, else its one time, or none."""
     time_us = timing.time_us_ip if in_place else timing.time_us
     if time_us is None:
         return ()

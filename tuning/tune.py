@@ -18,12 +18,12 @@ from tuccl.runtime import (
     select,
 )
 from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.runtime.table import check_target, ranges_from_sizes
+from tuccl.runtime.table import check_target
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.topology import Topology, signature
+from tuccl.tuning.borders import entries_of_rounds
 from tuccl.tuning.existing_table import entries_to_keep
-from tuccl.tuning.final_round import entries_of
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.programs import Programs
 from tuccl.tuning.searches.measurements import Measurements
@@ -151,7 +151,7 @@ def tune(
     results = _results(tasks, sizes, progress, options.deadline(start))
     searched = [r.evaluations for r in results if r.measurements is not None]
     check_searched(options.seconds, searched)
-    entries, files = _entries(results, sizes, options.prefer)
+    entries, files = _entries(results, calls, executor, machine, options)
     table = new_table(
         topology, [*entries, *other_entries], options.dialect, executor.label, baseline
     )
@@ -254,11 +254,22 @@ def _results(
 
 
 def _entries(
-    results: Sequence[SizeResult], sizes: Sequence[int], prefer: str
+    results: Sequence[SizeResult],
+    calls: Sequence[Collective],
+    executor: Executor,
+    topology: Topology,
+    options: TuneOptions,
 ) -> tuple[list[Entry], list[ProgramFile]]:
-    ranges = dict(zip(sizes, ranges_from_sizes(sizes), strict=True))
-    pairs = [entries_of(r.final, *ranges[r.final.nbytes], prefer) for r in results]
-    return [e for entries, _ in pairs for e in entries], [f for _, files in pairs for f in files]
+    entries: list[Entry] = []
+    files: list[ProgramFile] = []
+    for call in calls:
+        rounds = [result.final for result in results if result.final.collective == call]
+        of_call, programs = entries_of_rounds(
+            rounds, executor, topology, options.nccl_version, options.prefer
+        )
+        entries += of_call
+        files += programs
+    return entries, files
 
 
 def _summary(result: SizeResult, table: LookupTable) -> SizeSummary:

@@ -1,0 +1,80 @@
+"""Times of a table's candidates at any size, the runtime's default among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from tuccl._native import Program
+from tuccl.errors import Infeasible, InputError, Stuck
+from tuccl.runtime import (
+    Candidate,
+    Executor,
+    Timing,
+    TimingCandidate,
+    paired_timings,
+    time_baseline,
+)
+from tuccl.synth import Collective
+from tuccl.topology import Topology
+
+__all__ = ["CandidateTimes"]
+
+_ROUNDS = 5  # where there is noise
+
+
+class CandidateTimes:
+    """Times the candidates of one collective: at each size once, in turns where there is noise."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        topology: Topology,
+        collective: Collective,
+        nccl_version: str,
+        programs: Mapping[str, Program],
+    ) -> None:
+        """Prepare to time candidates whose ``programs`` go by their paths in the table."""
+        self._executor = executor
+        self._topology = topology
+        self._collective = collective
+        self._version = nccl_version
+        self._programs = programs
+        self._timings: dict[tuple[str, int], Timing | None] = {}
+
+    def __call__(self, candidates: Sequence[Candidate], nbytes: int) -> dict[str, Timing | None]:
+        """Return the timing of each candidate by its name, in us; None: it cannot run there.
+
+        Under noise all are timed again unless each has a time: only times of one round compare.
+        """
+        names = [(candidate.name, nbytes) for candidate in candidates]
+        if any(name not in self._timings for name in names):
+            self._timings |= self._time(candidates, nbytes)
+        return {name: self._timings[name, nbytes] for name, _ in names}
+
+    def _time(
+        self, candidates: Sequence[Candidate], nbytes: int
+    ) -> dict[tuple[str, int], Timing | None]:
+        timings: dict[tuple[str, int], Timing | None] = {}
+        for group in [[c] for c in candidates] if self._executor.deterministic else [candidates]:
+            pooled: list[Timing] | list[None] = [None] * len(group)
+            with suppress(Infeasible, InputError, Stuck):
+                runs = [self._run(c, nbytes) for c in group]
+                root = self._collective.root
+                pooled = paired_timings(self._executor, runs, nbytes, root=root, rounds=_ROUNDS)
+            timings |= {(c.name, nbytes): t for c, t in zip(group, pooled, strict=True)}
+        return timings
+
+    def _run(self, candidate: Candidate, nbytes: int) -> TimingCandidate:
+        if candidate.program is not None and candidate.knobs is not None:
+            return TimingCandidate(self._programs[candidate.program], candidate.knobs.knobs)
+        default = time_baseline(
+            self._executor,
+            self._topology,
+            self._executor.default_baseline,
+            self._collective.name,
+            nbytes,
+            root=self._collective.root,
+            version=self._version,
+        )
+        return TimingCandidate(default.program, default.knobs, default.loop)
