@@ -10,13 +10,16 @@ from statistics import fmean, variance
 
 import msgspec
 
-from tuccl.runtime import Candidate, Entry, Executor, ProgramFile, Timing
+from tuccl._native import Program
+from tuccl.runtime import Candidate, Entry, Executor, Timing
 from tuccl.runtime.table import ranges_from_sizes
+from tuccl.synth import Collective
 from tuccl.topology import Topology
 from tuccl.tuning.candidate_times import CandidateTimes
-from tuccl.tuning.final_round import FinalRound, entries_of, placement_samples
+from tuccl.tuning.final_round import placement_samples
+from tuccl.tuning.options import TuneOptions
 
-__all__ = ["Times", "entries_of_rounds", "entries_to_borders"]
+__all__ = ["Times", "entries_of_sizes", "entries_to_borders"]
 
 Times = Callable[[Sequence[Candidate], int], Mapping[str, Timing | None]]
 """Return the timing of each candidate at a size in bytes, by its name; None: it cannot run."""
@@ -26,28 +29,30 @@ _SIGMAS = 2.0
 _TOLERANCE, _NOISY_TOLERANCE = 1.03, 1.25
 
 
-def entries_of_rounds(
-    rounds: Sequence[FinalRound],
+def entries_of_sizes(
+    tuned: Mapping[int, Entries],
+    programs: Mapping[str, Program],
     executor: Executor,
     topology: Topology,
-    nccl_version: str,
-    prefer: str = "speed",
-) -> tuple[list[Entry], list[ProgramFile]]:
-    """Return the entries of one collective's sizes, and the files of the programs they name.
+    collective: Collective,
+    options: TuneOptions,
+) -> list[Entry]:
+    """Return the entries of one collective with their ranges.
 
-    Where the fastest is preferred, borders are looked for (`entries_to_borders`); else they lie
-    in the geometric middle.
+    ``tuned`` holds the entries of each tuned size, rising, and ``programs`` theirs by path. Where
+    the fastest is preferred, borders are looked for (`entries_to_borders`); else they lie in the
+    geometric middle.
     """
-    ranges = ranges_from_sizes([final.nbytes for final in rounds])
-    pairs = [entries_of(final, *r, prefer) for final, r in zip(rounds, ranges, strict=True)]
-    files = [file for _, each in pairs for file in each]
-    if prefer != "speed":
-        return [entry for entries, _ in pairs for entry in entries], files
-    programs = {file.path: file.program for file in files}
-    times = CandidateTimes(executor, topology, rounds[0].collective, nccl_version, programs)
-    tuned = {final.nbytes: entries for final, (entries, _) in zip(rounds, pairs, strict=True)}
+    if options.prefer != "speed":
+        ranges = ranges_from_sizes(list(tuned))
+        return [
+            msgspec.structs.replace(entry, min_bytes=low, max_bytes=high)
+            for (low, high), entries in zip(ranges, tuned.values(), strict=True)
+            for entry in entries
+        ]
+    times = CandidateTimes(executor, topology, collective, options.nccl_version, programs)
     tolerance = _TOLERANCE if executor.deterministic else _NOISY_TOLERANCE
-    return entries_to_borders(tuned, times, tolerance), files
+    return entries_to_borders(tuned, times, tolerance)
 
 
 def entries_to_borders(

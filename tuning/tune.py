@@ -22,8 +22,9 @@ from tuccl.runtime.table import check_target
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.topology import Topology, signature
-from tuccl.tuning.borders import entries_of_rounds
+from tuccl.tuning.borders import entries_of_sizes
 from tuccl.tuning.existing_table import entries_to_keep
+from tuccl.tuning.final_round import entries_of
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.programs import Programs
 from tuccl.tuning.searches.measurements import Measurements
@@ -261,15 +262,15 @@ def _entries(
     options: TuneOptions,
 ) -> tuple[list[Entry], list[ProgramFile]]:
     entries: list[Entry] = []
-    files: list[ProgramFile] = []
+    files: dict[str, ProgramFile] = {}
     for call in calls:
-        rounds = [result.final for result in results if result.final.collective == call]
-        of_call, programs = entries_of_rounds(
-            rounds, executor, topology, options.nccl_version, options.prefer
-        )
-        entries += of_call
-        files += programs
-    return entries, files
+        tuned = {}
+        for final in (result.final for result in results if result.final.collective == call):
+            tuned[final.nbytes], programs = entries_of(final, 0, None, options.prefer)
+            files |= {file.path: file for file in programs}
+        programs_by_path = {path: file.program for path, file in files.items()}
+        entries += entries_of_sizes(tuned, programs_by_path, executor, topology, call, options)
+    return entries, list(files.values())
 
 
 def _summary(result: SizeResult, table: LookupTable) -> SizeSummary:
