@@ -126,7 +126,7 @@ def tune_size(
         max(most, 1) if noisy else _SIM_CANDIDATES,
         # No GPU runtime runs what is tuned on CPUs, so that its default knobs do not matter.
         default_knobs_trials=most if executor.default_baseline == "nccl" else 0,
-        pareto=pareto[: 1 + (trials if noisy else _SIM_CANDIDATES)],
+        pareto=pareto[: trials if noisy else _SIM_CANDIDATES],
     )
     programs = [(p, evaluate.program(p).program) for p in points]
     if not noisy:
