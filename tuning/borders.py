@@ -12,7 +12,7 @@ import msgspec
 
 from tuccl._native import Program
 from tuccl.runtime import Candidate, Entry, Executor, Timing
-from tuccl.runtime.table import ranges_from_sizes
+from tuccl.runtime.table import entry_preferring, ranges_from_sizes
 from tuccl.synth import Collective
 from tuccl.topology import Topology
 from tuccl.tuning.candidate_times import CandidateTimes
@@ -39,20 +39,17 @@ def entries_of_sizes(
 ) -> list[Entry]:
     """Return the entries of one collective with their ranges.
 
-    ``tuned`` holds the entries of each tuned size, rising, and ``programs`` theirs by path. Where
-    the fastest is preferred, borders are looked for (`entries_to_borders`); else they lie in the
-    geometric middle.
+    ``tuned`` holds the entries of each tuned size, rising, the fastest candidates first, and
+    ``programs`` theirs by path. Borders lie where the fastest changes (`entries_to_borders`),
+    whatever the options put first (`tuccl.runtime.table_preferring`): beyond them the default may
+    be faster.
     """
-    if options.prefer != "speed":
-        ranges = ranges_from_sizes(list(tuned))
-        return [
-            msgspec.structs.replace(entry, min_bytes=low, max_bytes=high)
-            for (low, high), entries in zip(ranges, tuned.values(), strict=True)
-            for entry in entries
-        ]
     times = CandidateTimes(executor, topology, collective, options.nccl_version, programs)
     tolerance = _TOLERANCE if executor.deterministic else _NOISY_TOLERANCE
-    return entries_to_borders(tuned, times, tolerance)
+    entries = entries_to_borders(tuned, times, tolerance)
+    if options.prefer != "speed":
+        entries = [entry_preferring(entry, options.prefer) for entry in entries]
+    return entries
 
 
 def entries_to_borders(

@@ -23,7 +23,7 @@ from tuccl.runtime import (
     program_file,
     reduction_class,
 )
-from tuccl.runtime.table import entry_preferring, pareto_set, placements
+from tuccl.runtime.table import pareto_set, placements
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.tuning.searches.space import Point
@@ -81,14 +81,13 @@ def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
 
 
 def entries_of(
-    final: FinalRound, low: int, high: int | None, prefer: str = "speed"
+    final: FinalRound, low: int, high: int | None
 ) -> tuple[tuple[Entry, ...], tuple[ProgramFile, ...]]:
     """Return the entries for sizes [low, high), and the files of the programs they name.
 
     One entry where both placements prefer the same candidates, else one for each. Only candidates
     that beat the default by more than the noise stand before it: the fastest, and of the others
-    those that no other beats in time or SMs. ``prefer`` sms orders them by SMs
-    (`tuccl.runtime.table_preferring`).
+    those that no other beats in time or SMs.
     """
     out_of_place, files_out_of_place = _ranked(final, in_place=False)
     in_place_ranked, files_in_place = _ranked(final, in_place=True)
@@ -97,8 +96,6 @@ def entries_of(
     if [c.name for c in out_of_place] == [c.name for c in in_place_ranked]:
         both = [(out_of_place, "any")]
     entries = tuple(_entry(final, low, high, ranked, where) for ranked, where in both)
-    if prefer != "speed":
-        entries = tuple(entry_preferring(entry, prefer) for entry in entries)
     return entries, files
 
 

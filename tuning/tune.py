@@ -266,7 +266,7 @@ def _entries(
     for call in calls:
         tuned = {}
         for final in (result.final for result in results if result.final.collective == call):
-            tuned[final.nbytes], programs = entries_of(final, 0, None, options.prefer)
+            tuned[final.nbytes], programs = entries_of(final, 0, None)
             files |= {file.path: file for file in programs}
         programs_by_path = {path: file.program for path, file in files.items()}
         entries += entries_of_sizes(tuned, programs_by_path, executor, topology, call, options)
