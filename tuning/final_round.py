@@ -35,6 +35,7 @@ __all__ = [
     "beats",
     "entries_of",
     "placement_samples",
+    "tuned_size",
     "tuned_sizes",
 ]
 
@@ -200,17 +201,18 @@ def tuned_sizes(table: LookupTable, collective: str, root: int | None = None) ->
     """Return the sizes in bytes at which ``table`` was tuned for ``collective``, rising.
 
     ``root`` matters to the collectives that have one; None: of any root.
-
-    An entry's default candidate notes the size; where a table of other making has no such
-    note, the geometric middle of the entry's range stands in.
     """
     roots = (None, root) if root is not None else {e.root for e in table.entries}
     return sorted(
-        {_tuned_size(e) for e in table.entries if e.collective == collective and e.root in roots}
+        {tuned_size(e) for e in table.entries if e.collective == collective and e.root in roots}
     )
 
 
-def _tuned_size(entry: Entry) -> int:
+def tuned_size(entry: Entry) -> int:
+    """Return the size in bytes at which ``entry`` was tuned, as its default candidate notes.
+
+    Where a table of other making has no such note, the geometric middle of the range stands in.
+    """
     for note in entry.default.notes:
         if (match := _TUNED_AT.fullmatch(note)) is not None:
             return int(match[1])

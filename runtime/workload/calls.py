@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from tuccl.errors import InputError
 from tuccl.synth.model.collective import COLLECTIVES, COUNTED_PER_RANK
+from tuccl.units import format_bytes
 
 __all__ = ["Call", "LeftOut", "Workload", "collective_name", "whole_bytes", "workload_of"]
 
@@ -50,6 +52,30 @@ class Workload:
     def count(self) -> int:
         """Number of calls, those left out not among them."""
         return sum(call.count for call in self.calls)
+
+    def within(
+        self, collectives: Collection[str], sizes: Sequence[int] = (0, _MOST_BYTES)
+    ) -> Workload:
+        """Return the calls of ``collectives`` whose sizes lie between the least and most bytes.
+
+        The others are left out.
+
+        Raises:
+            InputError: no call is left.
+        """
+        low, high = min(sizes), max(sizes)
+        kept = [c for c in self.calls if c.collective in collectives and low <= c.nbytes <= high]
+        rest = [call for call in self.calls if call not in kept]
+        if not kept:
+            raise InputError(
+                f"workload {self.name[:60]}: no call of {', '.join(collectives)} from "
+                f"{format_bytes(low)} to {format_bytes(high)}; leave -c and -s out to tune it whole"
+            )
+        if not rest:
+            return self
+        nbytes = sum(call.count * call.nbytes for call in rest)
+        asked = LeftOut("not asked for", sum(call.count for call in rest), nbytes)
+        return Workload(self.name, tuple(kept), (*self.left_out, asked))
 
     def left_out_text(self) -> str:
         """Return how much was left out and why, with its share of calls and bytes; "" for none."""
