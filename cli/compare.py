@@ -6,7 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from tuccl.cli.arguments import add_json, add_nccl_version, sizes_of
+from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of
 from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.peers import add_peers, chosen_peers
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", metavar="OUT.html", help="write a report with plots, also of the search"
     )
     add_study(parser)
+    add_prefer(parser, "default: the table's order")
     add_json(parser)
 
 
@@ -72,6 +73,10 @@ def run(args: argparse.Namespace) -> int:
             real=TUNED_ON,
             dialect=stored.table.dialect,
         )
+        if args.prefer and stored.table.dialect == "nccl":
+            raise InputError(
+                "--prefer: the tuner plugin follows the table's own order; leave it out"
+            )
         progress = stack.enter_context(Progress())
         if stored.table.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
             comparison = compare_plugin(Path(args.table), executor, sizes, progress.update)
@@ -85,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
                 args.nccl_version,
                 progress.update,
                 chosen_peers(args, executor, stack),
+                args.prefer,
             )
     if args.report:
         studies = studies_of(args.study, Path(args.table), stored.table)

@@ -49,6 +49,7 @@ def compare(
     nccl_version: str | None = None,
     progress: Progress = no_progress,
     peers: Sequence[Peer] = (),
+    prefer: str | None = None,
 ) -> Comparison:
     """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
 
@@ -56,10 +57,12 @@ def compare(
     picks the runtime's own default, the tuned time is that of ``nccl``, or of msccl-default where
     NCCL cannot run. Without ``nccl_version`` that is the NCCL the table was tuned against.
     ``progress(done, total, what)`` is called before each size. ``peers`` run in turns with the
-    table's choice and the baselines, once all sizes have been compared.
+    table's choice and the baselines, once all sizes have been compared. ``prefer``: speed or sms,
+    instead of the table's own order.
 
     Raises:
-        InputError: the table, a baseline or the executor's machine is not what it should be.
+        InputError: the table, a baseline, the preference or the executor's machine is not what it
+            should be.
     """
     if unknown := [b for b in baselines if b not in BASELINES]:
         names = ", ".join(BASELINES)
@@ -70,7 +73,7 @@ def compare(
             f"baseline {unable[0]!r}: NCCL runs on GPUs only, not on {executor.name}; expected "
             f"one of {', '.join(able)}"
         )
-    stored = open_table(table_dir)
+    stored = open_table(table_dir).preferring(prefer)
     if stored.table.dialect == "nccl":
         raise InputError(
             f"{table_dir}: holds choices of NCCL's own, which only NCCL itself can time; "

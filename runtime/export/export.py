@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from tuccl.errors import InputError
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
 from tuccl.runtime.export.plan import Rule, plan_export
 from tuccl.runtime.table.atomic_dir import replace_directory
-from tuccl.runtime.table.preference import table_preferring
 from tuccl.runtime.table.store import StoredTable, open_table
 from tuccl.runtime.table.supported_knobs import fork_threads
 
@@ -57,9 +56,7 @@ def export_table(table: Path, dialect: str, out: Path, *, prefer: str | None = N
     if dialect not in EXPORTS:
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(EXPORTS)}")
     _check_target(out)
-    stored = open_table(table)
-    if prefer is not None:
-        stored = replace(stored, table=table_preferring(stored.table, prefer))
+    stored = open_table(table).preferring(prefer)
     _check_kind(stored, dialect)
     if dialect in CSV_FILES:
         return _export_csv(stored, dialect, out)

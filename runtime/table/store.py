@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from tuccl.errors import InputError
 from tuccl.runtime.table.atomic_dir import previous_directory, replace_directory
 from tuccl.runtime.table.entry import Candidate
 from tuccl.runtime.table.lookup import FORMAT, LookupTable
+from tuccl.runtime.table.preference import table_preferring
 from tuccl.runtime.table.programs import ProgramFile, max_safe_bytes
 from tuccl.runtime.table.text import table_text
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
@@ -49,6 +50,16 @@ class StoredTable:
     def program(self, candidate: Candidate) -> Program | None:
         """Return the program of ``candidate``; None for the runtime's default."""
         return None if candidate.program is None else self.programs[candidate.program]
+
+    def preferring(self, preference: str | None) -> StoredTable:
+        """Return this with its candidates in the order of `table_preferring`; None: as it is.
+
+        Raises:
+            InputError: there is no such preference.
+        """
+        if preference is None:
+            return self
+        return replace(self, table=table_preferring(self.table, preference))
 
 
 def save_table(

@@ -268,6 +268,11 @@ def test_verbs_print_sms_and_take_a_preference(tuccl: Tuccl, work: Path, tmp_pat
     out = tmp_path / "files"
     assert tuccl("export", work / "table", "--prefer", "sms", "-o", out).code == 0
     assert tuccl("select", *call, "--prefer", "size").code == 2
+    compared = tuccl("compare", work / "table", "--prefer", "sms", "-s", "1M", "--json")
+    assert compared.code == 0
+    tuned = [r for r in json.loads(compared.out)["tuned"] if r["collective"] == "allgather"]
+    times = {c["name"]: c["stats"]["median_us"] for c in both[0]["candidates"]}
+    assert tuned[0]["time_us"] == pytest.approx(times[both[1]["candidate"]["name"]])
 
 
 def test_compare_reports_every_baseline(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
