@@ -45,10 +45,11 @@ from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, replicate, synthesize
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import FinalRound, Measurements, TuneOptions, even_size
+from tuccl.tuning import FinalRound, TuneOptions, even_size
 from tuccl.tuning.programs import Programs, ll128_is_safe
 from tuccl.tuning.studies.study import Studies
-from tuccl.tuning.task import Task, tune_size
+from tuccl.tuning.studies.task_queue import Task
+from tuccl.tuning.tuner import Tuner
 
 COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
 ALONE = ("v100x4", "dgx-1v", "ndv2", "dgx-2", "dgx-a100", "ndv4", "dgx-h100", "ndv5", "a100x8-roce")
@@ -210,23 +211,18 @@ def rows_of(case: Case, args: argparse.Namespace) -> list[Row]:
 def searched(
     executor: SimExecutor, topology: Topology, call: Collective, args: argparse.Namespace
 ) -> list[FinalRound]:
-    """Search every size as `tuccl tune` does, each begun with what the one before taught."""
-    found: list[FinalRound] = []
-    measurements: Measurements | None = None
+    """Search every size as `tuccl tune` does."""
     with tempfile.TemporaryDirectory() as folder:
-        task = Task(
+        tuner = Tuner(
             executor=executor,
             topology=topology,
             programs=Programs(topology, call, any_order=not args.equal),
             studies=Studies(Path(folder) / "table"),
-            options=TuneOptions(budget=args.budget, nccl_version=nccl_release(NCCL_VERSION)),
+            options=TuneOptions(nccl_version=nccl_release(NCCL_VERSION)),
         )
         powers = range(int(math.log(LARGEST / SMALLEST, args.times) + 1e-9) + 1)
-        for nbytes in sorted({even_size(SMALLEST * args.times**k, topology.ranks) for k in powers}):
-            outcome = tune_size(task, nbytes, measurements, lambda spent: None)
-            measurements = outcome.measurements or measurements
-            found.append(outcome.final)
-    return found
+        sizes = sorted({even_size(SMALLEST * args.times**k, topology.ranks) for k in powers})
+        return [tuner.search(Task(call.name, nbytes, args.budget)).final for nbytes in sizes]
 
 
 def compared(final: FinalRound, known: Others) -> Iterator[Row]:

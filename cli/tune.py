@@ -82,7 +82,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_prefer(parser, "default speed; the runtime takes the candidate that stands first")
     add_any_order(parser)
     add_nccl_version(parser)
-    parser.add_argument("--storage", metavar="URL", help="an Optuna storage several machines share")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that search at the same time, where times are simulated (default 1)",
+    )
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="an Optuna storage, like postgresql://host/db: every process that is started with "
+        "the same one takes a share of the work, under any launcher",
+    )
+    parser.add_argument(
+        "--scheduler", metavar="URL", help="a Dask scheduler (tcp://host:8786) whose workers search"
+    )
+    parser.add_argument(
+        "--evaluation-limit",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds after which a worker's evaluation counts as hung (default 600)",
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the study of TABLE")
     parser.add_argument(
         "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
@@ -135,6 +157,9 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         seconds=args.time_limit,
         any_order=args.any_order,
         prefer=args.prefer or "speed",
+        workers=args.workers,
+        scheduler=args.scheduler,
+        evaluation_limit=args.evaluation_limit,
     )
 
 
@@ -160,6 +185,8 @@ def tune_configurations(
         "seed": 0,
         "any_order": False,
         "prefer": None,
+        "workers": 1,
+        "scheduler": None,
     }
     options = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
     if options:

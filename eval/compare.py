@@ -31,7 +31,7 @@ from tuccl.runtime import (
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import Bound, Collective, bound
 from tuccl.tuning import tuned_sizes
-from tuccl.tuning.tune import Progress, no_progress
+from tuccl.tuning.work import Progress, no_progress
 from tuccl.units import format_bytes
 
 __all__ = ["compare"]

@@ -15,7 +15,7 @@ from tuccl.runtime.executors import pool_timings
 from tuccl.runtime.jobs import plugin_environment
 from tuccl.synth import Collective, bound
 from tuccl.tuning import tuned_sizes
-from tuccl.tuning.tune import Progress, no_progress
+from tuccl.tuning.work import Progress, no_progress
 
 __all__ = ["compare_plugin"]
 

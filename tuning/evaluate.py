@@ -89,7 +89,8 @@ class Evaluator:
             return self._samples_us[same]
         stored = self.study.recall(point, verified.checksum, repeats)
         if stored is None:
-            stored = self._measure(point, verified, repeats)
+            with self.study.attempt(point, verified.checksum):
+                stored = self._measure(point, verified, repeats)
             if stored is None:
                 return ()
             self.study.store(point, verified.checksum, repeats, stored)

@@ -37,6 +37,10 @@ class TuneOptions:
             sizes that are left. The final rounds come on top.
         prefer: How an entry's candidates are ordered: speed or sms
             (`tuccl.runtime.table_preferring`).
+        workers: Processes that search tasks at the same time; more than one only where times are
+            simulated, since real runs would disturb each other.
+        scheduler: Address of a Dask scheduler whose workers search tasks instead.
+        evaluation_limit: Seconds after which a worker's evaluation is ended and counts as hung.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
     """
@@ -50,6 +54,9 @@ class TuneOptions:
     storage: str | None = None
     nccl_version: str = NCCL_VERSION
     seconds: float | None = None
+    workers: int = 1
+    scheduler: str | None = None
+    evaluation_limit: float = 600.0
     any_order: bool = False
     prefer: str = "speed"
 
@@ -68,6 +75,12 @@ class TuneOptions:
             raise InputError(f"preference {self.prefer[:20]!r}: expected {names}")
         if self.seconds is not None and self.seconds <= 0:
             raise InputError(f"time limit {self.seconds:g}: expected more than 0 seconds")
+        if self.workers < 1:
+            raise InputError(f"workers {self.workers}: expected at least 1")
+        if self.evaluation_limit <= 0:
+            raise InputError(
+                f"evaluation limit {self.evaluation_limit:g}: expected more than 0 seconds"
+            )
         limits_of(self.dialect)
 
     def deadline(self, start: float) -> float:

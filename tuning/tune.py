@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
+
+import msgspec
 
 from tuccl.errors import InputError
 from tuccl.runtime import (
@@ -23,14 +25,13 @@ from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.topology import Topology, signature
 from tuccl.tuning.borders import entries_of_sizes
+from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
-from tuccl.tuning.final_round import entries_of
 from tuccl.tuning.options import TuneOptions
-from tuccl.tuning.programs import Programs
-from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.studies.study import Studies
-from tuccl.tuning.task import SizeResult, Task, tune_size
-from tuccl.units import format_bytes
+from tuccl.tuning.tuner import TaskResult
+from tuccl.tuning.work import Progress, Work, no_progress, report_states
+from tuccl.tuning.workers import search_in_processes
 
 __all__ = [
     "Progress",
@@ -43,8 +44,6 @@ __all__ = [
     "tune",
 ]
 
-Progress = Callable[[int, int, str], None]
-"""Called with the evaluations made, their total, and the collective and size in work."""
 _ELEMENT_BYTES = 4
 _FEWEST_PARTS, _MOST_PARTS = 4, 64  # of a rank's share: chunks a rank x channels
 
@@ -86,10 +85,6 @@ class TuneResult:
     tuned: tuple[SizeSummary, ...]
     nccl_version: str
     baseline: str
-
-
-def no_progress(done: int, total: int, what: str) -> None:
-    """Report nothing."""
 
 
 def tune(
@@ -138,21 +133,14 @@ def tune(
         {(call.name, options.root if call.name in ROOTED else None) for call in calls},
     )
     studies = Studies(out, resume=options.resume, url=options.storage)
-    machine = executor.topology or topology
-    tasks = [
-        Task(
-            executor,
-            machine,
-            Programs(machine, call, options.dialect, any_order=options.any_order),
-            studies,
-            options,
-        )
-        for call in calls
-    ]
-    results = _results(tasks, sizes, progress, options.deadline(start))
-    searched = [r.evaluations for r in results if r.measurements is not None]
-    check_searched(options.seconds, searched)
-    entries, files = _entries(results, calls, executor, machine, options)
+    work = Work(executor, executor.topology or topology, options, out)
+    try:
+        work.add_tasks(calls, sizes)
+        results = _results(work, studies, progress, options.deadline(start))
+    finally:
+        studies.close()
+    check_searched(options.seconds, [r.evaluations for r in results if r.grid_size])
+    entries, files = _entries(results, calls, work)
     table = new_table(
         topology, [*entries, *other_entries], options.dialect, executor.label, baseline
     )
@@ -168,10 +156,32 @@ def tune(
         evaluations=sum(r.evaluations for r in results),
         grid_size=sum(r.grid_size for r in results),
         seconds=time.monotonic() - start,
-        tuned=tuple(_summary(r, table) for r in results),
+        tuned=tuple(_summary(r, table, options.root) for r in results),
         nccl_version=options.nccl_version,
         baseline=baseline,
     )
+
+
+def _results(work: Work, studies: Studies, progress: Progress, deadline: float) -> list[TaskResult]:
+    """The result of every task, searched here, by workers, or by others before."""
+    queue = work.queue(studies)
+    if work.options.scheduler is not None:
+        search_on_dask(work, queue, studies, progress, deadline)
+    elif work.options.workers > 1:
+        search_in_processes(work, queue, studies, progress, deadline)
+    else:
+        work.search(queue, studies, progress, deadline)
+    states = queue.states()
+    report_states(states, progress)
+    try:
+        return [
+            msgspec.json.decode(states[task].result or b"", type=TaskResult) for task in work.tasks
+        ]
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"{studies.where}: holds a result of another release ({str(error)[:80]}); "
+            "remove the study, or name another table"
+        ) from None
 
 
 def check_searched(seconds: float | None, evaluations: Sequence[int]) -> None:
@@ -230,68 +240,36 @@ def even_size(nbytes: int, ranks: int) -> int:
     return max(unit, nbytes // unit * unit)
 
 
-def _results(
-    tasks: Sequence[Task], sizes: Sequence[int], progress: Progress, deadline: float
-) -> list[SizeResult]:
-    total = sum(task.options.budget for task in tasks) * len(sizes)
-    results: list[SizeResult] = []
-    for task in tasks:
-        neighbour: Measurements | None = None
-        for nbytes in sizes:
-            done = len(results) * task.options.budget
-            what = f"{task.collective.name} {format_bytes(nbytes)}"
-
-            def report(spent: int, done: int = done, what: str = what) -> None:
-                progress(done + spent, total, what)
-
-            report(0)
-            now = time.monotonic()
-            seconds = (deadline - now) / (len(tasks) * len(sizes) - len(results))
-            result = tune_size(task, nbytes, neighbour, report, deadline=now + seconds)
-            neighbour = result.measurements or neighbour
-            results.append(result)
-    progress(total, total, "done")
-    return results
-
-
 def _entries(
-    results: Sequence[SizeResult],
-    calls: Sequence[Collective],
-    executor: Executor,
-    topology: Topology,
-    options: TuneOptions,
+    results: Sequence[TaskResult], calls: Sequence[Collective], work: Work
 ) -> tuple[list[Entry], list[ProgramFile]]:
+    """The entries with their ranges, and the files of their programs."""
+    files = {p.path: p.file for result in results for p in result.programs}
+    programs = {path: file.program for path, file in files.items()}
     entries: list[Entry] = []
-    files: dict[str, ProgramFile] = {}
     for call in calls:
-        tuned = {}
-        for final in (result.final for result in results if result.final.collective == call):
-            tuned[final.nbytes], programs = entries_of(final, 0, None)
-            files |= {file.path: file for file in programs}
-        programs_by_path = {path: file.program for path, file in files.items()}
-        entries += entries_of_sizes(tuned, programs_by_path, executor, topology, call, options)
+        tuned = {r.task.nbytes: r.entries for r in results if r.task.collective == call.name}
+        entries += entries_of_sizes(
+            tuned, programs, work.executor, work.topology, call, work.options
+        )
     return entries, list(files.values())
 
 
-def _summary(result: SizeResult, table: LookupTable) -> SizeSummary:
+def _summary(result: TaskResult, table: LookupTable, root: int) -> SizeSummary:
     """The choice of ``select`` for a call of the tuned size, out of place where that was timed."""
-    final = result.final
+    task = result.task
     candidate = select(
-        table,
-        final.collective.name,
-        final.nbytes,
-        in_place=final.default.timing.time_us is None,
-        root=final.collective.root,
+        table, task.collective, task.nbytes, in_place=result.in_place, root=root
     ).candidate
     stats = None if candidate.is_default else candidate.stats
     return SizeSummary(
-        collective=final.collective.name,
-        size=final.nbytes,
+        collective=task.collective,
+        size=task.nbytes,
         grid_size=result.grid_size,
         evaluations=result.evaluations,
-        default_us=final.default.timing.us,
+        default_us=result.default_us,
         best_us=None if stats is None else stats.median_us,
         best=None if candidate.is_default else candidate.name,
-        default_sms=final.default.sms,
+        default_sms=result.default_sms,
         sms=candidate.sms,
     )

@@ -78,6 +78,11 @@ class Search(ABC):
         """The fastest point among those measured at full effort (Algorithm 1, line 10)."""
         return self.measurements.best(self.full_effort)
 
+    @property
+    def best_us(self) -> float:
+        """The time of the best in us; 0 while there is none."""
+        return 0.0 if self.best is None else self.measurements.us(self.best)
+
     def _all_requests(self) -> Iterator[Request]:
         for point in self._first:
             yield Request(point, self.full_effort)

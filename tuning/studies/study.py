@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import warnings
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING
 from tuccl.errors import InputError, Unavailable
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import distributions, optuna_params, silence_optuna
+from tuccl.tuning.studies.task_queue import Task, TaskQueue
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
 
 __all__ = [
+    "MARK",
     "SWEEPS",
     "Studies",
     "Study",
@@ -33,9 +37,12 @@ __all__ = [
 
 SWEEPS = "sweeps.jsonl"
 """Journal of a sweep over NCCL's own configurations (`tuccl.tuning.nccl.sweep_journal`)."""
+MARK = ".timing"
+"""Suffix of the files that say what a process is timing, by its pid."""
 _JOURNAL = "journal.log"
 _UNFINISHED = "unfinished"
 _LARGEST_JOURNAL = 1 << 30
+_MOST_DEATHS = 2  # of processes that were timing a candidate
 
 
 def study_folder(out: Path) -> Path:
@@ -55,13 +62,29 @@ class Study:
     is measured twice, and the end is the same as without the interruption.
     """
 
-    def __init__(self, study: OptunaStudy, space: Space, run: str, *, replay: bool) -> None:
-        """Wrap ``study``; answers of earlier sessions of ``run`` are replayed with ``replay``."""
+    def __init__(
+        self,
+        study: OptunaStudy,
+        space: Space,
+        run: str,
+        *,
+        replay: bool,
+        mark: Mark,
+        suspects: Sequence[str] = (),
+    ) -> None:
+        """Wrap ``study``; answers of earlier sessions of ``run`` are replayed with ``replay``.
+
+        ``mark`` shows what is being timed; what was when two processes died (``suspects``) is
+        not timed again.
+        """
         self._study = study
         self._space = space
         self._run = run
         self._distributions = distributions(space)
         self._stored = self._load() if replay else {}
+        self._mark = mark
+        deaths = Counter(suspects)
+        self._fatal = {key for key, count in deaths.items() if count >= _MOST_DEATHS}
 
     def _load(self) -> dict[tuple[str, str], deque[tuple[int, tuple[float, ...]]]]:
         stored: dict[tuple[str, str], deque[tuple[int, tuple[float, ...]]]] = defaultdict(deque)
@@ -80,7 +103,14 @@ class Study:
         answers = self._stored.get((_key(point), program))
         if answers and answers[0][0] == repeats:
             return answers.popleft()[1]
+        if _attempt(point, program) in self._fatal:
+            self.store(point, program, repeats, ())
+            return ()
         return None
+
+    def attempt(self, point: Point, program: str) -> AbstractContextManager[None]:
+        """Show meanwhile that ``point`` is being timed, whatever becomes of this process."""
+        return self._mark.showing(_attempt(point, program))
 
     def store(self, point: Point, program: str, repeats: int, samples_us: Sequence[float]) -> None:
         """Write the samples of ``repeats`` of ``point``; none: it cannot run."""
@@ -103,6 +133,36 @@ class Study:
         )
 
 
+def _attempt(point: Point, program: str) -> str:
+    return f"{_key(point)} {program[:16]}"
+
+
+class Mark:
+    """A small file that says what a process is timing, and outlives the process.
+
+    A candidate that ends the process that times it is known by it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Make the file at ``path``."""
+        self.path = path
+        self._file = path.open("wb", buffering=0)
+
+    @contextmanager
+    def showing(self, text: str) -> Iterator[None]:
+        """Show ``text``, and nothing afterwards."""
+        os.pwrite(self._file.fileno(), text.encode() + b"\0", 0)
+        try:
+            yield
+        finally:
+            os.pwrite(self._file.fileno(), b"\0", 0)
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
 def _key(point: Point) -> str:
     plan = point.plan
     return (
@@ -118,8 +178,18 @@ class Studies:
     trial running and no file half-written.
     """
 
-    def __init__(self, out: Path, *, resume: bool = False, url: str | None = None) -> None:
+    def __init__(
+        self,
+        out: Path,
+        *,
+        resume: bool = False,
+        url: str | None = None,
+        marks: Path | None = None,
+    ) -> None:
         """Open the storage that belongs to the table ``out``.
+
+        Processes that name the same ``url`` share the studies there, and so does a worker, which
+        gets the folder for its mark (``marks``) from the process that started it.
 
         Raises:
             InputError: an unfinished study is there and ``resume`` was not given, its
@@ -127,20 +197,34 @@ class Studies:
             Unavailable: the URL needs a database driver that is not installed.
         """
         silence_optuna()
-        self._resume = resume
+        self._replay = resume or marks is not None or url is not None
         self._folder = study_folder(out)
         self._in_folder = url is None
         self._url = url or ""
         if self._in_folder:
-            start_study(out, resume=resume)
+            if marks is None:
+                start_study(out, resume=resume)
             from tuccl.tuning.studies.journal import open_journal
 
             with _quiet():
                 self._storage = open_journal(self._folder / _JOURNAL)
         else:
             self._storage = _remote(self._url)
+        self._temporary = None
+        if marks is None and not self._in_folder:
+            self._temporary = tempfile.TemporaryDirectory(prefix="tuccl-")
+            marks = Path(self._temporary.name)
+        self.mark = Mark((marks or self._folder) / f"{os.getpid()}{MARK}")
 
-    def study(self, space: Space, run: str, *identity: object) -> Study:
+    def queue(self, identity: object, tasks: Sequence[Task]) -> TaskQueue:
+        """Return the queue of ``tasks``; ``identity``: all else that their results depend on."""
+        digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
+        with _quiet():
+            return TaskQueue(self._storage, f"tasks-{digest}", tasks)
+
+    def study(
+        self, space: Space, run: str, *identity: object, suspects: Sequence[str] = ()
+    ) -> Study:
         """Return the study of ``identity``: topology, collective, size, what times it.
 
         The name also holds a hash of the dimensions of ``space``, since Optuna's parameters
@@ -153,7 +237,24 @@ class Studies:
         name = "-".join(str(part) for part in (*identity[:3], digest))
         with _quiet():
             study = optuna.create_study(storage=self._storage, study_name=name, load_if_exists=True)
-        return Study(study, space, run, replay=self._resume)
+        return Study(study, space, run, replay=self._replay, mark=self.mark, suspects=suspects)
+
+    def trials(self, task: Task) -> dict[str, list[FrozenTrial]]:
+        """Return the evaluations of ``task`` by the name of their study, for another process."""
+        from optuna import get_all_study_names, load_study
+
+        part = f"-{task.collective}-{task.nbytes}-"
+        names = [name for name in get_all_study_names(self._storage) if part in name]
+        return {
+            name: load_study(study_name=name, storage=self._storage).get_trials(deepcopy=False)
+            for name in names
+        }
+
+    def add(self, name: str, trial: FrozenTrial) -> None:
+        """Store an evaluation that another process made in its study ``name``."""
+        from optuna import create_study
+
+        create_study(storage=self._storage, study_name=name, load_if_exists=True).add_trial(trial)
 
     @property
     def where(self) -> str:
@@ -164,6 +265,14 @@ class Studies:
         """Note that the tune came to its end, so that the next one may start anew."""
         if self._in_folder:
             end_study(self._folder)
+            for mark in self._folder.glob(f"*{MARK}"):
+                mark.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove what shows that this process is at work."""
+        self.mark.remove()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
 
 def start_study(out: Path, *, resume: bool) -> Path:
@@ -210,7 +319,11 @@ def _remove(folder: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     """Return whether this is the marker, a journal or one of Optuna's locks on it."""
-    named = path.name in (_JOURNAL, SWEEPS, _UNFINISHED) or path.name.startswith(f"{_JOURNAL}.lock")
+    named = (
+        path.name in (_JOURNAL, SWEEPS, _UNFINISHED)
+        or path.name.startswith(f"{_JOURNAL}.lock")
+        or path.suffix == MARK
+    )
     return named and (path.is_symlink() or path.is_file())
 
 

@@ -1,0 +1,248 @@
+"""Workers of a Dask cluster, each searching one task at a time; the storage stays here."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tuccl.errors import Unavailable
+from tuccl.tuning.studies.study import Mark, Studies
+from tuccl.tuning.studies.task_queue import Claim, TaskQueue
+from tuccl.tuning.work import Progress, Work, report_states
+from tuccl.tuning.workers import pickled
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+    from optuna.trial import FrozenTrial
+
+__all__ = ["search_on_dask"]
+
+_CONNECT_S = 10.0
+_POLL_S = 0.2
+_REPORT_S = 1.0
+_MOST_DEATHS = 20  # of workers in a row with no task completed between
+
+
+@dataclass
+class _Search:
+    """A task on its way; ``suspects`` were being timed when workers died."""
+
+    claim: Claim
+    stack: ExitStack
+    name: str = ""
+    future: Future | None = None
+    timing: str = ""
+    since: float = field(default_factory=time.monotonic)
+    worker: str = ""
+    suspects: tuple[str, ...] = ()
+
+
+def search_on_dask(
+    work: Work, queue: TaskQueue, studies: Studies, progress: Progress, deadline: float
+) -> None:
+    """Search the tasks of ``work`` on the workers of its options' scheduler, to their end.
+
+    Every evaluation is sent here as it is made, and stored. The task of a worker that dies goes
+    to another one, which goes on from them.
+
+    Raises:
+        InputError: times are not simulated.
+        Unavailable: Dask is not installed, there is no scheduler, or its workers die again and
+            again.
+    """
+    with ExitStack() as stack:
+        client = stack.enter_context(_client(work.options.scheduler or ""))
+        _Searches(work, queue, studies, client, deadline, stack).run(progress)
+
+
+class _Searches:
+    def __init__(
+        self,
+        work: Work,
+        queue: TaskQueue,
+        studies: Studies,
+        client: Client,
+        deadline: float,
+        stack: ExitStack,
+    ) -> None:
+        from distributed import Queue
+
+        self._work, self._queue, self._studies, self._client = work, queue, studies, client
+        self._deadline, self._stack = deadline, stack
+        self._messages = Queue(f"tuccl-{uuid.uuid4().hex}", client=client)
+        self._searches: dict[str, _Search] = {}  # by the name of the attempt
+        self._deaths = 0
+
+    def run(self, progress: Progress) -> None:
+        reported = 0.0
+        while True:
+            if time.monotonic() - reported > _REPORT_S:
+                reported, states = time.monotonic(), self._queue.states()
+                report_states(states, progress)
+                if all(state.result is not None for state in states.values()):
+                    return
+            self._fill()
+            self._receive()
+            for search in list(self._searches.values()):
+                assert search.future is not None
+                if search.future.done():
+                    self._end(search)
+                elif search.timing and self._is_hung(search):
+                    search.since = time.monotonic()
+                    self._client.restart_workers([search.worker])
+
+    def _fill(self) -> None:
+        """Keep every worker of the cluster at a task."""
+        workers = len(self._client.scheduler_info(n_workers=-1)["workers"])
+        while len(self._searches) < workers and (claim := self._queue.claim()) is not None:
+            stack = self._stack.enter_context(ExitStack())
+            stack.enter_context(self._queue.working(claim, self._studies.mark.path))
+            self._submit(_Search(claim, stack, suspects=claim.suspects))
+
+    def _submit(self, search: _Search) -> None:
+        search.name, search.timing = uuid.uuid4().hex, ""
+        left = self._deadline - time.monotonic() if self._work.options.seconds else None
+        message = pickled(
+            replace(self._work, tasks=(search.claim.task,)), left, self._studies.mark.path.parent
+        )
+        trials = self._studies.trials(search.claim.task)
+        search.future = self._client.submit(
+            _search, message, trials, search.suspects, self._messages.name, search.name, pure=False
+        )
+        self._searches[search.name] = search
+
+    def _receive(self) -> None:
+        """Store what the workers sent."""
+        messages = self._messages.get(timeout=_POLL_S, batch=True) if self._messages.qsize() else ()
+        if not messages:
+            time.sleep(_POLL_S / 10)
+        for packed in messages:
+            name, kind, value = pickle.loads(packed)  # from our function on the cluster's workers
+            if (search := self._searches.get(name)) is None:
+                continue
+            search.since = time.monotonic()
+            if kind == "evaluation":
+                self._studies.add(*value)
+                search.claim.evaluations += 1
+            elif kind == "timing":
+                search.timing, search.worker = value
+
+    def _end(self, search: _Search) -> None:
+        """Take the result of a search, or submit it again where its worker died."""
+        assert search.future is not None
+        del self._searches[search.name]
+        result = None if search.future.status != "finished" else search.future.result()
+        if result is None:
+            if search.future.status == "error" and not _is_death(search.future.exception()):
+                search.future.result()
+            self._deaths += 1
+            if self._deaths > _MOST_DEATHS:
+                raise Unavailable(f"--scheduler: workers die again and again: {search.timing[:80]}")
+            search.suspects += (search.timing,) if search.timing else ()
+            self._submit(search)
+            return
+        self._deaths = 0
+        search.stack.close()
+        self._queue.complete(search.claim, result, search.claim.best_us)
+
+    def _is_hung(self, search: _Search) -> bool:
+        return time.monotonic() - search.since > self._work.options.evaluation_limit
+
+
+def _is_death(error: BaseException | None) -> bool:
+    from distributed import KilledWorker
+
+    return isinstance(error, KilledWorker)
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Client]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise Unavailable("--scheduler: Dask is not installed: pip install 'tuccl[dask]'") from None
+    try:
+        client = Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"--scheduler {address[:80]}: {str(error)[:120]}") from None
+    with client:
+        yield client
+
+
+def _search(
+    message: bytes,
+    trials: dict[str, list[FrozenTrial]],
+    suspects: tuple[str, ...],
+    messages: str,
+    name: str,
+) -> bytes | None:
+    """Search a task on a worker of the cluster; None: another worker died of this attempt."""
+    from distributed import Event, Queue, get_worker
+
+    begun = Event(f"tuccl-{name}")
+    if begun.is_set():
+        return None  # the scheduler runs it again, without the evaluations made since
+    begun.set()
+    queue, address = Queue(messages), get_worker().address
+
+    def send(kind: str, value: Any) -> None:  # noqa: ANN401
+        queue.put(pickle.dumps((name, kind, value)))
+
+    work, _ = pickle.loads(message)  # from the process that submitted it
+    (task,) = work.tasks
+    studies = _RemoteStudies(trials, send, address)
+    seconds = work.options.seconds
+    deadline = time.monotonic() + seconds if seconds else float("inf")
+    tuner = work.tuner(task.collective, studies)
+    return msgspec.json.encode(tuner.result(task, deadline=deadline, suspects=suspects))
+
+
+class _RemoteStudies(Studies):
+    """Studies in memory, which send what is stored and what is being timed."""
+
+    def __init__(
+        self,
+        trials: dict[str, list[FrozenTrial]],
+        send: Callable[[str, Any], None],
+        address: str,
+    ) -> None:
+        from optuna import create_study
+        from optuna.storages import InMemoryStorage
+
+        class Sending(InMemoryStorage):
+            def create_new_trial(
+                self, study_id: int, template_trial: FrozenTrial | None = None
+            ) -> int:
+                if study_id not in loading:
+                    send("evaluation", (self.get_study_name_from_id(study_id), template_trial))
+                return super().create_new_trial(study_id, template_trial)
+
+        loading: set[int] = set()
+        self._storage = Sending()
+        self._replay = True
+        for name, stored in trials.items():
+            study = create_study(storage=self._storage, study_name=name)
+            loading.add(study._study_id)
+            study.add_trials(stored)
+        loading.clear()
+        self.mark = _SendingMark(send, address)
+
+
+class _SendingMark(Mark):
+    """Sends what is being timed."""
+
+    def __init__(self, send: Callable[[str, Any], None], address: str) -> None:
+        self._send, self._address = send, address
+
+    @contextmanager
+    def showing(self, text: str) -> Iterator[None]:
+        self._send("timing", (text, self._address))
+        yield
+        self._send("timing", ("", self._address))

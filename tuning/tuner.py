@@ -1,0 +1,286 @@
+"""Tuning of one task at a time: the search, its final round, the entries that come of it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from tuccl._native import Program, max_threads, parse_xml
+from tuccl.runtime import (
+    BaselineTiming,
+    Entry,
+    Executor,
+    ProgramFile,
+    Timing,
+    TimingCandidate,
+    paired_timings,
+    time_baseline,
+)
+from tuccl.runtime.executors.knob_grid import KnobGrid
+from tuccl.runtime.table.supported_knobs import hangs_between_hosts
+from tuccl.sketches import Sketch, candidate_sketches
+from tuccl.synth import Collective
+from tuccl.topology import Topology, encode_topology, signature
+from tuccl.tuning.evaluate import Evaluator
+from tuccl.tuning.fewer_sms import pareto_points, time_leaner_points
+from tuccl.tuning.final_points import final_points, single_placement_programs
+from tuccl.tuning.final_round import FinalRound, TimedPoint, entries_of
+from tuccl.tuning.options import SEARCHES, TuneOptions
+from tuccl.tuning.programs import Programs
+from tuccl.tuning.searches.initial_points import default_point, initial_points
+from tuccl.tuning.searches.search import run
+from tuccl.tuning.searches.space import Point, Space
+from tuccl.tuning.studies.study import Studies
+from tuccl.tuning.studies.task_queue import Task
+
+__all__ = ["SizeResult", "StoredProgram", "TaskResult", "Tuner"]
+
+_NOISY_CANDIDATES = 3  # each timed again, and with default knobs too
+_SIM_CANDIDATES = 5  # their times are known: only default knobs cost anything
+_SIM_TRIALS = 3
+_SMS_SHARE = 20  # one evaluation in so many is for fewer SMs, and more where some are left
+_FEWEST_ROUNDS = 5  # of candidates against the default: as many as make a spread
+_FINAL_S = 20.0  # beyond the fewest rounds
+
+Report = Callable[[int, float], None]
+"""Called with the evaluations made so far and the best time in us."""
+
+
+class StoredProgram(msgspec.Struct, frozen=True):
+    """A proven program of a result, as text."""
+
+    path: str
+    xml: str
+    dialect: str
+    root: int
+    max_safe_bytes: int
+
+    @classmethod
+    def of(cls, file: ProgramFile) -> StoredProgram:
+        """Return ``file`` as text."""
+        return cls(file.path, file.text.decode(), file.dialect, file.root, file.max_safe_bytes)
+
+    @property
+    def file(self) -> ProgramFile:
+        """The program as a file of a table."""
+        text, program = self.xml.encode(), parse_xml(self.xml, self.path)
+        return ProgramFile(self.path, text, program, self.dialect, self.root, self.max_safe_bytes)
+
+
+class TaskResult(msgspec.Struct, frozen=True):
+    """The result of a task: entries of a table and their programs.
+
+    The entries answer for the task's size alone. ``grid_size`` counts legal points, ``default_us``
+    is the runtime's own time, ``in_place`` where only that can be timed, on ``default_sms``.
+    """
+
+    task: Task
+    grid_size: int
+    evaluations: int
+    default_us: float
+    entries: tuple[Entry, ...]
+    programs: tuple[StoredProgram, ...]
+    in_place: bool = False
+    default_sms: int = 0
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """The final round of one size, and the search's cost in evaluations at full effort."""
+
+    final: FinalRound
+    grid_size: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """Tunes the tasks of one collective; the programs that it makes serve every size."""
+
+    executor: Executor
+    topology: Topology
+    programs: Programs
+    studies: Studies
+    options: TuneOptions
+
+    @property
+    def collective(self) -> Collective:
+        """The collective."""
+        return self.programs.collective
+
+    def result(
+        self,
+        task: Task,
+        report: Report = lambda spent, best_us: None,
+        deadline: float = math.inf,
+        suspects: Sequence[str] = (),
+    ) -> TaskResult:
+        """Return what `search` finds, as it is stored."""
+        size = self.search(task, report, deadline, suspects)
+        entries, files = entries_of(size.final, 0, None)
+        return TaskResult(
+            task=task,
+            grid_size=size.grid_size,
+            evaluations=size.evaluations,
+            default_us=size.final.default.timing.us,
+            entries=entries,
+            programs=tuple({f.path: StoredProgram.of(f) for f in files}.values()),
+            default_sms=size.final.default.sms,
+            in_place=size.final.default.timing.time_us is None,
+        )
+
+    def search(
+        self,
+        task: Task,
+        report: Report = lambda spent, best_us: None,
+        deadline: float = math.inf,
+        suspects: Sequence[str] = (),
+    ) -> SizeResult:
+        """Search one size, then time the best points again together with the runtime's default.
+
+        The search ends at ``deadline`` (of ``time.monotonic``); the final round comes after it,
+        with the best points' programs for a single placement. ``suspects`` may be what ended
+        the processes that searched it before.
+        """
+        executor, nbytes = self.executor, task.nbytes
+        sketches = candidate_sketches(self.topology, task.collective, nbytes)
+        default = self._runtime_default(nbytes)
+        by_name = {sketch.name: sketch for sketch in sketches}
+        channels = self.programs.plans(sketches, nbytes)
+        grid = self._grid()
+        start = default_point(channels, grid)
+        if start is None:
+            return SizeResult(self._final_round(nbytes, default, []), 0, 0)
+        space = Space(
+            channels, start, lambda p: self.programs.channels(by_name[p.sketch], p, nbytes), grid
+        )
+        evaluate = self._evaluator(by_name, nbytes, space, default.timing, suspects)
+        noisy = not executor.deterministic
+        # A candidate again or for each placement, and with default knobs.
+        evaluations_each = 2 if noisy else 3
+        most = min(
+            _NOISY_CANDIDATES if noisy else _SIM_TRIALS, task.budget // (4 * evaluations_each)
+        )
+        trials = task.budget // _SMS_SHARE
+        budget = max(task.budget - evaluations_each * most - (2 if noisy else 1) * trials, 1)
+        search = SEARCHES[self.options.search](
+            space,
+            seed=self.options.seed,
+            full_effort=executor.full_effort,
+            first=initial_points(space, nbytes, None, budget // 2),
+        )
+        measurements = run(
+            search,
+            evaluate,
+            budget,
+            lambda spent: report(spent, search.best_us),
+            lambda: time.monotonic() >= deadline,
+        )
+        effort, default_us = executor.full_effort, default.timing.us
+        unspent = budget - math.ceil(measurements.spent / effort)
+        leaner = min(trials + unspent, 3 * trials)
+        time_leaner_points(space, evaluate, measurements, effort, default_us, leaner)
+        pareto = pareto_points(evaluate, measurements, effort, default_us)
+        points = final_points(
+            evaluate,
+            measurements,
+            effort,
+            max(most, 1) if noisy else _SIM_CANDIDATES,
+            # No GPU runtime runs what is tuned on CPUs: its default knobs do not matter.
+            default_knobs_trials=most if executor.default_baseline == "nccl" else 0,
+            pareto=pareto[: trials if noisy else _SIM_CANDIDATES],
+        )
+        programs = [(p, evaluate.program(p).program) for p in points]
+        if not noisy:
+            programs += single_placement_programs(evaluate, points[:most])
+        final = self._final_round(nbytes, default, programs)
+        evaluations = math.ceil(measurements.spent / effort) + len(final.candidates)
+        if not noisy:
+            evaluations -= len(points)  # whose times were known
+        return SizeResult(final, space.legal_points, evaluations)
+
+    def _final_round(
+        self, nbytes: int, default: BaselineTiming, programs: Sequence[tuple[Point, Program]]
+    ) -> FinalRound:
+        """The default and the programs timed in turns, in both placements.
+
+        The search's own samples are left out: the best of many noisy times is too good.
+        """
+        candidates = [TimingCandidate(program, point.knobs) for point, program in programs]
+        if noisy := not self.executor.deterministic:
+            candidates.insert(0, TimingCandidate(default.program, default.knobs, default.loop))
+        start = time.monotonic()
+
+        def enough(rounds: int) -> bool:
+            return rounds >= _FEWEST_ROUNDS and time.monotonic() - start > _FINAL_S
+
+        timings = paired_timings(
+            self.executor,
+            candidates,
+            nbytes,
+            root=self.collective.root,
+            rounds=self.executor.full_effort,
+            until=enough,
+        )
+        if noisy:
+            default = replace(default, timing=timings[0])
+        timed = tuple(
+            TimedPoint(point, program, timing)
+            for (point, program), timing in zip(programs, timings[noisy:], strict=True)
+            if not timing.wrong
+        )
+        return FinalRound(self.collective, nbytes, self.programs.dialect, default, timed)
+
+    def _evaluator(
+        self,
+        sketches: Mapping[str, Sketch],
+        nbytes: int,
+        space: Space,
+        default: Timing,
+        suspects: Sequence[str],
+    ) -> Evaluator:
+        """The evaluator with its study, whose name says all that its samples depend on.
+
+        Rates may differ between topologies of one signature, and what times may have changed under
+        its label: so the whole topology enters, and where there is no noise the default's time,
+        which changes with anything that matters.
+        """
+        study = self.studies.study(
+            space,
+            f"{self.options.search}-{self.options.seed}",
+            signature(self.topology),
+            self.collective.name,
+            nbytes,
+            self.executor.label,
+            self.programs.dialect,
+            hashlib.sha256(encode_topology(self.topology)).hexdigest(),
+            default if self.executor.deterministic else None,
+            suspects=suspects,
+        )
+        return Evaluator(self.executor, self.programs, sketches, nbytes, study)
+
+    def _grid(self) -> KnobGrid:
+        """The executor's knobs, on GPUs without those that MSCCL does not run."""
+        grid = self.executor.supported_knobs
+        if self.executor.default_baseline != "nccl":
+            return grid
+        collective, hosts = self.collective.name, len(self.topology.hosts)
+        hangs = [p for p in grid.protocols if hangs_between_hosts(collective, p, hosts)]
+        return grid.without(hangs, max_threads("LL128", self.programs.dialect))
+
+    def _runtime_default(self, nbytes: int) -> BaselineTiming:
+        """The time of what the runtime does without a table."""
+        return time_baseline(
+            self.executor,
+            self.topology,
+            self.executor.default_baseline,
+            self.collective.name,
+            nbytes,
+            root=self.collective.root,
+            version=self.options.nccl_version,
+        )
