@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import (
+    COLLECTIVES,
     add_any_order,
     add_collective,
     add_json,
@@ -34,13 +35,16 @@ from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
     Executor,
+    load_table,
 )
 from tuccl.runtime.table import hangs_between_hosts
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
-    from tuccl.tuning import Saturation, SizeSummary, TrainingJob, TuneOptions, TuneResult
+    from tuccl.runtime.workload import Workload
+    from tuccl.tuning import SizeSummary, TuneOptions, TuneResult
+    from tuccl.tuning.workload_tasks import WorkloadGain
 
 HELP = "search sketch, method and knobs together, into a lookup table"
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
@@ -49,13 +53,19 @@ EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("topology", metavar="T")
-    add_collective(parser, many=True)
-    add_sizes(parser)
+    add_collective(parser, many=True, required=False)
+    add_sizes(parser, required=False)
+    parser.add_argument(
+        "--workload",
+        metavar="FILE",
+        help="tune what a job calls instead of -c and -s, which then only restrict it: a list of "
+        "calls, a PyTorch execution trace, nccl-tests' output, an NCCL log or an AICB workload",
+    )
     add_root(parser)
     add_executor(parser)
     add_real(parser, elements=False)
     parser.add_argument(
-        "--search", default="mraco", help="mraco (default), random, grid, coordinate or rl"
+        "--search", default="mraco", help="mraco (default), random, grid or coordinate"
     )
     parser.add_argument(
         "--budget",
@@ -106,20 +116,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds after which a worker's evaluation counts as hung (default 600)",
     )
     parser.add_argument(
-        "--policy",
-        metavar="FILE",
-        help="a policy that `tuccl policy` trained on other machines: --search rl follows it, "
-        "other searches begin with its points",
-    )
-    parser.add_argument(
-        "--intensity",
-        type=float,
-        metavar="I",
-        help="operations a sample and parameter of the model (ResNet-50 470, BERT 249); with "
-        "--local-batch, says where only sending less makes calls faster",
-    )
-    parser.add_argument(
-        "--local-batch", type=int, metavar="M", help="samples a rank and step (see --intensity)"
+        "--from",
+        dest="start",
+        metavar="TABLE",
+        help="begin with the points of another table: of other sizes, or of a similar machine",
     )
     parser.add_argument("--resume", action="store_true", help="go on with the study of TABLE")
     parser.add_argument(
@@ -130,36 +130,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune and print what was found."""
-    from tuccl.tuning import even_size, tune
+    from tuccl.tuning import even_size, tune, tune_workload
 
     if args.budget < 1:
         raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
+    if args.workload is None and (args.collective is None or args.size is None):
+        raise InputError("expected -c and -s, or --workload FILE")
     topology = topology_of(args.topology)
-    sizes = sizes_of(args.size)
-    collectives = collectives_of(args.collective)
+    sizes = sizes_of(args.size) if args.size else []
+    collectives = collectives_of(args.collective or ",".join(COLLECTIVES))
+    workload = workload_of(args, topology, collectives, sizes)
     if args.dialect == "nccl":
         return print_result(args, tune_configurations(args, topology, collectives, sizes))
     with ExitStack() as stack:
         executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=TUNED_ON)
         warn(unasked(args, executor))
-        warn(uneven(sizes, executor.ranks, even_size))
+        out, options = Path(args.output), options_of(args)
+        if workload is not None:
+            collectives = list(dict.fromkeys(call.collective for call in workload.calls))
+        else:
+            warn(uneven(sizes, executor.ranks, even_size))
         warn(without_simple(collectives, executor, len(topology.hosts)))
-        progress = stack.enter_context(Progress())
-        result = tune(
-            executor,
-            topology,
-            collectives,
-            sizes,
-            Path(args.output),
-            options_of(args),
-            progress=progress.update,
-        )
+        update = stack.enter_context(Progress()).update
+        if workload is not None:
+            result = tune_workload(executor, topology, workload, out, options, progress=update)
+        else:
+            result = tune(executor, topology, collectives, sizes, out, options, progress=update)
     return print_result(args, result)
+
+
+def workload_of(
+    args: argparse.Namespace, topology: Topology, collectives: list[str], sizes: list[int]
+) -> Workload | None:
+    """Return the job's calls of --workload that -c and -s leave, and warn of the others.
+
+    Raises:
+        InputError: the file is no workload, or nothing is left of it.
+    """
+    from tuccl.runtime.workload import read_workload
+
+    if args.workload is None:
+        return None
+    workload = read_workload(args.workload, topology.ranks)
+    if args.collective or args.size:
+        workload = workload.within(collectives, *[sizes] if sizes else [])
+    warn([left_out] if (left_out := workload.left_out_text()) else [])
+    return workload
 
 
 def options_of(args: argparse.Namespace) -> TuneOptions:
     """Return the options of the verb's arguments."""
-    from tuccl.tuning import TuneOptions, load_policy
+    from tuccl.tuning import TuneOptions, table_points
 
     return TuneOptions(
         search=args.search,
@@ -176,26 +197,8 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         workers=args.workers,
         scheduler=args.scheduler,
         evaluation_limit=args.evaluation_limit,
-        policy=load_policy(Path(args.policy)) if args.policy else None,
-        job=job_of(args),
+        start=table_points(load_table(Path(args.start))) if args.start else (),
     )
-
-
-def job_of(args: argparse.Namespace) -> TrainingJob | None:
-    """Return the training job that the arguments describe, None without one.
-
-    Raises:
-        InputError: half of it is given, or a number is not positive.
-    """
-    from tuccl.tuning import TrainingJob
-
-    if args.intensity is None and args.local_batch is None:
-        return None
-    if args.intensity is None or args.local_batch is None:
-        raise InputError("--intensity and --local-batch: give both or none")
-    if not (0 < args.intensity <= 1e12 and 0 < args.local_batch <= 1 << 20):
-        raise InputError("--intensity, --local-batch: expected numbers above 0")
-    return TrainingJob(intensity=args.intensity, local_batch=args.local_batch)
 
 
 def tune_configurations(
@@ -222,11 +225,15 @@ def tune_configurations(
         "prefer": None,
         "workers": 1,
         "scheduler": None,
-        "policy": None,
-        "intensity": None,
-        "local_batch": None,
+        "workload": None,
+        "start": None,
     }
-    options = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
+    names = {"start": "from"}
+    options = [
+        f"--{names.get(n, n).replace('_', '-')}"
+        for n, v in defaults.items()
+        if getattr(args, n) != v
+    ]
     if options:
         raise InputError(f"{', '.join(options)}: --dialect nccl has none; leave it out")
     with ExitStack() as stack:
@@ -251,24 +258,14 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
         print_json(result)
         return 0
     print(tuned_columns(result))
+    if result.workload is not None:
+        print(gain_text(result.workload, result.label))
     print(
         f"{args.output}: {result.entries} entries, {result.label}; {result.evaluations} "
         f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s, "
         f"against {result.baseline}"
     )
-    for call in result.lossless_saturated:
-        print(saturated_line(call))
     return 0
-
-
-def saturated_line(call: Saturation) -> str:
-    """Return that nothing lossless is left for a call, in a line."""
-    return (
-        f"{call.collective} {format_bytes(call.size)}: lossless_saturated: {call.best_us:.1f} us "
-        f"is {call.of_the_bound:.0%} of the bound and {call.best_us / call.predicted_us:.1f} "
-        f"times what C2C {call.c2c:.2g} predicts; only sending less makes it faster: "
-        "compression, or a larger batch"
-    )
 
 
 def tuned_columns(result: TuneResult) -> str:
@@ -288,6 +285,17 @@ def tuned_columns(result: TuneResult) -> str:
         for row in result.tuned
     ]
     return columns(header, rows)
+
+
+def gain_text(gain: WorkloadGain, label: str) -> str:
+    """Return the gain of a whole job in a line."""
+    fixed = (
+        f", {gain.fixed:.0%} of it in sizes that no program divides" if gain.fixed > 0.005 else ""
+    )
+    return (
+        f"the job: {gain.calls:,} calls take {gain.default_us / 1e3:.4g} ms by default{fixed}, "
+        f"{gain.tuned_us / 1e3:.4g} ms with the table: {gain.gain:.3f}x, {label}"
+    )
 
 
 def without_simple(collectives: list[str], executor: Executor, hosts: int) -> Iterator[str]:

@@ -3,12 +3,7 @@
 from tuccl.tuning.final_round import FinalRound, TimedPoint, beats, entries_of, tuned_sizes
 from tuccl.tuning.nccl.nccl_sweep import tune_nccl
 from tuccl.tuning.options import SEARCHES, TuneOptions
-from tuccl.tuning.policy_training import SimulatedCall, simulated_calls, train_policy
 from tuccl.tuning.programs import Programs, ll128_is_safe
-from tuccl.tuning.rl.policy import Policy, load_policy, save_policy
-from tuccl.tuning.rl.saturation import Saturation
-from tuccl.tuning.rl.search import RlSearch
-from tuccl.tuning.rl.state import State, TrainingJob
 from tuccl.tuning.searches.brackets import Bracket, brackets, highest_bracket
 from tuccl.tuning.searches.convergence import Convergence, divergence
 from tuccl.tuning.searches.measurements import Measurements
@@ -18,7 +13,9 @@ from tuccl.tuning.searches.search import Request, Search, run
 from tuccl.tuning.searches.space import Plan, Point, Space
 from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
 from tuccl.tuning.studies.study import study_folder
+from tuccl.tuning.transfer import table_points
 from tuccl.tuning.tune import SizeSummary, TuneResult, even_size, tune
+from tuccl.tuning.tune_workload import tune_workload
 
 __all__ = [
     "SEARCHES",
@@ -30,20 +27,14 @@ __all__ = [
     "MracoSearch",
     "Plan",
     "Point",
-    "Policy",
     "Programs",
     "RandomSearch",
     "Request",
-    "RlSearch",
-    "Saturation",
     "Search",
-    "SimulatedCall",
     "SizeSummary",
     "Space",
-    "State",
     "StoredStudy",
     "TimedPoint",
-    "TrainingJob",
     "TuneOptions",
     "TuneResult",
     "beats",
@@ -54,14 +45,12 @@ __all__ = [
     "highest_bracket",
     "importances",
     "ll128_is_safe",
-    "load_policy",
     "read_studies",
     "run",
-    "save_policy",
-    "simulated_calls",
     "study_folder",
-    "train_policy",
+    "table_points",
     "tune",
     "tune_nccl",
+    "tune_workload",
     "tuned_sizes",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuccl.runtime import LookupTable
+from tuccl.synth import Collective
 from tuccl.tuning.final_round import tuned_size
 from tuccl.tuning.searches.space import Plan, Point, Space
 
@@ -40,9 +41,8 @@ def table_points(table: LookupTable) -> tuple[TablePoint, ...]:
 
 def nearest_points(
     points: Sequence[TablePoint],
-    collective: str,
+    collective: Collective,
     nbytes: int,
-    ranks: int,
     space: Space,
     most: int,
 ) -> list[Point]:
@@ -54,8 +54,8 @@ def nearest_points(
     """
 
     def distance(known: TablePoint) -> tuple[bool, float]:
-        ratio = known.bytes_per_rank * ranks / nbytes
-        return known.collective != collective, abs(math.log(ratio))
+        ratio = known.bytes_per_rank * collective.ranks / nbytes
+        return known.collective != collective.name, abs(math.log(ratio))
 
     near = (
         space.nearest(known.point)

@@ -28,11 +28,11 @@ from tuccl.tuning.borders import entries_of_sizes
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.options import TuneOptions
-from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.tuner import TaskResult
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
 from tuccl.tuning.workers import search_in_processes
+from tuccl.tuning.workload_tasks import WorkloadGain
 
 __all__ = [
     "Progress",
@@ -43,6 +43,7 @@ __all__ = [
     "new_table",
     "no_progress",
     "tune",
+    "tune_tasks",
 ]
 
 _ELEMENT_BYTES = 4
@@ -72,7 +73,10 @@ class SizeSummary:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The table that a tune wrote and its cost: evaluations at full effort, wall time in s."""
+    """The table that a tune wrote and its cost: evaluations at full effort, wall time in s.
+
+    ``workload`` is the gain of the job that it was for, where it was for one.
+    """
 
     table: str
     study: str
@@ -86,7 +90,7 @@ class TuneResult:
     tuned: tuple[SizeSummary, ...]
     nccl_version: str
     baseline: str
-    lossless_saturated: tuple[Saturation, ...] = ()
+    workload: WorkloadGain | None = None
 
 
 def tune(
@@ -116,12 +120,30 @@ def tune(
             ``resume`` was not given.
         Unavailable: the storage needs a driver that is not installed.
     """
-    start = time.monotonic()
     options = options or TuneOptions()
+    sizes = _even_sizes(topology, executor, sizes)
+    tasks = [(c, n, options.budget) for c in dict.fromkeys(collectives) for n in sizes]
+    return tune_tasks(executor, topology, tasks, out, options, progress=progress)
+
+
+def tune_tasks(
+    executor: Executor,
+    topology: Topology,
+    tasks: Sequence[tuple[str, int, int]],
+    out: Path,
+    options: TuneOptions,
+    *,
+    progress: Progress = no_progress,
+) -> TuneResult:
+    """Do as `tune` for tasks of a collective, a size in bytes and a budget each.
+
+    Sizes rise for each collective, and are tuned as they are.
+    """
+    start = time.monotonic()
     options = replace(options, nccl_version=nccl_release(options.nccl_version))
     options.check()
-    sizes = _even_sizes(topology, executor, sizes)
-    calls = [Collective(c, topology.ranks, options.root) for c in dict.fromkeys(collectives)]
+    names = dict.fromkeys(collective for collective, _, _ in tasks)
+    calls = [Collective(c, topology.ranks, options.root) for c in names]
     check_target(out)
     baseline = executor.default_baseline
     if baseline == "nccl" and executor.simulated:
@@ -137,7 +159,7 @@ def tune(
     studies = Studies(out, resume=options.resume, url=options.storage)
     work = Work(executor, executor.topology or topology, options, out)
     try:
-        work.add_tasks(calls, sizes)
+        work.add_tasks(tasks)
         results = _results(work, studies, progress, options.deadline(start))
     finally:
         studies.close()
@@ -148,7 +170,6 @@ def tune(
     )
     save_table(table, out, topology, [*files, *other_files])
     studies.finish()
-    tuned = tuple(_summary(r, table, options.root) for r in results)
     return TuneResult(
         table=str(out),
         study=studies.where,
@@ -159,10 +180,9 @@ def tune(
         evaluations=sum(r.evaluations for r in results),
         grid_size=sum(r.grid_size for r in results),
         seconds=time.monotonic() - start,
-        tuned=tuned,
+        tuned=tuple(_summary(r, table, options.root) for r in results),
         nccl_version=options.nccl_version,
         baseline=baseline,
-        lossless_saturated=_saturated(work, calls, tuned),
     )
 
 
@@ -257,20 +277,6 @@ def _entries(
             tuned, programs, work.executor, work.topology, call, work.options
         )
     return entries, list(files.values())
-
-
-def _saturated(
-    work: Work, calls: Sequence[Collective], tuned: Sequence[SizeSummary]
-) -> tuple[Saturation, ...]:
-    """Calls that nothing lossless makes faster; none where the job is not known."""
-    if work.options.job is None:
-        return ()
-    by_name = {call.name: call for call in calls}
-    times_us = [
-        (by_name[row.collective], row.size, min(row.default_us, row.best_us or row.default_us))
-        for row in tuned
-    ]
-    return lossless_saturated(work.topology, times_us, work.options.job)
 
 
 def _summary(result: TaskResult, table: LookupTable, root: int) -> SizeSummary:

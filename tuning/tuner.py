@@ -32,13 +32,12 @@ from tuccl.tuning.final_points import final_points, single_placement_programs
 from tuccl.tuning.final_round import FinalRound, TimedPoint, entries_of
 from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import Programs
-from tuccl.tuning.rl.search import search_from
-from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.initial_points import default_point, initial_points
 from tuccl.tuning.searches.search import run
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task
+from tuccl.tuning.transfer import nearest_points
 
 __all__ = ["SizeResult", "StoredProgram", "TaskResult", "Tuner"]
 
@@ -170,14 +169,14 @@ class Tuner:
         )
         trials = task.budget // _SMS_SHARE
         budget = max(task.budget - evaluations_each * most - (2 if noisy else 1) * trials, 1)
-        search = search_from(
-            SEARCHES[self.options.search],
+        search = SEARCHES[self.options.search](
             space,
-            State.of(self.topology, task.collective, nbytes, self.options.job),
-            self.options.policy,
             seed=self.options.seed,
             full_effort=executor.full_effort,
-            first=initial_points(space, nbytes, None, budget // 2),
+            first=[
+                *nearest_points(self.options.start, self.collective, nbytes, space, budget // 4),
+                *initial_points(space, nbytes, None, budget // 2),
+            ],
         )
         measurements = run(
             search,

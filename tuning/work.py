@@ -46,12 +46,12 @@ class Work:
     session: int = 0
     _programs: dict[str, Programs] = field(default_factory=dict, init=False, repr=False)
 
-    def add_tasks(self, collectives: Sequence[Collective], sizes: Sequence[int]) -> None:
-        """Make a task of each collective and size in bytes, with the whole budget each."""
+    def add_tasks(self, tasks: Sequence[tuple[str, int, int]]) -> None:
+        """Add the tasks of a collective, a size in bytes and a budget each."""
+        ranks, root = self.topology.ranks, self.options.root
         self.tasks = [
-            Task(call.name, nbytes, self.options.budget, self._default_us(call, nbytes))
-            for call in collectives
-            for nbytes in sizes
+            Task(name, nbytes, budget, self._default_us(Collective(name, ranks, root), nbytes))
+            for name, nbytes, budget in tasks
         ]
         self.session = time.time_ns() if self.options.seconds and not self.options.storage else 0
 

@@ -7,17 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuccl.errors import InputError
-from tuccl.runtime import Candidate, LookupTable, StoredTable, Timing, default_candidate, select
+from tuccl.runtime import Candidate, LookupTable, Timing, default_candidate, select
 from tuccl.runtime.workload import Call, LeftOut, Workload
 from tuccl.tuning.borders import Times
 
-__all__ = ["JobTask", "WorkloadGain", "job_tasks", "workload_gain"]
+__all__ = ["JobTask", "TimesOf", "WorkloadGain", "job_tasks", "workload_gain"]
 
+TimesOf = Callable[[str], Times]
+"""Return the times of the candidates of a collective."""
+_LEAST_BUDGET = 16  # enough for a point of every method
 _MOST_TASKS = 32
 _MOST_KINDS = 1024  # of calls whose times before and after are added up
 _CLASSES = (2.0, 1.0, 0.5, 0.25, 0.125)  # of sizes, in an octave
 _ELEMENT_BYTES = 4
-_FLOOR = 0.125  # of the usual budget, whatever a task's weight
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,14 @@ class WorkloadGain:
 
 
 def job_tasks(
-    workload: Workload, times_of: Callable[[str], Times], ranks: int, budget: int
+    workload: Workload, times_of: TimesOf, ranks: int, budget: int
 ) -> tuple[JobTask, ...]:
-    """Return what to tune for a job, the whole budget shared by the time that each takes.
+    """Return what to tune for a job, the whole budget shared by the times that they take.
 
     Calls of one collective with sizes in one class (half an octave, wider where there would be
     over 32 tasks) are one task, at the size that takes the most time. The effort of all tasks,
-    ``budget`` for each on average, goes by their time, except for a floor. Calls whose sizes
-    no program can divide are not tuned.
+    ``budget`` for each on average, goes by the square root of their times, beyond what every
+    search needs. Calls whose sizes no program can divide are not tuned.
 
     Args:
         workload: The job's calls; their measured times count where all have one.
@@ -109,31 +111,34 @@ def _classes(calls: Sequence[Call], per_octave: float) -> list[list[Call]]:
 
 
 def _shared(weights: Sequence[float], budget: int) -> list[int]:
-    """Whole shares of ``budget`` times the number of weights, each at least the floor.
+    """Whole shares of ``budget`` times the number of weights, each at least 16 if there are.
 
-    >>> _shared([3.0, 1.0], 80)
-    [115, 45]
+    >>> _shared([9.0, 1.0], 96)
+    [136, 56]
+
+    Notes:
+        By the roots of the weights: if what a search misses falls as one over its effort, this
+        makes the weighted sum of what all of them miss least (Neyman's allocation).
     """
-    floor = max(math.floor(budget * _FLOOR), 1)
-    rest = (budget - floor) * len(weights)
-    total = sum(weights)
-    exact = [rest * weight / total for weight in weights]
+    least = min(budget, _LEAST_BUDGET)
+    rest = (budget - least) * len(weights)
+    roots = [math.sqrt(weight) for weight in weights]
+    exact = [rest * root / sum(roots) for root in roots]
     shares = [math.floor(share) for share in exact]
     by_fraction = sorted(range(len(exact)), key=lambda n: shares[n] - exact[n])
     for n in by_fraction[: rest - sum(shares)]:
         shares[n] += 1
-    return [floor + share for share in shares]
+    return [least + share for share in shares]
 
 
 def workload_gain(
-    workload: Workload, stored: StoredTable, times_of: Callable[[str], Times], root: int = 0
+    workload: Workload, table: LookupTable, times_of: TimesOf, root: int = 0
 ) -> WorkloadGain:
-    """Return the time of the job's calls without ``stored`` and with it, out of place.
+    """Return the time of the job's calls without ``table`` and with it, out of place.
 
     Every kind of call is timed at its own size with the candidate that the table gives it; of
     over 1024 kinds, those that move the most bytes.
     """
-    table = stored.table
     calls = sorted(workload.calls, key=lambda call: -call.count * call.nbytes)[:_MOST_KINDS]
     before = after = fixed = 0.0
     for call in calls:

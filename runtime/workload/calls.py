@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from tuccl.errors import InputError
 from tuccl.synth.model.collective import COLLECTIVES, COUNTED_PER_RANK
-from tuccl.units import format_bytes
 
 __all__ = ["Call", "LeftOut", "Workload", "collective_name", "whole_bytes", "workload_of"]
 
@@ -68,8 +67,8 @@ class Workload:
         rest = [call for call in self.calls if call not in kept]
         if not kept:
             raise InputError(
-                f"workload {self.name[:60]}: no call of {', '.join(collectives)} from "
-                f"{format_bytes(low)} to {format_bytes(high)}; leave -c and -s out to tune it whole"
+                f"workload {self.name[:60]}: no call of {', '.join(collectives)} in these sizes; "
+                "leave -c and -s out to tune it whole"
             )
         if not rest:
             return self

@@ -31,7 +31,6 @@ VERBS = [
     "export",
     "run",
     "learn",
-    "policy",
     "doctor",
 ]
 
@@ -169,8 +168,6 @@ def test_the_baseline_is_the_nccl_that_was_asked_for(
     tune = ("tune", topology, "-c", "reduce", "-s", "64K", "--budget", "2", "-o", table)
     tuned = json.loads(tuccl(*tune, "--nccl-version", "2.12", "--json").out)
     assert tuned["nccl_version"] == "2.12"
-    assert tuned["tuned"][0]["default_sms"] > 0
-    assert tuccl(*tune).out.splitlines()[0].split().count("SMs") == 2
     assert json.loads(tuccl("compare", table, "--json").out)["nccl_version"] == "2.12"
     again = tuccl("compare", table, "--nccl-version", "2.18.3")
     assert "nccl is 2.18.3" in again.out

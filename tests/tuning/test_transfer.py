@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.tuning.conftest import Stand, small_space
 from tuccl.runtime import Candidate, open_table
 from tuccl.runtime.table.entry import KnobValues
+from tuccl.synth import Collective
 from tuccl.topology import Topology
 from tuccl.tuning import Plan, Point, TuneOptions, tune
 from tuccl.tuning.transfer import TablePoint, nearest_points, table_points
@@ -23,11 +24,11 @@ def test_the_nearest_come_first_and_are_legal() -> None:
         TablePoint("allgather", 2048.0, point("nosuch", 4)),
         TablePoint("allgather", 1024.0, point("allpairs", 16)),
     ]
-    near = nearest_points(points, "allgather", 8 * 1024, 8, space, 9)
+    near = nearest_points(points, Collective("allgather", 8), 8 * 1024, space, 9)
     assert all(p in space for p in near)
     assert [p.plan.method for p in near] == ["allpairs", "ring", "ring", "ring"]
     assert [p.channels for p in near] == [8, 4, 2, 1]  # allpairs has at most 8 here
-    assert nearest_points(points, "allgather", 8 * 1024, 8, space, 2) == near[:2]
+    assert nearest_points(points, Collective("allgather", 8), 8 * 1024, space, 2) == near[:2]
 
 
 def test_a_table_has_the_points_that_won(topology: Topology, tmp_path: Path) -> None:

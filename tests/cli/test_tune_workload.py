@@ -1,0 +1,31 @@
+"""A job tuned as a whole, from the command line to its table."""
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Tuccl
+from tuccl.runtime import open_table, select
+
+CALLS = "collective,bytes,count\nallreduce,1M,40\nallreduce,4,7\nallgather,256K,2\nsend,1M,3\n"
+
+
+def test_a_job_is_tuned_and_its_gain_printed(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job.csv"
+    job.write_text(CALLS)
+    out = tmp_path / "table"
+    tune = ["tune", work / "topology.json", "--workload", job, "--budget", 18, "-o", out]
+    answer = tuccl(*tune)
+    assert answer.code == 0, answer.err
+    assert "3 send" in answer.err
+    assert "the job: 49 calls" in answer.out
+    table = open_table(out).table
+    assert {e.collective for e in table.entries} == {"allreduce", "allgather"}
+    assert not select(table, "allreduce", 1 << 20).candidate.is_default
+    within = tuccl(*tune[:-1], tmp_path / "other", "-c", "allreduce", "--from", out, "--json")
+    result = json.loads(within.out)
+    gain = result["workload"]
+    assert [(row["collective"], row["size"]) for row in result["tuned"]] == [("allreduce", 1 << 20)]
+    assert gain["calls"] == 47 and gain["gain"] > 1.0
+    assert gain["gain"] == gain["default_us"] / gain["tuned_us"]
+    assert 0.0 < gain["fixed"] < 0.2
+    assert {each["reason"] for each in gain["left_out"]} == {"send", "not asked for"}
