@@ -46,6 +46,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["probe", "--profile", "v100x4", "--nodes", "2", "-o", topology]) == 0
     synth = ["synth", topology, "-c", "allgather", "-s", "1M", "--method", "ring", "--chunks", "1"]
     assert main([*synth, "-o", str(folder / "program.xml")]) == 0
-    tune = ["tune", topology, "-c", "allgather", "-s", "64K:1M:x16", "--budget", "6"]
+    tune = ["tune", topology, "-c", "allgather", "-s", "64K:1M:x16", "--budget", "20"]
     assert main([*tune, "-o", str(folder / "table")]) == 0
     return folder

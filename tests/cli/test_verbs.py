@@ -168,6 +168,9 @@ def test_the_baseline_is_the_nccl_that_was_asked_for(
     tune = ("tune", topology, "-c", "reduce", "-s", "64K", "--budget", "2", "-o", table)
     tuned = json.loads(tuccl(*tune, "--nccl-version", "2.12", "--json").out)
     assert tuned["nccl_version"] == "2.12"
+    assert tuned["tuned"][0]["default_sms"] > 0
+    printed = tuccl(*tune, "--nccl-version", "2.12").out
+    assert printed.splitlines()[0].split().count("SMs") == 2
     assert json.loads(tuccl("compare", table, "--json").out)["nccl_version"] == "2.12"
     again = tuccl("compare", table, "--nccl-version", "2.18.3")
     assert "nccl is 2.18.3" in again.out
@@ -256,6 +259,7 @@ def test_verbs_print_sms_and_take_a_preference(tuccl: Tuccl, work: Path, tmp_pat
         json.loads(tuccl("select", *call, "--prefer", p, "--json").out) for p in ("speed", "sms")
     ]
     assert 0 < both[1]["sms"] <= both[0]["sms"]
+    assert both[0]["candidate"]["name"] != "default"
     assert [c["name"] for c in both[0]["candidates"]].count("default") == 1
     assert "SMs" in tuccl("explain", *call).out
     study = both[0]["study"]
