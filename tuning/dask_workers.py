@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from tuccl.errors import Unavailable
+from tuccl.tuning.searches.tpe import silence_optuna
 from tuccl.tuning.studies.study import Mark, Studies
 from tuccl.tuning.studies.task_queue import Claim, TaskQueue
 from tuccl.tuning.work import Progress, Work, report_states
-from tuccl.tuning.workers import pickled
+from tuccl.tuning.workers import end_with_parent, pickled
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -24,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["search_on_dask"]
 
-_CONNECT_S = 10.0
+_CONNECT_S = 5.0
 _POLL_S = 0.2
 _REPORT_S = 1.0
-_MOST_DEATHS = 20  # of workers in a row with no task completed between
+_MOST_DEATHS = 20  # of workers that timed no candidate, in a row with no task completed between
 
 
 @dataclass
@@ -39,8 +44,6 @@ class _Search:
     name: str = ""
     future: Future | None = None
     timing: str = ""
-    since: float = field(default_factory=time.monotonic)
-    worker: str = ""
     suspects: tuple[str, ...] = ()
 
 
@@ -89,14 +92,10 @@ class _Searches:
                 if all(state.result is not None for state in states.values()):
                     return
             self._fill()
-            self._receive()
-            for search in list(self._searches.values()):
-                assert search.future is not None
-                if search.future.done():
-                    self._end(search)
-                elif search.timing and self._is_hung(search):
-                    search.since = time.monotonic()
-                    self._client.restart_workers([search.worker])
+            ended = [s for s in self._searches.values() if s.future is not None and s.future.done()]
+            self._receive()  # all that those sent
+            for search in ended:
+                self._end(search)
 
     def _fill(self) -> None:
         """Keep every worker of the cluster at a task."""
@@ -112,9 +111,10 @@ class _Searches:
         message = pickled(
             replace(self._work, tasks=(search.claim.task,)), left, self._studies.mark.path.parent
         )
-        trials = self._studies.trials(search.claim.task)
+        searched = pickle.dumps((self._studies.trials(search.claim.task), search.suspects))
+        limit_s, messages = self._work.options.evaluation_limit, self._messages.name
         search.future = self._client.submit(
-            _search, message, trials, search.suspects, self._messages.name, search.name, pure=False
+            _search, message, searched, limit_s, messages, search.name, pure=False
         )
         self._searches[search.name] = search
 
@@ -127,12 +127,11 @@ class _Searches:
             name, kind, value = pickle.loads(packed)  # from our function on the cluster's workers
             if (search := self._searches.get(name)) is None:
                 continue
-            search.since = time.monotonic()
             if kind == "evaluation":
                 self._studies.add(*value)
                 search.claim.evaluations += 1
             elif kind == "timing":
-                search.timing, search.worker = value
+                search.timing = value
 
     def _end(self, search: _Search) -> None:
         """Take the result of a search, or submit it again where its worker died."""
@@ -142,18 +141,15 @@ class _Searches:
         if result is None:
             if search.future.status == "error" and not _is_death(search.future.exception()):
                 search.future.result()
-            self._deaths += 1
+            self._deaths += not search.timing
             if self._deaths > _MOST_DEATHS:
-                raise Unavailable(f"--scheduler: workers die again and again: {search.timing[:80]}")
+                raise Unavailable("--scheduler: workers die again and again; their logs say why")
             search.suspects += (search.timing,) if search.timing else ()
             self._submit(search)
             return
         self._deaths = 0
         search.stack.close()
         self._queue.complete(search.claim, result, search.claim.best_us)
-
-    def _is_hung(self, search: _Search) -> bool:
-        return time.monotonic() - search.since > self._work.options.evaluation_limit
 
 
 def _is_death(error: BaseException | None) -> bool:
@@ -177,31 +173,63 @@ def _client(address: str) -> Iterator[Client]:
 
 
 def _search(
-    message: bytes,
-    trials: dict[str, list[FrozenTrial]],
-    suspects: tuple[str, ...],
-    messages: str,
-    name: str,
+    message: bytes, searched: bytes, limit_s: float, messages: str, name: str
 ) -> bytes | None:
-    """Search a task on a worker of the cluster; None: another worker died of this attempt."""
-    from distributed import Event, Queue, get_worker
+    """Search a task in a process of its own on a worker of the cluster; None: one died of it.
+
+    Not in the worker: its threads are no company for solvers, which fork, nor is a candidate
+    that crashes or hangs.
+    """
+    from distributed import Event, Queue
 
     begun = Event(f"tuccl-{name}")
     if begun.is_set():
         return None  # the scheduler runs it again, without the evaluations made since
     begun.set()
-    queue, address = Queue(messages), get_worker().address
+    queue = Queue(messages)
+    command = [sys.executable, "-m", "tuccl.tuning.dask_workers"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(message + searched)
+            process.stdin.flush()
+            timing = False
+            while True:
+                limit = threading.Timer(limit_s, process.kill)
+                if timing:
+                    limit.start()
+                try:
+                    kind, value = pickle.load(process.stdout)  # from this module's `_main`
+                finally:
+                    limit.cancel()
+                if kind == "result":
+                    return cast(bytes, value)
+                timing = kind == "timing" and bool(value)
+                queue.put(pickle.dumps((name, kind, value)))
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return None
+        finally:
+            process.kill()
 
-    def send(kind: str, value: Any) -> None:  # noqa: ANN401
-        queue.put(pickle.dumps((name, kind, value)))
 
-    work, _ = pickle.loads(message)  # from the process that submitted it
-    (task,) = work.tasks
-    studies = _RemoteStudies(trials, send, address)
-    seconds = work.options.seconds
-    deadline = time.monotonic() + seconds if seconds else float("inf")
-    tuner = work.tuner(task.collective, studies)
-    return msgspec.json.encode(tuner.result(task, deadline=deadline, suspects=suspects))
+def _main() -> None:
+    """Search the task on the standard input, and write every evaluation and the result."""
+    with os.fdopen(0, "rb", closefd=False) as parent, os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)  # what else is printed is no message
+
+        def send(kind: str, value: object) -> None:
+            pickle.dump((kind, value), out)
+            out.flush()
+
+        work, _ = pickle.load(parent)
+        trials, suspects = pickle.load(parent)
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        (task,) = work.tasks
+        seconds = work.options.seconds
+        deadline = time.monotonic() + seconds if seconds else float("inf")
+        tuner = work.tuner(task.collective, _RemoteStudies(trials, send))
+        result = tuner.result(task, deadline=deadline, suspects=suspects)
+        send("result", msgspec.json.encode(result))
 
 
 class _RemoteStudies(Studies):
@@ -210,11 +238,12 @@ class _RemoteStudies(Studies):
     def __init__(
         self,
         trials: dict[str, list[FrozenTrial]],
-        send: Callable[[str, Any], None],
-        address: str,
+        send: Callable[[str, object], None],
     ) -> None:
         from optuna import create_study
         from optuna.storages import InMemoryStorage
+
+        silence_optuna()
 
         class Sending(InMemoryStorage):
             def create_new_trial(
@@ -232,17 +261,21 @@ class _RemoteStudies(Studies):
             loading.add(study._study_id)
             study.add_trials(stored)
         loading.clear()
-        self.mark = _SendingMark(send, address)
+        self.mark = _SendingMark(send)
 
 
 class _SendingMark(Mark):
     """Sends what is being timed."""
 
-    def __init__(self, send: Callable[[str, Any], None], address: str) -> None:
-        self._send, self._address = send, address
+    def __init__(self, send: Callable[[str, object], None]) -> None:
+        self._send = send
 
     @contextmanager
     def showing(self, text: str) -> Iterator[None]:
-        self._send("timing", (text, self._address))
+        self._send("timing", text)
         yield
-        self._send("timing", ("", self._address))
+        self._send("timing", "")
+
+
+if __name__ == "__main__":
+    _main()

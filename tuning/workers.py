@@ -15,21 +15,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 from tuccl._native import MachineClass, Network, ProtocolCosts, Resource, Route
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.tuning.studies.study import MARK, Studies
+from tuccl.tuning.studies.task_queue import TaskQueue, in_work
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
 
-if TYPE_CHECKING:
-    from tuccl.tuning.studies.task_queue import TaskQueue
-
-__all__ = ["pickled", "search_in_processes"]
+__all__ = ["end_with_parent", "pickled", "search_in_processes"]
 
 _POLL_S = 0.1
 _REPORT_S = 1.0
-_MOST_RESTARTS = 20  # of workers in a row with no task completed between
+_MOST_RESTARTS = 20  # of workers that timed no candidate, in a row with no task completed between
 _REFUSAL = 2  # exit code: the last line on standard error says why
 _GRACE_S = 10.0
 
@@ -46,6 +44,8 @@ def search_in_processes(
         InputError: times are not simulated, or a worker refuses its work.
         Unavailable: workers die again and again.
     """
+    if all(state.result is not None for state in queue.states().values()):
+        return
     seconds = max(deadline - time.monotonic(), 1e-3) if work.options.seconds else None
     marks = studies.mark.path.parent
     message = pickled(work, seconds, marks)
@@ -59,7 +59,7 @@ def search_in_processes(
                 if count == len(states):
                     return
                 deaths, complete = (0, count) if count > complete else (deaths, complete)
-            deaths += pool.replace_the_dead()
+            deaths += pool.replace_the_dead(marks)
             if deaths > _MOST_RESTARTS:
                 raise Unavailable(f"workers end again and again: {pool.last_line()}")
             pool.end_the_hung(marks, work.options.evaluation_limit)
@@ -92,23 +92,24 @@ class _WorkerPool:
         """True if every worker came to its end."""
         return all(worker.poll() == 0 for worker in self._workers)
 
-    def replace_the_dead(self) -> int:
-        """Start a worker for each that died, and return how many did."""
+    def replace_the_dead(self, marks: Path) -> int:
+        """Start a worker for each that died, and return how many were timing no candidate."""
+        unexplained = 0
         dead = [i for i, worker in enumerate(self._workers) if worker.poll() not in (None, 0)]
         for i in dead:
             if self._workers[i].poll() == _REFUSAL:
                 raise InputError(self.last_line())
+            unexplained += not in_work(_mark(marks, self._workers[i]))
             self._close(self._workers[i])
             self._workers[i] = self._start()
-        return len(dead)
+        return unexplained
 
     def end_the_hung(self, marks: Path, limit_s: float) -> None:
         """Kill the workers that have been timing one thing for over ``limit_s`` seconds."""
         for worker in self._workers:
-            mark = marks / f"{worker.pid}{MARK}"
+            mark = _mark(marks, worker)
             with suppress(OSError):
-                busy = mark.read_bytes()[:1] > b"\0"
-                if busy and time.time() - mark.stat().st_mtime > limit_s:
+                if in_work(mark) and time.time() - mark.stat().st_mtime > limit_s:
                     worker.kill()
                     worker.wait()
 
@@ -136,6 +137,10 @@ class _WorkerPool:
                 worker.kill()
                 worker.wait()
         self._errors.close()
+
+
+def _mark(marks: Path, worker: subprocess.Popen[bytes]) -> Path:
+    return marks / f"{worker.pid}{MARK}"
 
 
 def pickled(work: Work, seconds: float | None, marks: Path) -> bytes:
@@ -181,7 +186,7 @@ def _main() -> int:
     try:
         with os.fdopen(0, "rb", closefd=False) as parent:
             work, marks = pickle.load(parent)
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        threading.Thread(target=end_with_parent, daemon=True).start()
         studies = Studies(work.out, url=work.options.storage, marks=marks)
         seconds = work.options.seconds
         deadline = time.monotonic() + seconds if seconds else float("inf")
@@ -195,7 +200,8 @@ def _main() -> int:
     return 0
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait for the end of standard input, then end this process."""
     # Not by sys.stdin: a solver's process, forked meanwhile, would wait for its lock for ever.
     os.read(0, 1)
     os._exit(1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,26 @@ def evaluations(out: Path) -> list[str]:
     lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
     logs = [json.loads(line) for line in lines]
     return [json.dumps(log["user_attrs"]) for log in logs if log.get("params")]
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def processes_of(session: int) -> list[int]:
+    """The processes of a session that live."""
+    pids = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, number = stat.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(number) == session and state != "Z":
+            pids.append(int(stat.parent.name))
+    return pids
 
 
 @pytest.fixture(scope="session")

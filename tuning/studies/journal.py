@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,8 +28,12 @@ class _KernelLock(JournalFileOpenLock):
         self._file: BinaryIO | None = None
 
     def acquire(self) -> bool:
-        self._file = self._path.open("ab")
+        self._file = self._path.open("ab+")
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":  # another process was killed while it wrote
+                cut_unfinished_line(self._path)
         return True
 
     def release(self) -> None:
@@ -46,7 +51,6 @@ def open_journal(path: Path) -> BaseStorage:
     lock = _KernelLock(path)
     try:
         lock.acquire()
-        cut_unfinished_line(path)
         lock.release()
         return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
     except (OSError, ValueError, KeyError) as error:

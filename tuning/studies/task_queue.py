@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
-__all__ = ["Claim", "Task", "TaskQueue", "TaskState"]
+__all__ = ["Claim", "Task", "TaskQueue", "TaskState", "in_work"]
 
 _BEAT_S = 5.0
 _SILENCE_S = 60.0  # after which an owner on another host counts as dead
@@ -140,7 +140,7 @@ class TaskQueue:
         from optuna.trial import TrialState
 
         attrs = trial.user_attrs
-        suspect = _in_work(attrs.get("mark"))
+        suspect = in_work(attrs.get("mark"))
         try:
             self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
         except UpdateFinishedTrialError:  # another process did
@@ -243,8 +243,8 @@ def _owner(pid: int) -> _Owner:
     return _Owner(_host(), pid, "" if stat[0] in "ZX" else stat[19])
 
 
-def _in_work(mark: object) -> str:
-    """Return what the file ``mark`` of a dead process says that it was timing; empty: nothing."""
+def in_work(mark: object) -> str:
+    """Return what the file ``mark`` of a process says that it is timing; empty: nothing."""
     try:
         with Path(str(mark)).open("rb") as file:
             return file.read(1024).partition(b"\0")[0].decode()
