@@ -63,7 +63,7 @@ wheel-test: wheel
 
 setup: | $(UV)
 	@sh scripts/system-packages
-	$(UV) sync -q --inexact --all-extras $(if $(wildcard build/native/live),,--reinstall-package tuccl)
+	$(UV) sync -q --inexact --all-extras --no-extra ppo $(if $(wildcard build/native/live),,--reinstall-package tuccl)
 
 # Both MPIs for the tests, from Debian or, without its packages, from PyPI into .venv.
 mpi: setup

@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the decisions; 1 where the plugin decides something else than the table."""
     if (args.size is None) != (args.collective is None):
         raise InputError("one call: expected -c COLL and -s SIZE together")
+    if args.study is not None and args.size is None:
+        raise InputError("--study: tells of one call; give -c COLL and -s SIZE too")
     folder = Path(args.table)
     table = load_table(folder)
     if args.prefer is not None:

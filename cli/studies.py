@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.output import warn
-from tuccl.errors import TucclError
+from tuccl.errors import InputError, TucclError
 from tuccl.runtime import LookupTable
 
 if TYPE_CHECKING:
@@ -30,19 +30,20 @@ def studies_of(where: str | None, folder: Path, table: LookupTable) -> tuple[Sto
     """Return the studies of the table in ``folder``, none where there are none.
 
     Raises:
-        InputError: ``where`` was named and cannot be read.
+        InputError: ``where`` was named and cannot be read, or holds no study of this machine.
     """
     from tuccl.tuning import read_studies, study_folder
 
+    if where is not None:
+        studies = read_studies(where)
+        if of_machine := tuple(study for study in studies if study.signature == table.signature):
+            return of_machine
+        raise InputError(f"--study: holds no study of machine {table.signature}, the table's")
     beside = study_folder(folder.resolve())
-    if where is None and (table.dialect == "nccl" or not beside.is_dir()):
+    if table.dialect == "nccl" or not beside.is_dir():
         return ()
     try:
-        studies = read_studies(where or beside)
+        return read_studies(beside)
     except TucclError as error:
-        if where is not None:
-            raise
         warn([f"the study is not told: {error}"])
         return ()
-    of_machine = tuple(study for study in studies if study.signature == table.signature)
-    return of_machine or studies

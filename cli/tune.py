@@ -43,7 +43,7 @@ from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
     from tuccl.runtime.workload import Workload
-    from tuccl.tuning import SizeSummary, TuneOptions, TuneResult
+    from tuccl.tuning import Saturation, SizeSummary, TrainingJob, TuneOptions, TuneResult
     from tuccl.tuning.workload_tasks import WorkloadGain
 
 HELP = "search sketch, method and knobs together, into a lookup table"
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_executor(parser)
     add_real(parser, elements=False)
     parser.add_argument(
-        "--search", default="mraco", help="mraco (default), random, grid or coordinate"
+        "--search", default="mraco", help="mraco (default), random, grid, coordinate or rl"
     )
     parser.add_argument(
         "--budget",
@@ -114,6 +114,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=600.0,
         metavar="S",
         help="seconds after which a worker's evaluation counts as hung (default 600)",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="a policy that `tuccl policy` trained on other machines: --search rl follows it, "
+        "other searches begin with its points",
+    )
+    parser.add_argument(
+        "--intensity",
+        type=float,
+        metavar="I",
+        help="operations a sample and parameter of the model (ResNet-50 470, BERT 249); with "
+        "--local-batch, says where only sending less makes calls faster",
+    )
+    parser.add_argument(
+        "--local-batch", type=int, metavar="M", help="samples a rank and step (see --intensity)"
     )
     parser.add_argument(
         "--from",
@@ -180,7 +196,7 @@ def workload_of(
 
 def options_of(args: argparse.Namespace) -> TuneOptions:
     """Return the options of the verb's arguments."""
-    from tuccl.tuning import TuneOptions, table_points
+    from tuccl.tuning import TuneOptions, load_policy, table_points
 
     return TuneOptions(
         search=args.search,
@@ -197,8 +213,27 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         workers=args.workers,
         scheduler=args.scheduler,
         evaluation_limit=args.evaluation_limit,
+        policy=load_policy(Path(args.policy)) if args.policy else None,
+        job=job_of(args),
         start=table_points(load_table(Path(args.start))) if args.start else (),
     )
+
+
+def job_of(args: argparse.Namespace) -> TrainingJob | None:
+    """Return the training job that the arguments describe, None without one.
+
+    Raises:
+        InputError: half of it is given, or a number is not positive.
+    """
+    from tuccl.tuning import TrainingJob
+
+    if args.intensity is None and args.local_batch is None:
+        return None
+    if args.intensity is None or args.local_batch is None:
+        raise InputError("--intensity and --local-batch: give both or none")
+    if not (0 < args.intensity <= 1e12 and 0 < args.local_batch <= 1 << 20):
+        raise InputError("--intensity, --local-batch: expected numbers above 0")
+    return TrainingJob(intensity=args.intensity, local_batch=args.local_batch)
 
 
 def tune_configurations(
@@ -225,6 +260,9 @@ def tune_configurations(
         "prefer": None,
         "workers": 1,
         "scheduler": None,
+        "policy": None,
+        "intensity": None,
+        "local_batch": None,
         "workload": None,
         "start": None,
     }
@@ -265,7 +303,19 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
         f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s, "
         f"against {result.baseline}"
     )
+    for call in result.lossless_saturated:
+        print(saturated_line(call))
     return 0
+
+
+def saturated_line(call: Saturation) -> str:
+    """Return that nothing lossless is left for a call, in a line."""
+    return (
+        f"{call.collective} {format_bytes(call.size)}: lossless_saturated: {call.best_us:.1f} us "
+        f"is {call.of_the_bound:.0%} of the bound and {call.best_us / call.predicted_us:.1f} "
+        f"times what C2C {call.c2c:.2g} predicts; only sending less makes it faster: "
+        "compression, or a larger batch"
+    )
 
 
 def tuned_columns(result: TuneResult) -> str:

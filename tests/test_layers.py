@@ -30,7 +30,7 @@ RUNTIME = [
     "nccl_tests",
     "workload",
 ]
-TUNING = ["searches", "studies"]  # `nccl` is a tune of its own
+TUNING = ["searches", "studies", "rl"]  # `nccl` is a tune of its own
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 
 

@@ -3,7 +3,12 @@
 from tuccl.tuning.final_round import FinalRound, TimedPoint, beats, entries_of, tuned_sizes
 from tuccl.tuning.nccl.nccl_sweep import tune_nccl
 from tuccl.tuning.options import SEARCHES, TuneOptions
+from tuccl.tuning.policy_training import SimulatedCall, simulated_calls, train_policy
 from tuccl.tuning.programs import Programs, ll128_is_safe
+from tuccl.tuning.rl.policy import Policy, load_policy, save_policy
+from tuccl.tuning.rl.saturation import Saturation
+from tuccl.tuning.rl.search import RlSearch
+from tuccl.tuning.rl.state import State, TrainingJob
 from tuccl.tuning.searches.brackets import Bracket, brackets, highest_bracket
 from tuccl.tuning.searches.convergence import Convergence, divergence
 from tuccl.tuning.searches.measurements import Measurements
@@ -27,14 +32,20 @@ __all__ = [
     "MracoSearch",
     "Plan",
     "Point",
+    "Policy",
     "Programs",
     "RandomSearch",
     "Request",
+    "RlSearch",
+    "Saturation",
     "Search",
+    "SimulatedCall",
     "SizeSummary",
     "Space",
+    "State",
     "StoredStudy",
     "TimedPoint",
+    "TrainingJob",
     "TuneOptions",
     "TuneResult",
     "beats",
@@ -45,10 +56,14 @@ __all__ = [
     "highest_bracket",
     "importances",
     "ll128_is_safe",
+    "load_policy",
     "read_studies",
     "run",
+    "save_policy",
+    "simulated_calls",
     "study_folder",
     "table_points",
+    "train_policy",
     "tune",
     "tune_nccl",
     "tune_workload",

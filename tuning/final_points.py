@@ -40,7 +40,7 @@ def final_points(
     exported is what was tuned.
     Their samples join the measurements.
     """
-    ranked = _one_per_program(measurements, effort)
+    ranked = _one_per_program(evaluate, measurements, effort)
     best = ranked[:most]
     if not any(evaluate.program(p).program.in_place for p in best):
         best += [p for p in ranked[most:] if evaluate.program(p).program.in_place][:1]
@@ -89,8 +89,8 @@ def _with_default_knobs_if_as_good(
     return point if beats(ours, theirs) else usual
 
 
-def _one_per_program(measurements: Measurements, effort: int) -> list[Point]:
-    """The preferred point of each program, fastest program first, fewer channels on ties."""
+def _one_per_program(evaluate: Evaluator, measurements: Measurements, effort: int) -> list[Point]:
+    """The preferred point of each program, fastest program first, fewer SMs on ties."""
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in measurements.ranked(effort):
         groups.setdefault((point.plan, point.protocol, point.channels), []).append(point)
@@ -98,12 +98,11 @@ def _one_per_program(measurements: Measurements, effort: int) -> list[Point]:
         min(group, key=lambda p: tie_break(p, measurements.us(p), measurements.us(group[0])))
         for group in groups.values()
     ]
-    if not points:
-        return []
-    best_us = min(measurements.us(p) for p in points)
-    return sorted(points, key=lambda p: _by_channels(p, measurements.us(p), best_us))
+    best_us = min((measurements.us(p) for p in points), default=0.0)
 
+    def order(point: Point) -> tuple[bool, int, float]:
+        us = measurements.us(point)
+        slower = not is_as_good(us, best_us)
+        return slower, 0 if slower else evaluate.program(point).program.threadblocks, us
 
-def _by_channels(point: Point, us: float, best_us: float) -> tuple[bool, int, float]:
-    slower = not is_as_good(us, best_us)
-    return slower, 0 if slower else point.channels, us
+    return sorted(points, key=order)

@@ -124,11 +124,12 @@ class _Winner:
     candidate: Candidate
     file: ProgramFile
 
-    def order(self, best_us: float) -> tuple[bool, bool, int, int, bool, float]:
-        """The key to sort by: of a point's equally fast programs that for any placement first."""
-        slower, changed, channels, threads, us = tie_break(self.point, self.us, best_us)
+    def order(self, best_us: float) -> tuple[bool, bool, bool, int, int, float]:
+        """The key to sort by: of equally fast programs those for any placement, then fewer SMs."""
+        slower, changed, _, threads, us = tie_break(self.point, self.us, best_us)
         one_placement = not (self.candidate.in_place and self.candidate.out_of_place)
-        return slower, changed, channels, threads, one_placement and not slower, us
+        sms = 0 if slower else self.candidate.sms
+        return slower, changed, one_placement and not slower, sms, threads, us
 
 
 def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list[ProgramFile]]:

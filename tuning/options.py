@@ -9,6 +9,9 @@ from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION
 from tuccl.runtime.table import PREFERENCES
 from tuccl.synth.lowering.limits import limits_of
+from tuccl.tuning.rl.policy import Policy
+from tuccl.tuning.rl.search import RlSearch
+from tuccl.tuning.rl.state import TrainingJob
 from tuccl.tuning.searches.mraco import MracoSearch
 from tuccl.tuning.searches.plain_searches import CoordinateSearch, GridSearch, RandomSearch
 from tuccl.tuning.searches.search import Search
@@ -17,7 +20,8 @@ from tuccl.tuning.transfer import TablePoint
 __all__ = ["SEARCHES", "TuneOptions"]
 
 SEARCHES: dict[str, type[Search]] = {
-    search.name: search for search in (MracoSearch, RandomSearch, GridSearch, CoordinateSearch)
+    search.name: search
+    for search in (MracoSearch, RandomSearch, GridSearch, CoordinateSearch, RlSearch)
 }
 
 
@@ -45,6 +49,9 @@ class TuneOptions:
         start: Points of a table (`tuccl.tuning.table_points`) that searches begin with.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
+        policy: A trained policy: ``rl`` follows it, other searches begin with its points.
+        job: The training job that makes the calls; with it the result says where nothing lossless
+            is left (`tuccl.tuning.rl.saturation`).
     """
 
     search: str = "mraco"
@@ -61,6 +68,8 @@ class TuneOptions:
     evaluation_limit: float = 600.0
     any_order: bool = False
     prefer: str = "speed"
+    policy: Policy | None = None
+    job: TrainingJob | None = None
     start: tuple[TablePoint, ...] = ()
 
     def check(self) -> None:

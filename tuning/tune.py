@@ -28,6 +28,7 @@ from tuccl.tuning.borders import entries_of_sizes
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.options import TuneOptions
+from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.tuner import TaskResult
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
@@ -90,6 +91,7 @@ class TuneResult:
     tuned: tuple[SizeSummary, ...]
     nccl_version: str
     baseline: str
+    lossless_saturated: tuple[Saturation, ...] = ()
     workload: WorkloadGain | None = None
 
 
@@ -170,6 +172,7 @@ def tune_tasks(
     )
     save_table(table, out, topology, [*files, *other_files])
     studies.finish()
+    tuned = tuple(_summary(r, table, options.root) for r in results)
     return TuneResult(
         table=str(out),
         study=studies.where,
@@ -180,9 +183,10 @@ def tune_tasks(
         evaluations=sum(r.evaluations for r in results),
         grid_size=sum(r.grid_size for r in results),
         seconds=time.monotonic() - start,
-        tuned=tuple(_summary(r, table, options.root) for r in results),
+        tuned=tuned,
         nccl_version=options.nccl_version,
         baseline=baseline,
+        lossless_saturated=_saturated(work, calls, tuned),
     )
 
 
@@ -277,6 +281,20 @@ def _entries(
             tuned, programs, work.executor, work.topology, call, work.options
         )
     return entries, list(files.values())
+
+
+def _saturated(
+    work: Work, calls: Sequence[Collective], tuned: Sequence[SizeSummary]
+) -> tuple[Saturation, ...]:
+    """Calls that nothing lossless makes faster; none where the job is not known."""
+    if work.options.job is None:
+        return ()
+    by_name = {call.name: call for call in calls}
+    times_us = [
+        (by_name[row.collective], row.size, min(row.default_us, row.best_us or row.default_us))
+        for row in tuned
+    ]
+    return lossless_saturated(work.topology, times_us, work.options.job)
 
 
 def _summary(result: TaskResult, table: LookupTable, root: int) -> SizeSummary:

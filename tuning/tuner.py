@@ -32,6 +32,8 @@ from tuccl.tuning.final_points import final_points, single_placement_programs
 from tuccl.tuning.final_round import FinalRound, TimedPoint, entries_of
 from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import Programs
+from tuccl.tuning.rl.search import search_from
+from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.initial_points import default_point, initial_points
 from tuccl.tuning.searches.search import run
 from tuccl.tuning.searches.space import Point, Space
@@ -169,8 +171,11 @@ class Tuner:
         )
         trials = task.budget // _SMS_SHARE
         budget = max(task.budget - evaluations_each * most - (2 if noisy else 1) * trials, 1)
-        search = SEARCHES[self.options.search](
+        search = search_from(
+            SEARCHES[self.options.search],
             space,
+            State.of(self.topology, task.collective, nbytes, self.options.job),
+            self.options.policy,
             seed=self.options.seed,
             full_effort=executor.full_effort,
             first=[

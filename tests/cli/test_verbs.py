@@ -31,6 +31,7 @@ VERBS = [
     "export",
     "run",
     "learn",
+    "policy",
     "doctor",
 ]
 

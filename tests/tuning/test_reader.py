@@ -54,6 +54,9 @@ def test_importances_are_shares(table: Path) -> None:
 def test_a_folder_without_a_study_is_refused(table: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no study"):
         read_studies(tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        read_studies(f"sqlite:///{tmp_path}/none.db")
+    assert not list(tmp_path.iterdir())
     journal = study_folder(table) / "journal.log"
     for content in (b"no journal\nat all\n", journal.read_bytes().replace(b'"samples_us"', b'"x"')):
         (tmp_path / "journal.log").write_bytes(content)
@@ -63,7 +66,8 @@ def test_a_folder_without_a_study_is_refused(table: Path, tmp_path: Path) -> Non
 
 def test_a_journal_is_read_while_it_is_written(table: Path, tmp_path: Path) -> None:
     content = (study_folder(table) / "journal.log").read_bytes()
-    (tmp_path / "journal.log").write_bytes(content[: content.rindex(b'"params"')])
+    half = content[: content.rindex(b'"params"')]
+    (tmp_path / "journal.log").write_bytes(half)
     cut = sum(len(s.evaluations) for s in read_studies(tmp_path))
     assert 0 < cut < sum(len(s.evaluations) for s in read_studies(study_folder(table)))
-    assert (tmp_path / "journal.log").read_bytes() == content[:-7]
+    assert (tmp_path / "journal.log").read_bytes() == half

@@ -321,7 +321,7 @@ def test_progress_rises_to_its_end(topology: Topology, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"search": "rl"}, "mraco"),
+        ({"search": "annealing"}, "mraco"),
         ({"budget": 0}, "budget"),
         ({"dialect": "mscclpp"}, "dialect"),
         ({"collectives": ["allgather", "sendrecv"]}, "sendrecv"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tuccl.errors import InputError
 from tuccl.tuning.searches.space import Plan, Point
 from tuccl.tuning.searches.tpe import silence_optuna
-from tuccl.tuning.studies.study import open_to_read
+from tuccl.tuning.studies.storages import open_to_read
 
 if TYPE_CHECKING:
     from datetime import datetime

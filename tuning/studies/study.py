@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,14 +12,14 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tuccl.errors import InputError, Unavailable
+from tuccl.errors import InputError
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import distributions, optuna_params, silence_optuna
+from tuccl.tuning.studies.storages import JOURNAL, open_url, quiet, scheme
 from tuccl.tuning.studies.task_queue import Task, TaskQueue
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
-    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "Study",
     "cut_unfinished_line",
     "end_study",
-    "open_to_read",
     "start_study",
     "study_folder",
 ]
@@ -39,9 +37,7 @@ SWEEPS = "sweeps.jsonl"
 """Journal of a sweep over NCCL's own configurations (`tuccl.tuning.nccl.sweep_journal`)."""
 MARK = ".timing"
 """Suffix of the files that say what a process is timing, by its pid."""
-_JOURNAL = "journal.log"
 _UNFINISHED = "unfinished"
-_LARGEST_JOURNAL = 1 << 30
 _MOST_DEATHS = 2  # of processes that were timing a candidate
 
 
@@ -206,10 +202,10 @@ class Studies:
                 start_study(out, resume=resume)
             from tuccl.tuning.studies.journal import open_journal
 
-            with _quiet():
-                self._storage = open_journal(self._folder / _JOURNAL)
+            with quiet():
+                self._storage = open_journal(self._folder / JOURNAL)
         else:
-            self._storage = _remote(self._url)
+            self._storage = open_url(self._url)
         self._temporary = None
         if marks is None and not self._in_folder:
             self._temporary = tempfile.TemporaryDirectory(prefix="tuccl-")
@@ -219,7 +215,7 @@ class Studies:
     def queue(self, identity: object, tasks: Sequence[Task]) -> TaskQueue:
         """Return the queue of ``tasks``; ``identity``: all else that their results depend on."""
         digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
-        with _quiet():
+        with quiet():
             return TaskQueue(self._storage, f"tasks-{digest}", tasks)
 
     def study(
@@ -235,7 +231,7 @@ class Studies:
         axes = (space.methods, space.sketches, space.chunkings, space.dimensions)
         digest = hashlib.sha256(repr((identity, axes)).encode()).hexdigest()[:12]
         name = "-".join(str(part) for part in (*identity[:3], digest))
-        with _quiet():
+        with quiet():
             study = optuna.create_study(storage=self._storage, study_name=name, load_if_exists=True)
         return Study(study, space, run, replay=self._replay, mark=self.mark, suspects=suspects)
 
@@ -259,7 +255,7 @@ class Studies:
     @property
     def where(self) -> str:
         """The folder or, without what may be a password, the URL of the storage."""
-        return str(self._folder) if self._in_folder else _scheme(self._url)
+        return str(self._folder) if self._in_folder else scheme(self._url)
 
     def finish(self) -> None:
         """Note that the tune came to its end, so that the next one may start anew."""
@@ -320,8 +316,8 @@ def _remove(folder: Path) -> None:
 def _is_ours(path: Path) -> bool:
     """Return whether this is the marker, a journal or one of Optuna's locks on it."""
     named = (
-        path.name in (_JOURNAL, SWEEPS, _UNFINISHED)
-        or path.name.startswith(f"{_JOURNAL}.lock")
+        path.name in (JOURNAL, SWEEPS, _UNFINISHED)
+        or path.name.startswith(f"{JOURNAL}.lock")
         or path.suffix == MARK
     )
     return named and (path.is_symlink() or path.is_file())
@@ -337,61 +333,3 @@ def cut_unfinished_line(path: Path) -> bytes:
     if size < len(content):
         os.truncate(path, size)
     return content[:size]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide Optuna's warnings that a feature is experimental."""
-    import optuna
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        yield
-
-
-def _remote(url: str) -> BaseStorage:
-    from optuna.exceptions import OptunaError
-    from optuna.storages import get_storage
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        with _quiet():
-            return get_storage(url)
-    except ImportError as error:
-        raise Unavailable(f"storage {_scheme(url)}: {error}") from None
-    except (OptunaError, SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
-        first = str(error).partition("\n")[0][:120]
-        raise InputError(f"storage {_scheme(url)}: cannot be opened ({first})") from None
-
-
-def _scheme(url: str) -> str:
-    """The URL without what may be a password."""
-    head, separator, _ = url.partition("://")
-    return f"{head}{separator}..." if separator else url[:40]
-
-
-def open_to_read(where: str) -> BaseStorage:
-    """Return the storage ``where`` is: a folder of studies, or the URL of an Optuna storage.
-
-    Raises:
-        InputError: nothing is there, or it is no storage.
-        Unavailable: the URL needs a database driver that is not installed.
-    """
-    silence_optuna()
-    if "://" in where:
-        return _remote(where)
-    journal = Path(where) / _JOURNAL
-    if not journal.is_file():
-        raise InputError(
-            f"{where[-120:]}: no study is there; expected a folder TABLE.study or a URL"
-        )
-    if journal.stat().st_size > _LARGEST_JOURNAL:
-        raise InputError(f"{journal}: larger than {_LARGEST_JOURNAL >> 20} MiB")
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    try:
-        with _quiet():
-            return JournalStorage(JournalFileBackend(str(journal)))
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{journal}: no journal of a study ({str(error)[:80]})") from None

@@ -1,0 +1,196 @@
+"""Contextual bandits: a belief about trained calls, and a linear model of the present one."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS
+from tuccl.tuning.rl.state import FEATURES, State
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.space import Point, Space
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["EXPLORING", "UNABLE", "Belief", "LinearBandit", "distance"]
+
+Gains = Sequence[float | None]
+"""Gains of one call by action, log(default time / time); None: it cannot run there."""
+
+_LEAST_WEIGHT = 1e-4  # a call that looks unlike may still turn out to be alike
+_SIGMA = 0.1  # of log time, between a call and one like it
+UNABLE = -2.0
+"""Gain of what cannot run."""
+EXPLORING = {"conservative": 0.02, "usual": 0.1, "bold": 0.3}
+"""Standard deviations of log time by regime (`State.regime`)."""
+_PARENTS, _VARIATIONS, _STRANGERS = 5, 24, 24
+_RIDGE = 1.0
+
+
+def distance(a: State, b: State) -> float:
+    """Return how unlike two states are, weighing features as `FEATURES` does."""
+    pairs = zip(FEATURES, a.vector(), b.vector(), strict=True)
+    return math.sqrt(sum((f.weight * (x - y)) ** 2 for f, x, y in pairs))
+
+
+class Belief:
+    """A belief about which trained call the present one is like, and the actions worth a try.
+
+    It begins with the nearness of the states and follows what is observed: a call counts as much
+    as it would have foretold the gains. The next action is the one of the largest expected
+    improvement.
+
+    Notes:
+        Of a call's gains only the differences count, since its default may be a better or worse
+        one than here.
+    """
+
+    def __init__(self, distances: Sequence[float], gains: Sequence[Gains]) -> None:
+        """Take the distance of each trained call and its gains by action."""
+        import numpy as np
+
+        self._gains = np.array(
+            [[math.nan if g is None else g for g in row] for row in gains], dtype=float
+        )
+        self._prior = np.maximum(np.exp(-0.5 * np.array(distances) ** 2), _LEAST_WEIGHT)
+        self._observed: dict[int, float] = {}
+        self._best = 0.0  # the default's own gain
+
+    def observe(self, action: int, gain: float) -> None:
+        """Learn the gain of an action here."""
+        self._observed[action] = gain
+        self._best = max(self._best, self._observed[action])
+
+    def next(self) -> tuple[int, float] | None:
+        """Return the action to try next and its expected improvement of log time; None: none."""
+        import numpy as np
+
+        weights, offsets = self._posterior()
+        expected = self._gains + offsets[:, None]
+        improvement = np.nansum(weights[:, None] * np.maximum(expected - self._best, 0.0), axis=0)
+        improvement[list(self._observed)] = -1.0
+        if improvement.size == 0 or (best := int(improvement.argmax())) in self._observed:
+            return None
+        return best, float(improvement[best])
+
+    def portfolio(self, count: int) -> list[int]:
+        """Return up to ``count`` actions, ranked, that together are expected to gain most.
+
+        The first is the best alone, each other adds most to those before.
+        """
+        import numpy as np
+
+        weights, _ = self._posterior()
+        best = np.zeros(len(weights))
+        gains = np.where(np.isnan(self._gains), -np.inf, self._gains)
+        actions: list[int] = []
+        while len(actions) < min(count, gains.shape[1]):
+            values = (weights[:, None] * np.maximum(gains - best[:, None], 0.0)).sum(axis=0)
+            values[actions] = -1.0
+            actions.append(int(values.argmax()))
+            best = np.maximum(best, gains[:, actions[-1]])
+        return actions
+
+    def _posterior(self) -> tuple[np.ndarray, np.ndarray]:
+        """The weight of each trained call, and how much more is gained here than there."""
+        import numpy as np
+
+        if not self._observed:
+            return self._prior / self._prior.sum(), np.zeros(len(self._prior))
+        seen = np.array([0.0, *self._observed.values()])  # the default's first
+        there = np.column_stack([np.zeros(len(self._prior)), self._gains[:, list(self._observed)]])
+        residuals = seen - np.nan_to_num(there, nan=UNABLE)
+        offsets = residuals.mean(axis=1)
+        errors = ((residuals - offsets[:, None]) ** 2).sum(axis=1) / (2 * _SIGMA**2)
+        logs = np.log(self._prior) - errors
+        weights = np.exp(logs - logs.max())
+        return weights / weights.sum(), offsets
+
+
+class LinearBandit:
+    """Thompson sampling on a linear model of log time over the features of points.
+
+    Candidates are variations of the best points and strangers from anywhere in the grid.
+    """
+
+    def __init__(self, space: Space, rng: random.Random, exploring: float) -> None:
+        """Begin without samples; ``exploring`` scales how far draws stray from the mean."""
+        import numpy as np
+
+        self._space, self._rng = space, rng
+        self._exploring = exploring
+        self._categories = (
+            *space.methods,
+            *space.sketches,
+            *PROTOCOLS,
+            *((p, c) for p in PROTOCOLS for c in CHANNELS),
+        )
+        size = len(self._categories) + 8
+        self._precision = np.eye(size) * _RIDGE
+        self._moment = np.zeros(size)
+        self._numpy_rng = np.random.default_rng(rng.randrange(1 << 32))
+
+    def learn(self, point: Point, gain: float) -> None:
+        """Learn the gain of ``point``, log(default time / time)."""
+        features = self._features(point)
+        self._precision += features[:, None] * features[None, :]
+        self._moment += gain * features
+
+    def propose(self, measurements: Measurements) -> Point:
+        """Return the candidate that a draw from the model prefers."""
+        import numpy as np
+
+        candidates = [p for p in self._candidates(measurements) if p not in measurements]
+        if not candidates:
+            return self._space.at(self._rng.randrange(self._space.grid_size))
+        mean = np.linalg.solve(self._precision, self._moment)
+        root = np.linalg.cholesky(self._precision)
+        noise = self._numpy_rng.standard_normal(len(mean))
+        draw = mean + self._exploring * np.linalg.solve(root.T, noise)
+        features = np.stack([self._features(p) for p in candidates])
+        return candidates[int((features @ draw).argmax())]
+
+    def _candidates(self, measurements: Measurements) -> Iterator[Point]:
+        rng, space = self._rng, self._space
+        parents = measurements.ranked()[:_PARENTS] or [space.default]
+        for _ in range(_VARIATIONS):
+            varied = self._varied(rng.choice(parents))
+            if varied in space:
+                yield varied
+        for _ in range(_STRANGERS):
+            yield space.at(rng.randrange(space.grid_size))
+
+    def _varied(self, point: Point) -> Point:
+        rng = self._rng
+        match rng.randrange(6):
+            case 0:
+                return replace(point, plan=rng.choice(self._space.plans))
+            case 1:
+                same = [p for p in self._space.plans if p.method == point.plan.method]
+                return replace(point, plan=rng.choice(same))
+            case 2:
+                return replace(point, protocol=rng.choice(PROTOCOLS))
+            case 3:
+                return replace(point, channels=rng.choice(CHANNELS))
+            case 4:
+                return replace(point, threads=rng.choice(THREADS))
+            case _:
+                return replace(point, buffer_bytes=rng.choice(BUFFERS))
+
+    def _features(self, point: Point) -> np.ndarray:
+        import numpy as np
+
+        names = {
+            point.plan.method,
+            point.plan.sketch,
+            point.protocol,
+            (point.protocol, point.channels),
+        }
+        channels, chunks = math.log2(point.channels) / 4, math.log2(point.plan.chunks_per_rank) / 4
+        threads, buffer = point.threads / THREADS[-1], math.log2(point.buffer_bytes) / 24
+        numbers = (1.0, channels, channels**2, chunks, threads, threads**2, buffer, buffer**2)
+        return np.array([*(float(c in names) for c in self._categories), *numbers])
