@@ -149,7 +149,7 @@ class TaskQueue:
             self._add(task, (*attrs["suspects"], *([suspect] if suspect else ())))
 
     def _is_dead(self, trial: FrozenTrial) -> bool:
-        """Whether the owner is gone from this host, or has been silent for long on another."""
+        """Return whether the owner is gone from this host, or was silent for long on another."""
         attrs = trial.user_attrs
         if "owner" in attrs:
             owner = msgspec.convert(attrs["owner"], _Owner)
