@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -20,6 +23,7 @@ __all__ = ["read_workload"]
 
 _MOST_BYTES = 1 << 30
 _MOST_KINDS = 100_000
+_GZIP = b"\x1f\x8b"
 
 
 class _Keys(msgspec.Struct):
@@ -35,7 +39,7 @@ def read_workload(path: str | Path, ranks: int) -> Workload:
 
     The file is a list of calls (JSON ``tuccl-workload/1``, CSV or TSV), a PyTorch execution
     trace, nccl-tests' output (text or ``-J``), an NCCL log with NCCL_DEBUG_SUBSYS=COLL, or an
-    AICB workload; docs/formats.md says what is taken from each.
+    AICB workload, compressed by gzip or not; docs/formats.md says what is taken from each.
 
     Raises:
         InputError: the file cannot be read, is none of these, or has no call on ``ranks`` ranks.
@@ -57,9 +61,20 @@ def _content(path: Path) -> bytes:
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    if content.startswith(_GZIP):
+        content = _decompressed(content, path)
     if len(content) > _MOST_BYTES:
         raise InputError(f"{path}: over {_MOST_BYTES >> 20} MiB; cut out a few steps of the job")
     return content
+
+
+def _decompressed(content: bytes, path: Path) -> bytes:
+    """The content of a gzip file, as execution traces often are, up to one byte over the limit."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return file.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error):
+        raise InputError(f"{path}: a damaged gzip file; expected a workload") from None
 
 
 def _calls(content: bytes, where: str) -> list[Call]:

@@ -1,5 +1,6 @@
 """What a job asks for, from every record of it that there may be."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -200,6 +201,16 @@ def test_other_files_are_refused_in_a_line(text: str, words: str, tmp_path: Path
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "job") in str(caught.value)
+
+
+def test_a_compressed_file_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.gz"
+    content = gzip.compress(b"allreduce,4K,3\n")
+    path.write_bytes(content)
+    assert sizes(read_workload(path, RANKS)) == {("allreduce", 4096): 3}
+    path.write_bytes(content[:-9])
+    with pytest.raises(InputError, match="damaged gzip"):
+        read_workload(path, RANKS)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
