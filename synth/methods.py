@@ -55,6 +55,7 @@ class Method:
         effort_s: Seconds that a schedule takes on a common machine, where it is no moment: time
             limits count them instead of the clock's.
         solver: Whether it runs OR-Tools, within the budget of the options.
+        sizeless: Names of the collectives whose schedules are the same at every size.
     """
 
     name: str
@@ -68,18 +69,33 @@ class Method:
     bitwise_equal: bool = True
     effort_s: float = 0.01
     solver: bool = False
+    sizeless: frozenset[str] = frozenset()
 
 
+_UNROOTED = frozenset(name for name in COLLECTIVES if not Collective(name, 2).rooted)
+_ALLGATHER = frozenset({"allgather"})
+_ALLPAIRS_SIZELESS = frozenset({"allgather", "alltoall", "scatter", "gather"})
 # Each chunk may be summed in a thread block of its own.
 _ALLPAIRS_CHUNKS = (1, 2, 4, 8)
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("ring", RING_COLLECTIVES, ring),
-        Method("rings", RING_COLLECTIVES, rings),
-        Method("recursive", RECURSIVE_COLLECTIVES, recursive),
-        Method("allpairs", ALLPAIRS_COLLECTIVES, allpairs, _ALLPAIRS_CHUNKS),
+        Method("ring", RING_COLLECTIVES, ring, sizeless=_UNROOTED),
+        Method("rings", RING_COLLECTIVES, rings, sizeless=_UNROOTED),
+        Method(
+            "recursive",
+            RECURSIVE_COLLECTIVES,
+            recursive,
+            sizeless=RECURSIVE_COLLECTIVES - {"allreduce"},
+        ),
+        Method(
+            "allpairs",
+            ALLPAIRS_COLLECTIVES,
+            allpairs,
+            _ALLPAIRS_CHUNKS,
+            sizeless=_ALLPAIRS_SIZELESS,
+        ),
         Method(
             "allpairs-any-order",
             UNORDERED_COLLECTIVES,
@@ -88,7 +104,11 @@ METHODS: dict[str, Method] = {
             bitwise_equal=False,
         ),
         Method(
-            "allpairs-paired", PAIRED_COLLECTIVES, partial(allpairs, paired=True), _ALLPAIRS_CHUNKS
+            "allpairs-paired",
+            PAIRED_COLLECTIVES,
+            partial(allpairs, paired=True),
+            _ALLPAIRS_CHUNKS,
+            sizeless=_ALLPAIRS_SIZELESS & PAIRED_COLLECTIVES,
         ),
         Method(
             "allpairs-paired-any-order",
@@ -97,9 +117,15 @@ METHODS: dict[str, Method] = {
             _ALLPAIRS_CHUNKS,
             bitwise_equal=False,
         ),
-        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2),
-        Method("hierarchical-rings", HIERARCHICAL_RINGS_COLLECTIVES, hierarchical_rings, (1, 2)),
-        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, hierarchical3),
+        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2, sizeless=_ALLGATHER),
+        Method(
+            "hierarchical-rings",
+            HIERARCHICAL_RINGS_COLLECTIVES,
+            hierarchical_rings,
+            (1, 2),
+            sizeless=_ALLGATHER,
+        ),
+        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, hierarchical3, sizeless=_ALLGATHER),
         Method(
             "greedy",
             frozenset(COLLECTIVES),
@@ -115,6 +141,7 @@ METHODS: dict[str, Method] = {
             choose_chunk_counts=packing_chunks,
             most_ranks=1024,
             effort_s=0.2,
+            sizeless=PACKING_COLLECTIVES,
         ),
         Method("pipelined", PIPELINED_COLLECTIVES, pipelined, choose_chunk_counts=pipelined_chunks),
         Method("flow", FLOW_COLLECTIVES, flow, choose_chunk_counts=flow_chunks),

@@ -41,7 +41,6 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 }
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
 _COSTLY = frozenset({"greedy"})
-_SIZELESS = frozenset({"packing"})
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _T = TypeVar("_T")
@@ -94,8 +93,10 @@ class Programs:
         resident = machine_of(topology).sm_count or self._limits.threadblocks
         self._most_threadblocks = min(self._limits.threadblocks, resident)
         self._schedules: dict[tuple[object, ...], _NumberedSchedule | Infeasible] = {}
+        self._sketch_keys: dict[Sketch, bytes] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._lowered: dict[tuple[int, Placement], Program | Infeasible] = {}
+        self._replicated: dict[tuple[int, Placement, int], Program | Infeasible] = {}
         self._verified: dict[tuple[int, Placement, str, int], VerifiedProgram | Infeasible] = {}
         self._safe: dict[tuple[int, Placement, str, int, int], int | Infeasible] = {}
 
@@ -155,9 +156,12 @@ class Programs:
     def _schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> _NumberedSchedule:
         """The schedule of ``plan`` on ``sketch``; raises Infeasible where there is none."""
         size = _size_class(nbytes) if plan.method in _COSTLY else nbytes
-        if plan.method in _SIZELESS:
+        method = METHODS.get(plan.method)
+        if method is None or self.collective.name in method.sizeless:
             size = 1
-        key = (_sketch_key(sketch), plan.method, plan.chunks_per_rank, size)
+        if sketch not in self._sketch_keys:
+            self._sketch_keys[sketch] = _sketch_key(sketch)
+        key = (self._sketch_keys[sketch], plan.method, plan.chunks_per_rank, size)
         if key not in self._schedules:
             self._schedules[key] = self._synthesize(sketch, plan, size)
         return _or_raise(self._schedules[key])
@@ -190,6 +194,17 @@ class Programs:
                 self._lowered[key] = error
         return _or_raise(self._lowered[key])
 
+    def _replicate(
+        self, numbered: _NumberedSchedule, placement: Placement, channels: int
+    ) -> Program:
+        key = numbered.number, placement, channels
+        if key not in self._replicated:
+            try:
+                self._replicated[key] = replicate(self._lower(numbered, placement), channels)
+            except Infeasible as error:
+                self._replicated[key] = error
+        return _or_raise(self._replicated[key])
+
     def program(
         self,
         sketch: Sketch,
@@ -212,7 +227,7 @@ class Programs:
         key = (numbered.number, placement, protocol, channels)
         if key not in self._verified:
             try:
-                bare = replicate(self._lower(numbered, placement), channels)
+                bare = self._replicate(numbered, placement, channels)
                 self._verified[key] = self._proven(bare.replace(protocol=protocol))
             except Infeasible as error:
                 self._verified[key] = error

@@ -342,7 +342,7 @@ def _solve(instance: Instance, steps: int, budget: Budget | None) -> KSynchronou
     return _solve_briefly(instance, steps)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _solve_briefly(instance: Instance, steps: int) -> KSynchronous:
     """Return the answer of a short search, once for all sketches and sizes."""
     return solve_k_synchronous(instance, steps, Budget(seconds=_DEFAULT_S, effort=_DEFAULT_EFFORT))

@@ -12,7 +12,7 @@ import pytest
 from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, Schedule, lower, synthesize
 from tuccl.synth.model.certificate import fault
 from tuccl.topology import PROFILES, Topology, join, keep_gpus, load_profile
 
@@ -53,6 +53,24 @@ def assert_sound(
         ends = [("s", tb.channel, tb.send_peer) for tb in gpu.threadblocks if tb.send_peer >= 0]
         ends += [("r", tb.channel, tb.recv_peer) for tb in gpu.threadblocks if tb.recv_peer >= 0]
         assert len(ends) == len(set(ends))
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [(m.name, name) for m in METHODS.values() for name in sorted(m.sizeless)]
+)
+def test_a_sizeless_method_makes_one_schedule_for_all_sizes(method: str, name: str) -> None:
+    topology = join(load_profile("v100x4"), 2)
+    collective = Collective(name, topology.ranks)
+    for sketch in (full_mesh(topology), candidate_sketches(topology, name, 1 << 20)[0]):
+        for chunks in (1, 2):
+            schedules: list[Schedule | None] = []
+            for nbytes in (1 << 10, 1 << 20, 1 << 30):
+                problem = Problem(collective, sketch, chunks, nbytes, topology)
+                try:
+                    schedules.append(synthesize(problem, method))
+                except Infeasible:
+                    schedules.append(None)
+            assert schedules == [schedules[0]] * 3
 
 
 @pytest.mark.parametrize("hosts", [[0] * 8, [0] * 4 + [1] * 4, [0, 0, 1, 1, 2, 2, 3, 3]])
