@@ -297,7 +297,7 @@ def print_result(args: argparse.Namespace, result: TuneResult) -> int:
         return 0
     print(tuned_columns(result))
     if result.workload is not None:
-        print(gain_text(result.workload, result.label))
+        print(gain_text(result.workload, len(result.tuned), result.label))
     print(
         f"{args.output}: {result.entries} entries, {result.label}; {result.evaluations} "
         f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s, "
@@ -337,13 +337,13 @@ def tuned_columns(result: TuneResult) -> str:
     return columns(header, rows)
 
 
-def gain_text(gain: WorkloadGain, label: str) -> str:
-    """Return the gain of a whole job in a line."""
-    fixed = (
-        f", {gain.fixed:.0%} of it in sizes that no program divides" if gain.fixed > 0.005 else ""
-    )
+def gain_text(gain: WorkloadGain, tasks: int, label: str) -> str:
+    """Return the gain of a whole job in a line; near sizes are one task."""
+    fixed = f", {gain.fixed:.0%} of it in sizes that no program divides"
+    fixed = fixed if gain.fixed > 0.005 else ""
     return (
-        f"the job: {gain.calls:,} calls take {gain.default_us / 1e3:.4g} ms by default{fixed}, "
+        f"the job: {gain.calls:,} calls of {gain.kinds} kinds, tuned as {tasks} tasks, take "
+        f"{gain.default_us / 1e3:.4g} ms by default{fixed}, "
         f"{gain.tuned_us / 1e3:.4g} ms with the table: {gain.gain:.3f}x, {label}"
     )
 

@@ -38,8 +38,8 @@ class TuneOptions:
         dialect: Of the program files: executor, rccl or fork.
         storage: URL of an Optuna storage; None: a journal next to the table.
         nccl_version: The NCCL whose own choice has to be beaten.
-        seconds: Time limit of all searches together; what is left of it is shared evenly by the
-            sizes that are left. The final rounds come on top.
+        seconds: Time limit of all searches together; what is left of it is shared by the
+            sizes that are left, as their budgets. The final rounds come on top.
         prefer: How an entry's candidates are ordered: speed or sms
             (`tuccl.runtime.table_preferring`).
         workers: Processes that search tasks at the same time; more than one only where times are

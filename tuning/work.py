@@ -102,7 +102,7 @@ class Work:
         progress: Progress,
         deadline: float,
     ) -> TaskResult:
-        """Return the result of the task of ``claim``; what time is left is shared evenly."""
+        """Return the result of the task of ``claim``; what time is left is shared by budgets."""
         task = claim.task
         done, total = _done(states), sum(t.budget for t in states)
         what = f"{task.collective} {format_bytes(task.nbytes)}"
@@ -112,8 +112,8 @@ class Work:
             progress(done + spent, total, f"{what}{_best(best_us)}")
 
         progress(done, total, what)
-        now, left = time.monotonic(), sum(s.result is None for s in states.values())
-        share = max(left / self.options.workers, 1.0)
+        now, left = time.monotonic(), sum(t.budget for t, s in states.items() if s.result is None)
+        share = max(left / task.budget / self.options.workers, 1.0)
         return self.tuner(task.collective, studies).result(
             task, report, now + (deadline - now) / share, claim.suspects
         )

@@ -39,11 +39,13 @@ class JobTask:
 class WorkloadGain:
     """The time in us of a job's calls one after another, by default and with a table.
 
-    ``gain`` is the first over the second; ``fixed`` the share of the default's time in calls
-    whose size no program's chunks can divide, so that they keep the default.
+    ``calls`` are of so many ``kinds`` of collective and size. ``gain`` is the first time over the
+    second; ``fixed`` the share of the default's time in calls whose size no program's chunks can
+    divide, so that they keep the default.
     """
 
     calls: int
+    kinds: int
     default_us: float
     tuned_us: float
     gain: float
@@ -147,7 +149,9 @@ def workload_gain(
         after += call.count * tuned_us
         fixed += 0.0 if _divides(call, table.ranks) else call.count * default_us
     count = sum(call.count for call in calls)
-    return WorkloadGain(count, before, after, before / after, fixed / before, workload.left_out)
+    return WorkloadGain(
+        count, len(calls), before, after, before / after, fixed / before, workload.left_out
+    )
 
 
 def _before_and_after(
