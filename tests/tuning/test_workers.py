@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from tests.tuning.conftest import Stand, evaluations, processes_of, wait_for
@@ -17,6 +18,7 @@ from tuccl.errors import InputError, Unavailable
 from tuccl.runtime import open_table
 from tuccl.topology import Topology, save_topology
 from tuccl.tuning import TuneOptions, tune
+from tuccl.tuning.studies.task_queue import Task, TaskQueue
 
 REPOSITORY = Path(__file__).parents[2]
 BUDGET = 8
@@ -116,3 +118,12 @@ def test_without_dask_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(Unavailable, match=r"pip install 'tuccl\[dask\]'"):
         tuned(tmp_path / "table", Stand(topology), topology, scheduler="tcp://127.0.0.1:9")
+
+
+def test_processes_go_on_with_the_collective_that_they_have_programs_of() -> None:
+    storage = optuna.storages.InMemoryStorage()
+    tasks = [Task(name, 1 << k, 9) for name in ("allreduce", "allgather") for k in (10, 11, 12)]
+    first, second = (TaskQueue(storage, "tasks", tasks) for _ in range(2))
+    claims = [queue.claim() for queue in (first, second, second, first, second, first)]
+    assert [claim and claim.task for claim in claims] == [tasks[n] for n in (0, 3, 4, 1, 5, 2)]
+    assert first.claim() is None

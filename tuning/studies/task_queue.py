@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class TaskQueue:
         self._id = study._study_id
         self._tasks = tuple(tasks)
         self._beats: dict[int, tuple[object, float]] = {}
+        self._collective = ""
         present = self._trials()
         for task in tasks:
             if task not in present:
@@ -118,10 +120,25 @@ class TaskQueue:
         return {task: trials[task] for task in self._tasks if task in trials}
 
     def claim(self, without: Collection[Task] = ()) -> Claim | None:
-        """Return a task that no living process searches, now this one's; None: there is none."""
+        """Return a task that no living process searches, now this one's; None: there is none.
+
+        While others search too, it is of the collective that this process searched last, or else
+        of one that few others search: programs made for one size serve the next.
+        """
         from optuna.trial import TrialState
 
-        for task, trial in self._trials().items():
+        trials = self._trials()
+        searched = Counter(
+            task.collective for task, each in trials.items() if each.state == TrialState.RUNNING
+        )
+        order = sorted(
+            trials.items(),
+            key=lambda each: (
+                bool(searched) and each[0].collective != self._collective,
+                searched[each[0].collective],
+            ),
+        )
+        for task, trial in order:
             if task in without or trial.state == TrialState.COMPLETE:
                 continue
             if trial.state == TrialState.RUNNING:
@@ -131,6 +148,7 @@ class TaskQueue:
                 trial = self._trials()[task]
             if self._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
                 self._set(trial._trial_id, "owner", msgspec.to_builtins(_owner(os.getpid())))
+                self._collective = task.collective
                 return Claim(task, trial._trial_id, tuple(trial.user_attrs["suspects"]))
         return None
 
