@@ -21,7 +21,7 @@ fuzz = @mkdir -p build/fuzz-$1 && build/fuzz/fuzz_$1 -max_total_time=$(FUZZ_SECO
 demo: setup
 	sh examples/demo.sh build/demo
 
-test: setup cpp mpi torch
+test: setup cpp mpi torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) -j 2 --output-on-failure --timeout 300
 	$(RUN) pytest -n 2
@@ -74,6 +74,10 @@ mpi: setup
 torch: setup
 	@sh scripts/torch-packages
 
+# A server for the tests of shared studies.
+postgresql: setup
+	@sh scripts/postgresql-packages
+
 cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
@@ -87,4 +91,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: demo test mpi torch check format soak fuzz wheel wheel-test setup cpp clean
+.PHONY: demo test mpi torch postgresql check format soak fuzz wheel wheel-test setup cpp clean

@@ -29,6 +29,7 @@ from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
+from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.tuner import TaskResult
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
@@ -120,7 +121,7 @@ def tune(
         InputError: an argument cannot be, ``out`` holds something else than a table of this
             machine and NCCL, no time was left to search, or an unfinished study is there and
             ``resume`` was not given.
-        Unavailable: the storage needs a driver that is not installed.
+        Unavailable: the storage needs a driver that is not installed, or fails.
     """
     options = options or TuneOptions()
     sizes = _even_sizes(topology, executor, sizes)
@@ -162,7 +163,8 @@ def tune_tasks(
     work = Work(executor, executor.topology or topology, options, out)
     try:
         work.add_tasks(tasks)
-        results = _results(work, studies, progress, options.deadline(start))
+        with storage_failures(studies.where):
+            results = _results(work, studies, progress, options.deadline(start))
     finally:
         studies.close()
     check_searched(options.seconds, [r.evaluations for r in results if r.grid_size])

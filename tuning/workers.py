@@ -19,6 +19,7 @@ from typing import IO, Self
 
 from tuccl._native import MachineClass, Network, ProtocolCosts, Resource, Route
 from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import MARK, Studies
 from tuccl.tuning.studies.task_queue import TaskQueue, in_work
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
@@ -190,7 +191,8 @@ def _main() -> int:
         studies = Studies(work.out, url=work.options.storage, marks=marks)
         seconds = work.options.seconds
         deadline = time.monotonic() + seconds if seconds else float("inf")
-        work.search(work.queue(studies), studies, no_progress, deadline)
+        with storage_failures(studies.where):
+            work.search(work.queue(studies), studies, no_progress, deadline)
         studies.close()
     except KeyboardInterrupt:
         return 130

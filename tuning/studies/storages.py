@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +16,20 @@ from tuccl.tuning.searches.tpe import silence_optuna
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-__all__ = ["JOURNAL", "open_to_read", "open_url", "quiet", "scheme"]
+__all__ = [
+    "JOURNAL",
+    "close_storage",
+    "open_to_read",
+    "open_url",
+    "quiet",
+    "scheme",
+    "storage_failures",
+]
 
 JOURNAL = "journal.log"
 """Name of the journal in a folder of studies."""
 _LARGEST_JOURNAL = 1 << 30
+_MOST_ATTEMPTS = 10  # at opening it
 _SQLITE = "sqlite:///"
 
 
@@ -41,16 +52,57 @@ def open_url(url: str) -> BaseStorage:
     """
     from optuna.exceptions import OptunaError
     from optuna.storages import get_storage
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
+
+    from tuccl.tuning.studies.database import Database
+
+    for attempt in range(1, _MOST_ATTEMPTS + 1):
+        try:
+            with quiet():
+                return get_storage(Database(url))
+        except ImportError as error:
+            raise Unavailable(
+                f"storage {scheme(url)}: {error} For PostgreSQL: pip install 'tuccl[postgresql]'"
+            ) from None
+        except (OptunaError, SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
+            # Another process may be making the tables, too.
+            race = isinstance(error, IntegrityError | ProgrammingError)
+            if not race or attempt == _MOST_ATTEMPTS:
+                raise InputError(
+                    f"storage {scheme(url)}: cannot be opened ({_first_line(error)})"
+                ) from None
+        time.sleep(random.uniform(0.1, 0.5))
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def storage_failures(where: str) -> Iterator[None]:
+    """Tell in one line that the storage ``where`` fails meanwhile.
+
+    Raises:
+        Unavailable: it did.
+    """
+    import optuna
 
     try:
-        with quiet():
-            return get_storage(url)
-    except ImportError as error:
-        raise Unavailable(f"storage {scheme(url)}: {error}") from None
-    except (OptunaError, SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
-        first = str(error).partition("\n")[0][:120]
-        raise InputError(f"storage {scheme(url)}: cannot be opened ({first})") from None
+        yield
+    except optuna.exceptions.StorageInternalError as error:
+        raise Unavailable(
+            f"storage {where}: fails ({_first_line(error.__cause__ or error)}); what was stored "
+            "is kept: start again when it is there"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:120]
+
+
+def close_storage(storage: BaseStorage) -> None:
+    """Close the connections of a storage, if it has any."""
+    storage.remove_session()
+    engine = getattr(getattr(storage, "_backend", None), "engine", None)
+    if engine is not None:
+        engine.dispose()
 
 
 def scheme(url: str) -> str:

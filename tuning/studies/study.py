@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tuccl.errors import InputError
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import distributions, optuna_params, silence_optuna
-from tuccl.tuning.studies.storages import JOURNAL, open_url, quiet, scheme
+from tuccl.tuning.studies.storages import JOURNAL, close_storage, open_url, quiet, scheme
 from tuccl.tuning.studies.task_queue import Task, TaskQueue
 
 if TYPE_CHECKING:
@@ -265,7 +265,8 @@ class Studies:
                 mark.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove what shows that this process is at work."""
+        """Close the storage, and remove what shows that this process is at work."""
+        close_storage(self._storage)
         self.mark.remove()
         if self._temporary is not None:
             self._temporary.cleanup()

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "Task", "TaskQueue", "TaskState", "in_work"]
 
 _BEAT_S = 5.0
-_SILENCE_S = 60.0  # after which an owner on another host counts as dead
+_SILENCE_S = 60.0
 _MOST_RESULT_BYTES = 256 << 20
 
 
@@ -87,14 +87,25 @@ class TaskQueue:
         failed counts.
     """
 
-    def __init__(self, storage: BaseStorage, name: str, tasks: Sequence[Task]) -> None:
-        """Open the queue ``name`` of ``storage`` and add the tasks that it lacks."""
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        tasks: Sequence[Task],
+        *,
+        silence_s: float = _SILENCE_S,
+    ) -> None:
+        """Open the queue ``name`` of ``storage`` and add the tasks that it lacks.
+
+        An owner on another host that is silent for ``silence_s`` seconds counts as dead.
+        """
         import optuna
 
         study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
         self._storage = storage
         self._id = study._study_id
         self._tasks = tuple(tasks)
+        self._silence_s = silence_s
         self._beats: dict[int, tuple[object, float]] = {}
         self._collective = ""
         present = self._trials()
@@ -178,7 +189,8 @@ class TaskQueue:
         if last != beat:
             self._beats[trial._trial_id] = (beat, time.monotonic())
             return False
-        return time.monotonic() - since > _SILENCE_S
+        # One without a name died between two statements.
+        return time.monotonic() - since > (self._silence_s if "owner" in attrs else _BEAT_S)
 
     @contextmanager
     def working(self, claim: Claim, mark: Path) -> Iterator[None]:
@@ -186,6 +198,7 @@ class TaskQueue:
 
         ``mark`` is the file that says what is being timed (`Study.attempt`).
         """
+        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
         self._set(claim.trial_id, "mark", str(mark))
@@ -195,24 +208,30 @@ class TaskQueue:
             yield
         except BaseException:
             _end_beat(claim, beating)
-            self._storage.set_trial_state_values(claim.trial_id, TrialState.FAIL)
-            self._add(claim.task, claim.suspects)
+            with suppress(UpdateFinishedTrialError):  # another process took it over
+                self._storage.set_trial_state_values(claim.trial_id, TrialState.FAIL)
+                self._add(claim.task, claim.suspects)
             raise
         _end_beat(claim, beating)
 
     def _beat(self, claim: Claim) -> None:
+        from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+
         number = 0
         while not claim.ended.wait(_BEAT_S if number else _BEAT_S / 5):
             number += 1
-            self._set(claim.trial_id, "beat", [number, claim.evaluations, claim.best_us])
+            with suppress(StorageInternalError, UpdateFinishedTrialError):
+                self._set(claim.trial_id, "beat", [number, claim.evaluations, claim.best_us])
 
     def complete(self, claim: Claim, result: bytes, best_us: float) -> None:
-        """Store the result of a claim."""
+        """Store the result of a claim, unless another process took the task over meanwhile."""
+        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
         packed = base64.b64encode(zlib.compress(result)).decode()
-        self._set(claim.trial_id, "result", packed)
-        self._storage.set_trial_state_values(claim.trial_id, TrialState.COMPLETE, [best_us])
+        with suppress(UpdateFinishedTrialError):
+            self._set(claim.trial_id, "result", packed)
+            self._storage.set_trial_state_values(claim.trial_id, TrialState.COMPLETE, [best_us])
 
     def _set(self, trial_id: int, key: str, value: object) -> None:
         self._storage.set_trial_user_attr(trial_id, key, value)
