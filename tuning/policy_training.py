@@ -31,8 +31,8 @@ __all__ = ["SimulatedCall", "simulated_calls", "train_policy"]
 
 Agent = Literal["bandit", "ppo"]
 Progress = Callable[[int, int, str], None]
-_TRIED_SLOWER = 1.1  # than the best of its call: still worth a try elsewhere
-_PROGRAMS_EACH = 4
+_TRIED_SLOWER = 1.25  # than the best of its call: still worth a try elsewhere
+_PROGRAMS_EACH = 5
 _NEVER_US = 1e15  # of a default that cannot run
 
 

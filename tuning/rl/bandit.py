@@ -22,7 +22,7 @@ Gains = Sequence[float | None]
 """Gains of one call by action, log(default time / time); None: it cannot run there."""
 
 _LEAST_WEIGHT = 1e-4  # a call that looks unlike may still turn out to be alike
-_SIGMA = 0.1  # of log time, between a call and one like it
+_SIGMA = 0.6  # of log time, between a call and one like it
 UNABLE = -2.0
 """Gain of what cannot run."""
 EXPLORING = {"conservative": 0.02, "usual": 0.1, "bold": 0.3}
@@ -41,74 +41,54 @@ class Belief:
     """A belief about which trained call the present one is like, and the actions worth a try.
 
     It begins with the nearness of the states and follows what is observed: a call counts as much
-    as it would have foretold the gains. The next action is the one of the largest expected
-    improvement.
+    as it would have foretold the gains, a common factor left aside in part, since a default may
+    be better here than there. The next action is the one of the largest expected improvement:
+    in each call over what the actions so far reach in it.
 
     Notes:
-        Of a call's gains only the differences count, since its default may be a better or worse
-        one than here.
+        Without observations the actions in their order are a portfolio, the first the best alone
+        and each other what adds most to those before (greedy maximum coverage).
     """
 
     def __init__(self, distances: Sequence[float], gains: Sequence[Gains]) -> None:
         """Take the distance of each trained call and its gains by action."""
         import numpy as np
 
-        self._gains = np.array(
-            [[math.nan if g is None else g for g in row] for row in gains], dtype=float
-        )
+        self._gains = np.array([[UNABLE if g is None else g for g in row] for row in gains])
         self._prior = np.maximum(np.exp(-0.5 * np.array(distances) ** 2), _LEAST_WEIGHT)
         self._observed: dict[int, float] = {}
-        self._best = 0.0  # the default's own gain
+        self._tried: list[int] = []
 
     def observe(self, action: int, gain: float) -> None:
         """Learn the gain of an action here."""
         self._observed[action] = gain
-        self._best = max(self._best, self._observed[action])
 
     def next(self) -> tuple[int, float] | None:
         """Return the action to try next and its expected improvement of log time; None: none."""
         import numpy as np
 
-        weights, offsets = self._posterior()
-        expected = self._gains + offsets[:, None]
-        improvement = np.nansum(weights[:, None] * np.maximum(expected - self._best, 0.0), axis=0)
-        improvement[list(self._observed)] = -1.0
-        if improvement.size == 0 or (best := int(improvement.argmax())) in self._observed:
+        tried = self._gains[:, self._tried].max(axis=1, initial=0.0)  # the default gains nothing
+        improvement = self._weights() @ np.maximum(self._gains - tried[:, None], 0.0)
+        improvement[self._tried] = -1.0
+        if len(self._tried) == improvement.size:
             return None
-        return best, float(improvement[best])
+        action = int(improvement.argmax())
+        self._tried.append(action)
+        return action, float(improvement[action])
 
-    def portfolio(self, count: int) -> list[int]:
-        """Return up to ``count`` actions, ranked, that together are expected to gain most.
-
-        The first is the best alone, each other adds most to those before.
-        """
+    def _weights(self) -> np.ndarray:
+        """The weight of each trained call."""
         import numpy as np
 
-        weights, _ = self._posterior()
-        best = np.zeros(len(weights))
-        gains = np.where(np.isnan(self._gains), -np.inf, self._gains)
-        actions: list[int] = []
-        while len(actions) < min(count, gains.shape[1]):
-            values = (weights[:, None] * np.maximum(gains - best[:, None], 0.0)).sum(axis=0)
-            values[actions] = -1.0
-            actions.append(int(values.argmax()))
-            best = np.maximum(best, gains[:, actions[-1]])
-        return actions
-
-    def _posterior(self) -> tuple[np.ndarray, np.ndarray]:
-        """The weight of each trained call, and how much more is gained here than there."""
-        import numpy as np
-
-        if not self._observed:
-            return self._prior / self._prior.sum(), np.zeros(len(self._prior))
-        seen = np.array([0.0, *self._observed.values()])  # the default's first
-        there = np.column_stack([np.zeros(len(self._prior)), self._gains[:, list(self._observed)]])
-        residuals = seen - np.nan_to_num(there, nan=UNABLE)
-        offsets = residuals.mean(axis=1)
-        errors = ((residuals - offsets[:, None]) ** 2).sum(axis=1) / (2 * _SIGMA**2)
-        logs = np.log(self._prior) - errors
-        weights = np.exp(logs - logs.max())
-        return weights / weights.sum(), offsets
+        logs = np.log(self._prior)
+        if self._observed:
+            residuals = np.array([*self._observed.values()]) - self._gains[:, list(self._observed)]
+            offsets = residuals.mean(axis=1)
+            errors = ((residuals - offsets[:, None]) ** 2).sum(axis=1) + offsets**2
+            logs -= errors / (2 * _SIGMA**2)
+        weights: np.ndarray = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        return weights
 
 
 class LinearBandit:

@@ -92,11 +92,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if known is None:
             return []
         belief, actions = known
-        usable = (actions[i] for i in belief.portfolio(len(actions)))
         points: dict[Point, None] = {}
-        for action in usable:
-            if len(points) >= count:
-                break
+        while len(points) < count and (expectation := belief.next()) is not None:
+            action = actions[expectation[0]]
             if action.method in space.methods:
                 points[action.point(space)] = None
         return list(points)
