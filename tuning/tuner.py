@@ -178,10 +178,8 @@ class Tuner:
             self.options.policy,
             seed=self.options.seed,
             full_effort=executor.full_effort,
-            first=[
-                *nearest_points(self.options.start, self.collective, nbytes, space, budget // 4),
-                *initial_points(space, nbytes, None, budget // 2),
-            ],
+            start=nearest_points(self.options.start, self.collective, nbytes, space, budget // 4),
+            first=initial_points(space, nbytes, None, budget // 2),
         )
         measurements = run(
             search,

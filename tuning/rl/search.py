@@ -97,16 +97,17 @@ def search_from(
     seed: int,
     full_effort: int,
     first: Sequence[Point],
+    start: Sequence[Point] = (),
 ) -> Search:
-    """Return a search of ``kind`` that makes use of ``policy``.
+    """Return a search of ``kind`` that begins with ``start`` and makes use of ``policy``.
 
     The agent itself asks it point by point; any other search begins with its points. Both do so
     instead of with ``first``, unless the policy knows nothing of the collective.
     """
     points = [] if policy is None else policy.points(space, state, _POINTS)
     if issubclass(kind, RlSearch):
-        first = () if points else first
+        first = [*start, *(() if points else first)]
         return kind(
             space, seed=seed, full_effort=full_effort, first=first, policy=policy, state=state
         )
-    return kind(space, seed=seed, full_effort=full_effort, first=points or first)
+    return kind(space, seed=seed, full_effort=full_effort, first=[*start, *(points or first)])
