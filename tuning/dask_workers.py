@@ -139,8 +139,9 @@ class _Searches:
         del self._searches[search.name]
         result = None if search.future.status != "finished" else search.future.result()
         if result is None:
-            if search.future.status == "error" and not _is_death(search.future.exception()):
-                search.future.result()
+            error = search.future.exception() if search.future.status == "error" else None
+            if error is not None and not _is_death(error):
+                raise Unavailable(f"--scheduler: a worker fails ({_first_line(error)})")
             self._deaths += not search.timing
             if self._deaths > _MOST_DEATHS:
                 raise Unavailable("--scheduler: workers die again and again; their logs say why")
@@ -152,10 +153,14 @@ class _Searches:
         self._queue.complete(search.claim, result, search.claim.best_us)
 
 
-def _is_death(error: BaseException | None) -> bool:
+def _is_death(error: BaseException) -> bool:
     from distributed import KilledWorker
 
     return isinstance(error, KilledWorker)
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:120]
 
 
 @contextmanager
@@ -167,9 +172,14 @@ def _client(address: str) -> Iterator[Client]:
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise Unavailable(f"--scheduler {address[:80]}: {str(error)[:120]}") from None
+        raise Unavailable(f"--scheduler {address[:80]}: {_first_line(error)}") from None
     with client:
-        yield client
+        try:
+            yield client
+        except OSError as error:
+            raise Unavailable(
+                f"--scheduler {address[:80]}: lost ({_first_line(error)}); go on with --resume"
+            ) from None
 
 
 def _search(
@@ -275,6 +285,10 @@ class _SendingMark(Mark):
         self._send("timing", text)
         yield
         self._send("timing", "")
+
+
+if __name__ == "__main__":
+    _main()
 
 
 if __name__ == "__main__":

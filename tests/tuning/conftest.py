@@ -154,15 +154,15 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def processes_of(session: int) -> list[int]:
-    """The processes of a session that live."""
+def processes_of(session: int, parent: int | None = None) -> list[int]:
+    """The processes of a session that live; with ``parent``, its children."""
     pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, _, number = stat.read_text().rpartition(")")[2].split()[:4]
+            fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(number) == session and state != "Z":
+        if int(fields[3]) == session and fields[0] != "Z" and parent in (None, int(fields[1])):
             pids.append(int(stat.parent.name))
     return pids
 

@@ -14,13 +14,14 @@ import pytest
 
 from tests.tuning.conftest import Stand, evaluations, wait_for
 from tests.tuning.faulty import Faulty
+from tuccl.errors import Unavailable
 from tuccl.runtime import open_table
 from tuccl.topology import Topology
 from tuccl.tuning import TuneOptions, tune
+from tuccl.tuning.work import no_progress
 
 pytest.importorskip("distributed")
 REPOSITORY = Path(__file__).parents[2]
-SIZES = [1 << 14, 1 << 16]
 
 
 class Cluster:
@@ -76,8 +77,10 @@ def cluster_of_dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
 
 def tuned(out: Path, executor: Stand, topology: Topology, **other: object) -> Counter[str]:
     """The evaluations that a tune has stored at its end, each with its count."""
+    progress: Any = other.pop("progress", no_progress)
+    sizes: Any = other.pop("sizes", [1 << 14])
     options: Any = {"budget": 8, "evaluation_limit": 5.0, **other}
-    tune(executor, topology, ["allgather"], SIZES, out, TuneOptions(**options))
+    tune(executor, topology, ["allgather"], sizes, out, TuneOptions(**options), progress=progress)
     return Counter(evaluations(out))
 
 
@@ -85,10 +88,11 @@ def test_workers_and_one_that_dies_give_the_table_of_one_process(
     cluster_of_dask: Cluster, topology: Topology, tmp_path: Path
 ) -> None:
     uninterrupted, out = tmp_path / "uninterrupted", tmp_path / "table"
-    evaluated = tuned(uninterrupted, Stand(topology), topology)
+    sizes = [1 << 14, 1 << 16]
+    evaluated = tuned(uninterrupted, Stand(topology), topology, sizes=sizes)
     executor = Faulty(topology, "kills parent", tmp_path / "attempts", most=1)
     address = cluster_of_dask.address
-    assert tuned(out, executor, topology, scheduler=address) == evaluated
+    assert tuned(out, executor, topology, sizes=sizes, scheduler=address) == evaluated
     assert open_table(out).table == open_table(uninterrupted).table
     codes = [worker.poll() for worker in cluster_of_dask.workers]
     assert sorted(codes, key=str) == [-signal.SIGKILL, None]
@@ -108,3 +112,18 @@ def test_a_candidate_that_crashes_costs_itself_only_and_is_remembered(
     assert attempts > 0
     assert tuned(out, executor, topology, scheduler=address, resume=True) == evaluated
     assert executor.attempts.stat().st_size == attempts
+
+
+def test_a_tune_goes_on_without_a_scheduler_that_is_lost(
+    cluster_of_dask: Cluster, topology: Topology, tmp_path: Path
+) -> None:
+    def end(done: int, total: int, what: str) -> None:
+        if done > 0:
+            cluster_of_dask.scheduler.kill()
+
+    uninterrupted, out = tmp_path / "uninterrupted", tmp_path / "table"
+    evaluated = tuned(uninterrupted, Stand(topology), topology)
+    with pytest.raises(Unavailable, match=r"--scheduler tcp://.*: lost .* go on with --resume"):
+        tuned(out, Stand(topology), topology, scheduler=cluster_of_dask.address, progress=end)
+    assert tuned(out, Stand(topology), topology, resume=True) == evaluated
+    assert open_table(out).table == open_table(uninterrupted).table
