@@ -130,6 +130,7 @@ class _Searches:
             if kind == "evaluation":
                 self._studies.add(*value)
                 search.claim.evaluations += 1
+                search.timing = ""
             elif kind == "timing":
                 search.timing = value
 
@@ -215,7 +216,8 @@ def _search(
                 if kind == "result":
                     return cast(bytes, value)
                 timing = kind == "timing" and bool(value)
-                queue.put(pickle.dumps((name, kind, value)))
+                if value:  # an evaluation tells the end of its timing, too
+                    queue.put(pickle.dumps((name, kind, value)))
         except (EOFError, OSError, pickle.UnpicklingError):
             return None
         finally:

@@ -118,12 +118,15 @@ def test_a_tune_goes_on_without_a_scheduler_that_is_lost(
     cluster_of_dask: Cluster, topology: Topology, tmp_path: Path
 ) -> None:
     def end(done: int, total: int, what: str) -> None:
-        if done > 0:
+        if executor.attempts.stat().st_size:
             cluster_of_dask.scheduler.kill()
 
     uninterrupted, out = tmp_path / "uninterrupted", tmp_path / "table"
     evaluated = tuned(uninterrupted, Stand(topology), topology)
+    executor = Faulty(topology, "hangs", tmp_path / "attempts")
+    options: Any = {"scheduler": cluster_of_dask.address, "evaluation_limit": 60.0}
     with pytest.raises(Unavailable, match=r"--scheduler tcp://.*: lost .* go on with --resume"):
-        tuned(out, Stand(topology), topology, scheduler=cluster_of_dask.address, progress=end)
+        tuned(out, executor, topology, progress=end, **options)
+    assert 0 < len(evaluations(out)) < evaluated.total()
     assert tuned(out, Stand(topology), topology, resume=True) == evaluated
     assert open_table(out).table == open_table(uninterrupted).table
