@@ -1,5 +1,6 @@
 """Synthesis of programs: collectives, methods, schedules, lowering, bounds."""
 
+from tuccl._native import replicate
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.bounds.bound import Bound, bound
@@ -8,7 +9,6 @@ from tuccl.synth.candidates import Candidates, Synthesized, Target
 from tuccl.synth.choose import SearchResult, synthesize_best
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.lowering.lower import Placement, lower
-from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, searched_methods, synthesize
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.problem import Options, Problem

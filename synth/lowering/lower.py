@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tuccl._native import Program, verify
+from tuccl._native import Program, replicate, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.synth.lowering.blocks import Block, DraftStep, blocks_of_ranks
 from tuccl.synth.lowering.credit import MessageStep, stuck_steps
 from tuccl.synth.lowering.fusion import plan
 from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lowering.order import Order, order
-from tuccl.synth.lowering.replicate import replicate
 from tuccl.synth.lowering.rewrites import (
     cut_runs,
     in_place_moves,

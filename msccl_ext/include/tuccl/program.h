@@ -159,6 +159,13 @@ struct ChunkCounts {
 };
 ChunkCounts chunk_counts(Collective, int nchunks, int ngpus, int rank, int root);
 
+/// `instances` copies of a program side by side, each on channels of its own: every chunk is cut in
+/// as many parts and copy j moves part j. Within a rank's share of a buffer the parts of one copy
+/// lie side by side, so a run of chunks stays one step unless it crosses from one share to the
+/// next; there it is cut, alike on both ends of a message. Throws InputError where `instances` is
+/// below 1 or above 1024.
+Program replicate(const Program&, int instances);
+
 constexpr bool is_rooted(Collective c) {
   return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
          c == Collective::kScatter;

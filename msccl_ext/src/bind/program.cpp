@@ -172,6 +172,9 @@ void bind_programs(nb::module_& m) {
       },
       "collective"_a, "nchunks"_a, "ngpus"_a, "rank"_a, "root"_a = 0,
       "Chunks of the send and the receive buffer of `rank`.");
+  m.def("replicate", &replicate, "program"_a, "instances"_a,
+        "`instances` copies of `program` side by side, each on channels of its own and with a part "
+        "of every chunk. Raises InputError where `instances` is below 1 or above 1024.");
 }
 
 void bind_knobs(nb::module_& m) {
