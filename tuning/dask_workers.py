@@ -191,13 +191,14 @@ def _search(
     Not in the worker: its threads are no company for solvers, which fork, nor is a candidate
     that crashes or hangs.
     """
-    from distributed import Event, Queue
+    from distributed import Event, Queue, get_worker
 
     begun = Event(f"tuccl-{name}")
     if begun.is_set():
         return None  # the scheduler runs it again, without the evaluations made since
     begun.set()
-    queue = Queue(messages)
+    queue, worker = Queue(messages), get_worker()
+    task = worker.state.tasks[worker.get_current_task()]
     command = [sys.executable, "-m", "tuccl.tuning.dask_workers"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -213,6 +214,8 @@ def _search(
                     kind, value = pickle.load(process.stdout)  # from this module's `_main`
                 finally:
                     limit.cancel()
+                if task.state != "executing":  # the tune that submitted it has ended
+                    return None
                 if kind == "result":
                     return cast(bytes, value)
                 timing = kind == "timing" and bool(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from tuccl.errors import InputError
@@ -23,6 +24,7 @@ SEARCHES: dict[str, type[Search]] = {
     search.name: search
     for search in (MracoSearch, RandomSearch, GridSearch, CoordinateSearch, RlSearch)
 }
+_ADDRESS = r"[a-z]+://[^/\s]+:\d+"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,12 @@ class TuneOptions:
             raise InputError(f"time limit {self.seconds:g}: expected more than 0 seconds")
         if self.workers < 1:
             raise InputError(f"workers {self.workers}: expected at least 1")
+        if self.scheduler is not None and not re.fullmatch(_ADDRESS, self.scheduler):
+            raise InputError(
+                f"--scheduler {self.scheduler[:80]}: expected an address like tcp://host:8786"
+            )
+        if self.scheduler is not None and self.workers > 1:
+            raise InputError("--workers: the scheduler has its own; leave one of the two out")
         if self.evaluation_limit <= 0:
             raise InputError(
                 f"evaluation limit {self.evaluation_limit:g}: expected more than 0 seconds"

@@ -32,6 +32,8 @@ class Faulty(Stand):
         loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         self.wrong_methods = ()
+        if self.fault == "dawdles":
+            time.sleep(0.3)
         faulty = knobs.protocol == "LL128" and not program.name.startswith("nccl")
         if faulty and self.attempts.stat().st_size < self.most:
             with self.attempts.open("ab") as file:
@@ -42,5 +44,6 @@ class Faulty(Stand):
                 os.kill(os.getppid(), signal.SIGKILL)
             while self.fault in ("hangs", "kills parent"):
                 time.sleep(1.0)
-            self.wrong_methods = ("",)
+            if self.fault == "misleads":
+                self.wrong_methods = ("",)
         return super().time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)

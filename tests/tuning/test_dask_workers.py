@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.tuning.conftest import Stand, evaluations, wait_for
+from tests.tuning.conftest import Stand, evaluations, processes_of, wait_for
 from tests.tuning.faulty import Faulty
 from tuccl.errors import Unavailable
 from tuccl.runtime import open_table
@@ -112,6 +112,24 @@ def test_a_candidate_that_crashes_costs_itself_only_and_is_remembered(
     assert attempts > 0
     assert tuned(out, executor, topology, scheduler=address, resume=True) == evaluated
     assert executor.attempts.stat().st_size == attempts
+
+
+def test_an_interrupt_ends_what_workers_do(
+    cluster_of_dask: Cluster, topology: Topology, tmp_path: Path
+) -> None:
+    def interrupt(done: int, total: int, what: str) -> None:
+        if executor.attempts.stat().st_size:
+            raise KeyboardInterrupt
+
+    executor = Faulty(topology, "dawdles", tmp_path / "attempts")
+    address = cluster_of_dask.address
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "t", executor, topology, scheduler=address, budget=80, progress=interrupt)
+    workers = [worker.pid for worker in cluster_of_dask.workers]
+    session = os.getsid(0)
+    wait_for(lambda: not any(processes_of(session, pid) for pid in workers), 10.0)
+    assert not (tmp_path / "t").exists()
+    assert evaluations(tmp_path / "t")
 
 
 def test_a_tune_goes_on_without_a_scheduler_that_is_lost(

@@ -106,6 +106,15 @@ def test_an_executor_that_no_worker_can_make_is_refused(topology: Topology, tmp_
         tuned(tmp_path / "table", executor, topology, workers=2)
 
 
+@pytest.mark.parametrize("other", [{"scheduler": "head"}, {"scheduler": "tcp://a:1", "workers": 2}])
+def test_a_scheduler_that_cannot_be_is_refused(
+    other: dict[str, object], topology: Topology, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"--scheduler head: expected|--workers: the scheduler"):
+        tuned(tmp_path / "table", Stand(topology), topology, **other)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_scheduler_that_is_not_there_is_told(topology: Topology, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     with pytest.raises(Unavailable, match=r"--scheduler tcp://127.0.0.1:9"):
