@@ -339,11 +339,11 @@ def tuned_columns(result: TuneResult) -> str:
 
 def gain_text(gain: WorkloadGain, tasks: int, label: str) -> str:
     """Return the gain of a whole job in a line; near sizes are one task."""
-    fixed = f", {gain.fixed:.0%} of it in sizes that no program divides"
-    fixed = fixed if gain.fixed > 0.005 else ""
+    indivisible = f", {gain.indivisible:.0%} of it in sizes that no program divides"
+    indivisible = indivisible if gain.indivisible > 0.005 else ""
     return (
         f"the job: {gain.calls:,} calls of {gain.kinds} kinds, tuned as {tasks} tasks, take "
-        f"{gain.default_us / 1e3:.4g} ms by default{fixed}, "
+        f"{gain.default_us / 1e3:.4g} ms by default{indivisible}, "
         f"{gain.tuned_us / 1e3:.4g} ms with the table: {gain.gain:.3f}x, {label}"
     )
 

@@ -30,7 +30,7 @@ _TOLERANCE, _NOISY_TOLERANCE = 1.03, 1.25
 
 
 def entries_of_sizes(
-    tuned: Mapping[int, Entries],
+    entries_by_size: Mapping[int, Entries],
     programs: Mapping[str, Program],
     executor: Executor,
     topology: Topology,
@@ -39,34 +39,34 @@ def entries_of_sizes(
 ) -> list[Entry]:
     """Return the entries of one collective with their ranges.
 
-    ``tuned`` holds the entries of each tuned size, rising, the fastest candidates first, and
-    ``programs`` theirs by path. Borders lie where the fastest changes (`entries_to_borders`),
-    whatever the options put first (`tuccl.runtime.table_preferring`): beyond them the default may
-    be faster.
+    ``entries_by_size`` holds the entries of each tuned size, rising, the fastest candidates
+    first, and ``programs`` theirs by path. Borders lie where the fastest changes
+    (`entries_to_borders`), whatever the options put first (`tuccl.runtime.table_preferring`):
+    beyond them the default may be faster.
     """
     times = CandidateTimes(executor, topology, collective, options.nccl_version, programs)
     tolerance = _TOLERANCE if executor.deterministic else _NOISY_TOLERANCE
-    entries = entries_to_borders(tuned, times, tolerance)
+    entries = entries_to_borders(entries_by_size, times, tolerance)
     if options.prefer != "speed":
         entries = [entry_preferring(entry, options.prefer) for entry in entries]
     return entries
 
 
 def entries_to_borders(
-    tuned: Mapping[int, Entries], times: Times, tolerance: float = _TOLERANCE
+    entries_by_size: Mapping[int, Entries], times: Times, tolerance: float = _TOLERANCE
 ) -> list[Entry]:
     """Return the entries of one collective, each up to where another begins to be faster.
 
-    ``tuned`` holds the entries of each tuned size, rising; their ranges do not matter. Between
-    two sizes the first candidates of both and the runtime's default are timed at sizes halfway
-    on a log scale, until the size at which the fastest changes is known to ``tolerance``; the
-    default gets an entry of its own where it is fastest. Both placements count alike. Equal
-    candidates, and times within their noise, leave the border in the geometric middle of what
-    is not known. The outer ends are those of `ranges_from_sizes`.
+    The entries of each tuned size, rising, need no ranges. Between two sizes the first candidates
+    of both and the runtime's default are timed at sizes halfway on a log scale, until the size at
+    which the fastest changes is known to ``tolerance``; the default gets an entry of its own where
+    it is fastest. Both placements count alike. Equal candidates, and times within their noise,
+    leave the border in the geometric middle of what is not known. The outer ends are those of
+    `ranges_from_sizes`.
     """
-    ranges = ranges_from_sizes(list(tuned))
-    starts: list[tuple[int, Entries]] = [(ranges[0][0], next(iter(tuned.values())))]
-    for (low, at_low), (high, at_high) in pairwise(tuned.items()):
+    ranges = ranges_from_sizes(list(entries_by_size))
+    starts: list[tuple[int, Entries]] = [(ranges[0][0], next(iter(entries_by_size.values())))]
+    for (low, at_low), (high, at_high) in pairwise(entries_by_size.items()):
         starts += _Gap(low, high, at_low, at_high, times, tolerance).starts()
     highs = [*(start for start, _ in starts[1:]), ranges[-1][1]]
     return [
@@ -142,15 +142,15 @@ class _Gap:
         """The entries that are fastest at a size; None where noise hides it."""
         choices: dict[tuple[str, ...], Entries] = {}
         every: dict[str, Candidate] = {}
-        near, far = self.at_low, self.at_high
+        nearer, farther = self.at_low, self.at_high
         if nbytes > _middle(self.low, self.high):
-            near, far = far, near
-        for entries in (near, far, self._default):
-            chosen = _chosen(entries, nbytes)
-            choices.setdefault(tuple(c.name for c in chosen), entries)
-            every |= {c.name: c for c in chosen}
+            nearer, farther = farther, nearer
+        for entries in (nearer, farther, self._default):
+            candidates = _candidates(entries, nbytes)
+            choices.setdefault(tuple(c.name for c in candidates), entries)
+            every |= {c.name: c for c in candidates}
         if len(choices) == 1:
-            return near
+            return nearer
         scores = _scores(list(choices), self.times(list(every.values()), nbytes))
         best = min(scores, key=lambda names: scores[names].log_us)
         others = (score for names, score in scores.items() if names != best)
@@ -171,7 +171,7 @@ def _firsts(entries: Entries) -> tuple[Candidate, ...]:
     )
 
 
-def _chosen(entries: Entries, nbytes: int) -> tuple[Candidate, ...]:
+def _candidates(entries: Entries, nbytes: int) -> tuple[Candidate, ...]:
     """The candidates that calls of a size get, out of place and in place."""
     return tuple(
         next(c for c in entry.candidates if not c.call_refusal(nbytes, in_place, _ELEMENT_BYTES))

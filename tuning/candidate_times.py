@@ -57,12 +57,14 @@ class CandidateTimes:
     ) -> dict[tuple[str, int], Timing | None]:
         timings: dict[tuple[str, int], Timing | None] = {}
         for group in [[c] for c in candidates] if self._executor.deterministic else [candidates]:
-            pooled: list[Timing] | list[None] = [None] * len(group)
+            group_timings: list[Timing] | list[None] = [None] * len(group)
             with suppress(Infeasible, InputError, Stuck):
                 runs = [self._run(c, nbytes) for c in group]
                 root = self._collective.root
-                pooled = paired_timings(self._executor, runs, nbytes, root=root, rounds=_ROUNDS)
-            timings |= {(c.name, nbytes): t for c, t in zip(group, pooled, strict=True)}
+                group_timings = paired_timings(
+                    self._executor, runs, nbytes, root=root, rounds=_ROUNDS
+                )
+            timings |= {(c.name, nbytes): t for c, t in zip(group, group_timings, strict=True)}
         return timings
 
     def _run(self, candidate: Candidate, nbytes: int) -> TimingCandidate:

@@ -53,13 +53,13 @@ def nearest_points(
     here gives way to the nearest that is (`Space.nearest`); methods that are not here are left out.
     """
 
-    def distance(known: TablePoint) -> tuple[bool, float]:
-        ratio = known.bytes_per_rank * collective.ranks / nbytes
-        return known.collective != collective.name, abs(math.log(ratio))
+    def distance(other: TablePoint) -> tuple[bool, float]:
+        ratio = other.bytes_per_rank * collective.ranks / nbytes
+        return other.collective != collective.name, abs(math.log(ratio))
 
     near = (
-        space.nearest(known.point)
-        for known in sorted(points, key=distance)
-        if known.point.plan.method in space.methods
+        space.nearest(other.point)
+        for other in sorted(points, key=distance)
+        if other.point.plan.method in space.methods
     )
     return list(dict.fromkeys(near))[:most]

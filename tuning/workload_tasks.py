@@ -40,8 +40,8 @@ class WorkloadGain:
     """The time in us of a job's calls one after another, by default and with a table.
 
     ``calls`` are of so many ``kinds`` of collective and size. ``gain`` is the first time over the
-    second; ``fixed`` the share of the default's time in calls whose size no program's chunks can
-    divide, so that they keep the default.
+    second; ``indivisible`` the share of the default's time in calls whose size no program's
+    chunks can divide, so that they keep the default.
     """
 
     calls: int
@@ -49,7 +49,7 @@ class WorkloadGain:
     default_us: float
     tuned_us: float
     gain: float
-    fixed: float
+    indivisible: float
     left_out: tuple[LeftOut, ...]
 
 
@@ -82,16 +82,16 @@ def job_tasks(
         (each for c in _CLASSES if len(each := _classes(calls, c)) <= _MOST_TASKS),
         _classes(calls, _CLASSES[-1]),
     )
-    measured = all(call.us is not None for call in calls)
+    has_times = all(call.us is not None for call in calls)
     tasks = {}
     for members in classes:
-        heaviest = max(members, key=lambda call: call.count * call.nbytes)
-        each_us = heaviest.us if measured else None
+        largest = max(members, key=lambda call: call.count * call.nbytes)
+        each_us = largest.us if has_times else None
         if each_us is None:
-            each_us = _default_us(times_of(heaviest.collective), heaviest.nbytes)
+            each_us = _default_us(times_of(largest.collective), largest.nbytes)
         # Within a class, time is about as size.
-        calls_of_heaviest = sum(call.count * call.nbytes for call in members) / heaviest.nbytes
-        tasks[heaviest.collective, heaviest.nbytes] = each_us * calls_of_heaviest
+        calls_of_largest = sum(call.count * call.nbytes for call in members) / largest.nbytes
+        tasks[largest.collective, largest.nbytes] = each_us * calls_of_largest
     budgets = _shared(list(tasks.values()), budget)
     return tuple(
         JobTask(collective, nbytes, us, share)
@@ -142,15 +142,15 @@ def workload_gain(
     over 1024 kinds, those that move the most bytes.
     """
     calls = sorted(workload.calls, key=lambda call: -call.count * call.nbytes)[:_MOST_KINDS]
-    before = after = fixed = 0.0
+    before = after = indivisible = 0.0
     for call in calls:
         default_us, tuned_us = _before_and_after(call, table, times_of(call.collective), root)
         before += call.count * default_us
         after += call.count * tuned_us
-        fixed += 0.0 if _divides(call, table.ranks) else call.count * default_us
+        indivisible += 0.0 if _divides(call, table.ranks) else call.count * default_us
     count = sum(call.count for call in calls)
     return WorkloadGain(
-        count, len(calls), before, after, before / after, fixed / before, workload.left_out
+        count, len(calls), before, after, before / after, indivisible / before, workload.left_out
     )
 
 
@@ -158,16 +158,15 @@ def _before_and_after(
     call: Call, table: LookupTable, times: Times, root: int
 ) -> tuple[float, float]:
     element_bytes = next(n for n in (4, 2, 1) if call.nbytes % n == 0)
-    chosen = select(
+    candidate = select(
         table, call.collective, call.nbytes, root=root, element_bytes=element_bytes
     ).candidate
-    if chosen.is_default:
+    if candidate.is_default:
         us = _default_us(times, call.nbytes)
         return us, us
-    default = default_candidate(chosen.on)
-    timings = times([default, chosen], call.nbytes)
-    [before, after] = (_us(timings, candidate, call.nbytes) for candidate in (default, chosen))
-    return before, after
+    default = default_candidate(candidate.on)
+    timings = times([default, candidate], call.nbytes)
+    return _us(timings, default, call.nbytes), _us(timings, candidate, call.nbytes)
 
 
 def _default_us(times: Times, nbytes: int) -> float:

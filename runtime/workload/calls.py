@@ -63,9 +63,9 @@ class Workload:
             InputError: no call is left.
         """
         low, high = min(sizes), max(sizes)
-        kept = [c for c in self.calls if c.collective in collectives and low <= c.nbytes <= high]
-        rest = [call for call in self.calls if call not in kept]
-        if not kept:
+        calls = [c for c in self.calls if c.collective in collectives and low <= c.nbytes <= high]
+        rest = [call for call in self.calls if call not in calls]
+        if not calls:
             raise InputError(
                 f"workload {self.name[:60]}: no call of {', '.join(collectives)} in these sizes; "
                 "leave -c and -s out to tune it whole"
@@ -73,8 +73,8 @@ class Workload:
         if not rest:
             return self
         nbytes = sum(call.count * call.nbytes for call in rest)
-        asked = LeftOut("not asked for", sum(call.count for call in rest), nbytes)
-        return Workload(self.name, tuple(kept), (*self.left_out, asked))
+        others = LeftOut("not asked for", sum(call.count for call in rest), nbytes)
+        return Workload(self.name, tuple(calls), (*self.left_out, others))
 
     def left_out_text(self) -> str:
         """Return how much was left out and why, with its share of calls and bytes; "" for none."""
@@ -83,11 +83,11 @@ class Workload:
         count, nbytes = (
             sum(getattr(one, field) for one in self.left_out) for field in ("count", "nbytes")
         )
-        served = sum(call.count * call.nbytes for call in self.calls)
+        bytes_left = sum(call.count * call.nbytes for call in self.calls)
         reasons = ", ".join(f"{one.count:,} {one.reason}" for one in self.left_out)
         return (
             f"{count:,} of {count + self.count:,} calls "
-            f"({nbytes / max(nbytes + served, 1):.1%} of the bytes) left out: {reasons}"
+            f"({nbytes / max(nbytes + bytes_left, 1):.1%} of the bytes) left out: {reasons}"
         )
 
 
@@ -100,16 +100,16 @@ def workload_of(name: str, calls: Iterable[Call], ranks: int) -> Workload:
     >>> workload_of("w", [Call("allreduce", 64), Call("send", 8)], 4).left_out
     (LeftOut(reason='send', count=1, nbytes=8),)
     """
-    served: dict[tuple[str, int], list[Call]] = {}
+    calls_by_kind: dict[tuple[str, int], list[Call]] = {}
     left_out: dict[str, list[Call]] = {}
     for call in calls:
         if reason := _reason(call, ranks):
             left_out.setdefault(reason, []).append(call)
         else:
-            served.setdefault((call.collective, call.nbytes), []).append(call)
+            calls_by_kind.setdefault((call.collective, call.nbytes), []).append(call)
     return Workload(
         name,
-        tuple(_added_up(equal, ranks) for _, equal in sorted(served.items())),
+        tuple(_added_up(equal, ranks) for _, equal in sorted(calls_by_kind.items())),
         tuple(
             LeftOut(reason, sum(c.count for c in each), sum(c.count * c.nbytes for c in each))
             for reason, each in sorted(left_out.items())

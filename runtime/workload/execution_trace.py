@@ -99,24 +99,24 @@ def _call(node: _Node, groups: dict[str, int]) -> Call | None:
     ranks = _ranks(node, values, at, groups) or max(map(len, splits), default=0) or None
     if name == "alltoallv" and all(len(set(map(str, split))) <= 1 for split in splits):
         name = "alltoall"
-    sent = _tensor_bytes(values[0]) or _attribute_bytes(node, "in_msg_nelems")
-    received = sum(map(_tensor_bytes, _values(node.outputs)))
-    received = received or _attribute_bytes(node, "out_msg_nelems")
+    sent_bytes = _tensor_bytes(values[0]) or _attribute_bytes(node, "in_msg_nelems")
+    received_bytes = sum(map(_tensor_bytes, _values(node.outputs)))
+    received_bytes = received_bytes or _attribute_bytes(node, "out_msg_nelems")
     if name not in COUNTED_PER_RANK or name == "alltoall":
-        return Call(name, sent or received, ranks=ranks)
+        return Call(name, sent_bytes or received_bytes, ranks=ranks)
     # One side is the whole array, where it is recorded: a root's own in gather and scatter.
-    part = sent if name in ("allgather", "gather") else received
-    return Call(name, max(sent, received, part * (ranks or 0)), ranks=ranks)
+    part = sent_bytes if name in ("allgather", "gather") else received_bytes
+    return Call(name, max(sent_bytes, received_bytes, part * (ranks or 0)), ranks=ranks)
 
 
 def _ranks(node: _Node, values: list[object], at: int, groups: dict[str, int]) -> int:
     """The size of the group: as an attribute, as the last value, or by the group's name; or 0."""
-    said = _attribute(node, "pg_size")
+    size = _attribute(node, "pg_size")
     after = values[at + _SPLITS_AFTER_NAME[1] :]
-    if said is None and after:
-        said = after[-1]
-    if isinstance(said, int) and said > 0:
-        return said
+    if size is None and after:
+        size = after[-1]
+    if isinstance(size, int) and size > 0:
+        return size
     group = values[at - 2] if at >= 2 else None
     return groups.get(str(group[0] if isinstance(group, list) and group else group), 0)
 

@@ -139,29 +139,29 @@ def calls_of_aicb(text: str, where: str) -> list[Call]:
         forward pass, input gradient and weight gradient, then the update's time.
     """
     heading, *lines = text.splitlines()
-    said = {name: int(number) for name, number in re.findall(r"(\w+): (\d{1,9})\b", heading)}
+    settings = {name: int(number) for name, number in re.findall(r"(\w+): (\d{1,9})\b", heading)}
     calls = []
     for number, line in enumerate(lines[1:], start=3):
         words = line.split()
         if not words:
             continue
-        places = zip((3, 6, 9), _aicb_groups(said), strict=True)
+        places = zip((3, 6, 9), _aicb_groups(settings), strict=True)
         if len(words) < _AICB_WORDS or not all(_BYTES.fullmatch(words[at]) for at in (4, 7, 10)):
             raise InputError(f"{where}:{number}: expected AICB's twelve words of a layer")
         for at, ranks in places:
             name, _, group = words[at].partition("_")
             if name != "NONE":
-                ranks = said.get(group.lower(), 0) if group else ranks
+                ranks = settings.get(group.lower(), 0) if group else ranks
                 call = Call(collective_name(name), int(words[at + 1]), ranks=ranks)
                 calls.append(_checked(call, f"{where}:{number}"))
     return calls
 
 
-def _aicb_groups(said: dict[str, int]) -> tuple[int | None, int | None, int | None]:
+def _aicb_groups(settings: dict[str, int]) -> tuple[int | None, int | None, int | None]:
     """The ranks of the three columns' groups; 0: another group, whose size is not said."""
-    model = said.get(AICB_GROUP, 1)
-    groups = model * said.get("pp", 1)
-    data = said.get("all_gpus", 0) // groups if groups else 0
+    model = settings.get(AICB_GROUP, 1)
+    groups = model * settings.get("pp", 1)
+    data = settings.get("all_gpus", 0) // groups if groups else 0
     if model > 1:
         return model, model, data
     return (data or None,) * 3  # all is between the data-parallel ranks

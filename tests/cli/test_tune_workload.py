@@ -27,5 +27,5 @@ def test_a_job_is_tuned_and_its_gain_printed(tuccl: Tuccl, work: Path, tmp_path:
     assert [(row["collective"], row["size"]) for row in result["tuned"]] == [("allreduce", 1 << 20)]
     assert gain["calls"] == 47 and gain["gain"] > 1.0
     assert gain["gain"] == gain["default_us"] / gain["tuned_us"]
-    assert 0.0 < gain["fixed"] < 0.2
+    assert 0.0 < gain["indivisible"] < 0.2
     assert {each["reason"] for each in gain["left_out"]} == {"send", "not asked for"}
