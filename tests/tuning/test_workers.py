@@ -67,15 +67,29 @@ def test_a_faulty_candidate_costs_itself_only_and_is_remembered(
     assert executor.attempts.stat().st_size == each * len(refused)
 
 
+def verb(machine: Path, out: Path, workers: int) -> list[str | Path]:
+    program = Path(sys.executable).with_name("tuccl")
+    what = ["-c", "allgather", "-s", "16K:1M:x64", "--budget", str(BUDGET)]
+    return [program, "tune", machine, *what, "--workers", str(workers), "-o", out]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The table of one process, beside its machine."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    save_topology(topology, folder / "machine.json")
+    call = verb(folder / "machine.json", folder / "table", 1)
+    subprocess.run(call, check=True, capture_output=True)
+    return folder / "table"
+
+
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupt_or_a_kill_leaves_a_study_to_go_on_with_and_no_process(
-    end: signal.Signals, topology: Topology, tmp_path: Path
+    end: signal.Signals, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    save_topology(topology, machine := tmp_path / "machine.json")
-    out, uninterrupted = tmp_path / "table", tmp_path / "uninterrupted"
-    verb: list[str | Path] = [Path(sys.executable).with_name("tuccl"), "tune", machine]
-    verb += ["-c", "allgather", "-s", "16K:1M:x64", "--budget", str(BUDGET), "--workers", "2"]
-    child = subprocess.Popen([*verb, "-o", out], start_new_session=True, stderr=subprocess.PIPE)
+    out = tmp_path / "table"
+    call = verb(uninterrupted.with_name("machine.json"), out, 2)
+    child = subprocess.Popen(call, start_new_session=True, stderr=subprocess.PIPE)
     wait_for(lambda: evaluations(out))
     stored = evaluations(out)
     if end == signal.SIGINT:
@@ -87,8 +101,7 @@ def test_an_interrupt_or_a_kill_leaves_a_study_to_go_on_with_and_no_process(
     assert b"Traceback" not in said
     wait_for(lambda: not processes_of(child.pid), 10.0)
     assert not out.exists()
-    subprocess.run([*verb, "-o", out, "--resume"], check=True, capture_output=True)
-    subprocess.run([*verb, "-o", uninterrupted], check=True, capture_output=True)
+    subprocess.run([*call, "--resume"], check=True, capture_output=True)
     assert Counter(evaluations(out)) == Counter(evaluations(uninterrupted))
     assert set(stored) <= set(evaluations(out))
     assert open_table(out).table == open_table(uninterrupted).table
