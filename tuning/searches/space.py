@@ -107,17 +107,22 @@ class Space:
         default: Point,
         refine: Refine | None = None,
         grid: KnobGrid = WHOLE_GRID,
+        nbytes: int = 0,
+        nchunks: Callable[[Plan], int] = lambda plan: 1,
     ) -> None:
         """Take, for each plan and protocol, the channel counts that are legal.
 
         ``channels`` holds the plans in order of preference (sketches ranked best first).
         ``refine`` returns what of it a plan's program leaves legal; nothing: it has none. Knobs
-        outside ``grid`` are not legal.
+        outside ``grid`` are not legal. ``nbytes`` is the size, which ``nchunks`` chunks of a
+        plan's program share.
 
         Raises:
             Infeasible: no point is legal, or the default is none of them.
         """
         self._grid = grid
+        self.nbytes = nbytes
+        self.nchunks = nchunks
         kept = {plan: _within(by_protocol, grid) for plan, by_protocol in channels.items()}
         self._channels = {plan: by_protocol for plan, by_protocol in kept.items() if by_protocol}
         self._refine = refine

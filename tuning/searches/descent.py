@@ -1,0 +1,123 @@
+"""The default search: plans are screened, then coordinate descents begin at the best."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+from tuccl.tuning.searches.coordinate_descent import coordinate_descent
+from tuccl.tuning.searches.search import Search
+from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.searches.suited import suited_points
+
+__all__ = ["DescentSearch"]
+
+_STEP_SHARE = 9  # of full effort: what a step is timed with
+_SCREENED = 128  # plans at most, those of every method in turn
+_BATCH = 32  # plans that are screened together
+_SHARES = (1, 1, 2, 4)  # of a batch: one plan in so many is timed with the first knobs, ...
+_DESCENTS_OF_A_BATCH = 2
+_PARENTS = 5
+_MUTANTS = 30
+_PATIENCE = 60  # variations in a row that gain nothing
+
+
+class DescentSearch(Search):
+    """Screening of plans in rounds, then coordinate descents, then variations of the best.
+
+    Each plan of a batch is timed with two sets of knobs that suit its chunks and the size, the
+    better half and quarter with others; descents begin at the best. After the last batch they
+    begin at every other plan, the best first. In the end the best points are varied by a step
+    or two, until that has gained nothing for long.
+
+    Notes:
+        Threads and channels are unimodal, as AutoCCL finds; the buffer is where it is large
+        enough to matter, and the suited knobs begin there: a buffer that a chunk fills just four
+        times pipelines, a default one that is never full does not. Where times are noisy a step
+        is timed with a ninth of full effort, and the end of a descent with all of it.
+    """
+
+    name = "descent"
+
+    def targets(self) -> Iterator[tuple[Point, int]]:
+        """Yield the points of all three parts, each with its effort."""
+        step = max(self.full_effort // _STEP_SHARE, 1)
+        started: set[tuple[object, ...]] = set()
+        plans = _by_methods(self.space.plans)[:_SCREENED]
+        for first in range(0, len(plans), _BATCH):
+            for point in self._screening(plans[first : first + _BATCH]):
+                yield point, step
+            for start in self._starts(started, _DESCENTS_OF_A_BATCH):
+                yield from self._descent(start, step)
+        for start in self._starts(started, len(plans)):
+            yield from self._descent(start, step)
+        rng, best_us, misses = random.Random(self.seed), self.best_us, 0
+        while misses < _PATIENCE and not self.exhausted:
+            yield varied(self.space, self.measurements.ranked()[:_PARENTS], rng), step
+            yield from self._in_full()
+            misses = misses + 1 if self.best_us >= best_us else 0
+            best_us = self.best_us
+
+    def _descent(self, start: Point, step: int) -> Iterator[tuple[Point, int]]:
+        for point in coordinate_descent(self.space, self.measurements, start):
+            yield point, step
+        yield from self._in_full()
+
+    def _in_full(self) -> Iterator[tuple[Point, int]]:
+        """The best point until it is one that was timed with full effort."""
+        while (best := self.measurements.ranked()[0]) and (
+            self.measurements.effort(best) < self.full_effort
+        ):
+            yield best, self.full_effort
+
+    def _screening(self, plans: Sequence[Plan]) -> Iterator[Point]:
+        """The points of the rounds, each of which the better half of the one before enters."""
+        suited = {plan: suited_points(self.space, plan) for plan in plans}
+        times = dict.fromkeys(plans, math.inf)
+        for variant, share in enumerate(_SHARES):
+            for plan in sorted(times, key=lambda p: times[p])[: max(len(plans) // share, 1)]:
+                if variant < len(suited[plan]):
+                    yield (point := suited[plan][variant])
+                    times[plan] = min(times[plan], self.measurements.us(point))
+
+    def _starts(self, started: set[tuple[object, ...]], most: int) -> Iterator[Point]:
+        """At most ``most`` starts of descents, the best first, each chosen when its turn comes."""
+        while most > 0 and (start := self._next_start(started)) is not None:
+            yield start
+            most -= 1
+
+    def _next_start(self, started: set[tuple[object, ...]]) -> Point | None:
+        """The best point of a plan that no descent began at and no other was as good as."""
+        for point in self.measurements.ranked():
+            keys = {(point.plan,), (point.plan.method, self.measurements.us(point))}
+            if not keys & started:
+                started |= keys
+                return point
+            started |= keys
+        return None
+
+
+def _by_methods(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans of all methods in turn, each method's first and last sketch first."""
+    of_method: dict[str, list[Plan]] = {}
+    for plan in plans:
+        of_method.setdefault(plan.method, []).append(plan)
+    queues = []
+    for own in of_method.values():
+        last = next(plan for plan in own if plan.sketch == own[-1].sketch)
+        queues.append(list(dict.fromkeys((own[0], last, *own))))
+    longest = max(map(len, queues), default=0)
+    return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]
+
+
+def varied(space: Space, parents: Sequence[Point], rng: random.Random) -> Point:
+    """Return one of ``parents`` changed in a dimension or two."""
+    indices = space.indices(rng.choice(parents))
+    for dimension in rng.sample(space.dimensions, rng.choice((1, 1, 2))):
+        if dimension.ordinal:
+            moved = indices[dimension.name] + rng.choice((-2, -1, 1, 2))
+            indices[dimension.name] = min(max(moved, 0), dimension.size - 1)
+        else:
+            indices[dimension.name] = rng.randrange(dimension.size)
+    return space.point(indices)

@@ -1,0 +1,54 @@
+"""Knobs that suit a plan before anything is timed: by the size and by its chunks."""
+
+from __future__ import annotations
+
+from tuccl._native import default_buffer_bytes
+from tuccl.runtime.executors.knob_grid import THREADS
+from tuccl.tuning.searches.space import Plan, Point, Space
+
+__all__ = ["suited_points"]
+
+_SMALL_BYTES = 64 << 10
+_LARGE_BYTES = 32 << 20
+# Payload that one pass moves of a chunk, by the buffer (docs/simulator.md): half of the slots
+# for Simple; one slot of eight, of which half or an eighth part in 16 is flags, for the others.
+_PASS_OF_BUFFER = {"Simple": 1 / 2, "LL": 1 / 16, "LL128": 15 / 128}
+# Protocols by preference, and (protocol's place, channels, passes) by preference.
+_PROTOCOLS = {
+    "small": ("LL", "LL128", "Simple"),
+    "middle": ("LL128", "LL", "Simple"),
+    "large": ("Simple", "LL128", "LL"),
+}
+_VARIANTS = {
+    "small": ((0, 1, 1), (1, 1, 1), (0, 2, 1), (1, 2, 1)),
+    "middle": ((0, 1, 4), (0, 4, 1), (1, 2, 4), (2, 4, 2)),
+    "large": ((0, 8, 4), (1, 8, 4), (0, 2, 4), (1, 2, 4)),
+}
+
+
+def suited_points(space: Space, plan: Plan) -> tuple[Point, ...]:
+    """Return distinct legal points of ``plan`` to begin with, by preference; none: it has none.
+
+    LL and one channel suit small sizes, Simple and more of them large ones, LL128 those between.
+    The buffer suits that holds a fourth of a chunk, or the default where that is smaller.
+    """
+    legal = space.channels(plan)
+    if not legal:
+        return ()
+    size = (
+        "small"
+        if space.nbytes <= _SMALL_BYTES
+        else "large"
+        if space.nbytes >= _LARGE_BYTES
+        else "middle"
+    )
+    protocols = [p for p in _PROTOCOLS[size] if p in legal]
+    points = []
+    for place, channels, passes in _VARIANTS[size]:
+        protocol = protocols[min(place, len(protocols) - 1)]
+        count = max((c for c in legal[protocol] if c <= channels), default=min(legal[protocol]))
+        chunk_bytes = space.nbytes / space.nchunks(plan) / count
+        wanted = chunk_bytes / passes / _PASS_OF_BUFFER[protocol]
+        buffer_bytes = min(default_buffer_bytes(protocol), max(round(wanted), 1))
+        points.append(space.nearest(Point(plan, protocol, count, THREADS[-1], buffer_bytes)))
+    return tuple(dict.fromkeys(points))
