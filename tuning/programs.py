@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, TypeVar
@@ -142,6 +142,21 @@ class Programs:
         pairs = {(t.src, t.dst) for t in numbered.schedule.transfers if t.src != t.dst}
         safe = ll128_is_safe(self.topology, pairs)
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
+
+    def distinct_channels(
+        self, sketches: Mapping[str, Sketch], nbytes: int
+    ) -> Callable[[Plan], Channels]:
+        """Return a function like `channels` to which only the first of equal schedules is legal."""
+        first: dict[int, Plan] = {}
+
+        def channels(plan: Plan) -> Channels:
+            legal = self.channels(sketches[plan.sketch], plan, nbytes)
+            if not legal:
+                return {}
+            number = self._schedule(sketches[plan.sketch], plan, nbytes).number
+            return legal if first.setdefault(number, plan) == plan else {}
+
+        return channels
 
     def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
         limits = self._limits

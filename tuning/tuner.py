@@ -160,7 +160,12 @@ class Tuner:
         if start is None:
             return SizeResult(self._final_round(nbytes, default, []), 0, 0)
         space = Space(
-            channels, start, lambda p: self.programs.channels(by_name[p.sketch], p, nbytes), grid
+            channels,
+            start,
+            self.programs.distinct_channels(by_name, nbytes),
+            grid,
+            nbytes,
+            lambda plan: self.collective.nchunks(plan.chunks_per_rank),
         )
         evaluate = self._evaluator(by_name, nbytes, space, default.timing, suspects)
         noisy = not executor.deterministic

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tuccl._native import default_buffer_bytes
 from tuccl.runtime.executors.knob_grid import THREADS
 from tuccl.tuning.searches.space import Plan, Point, Space
@@ -47,8 +49,10 @@ def suited_points(space: Space, plan: Plan) -> tuple[Point, ...]:
     for place, channels, passes in _VARIANTS[size]:
         protocol = protocols[min(place, len(protocols) - 1)]
         count = max((c for c in legal[protocol] if c <= channels), default=min(legal[protocol]))
-        chunk_bytes = space.nbytes / space.nchunks(plan) / count
-        wanted = chunk_bytes / passes / _PASS_OF_BUFFER[protocol]
-        buffer_bytes = min(default_buffer_bytes(protocol), max(round(wanted), 1))
+        buffer_bytes = default_buffer_bytes(protocol)
+        if passes > 1:
+            chunk_bytes = space.nbytes / space.nchunks(plan) / count
+            wanted = chunk_bytes / passes / _PASS_OF_BUFFER[protocol]
+            buffer_bytes = min(buffer_bytes, 1 << round(math.log2(max(wanted, 1))))
         points.append(space.nearest(Point(plan, protocol, count, THREADS[-1], buffer_bytes)))
     return tuple(dict.fromkeys(points))
