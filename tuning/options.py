@@ -13,16 +13,28 @@ from tuccl.synth.lowering.limits import limits_of
 from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.search import RlSearch
 from tuccl.tuning.rl.state import TrainingJob
-from tuccl.tuning.searches.mraco import MracoSearch
+from tuccl.tuning.searches.descent import DescentSearch
+from tuccl.tuning.searches.mraco import LiteralMracoSearch, MracoSearch
 from tuccl.tuning.searches.plain_searches import CoordinateSearch, GridSearch, RandomSearch
 from tuccl.tuning.searches.search import Search
+from tuccl.tuning.searches.tpe_searches import HalvingTpeSearch, TpeSearch
 from tuccl.tuning.transfer import TablePoint
 
 __all__ = ["SEARCHES", "TuneOptions"]
 
 SEARCHES: dict[str, type[Search]] = {
     search.name: search
-    for search in (MracoSearch, RandomSearch, GridSearch, CoordinateSearch, RlSearch)
+    for search in (
+        DescentSearch,
+        MracoSearch,
+        LiteralMracoSearch,
+        TpeSearch,
+        HalvingTpeSearch,
+        RandomSearch,
+        GridSearch,
+        CoordinateSearch,
+        RlSearch,
+    )
 }
 _ADDRESS = r"[a-z]+://[^/\s]+:\d+"
 
@@ -56,7 +68,7 @@ class TuneOptions:
             is left (`tuccl.tuning.rl.saturation`).
     """
 
-    search: str = "mraco"
+    search: str = "descent"
     budget: int = 100
     seed: int = 0
     root: int = 0

@@ -19,8 +19,6 @@ from tuccl.tuning.programs import Programs
 from tuccl.tuning.rl.action import Action
 from tuccl.tuning.rl.policy import Policy, TrainedCall, TrainedCollective
 from tuccl.tuning.rl.state import State
-from tuccl.tuning.searches.initial_points import default_point, initial_points
-from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.search import run
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tie_break import is_as_good, with_default_knobs
@@ -99,18 +97,16 @@ def simulated_calls(
 def _simulated_call(executor: SimExecutor, programs: Programs, nbytes: int) -> SimulatedCall | None:
     """The call of ``nbytes`` bytes; None: it has no legal point."""
     topology, name = programs.topology, programs.collective.name
-    sketches = {s.name: s for s in candidate_sketches(topology, name, nbytes)}
-    channels = programs.plans(list(sketches.values()), nbytes)
-    start = default_point(channels)
-    if start is None:
+    sketches = candidate_sketches(topology, name, nbytes)
+    space = programs.space(sketches, nbytes)
+    if space is None:
         return None
-    space = Space(channels, start, lambda p: programs.channels(sketches[p.sketch], p, nbytes))
     default = time_baseline(executor, topology, executor.default_baseline, name, nbytes)
     return SimulatedCall(
         topology.name,
         State.of(topology, name, nbytes),
         space,
-        Evaluator(executor, programs, sketches, nbytes, _NoStudy()),
+        Evaluator(executor, programs, {s.name: s for s in sketches}, nbytes, _NoStudy()),
         default.timing.us,
     )
 
@@ -161,12 +157,9 @@ def train_policy(
 
 
 def _search(calls: Sequence[SimulatedCall], budget: int, seed: int) -> None:
-    """Search the calls on one machine, each from the one before."""
-    neighbour: Measurements | None = None
+    """Search the calls on one machine."""
     for call in calls:
-        first = initial_points(call.space, call.state.nbytes, neighbour, budget // 2)
-        search = SEARCHES[TuneOptions.search](call.space, seed=seed, first=first)
-        neighbour = run(search, call.samples, budget)
+        run(SEARCHES[TuneOptions.search](call.space, seed=seed), call.samples, budget)
 
 
 def _practise(calls: Sequence[SimulatedCall], budget: int, seed: int) -> None:

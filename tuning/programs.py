@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, TypeVar
@@ -12,7 +12,7 @@ import msgspec
 
 from tuccl._native import Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import Infeasible
-from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
+from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.sketches import Sketch
 from tuccl.synth import (
@@ -29,7 +29,8 @@ from tuccl.synth import (
 )
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
-from tuccl.tuning.searches.space import Channels, Plan
+from tuccl.tuning.searches.initial_points import default_point
+from tuccl.tuning.searches.space import Channels, Plan, Space
 
 __all__ = ["DEFAULT_METHODS", "ROBUST", "Programs", "VerifiedProgram", "ll128_is_safe"]
 
@@ -143,20 +144,32 @@ class Programs:
         safe = ll128_is_safe(self.topology, pairs)
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
 
-    def distinct_channels(
-        self, sketches: Mapping[str, Sketch], nbytes: int
-    ) -> Callable[[Plan], Channels]:
-        """Return a function like `channels` to which only the first of equal schedules is legal."""
+    def space(
+        self, sketches: Sequence[Sketch], nbytes: int, grid: KnobGrid = WHOLE_GRID
+    ) -> Space | None:
+        """Return the space of calls of ``nbytes`` bytes; None: no point is legal.
+
+        Of plans with equal schedules the first that is looked at closely stays legal.
+        """
+        channels = self.plans(sketches, nbytes)
+        start = default_point(channels, grid)
+        if start is None:
+            return None
+        by_name = {sketch.name: sketch for sketch in sketches}
         first: dict[int, Plan] = {}
 
-        def channels(plan: Plan) -> Channels:
-            legal = self.channels(sketches[plan.sketch], plan, nbytes)
+        def refine(plan: Plan) -> Channels:
+            sketch = by_name[plan.sketch]
+            legal = self.channels(sketch, plan, nbytes)
             if not legal:
                 return {}
-            number = self._schedule(sketches[plan.sketch], plan, nbytes).number
+            number = self._schedule(sketch, plan, nbytes).number
             return legal if first.setdefault(number, plan) == plan else {}
 
-        return channels
+        def nchunks(plan: Plan) -> int:
+            return self.collective.nchunks(plan.chunks_per_rank)
+
+        return Space(channels, start, refine, grid, nbytes, nchunks)
 
     def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
         limits = self._limits

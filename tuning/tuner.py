@@ -34,7 +34,8 @@ from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import Programs
 from tuccl.tuning.rl.search import search_from
 from tuccl.tuning.rl.state import State
-from tuccl.tuning.searches.initial_points import default_point, initial_points
+from tuccl.tuning.searches.descent import DescentSearch
+from tuccl.tuning.searches.initial_points import initial_points
 from tuccl.tuning.searches.search import run
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.studies.study import Studies
@@ -153,20 +154,10 @@ class Tuner:
         executor, nbytes = self.executor, task.nbytes
         sketches = candidate_sketches(self.topology, task.collective, nbytes)
         default = self._runtime_default(nbytes)
-        by_name = {sketch.name: sketch for sketch in sketches}
-        channels = self.programs.plans(sketches, nbytes)
-        grid = self._grid()
-        start = default_point(channels, grid)
-        if start is None:
+        space = self.programs.space(sketches, nbytes, self._grid())
+        if space is None:
             return SizeResult(self._final_round(nbytes, default, []), 0, 0)
-        space = Space(
-            channels,
-            start,
-            self.programs.distinct_channels(by_name, nbytes),
-            grid,
-            nbytes,
-            lambda plan: self.collective.nchunks(plan.chunks_per_rank),
-        )
+        by_name = {sketch.name: sketch for sketch in sketches}
         evaluate = self._evaluator(by_name, nbytes, space, default.timing, suspects)
         noisy = not executor.deterministic
         # A candidate again or for each placement, and with default knobs.
@@ -184,7 +175,7 @@ class Tuner:
             seed=self.options.seed,
             full_effort=executor.full_effort,
             start=nearest_points(self.options.start, self.collective, nbytes, space, budget // 4),
-            first=initial_points(space, nbytes, None, budget // 2),
+            first=self._cold_start(space, budget // 2),
         )
         measurements = run(
             search,
@@ -215,6 +206,11 @@ class Tuner:
         if not noisy:
             evaluations -= len(points)  # whose times were known
         return SizeResult(final, space.legal_points, evaluations)
+
+    def _cold_start(self, space: Space, most: int) -> list[Point]:
+        """Points that suit the size, for searches that do not begin with such by themselves."""
+        own = self.options.search == DescentSearch.name
+        return [] if own else initial_points(space, most)
 
     def _final_round(
         self, nbytes: int, default: BaselineTiming, programs: Sequence[tuple[Point, Program]]

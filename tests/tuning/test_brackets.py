@@ -1,6 +1,7 @@
 import pytest
 
 from tuccl.tuning import Bracket, brackets, highest_bracket
+from tuccl.tuning.searches.brackets import literal_brackets
 
 ROUNDS = [(r, eta) for eta in (2, 3, 4, 10) for r in (1, 2, 3, 16, 20, 27, 64, 81, 243, 1000)]
 
@@ -66,3 +67,15 @@ def cost(bracket: Bracket, points: int, eta: int) -> int:
 def test_impossible_efforts_are_refused(most: int, eta: int) -> None:
     with pytest.raises(ValueError, match="expected"):
         brackets(most, eta)
+
+
+@pytest.mark.parametrize(("most", "eta"), ROUNDS)
+def test_the_printed_reading_gives_most_points_most_effort(most: int, eta: int) -> None:
+    s_max = highest_bracket(most, eta)
+    printed = literal_brackets(most, eta)
+    assert [b.s for b in printed] == list(range(s_max + 1))
+    for bracket in printed:
+        assert bracket.rungs[0].points == eta ** (s_max - bracket.s)  # line 3
+        assert bracket.rungs[0].effort == most // eta**bracket.s  # line 4
+    if s_max > 0:
+        assert sum(b.cost for b in printed) > (s_max + 1) * most

@@ -3,17 +3,9 @@
 from tests.tuning.conftest import Surface, small_space
 from tuccl._native import default_buffer_bytes
 from tuccl.tuning import Measurements, Point
-from tuccl.tuning.searches.coordinate_descent import coordinate_descent, coordinate_descents
+from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 
 SPACE = small_space()
-
-
-def walked(measurements: Measurements, surface: Surface, most: int) -> list[Point]:
-    asked = []
-    for point in coordinate_descents(SPACE, measurements, most):
-        measurements.add(point, surface(point, 1), 1)
-        asked.append(point)
-    return asked
 
 
 def begun(surface: Surface) -> Measurements:
@@ -41,13 +33,6 @@ def test_a_descent_ends_where_no_step_is_faster() -> None:
                     assert measurements.us(best) <= surface.us(moved)
 
 
-def test_descents_ask_for_no_point_twice_and_begin_at_several_methods() -> None:
-    surface = Surface(SPACE, 5)
-    asked = walked(begun(surface), surface, 3)
-    assert len(asked) == len(set(asked))
-    assert len({point.plan.method for point in asked}) > 1
-
-
 def test_a_coarse_descent_leaves_the_buffer_alone() -> None:
     surface = Surface(SPACE, 3)
     measurements = begun(surface)
@@ -60,26 +45,6 @@ def test_a_coarse_descent_leaves_the_buffer_alone() -> None:
         asked.append(point)
     stock = {default_buffer_bytes(protocol) for protocol in SPACE.protocols}
     assert asked and {p.buffer_bytes for p in asked} <= {start.buffer_bytes, *stock}
-
-
-def test_the_best_after_descents_is_changed_in_threads_and_buffer_too() -> None:
-    surface = Surface(SPACE, 4)
-    measurements = begun(surface)
-    assert walked(measurements, surface, 3)
-    best = measurements.ranked()[0]
-    for dimension in SPACE.dimensions:
-        if dimension.name in ("threads", "buffer"):
-            for step in (-1, 1):
-                index = SPACE.indices(best)[dimension.name] + step
-                if 0 <= index < dimension.size:
-                    moved = SPACE.point({**SPACE.indices(best), dimension.name: index})
-                    assert measurements.us(best) <= surface.us(moved)
-
-
-def test_there_is_no_descent_from_one_method_alone() -> None:
-    measurements = Measurements()
-    measurements.add(SPACE.default, (10.0,), 1)
-    assert walked(measurements, Surface(SPACE), 3) == []
 
 
 def test_a_descent_steps_over_buffers_that_change_nothing() -> None:

@@ -1,51 +1,63 @@
-"""What a search times first: legal points, the promising ones before the limit cuts them off."""
+"""What a search times first: legal points of every method, with knobs that suit the size."""
 
-from tuccl.tuning import Measurements, Point
-from tuccl.tuning.searches.initial_points import initial_points
+import pytest
+
+from tuccl._native import default_buffer_bytes
+from tuccl.tuning import Point
+from tuccl.tuning.searches.initial_points import initial_points, plans_in_turn
 from tuccl.tuning.searches.space import Plan, Space
+from tuccl.tuning.searches.suited import suited_points
 
 METHODS = ("ring", "recursive", "allpairs", "greedy")
 SKETCHES = ("pruned", "paired", "full-mesh")
+DEFAULT = Plan("full-mesh", "msccl-default", 1)
+PLANS = [DEFAULT, *(Plan(sketch, method, 1) for sketch in SKETCHES for method in METHODS)]
 
 
-def space() -> Space:
+def space(nbytes: int, nchunks: int = 8) -> Space:
     """The default form on the full mesh, then each method on each sketch, the full mesh last."""
-    default = Plan("full-mesh", "msccl-default", 1)
-    plans = [default, *(Plan(sketch, method, 1) for sketch in SKETCHES for method in METHODS)]
     legal = {"Simple": (1, 2, 4, 8), "LL": (1, 2, 4, 8), "LL128": (1, 2, 4)}
-    return Space({plan: legal for plan in plans}, Point(default, "Simple", 1, 512, 4 << 20))
+    start = Point(DEFAULT, "Simple", 1, 512, 4 << 20)
+    return Space(dict.fromkeys(PLANS, legal), start, nbytes=nbytes, nchunks=lambda plan: nchunks)
 
 
-SPACE = space()
-
-
-def timed(*methods: str) -> Measurements:
-    """What a neighbouring size knows: ``methods``, each ten times as slow as the one before."""
-    measurements = Measurements()
-    for place, method in enumerate(methods):
-        plan = Plan("full-mesh", method, 1)
-        measurements.add(Point(plan, "LL", 1, 512, 512 << 10), (10.0 ** (place + 1),), 1)
-    return measurements
-
-
-def test_every_method_is_tried_on_the_first_sketch_and_on_the_full_mesh() -> None:
-    tried = {(p.plan.method, p.plan.sketch) for p in initial_points(SPACE, 1 << 12, None, 50)}
+def test_every_method_is_tried_on_the_first_sketch_and_on_the_full_mesh_first() -> None:
+    points = initial_points(space(1 << 12), 9)
+    tried = {(p.plan.method, p.plan.sketch) for p in points}
     assert tried >= {(m, s) for m in METHODS for s in ("pruned", "full-mesh")}
-    assert all(point in SPACE for point in initial_points(SPACE, 1 << 12, None, 50))
+    assert len(points) == 9
+    assert sorted(plans_in_turn(PLANS)) == sorted(PLANS)
 
 
-def test_what_the_neighbour_found_hopeless_comes_last() -> None:
-    known = timed("greedy", "ring")
-    points = initial_points(SPACE, 1 << 12, known, 50)
-    of = {m: [k for k, p in enumerate(points) if p.plan.method == m] for m in METHODS}
-    fresh = [k for k, p in enumerate(points) if p.plan.sketch == "pruned"]
-    assert points[0].plan.method == "greedy"
-    # Beside what is carried over, those that nobody timed go before the hopeless one.
-    for method in ("recursive", "allpairs"):
-        assert max(k for k in of[method] if k in fresh) < max(k for k in of["ring"] if k in fresh)
+def test_no_more_plans_are_looked_at_than_are_needed() -> None:
+    looked: list[Plan] = []
+
+    def refine(plan: Plan) -> dict[str, tuple[int, ...]]:
+        looked.append(plan)
+        return {"LL": (1,)}
+
+    start = Point(DEFAULT, "LL", 1, 512, default_buffer_bytes("LL"))
+    initial_points(Space({plan: {"LL": (1,)} for plan in PLANS}, start, refine), 3)
+    assert len(looked) == 3
 
 
-def test_knobs_suit_the_size_and_the_limit_holds() -> None:
-    for nbytes, protocol in ((1 << 12, "LL"), (1 << 22, "LL128"), (1 << 28, "Simple")):
-        assert {p.protocol for p in initial_points(SPACE, nbytes, None, 50)} == {protocol}
-        assert len(initial_points(SPACE, nbytes, None, 3)) == 3
+@pytest.mark.parametrize(
+    ("nbytes", "protocol"), [(1 << 12, "LL"), (1 << 22, "LL128"), (1 << 28, "Simple")]
+)
+def test_knobs_suit_the_size(nbytes: int, protocol: str) -> None:
+    here = space(nbytes)
+    for plan in PLANS:
+        points = suited_points(here, plan)
+        assert len(set(points)) == len(points) > 2
+        assert all(point in here for point in points)
+        assert points[0].protocol == protocol
+        assert len({point.protocol for point in points}) > 1
+
+
+def test_a_buffer_suits_that_a_chunk_fills_a_few_times() -> None:
+    small, middle = space(1 << 12), space(1 << 22)
+    for point in suited_points(small, PLANS[1]):
+        assert point.buffer_bytes == default_buffer_bytes(point.protocol)
+    first = suited_points(middle, PLANS[1])[0]
+    passes = (1 << 22) / 8 / (first.buffer_bytes * 15 / 128)
+    assert 2 < passes < 8

@@ -2,57 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
 
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Dimension, Point, Space
 from tuccl.tuning.searches.tie_break import with_default_knobs
 
-__all__ = ["ALL_DIMENSIONS", "coordinate_descent", "coordinate_descents"]
+__all__ = ["ALL_DIMENSIONS", "coordinate_descent"]
 
-_FEWEST_METHODS = 2
-# What programs differ by most, and what is left for the few that are near the best.
-_COARSE = ("protocol", "chunking", "channels")
-_FINE = (*_COARSE, "threads", "buffer")
+_FINE = ("protocol", "chunking", "channels", "threads", "buffer")
 ALL_DIMENSIONS = ("method", "sketch", *_FINE)
-_BETWEEN = 3  # coarse descents after which the best point goes on by the fine dimensions
-
-
-def coordinate_descents(space: Space, measurements: Measurements, most: int) -> Iterator[Point]:
-    """Yield the points to time of ``most`` descents, each from another method and sketch.
-
-    These go by protocol, chunking and channels; after every few, and in the end, the best point of
-    all goes on by threads and buffer too. A point must be in ``measurements`` before the next is
-    taken. Nothing is yielded where these know a single method.
-
-    Notes:
-        Worth it where one sample tells a point's time: it spends half a dozen of them on each of a
-        few programs, where an estimator spreads as many over all.
-    """
-    if len({point.plan.method for point in measurements.ranked()}) < _FEWEST_METHODS:
-        return
-    done: dict[str, list[str]] = defaultdict(list)  # sketches by method
-    for count in range(1, most + 1):
-        fresh = (
-            p for p in measurements.ranked() if not _is_done(measurements, p, done[p.plan.method])
-        )
-        if (start := next(fresh, None)) is not None:
-            done[start.plan.method].append(start.plan.sketch)
-            yield from coordinate_descent(space, measurements, start, _COARSE)
-        if start is None or count % _BETWEEN == 0 or count == most:
-            yield from coordinate_descent(space, measurements, measurements.ranked()[0])
-        if start is None:
-            return
-
-
-def _is_done(measurements: Measurements, point: Point, sketches: Sequence[str]) -> bool:
-    """Return whether the method was on the point's sketch, or takes as long on one where it was."""
-    plans = [replace(point.plan, sketch=sketch) for sketch in sketches]
-    return point.plan in plans or any(
-        measurements.us(replace(point, plan=plan)) == measurements.us(point) for plan in plans
-    )
 
 
 def coordinate_descent(

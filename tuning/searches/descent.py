@@ -7,11 +7,12 @@ import random
 from collections.abc import Iterator, Sequence
 
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
+from tuccl.tuning.searches.initial_points import plans_in_turn
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Plan, Point, Space
 from tuccl.tuning.searches.suited import suited_points
 
-__all__ = ["DescentSearch"]
+__all__ = ["DescentSearch", "varied"]
 
 _STEP_SHARE = 9  # of full effort: what a step is timed with
 _SCREENED = 128  # plans at most, those of every method in turn
@@ -44,7 +45,7 @@ class DescentSearch(Search):
         """Yield the points of all three parts, each with its effort."""
         step = max(self.full_effort // _STEP_SHARE, 1)
         started: set[tuple[object, ...]] = set()
-        plans = _by_methods(self.space.plans)[:_SCREENED]
+        plans = plans_in_turn(self.space.plans)[:_SCREENED]
         for first in range(0, len(plans), _BATCH):
             for point in self._screening(plans[first : first + _BATCH]):
                 yield point, step
@@ -96,19 +97,6 @@ class DescentSearch(Search):
                 return point
             started |= keys
         return None
-
-
-def _by_methods(plans: Sequence[Plan]) -> list[Plan]:
-    """The plans of all methods in turn, each method's first and last sketch first."""
-    of_method: dict[str, list[Plan]] = {}
-    for plan in plans:
-        of_method.setdefault(plan.method, []).append(plan)
-    queues = []
-    for own in of_method.values():
-        last = next(plan for plan in own if plan.sketch == own[-1].sketch)
-        queues.append(list(dict.fromkeys((own[0], last, *own))))
-    longest = max(map(len, queues), default=0)
-    return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]
 
 
 def varied(space: Space, parents: Sequence[Point], rng: random.Random) -> Point:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from tuccl.tuning.searches.brackets import Bracket, brackets
+from tuccl.tuning.searches.brackets import Bracket, brackets, literal_brackets
 from tuccl.tuning.searches.convergence import Convergence
-from tuccl.tuning.searches.coordinate_descent import coordinate_descents
+from tuccl.tuning.searches.descent import varied
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import Proposal, Tpe
 
-__all__ = ["MracoSearch"]
+__all__ = ["LiteralMracoSearch", "MracoSearch"]
 
 _SAME_AGAIN = 4
 _MUTANTS = 30
 _PARENTS = 5
-_DESCENTS = 8
 
 
 class MracoSearch(Search):
@@ -49,15 +48,16 @@ class MracoSearch(Search):
     ) -> None:
         """Prepare to search; ``eta`` is the ratio of efforts between rungs."""
         super().__init__(space, seed=seed, full_effort=full_effort, first=first)
-        self._brackets = brackets(full_effort, eta)
+        self._brackets = self.brackets_of(full_effort, eta)
         self._convergence = Convergence(space)
+
+    @staticmethod
+    def brackets_of(most_effort: int, eta: int) -> tuple[Bracket, ...]:
+        """Return the brackets of a round."""
+        return brackets(most_effort, eta)
 
     def targets(self) -> Iterator[tuple[Point, int]]:
         """Yield the points of one bracket after another, each with its rung's effort."""
-        if self.full_effort == 1:
-            yield from (
-                (p, 1) for p in coordinate_descents(self.space, self.measurements, _DESCENTS)
-            )
         rng = random.Random(self.seed)
         tpe = Tpe(self.space, self.seed)
         for point in self.measurements.ranked(self.full_effort):
@@ -66,23 +66,7 @@ class MracoSearch(Search):
             for bracket in self._brackets:
                 yield from self._climb(bracket, tpe, rng)
             if self._convergence.converged:
-                before = self.best
-                yield from self._challenge(tpe)
-                if self.best == before:
-                    return
-                self._convergence = Convergence(self.space)
-
-    def _challenge(self, tpe: Tpe) -> Iterator[tuple[Point, int]]:
-        """Every other category from the best point, at full effort."""
-        if (best := self.best) is None:
-            return
-        for dimension in self.space.dimensions:
-            for index in range(0 if dimension.ordinal else dimension.size):
-                moved = {**self.space.indices(best), dimension.name: index}
-                if (point := self.space.point(moved)) not in self.measurements:
-                    yield point, self.full_effort
-                    if point in self.measurements.ranked():
-                        tpe.learn(point, self.measurements.us(point))
+                return
 
     def _climb(self, bracket: Bracket, tpe: Tpe, rng: random.Random) -> Iterator[tuple[Point, int]]:
         survivors = self._sample(bracket.rungs[0].points, tpe, rng)
@@ -128,15 +112,18 @@ class MracoSearch(Search):
         """One of the best points changed in a dimension or two; a random one as last resort."""
         parents = self.measurements.ranked()[:_PARENTS] or [self.space.default]
         for _ in range(_MUTANTS):
-            indices = self.space.indices(rng.choice(parents))
-            for dimension in rng.sample(self.space.dimensions, rng.choice((1, 1, 2))):
-                if dimension.ordinal:
-                    step = rng.choice((-2, -1, 1, 2))
-                    moved = indices[dimension.name] + step
-                    indices[dimension.name] = min(max(moved, 0), dimension.size - 1)
-                else:
-                    indices[dimension.name] = rng.randrange(dimension.size)
-            point = self.space.point(indices)
+            point = varied(self.space, parents, rng)
             if point not in self.measurements and point not in taken:
                 return point
         return self.space.at(rng.randrange(self.space.grid_size))
+
+
+class LiteralMracoSearch(MracoSearch):
+    """Algorithm 1 as it is printed: most points meet most effort (`literal_brackets`)."""
+
+    name = "mraco-literal"
+
+    @staticmethod
+    def brackets_of(most_effort: int, eta: int) -> tuple[Bracket, ...]:
+        """Return the brackets of a round."""
+        return literal_brackets(most_effort, eta)
