@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 from tuccl.tuning.searches.brackets import highest_bracket
@@ -12,6 +13,7 @@ from tuccl.tuning.searches.tpe import Proposal, Tpe
 __all__ = ["HalvingTpeSearch", "TpeSearch"]
 
 _ETA = 3
+_SAME_AGAIN = 4
 
 
 class TpeSearch(Search):
@@ -24,8 +26,21 @@ class TpeSearch(Search):
         tpe = Tpe(self.space, self.seed)
         for point in self.measurements.ranked(self.full_effort):
             tpe.learn(point, self.measurements.us(point))
-        while not self.exhausted:
-            yield from self._climb(tpe, tpe.propose())
+        positions = list(range(self.space.grid_size))
+        random.Random(self.seed).shuffle(positions)
+        fresh = (p for p in map(self.space.at, positions) if p not in self.measurements)
+        while (proposal := self._proposal(tpe, fresh)) is not None:
+            yield from self._climb(tpe, proposal)
+
+    def _proposal(self, tpe: Tpe, fresh: Iterator[Point]) -> Proposal | None:
+        """A new point; a random one where the estimator repeats itself, None where none is left."""
+        for _ in range(_SAME_AGAIN):
+            proposal = tpe.propose()
+            if proposal.point not in self.measurements:
+                return proposal
+            tpe.discard(proposal)
+        point = next(fresh, None)
+        return None if point is None else tpe.adopt(point)
 
     def _climb(self, tpe: Tpe, proposal: Proposal) -> Iterator[tuple[Point, int]]:
         yield proposal.point, self.full_effort
