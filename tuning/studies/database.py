@@ -15,7 +15,7 @@ __all__ = ["Database"]
 
 
 class Database(RDBStorage):
-    """Optuna's storage, which adds a finished trial in five statements.
+    """Optuna's storage, which adds a finished trial in seven statements.
 
     Optuna's own takes three for each parameter and attribute, 40 in all, so that storing an
     evaluation would take longer than simulating it.
