@@ -5,7 +5,7 @@ import pytest
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import Policy, SimulatedCall, simulated_calls, train_policy
 
-SIZES = (16 << 10, 16 << 20)
+SIZES = (16 << 10, 256 << 20)
 
 
 @pytest.fixture(scope="session")
