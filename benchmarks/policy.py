@@ -47,7 +47,7 @@ TRAINED_ON = (
     ("dgx-a100", 1),
     ("ndv4", 2),
 )
-UNSEEN = (("v100x4", 2), ("a100x8-roce", 2), ("ndv5", 1), ("ndv2", 1), ("ndv4", 1))
+UNSEEN = (("v100x4", 2), ("a100x8-roce", 2), ("ndv5", 1), ("ndv2", 1))
 COLLECTIVES = ("allgather", "allreduce")
 TRAINED_SIZES = tuple(1 << k for k in range(14, 29, 2))
 SIZES = (64 << 10, 4 << 20, 256 << 20)

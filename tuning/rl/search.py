@@ -101,8 +101,8 @@ def search_from(
 ) -> Search:
     """Return a search of ``kind`` that begins with ``start`` and makes use of ``policy``.
 
-    The agent itself asks it point by point; any other search begins with its points. Both do so
-    instead of with ``first``, unless the policy knows nothing of the collective.
+    The agent itself asks it point by point instead of timing ``first``; any other search times its
+    points before ``first``. A policy that knows nothing of the collective changes nothing.
     """
     points = [] if policy is None else policy.points(space, state, _POINTS)
     if issubclass(kind, RlSearch):
@@ -110,4 +110,4 @@ def search_from(
         return kind(
             space, seed=seed, full_effort=full_effort, first=first, policy=policy, state=state
         )
-    return kind(space, seed=seed, full_effort=full_effort, first=[*start, *(points or first)])
+    return kind(space, seed=seed, full_effort=full_effort, first=[*start, *points, *first])
