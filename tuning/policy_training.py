@@ -145,6 +145,8 @@ def train_policy(
                 _search(here, budget, seed)
         if calls and agent == "ppo":
             _practise(calls, budget, seed)
+        done = (number + 1) * len(topologies)
+        progress(done, total, f"{collective}: every action on every call")
         trained.append(_trained(collective, calls))
     progress(total, total, "done")
     if not any(each.calls for each in trained):
