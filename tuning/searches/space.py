@@ -199,6 +199,11 @@ class Space:
         for block in self._blocks:
             yield from (block.at(i) for i in range(block.size))
 
+    def points(self, plan: Plan, protocol: str, channels: int) -> list[Point]:
+        """Return the points of ``plan`` that differ in threads and buffer alone."""
+        block = _Block(plan, protocol, channels, self._grid)
+        return [block.at(i) for i in range(block.size)]
+
     def channels(self, plan: Plan) -> Channels:
         """Return the legal channels of ``plan`` by protocol, looked at closely; maybe none."""
         if plan not in self._refined:

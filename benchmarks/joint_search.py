@@ -1,0 +1,295 @@
+"""Prints what each search of `tuccl tune` is worth beside the exhaustive grid, simulated.
+
+    .venv/bin/python benchmarks/joint_search.py [--cache FOLDER] [--only "2x v100x4"] [--seeds 20]
+        [--processes 2] [--write]
+
+Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. In each the whole grid is
+answered for once: a point is simulated, or its lower bound (`least_us`) is above a time that another
+point has, or it is the same call as one that was simulated. Then every search gets the same space,
+budget and seeds; those that do not begin with points of their own begin with the same ones
+(cold). Regret is the time of the point that a search ends with over the grid's best, less one.
+
+With noise, samples are the simulated time times exp(N(0, s)), a point's full effort is 27 of them,
+and the budget counts full efforts; the regret is that of the true time. `slower` counts final rounds
+that prefer a program truly slower than the default by over 1 %.
+
+The ablation: the best with the default's knobs (sketch, method and chunks only), the best knobs of the
+default's program, and the best of both, over the default of MSCCL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import geometric_mean, median
+
+import msgspec
+from report import publish
+
+from tuccl.errors import Infeasible
+from tuccl.topology import Topology, join, load_profile
+from tuccl.tuning import SEARCHES, Point, Space, beats, run
+from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
+from tuccl.tuning.searches.initial_points import initial_points
+from tuccl.units import format_bytes
+
+MACHINES = (("v100x4", 2), ("v100x4", 3), ("a100x8-roce", 2), ("ndv2", 2))
+COLLECTIVES = ("allgather", "allreduce")
+SIZES = (64 << 10, 4 << 20, 256 << 20)
+BUDGETS = (60, 100, 200)
+NOISES = (0.03, 0.15)
+FULL_EFFORT = 27
+NOISY_BUDGET = 100
+NOISY = ("descent", "mraco", "tpe-halving")
+BATCH = 64
+_GUESS = 400  # evaluations of the search whose best prunes the grid
+
+
+class Cell(msgspec.Struct):
+    """The results of one cell; times in us."""
+
+    grid: int
+    simulated: int
+    bounded: int
+    best_us: float
+    best: str
+    default_us: float
+    seconds: float
+    sketch_us: float
+    knobs_us: float
+    regrets: dict[str, list[float]]  # by "search budget"
+    noisy: dict[str, list[float]]  # by "search noise"
+    slower: dict[str, int]
+
+
+def main() -> None:
+    """Answer for every cell, then print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cache", type=Path, default=Path("build/joint_search"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=2)
+    args = parser.parse_args()
+    names = [
+        (machine, collective, size)
+        for size in SIZES
+        for machine in MACHINES
+        for collective in COLLECTIVES
+        if args.only in f"{machine[1]}x {machine[0]} {collective} {format_bytes(size)}"
+    ]
+    args.cache.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(args.processes) as pool:
+        jobs = [pool.submit(cell, *name, args.seeds, args.cache) for name in names]
+        cells = {name: job.result() for name, job in zip(names, jobs, strict=True)}
+    print_grids(cells)
+    print_regrets(cells)
+    print_noise(cells)
+    print_ablation(cells)
+
+
+def cell(machine: tuple[str, int], collective: str, nbytes: int, seeds: int, cache: Path) -> Cell:
+    """The results of a cell, from ``cache`` where they are there."""
+    path = cache / f"{machine[1]}x-{machine[0]}-{collective}-{nbytes}-{seeds}.json"
+    if path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Cell)
+    topology = topology_of(*machine)
+    [call] = simulated_calls(topology, collective, [nbytes])
+    result = exhaustive(call)
+    regrets(call, result, seeds)
+    noise(call, result, seeds)
+    path.write_bytes(msgspec.json.encode(result))
+    print(f"{path.stem}: {result.seconds:.0f} s", flush=True)
+    return result
+
+
+def topology_of(profile: str, hosts: int) -> Topology:
+    """``hosts`` of a profile."""
+    return join(load_profile(profile), hosts)
+
+
+def exhaustive(call: SimulatedCall) -> Cell:
+    """The best point of the whole grid, and what it took to know."""
+    start = time.monotonic()
+    space, evaluate = call.space, call.evaluate
+    known = run(SEARCHES["descent"](space), call.samples, _GUESS)
+    best = known.ranked()[0]
+    best_us = known.us(best)
+    sketch_us, knobs_us = subsets(call)
+    simulated = bounded = grid = 0
+    for points in by_program(space):
+        grid += len(points)
+        try:
+            verified = evaluate.program(points[0])
+        except Infeasible:
+            continue
+        program = verified.program
+        program = program.replace(in_place=False) if program.out_of_place else program
+        calls = [(p.knobs, evaluate.nbytes) for p in points]
+        least = evaluate.executor.least_us(program, calls)
+        order = sorted(range(len(points)), key=lambda i: least[i])
+        for first in range(0, len(order), BATCH):
+            batch = [i for i in order[first : first + BATCH] if least[i] < best_us]
+            bounded += len(order[first : first + BATCH]) - len(batch)
+            simulated += len(batch)
+            times = evaluate.executor.time_all(program, [calls[i] for i in batch]) if batch else []
+            for i, us in zip(batch, times, strict=True):
+                if us < best_us and call.samples(points[i]):
+                    best, best_us = points[i], us
+    plan = best.plan
+    name = f"{plan.method} on {plan.sketch}, {best.protocol} x {best.channels}"
+    seconds = time.monotonic() - start
+    return Cell(
+        grid=grid,
+        simulated=simulated,
+        bounded=bounded,
+        best_us=best_us,
+        best=name,
+        default_us=call.us(space.default),
+        seconds=seconds,
+        sketch_us=sketch_us,
+        knobs_us=knobs_us,
+        regrets={},
+        noisy={},
+        slower={},
+    )
+
+
+def by_program(space: Space) -> Iterator[list[Point]]:
+    """The legal points of each plan, protocol and channel count."""
+    for plan in space.plans:
+        for protocol, counts in space.channels(plan).items():
+            for count in counts:
+                if points := space.points(plan, protocol, count):
+                    yield points
+
+
+def subsets(call: SimulatedCall) -> tuple[float, float]:
+    """The best time with the default's knobs, and the best with the default's program."""
+    space, default = call.space, call.space.default
+    plans = [p for p in space.plans if space.channels(p)]
+    knobs = (default.protocol, default.channels, default.threads, default.buffer_bytes)
+    sketch = [Point(plan, *knobs) for plan in plans]
+    with_default_knobs = [call.us(p) for p in sketch if p in space]
+    own = [p for points in by_program(space) if points[0].plan == default.plan for p in points]
+    return min(with_default_knobs), min(call.us(p) for p in own)
+
+
+def regrets(call: SimulatedCall, result: Cell, seeds: int) -> None:
+    """Fill in what every search ends with, budget by budget."""
+    for name, kind in SEARCHES.items():
+        for seed in range(seeds):
+            first = [] if name == "descent" else initial_points(call.space, BUDGETS[0] // 2)
+            search = kind(call.space, seed=seed, first=first)
+            spent, best_us, at = 0, math.inf, dict.fromkeys(BUDGETS, math.inf)
+            while spent < BUDGETS[-1] and (request := search.ask()) is not None:
+                samples = call.samples(request.point, request.repeats)
+                search.tell(request, samples)
+                spent += len(samples)
+                best_us = min([best_us, *samples])
+                at.update({b: best_us for b in BUDGETS if spent <= b})
+            for budget in BUDGETS:
+                at[budget] = min(at[budget], best_us if spent < budget else math.inf)
+                key = f"{name} {budget}"
+                result.regrets.setdefault(key, []).append(at[budget] / result.best_us - 1)
+
+
+def noise(call: SimulatedCall, result: Cell, seeds: int) -> None:
+    """Fill in what searches end with where times are noisy."""
+    for name in NOISY:
+        for sigma in NOISES:
+            key = f"{name} {sigma}"
+            result.slower[key] = 0
+            for seed in range(seeds):
+                rng = random.Random(seed)
+
+                def samples(point: Point, repeats: int) -> list[float]:
+                    us = call.us(point)
+                    if math.isinf(us):
+                        return []
+                    return [us * math.exp(rng.gauss(0.0, sigma)) for _ in range(repeats)]
+
+                first = [] if name == "descent" else initial_points(call.space, NOISY_BUDGET // 4)
+                search = SEARCHES[name](call.space, seed=seed, full_effort=FULL_EFFORT, first=first)
+                measurements = run(search, samples, NOISY_BUDGET)
+                best = min(
+                    measurements.ranked(FULL_EFFORT)[:3],
+                    key=lambda p: median(samples(p, FULL_EFFORT)),
+                )
+                result.noisy.setdefault(key, []).append(call.us(best) / result.best_us - 1)
+                default = [
+                    call.default_us * math.exp(rng.gauss(0.0, sigma)) for _ in range(FULL_EFFORT)
+                ]
+                taken = beats(samples(best, FULL_EFFORT), default)
+                result.slower[key] += taken and call.us(best) > 1.01 * call.default_us
+
+
+Cells = dict[tuple[tuple[str, int], str, int], Cell]
+
+
+def print_grids(cells: Cells) -> None:
+    """The exhaustive grid of every cell."""
+    print(f"{'cell':34s} {'grid':>8s} {'simulated':>9s} {'best us':>9s}  best")
+    for (machine, collective, nbytes), c in cells.items():
+        name = f"{machine[1]}x {machine[0]} {collective} {format_bytes(nbytes)}"
+        print(f"{name:34s} {c.grid:8d} {c.simulated:9d} {c.best_us:9.2f}  {c.best}")
+
+
+def print_regrets(cells: Cells) -> None:
+    """Regret of every search by its budget."""
+    print(
+        "\nregret without noise, % (median, 90th percentile, worst), evaluations as % of the grid"
+    )
+    for name in SEARCHES:
+        row = []
+        for budget in BUDGETS:
+            row.append(
+                percentiles([r for c in cells.values() for r in c.regrets[f"{name} {budget}"]])
+            )
+        print(
+            f"{name:14s} " + "   ".join(f"{b:4d}: {r}" for b, r in zip(BUDGETS, row, strict=True))
+        )
+    share = [100 * BUDGETS[-1] / c.grid for c in cells.values()]
+    print(f"{BUDGETS[-1]} evaluations are {min(share):.3f} to {max(share):.3f} % of the grid")
+
+
+def print_noise(cells: Cells) -> None:
+    """Regret under noise."""
+    print(
+        f"\nregret with noise, %, budget {NOISY_BUDGET} x {FULL_EFFORT} (median, 90th, worst); slower"
+    )
+    for name in NOISY:
+        for sigma in NOISES:
+            key = f"{name} {sigma}"
+            regret = [r for c in cells.values() for r in c.noisy[key]]
+            slower = sum(c.slower[key] for c in cells.values())
+            print(
+                f"{name:14s} {100 * sigma:3.0f} %: {percentiles(regret)}   slower {slower} of {len(regret)}"
+            )
+
+
+def print_ablation(cells: Cells) -> None:
+    """Gains over MSCCL's default."""
+    print("\nablation: gain over the default of MSCCL (geometric mean, most)")
+    for what, time_of in (
+        ("sketch, method, chunks only", lambda c: c.sketch_us),
+        ("knobs only", lambda c: c.knobs_us),
+        ("both", lambda c: c.best_us),
+    ):
+        gains = [c.default_us / time_of(c) for c in cells.values()]
+        print(f"{what:28s} {geometric_mean(gains):5.2f}x {max(gains):6.2f}x")
+
+
+def percentiles(values: Sequence[float]) -> str:
+    """Median, 90th percentile and worst, in percent."""
+    ranked = sorted(100 * v for v in values)
+    ninetieth = ranked[min(math.ceil(0.9 * len(ranked)) - 1, len(ranked) - 1)]
+    return f"{median(ranked):5.2f} {ninetieth:6.2f} {ranked[-1]:6.2f}"
+
+
+if __name__ == "__main__":
+    publish(main, "Simulated")
