@@ -3,18 +3,20 @@
     .venv/bin/python benchmarks/joint_search.py [--cache FOLDER] [--only "2x v100x4"] [--seeds 20]
         [--processes 2] [--write]
 
-Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. In each the whole grid is
-answered for once: a point is simulated, or its lower bound (`least_us`) is above a time that another
-point has, or it is the same call as one that was simulated. Then every search gets the same space,
-budget and seeds; those that do not begin with points of their own begin with the same ones
-(cold). Regret is the time of the point that a search ends with over the grid's best, less one.
+Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. Where --exhaustive names
+the cell the whole grid is answered for once: a point is simulated, or its lower bound (`least_us`)
+is above a time that another point has. Elsewhere the best is that of a search of 3,000 evaluations
+and of all others here. Every search gets the same space, budget and
+seeds (searches by Optuna's estimator half as many), from the default alone
+(cold); `+` marks those that begin with 30 points whose knobs suit the size, as `tune` begins them.
+Regret is the time of the point that a search ends with over the best, less one.
 
-With noise, samples are the simulated time times exp(N(0, s)), a point's full effort is 27 of them,
-and the budget counts full efforts; the regret is that of the true time. `slower` counts final rounds
-that prefer a program truly slower than the default by over 1 %.
+With noise, samples are the simulated time times exp(N(0, s)), a point's full effort is 27 of
+them, and the budget counts full efforts; the regret is that of the true time. `slower` counts
+final rounds that prefer a program truly slower than the default by over 1 %.
 
-The ablation: the best with the default's knobs (sketch, method and chunks only), the best knobs of the
-default's program, and the best of both, over the default of MSCCL.
+The ablation: the best with the default's knobs (sketch, method and chunks only), the best knobs of
+the default's program, and the best of both, over the default of MSCCL.
 """
 
 from __future__ import annotations
@@ -41,13 +43,31 @@ from tuccl.units import format_bytes
 MACHINES = (("v100x4", 2), ("v100x4", 3), ("a100x8-roce", 2), ("ndv2", 2))
 COLLECTIVES = ("allgather", "allreduce")
 SIZES = (64 << 10, 4 << 20, 256 << 20)
-BUDGETS = (60, 100, 200)
+BUDGETS = (60, 100)
+ROWS = (
+    "descent",
+    "mraco",
+    "mraco+",
+    "mraco-literal",
+    "tpe",
+    "tpe+",
+    "tpe-halving",
+    "coordinate",
+    "coordinate+",
+    "random",
+    "random+",
+    "grid",
+    "rl",
+    "rl+",
+)
 NOISES = (0.03, 0.15)
 FULL_EFFORT = 27
 NOISY_BUDGET = 100
-NOISY = ("descent", "mraco", "tpe-halving")
+NOISY = ("descent", "mraco+", "tpe-halving+")
+SEEDS_OF_ESTIMATORS = 10  # Optuna's estimator takes longer than the simulator
 BATCH = 64
 _GUESS = 400  # evaluations of the search whose best prunes the grid
+_LONG = 3000  # where the grid is not answered for
 
 
 class Cell(msgspec.Struct):
@@ -72,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, default=Path("build/joint_search"))
     parser.add_argument("--only", default="")
+    parser.add_argument("--exhaustive", default="2x v100x4")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
@@ -84,7 +105,7 @@ def main() -> None:
     ]
     args.cache.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(args.processes) as pool:
-        jobs = [pool.submit(cell, *name, args.seeds, args.cache) for name in names]
+        jobs = [pool.submit(cell, *name, args.seeds, args.cache, args.exhaustive) for name in names]
         cells = {name: job.result() for name, job in zip(names, jobs, strict=True)}
     print_grids(cells)
     print_regrets(cells)
@@ -92,14 +113,17 @@ def main() -> None:
     print_ablation(cells)
 
 
-def cell(machine: tuple[str, int], collective: str, nbytes: int, seeds: int, cache: Path) -> Cell:
+def cell(
+    machine: tuple[str, int], collective: str, nbytes: int, seeds: int, cache: Path, whole: str
+) -> Cell:
     """The results of a cell, from ``cache`` where they are there."""
     path = cache / f"{machine[1]}x-{machine[0]}-{collective}-{nbytes}-{seeds}.json"
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Cell)
     topology = topology_of(*machine)
     [call] = simulated_calls(topology, collective, [nbytes])
-    result = exhaustive(call)
+    name = f"{machine[1]}x {machine[0]} {collective} {format_bytes(nbytes)}"
+    result = best_of(call, exhaustive=whole in name)
     regrets(call, result, seeds)
     noise(call, result, seeds)
     path.write_bytes(msgspec.json.encode(result))
@@ -112,17 +136,19 @@ def topology_of(profile: str, hosts: int) -> Topology:
     return join(load_profile(profile), hosts)
 
 
-def exhaustive(call: SimulatedCall) -> Cell:
-    """The best point of the whole grid, and what it took to know."""
+def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
+    """The best point of the grid, and what it took to know."""
     start = time.monotonic()
     space, evaluate = call.space, call.evaluate
-    known = run(SEARCHES["descent"](space), call.samples, _GUESS)
+    known = run(SEARCHES["descent"](space), call.samples, _GUESS if exhaustive else _LONG)
     best = known.ranked()[0]
     best_us = known.us(best)
     sketch_us, knobs_us = subsets(call)
     simulated = bounded = grid = 0
     for points in by_program(space):
         grid += len(points)
+        if not exhaustive:
+            continue
         try:
             verified = evaluate.program(points[0])
         except Infeasible:
@@ -181,10 +207,13 @@ def subsets(call: SimulatedCall) -> tuple[float, float]:
 
 def regrets(call: SimulatedCall, result: Cell, seeds: int) -> None:
     """Fill in what every search ends with, budget by budget."""
-    for name, kind in SEARCHES.items():
-        for seed in range(seeds):
-            first = [] if name == "descent" else initial_points(call.space, BUDGETS[0] // 2)
-            search = kind(call.space, seed=seed, first=first)
+    suited = initial_points(call.space, 30)
+    times: dict[str, list[float]] = {}
+    for name in ROWS:
+        slow = name.startswith(("mraco", "tpe"))
+        for seed in range(min(seeds, SEEDS_OF_ESTIMATORS) if slow else seeds):
+            kind = SEARCHES[name.removesuffix("+")]
+            search = kind(call.space, seed=seed, first=suited if name.endswith("+") else ())
             spent, best_us, at = 0, math.inf, dict.fromkeys(BUDGETS, math.inf)
             while spent < BUDGETS[-1] and (request := search.ask()) is not None:
                 samples = call.samples(request.point, request.repeats)
@@ -193,9 +222,10 @@ def regrets(call: SimulatedCall, result: Cell, seeds: int) -> None:
                 best_us = min([best_us, *samples])
                 at.update({b: best_us for b in BUDGETS if spent <= b})
             for budget in BUDGETS:
-                at[budget] = min(at[budget], best_us if spent < budget else math.inf)
-                key = f"{name} {budget}"
-                result.regrets.setdefault(key, []).append(at[budget] / result.best_us - 1)
+                us = best_us if spent < budget else at[budget]
+                times.setdefault(f"{name} {budget}", []).append(us)
+    result.best_us = min(result.best_us, *(us for row in times.values() for us in row))
+    result.regrets = {key: [us / result.best_us - 1 for us in row] for key, row in times.items()}
 
 
 def noise(call: SimulatedCall, result: Cell, seeds: int) -> None:
@@ -204,28 +234,40 @@ def noise(call: SimulatedCall, result: Cell, seeds: int) -> None:
         for sigma in NOISES:
             key = f"{name} {sigma}"
             result.slower[key] = 0
-            for seed in range(seeds):
-                rng = random.Random(seed)
+            for seed in range(seeds if name == "descent" else SEEDS_OF_ESTIMATORS // 2):
+                us, taken = noisy_choice(call, name, Noise(call, seed, sigma))
+                result.noisy.setdefault(key, []).append(us / result.best_us - 1)
+                result.slower[key] += taken and us > 1.01 * call.default_us
 
-                def samples(point: Point, repeats: int) -> list[float]:
-                    us = call.us(point)
-                    if math.isinf(us):
-                        return []
-                    return [us * math.exp(rng.gauss(0.0, sigma)) for _ in range(repeats)]
 
-                first = [] if name == "descent" else initial_points(call.space, NOISY_BUDGET // 4)
-                search = SEARCHES[name](call.space, seed=seed, full_effort=FULL_EFFORT, first=first)
-                measurements = run(search, samples, NOISY_BUDGET)
-                best = min(
-                    measurements.ranked(FULL_EFFORT)[:3],
-                    key=lambda p: median(samples(p, FULL_EFFORT)),
-                )
-                result.noisy.setdefault(key, []).append(call.us(best) / result.best_us - 1)
-                default = [
-                    call.default_us * math.exp(rng.gauss(0.0, sigma)) for _ in range(FULL_EFFORT)
-                ]
-                taken = beats(samples(best, FULL_EFFORT), default)
-                result.slower[key] += taken and call.us(best) > 1.01 * call.default_us
+class Noise:
+    """Samples of simulated times, log-normal."""
+
+    def __init__(self, call: SimulatedCall, seed: int, sigma: float) -> None:
+        """Draw samples of ``call`` with a deviation ``sigma`` of log time."""
+        self._call, self._rng, self._sigma = call, random.Random(seed), sigma
+
+    def of(self, us: float, repeats: int) -> list[float]:
+        """Samples of a time."""
+        if math.isinf(us):
+            return []
+        return [us * math.exp(self._rng.gauss(0.0, self._sigma)) for _ in range(repeats)]
+
+    def samples(self, point: Point, repeats: int) -> list[float]:
+        """Samples of a point."""
+        return self.of(self._call.us(point), repeats)
+
+
+def noisy_choice(call: SimulatedCall, name: str, noise: Noise) -> tuple[float, bool]:
+    """The true time of what a search and its final round take, and whether it beats the default."""
+    first = initial_points(call.space, NOISY_BUDGET // 4) if name.endswith("+") else ()
+    seed = noise._rng.randrange(1 << 30)
+    kind = SEARCHES[name.removesuffix("+")]
+    search = kind(call.space, seed=seed, full_effort=FULL_EFFORT, first=first)
+    measurements = run(search, noise.samples, NOISY_BUDGET)
+    final = [(noise.samples(p, FULL_EFFORT), p) for p in measurements.ranked(FULL_EFFORT)[:3]]
+    samples, best = min(final, key=lambda each: median(each[0]))
+    return call.us(best), beats(samples, noise.of(call.default_us, FULL_EFFORT))
 
 
 Cells = dict[tuple[tuple[str, int], str, int], Cell]
@@ -234,6 +276,7 @@ Cells = dict[tuple[tuple[str, int], str, int], Cell]
 def print_grids(cells: Cells) -> None:
     """The exhaustive grid of every cell."""
     print(f"{'cell':34s} {'grid':>8s} {'simulated':>9s} {'best us':>9s}  best")
+    print("simulated 0: not exhaustive")
     for (machine, collective, nbytes), c in cells.items():
         name = f"{machine[1]}x {machine[0]} {collective} {format_bytes(nbytes)}"
         print(f"{name:34s} {c.grid:8d} {c.simulated:9d} {c.best_us:9.2f}  {c.best}")
@@ -244,7 +287,7 @@ def print_regrets(cells: Cells) -> None:
     print(
         "\nregret without noise, % (median, 90th percentile, worst), evaluations as % of the grid"
     )
-    for name in SEARCHES:
+    for name in ROWS:
         row = []
         for budget in BUDGETS:
             row.append(
@@ -259,17 +302,14 @@ def print_regrets(cells: Cells) -> None:
 
 def print_noise(cells: Cells) -> None:
     """Regret under noise."""
-    print(
-        f"\nregret with noise, %, budget {NOISY_BUDGET} x {FULL_EFFORT} (median, 90th, worst); slower"
-    )
+    print(f"\nregret with noise, %, budget {NOISY_BUDGET} x {FULL_EFFORT} (median, 90th, worst)")
     for name in NOISY:
         for sigma in NOISES:
             key = f"{name} {sigma}"
             regret = [r for c in cells.values() for r in c.noisy[key]]
             slower = sum(c.slower[key] for c in cells.values())
-            print(
-                f"{name:14s} {100 * sigma:3.0f} %: {percentiles(regret)}   slower {slower} of {len(regret)}"
-            )
+            row = f"{name:14s} {100 * sigma:3.0f} %: {percentiles(regret)}"
+            print(f"{row}   slower {slower} of {len(regret)}")
 
 
 def print_ablation(cells: Cells) -> None:

@@ -1,4 +1,4 @@
-"""The default search: plans are screened, then coordinate descents begin at the best."""
+"""The default search: plans are tried in turn, then coordinate descents begin at the best."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tuccl.tuning.searches.suited import suited_points
 __all__ = ["DescentSearch", "varied"]
 
 _STEP_SHARE = 9  # of full effort: what a step is timed with
-_SCREENED = 128  # plans at most, those of every method in turn
-_BATCH = 32  # plans that are screened together
+_MOST_PLANS = 128  # plans at most, those of every method in turn
+_BATCH = 32  # plans that are tried together
 _SHARES = (1, 1, 2, 4)  # of a batch: one plan in so many is timed with the first knobs, ...
 _DESCENTS_OF_A_BATCH = 2
 _PARENTS = 5
@@ -25,7 +25,7 @@ _PATIENCE = 60  # variations in a row that gain nothing
 
 
 class DescentSearch(Search):
-    """Screening of plans in rounds, then coordinate descents, then variations of the best.
+    """Trials of plans in rounds, then coordinate descents, then variations of the best.
 
     Each plan of a batch is timed with two sets of knobs that suit its chunks and the size, the
     better half and quarter with others; descents begin at the best. After the last batch they
@@ -45,9 +45,9 @@ class DescentSearch(Search):
         """Yield the points of all three parts, each with its effort."""
         step = max(self.full_effort // _STEP_SHARE, 1)
         started: set[tuple[object, ...]] = set()
-        plans = plans_in_turn(self.space.plans)[:_SCREENED]
+        plans = plans_in_turn(self.space.plans)[:_MOST_PLANS]
         for first in range(0, len(plans), _BATCH):
-            for point in self._screening(plans[first : first + _BATCH]):
+            for point in self._trials(plans[first : first + _BATCH]):
                 yield point, step
             for start in self._starts(started, _DESCENTS_OF_A_BATCH):
                 yield from self._descent(start, step)
@@ -72,7 +72,7 @@ class DescentSearch(Search):
         ):
             yield best, self.full_effort
 
-    def _screening(self, plans: Sequence[Plan]) -> Iterator[Point]:
+    def _trials(self, plans: Sequence[Plan]) -> Iterator[Point]:
         """The points of the rounds, each of which the better half of the one before enters."""
         suited = {plan: suited_points(self.space, plan) for plan in plans}
         times = dict.fromkeys(plans, math.inf)
