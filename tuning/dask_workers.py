@@ -89,7 +89,7 @@ class _Searches:
             if time.monotonic() - reported > _REPORT_S:
                 reported, states = time.monotonic(), self._queue.states()
                 report_states(states, progress)
-                if all(state.result is not None for state in states.values()):
+                if all(state.complete for state in states.values()):
                     return
             self._fill()
             ended = [s for s in self._searches.values() if s.future is not None and s.future.done()]

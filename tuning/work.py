@@ -83,7 +83,7 @@ class Work:
     ) -> None:
         """Search the tasks that no other process does, until all are complete."""
         states = queue.states()
-        while any(state.result is None for state in states.values()):
+        while any(not state.complete for state in states.values()):
             claim = queue.claim()
             if claim is None:
                 report_states(states, progress)
@@ -112,7 +112,7 @@ class Work:
             progress(done + spent, total, f"{what}{_best(best_us)}")
 
         progress(done, total, what)
-        now, left = time.monotonic(), sum(t.budget for t, s in states.items() if s.result is None)
+        now, left = time.monotonic(), sum(t.budget for t, s in states.items() if not s.complete)
         share = max(left / task.budget / self.options.workers, 1.0)
         return self.tuner(task.collective, studies).result(
             task, report, now + (deadline - now) / share, claim.suspects
@@ -138,7 +138,7 @@ def report_states(states: Mapping[Task, TaskState], progress: Progress) -> None:
     what = ", ".join(
         f"{t.collective} {format_bytes(t.nbytes)}{_best(s.best_us)}" for t, s in running[:3]
     )
-    finished = all(s.result is not None for s in states.values())
+    finished = all(s.complete for s in states.values())
     progress(done, sum(t.budget for t in states), "done" if finished else what or "waiting")
 
 
@@ -147,4 +147,4 @@ def _best(best_us: float) -> str:
 
 
 def _done(states: Mapping[Task, TaskState]) -> int:
-    return sum(t.budget for t, s in states.items() if s.result is not None)
+    return sum(t.budget for t, s in states.items() if s.complete)

@@ -45,7 +45,7 @@ def search_in_processes(
         InputError: times are not simulated, or a worker refuses its work.
         Unavailable: workers die again and again.
     """
-    if all(state.result is not None for state in queue.states().values()):
+    if all(state.complete for state in queue.states().values()):
         return
     seconds = max(deadline - time.monotonic(), 1e-3) if work.options.seconds else None
     marks = studies.mark.path.parent
@@ -56,7 +56,7 @@ def search_in_processes(
             if time.monotonic() - reported > _REPORT_S or pool.ended:
                 reported, states = time.monotonic(), queue.states()
                 report_states(states, progress)
-                count = sum(state.result is not None for state in states.values())
+                count = sum(state.complete for state in states.values())
                 if count == len(states):
                     return
                 deaths, complete = (0, count) if count > complete else (deaths, complete)

@@ -1,4 +1,4 @@
-"""A simulator whose LL128 programs end, hold up or mislead the process that times them."""
+"""A simulator whose recursive programs end, hold up or mislead the process that times them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Faulty(Stand):
         self.wrong_methods = ()
         if self.fault == "dawdles":
             time.sleep(0.3)
-        faulty = knobs.protocol == "LL128" and not program.name.startswith("nccl")
+        faulty = "recursive" in program.name
         if faulty and self.attempts.stat().st_size < self.most:
             with self.attempts.open("ab") as file:
                 file.write(b".")

@@ -52,15 +52,25 @@ class _Owner(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class TaskState:
-    """The state of a task: its result once it is complete, else the evaluations so far.
+    """The state of a task: its packed result once it is complete, else the evaluations so far.
 
     ``best_us`` is the best time in us so far, 0 where none is known.
     """
 
-    result: bytes | None
+    packed: str | None
     evaluations: int = 0
     best_us: float = 0.0
     running: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """True if the result is there."""
+        return self.packed is not None
+
+    @property
+    def result(self) -> bytes | None:
+        """The result, unpacked."""
+        return None if self.packed is None else _unpacked(self.packed)
 
 
 @dataclass
@@ -107,7 +117,7 @@ class TaskQueue:
         self._tasks = tuple(tasks)
         self._silence_s = silence_s
         self._beats: dict[int, tuple[object, float]] = {}
-        self._collective = ""
+        self._collective, self._backwards = "", False
         present = self._trials()
         for task in tasks:
             if task not in present:
@@ -143,13 +153,14 @@ class TaskQueue:
             task.collective for task, each in trials.items() if each.state == TrialState.RUNNING
         )
         order = sorted(
-            trials.items(),
+            enumerate(trials.items()),
             key=lambda each: (
-                bool(searched) and each[0].collective != self._collective,
-                searched[each[0].collective],
+                bool(searched) and each[1][0].collective != self._collective,
+                searched[(collective := each[1][0].collective)],
+                -each[0] if self._from_the_end(collective, searched) else each[0],
             ),
         )
-        for task, trial in order:
+        for _, (task, trial) in order:
             if task in without or trial.state == TrialState.COMPLETE:
                 continue
             if trial.state == TrialState.RUNNING:
@@ -159,9 +170,19 @@ class TaskQueue:
                 trial = self._trials()[task]
             if self._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
                 self._set(trial._trial_id, "owner", msgspec.to_builtins(_owner(os.getpid())))
+                self._backwards = self._from_the_end(task.collective, searched)
                 self._collective = task.collective
                 return Claim(task, trial._trial_id, tuple(trial.user_attrs["suspects"]))
         return None
+
+    def _from_the_end(self, collective: str, searched: Mapping[str, int]) -> bool:
+        """Return whether to take large sizes first: those who join others at a collective do.
+
+        What is made for the smallest sizes alone need not be made twice then.
+        """
+        if collective == self._collective:
+            return self._backwards
+        return searched.get(collective, 0) > 0
 
     def _reopen(self, task: Task, trial: FrozenTrial) -> None:
         """Fail the trial of a dead owner, and add another; what it was timing is a suspect."""
@@ -243,7 +264,7 @@ class TaskQueue:
         states = {task: TaskState(None) for task in self._tasks}
         for task, trial in self._trials().items():
             if trial.state == TrialState.COMPLETE:
-                states[task] = TaskState(_unpacked(trial.user_attrs["result"]))
+                states[task] = TaskState(trial.user_attrs["result"])
             elif trial.state == TrialState.RUNNING:
                 _, evaluations, best_us = trial.user_attrs.get("beat", (0, 0, 0.0))
                 states[task] = TaskState(None, evaluations, best_us, running=True)
