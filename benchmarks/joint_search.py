@@ -5,7 +5,7 @@
 
 Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. Where --exhaustive names
 the cell the whole grid is answered for once: a point is simulated, or its lower bound (`least_us`)
-is above a time that another point has. Elsewhere the best is that of a search of 3,000 evaluations
+is above a time that another point has. Elsewhere the best is that of a search of 1,000 evaluations
 and of all others here. Every search gets the same space, budget and
 seeds (searches by Optuna's estimator half as many), from the default alone
 (cold); `+` marks those that begin with 30 points whose knobs suit the size, as `tune` begins them.
@@ -40,7 +40,7 @@ from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
 from tuccl.tuning.searches.initial_points import initial_points
 from tuccl.units import format_bytes
 
-MACHINES = (("v100x4", 2), ("v100x4", 3), ("a100x8-roce", 2), ("ndv2", 2))
+MACHINES = (("v100x4", 2), ("v100x4", 3), ("a100x8-roce", 2), ("dgx-1v", 1))
 COLLECTIVES = ("allgather", "allreduce")
 SIZES = (64 << 10, 4 << 20, 256 << 20)
 BUDGETS = (60, 100)
@@ -48,10 +48,8 @@ ROWS = (
     "descent",
     "mraco",
     "mraco+",
-    "mraco-literal",
     "tpe",
     "tpe+",
-    "tpe-halving",
     "coordinate",
     "coordinate+",
     "random",
@@ -63,11 +61,11 @@ ROWS = (
 NOISES = (0.03, 0.15)
 FULL_EFFORT = 27
 NOISY_BUDGET = 100
-NOISY = ("descent", "mraco+", "tpe-halving+")
+NOISY = ("descent", "mraco+", "mraco-literal+", "tpe-halving+")
 SEEDS_OF_ESTIMATORS = 10  # Optuna's estimator takes longer than the simulator
 BATCH = 64
 _GUESS = 400  # evaluations of the search whose best prunes the grid
-_LONG = 3000  # where the grid is not answered for
+_LONG = 1000  # where the grid is not answered for
 
 
 class Cell(msgspec.Struct):
@@ -75,7 +73,6 @@ class Cell(msgspec.Struct):
 
     grid: int
     simulated: int
-    bounded: int
     best_us: float
     best: str
     default_us: float
@@ -94,6 +91,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--exhaustive", default="2x v100x4")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--cached", action="store_true", help="print the cells that are there")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     names = [
@@ -104,6 +102,8 @@ def main() -> None:
         if args.only in f"{machine[1]}x {machine[0]} {collective} {format_bytes(size)}"
     ]
     args.cache.mkdir(parents=True, exist_ok=True)
+    if args.cached:
+        names = [name for name in names if cache_of(args.cache, *name, args.seeds).exists()]
     with ProcessPoolExecutor(args.processes) as pool:
         jobs = [pool.submit(cell, *name, args.seeds, args.cache, args.exhaustive) for name in names]
         cells = {name: job.result() for name, job in zip(names, jobs, strict=True)}
@@ -117,7 +117,7 @@ def cell(
     machine: tuple[str, int], collective: str, nbytes: int, seeds: int, cache: Path, whole: str
 ) -> Cell:
     """The results of a cell, from ``cache`` where they are there."""
-    path = cache / f"{machine[1]}x-{machine[0]}-{collective}-{nbytes}-{seeds}.json"
+    path = cache_of(cache, machine, collective, nbytes, seeds)
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Cell)
     topology = topology_of(*machine)
@@ -131,48 +131,39 @@ def cell(
     return result
 
 
+def cache_of(
+    cache: Path, machine: tuple[str, int], collective: str, nbytes: int, seeds: int
+) -> Path:
+    """The file of a cell."""
+    return cache / f"{machine[1]}x-{machine[0]}-{collective}-{nbytes}-{seeds}.json"
+
+
 def topology_of(profile: str, hosts: int) -> Topology:
     """``hosts`` of a profile."""
-    return join(load_profile(profile), hosts)
+    node = load_profile(profile)
+    return join(node, hosts) if hosts > 1 else node
 
 
 def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
     """The best point of the grid, and what it took to know."""
     start = time.monotonic()
-    space, evaluate = call.space, call.evaluate
+    space = call.space
     known = run(SEARCHES["descent"](space), call.samples, _GUESS if exhaustive else _LONG)
-    best = known.ranked()[0]
-    best_us = known.us(best)
+    best = known.us(known.ranked()[0]), known.ranked()[0]
     sketch_us, knobs_us = subsets(call)
-    simulated = bounded = grid = 0
+    simulated = grid = 0
     for points in by_program(space):
         grid += len(points)
-        if not exhaustive:
-            continue
-        try:
-            verified = evaluate.program(points[0])
-        except Infeasible:
-            continue
-        program = verified.program
-        program = program.replace(in_place=False) if program.out_of_place else program
-        calls = [(p.knobs, evaluate.nbytes) for p in points]
-        least = evaluate.executor.least_us(program, calls)
-        order = sorted(range(len(points)), key=lambda i: least[i])
-        for first in range(0, len(order), BATCH):
-            batch = [i for i in order[first : first + BATCH] if least[i] < best_us]
-            bounded += len(order[first : first + BATCH]) - len(batch)
-            simulated += len(batch)
-            times = evaluate.executor.time_all(program, [calls[i] for i in batch]) if batch else []
-            for i, us in zip(batch, times, strict=True):
-                if us < best_us and call.samples(points[i]):
-                    best, best_us = points[i], us
-    plan = best.plan
-    name = f"{plan.method} on {plan.sketch}, {best.protocol} x {best.channels}"
+        if exhaustive:
+            best, count = fastest(call, points, best)
+            simulated += count
+    best_us, point = best
+    plan = point.plan
+    name = f"{plan.method} on {plan.sketch}, {point.protocol} x {point.channels}"
     seconds = time.monotonic() - start
     return Cell(
         grid=grid,
         simulated=simulated,
-        bounded=bounded,
         best_us=best_us,
         best=name,
         default_us=call.us(space.default),
@@ -201,8 +192,35 @@ def subsets(call: SimulatedCall) -> tuple[float, float]:
     knobs = (default.protocol, default.channels, default.threads, default.buffer_bytes)
     sketch = [Point(plan, *knobs) for plan in plans]
     with_default_knobs = [call.us(p) for p in sketch if p in space]
-    own = [p for points in by_program(space) if points[0].plan == default.plan for p in points]
-    return min(with_default_knobs), min(call.us(p) for p in own)
+    own = (points for points in by_program(space) if points[0].plan == default.plan)
+    best = (call.us(default), default)
+    for points in own:
+        best = fastest(call, points, best)[0]
+    return min(with_default_knobs), best[0]
+
+
+def fastest(
+    call: SimulatedCall, points: Sequence[Point], best: tuple[float, Point]
+) -> tuple[tuple[float, Point], int]:
+    """``best`` or a faster one of the points of a program, and how many had to be simulated."""
+    executor, nbytes = call.evaluate.executor, call.evaluate.nbytes
+    try:
+        program = call.evaluate.program(points[0]).program
+    except Infeasible:
+        return best, 0
+    program = program.replace(in_place=False) if program.out_of_place else program
+    calls = [(p.knobs, nbytes) for p in points]
+    least = executor.least_us(program, calls)
+    order = sorted(range(len(points)), key=lambda i: least[i])
+    simulated = 0
+    for first in range(0, len(order), BATCH):
+        batch = [i for i in order[first : first + BATCH] if least[i] < best[0]]
+        simulated += len(batch)
+        times = executor.time_all(program, [calls[i] for i in batch]) if batch else []
+        for i, us in zip(batch, times, strict=True):
+            if us < best[0] and call.samples(points[i]):
+                best = us, points[i]
+    return best, simulated
 
 
 def regrets(call: SimulatedCall, result: Cell, seeds: int) -> None:

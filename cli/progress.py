@@ -21,20 +21,30 @@ class Progress:
         """Choose a bar or lines by what standard error is."""
         self._bar: Any = None
         self._task: Any = None
-        self._last = time.monotonic()
+        self._start = self._last = time.monotonic()
+        self._first: int | None = None
 
     def __enter__(self) -> Self:
         """Start the bar, on a terminal."""
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
             from rich.progress import Progress as Bar
 
             parts = (
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
                 TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
             )
             self._bar = Bar(*parts, console=Console(stderr=True), transient=True)
             self._bar.start()
@@ -51,11 +61,22 @@ class Progress:
             self._bar.stop()
 
     def update(self, done: int, total: int, what: str) -> None:
-        """Show that ``done`` of ``total`` are done and ``what`` is next."""
+        """Show that ``done`` of ``total`` are done and ``what`` is next, at which rate."""
+        if self._first is None:
+            self._start, self._first = time.monotonic(), done
+        seconds, since = time.monotonic() - self._start, done - self._first
+        rate = since / seconds if seconds > 1 else 0.0
         if self._bar is not None:
             if self._task is None:
-                self._task = self._bar.add_task(what, total=total)
-            self._bar.update(self._task, completed=done, total=total, description=what)
+                self._task = self._bar.add_task(what, total=total, rate="")
+            self._bar.update(
+                self._task,
+                completed=done,
+                total=total,
+                description=what,
+                rate=f"{rate:.3g}/s" if rate else "",
+            )
         elif done == total or time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
-            say(f"{done}/{total} {what}")
+            left = f", {rate:.3g}/s, {(total - done) / rate:.0f} s left" if rate else ""
+            say(f"{done}/{total} {what}{left if done < total else ''}")

@@ -65,7 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_executor(parser)
     add_real(parser, elements=False)
     parser.add_argument(
-        "--search", default="mraco", help="mraco (default), random, grid, coordinate or rl"
+        "--search",
+        default="descent",
+        help="descent (default); rl, with --policy; and what it was compared with: mraco, "
+        "mraco-literal, tpe, tpe-halving, coordinate, random, grid",
     )
     parser.add_argument(
         "--budget",
@@ -167,6 +170,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             warn(uneven(sizes, executor.ranks, even_size))
         warn(without_simple(collectives, executor, len(topology.hosts)))
+        warn(pinned(executor))
         update = stack.enter_context(Progress()).update
         if workload is not None:
             result = tune_workload(executor, topology, workload, out, options, progress=update)
@@ -252,7 +256,7 @@ def tune_configurations(
             "use --on nccl-tests"
         )
     defaults = {
-        "search": "mraco",
+        "search": "descent",
         "storage": None,
         "nccl_version": None,
         "seed": 0,
@@ -355,6 +359,15 @@ def without_simple(collectives: list[str], executor: Executor, hosts: int) -> It
         yield (
             f"{', '.join(names)}: Simple is left out, MSCCL's runtimes hang in it between hosts "
             "(docs/msccl.md)"
+        )
+
+
+def pinned(executor: Executor) -> Iterator[str]:
+    """Yield which values of the knobs are searched, where others change nothing."""
+    if restrictions := executor.supported_knobs.restrictions():
+        yield (
+            f"on {executor.name} other knobs change nothing or cannot be set, so that "
+            f"{'; '.join(restrictions)} are searched"
         )
 
 

@@ -47,6 +47,25 @@ class KnobGrid:
             self.buffers,
         )
 
+    def restrictions(self) -> tuple[str, ...]:
+        """Return a phrase for each knob of which fewer values than the whole grid's are here.
+
+        >>> WHOLE_GRID.without(("LL128",), 256).restrictions()
+        ('protocols Simple, LL', 'channels 1 to 8', 'threads 32 to 256')
+        """
+        phrases = []
+        if len(self.protocols) < len(PROTOCOLS):
+            phrases.append(f"protocols {', '.join(self.protocols)}")
+        for name, values, every in (
+            ("channels", self.channels, CHANNELS),
+            ("threads", self.threads, THREADS),
+            ("buffers", self.buffers, BUFFERS),
+        ):
+            if len(values) < len(every):
+                span = f"{values[0]} to {values[-1]}" if len(values) > 1 else f"{values[0]} alone"
+                phrases.append(f"{name} {span}")
+        return tuple(phrases)
+
     def legal_threads(self, protocol: str, channels: int) -> tuple[int, ...]:
         """Return the grid's thread counts that stay distinct after normalising, rising.
 
