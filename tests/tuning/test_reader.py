@@ -26,7 +26,7 @@ def test_studies_hold_every_evaluation_in_order(table: Path, topology: Topology)
     for study in studies:
         seconds = [e.seconds for e in study.evaluations]
         assert seconds == sorted(seconds) and seconds[0] == 0.0
-        assert {e.run for e in study.evaluations} == {"mraco-0"}
+        assert {e.run for e in study.evaluations} == {"descent-0"}
 
 
 def test_the_best_so_far_falls_to_the_best(table: Path) -> None:

@@ -33,7 +33,7 @@ def test_the_nearest_come_first_and_are_legal() -> None:
 
 def test_a_table_has_the_points_that_won(topology: Topology, tmp_path: Path) -> None:
     out = tmp_path / "table"
-    tune(Stand(topology), topology, ["allgather"], [1 << 18], out, TuneOptions(budget=12))
+    tune(Stand(topology), topology, ["allgather"], [1 << 18], out, TuneOptions(budget=30))
     table = open_table(out).table
     [first, *_] = table.entries[0].candidates
     assert isinstance(first, Candidate) and isinstance(first.knobs, KnobValues)
