@@ -7,7 +7,7 @@ Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. Where
 the cell the whole grid is answered for once: a point is simulated, or its lower bound (`least_us`)
 is above a time that another point has. Elsewhere the best is that of a search of 1,000 evaluations
 and of all others here. Every search gets the same space, budget and
-seeds (searches by Optuna's estimator half as many), from the default alone
+seeds (6 for those by Optuna's estimator), from the default alone
 (cold); `+` marks those that begin with 30 points whose knobs suit the size, as `tune` begins them.
 Regret is the time of the point that a search ends with over the best, less one.
 
@@ -62,7 +62,7 @@ NOISES = (0.03, 0.15)
 FULL_EFFORT = 27
 NOISY_BUDGET = 100
 NOISY = ("descent", "mraco+", "mraco-literal+", "tpe-halving+")
-SEEDS_OF_ESTIMATORS = 10  # Optuna's estimator takes longer than the simulator
+SEEDS_OF_ESTIMATORS = 6  # Optuna's estimator takes longer than the simulator
 BATCH = 64
 _GUESS = 400  # evaluations of the search whose best prunes the grid
 _LONG = 1000  # where the grid is not answered for

@@ -16,7 +16,7 @@ __all__ = ["DescentSearch", "varied"]
 
 _STEP_SHARE = 9  # of full effort: what a step is timed with
 _MOST_PLANS = 128  # plans at most, those of every method in turn
-_BATCH = 32  # plans that are tried together
+_BATCH = 16  # plans that are tried together
 _SHARES = (1, 1, 2, 4)  # of a batch: one plan in so many is timed with the first knobs, ...
 _DESCENTS_OF_A_BATCH = 2
 _PARENTS = 5

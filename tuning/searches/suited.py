@@ -10,8 +10,7 @@ from tuccl.tuning.searches.space import Plan, Point, Space
 
 __all__ = ["suited_points"]
 
-_SMALL_BYTES = 64 << 10
-_LARGE_BYTES = 32 << 20
+_SIZES = ((64 << 10, "small"), (1 << 20, "middle"), (32 << 20, "large"))  # up to so many bytes
 # Payload that one pass moves of a chunk, by the buffer (docs/simulator.md): half of the slots
 # for Simple; one slot of eight, of which half or an eighth part in 16 is flags, for the others.
 _PASS_OF_BUFFER = {"Simple": 1 / 2, "LL": 1 / 16, "LL128": 15 / 128}
@@ -19,12 +18,14 @@ _PASS_OF_BUFFER = {"Simple": 1 / 2, "LL": 1 / 16, "LL128": 15 / 128}
 _PROTOCOLS = {
     "small": ("LL", "LL128", "Simple"),
     "middle": ("LL128", "LL", "Simple"),
-    "large": ("Simple", "LL128", "LL"),
+    "large": ("LL128", "Simple", "LL"),
+    "largest": ("Simple", "LL128", "LL"),
 }
 _VARIANTS = {
-    "small": ((0, 1, 1), (1, 1, 1), (0, 2, 1), (1, 2, 1)),
-    "middle": ((0, 1, 4), (0, 4, 1), (1, 2, 4), (2, 4, 2)),
-    "large": ((0, 8, 4), (1, 8, 4), (0, 2, 4), (1, 2, 4)),
+    "small": ((0, 1, 1), (1, 1, 1), (0, 4, 1), (1, 4, 1)),
+    "middle": ((0, 1, 4), (0, 8, 1), (1, 4, 1), (2, 4, 1)),
+    "large": ((0, 1, 4), (1, 4, 1), (0, 8, 1), (1, 8, 2)),
+    "largest": ((0, 16, 1), (0, 4, 4), (1, 16, 1), (0, 2, 4)),
 }
 
 
@@ -37,13 +38,7 @@ def suited_points(space: Space, plan: Plan) -> tuple[Point, ...]:
     legal = space.channels(plan)
     if not legal:
         return ()
-    size = (
-        "small"
-        if space.nbytes <= _SMALL_BYTES
-        else "large"
-        if space.nbytes >= _LARGE_BYTES
-        else "middle"
-    )
+    size = next((name for most, name in _SIZES if space.nbytes <= most), "largest")
     protocols = [p for p in _PROTOCOLS[size] if p in legal]
     points = []
     for place, channels, passes in _VARIANTS[size]:
