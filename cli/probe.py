@@ -11,6 +11,7 @@ from tuccl.cli.arguments import add_json, topology_of
 from tuccl.cli.output import print_json, warn, write_text
 from tuccl.errors import InputError
 from tuccl.topology import (
+    HOST_READERS,
     PROFILES,
     Topology,
     differences,
@@ -21,7 +22,7 @@ from tuccl.topology import (
     matrix,
     overlay,
     probe_local,
-    read_nccl_xml,
+    read_topology,
     signature,
 )
 
@@ -31,11 +32,17 @@ EXAMPLE = "tuccl probe --from ndv2-topo.xml --profile ndv2 --nodes 2 -o ndv2x2.j
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
+    summaries = "; ".join(f"{reader.name}: {reader.summary}" for reader in HOST_READERS)
     parser.add_argument(
         "--from",
         dest="source",
         metavar="FILE",
-        help="NCCL or RCCL topology XML, or a topology.json",
+        help=f"a description of a machine, told by its content ({summaries})",
+    )
+    parser.add_argument(
+        "--format",
+        choices=[reader.name for reader in HOST_READERS],
+        help="read --from as this format",
     )
     parser.add_argument(
         "--profile",
@@ -92,7 +99,7 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     """Return the topology the arguments describe, and what had to be assumed for it."""
     warnings: tuple[str, ...] = ()
     if args.source:
-        topology, warnings = read_source(args.source)
+        topology, warnings = read_topology(args.source, args.format)
         if args.profile:
             topology = overlay(topology, args.profile)
             warnings = tuple(w for w in warnings if "a profile may tell" not in w)
@@ -105,17 +112,6 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     if args.nodes != 1 or args.fabric != "single" or args.up or args.down:
         topology = join(topology, args.nodes, args.fabric, up_gbs=args.up, down_gbs=args.down)
     return topology, warnings
-
-
-def read_source(path: str) -> tuple[Topology, tuple[str, ...]]:
-    """Return the topology in a file of a format we know."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file")
-    with Path(path).open("rb") as file:
-        start = file.read(512).lstrip()
-    if start.startswith(b"<"):
-        return read_nccl_xml(path)
-    return topology_of(path), ()
 
 
 def parse_gpus(text: str) -> list[int]:

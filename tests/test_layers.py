@@ -31,6 +31,8 @@ RUNTIME = [
     "workload",
 ]
 TUNING = ["searches", "studies", "rl"]  # `nccl` is a tune of its own
+# What readers of other tools' files may import of their room.
+READERS = {"readers", "files", "graph", "json_files", "models", "rates"}
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 
 
@@ -72,6 +74,15 @@ def test_folders_of_a_room_point_up_its_own_table(room: str, folder: str) -> Non
         for module in imported(path):
             if module.startswith(f"tuccl.{room}."):
                 assert module.split(".")[2] in allowed, f"{path}: {module}"
+
+
+def test_readers_stand_on_the_graph_alone() -> None:
+    files = sorted((ROOT / "topology" / "readers").glob("*.py"))
+    assert files
+    for path in files:
+        for module in imported(path):
+            if module.startswith("tuccl.topology."):
+                assert module.split(".")[2] in READERS, f"{path}: {module}"
 
 
 def test_the_floor_imports_no_room() -> None:

@@ -20,18 +20,20 @@ from tuccl.topology.machine import (
     machine_of,
     read_machine,
 )
-from tuccl.topology.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.network import cluster_network, network, used_pairs
 from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
 from tuccl.topology.probe import probe_local
 from tuccl.topology.profiles import PROFILES, load_profile, overlay
+from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
+from tuccl.topology.readers.registry import HOST_READERS, read_topology
 from tuccl.topology.show import matrix, path_class
 from tuccl.topology.signature import signature
 from tuccl.topology.subset import keep_gpus
 
 __all__ = [
     "FABRICS",
+    "HOST_READERS",
     "MACHINES",
     "PROFILES",
     "Constant",
@@ -67,6 +69,7 @@ __all__ = [
     "probe_local",
     "read_machine",
     "read_nccl_xml",
+    "read_topology",
     "relay_path",
     "save_topology",
     "signature",

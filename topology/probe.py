@@ -10,8 +10,8 @@ from pathlib import Path
 from tuccl.errors import Unavailable
 from tuccl.topology.graph import Topology
 from tuccl.topology.models import is_gpu_class, is_nic_class
-from tuccl.topology.nccl_xml import topology_of
-from tuccl.topology.xml_tree import Element
+from tuccl.topology.readers.system import host_of
+from tuccl.topology.readers.xml_tree import Element
 
 __all__ = ["probe_local"]
 
@@ -59,7 +59,7 @@ def probe_local(
         holder = tree.add(nic)
         net = _element("net", {"dev": str(place), "speed": str(mbps)})
         holder.children.append(_element("nic", {}, net))
-    return topology_of(tree.root, "/sys", name)
+    return host_of(tree.root, "/sys", name)
 
 
 class _Tree:

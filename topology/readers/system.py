@@ -1,13 +1,13 @@
-"""Reads NCCL's and RCCL's topology XML, as dumped or as clouds publish it, into one host.
+"""Turns a <system> of elements, as NCCL's XML has it, into the one host that it describes.
 
-Such files list the PCIe tree under each CPU; NVLink, xGMI and C2C only where a GPU was seen by
-its driver. What a file lacks is filled in as NCCL fills it, marked ``assumed`` and warned about.
+Every reader of hosts makes such a tree of what it reads, so that equal machines become equal
+topologies. It lists the PCIe tree under each CPU; NVLink, xGMI and C2C only where a GPU was seen
+by its driver. What a tree lacks is filled in as NCCL fills it, marked ``assumed`` and warned about.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -16,68 +16,28 @@ from pathlib import Path
 from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.graph import Link, LinkKind, Node, Topology, quoted
-from tuccl.topology.json_files import printable_path, read_bounded
 from tuccl.topology.models import gpu_model, is_gpu_class, is_nic_class, nic_model
-from tuccl.topology.nvlinks import NvLinks
 from tuccl.topology.rates import Rate
-from tuccl.topology.xml_tree import Element, read_xml
+from tuccl.topology.readers.nvlinks import NvLinks
+from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["decode_nccl_xml", "read_nccl_xml"]
+__all__ = ["host_of"]
 
 HOST = "n0"
-_MOST_BYTES = 1 << 24
 _BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
-_OTHER_ROOTS = {
-    "graphs": "an NCCL graph file; dump the topology instead, with NCCL_TOPO_DUMP_FILE",
-    "algo": "an MSCCL program; `tuccl verify` reads those",
-    "topology": "an hwloc file; NCCL_TOPO_DUMP_FILE makes the one that is wanted",
-}
 
 
-def read_nccl_xml(
-    path: str | os.PathLike[str], name: str | None = None
-) -> tuple[Topology, tuple[str, ...]]:
-    """Return the host that an NCCL or RCCL topology XML describes, and warnings about the file.
+def host_of(root: Element, place: str, name: str) -> tuple[Topology, tuple[str, ...]]:
+    """Return the host that the <system> ``root`` describes, and warnings.
 
     Args:
-        path: the file.
-        name: of the topology; the file's stem if not given.
+        root: as NCCL's XML has it.
+        place: the file, for messages.
+        name: of the topology.
 
     Raises:
-        InputError: the file cannot be read, is no topology XML, or describes no GPU.
+        InputError: it describes no GPU, or contradicts itself.
     """
-    data = read_bounded(path, _MOST_BYTES)
-    stem = "".join(c if c.isprintable() else "?" for c in Path(path).stem)[:200]
-    return decode_nccl_xml(data, path, name or stem or "machine")
-
-
-def decode_nccl_xml(
-    data: bytes, path: str | os.PathLike[str] = "<xml>", name: str = "machine"
-) -> tuple[Topology, tuple[str, ...]]:
-    """Return what `read_nccl_xml` returns for a file that holds ``data``.
-
-    >>> bare = b'''<system version="1"><cpu numaid="0">
-    ...   <pci busid="0001:00:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
-    ...   <pci busid="0002:00:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
-    ... </cpu></system>'''
-    >>> t, warnings = decode_nccl_xml(bare, name="two")
-    >>> [(link.src, link.dst, link.bandwidth) for link in t.links]
-    [('gpu0', 'cpu0', 31.52), ('gpu1', 'cpu0', 31.52)]
-
-    Raises:
-        InputError: as `read_nccl_xml`.
-    """
-    place = printable_path(path)
-    return topology_of(read_xml(data, place), place, name)
-
-
-def topology_of(root: Element, place: str, name: str) -> tuple[Topology, tuple[str, ...]]:
-    """Return what `read_nccl_xml` returns, from the file's root element.
-
-    Raises:
-        InputError: as `read_nccl_xml`.
-    """
-    _check_root(root)
     reader = _Reader(root)
     reader.read()
     if not any(node.kind == "gpu" for node in reader.nodes):
@@ -98,22 +58,6 @@ def _no_gpu_reason(root: Element) -> str:
             "NCCL_TOPO_DUMP_FILE=full.xml, and read full.xml instead"
         )
     return "no GPU: neither a <gpu> nor a <pci> of a GPU's class (0x0302, 0x0380, 0x12)"
-
-
-def _check_root(root: Element) -> None:
-    if root.tag != "system":
-        what = _OTHER_ROOTS.get(root.tag, f"an XML file of <{root.tag[:40]}>")
-        raise InputError(f"{root.place}: expected an NCCL topology (<system>), but this is {what}")
-    if root.integer("version", 0, 99) not in (1, 2):
-        raise InputError(
-            f"{root.place}: <system version={quoted(root.get('version'))}>; expected 1 (NCCL) or "
-            "2 (RCCL)"
-        )
-    hashes = {cpu.get("host_hash") for cpu in root.all("cpu")}
-    if len(hashes) > 1:
-        raise InputError(
-            f"{root.place}: {len(hashes)} hosts in one file; keep the <cpu> of one host_hash"
-        )
 
 
 class _Warnings:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tuccl.topology import rates
 from tuccl.topology.graph import LinkKind, Node
 from tuccl.topology.rates import Rate
-from tuccl.topology.xml_tree import Element
+from tuccl.topology.readers.xml_tree import Element
 
 __all__ = ["NvLinks"]
 

@@ -10,11 +10,17 @@ from xml.parsers import expat
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 
-__all__ = ["Element", "read_xml"]
+__all__ = ["Element", "read_xml", "root_tag"]
 
 _MOST_DEPTH = 64
 _MOST_ELEMENTS = 100_000
 _MOST_CHARACTERS = 4096
+_MOST_PROLOGUE = 1 << 16
+# What may precede the root element; the possessive parts keep the match linear.
+_ROOT = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s++|<\?[^>]*+>|<!--(?:[^-]|-(?!->))*+-->|<![A-Za-z][^\[>]*+>)*+"
+    rb"<([A-Za-z_][\w.-]{0,60})"
+)
 
 
 @dataclass(slots=True)
@@ -83,6 +89,18 @@ def read_xml(data: bytes, path: str) -> Element:
     if builder.root is None:
         raise InputError(f"{path}: no element; expected an NCCL topology file (<system>)")
     return builder.root
+
+
+def root_tag(data: bytes) -> str:
+    """Return the name of the root element that ``data`` begins with, ``""`` where it is no XML.
+
+    Document types are passed over: hwloc's files have one that says nothing.
+
+    >>> root_tag(b"<!-- of a VM --><system version='1'>"), root_tag(b"GPU0 GPU1")
+    ('system', '')
+    """
+    match = _ROOT.match(data[:_MOST_PROLOGUE])
+    return match[1].decode(errors="replace") if match else ""
 
 
 class _Builder:

@@ -1,0 +1,51 @@
+"""The readers of hosts, and reading a file by what it holds, never by its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tuccl.errors import InputError
+from tuccl.topology.files import decode_topology
+from tuccl.topology.graph import Topology
+from tuccl.topology.json_files import printable_path, read_bounded
+from tuccl.topology.readers.nccl_xml import NCCL_XML
+from tuccl.topology.readers.reader import Reader, reader_of
+
+__all__ = ["HOST_READERS", "read_topology"]
+
+_MOST_BYTES = 1 << 28
+
+TOPOLOGY_JSON: Reader[Topology] = Reader(
+    "tuccl",
+    "topology.json, as this program writes it",
+    lambda data: data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"),
+    lambda data, place, name: (decode_topology(data, place), ()),
+)
+HOST_READERS: tuple[Reader[Topology], ...] = (TOPOLOGY_JSON, NCCL_XML)
+
+
+def read_topology(
+    path: str | os.PathLike[str], format: str | None = None, name: str | None = None
+) -> tuple[Topology, tuple[str, ...]]:
+    """Return the machine that a file of any known format describes, and warnings about it.
+
+    Args:
+        path: the file.
+        format: the name of one of `HOST_READERS`; chosen by the file's content if not given.
+        name: of the topology, where the file holds none; the file's stem if not given.
+
+    Raises:
+        InputError: the file cannot be read, is of no known format, is damaged, or describes no
+            GPU.
+    """
+    place = printable_path(path)
+    data = read_bounded(path, _MOST_BYTES)
+    reader = reader_of(HOST_READERS, data, place, format)
+    if reader is None and data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        reader = NCCL_XML  # Its refusal says what other XML files are.
+    if reader is None:
+        names = ", ".join(reader.name for reader in HOST_READERS)
+        raise InputError(f"{place}: no known format; expected one of {names} (see docs/formats.md)")
+    stem = "".join(c if c.isprintable() else "?" for c in Path(path).stem)[:200]
+    return reader.decode(data, os.fspath(path), name or stem or "machine")
