@@ -24,6 +24,7 @@ from tuccl.topology import (
     probe_local,
     read_topology,
     signature,
+    smi_matrix,
 )
 
 HELP = "read this machine, or a description of one, into a topology"
@@ -60,7 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--down", type=float, metavar="GB/s", help="rate of a switch's port to a NIC"
     )
-    parser.add_argument("--show", metavar="T", help="print the matrix of the topology in T")
+    parser.add_argument(
+        "--show", metavar="T", help="print the topology in T as `nvidia-smi topo -m` would"
+    )
+    parser.add_argument(
+        "--rates",
+        action="store_true",
+        help="print GB/s of every pair of GPUs instead, and where each rate is from",
+    )
     parser.add_argument(
         "--check", metavar="T", help="compare the machine with the topology in T; exit 1 on drift"
     )
@@ -79,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(facts(topology, warnings))
     elif args.show or not args.output:
-        print(matrix(topology))
+        print(matrix(topology) if args.rates else smi_matrix(topology))
     else:
         print(f"{args.output}: {describe(topology)}")
     return 0

@@ -29,6 +29,7 @@ from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.readers.registry import HOST_READERS, read_topology
 from tuccl.topology.show import matrix, path_class
 from tuccl.topology.signature import signature
+from tuccl.topology.smi import smi_matrix
 from tuccl.topology.subset import keep_gpus
 
 __all__ = [
@@ -73,5 +74,6 @@ __all__ = [
     "relay_path",
     "save_topology",
     "signature",
+    "smi_matrix",
     "used_pairs",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["gcn_name", "gpu_model", "is_gpu_class", "is_nic_class", "nic_model"]
+__all__ = ["gcn_name", "gpu_model", "is_gpu_class", "is_nic_class", "nic_model", "nvlink_gbs"]
 
 # (vendor, device) -> model; PCI ID repository, https://pci-ids.ucw.cz
 _GPUS = {
@@ -45,6 +45,19 @@ _NICS = {
     (0x1D0F, 0xEFA1): "EFA",
     (0x1D0F, 0xEFA2): "EFA",
 }
+# GB/s of one NVLink per direction, by the beginning of the model (data sheets).
+_NVLINK_GBS = {
+    "P100": 20.0,
+    "B100": 50.0,
+    "B200": 50.0,
+    "B300": 50.0,
+    "GB": 50.0,
+    "sm_10": 50.0,
+    "A40": 14.0625,
+    "RTX": 14.0625,
+    "sm_86": 14.0625,
+    "": 25.0,
+}
 _DISPLAY_VENDORS = (0x10DE, 0x1002)
 
 
@@ -68,6 +81,16 @@ def gcn_name(gcn: str) -> str:
     """
     name = gcn.removeprefix("gfx").split(":")[0]
     return "90a" if name == "910" else name
+
+
+def nvlink_gbs(model: str | None) -> float:
+    """Return the rate in GB/s per direction of one NVLink of a GPU, 25 where the model is unknown.
+
+    >>> nvlink_gbs("GB200"), nvlink_gbs("H200-SXM5-141GB"), nvlink_gbs(None)
+    (50.0, 25.0, 25.0)
+    """
+    prefixes = (prefix for prefix in _NVLINK_GBS if (model or "").startswith(prefix))
+    return _NVLINK_GBS[next(prefixes, "")]
 
 
 def nic_model(vendor: str, device: str) -> str | None:

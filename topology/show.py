@@ -1,8 +1,10 @@
-"""A topology as a table for people."""
+"""A topology as a table of rates for people."""
 
 from __future__ import annotations
 
-from tuccl.topology.graph import Topology
+from collections import Counter
+
+from tuccl.topology.graph import Link, Topology
 from tuccl.topology.nics import bound_nics
 from tuccl.topology.paths import Path, all_paths, relay_path
 
@@ -11,7 +13,7 @@ __all__ = ["matrix", "path_class"]
 _LEGEND = (
     "class and narrowest rate on the path in GB/s per direction (nominal): NVL NVLink, XGM xGMI, "
     "NVS NVSwitch,\nPIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs, C2C GPU to CPU, "
-    "NET network; NIC: the one it would send through"
+    "NET network; NIC: the one it would send through; ? assumed in part, * measured in part"
 )
 
 
@@ -39,32 +41,66 @@ def path_class(topology: Topology, path: Path) -> str:
 
 
 def matrix(topology: Topology) -> str:
-    """Return a table of every pair of GPUs like ``nvidia-smi topo -m``, with rates in GB/s.
+    """Return a table of every pair of GPUs with classes and rates in GB/s, and where from.
+
+    Below it stand the kinds of links, with the origin of each: assumed, read or measured.
 
     >>> from tuccl.topology import load_profile
     >>> print(matrix(load_profile("v100x4")).splitlines()[1])
-    GPU0       X  NVL 50  NVL 50  NVL 50    n0  nic0 PIX 15.8
+    GPU0       X  NVL 50  NVL 50  NVL 50    n0  nic0 PIX 15.8?
     """
+    marks = _marks(topology)
     paths = all_paths(topology)
     nic_of = bound_nics(topology)
     names = [f"GPU{rank}" for rank in range(topology.ranks)]
     rows = [["", *names, "host", "NIC"]]
     for rank, name in enumerate(names):
         cells = [
-            "X" if peer == rank else _cell(topology, paths[rank, peer])
+            "X" if peer == rank else _cell(topology, paths.get((rank, peer)), marks)
             for peer in range(topology.ranks)
         ]
         nic = nic_of.get(rank)
         path = None if nic is None else relay_path(topology, topology.gpus[rank].id, nic)
-        nic_cell = "-" if nic is None or path is None else f"{nic} {_cell(topology, path)}"
+        nic_cell = "-" if path is None else f"{nic} {_cell(topology, path, marks)}"
         rows.append([name, *cells, topology.host_of(rank) or "-", nic_cell])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
         middle = (cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True))
         lines.append("  ".join([row[0].ljust(widths[0]), *middle, row[-1]]).rstrip())
-    return "\n".join([*lines, "", _LEGEND])
+    return "\n".join([*lines, "", _LEGEND, "", *_links(topology)])
 
 
-def _cell(topology: Topology, path: Path) -> str:
-    return f"{path_class(topology, path)} {path.bandwidth:.3g}"
+def _cell(topology: Topology, path: Path | None, marks: dict[tuple[str, str], str]) -> str:
+    if path is None:  # only through other GPUs
+        return "-"
+    mark = "".join(sorted({marks.get((hop.src, hop.dst), "") for hop in path.hops}))
+    return f"{path_class(topology, path)} {path.bandwidth:.3g}{mark}"
+
+
+def _origin(link: Link) -> str:
+    return "assumed" if link.assumed else "read" if link.measured is None else "measured"
+
+
+def _marks(topology: Topology) -> dict[tuple[str, str], str]:
+    """Return ? for the pairs of nodes whose link is assumed, * for those measured."""
+    marks = {"assumed": "?", "measured": "*"}
+    return {
+        ends: marks[_origin(link)]
+        for link in topology.links
+        if _origin(link) in marks
+        for ends in link.directions()
+    }
+
+
+def _links(topology: Topology) -> list[str]:
+    """Return a line for each kind, rate and origin of links, with their number and source."""
+    counts = Counter(
+        (link.kind, f"{link.bandwidth:.4g}", _origin(link), link.source) for link in topology.links
+    )
+    rows = [("links", "kind", "GB/s", "origin", "source")]
+    rows += [(str(count), *facts) for facts, count in sorted(counts.items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return [
+        "  ".join([*(row[i].rjust(widths[i]) for i in range(4)), row[4]]).rstrip() for row in rows
+    ]

@@ -1,0 +1,138 @@
+"""A host as ``nvidia-smi topo -m`` prints it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+
+from tuccl.topology.graph import Link, Node, Topology
+from tuccl.topology.models import nvlink_gbs
+
+__all__ = ["smi_matrix"]
+
+_LEGEND = """\
+Legend:
+
+  X    = Self
+  SYS  = PCIe and the interconnect between CPU sockets or NUMA nodes
+  PHB  = PCIe and a host bridge, that is a CPU
+  PXB  = Several PCIe switches, no host bridge
+  PIX  = At most one PCIe switch
+  NV#  = That many NVLinks
+  XGMI = AMD's links between GPUs"""
+_TREE = ("pcie", "cpu", "c2c")
+
+
+def smi_matrix(topology: Topology, host: str | None = None) -> str:
+    """Return the matrix of GPUs and NICs of a host, in tabs, as ``nvidia-smi topo -m`` prints it.
+
+    It has the classes of paths, no rates (see `matrix`), and no list of cores. Classes are by the
+    PCIe tree, and NV# where GPUs have NVLinks or an NVSwitch between them.
+
+    Args:
+        topology: The machine.
+        host: Of which host; None prints each host, of equal ones the first.
+
+    >>> from tuccl.topology import load_profile
+    >>> print(smi_matrix(load_profile("v100x4")).splitlines()[1].split()[:7])
+    ['GPU0', 'X', 'NV2', 'NV2', 'NV2', 'PIX', 'SYS']
+    """
+    if host is not None:
+        return _Host(topology, host).text()
+    texts: dict[str, list[str]] = defaultdict(list)
+    for name in topology.hosts:
+        texts[_Host(topology, name).text()].append(name)
+    if len(topology.hosts) == 1:
+        return next(iter(texts))
+    return "\n\n".join(f"{', '.join(hosts)}:\n{text}" for text, hosts in texts.items())
+
+
+class _Host:
+    """The GPUs and NICs of one host, and the PCIe tree that joins them."""
+
+    def __init__(self, topology: Topology, host: str) -> None:
+        self._nodes = {n.id: n for n in topology.nodes if (n.host or "") == host}
+        self._gpus = [topology.gpus[rank] for rank in topology.gpus_of(host)]
+        self._nics = [topology.node(nic) for nic in topology.nics_of(host)]
+        self._around: dict[str, set[str]] = defaultdict(set)
+        self._direct: dict[tuple[str, str], list[Link]] = defaultdict(list)
+        for link in topology.links:
+            for ends in link.directions():
+                self._direct[ends].append(link)
+                if link.kind in _TREE and self._nodes.keys() >= set(ends):
+                    self._around[ends[0]].add(ends[1])
+        self._switches = [n.id for n in topology.nodes if n.kind == "nvswitch"]
+
+    def text(self) -> str:
+        """Return the matrix, its legend, and the names of the NICs."""
+        gpus = [f"GPU{number}" for number in range(len(self._gpus))]
+        nics = [f"NIC{number}" for number in range(len(self._nics))]
+        lines = ["\t".join(["", *gpus, *nics, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
+        devices = [*self._gpus, *self._nics]
+        trees = {device.id: self._shortest(device.id) for device in devices}
+        for name, device in zip([*gpus, *nics], devices, strict=True):
+            cells = [self._cell(device, other, trees[device.id]) for other in devices]
+            lines.append("\t".join([name, *cells]))
+            if device.kind == "gpu":
+                lines[-1] += f"\tN/A\t{self._numa(trees[device.id])}\t\tN/A"
+        lines += ["", _LEGEND]
+        if nics:
+            ids = (nic.id.removeprefix(f"{nic.host}/") for nic in self._nics)
+            lines += ["", "NIC Legend:", ""]
+            lines += [f"  {name}: {nic}" for name, nic in zip(nics, ids, strict=True)]
+        return "\n".join(lines)
+
+    def _cell(self, device: Node, other: Node, tree: dict[str, tuple[str, ...]]) -> str:
+        if device.id == other.id:
+            return " X "
+        if device.kind == other.kind == "gpu":
+            cell = self._nvlinks(device, other)
+            if cell:
+                return cell
+        if other.id not in tree:
+            return "N/A"
+        way = tree[other.id]
+        passed = [self._nodes[node].kind for node in way[1:-1]]
+        chip_to_chip = any(
+            link.kind == "c2c" for ends in itertools.pairwise(way) for link in self._direct[ends]
+        )
+        if passed.count("cpu") > 1 or chip_to_chip:
+            return "SYS"
+        if "cpu" in passed:
+            return "PHB"
+        return "PXB" if passed.count("pcie") > 1 else "PIX"
+
+    def _nvlinks(self, gpu: Node, other: Node) -> str:
+        """Return NV and the number of links between two GPUs, XGMI for AMD's, else nothing."""
+        direct = [
+            link for link in self._direct[gpu.id, other.id] if link.kind in ("nvlink", "xgmi")
+        ]
+        if any(link.kind == "xgmi" for link in direct):
+            return "XGMI"
+        switched = sum(
+            min(self._gbs(gpu.id, switch), self._gbs(switch, other.id)) for switch in self._switches
+        )
+        gbs = sum(link.bandwidth for link in direct) or switched
+        return f"NV{max(1, round(gbs / nvlink_gbs(gpu.model)))}" if gbs else ""
+
+    def _gbs(self, src: str, dst: str) -> float:
+        return sum(link.bandwidth for link in self._direct.get((src, dst), ()))
+
+    def _numa(self, tree: dict[str, tuple[str, ...]]) -> str:
+        """Return the number of the nearest CPU, as its id has it."""
+        cpus = [node for node in tree if self._nodes[node].kind == "cpu"]
+        number = re.search(r"\d+$", cpus[0]) if cpus else None
+        return number[0] if number else "N/A"
+
+    def _shortest(self, start: str) -> dict[str, tuple[str, ...]]:
+        """Return the way of fewest links over PCIe and CPUs to every node, nearest first."""
+        ways: dict[str, tuple[str, ...]] = {start: (start,)}
+        queue = [start]
+        for node in queue:
+            if node != start and self._nodes[node].kind in ("gpu", "nic"):
+                continue
+            for neighbour in sorted(self._around[node] - ways.keys()):
+                ways[neighbour] = (*ways[node], neighbour)
+                queue.append(neighbour)
+        return ways
