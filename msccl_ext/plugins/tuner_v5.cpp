@@ -1,4 +1,4 @@
-// ncclTunerPlugin_v5 and _v6: NCCL 2.28 and 2.29; 2.30 and later. Contexts belong to a
+// ncclTunerPlugin_v5, _v6 and _v7: NCCL 2.28 and 2.29; 2.30 on; 2.32 on. Contexts belong to a
 // communicator that all ranks name alike, so calls are counted.
 #include "tuner_edge.h"
 
@@ -31,9 +31,13 @@ abi::Result get_chunk_size(void* context, abi::Function function, std::size_t nb
 
 TUCCL_EXPORT const tuccl::abi::TunerV5 ncclTunerPlugin_v5;
 TUCCL_EXPORT const tuccl::abi::TunerV6 ncclTunerPlugin_v6;
+TUCCL_EXPORT const tuccl::abi::TunerV7 ncclTunerPlugin_v7;
 const tuccl::abi::TunerV5 ncclTunerPlugin_v5 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
                                                 tuccl::plugin::get_coll_info,
                                                 tuccl::plugin::close_tuner};
 const tuccl::abi::TunerV6 ncclTunerPlugin_v6 = {
+    tuccl::plugin::kTunerName, tuccl::plugin::init, tuccl::plugin::get_coll_info,
+    tuccl::plugin::close_tuner, tuccl::plugin::get_chunk_size};
+const tuccl::abi::TunerV7 ncclTunerPlugin_v7 = {
     tuccl::plugin::kTunerName, tuccl::plugin::init, tuccl::plugin::get_coll_info,
     tuccl::plugin::close_tuner, tuccl::plugin::get_chunk_size};

@@ -1,5 +1,6 @@
 // The tuner plugin as NCCL loads and calls it, every version of its interface.
 #include <atomic>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -13,7 +14,7 @@ using host::Advice;
 using host::TunerCall;
 using host::TunerHost;
 
-constexpr int kVersions[] = {2, 3, 4, 5, 6};
+constexpr int kVersions[] = {2, 3, 4, 5, 6, 7};
 
 /// Ring with LL, then a tree with a chunk of its own and a second best; broadcast for every root.
 std::string stock_table() {
@@ -52,7 +53,7 @@ void every_version_gives_the_tables_choice() {
     void* c = host.open(16, 2, logger);
     CHECK(host.ask(c, call_of(1024)) == advice(abi::kRing, abi::kLL, 4));
     CHECK(host.ask(c, call_of(65535)) == advice(abi::kRing, abi::kLL, 4));
-    const std::size_t chunk = version == 6 ? 70000 / 512 * 512 : 12345;
+    const std::size_t chunk = version >= 6 ? 70000 / 512 * 512 : 12345;
     CHECK(host.ask(c, call_of(65536)) == advice(abi::kTree, abi::kSimple, 0, chunk));
     CHECK(host.ask(c, call_of(100, abi::kBroadcast)) == advice(abi::kRing, abi::kSimple, 2));
     CHECK(holds(heard(), "tuner: allreduce of 1024 bytes: ll (entry 0)"));
@@ -87,7 +88,7 @@ void what_the_table_does_not_know_is_left_alone() {
 
 void forbidden_combinations_give_way() {
   const Folder folder(stock_table());
-  for (const int version : {3, 4, 5, 6}) {
+  for (const int version : {3, 4, 5, 6, 7}) {
     const TunerHost host(TUCCL_TUNER, version);
     void* c = host.open(16, 2);
     TunerCall call = call_of(65536);
@@ -207,7 +208,7 @@ void threads_and_communicators_do_not_meet() {
   const Folder folder(stock_table());
   std::atomic<int> answered{0};
   const auto work = [&](int number) {
-    const int version = kVersions[number % 5];
+    const int version = kVersions[number % std::size(kVersions)];
     for (int round = 0; round < 20; ++round) {
       const TunerHost host(TUCCL_TUNER, version);
       void* mine = host.open(16, 2, logger);

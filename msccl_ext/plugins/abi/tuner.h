@@ -1,6 +1,6 @@
 #pragma once
-// ncclTuner_v2 to v6 (src/include/plugin/tuner/tuner_v*.h of NCCL 2.30). NCCL looks for
-// ncclTunerPlugin_v6 first and goes down; a plugin may export them all.
+// ncclTuner_v2 to v7 (src/include/plugin/tuner/tuner_v*.h of NCCL 2.32). NCCL looks for the newest
+// that it has, then for older ones; a plugin may export them all.
 #include "abi/nccl_types.h"
 
 namespace tuccl::abi {
@@ -66,6 +66,9 @@ struct TunerV6 {
   Result (*get_chunk_size)(void* context, Function function, size_t nbytes, int algorithm,
                            int protocol, int channels, size_t* chunk_bytes);
 };
+
+/// NCCL 2.32 on: as v6, and the constants have rows for five generations of GPUs, not four.
+using TunerV7 = TunerV6;
 
 static_assert(sizeof(TunerV2) == 32 && offsetof(TunerV2, destroy) == 24);
 static_assert(sizeof(TunerV3) == 32 && offsetof(TunerV3, destroy) == 24);

@@ -44,8 +44,8 @@ Costs usual_costs(abi::Function function) {
 
 TunerHost::TunerHost(const std::string& path, int version)
     : library_(path), version_(version), symbol_("ncclTunerPlugin_v" + std::to_string(version)) {
-  if (version < 2 || version > 6)
-    throw InputError("tuner version " + std::to_string(version) + ": expected 2 to 6");
+  if (version < 2 || version > 7)
+    throw InputError("tuner version " + std::to_string(version) + ": expected 2 to 7");
   demand(library_.has(symbol_), "has no symbol " + symbol_);
 }
 
@@ -67,7 +67,7 @@ void* TunerHost::open(std::size_t ranks, std::size_t nodes, abi::Logger logger,
   if (version_ == 3) result = early(plugin<abi::TunerV3>());
   if (version_ == 4) result = early(plugin<abi::TunerV4>());
   if (version_ == 5) result = late(plugin<abi::TunerV5>());
-  if (version_ == 6) result = late(plugin<abi::TunerV6>());
+  if (version_ >= 6) result = late(plugin<abi::TunerV6>());
   demand(result == abi::kSuccess, "fails to start");
   return context;
 }
@@ -106,7 +106,7 @@ Advice TunerHost::ask(void* context, const TunerCall& call) const {
       advice.protocol = p;
     }
   advice.chunk_bytes = call.chunk_bytes;
-  if (version_ == 6) {
+  if (version_ >= 6) {
     const bool parts =
         advice.algorithm != abi::kCollnetDirect && advice.algorithm != abi::kCollnetChain;
     const auto channels =
@@ -125,7 +125,7 @@ void TunerHost::close(void* context) const {
   if (version_ == 3) result = plugin<abi::TunerV3>().destroy(context);
   if (version_ == 4) result = plugin<abi::TunerV4>().destroy(context);
   if (version_ == 5) result = plugin<abi::TunerV5>().finalize(context);
-  if (version_ == 6) result = plugin<abi::TunerV6>().finalize(context);
+  if (version_ >= 6) result = plugin<abi::TunerV6>().finalize(context);
   demand(result == abi::kSuccess, "fails to end");
 }
 

@@ -27,7 +27,7 @@ struct TunerCall {
   bool collnet = true;  ///< v2 only, as is `nvls`.
   bool nvls = true;
   Costs costs;
-  std::size_t chunk_bytes = 0;  ///< What NCCL would take; v6 only.
+  std::size_t chunk_bytes = 0;  ///< What NCCL would take; v6 and v7.
 };
 
 /// What came back. Undefined (-1) where the plugin left the call alone.
@@ -45,7 +45,7 @@ struct Advice {
 /// failure returned, a forbidden combination favoured, an estimate of another one changed.
 class TunerHost {
  public:
-  /// `version` 2 to 6.
+  /// `version` 2 to 7.
   TunerHost(const std::string& path, int version);
 
   /// A communicator's context; its name is known from v5 on.
