@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -41,6 +42,8 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         rank: the number of a GPU, 0 to n-1; nothing else has one.
         model: as the vendor calls it, where known.
         port_gbs: of a NIC, what its port can carry in GB/s per direction, where known.
+        device: of a NIC, what its host calls it, like mlx5_0, where known.
+        guid: of a NIC, its GUID as 16 hexadecimal digits, where known.
     """
 
     id: str
@@ -49,6 +52,8 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     rank: int | None = None
     model: str | None = None
     port_gbs: float | None = None
+    device: str | None = None
+    guid: str | None = None
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -229,6 +234,7 @@ def _check_nodes(nodes: tuple[Node, ...]) -> dict[str, str]:
         _check_text(node.id, f"{where}.id")
         _check_text(node.host or "", f"{where}.host", empty=True)
         _check_text(node.model or "", f"{where}.model", empty=True)
+        _check_text(node.device or "", f"{where}.device", empty=True)
         if node.id in kinds:
             raise InputError(f"{where}.id: {quoted(node.id)} is there twice; ids must be unique")
         kinds[node.id] = node.kind
@@ -248,11 +254,17 @@ def _check_nodes(nodes: tuple[Node, ...]) -> dict[str, str]:
 
 
 def _check_port(node: Node, where: str) -> None:
-    if node.port_gbs is None:
-        return
-    if node.kind != "nic":
-        raise InputError(f"{where}.port_gbs: a {node.kind} has no port rate; only a nic has one")
-    _check_rate(node.port_gbs, f"{where}.port_gbs")
+    for name, value in (
+        ("port_gbs", node.port_gbs),
+        ("device", node.device),
+        ("guid", node.guid),
+    ):
+        if value is not None and node.kind != "nic":
+            raise InputError(f"{where}.{name}: a {node.kind} has none; only a nic has one")
+    if node.guid is not None and not re.fullmatch("[0-9a-f]{16}", node.guid):
+        raise InputError(f"{where}.guid: {quoted(node.guid)}; expected 16 hexadecimal digits")
+    if node.port_gbs is not None:
+        _check_rate(node.port_gbs, f"{where}.port_gbs")
 
 
 def _check_ranks(index_of: dict[int, int]) -> None:

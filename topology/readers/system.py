@@ -265,7 +265,15 @@ class _Reader:
             if port is None:
                 self.warnings.add("the NIC's port speed is unknown; a profile may tell", device.at)
             model = nic_model(device.pci_attribute("vendor"), device.pci_attribute("device"))
-            node = Node(f"nic{index}", "nic", HOST, model=model, port_gbs=port)
+            node = Node(
+                f"nic{index}",
+                "nic",
+                HOST,
+                model=model,
+                port_gbs=port,
+                device=_device_name(device.attribute("name")),
+                guid=_guid(device.attribute("guid")),
+            )
             self.nodes.append(node)
             key = (device.parent, device.busid[:-2])
             parent = device.parent
@@ -315,6 +323,16 @@ def _fastest_below(pci: Element) -> Rate:
             fastest_rate, _fastest_below(child), rate if not rate.assumed else fastest_rate
         )
     return fastest_rate
+
+
+def _device_name(text: str) -> str | None:
+    return text if re.fullmatch(r"[\w.:+-]{1,100}", text) else None
+
+
+def _guid(text: str) -> str | None:
+    """Return a GUID as 16 hexadecimal digits; None where it is zero, as some drivers leave it."""
+    match = re.fullmatch("(?:0x)?([0-9a-f]{1,16})", text.strip().lower())
+    return match[1].rjust(16, "0") if match and match[1].strip("0") else None
 
 
 def _port_gbs(net: Element) -> float | None:
