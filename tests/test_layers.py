@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FLOOR = {"_native", "__version__", "errors", "units"}
+FLOOR = {"_native", "__version__", "errors", "units", "mscclpp"}
 ROOMS = ["topology", "sketches", "synth", "runtime", "emulation", "torch", "tuning", "eval", "cli"]
 SYNTH = [
     "model",
