@@ -148,6 +148,7 @@ def facts(topology: Topology, warnings: tuple[str, ...]) -> dict[str, object]:
         "signature": signature(topology),
         "links": len(topology.links),
         "assumed_links": sum(link.assumed for link in topology.links),
+        "origins": dict(Counter(link.origin for link in topology.links)),
         "warnings": list(warnings),
     }
 
@@ -156,8 +157,9 @@ def describe(topology: Topology) -> str:
     """Return the line that says what a topology is."""
     kinds = Counter(link.kind for link in topology.links)
     links = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    assumed = sum(link.assumed for link in topology.links)
+    origins = Counter(str(link.origin) for link in topology.links)
+    counts = ", ".join(f"{count} {origin}" for origin, count in sorted(origins.items()))
     return (
         f"{topology.name}: {topology.ranks} ranks on {len(topology.hosts)} hosts; links: {links}"
-        f" ({assumed} assumed); signature {signature(topology)}"
+        f" ({counts}); signature {signature(topology)}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,7 +20,8 @@ def differences(old: Topology, new: Topology) -> tuple[str, ...]:
     """Return the differences of ``new`` from ``old``, one line each; none where it did not drift.
 
     Compared are hosts, ranks, models, NICs, the nominal path of every pair of ranks, the signature,
-    and, where both topologies hold them, measured rates of links of equal ends (10 % apart counts).
+    and, where both topologies hold them, measured rates of links of equal ends. A measured rate
+    changed if it is more than 10 % and more than both spreads apart.
 
     >>> from tuccl.topology import keep_gpus, load_profile
     >>> t = load_profile("v100x4")
@@ -54,9 +56,22 @@ def _parts(old: Topology, new: Topology) -> Iterator[str]:
 
 def _path_differences(old: Topology, new: Topology) -> Iterator[str]:
     new_paths = all_paths(new)
+    probed = {
+        ends
+        for topology in (old, new)
+        for link in topology.links
+        if not link.has_nominal_rate
+        for ends in link.directions()
+    }
     for (src, dst), path in all_paths(old).items():
-        new_path = new_paths[src, dst]
-        if abs(path.bandwidth - new_path.bandwidth) > 1e-6 * path.bandwidth:
+        new_path = new_paths.get((src, dst))
+        if new_path is None:
+            yield f"rank {src} to {dst}: joined only through other GPUs now"
+            continue
+        # Measured rates vary; `_measured` compares them link by link.
+        ends = {(hop.src, hop.dst) for hop in (*path.hops, *new_path.hops)}
+        tolerance = 1e-6 if ends.isdisjoint(probed) else math.inf
+        if abs(path.bandwidth - new_path.bandwidth) > tolerance * path.bandwidth:
             yield (
                 f"rank {src} to {dst}: {path.bandwidth:g} GB/s (nominal) before, "
                 f"{new_path.bandwidth:g} now"
@@ -66,11 +81,14 @@ def _path_differences(old: Topology, new: Topology) -> Iterator[str]:
 
 
 def _measured(old: Topology, new: Topology) -> Iterator[str]:
-    old_rates = {(link.src, link.dst): link.measured for link in old.links}
+    old_links = {(link.src, link.dst): link for link in old.links}
     for link in new.links:
-        old_gbs = old_rates.get((link.src, link.dst))
-        if old_gbs and link.measured and abs(link.measured - old_gbs) > _TOLERANCE * old_gbs:
+        before = old_links.get((link.src, link.dst))
+        if before is None or before.measured is None or link.measured is None:
+            continue
+        noise = (before.spread_gbs or 0.0) + (link.spread_gbs or 0.0)
+        if abs(link.measured - before.measured) > max(_TOLERANCE * before.measured, noise):
             yield (
-                f"link {link.src[:60]} to {link.dst[:60]}: {old_gbs:g} GB/s measured before, "
-                f"{link.measured:g} now"
+                f"link {link.src[:60]} to {link.dst[:60]}: {before.measured:g} GB/s measured "
+                f"before, {link.measured:g} now"
             )

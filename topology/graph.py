@@ -18,12 +18,13 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["FORMAT", "FixedRoute", "Link", "LinkKind", "Node", "NodeKind", "Topology"]
+__all__ = ["FORMAT", "FixedRoute", "Link", "LinkKind", "Node", "NodeKind", "Origin", "Topology"]
 
 FORMAT = "tuccl-topology/1"
 T = TypeVar("T")
 NodeKind = Literal["gpu", "nic", "cpu", "pcie", "nvswitch", "switch"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "cpu", "network"]
+Origin = Literal["read", "measured", "inferred", "assumed"]
 
 _MOST_RANKS = 1024
 _MOST_NODES = 65536
@@ -63,13 +64,18 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         src: node id.
         dst: node id.
         kind: the technology.
-        bandwidth: nominal rate in GB/s per direction; links of equal ends add up.
+        bandwidth: nominal rate in GB/s per direction, or of a network that was probed the measured
+            one; links of equal ends add up.
         latency: in us, from one end to the other.
         duplex: whether the same link also runs from ``dst`` to ``src``.
         assumed: whether a rate or the link itself was filled in, not read from the machine.
         source: where the numbers are from.
         measured: rate in GB/s per direction as last measured; `differences` compares it, nothing
             else reads it.
+        spread_gbs: half the width of the 95 % interval of ``measured``.
+        spread_us: half the width of the 95 % interval of a measured ``latency``.
+        inferred_from: the measured link (``src dst``) that the numbers were taken from, where this
+            one was not measured itself.
     """
 
     src: str
@@ -81,6 +87,27 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     assumed: bool = False
     source: str = ""
     measured: float | None = None
+    spread_gbs: float | None = None
+    spread_us: float | None = None
+    inferred_from: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        """Return where the rate is from.
+
+        >>> Link("a", "b", "pcie", 10.0, 0.5, assumed=True).origin
+        'assumed'
+        """
+        if self.inferred_from:
+            return "inferred"
+        if self.measured is not None:
+            return "measured"
+        return "assumed" if self.assumed else "read"
+
+    @property
+    def has_nominal_rate(self) -> bool:
+        """Return whether ``bandwidth`` is a nominal rate, not a measured or inferred one."""
+        return not self.inferred_from and self.bandwidth != self.measured
 
     def directions(self) -> tuple[tuple[str, str], ...]:
         """Return the (source, destination) pairs that the link carries.
@@ -296,6 +323,10 @@ def _check_link(link: Link, kinds: dict[str, str], where: str) -> None:
     _check_rate(link.bandwidth, f"{where}.bandwidth")
     if link.measured is not None:
         _check_rate(link.measured, f"{where}.measured")
+    _check_text(link.inferred_from, f"{where}.inferred_from", empty=True)
+    for name, spread in (("spread_gbs", link.spread_gbs), ("spread_us", link.spread_us)):
+        if spread is not None and not 0 <= spread <= _LARGEST:
+            raise InputError(f"{where}.{name}: {spread}; expected zero or more")
     if not (math.isfinite(link.latency) and 0 <= link.latency <= _LARGEST):
         raise InputError(f"{where}.latency: {link.latency}; expected us, zero or more")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tuccl.topology.graph import Link, Topology
+from tuccl.topology.graph import Topology
 from tuccl.topology.nics import bound_nics
 from tuccl.topology.paths import Path, all_paths, relay_path
 
@@ -13,7 +13,7 @@ __all__ = ["matrix", "path_class"]
 _LEGEND = (
     "class and narrowest rate on the path in GB/s per direction (nominal): NVL NVLink, XGM xGMI, "
     "NVS NVSwitch,\nPIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs, C2C GPU to CPU, "
-    "NET network; NIC: the one it would send through; ? assumed in part, * measured in part"
+    "NET network; NIC: the one it would send through; parts are ? assumed, * measured, ~ inferred"
 )
 
 
@@ -43,7 +43,7 @@ def path_class(topology: Topology, path: Path) -> str:
 def matrix(topology: Topology) -> str:
     """Return a table of every pair of GPUs with classes and rates in GB/s, and where from.
 
-    Below it stand the kinds of links, with the origin of each: assumed, read or measured.
+    Below it stand the kinds of links, with the origin of each: assumed, read, measured or inferred.
 
     >>> from tuccl.topology import load_profile
     >>> print(matrix(load_profile("v100x4")).splitlines()[1])
@@ -78,17 +78,13 @@ def _cell(topology: Topology, path: Path | None, marks: dict[tuple[str, str], st
     return f"{path_class(topology, path)} {path.bandwidth:.3g}{mark}"
 
 
-def _origin(link: Link) -> str:
-    return "assumed" if link.assumed else "read" if link.measured is None else "measured"
-
-
 def _marks(topology: Topology) -> dict[tuple[str, str], str]:
-    """Return ? for the pairs of nodes whose link is assumed, * for those measured."""
-    marks = {"assumed": "?", "measured": "*"}
+    """Return a mark for the pairs of nodes whose link was not read from the machine."""
+    marks = {"assumed": "?", "inferred": "~", "measured": "*"}
     return {
-        ends: marks[_origin(link)]
+        ends: marks[link.origin]
         for link in topology.links
-        if _origin(link) in marks
+        if link.origin in marks
         for ends in link.directions()
     }
 
@@ -96,7 +92,13 @@ def _marks(topology: Topology) -> dict[tuple[str, str], str]:
 def _links(topology: Topology) -> list[str]:
     """Return a line for each kind, rate and origin of links, with their number and source."""
     counts = Counter(
-        (link.kind, f"{link.bandwidth:.4g}", _origin(link), link.source) for link in topology.links
+        (
+            link.kind,
+            f"{link.bandwidth:.4g}",
+            link.origin,
+            f"{link.source}; rate of {link.inferred_from}" if link.inferred_from else link.source,
+        )
+        for link in topology.links
     )
     rows = [("links", "kind", "GB/s", "origin", "source")]
     rows += [(str(count), *facts) for facts, count in sorted(counts.items())]

@@ -18,8 +18,8 @@ def signature(topology: Topology) -> str:
     """Return 16 hexadecimal digits that hash what ``topology`` is made of and how it is joined.
 
     Kinds, models, link types and nominal rates enter, and which nodes share a host; names, order,
-    rank numbers, routes, latencies, sources and measured rates do not. `differences` compares
-    rank by rank.
+    rank numbers, routes, latencies, sources and measured or inferred rates do not. `differences`
+    compares rank by rank.
 
     >>> from tuccl.topology import join, load_profile
     >>> ndv2 = load_profile("ndv2")
@@ -52,6 +52,12 @@ class _Graph:
     def __init__(self, topology: Topology) -> None:
         number = {node.id: place for place, node in enumerate(topology.nodes)}
         hops = merged_hops(topology.links).values()
+        probed = {
+            ends
+            for link in topology.links
+            if not link.has_nominal_rate
+            for ends in link.directions()
+        }
         self.gpus = [number[gpu.id] for gpu in topology.gpus]
         self.first = [
             _text(n.kind, n.model or "", f"{n.port_gbs or 0:.6g}") for n in topology.nodes
@@ -59,7 +65,7 @@ class _Graph:
         self._around: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
         for hop in hops:
             src, dst = number[hop.src], number[hop.dst]
-            rate = f"{hop.bandwidth:.6g}"
+            rate = "measured" if (hop.src, hop.dst) in probed else f"{hop.bandwidth:.6g}"
             self._around[dst].append((src, _text("in", hop.kind, rate) | 1))
             self._around[src].append((dst, _text("out", hop.kind, rate) | 1))
         hosts: dict[str, list[int]] = defaultdict(list)
