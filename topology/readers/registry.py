@@ -11,6 +11,8 @@ from tuccl.topology.graph import Topology
 from tuccl.topology.json_files import printable_path, read_bounded
 from tuccl.topology.readers.nccl_xml import NCCL_XML
 from tuccl.topology.readers.reader import Reader, reader_of
+from tuccl.topology.readers.smi_topo import SMI_TOPO
+from tuccl.topology.readers.sysfs import SYSFS, read_sysfs
 
 __all__ = ["HOST_READERS", "read_topology"]
 
@@ -22,7 +24,7 @@ TOPOLOGY_JSON: Reader[Topology] = Reader(
     lambda data: data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"),
     lambda data, place, name: (decode_topology(data, place), ()),
 )
-HOST_READERS: tuple[Reader[Topology], ...] = (TOPOLOGY_JSON, NCCL_XML)
+HOST_READERS: tuple[Reader[Topology], ...] = (TOPOLOGY_JSON, NCCL_XML, SMI_TOPO, SYSFS)
 
 
 def read_topology(
@@ -31,7 +33,7 @@ def read_topology(
     """Return the machine that a file of any known format describes, and warnings about it.
 
     Args:
-        path: the file.
+        path: the file, or a folder that holds a machine's ``sys``.
         format: the name of one of `HOST_READERS`; chosen by the file's content if not given.
         name: of the topology, where the file holds none; the file's stem if not given.
 
@@ -40,6 +42,9 @@ def read_topology(
             GPU.
     """
     place = printable_path(path)
+    stem = "".join(c if c.isprintable() else "?" for c in Path(path).stem)[:200]
+    if Path(path).is_dir() and format in (None, SYSFS.name):
+        return read_sysfs(path, name or stem or "machine")
     data = read_bounded(path, _MOST_BYTES)
     reader = reader_of(HOST_READERS, data, place, format)
     if reader is None and data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
@@ -47,5 +52,4 @@ def read_topology(
     if reader is None:
         names = ", ".join(reader.name for reader in HOST_READERS)
         raise InputError(f"{place}: no known format; expected one of {names} (see docs/formats.md)")
-    stem = "".join(c if c.isprintable() else "?" for c in Path(path).stem)[:200]
     return reader.decode(data, os.fspath(path), name or stem or "machine")

@@ -70,13 +70,15 @@ class _Warnings:
         self._lines.setdefault(text, []).append(at.line)
 
     def lines(self) -> tuple[str, ...]:
-        return tuple(f"{text} ({_places(sorted(lines))})" for text, lines in self._lines.items())
+        return tuple(text + _places(sorted(lines)) for text, lines in self._lines.items())
 
 
 def _places(lines: list[int]) -> str:
+    """Return ``" (lines 3, 4)"``; nothing where the lines are unknown (0)."""
+    lines = [line for line in lines if line]
     first_lines = ", ".join(str(line) for line in lines[:4])
     rest = f" and {len(lines) - 4} more" if len(lines) > 4 else ""
-    return f"line{'s' if len(lines) > 1 else ''} {first_lines}{rest}"
+    return f" (line{'s' if len(lines) > 1 else ''} {first_lines}{rest})" if lines else ""
 
 
 @dataclass(frozen=True, slots=True)

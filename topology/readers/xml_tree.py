@@ -1,9 +1,9 @@
-"""A small, safe XML reader: bounded, without document types or entities, with line numbers."""
+"""A small, safe XML reader: bounded, without declarations of entities, with line numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -21,6 +21,7 @@ _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s++|<\?[^>]*+>|<!--(?:[^-]|-(?!->))*+-->|<![A-Za-z][^\[>]*+>)*+"
     rb"<([A-Za-z_][\w.-]{0,60})"
 )
+_DECLARATION = re.compile(rb"(?:\s++|<!--(?:[^-]|-(?!->))*+-->)*+(<\?xml\s[^>]*+>)")
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class Element:
         place: ``file:line``, for messages.
         line: where it starts.
         children: in the order of the file.
+        text: between the tags, of the tags that may have some.
     """
 
     tag: str
@@ -40,6 +42,7 @@ class Element:
     place: str
     line: int
     children: list[Element] = field(default_factory=list)
+    text: str = ""
 
     def get(self, name: str) -> str:
         """Return the attribute ``name``, ``""`` where it is missing."""
@@ -72,23 +75,42 @@ class Element:
         return int(text)
 
 
-def read_xml(data: bytes, path: str) -> Element:
-    """Return the root element of ``data``; ``path`` stands in the messages.
+def read_xml(
+    data: bytes,
+    path: str,
+    text_tags: Collection[str] = (),
+    expected: str = "an NCCL topology file (<system>)",
+) -> Element:
+    """Return the root element of ``data``.
+
+    Args:
+        data: the file.
+        path: of the file, for messages.
+        text_tags: the elements that may hold text.
+        expected: what the file should be, for messages.
 
     Raises:
-        InputError: it is not well formed, has a document type, or is too deep or too large.
+        InputError: it is not well formed, declares entities, or is too deep or too large.
     """
-    builder = _Builder(path)
+    builder = _Builder(path, text_tags)
     try:
-        builder.parser.Parse(data, True)
+        builder.parser.Parse(_without_declaration(data), True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise InputError(
-            f"{path}:{error.lineno}: not well-formed XML: {reason}; expected an NCCL topology file"
+            f"{path}:{error.lineno}: not well-formed XML: {reason}; expected {expected}"
         ) from None
     if builder.root is None:
-        raise InputError(f"{path}: no element; expected an NCCL topology file (<system>)")
+        raise InputError(f"{path}: no element; expected {expected}")
     return builder.root
+
+
+def _without_declaration(data: bytes) -> bytes:
+    """Return ``data`` with an XML declaration that something precedes blanked, as NCCL reads it."""
+    match = _DECLARATION.match(data[:_MOST_PROLOGUE])
+    if match is None or not match.start(1):
+        return data
+    return data[: match.start(1)] + re.sub(rb"[^\n]", b" ", match[1]) + data[match.end(1) :]
 
 
 def root_tag(data: bytes) -> str:
@@ -104,7 +126,7 @@ def root_tag(data: bytes) -> str:
 
 
 class _Builder:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, text_tags: Collection[str]) -> None:
         # The encoding is fixed: declarations of others could ask for any codec.
         self.parser = expat.ParserCreate("utf-8")
         self.parser.StartElementHandler = self._start
@@ -113,6 +135,7 @@ class _Builder:
         self.parser.StartDoctypeDeclHandler = self._doctype
         self.root: Element | None = None
         self._path = path
+        self._text_tags = text_tags
         self._open: list[Element] = []
         self._count = 0
 
@@ -141,8 +164,13 @@ class _Builder:
         self._open.pop()
 
     def _text(self, text: str) -> None:
-        if text.strip():
+        if self._open and self._open[-1].tag in self._text_tags:
+            self._open[-1].text += text
+        elif text.strip():
             raise self._refuse(f"text {quoted(text.strip())} outside of any tag; remove it")
 
-    def _doctype(self, *_: object) -> None:
-        raise self._refuse("a document type; remove it (entities are not read)")
+    def _doctype(
+        self, name: str, system: str | None, public: str | None, has_declarations: bool
+    ) -> None:
+        if has_declarations:
+            raise self._refuse("a document type with declarations; remove it (none are read)")

@@ -1,0 +1,185 @@
+"""Builds NCCL's <system> of a matrix that tells, for each pair of devices, how near they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tuccl.topology.readers.xml_tree import Element
+
+__all__ = ["PHB", "PIX", "PXB", "SYS", "Classes", "system_of_classes"]
+
+# Path classes from near to far; 0 is unknown. PHB stands for NODE too: both pass the CPU.
+PIX, PXB, PHB, SYS = 1, 2, 3, 4
+_NAMES = ("", "PIX", "PXB", "PHB or NODE", "SYS")
+_MOST_NVLINKS = 18  # of one GPU, P100 to B200
+_SWITCH = {"target": "fffffff:ffff:ff", "tclass": "0x068000"}
+_GPU = {"class": "0x030200", "vendor": "0x10de", "link_speed": "", "link_width": ""}
+_NIC = {"class": "0x020000", "link_speed": "", "link_width": ""}
+_BRIDGE = {"class": "0x060400", "link_speed": "", "link_width": ""}
+
+
+@dataclass(slots=True)
+class Classes:
+    """Devices, GPUs first, and what is known of each pair of them.
+
+    Attributes:
+        gpus: how many of the devices are GPUs.
+        lines: of the file, by device.
+        levels: the class of each pair, both ways, 0 where NVLink hides it.
+        nvlinks: NVLinks of each pair, both ways; behind an NVSwitch those of a GPU.
+        affinities: equal for GPUs of equal CPUs, empty where unknown, by GPU.
+    """
+
+    gpus: int
+    lines: Sequence[int]
+    levels: Sequence[Sequence[int]]
+    nvlinks: Sequence[Sequence[int]]
+    affinities: Sequence[str]
+    warnings: list[str] = field(default_factory=list)
+
+
+def system_of_classes(classes: Classes, place: str) -> Element:
+    """Return the <system> of such devices; what it assumes is added to their warnings.
+
+    Devices of class PIX share a switch, those of PXB an upper switch over one each, those of PHB
+    or NODE a CPU.
+    """
+    return _Builder(classes, place).system()
+
+
+class _Builder:
+    def __init__(self, classes: Classes, place: str) -> None:
+        self._classes = classes
+        self._place = place
+        self._switches = 0
+        self._group: list[tuple[int, int, int]] = [(0, 0, 0)] * len(classes.lines)
+
+    def system(self) -> Element:
+        classes = self._classes
+        root = Element("system", {"version": "1"}, self._place, 0)
+        devices = [self._device(index) for index in range(len(classes.lines))]
+        cpus = self._cpus()
+        for number, members in enumerate(cpus):
+            cpu = Element("cpu", {"numaid": str(number)}, devices[members[0]].place, 0)
+            root.children.append(cpu)
+            for upper in self._groups(members, PXB):
+                lower = self._groups(upper, PIX)
+                parent = self._switch(cpu) if len(upper) > 1 else cpu
+                for group in lower:
+                    below = self._switch(parent) if len(lower) > 1 else parent
+                    below.children += [devices[index] for index in group]
+                    for index in group:
+                        self._group[index] = number, upper[0], group[0]
+        self._add_nvlinks(devices[: classes.gpus])
+        self._compare()
+        return root
+
+    def _device(self, index: int) -> Element:
+        line = self._classes.lines[index]
+        place = f"{self._place}:{line}"
+        is_gpu = index < self._classes.gpus
+        busid = f"0000:{index >> 5:02x}:{index & 31:02x}.0"
+        pci = Element("pci", {"busid": busid, **(_GPU if is_gpu else _NIC)}, place, line)
+        number = str(index if is_gpu else index - self._classes.gpus)
+        element = Element("gpu" if is_gpu else "net", {"dev": number}, place, line)
+        pci.children.append(element if is_gpu else Element("nic", {}, place, line, [element]))
+        return pci
+
+    def _switch(self, parent: Element) -> Element:
+        busid = f"ffff:{self._switches >> 5:02x}:{self._switches & 31:02x}.0"
+        self._switches += 1
+        switch = Element("pci", {"busid": busid, **_BRIDGE}, self._place, 0)
+        parent.children.append(switch)
+        return switch
+
+    def _groups(self, members: Sequence[int], most: int) -> list[list[int]]:
+        """Return the members in groups that pairs of a class up to ``most`` hold together."""
+        return _connected(
+            members, lambda row: [0 < level <= most for level in self._classes.levels[row]]
+        )
+
+    def _cpus(self) -> list[list[int]]:
+        """Return the devices by CPU: by class, and GPUs of hidden classes by affinity."""
+        classes = self._classes
+        merged: list[list[int]] = []
+        of_affinity: dict[str, list[int]] = {}
+        for group in self._groups(range(len(classes.lines)), PHB):
+            affinity = classes.affinities[group[0]] if group[0] < classes.gpus else ""
+            mate = of_affinity.get(affinity)
+            if mate is not None and not any(
+                classes.levels[a][b] == SYS for a in mate for b in group
+            ):
+                mate += group
+            else:
+                merged.append(group)
+                if affinity:
+                    of_affinity[affinity] = group
+        return [sorted(group) for group in merged]
+
+    def _add_nvlinks(self, gpus: list[Element]) -> None:
+        nvlinks = self._classes.nvlinks
+        switched = 0
+        for group in _connected(range(len(gpus)), lambda row: [n > 0 for n in nvlinks[row]]):
+            is_switched = len(group) > 2 and max(sum(nvlinks[i]) for i in group) > _MOST_NVLINKS
+            switched += is_switched
+            for index in group:
+                gpu = gpus[index].children[0]
+                counts = [(peer, count) for peer, count in enumerate(nvlinks[index]) if count]
+                links = [{"target": gpus[peer].get("busid"), "count": str(n)} for peer, n in counts]
+                if is_switched:
+                    links = [{**_SWITCH, "count": str(max(nvlinks[index]))}]
+                gpu.children += [Element("nvlink", x, gpu.place, gpu.line) for x in links]
+        if switched > 1:
+            self._classes.warnings.append(
+                f"{switched} groups of GPUs with NVSwitches, taken as joined; check them"
+            )
+
+    def _compare(self) -> None:
+        """Warn of pairs whose class the tree cannot hold, and of those that NVLink hides."""
+        classes = self._classes
+        hidden = 0
+        wrong: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for a, row in enumerate(classes.levels):
+            cpu, upper, lower = self._group[a]
+            for b in range(a):
+                level = row[b]
+                if not level:
+                    hidden += 1
+                    continue
+                other = self._group[b]
+                is_near = cpu == other[0]
+                mine = (PIX if lower == other[2] else PXB) if is_near and upper == other[1] else PHB
+                if level != (mine if is_near else SYS):
+                    wrong[level].append((a, b))
+        if hidden:
+            classes.warnings.append(
+                f"NVLink hides the PCIe class of {hidden} pairs of GPUs, taken from NICs and CPU "
+                "affinity; `nvidia-smi topo -mp` prints it"
+            )
+        for level, pairs in wrong.items():
+            lines = " and ".join(str(classes.lines[index]) for index in sorted(pairs[0]))
+            classes.warnings.append(
+                f"{len(pairs)} pairs of class {_NAMES[level]} are nearer than that through "
+                f"others, the nearer taken (lines {lines} first)"
+            )
+
+
+def _connected(
+    members: Sequence[int], neighbours: Callable[[int], Sequence[bool]]
+) -> list[list[int]]:
+    """Return the members in connected groups, each and all in rising order."""
+    left = dict.fromkeys(members)
+    groups = []
+    while left:
+        group = [next(iter(left))]
+        del left[group[0]]
+        for member in group:
+            joined = neighbours(member)
+            fresh = [other for other in left if joined[other]]
+            group += fresh
+            for other in fresh:
+                del left[other]
+        groups.append(sorted(group))
+    return groups

@@ -1,0 +1,178 @@
+"""Reads the matrix that ``nvidia-smi topo -m`` prints, old or new, and ``topo -mp``'s beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tuccl.errors import InputError
+from tuccl.topology.graph import Topology, quoted
+from tuccl.topology.json_files import printable_path
+from tuccl.topology.readers.classes import PHB, PIX, PXB, SYS, Classes, system_of_classes
+from tuccl.topology.readers.reader import Reader
+from tuccl.topology.readers.system import host_of
+
+__all__ = ["SMI_TOPO"]
+
+_MOST_BYTES = 1 << 24
+_MOST_DEVICES = 2048
+# Terminals underline the header; pasted text may have lost the escape character alone.
+_UNDERLINE = re.compile(r"\x1b?\[[0-9;]{0,8}m")
+_GPU = re.compile(r"GPU[0-9]{1,4}")
+_LEVELS = {"X": 0, "PIX": PIX, "PXB": PXB, "PHB": PHB, "NODE": PHB, "SYS": SYS, "SOC": SYS}
+_NVLINKS = {f"NV{count}": count for count in range(1, 100)}
+_CELLS = {*_LEVELS, *_NVLINKS}
+_PEER_CELLS = {"OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
+
+
+@dataclass(slots=True)
+class _Table:
+    """A matrix, as far as it was read.
+
+    Attributes:
+        line: of its header.
+        devices: the columns.
+        rows: cells by device, in the order of the columns.
+        lines: of the rows, by device.
+        affinities: the CPUs and NUMA nodes that follow the cells, by device.
+    """
+
+    line: int
+    devices: list[str]
+    rows: dict[str, list[str]] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    affinities: dict[str, str] = field(default_factory=dict)
+
+
+def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...]]:
+    place = printable_path(path)
+    if len(data) > _MOST_BYTES:
+        raise InputError(f"{place}: longer than {_MOST_BYTES} bytes; keep the matrix alone")
+    tables = _tables(data.decode(errors="replace"), place)
+    if not tables:
+        raise InputError(f"{place}: no header line with GPU0; paste all of `nvidia-smi topo -m`")
+    classes = _classes(tables, place)
+    if b"Legend" not in data:
+        classes.warnings.append("no legend follows the matrix: its last line may be cut")
+    topology, warnings = host_of(system_of_classes(classes, place), place, name)
+    return topology, (*classes.warnings, *warnings)
+
+
+def _matches(data: bytes) -> bool:
+    lines = data[: 1 << 20].decode(errors="replace").splitlines()
+    return any(_header(_UNDERLINE.sub("", line).split()) for line in lines)
+
+
+SMI_TOPO = Reader("nvidia-smi", "the matrix of `nvidia-smi topo -m`", _matches, _decode)
+
+
+def _header(words: list[str]) -> list[str]:
+    """Return the devices of a header line, none if the line is another."""
+    if not words or not _GPU.fullmatch(words[0]):
+        return []
+    end = next((at for at, word in enumerate(words) if word in ("CPU", "NUMA")), len(words))
+    devices = words[:end]
+    is_row = any(w in _CELLS or w in _PEER_CELLS or not w[0].isalpha() for w in devices)
+    return [] if is_row else devices
+
+
+def _tables(text: str, place: str) -> list[_Table]:
+    tables: list[_Table] = []
+    for line, content in enumerate(text.splitlines(), start=1):
+        words = _UNDERLINE.sub("", content).split()
+        if devices := _header(words):
+            tables.append(_Table(line, devices))
+            if len(devices) > _MOST_DEVICES or len(set(devices)) < len(devices):
+                raise InputError(
+                    f"{place}:{line}: a column twice, or more than {_MOST_DEVICES}; paste the "
+                    "matrix again"
+                )
+        elif tables and words and words[0] in tables[-1].devices:
+            _add_row(tables[-1], words, f"{place}:{line}", line)
+        elif words and _GPU.match(words[0]) and any(word in _CELLS for word in words[1:]):
+            raise InputError(
+                f"{place}:{line}: the row of {quoted(words[0])} has no column in a header above; "
+                "paste the matrix again"
+            )
+    return tables
+
+
+def _add_row(table: _Table, words: list[str], place: str, line: int) -> None:
+    device, *cells = words
+    count = len(table.devices)
+    if device in table.rows:
+        raise InputError(
+            f"{place}: a second row of {device}, after line {table.lines[device]}; paste the "
+            "matrix again"
+        )
+    cells, tail = cells[:count], cells[count:]
+    if any(cell in _PEER_CELLS for cell in cells):
+        raise InputError(f"{place}: a matrix of `topo -p2p`; paste that of `nvidia-smi topo -m`")
+    wrong = next((cell for cell in cells if cell not in _CELLS), None)
+    is_shifted = (
+        len(cells) < count or cells.count("X") != 1 or cells[table.devices.index(device)] != "X"
+    )
+    is_fused = len(tail) > 4 or any(word in _CELLS or word in table.devices for word in tail)
+    if wrong is not None or is_shifted or is_fused:
+        reason = f"{quoted(wrong)} is no class" if wrong else f"not {count} classes, X for itself"
+        raise InputError(
+            f"{place}: the row of {device} is damaged: {reason}; paste the matrix again"
+        )
+    table.rows[device] = cells
+    table.lines[device] = line
+    table.affinities[device] = " ".join(tail[:2])
+
+
+def _classes(tables: list[_Table], place: str) -> Classes:
+    """Return what the tables say together: `topo -mp` tells the classes that NVLink hides."""
+    first = tables[0]
+    gpus = sorted((d for d in first.devices if _GPU.fullmatch(d)), key=lambda d: int(d[3:]))
+    devices = [*gpus, *(device for device in first.devices if device not in set(gpus))]
+    levels = [[0] * len(devices) for _ in devices]
+    nvlinks = [[0] * len(devices) for _ in devices]
+    for table in tables:
+        rows = _rows(table, devices, first, place)
+        for at, row in enumerate(rows):
+            for peer, cell in enumerate(row):
+                if cell in _NVLINKS:
+                    nvlinks[at][peer] = _NVLINKS[cell]
+                elif not levels[at][peer]:
+                    levels[at][peer] = _LEVELS[cell]
+                elif levels[at][peer] != _LEVELS[cell]:
+                    raise InputError(
+                        f"{place}:{table.lines[devices[at]]}: {devices[at]} to {devices[peer]} is "
+                        f"{cell}, but not in the first matrix; keep one machine a file"
+                    )
+    return Classes(
+        gpus=len(gpus),
+        lines=[first.lines[device] for device in devices],
+        levels=levels,
+        nvlinks=[row[: len(gpus)] for row in nvlinks[: len(gpus)]],
+        affinities=[first.affinities[gpu] for gpu in gpus],
+    )
+
+
+def _rows(table: _Table, devices: list[str], first: _Table, place: str) -> list[list[str]]:
+    """Return the cells in the order of ``devices``; refuse a row missing and unequal halves."""
+    if set(table.devices) != set(devices):
+        raise InputError(
+            f"{place}:{table.line}: a matrix of other devices than in line {first.line}; keep one "
+            "machine a file"
+        )
+    for device in table.devices:
+        if device not in table.rows:
+            raise InputError(
+                f"{place}:{table.line}: the row of {device} is missing; paste the whole matrix"
+            )
+    column = {device: at for at, device in enumerate(table.devices)}
+    order = [column[device] for device in devices]
+    rows = [[table.rows[device][at] for at in order] for device in devices]
+    for at, (row, back) in enumerate(zip(rows, zip(*rows, strict=True), strict=True)):
+        if tuple(row) != back:
+            peer = next(index for index, cell in enumerate(row) if cell != back[index])
+            raise InputError(
+                f"{place}:{table.lines[devices[at]]}: {devices[at]} to {devices[peer]} is "
+                f"{row[peer]}, but {back[peer]} in line {table.lines[devices[peer]]}; paste the "
+                "matrix again"
+            )
+    return rows

@@ -1,0 +1,175 @@
+"""Trees of small text files, in a folder or in a tar file that is never unpacked."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import stat
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from tuccl.errors import InputError
+
+__all__ = ["Archive", "Folder", "Tree", "is_archive"]
+
+_MOST_TEXT = 4096
+_MOST_FILES = 1 << 18
+_MOST_UNPACKED = 1 << 28
+_OPENERS: dict[bytes, Any] = {
+    b"BZh": bz2.open,
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
+
+
+class Tree(Protocol):
+    """Folders, links and files below a root; what is not there is empty."""
+
+    def names(self, path: str) -> list[str]:
+        """Return the sorted names in the folder ``path``."""
+
+    def link(self, path: str) -> str:
+        """Return what the link ``path`` points to, as written."""
+
+    def text(self, path: str) -> str:
+        """Return the beginning of the file ``path``, stripped."""
+
+
+class Folder:
+    """A tree on disk."""
+
+    def __init__(self, root: Path) -> None:
+        """Read below ``root``, or below its only folder if that is what holds ``sys``."""
+        names = self._names(root)
+        is_wrapped = "sys" not in names and len(names) == 1
+        self._root = root / names[0] if is_wrapped else root
+
+    def names(self, path: str) -> list[str]:
+        """Return the sorted names in the folder ``path``."""
+        return self._names(self._root / path)
+
+    def link(self, path: str) -> str:
+        """Return what the link ``path`` points to, as written."""
+        try:
+            return str((self._root / path).readlink())
+        except OSError:
+            return ""
+
+    def text(self, path: str) -> str:
+        """Return the beginning of the file ``path``, stripped."""
+        try:
+            # A captured tree may hold anything: links out of it and pipes are not read.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            file = os.open(self._root / path, flags)
+        except OSError:
+            return ""
+        try:
+            is_file = stat.S_ISREG(os.fstat(file).st_mode)
+            data = os.read(file, _MOST_TEXT) if is_file else b""
+        except OSError:
+            data = b""
+        finally:
+            os.close(file)
+        return _text(data)
+
+    @staticmethod
+    def _names(folder: Path) -> list[str]:
+        try:
+            return sorted(entry.name for entry in folder.iterdir())[:_MOST_FILES]
+        except OSError:
+            return []
+
+
+class Archive:
+    """A tree in the bytes of a tar file, plain or packed by gzip, bzip2 or xz."""
+
+    def __init__(self, data: bytes, place: str) -> None:
+        """Read ``data``; ``place`` stands in the messages.
+
+        Raises:
+            InputError: it is damaged, or larger than any capture of /sys.
+        """
+        self._texts: dict[str, str] = {}
+        self._links: dict[str, str] = {}
+        self._names: dict[str, set[str]] = {}
+        plain = _unpacked(data, place)
+        # A tar file ends in empty blocks: without them it was cut, if need be between two files.
+        if plain[-1024:].strip(b"\0"):
+            raise InputError(f"{place}: the tar file is cut short; capture it again")
+        try:
+            with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as tar:
+                for count, member in enumerate(tar):
+                    if count >= _MOST_FILES:
+                        raise InputError(f"{place}: more than {_MOST_FILES} files; pack /sys alone")
+                    self._add(tar, member)
+        except (tarfile.TarError, EOFError, ValueError, OSError) as error:
+            reason = str(error).splitlines()[0][:100] if str(error) else "damaged"
+            raise InputError(f"{place}: not a sound tar file: {reason}; capture it again") from None
+        self._prefix = "" if "sys" in self._names.get("", ()) else self._only_folder()
+
+    def names(self, path: str) -> list[str]:
+        """Return the sorted names in the folder ``path``."""
+        return sorted(self._names.get(self._prefix + path, ()))
+
+    def link(self, path: str) -> str:
+        """Return what the link ``path`` points to, as written."""
+        return self._links.get(self._prefix + path, "")
+
+    def text(self, path: str) -> str:
+        """Return the beginning of the file ``path``, stripped."""
+        return self._texts.get(self._prefix + path, "")
+
+    def _add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        path = PurePosixPath(member.name.lstrip("/"))
+        if ".." in path.parts or not path.parts:
+            return
+        if member.issym():
+            self._links[str(path)] = member.linkname
+        elif member.isfile():
+            content = tar.extractfile(member)
+            self._texts[str(path)] = _text(content.read(_MOST_TEXT)) if content else ""
+        for child in (path, *path.parents):
+            if child.parts:
+                parent = "" if len(child.parts) == 1 else str(child.parent)
+                self._names.setdefault(parent, set()).add(child.name)
+
+    def _only_folder(self) -> str:
+        names = self._names.get("", set())
+        return f"{next(iter(names))}/" if len(names) == 1 else ""
+
+
+def is_archive(data: bytes) -> bool:
+    """Return whether ``data`` begins as a tar file, or as something packed that may be one.
+
+    >>> is_archive(b"BZh91AY"), is_archive(b"<system>")
+    (True, False)
+    """
+    return data.startswith(tuple(_OPENERS)) or data[257:262] == b"ustar"
+
+
+def _unpacked(data: bytes, place: str) -> bytes:
+    for magic, opener in _OPENERS.items():
+        if data.startswith(magic):
+            try:
+                with opener(io.BytesIO(data)) as file:
+                    plain: bytes = file.read(_MOST_UNPACKED + 1)
+            except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+                reason = str(error).splitlines()[0][:100] if str(error) else "damaged"
+                raise InputError(
+                    f"{place}: cannot be unpacked: {reason}; capture it again"
+                ) from None
+            break
+    else:
+        plain = data
+    if len(plain) > _MOST_UNPACKED:
+        raise InputError(f"{place}: more than {_MOST_UNPACKED} bytes unpacked; pack /sys alone")
+    return plain
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace").strip()
