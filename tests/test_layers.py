@@ -33,6 +33,8 @@ RUNTIME = [
 TUNING = ["searches", "studies", "rl"]  # `nccl` is a tune of its own
 # What readers of other tools' files may import of their room.
 READERS = {"readers", "files", "graph", "json_files", "models", "rates"}
+# And what probing may: the probes are run by rooms below.
+PROBING = {"probing", "graph", "json_files", "paths"}
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself
 
 
@@ -76,13 +78,14 @@ def test_folders_of_a_room_point_up_its_own_table(room: str, folder: str) -> Non
                 assert module.split(".")[2] in allowed, f"{path}: {module}"
 
 
-def test_readers_stand_on_the_graph_alone() -> None:
-    files = sorted((ROOT / "topology" / "readers").glob("*.py"))
+@pytest.mark.parametrize(("folder", "allowed"), [("readers", READERS), ("probing", PROBING)])
+def test_folders_of_topology_stand_on_the_graph(folder: str, allowed: set[str]) -> None:
+    files = sorted((ROOT / "topology" / folder).glob("*.py"))
     assert files
     for path in files:
         for module in imported(path):
             if module.startswith("tuccl.topology."):
-                assert module.split(".")[2] in READERS, f"{path}: {module}"
+                assert module.split(".")[2] in allowed, f"{path}: {module}"
 
 
 def test_the_floor_imports_no_room() -> None:

@@ -1,0 +1,30 @@
+"""Probing of networks: what to probe, fits, what hosts share, and the topology of it all.
+
+Nothing here starts a process or sends a byte: a `Prober` does, for the emulated cluster, the
+loopback device or the hosts behind a launcher.
+"""
+
+from tuccl.topology.probing.fit import Estimate, Fit, fit
+from tuccl.topology.probing.measured import measured_topology
+from tuccl.topology.probing.network import NetworkRates, probe_network
+from tuccl.topology.probing.peers import with_peer_rates
+from tuccl.topology.probing.plan import Endpoint, endpoints_of, read_use
+from tuccl.topology.probing.prober import Load, PairTimes, Prober
+from tuccl.topology.probing.record import RecordedProber
+
+__all__ = [
+    "Endpoint",
+    "Estimate",
+    "Fit",
+    "Load",
+    "NetworkRates",
+    "PairTimes",
+    "Prober",
+    "RecordedProber",
+    "endpoints_of",
+    "fit",
+    "measured_topology",
+    "probe_network",
+    "read_use",
+    "with_peer_rates",
+]

@@ -1,0 +1,304 @@
+"""The probes of a network, in the order in which each one's answer decides the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from statistics import median
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.topology.probing.fit import Estimate, Fit, fit, median_estimate
+from tuccl.topology.probing.plan import Endpoint, all_at_once, neighbour_pairs, racks, used
+from tuccl.topology.probing.prober import Pair, Prober
+from tuccl.topology.probing.shared import Uplink, divided, slowed_flows, typical, uplinks
+
+__all__ = ["NetworkRates", "Port", "probe_network"]
+
+PROBES_PER_HOST = 4
+_ALIKE = 0.9  # of the fastest of equal hardware: an endpoint below it is probed once more
+_WINDOWS = 3
+
+Update = Callable[[int, int, str], None]
+
+
+class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An endpoint's link into the network: GB/s out and in, and us to the switch.
+
+    ``inferred_from`` is the place of the endpoint whose numbers these are, None where measured.
+    """
+
+    out_gbs: Estimate
+    in_gbs: Estimate
+    latency_us: Estimate
+    inferred_from: int | None = None
+
+
+class NetworkRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rates and latencies of a network that was probed.
+
+    Attributes:
+        endpoints: what was probed.
+        ports: of each endpoint.
+        groups: endpoints that share nothing narrower than their own links.
+        uplinks: of each group, where there are several.
+        across_us: latency from one group to another beyond that of the endpoints' links.
+        probes: pairs that were probed, alone or at the same time as others.
+        method: how, in a few words.
+        notes: what could not be told, for people.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    ports: tuple[Port, ...]
+    groups: tuple[tuple[int, ...], ...]
+    uplinks: tuple[Uplink, ...]
+    across_us: Estimate | None
+    probes: int
+    method: str
+    notes: tuple[str, ...] = ()
+
+
+def probe_network(
+    prober: Prober,
+    endpoints: Sequence[Endpoint],
+    *,
+    use: Mapping[frozenset[str], float] | None = None,
+    budget: int | None = None,
+    update: Update | None = None,
+) -> NetworkRates:
+    """Return what a network carries, by at most four probes an endpoint.
+
+    Neighbours are timed alone, both ways; those slower than their hardware's best once more with
+    another partner; then all send at once. Where flows slow each other, small messages past the
+    full queues tell who is behind the same part, and the sum of its flows is what it carries.
+
+    Args:
+        prober: what runs the probes.
+        endpoints: two at least.
+        use: bytes by pair of hosts, of earlier jobs; pairs of less than 1 % of the busiest one's
+            are not probed (`read_use`).
+        budget: pairs probed at most; None is four an endpoint.
+        update: told of progress: probes done, the budget, and what comes next.
+
+    Notes:
+        TuCCL III.B: hierarchy-aware sampling and filtering by traffic, then latency by echoes and
+        bandwidth by flows. The probes of flows at the same time are this project's own.
+
+    Raises:
+        InputError: there are fewer than two endpoints or no probe is allowed.
+        TucclError: a probe failed.
+    """
+    if len(endpoints) < 2:
+        raise InputError(f"{len(endpoints)} hosts to probe between; expected two at least")
+    probing = _Probing(prober, endpoints, use, budget, update)
+    probing.neighbours()
+    probing.repeated()
+    groups, links = probing.together()
+    probing.inside(groups, links)
+    across = probing.across(groups)
+    return NetworkRates(
+        tuple(endpoints),
+        probing.ports(groups),
+        tuple(tuple(sorted(group)) for group in groups),
+        links,
+        across,
+        probing.probes,
+        "; ".join(sorted(probing.methods)),
+        tuple(probing.notes),
+    )
+
+
+class _Probing:
+    """Probes done so far, and what they told."""
+
+    def __init__(
+        self,
+        prober: Prober,
+        endpoints: Sequence[Endpoint],
+        use: Mapping[frozenset[str], float] | None,
+        budget: int | None,
+        update: Update | None,
+    ) -> None:
+        self._prober = prober
+        self._endpoints = endpoints
+        self._use = use
+        self._budget = PROBES_PER_HOST * len(endpoints) if budget is None else budget
+        self._update = update or (lambda *_: None)
+        self.probes = 0
+        self.methods: set[str] = set()
+        self.notes: list[str] = []
+        self._fits: dict[Pair, Fit] = {}  # of either direction of the pairs timed alone
+        self._idle_us: list[float] = []
+        if self._budget < 1:
+            raise InputError(f"budget {self._budget}: expected one probe at least")
+
+    def neighbours(self) -> None:
+        """Time pairs of neighbours, the first of each rack and hardware before all others."""
+        pairs = neighbour_pairs(self._endpoints, self._use)
+        if not pairs:
+            raise InputError("no pair of hosts in use; leave out the file of use")
+        first: dict[object, Pair] = {}
+        for pair in pairs:
+            end = self._endpoints[pair[0]]
+            first.setdefault((end.rack, end.hardware), pair)
+        for pair in sorted(pairs, key=lambda pair: pair not in first.values()):
+            self._alone(pair)
+
+    def repeated(self) -> None:
+        """Time those slower than the best of their hardware with that one: which of two is slow?"""
+        best: dict[str, int] = {}
+        for index in sorted(self._timed(), key=self._slower_way, reverse=True):
+            best.setdefault(self._endpoints[index].hardware, index)
+        for index in sorted(self._timed()):
+            reference = best[self._endpoints[index].hardware]
+            slow = self._slower_way(index) < _ALIKE * self._slower_way(reference)
+            if slow and used(self._endpoints, (index, reference), self._use):
+                self._alone((index, reference))
+
+    def together(self) -> tuple[list[list[int]], tuple[Uplink, ...]]:
+        """Return the groups behind shared parts, and what these carry, by flows of all at once."""
+        order = list(chain.from_iterable(racks(self._endpoints)))
+        one = [order], ()
+        for second in (False, True):
+            flows = all_at_once(self._endpoints, self._use, second=second)
+            if not flows or not self._spend(len(flows), "all at once"):
+                continue
+            with self._prober.load(flows) as load:
+                windows = [load.rates() for _ in range(_WINDOWS)]
+                slowed = slowed_flows(flows, typical(windows), self._rate)
+                if not slowed:
+                    continue
+                idle = median(self._idle_us)
+                left = self._budget - self.probes
+                found = divided(load, slowed, order, idle, left, neighbours=not second)
+            if found is None:
+                self.notes.append(
+                    f"{len(slowed)} of {len(flows)} flows slow each other, but queues are too "
+                    "short to tell where"
+                )
+                groups = racks(self._endpoints)
+            else:
+                groups, probes = found
+                self._spend(probes, "queues")
+            if len(groups) == 1:
+                return one
+            return groups, uplinks(groups, flows, windows, slowed)
+        return one
+
+    def inside(self, groups: Sequence[Sequence[int]], links: Sequence[Uplink]) -> None:
+        """Time the endpoints within their group that were timed only past a part narrower."""
+        for group, link in zip(groups, links, strict=False):
+            rates = [e.value for e in (link.out_gbs, link.in_gbs) if e is not None]
+            inner = [index for index in group if self._partners(index) & set(group)]
+            for index in group:
+                partner = next((i for i in (*inner, *group) if i != index), None)
+                if partner is None or index in inner or not rates:
+                    continue
+                if (
+                    self._slower_way(index) < 1.2 * min(rates)
+                    and used(self._endpoints, (index, partner), self._use)
+                    and self._alone((index, partner))
+                ):
+                    inner += [i for i in (index, partner) if i not in inner]
+
+    def across(self, groups: Sequence[Sequence[int]]) -> Estimate | None:
+        """Return the latency in us between groups beyond the endpoints' own, by representatives."""
+        first = groups[0][0]
+        extra = []
+        for group in groups[1:]:
+            pairs = [pair for pair in self._fits if pair[0] in groups[0] and pair[1] in group]
+            if not pairs and self._alone((first, group[0])):
+                pairs = [(first, group[0])]
+            extra += [
+                self._fits[pair].alpha_us.value - sum(self._near_us(i, groups) for i in pair)
+                for pair in pairs[:1]
+            ]
+        return median_estimate([max(0.0, us) for us in extra]) if extra else None
+
+    def ports(self, groups: Sequence[Sequence[int]]) -> tuple[Port, ...]:
+        """Return each endpoint's link, inferred from one of its rack and hardware if not timed."""
+        group_of = {index: group for group in groups for index in group}
+        timed = sorted(self._timed())
+        ports = []
+        for index, end in enumerate(self._endpoints):
+            model = index
+            if index not in timed:
+
+                def unlike(other: int, end: Endpoint = end, index: int = index) -> tuple[bool, ...]:
+                    peer = self._endpoints[other]
+                    return (
+                        peer.hardware != end.hardware,
+                        other not in group_of[index],
+                        peer.rack != end.rack,
+                    )
+
+                model = min(timed, key=unlike)
+            out = max((f.gbs for (src, _), f in self._fits.items() if src == model), key=_value)
+            into = max((f.gbs for (_, dst), f in self._fits.items() if dst == model), key=_value)
+            alphas = [self._fits[pair].alpha_us for pair in self._inner_pairs(model, groups)]
+            alpha = min(alphas, key=_value)
+            half = Estimate(alpha.value / 2, alpha.low / 2, alpha.high / 2)
+            ports.append(Port(out, into, half, None if model == index else model))
+        return tuple(ports)
+
+    def _alone(self, pair: Pair) -> bool:
+        """Time a pair alone if the budget lets it; return whether it did."""
+        src, dst = pair
+        if pair in self._fits:
+            return True
+        names = f"{self._endpoints[src].host} to {self._endpoints[dst].host}"
+        if not self._spend(1, names):
+            return False
+        times = self._prober.pair(src, dst)
+        trip = {0: [us / 2 for us in times.round_trips_us]}
+        for ends, sized in ((pair, times.forth), (pair[::-1], times.back)):
+            by_size: dict[int, list[float]] = dict(trip)
+            for nbytes, us in sized:
+                by_size.setdefault(nbytes, []).append(us)
+            self._fits[ends] = fit(by_size)
+        self._idle_us.append(min(times.round_trips_us))
+        self.methods.add(times.method)
+        return True
+
+    def _spend(self, probes: int, what: str) -> bool:
+        if self.probes + probes > self._budget:
+            return False
+        self._update(self.probes, self._budget, what)
+        self.probes += probes
+        return True
+
+    def _timed(self) -> set[int]:
+        return {src for src, _ in self._fits}
+
+    def _partners(self, index: int) -> set[int]:
+        return {dst for src, dst in self._fits if src == index}
+
+    def _slower_way(self, index: int) -> float:
+        """Return the highest rate in GB/s out of an endpoint or into it, the lower of the two."""
+        out = max(f.gbs.value for (src, _), f in self._fits.items() if src == index)
+        into = max(f.gbs.value for (_, dst), f in self._fits.items() if dst == index)
+        return min(out, into)
+
+    def _rate(self, flow: Pair) -> float:
+        """Return what a flow would get alone in GB/s; 0 where that is not known."""
+        out = [f.gbs.value for (src, _), f in self._fits.items() if src == flow[0]]
+        into = [f.gbs.value for (_, dst), f in self._fits.items() if dst == flow[1]]
+        return min(max(out, default=0.0), max(into, default=0.0))
+
+    def _inner_pairs(self, index: int, groups: Sequence[Sequence[int]]) -> list[Pair]:
+        """Return the timed pairs of an endpoint within its group; all of its own if none are."""
+        own = [pair for pair in self._fits if pair[0] == index]
+        group = next(group for group in groups if index in group)
+        return [pair for pair in own if pair[1] in group] or own
+
+    def _near_us(self, index: int, groups: Sequence[Sequence[int]]) -> float:
+        """Return the latency of an endpoint's link: half of that to a peer of its group."""
+        if index not in self._timed():
+            return 0.0
+        pairs = self._inner_pairs(index, groups)
+        return min(self._fits[pair].alpha_us.value for pair in pairs) / 2
+
+
+def _value(estimate: Estimate) -> float:
+    return estimate.value
