@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
 
 from tuccl._native import Gpu, Program, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError
-from tuccl.synth.baseline.nccl_chains import Chain, chains
+from tuccl.synth.baseline.nccl_chains import chains
+from tuccl.synth.baseline.nccl_tree import nccl_tree
 from tuccl.synth.lowering.lower import lower
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Schedule
@@ -20,7 +20,6 @@ __all__ = [
     "nccl_alltoall",
     "nccl_program",
     "nccl_ring",
-    "nccl_tree",
 ]
 
 NCCL_ALGORITHMS = ("ring", "tree", "p2p")
@@ -59,10 +58,11 @@ def nccl_program(
     if algorithm not in NCCL_ALGORITHMS:
         names = ", ".join(NCCL_ALGORITHMS)
         raise InputError(f"NCCL algorithm {algorithm[:40]!r}: expected one of {names}")
+    if algorithm == "tree":
+        _check(topology, collective, channels)
+        return nccl_tree(topology, collective, channels, protocol)
     if algorithm == "p2p":
         schedule = nccl_alltoall(topology, collective, channels, parts)
-    elif algorithm == "tree":
-        schedule = nccl_tree(topology, collective, channels)
     else:
         schedule = nccl_ring(topology, collective, channels)
     # Long rings only fit the fork's 256 steps, which then claims out of place alone.
@@ -230,90 +230,6 @@ def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Ite
             position = order.index(root) + step + (1 if reduce else 0)
             src, dst = order[position % ranks], order[(position + 1) % ranks]
             yield reduce, channel * ranks, src, dst, channel, ranks
-
-
-def nccl_tree(topology: Topology, collective: Collective, channels: int) -> Schedule:
-    """Return NCCL's double binary tree over hosts, a chain of GPUs inside each host.
-
-    Even channels use one tree, odd channels its mirror image, in which the leaves of the first
-    are inside.
-
-    Raises:
-        Infeasible: the collective is no allreduce.
-        InputError: numbers that do not fit `topology`.
-
-    Notes:
-        Sanders, Speck, Träff 2009 (two-tree); the binary tree is that of NCCL's trees.cc.
-    """
-    _check(topology, collective, channels)
-    if collective.name != "allreduce":
-        raise Infeasible(
-            f"NCCL has trees for allreduce only, not for {collective.name}: use 'ring'"
-        )
-    trace = Trace(collective, channels, "nccl-tree")
-    hops = [
-        _tree_hops(hosts, mirrored=channel % 2 == 1)
-        for channel, hosts in enumerate(chains(topology, channels))
-    ]
-    _add(trace, _tree_sends(hops, collective.ranks))
-    return trace.schedule()
-
-
-# A hop of a tree: (stage, child, parent); stages count upwards from the deepest.
-_Hop = tuple[int, int, int]
-
-
-def _tree_hops(hosts: tuple[Chain, ...], *, mirrored: bool) -> list[_Hop]:
-    """Return the hops towards the root, each after all that its child waits for."""
-    hops: list[_Hop] = []
-    longest = max(len(chain.ranks) for chain in hosts)
-    for chain in hosts:
-        tail = list(chain.from_head)[::-1]
-        start = longest - len(tail)
-        hops += [(start + n, *pair) for n, pair in enumerate(pairwise(tail))]
-    parents = double_tree_parents(len(hosts), mirrored=mirrored)
-    for host, parent in parents.items():
-        stage = longest + len(hosts) - _depth(parents, host)
-        hops.append((stage, hosts[host].head, hosts[parent].head))
-    return sorted(hops)
-
-
-def _depth(parents: dict[int, int], host: int) -> int:
-    depth = 0
-    while host in parents:
-        host, depth = parents[host], depth + 1
-    return depth
-
-
-def double_tree_parents(count: int, *, mirrored: bool) -> dict[int, int]:
-    """Return the parent of each node but the root; in the mirrored tree leaves are inside.
-
-    >>> double_tree_parents(4, mirrored=False)
-    {1: 2, 2: 0, 3: 2}
-    >>> double_tree_parents(4, mirrored=True)
-    {2: 1, 1: 3, 0: 1}
-    """
-    parents = {}
-    for node in range(1, count):
-        low = node & -node
-        parent = (node ^ low) | (low << 1)
-        parents[node] = parent if parent < count else node ^ low
-    if not mirrored:
-        return parents
-    mirror = [count - 1 - n if count % 2 == 0 else (n + 1) % count for n in range(count)]
-    return {mirror[node]: mirror[parent] for node, parent in parents.items()}
-
-
-def _tree_sends(hops: list[list[_Hop]], ranks: int) -> Iterator[_Send]:
-    """Yield by time: sums go up the trees, results come down."""
-    last = max(stage for tree in hops for stage, _, _ in tree)
-    timed: list[tuple[int, _Send]] = []
-    for channel, tree in enumerate(hops):
-        for stage, child, parent in tree:
-            up = (True, channel * ranks, child, parent, channel, ranks)
-            down = (False, channel * ranks, parent, child, channel, ranks)
-            timed += [(stage, up), (2 * last + 1 - stage, down)]
-    yield from (send for _, send in sorted(timed, key=lambda entry: entry[0]))
 
 
 def nccl_alltoall(

@@ -6,17 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from tuccl._native import Knobs, simulate
+from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.synth.baseline.nccl import (
-    double_tree_parents,
     nccl_alltoall,
     nccl_program,
     nccl_ring,
-    nccl_tree,
 )
 from tuccl.synth.baseline.nccl_chains import chains
+from tuccl.synth.baseline.nccl_tree import double_tree_parents
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.collective import Collective
@@ -79,11 +78,27 @@ def test_ring_programs_verify(t: Topology, name: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
 def test_tree_programs_verify(t: Topology, protocol: str) -> None:
-    collective = Collective("allreduce", t.ranks)
-    schedule = nccl_tree(t, collective, 4)
-    assert fault(schedule) is None
-    assert fault(schedule, in_place=True) is None
-    assert nccl_program(t, collective, "tree", 4, protocol).protocol == protocol
+    program = nccl_program(t, Collective("allreduce", t.ranks), "tree", 4, protocol)
+    assert program.protocol == protocol
+    report = verify(program)
+    assert report.ok, report.errors
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_trees_pass_on_what_they_receive(t: Topology, channels: int) -> None:
+    """A rank with one child sends its sum upwards as it makes it, and results down as they come."""
+    program = nccl_program(t, Collective("allreduce", t.ranks), "tree", channels)
+    inner = 0
+    for gpu in program.gpus:
+        for channel in range(channels):
+            blocks = [tb for tb in gpu.threadblocks if tb.channel == channel]
+            senders = [tb.recv_peer for tb in blocks if tb.recv_peer >= 0]
+            if len(blocks) == len(senders) == 2:
+                inner += 1
+                assert [tb.steps[0].op for tb in blocks] == ["rrs", "rcs"]
+                up, down = blocks
+                assert (up.send_peer, up.recv_peer) == (down.recv_peer, down.send_peer)
+    assert inner >= channels * sum(len(t.gpus_of(host)) - 2 for host in t.hosts)
 
 
 @pytest.mark.parametrize("name", P2P)
@@ -136,7 +151,7 @@ def test_what_nccl_does_not_do_is_refused() -> None:
     with pytest.raises(Infeasible, match="no ring for alltoall"):
         nccl_ring(t, Collective("alltoall", 4), 2)
     with pytest.raises(Infeasible, match="allreduce only"):
-        nccl_tree(t, Collective("allgather", 4), 2)
+        nccl_program(t, Collective("allgather", 4), "tree", 2)
     with pytest.raises(Infeasible, match="by ring"):
         nccl_alltoall(t, Collective("allgather", 4), 2)
     with pytest.raises(InputError, match="expected one of ring, tree, p2p"):
