@@ -1,7 +1,8 @@
 """Machines: GPUs, NICs, bridges and switches, and the paths between them."""
 
+from tuccl.topology.cabling import host_order
 from tuccl.topology.drift import differences
-from tuccl.topology.fabric import FABRICS, join
+from tuccl.topology.fabric import FABRICS, join, join_hosts
 from tuccl.topology.files import (
     decode_topology,
     encode_topology,
@@ -31,13 +32,16 @@ from tuccl.topology.show import matrix, path_class
 from tuccl.topology.signature import signature
 from tuccl.topology.smi import smi_matrix
 from tuccl.topology.subset import keep_gpus
+from tuccl.topology.switches import Adapter, Fabric, Trunk
 
 __all__ = [
     "FABRICS",
     "HOST_READERS",
     "MACHINES",
     "PROFILES",
+    "Adapter",
     "Constant",
+    "Fabric",
     "FixedRoute",
     "Hop",
     "Link",
@@ -45,6 +49,7 @@ __all__ = [
     "Node",
     "Path",
     "Topology",
+    "Trunk",
     "all_paths",
     "bound_nics",
     "class_name_of",
@@ -54,7 +59,9 @@ __all__ = [
     "differences",
     "encode_machine",
     "encode_topology",
+    "host_order",
     "join",
+    "join_hosts",
     "keep_gpus",
     "load_machine",
     "load_profile",

@@ -1,20 +1,26 @@
-"""Joining equal hosts through their NICs into a cluster."""
+"""Joining hosts through their NICs into a cluster."""
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from tuccl.errors import InputError
 from tuccl.topology import rates
+from tuccl.topology.cabling import Port, cabled
 from tuccl.topology.graph import FixedRoute, Link, Node, Topology, quoted
 from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Path, all_paths, merged_hops, relay_path
+from tuccl.topology.switches import Fabric
 
-__all__ = ["FABRICS", "join"]
+__all__ = ["FABRICS", "join", "join_hosts"]
+
+_MOST_NAME = 100
 
 
 def join(
@@ -26,17 +32,50 @@ def join(
 ) -> Topology:
     """Return ``nodes`` copies of the host ``node``, joined through their NICs.
 
-    Hosts are called n0, n1, ...; ids get the host in front (``n1/gpu0``) and ranks count host
-    after host.
+    Hosts are called n0, n1, ...; all else is as `join_hosts` does it.
 
     Args:
         node: one host.
         nodes: how many; one host alone gets no fabric.
+        fabric: as `join_hosts` takes it.
+        up_gbs: as `join_hosts` takes it.
+        down_gbs: as `join_hosts` takes it.
+
+    >>> from tuccl.topology import load_profile
+    >>> join(load_profile("ndv2"), 2).hosts
+    ('n0', 'n1')
+
+    Raises:
+        InputError: an argument is out of its range, or the host has no NIC.
+    """
+    if not 1 <= nodes <= 1024:
+        raise InputError(f"nodes {nodes}: expected 1 to 1024 hosts")
+    names = [f"n{number}" for number in range(nodes)]
+    return join_hosts([node] * nodes, names, fabric, up_gbs, down_gbs)[0]
+
+
+def join_hosts(
+    hosts: Sequence[Topology],
+    names: Sequence[str] | None = None,
+    fabric: str | Fabric = "single",
+    up_gbs: float | None = None,
+    down_gbs: float | None = None,
+) -> tuple[Topology, tuple[str, ...]]:
+    """Return one cluster of ``hosts``, of different hardware or not, and warnings.
+
+    Ids get the host's name in front (``n1/gpu0``) and ranks count host after host, in the order
+    of ``hosts``.
+
+    Args:
+        hosts: a topology of one host each; one alone gets no fabric.
+        names: of the hosts; without them the topologies' names where those differ, else n0, n1, ...
         fabric: ``single``, one switch (leaf0) for all NICs; ``rail``, NIC i of every host on
             switch raili, and the rails joined by spine0 only where ``up_gbs`` is given; ``clos``,
-            a top-of-rack switch torK for host K, joined by spine0.
+            a top-of-rack switch torK for host K, joined by spine0; or the `Fabric` of a file, in
+            which NICs have their place by GUID, then by the names of host and device.
         up_gbs: of a rail or top-of-rack switch to the spine, in GB/s per direction, all uplinks
-            together. A Clos without it is not blocking: its uplink carries all its downlinks.
+            together. A Clos without it is not blocking: its uplink carries all its downlinks. So
+            does a fabric file's that gives no rate.
         down_gbs: of a switch port to a NIC, in GB/s per direction; a NIC's link runs at the lower
             of this and the NIC's port rate. A NIC of unknown rate counts with its PCIe link's.
 
@@ -46,107 +85,156 @@ def join(
         several NICs are spread over them instead of all taking the first id.
 
     >>> from tuccl.topology import load_profile
-    >>> join(load_profile("ndv2"), 2).hosts
-    ('n0', 'n1')
+    >>> cluster, _ = join_hosts([load_profile("ndv2"), load_profile("dgx-a100")], ["old", "new"])
+    >>> cluster.gpus[8].id
+    'new/gpu0'
 
     Raises:
-        InputError: an argument is out of its range, or the host has no NIC.
+        InputError: an argument is out of its range, two hosts have one name, a host has no NIC, or
+            no place in the fabric.
     """
-    _check(node, nodes, fabric, up_gbs, down_gbs)
-    copies = [_copy(node, number) for number in range(nodes)]
-    all_nodes = [part for nodes_, _, _ in copies for part in nodes_]
-    all_links = [link for _, links, _ in copies for link in links]
+    names = _names(hosts, names)
+    _check(hosts, fabric, up_gbs, down_gbs)
+    switches: list[Node] = []
+    fabric_links: list[Link] = []
+    warnings: tuple[str, ...] = ()
+    if len(hosts) > 1:
+        ports = _ports(hosts, names, down_gbs)
+        if isinstance(fabric, Fabric):
+            switches, fabric_links, warnings = cabled(fabric, ports, up_gbs)
+        else:
+            switches, fabric_links = FABRICS[fabric](ports, up_gbs)
+        linked = {link.src for link in fabric_links}
+        absent = {port.nic for port in ports if port.nic not in linked}
+        hosts = [_without_nics(host, name, absent) for host, name in zip(hosts, names, strict=True)]
+    copies = [
+        _copy(host, name, base)
+        for host, name, base in zip(hosts, names, _bases(hosts), strict=True)
+    ]
+    all_nodes = [part for nodes_, _, _ in copies for part in nodes_] + switches
+    all_links = [link for _, links, _ in copies for link in links] + fabric_links
     fixed = tuple(route for _, _, routes in copies for route in routes)
-    if nodes > 1:
-        switches, fabric_links = FABRICS[fabric](_ports(node, nodes, down_gbs), up_gbs)
-        all_nodes += switches
-        all_links += fabric_links
-    cluster = Topology(f"{nodes}x {node.name}"[:255], tuple(all_nodes), tuple(all_links), fixed)
-    return cluster if nodes == 1 else _with_routes(cluster, node)
+    cluster = Topology(_cluster_name(hosts), tuple(all_nodes), tuple(all_links), fixed)
+    return cluster if len(hosts) == 1 else _with_routes(cluster, hosts, names), warnings
+
+
+def _names(hosts: Sequence[Topology], names: Sequence[str] | None) -> tuple[str, ...]:
+    if names is None:
+        names = [host.name for host in hosts]
+        if len(set(names)) < len(names):
+            names = [f"n{number}" for number in range(len(hosts))]
+    if len(names) != len(hosts):
+        raise InputError(f"{len(names)} names for {len(hosts)} hosts: expected as many")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{count} hosts are called {quoted(name)}; give each its own name")
+        if not name or len(name) > _MOST_NAME or not name.isprintable() or "/" in name:
+            raise InputError(
+                f"host name {quoted(name)}: expected 1 to {_MOST_NAME} printable characters, no '/'"
+            )
+    return tuple(names)
 
 
 def _check(
-    node: Topology, nodes: int, fabric: str, up_gbs: float | None, down_gbs: float | None
+    hosts: Sequence[Topology],
+    fabric: str | Fabric,
+    up_gbs: float | None,
+    down_gbs: float | None,
 ) -> None:
-    if len(node.hosts) != 1 or any(part.kind == "switch" for part in node.nodes):
-        raise InputError(f"topology {quoted(node.name)} is a cluster already; join takes one host")
-    if fabric not in FABRICS:
+    if not 1 <= len(hosts) <= 1024:
+        raise InputError(f"{len(hosts)} hosts: expected 1 to 1024 hosts")
+    for host in hosts:
+        if len(host.hosts) != 1 or any(part.kind == "switch" for part in host.nodes):
+            raise InputError(
+                f"topology {quoted(host.name)} is a cluster already; join takes one host"
+            )
+        if len(hosts) > 1 and not any(part.kind == "nic" for part in host.nodes):
+            raise InputError(
+                f"topology {quoted(host.name)} has no NIC to join {len(hosts)} hosts through"
+            )
+    if isinstance(fabric, str) and fabric not in FABRICS:
         raise InputError(f"fabric {quoted(fabric)}: expected one of {', '.join(FABRICS)}")
-    if not 1 <= nodes <= 1024:
-        raise InputError(f"nodes {nodes}: expected 1 to 1024 hosts")
     for name, value in (("up", up_gbs), ("down", down_gbs)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} rate {value}: expected a positive number of GB/s")
     if fabric == "single" and up_gbs is not None:
         raise InputError("up rate: a single switch has no uplink; choose the fabric rail or clos")
-    if nodes > 1 and not any(part.kind == "nic" for part in node.nodes):
-        raise InputError(f"topology {quoted(node.name)} has no NIC to join {nodes} hosts through")
+    if isinstance(fabric, Fabric) and up_gbs is not None and fabric.gives_rates:
+        raise InputError(f"up rate: {fabric.name} gives the rates of its uplinks itself")
 
 
-def _copy(node: Topology, number: int) -> tuple[list[Node], list[Link], list[FixedRoute]]:
-    host = f"n{number}"
+def _bases(hosts: Sequence[Topology]) -> list[int]:
+    """Return the first rank of each host."""
+    return [0, *itertools.accumulate(host.ranks for host in hosts[:-1])]
+
+
+def _cluster_name(hosts: Sequence[Topology]) -> str:
+    kinds = Counter(host.name for host in hosts)
+    return " + ".join(f"{count}x {name}" for name, count in kinds.items())[:255]
+
+
+def _id_in(name: str, host: Topology) -> Callable[[str], str]:
+    """Return the function from an id of ``host`` alone to its id in a cluster."""
+    # A host that was joined before has its old name in front of its ids.
+    prefix = f"{host.hosts[0]}/"
+    if not all(part.id.startswith(prefix) for part in host.nodes):
+        prefix = ""
+    return lambda part_id: f"{name}/{part_id.removeprefix(prefix)}"
+
+
+def _without_nics(host: Topology, name: str, absent: set[str]) -> Topology:
+    """Return ``host`` without the NICs whose ids in the cluster are ``absent``."""
+    id_of = _id_in(name, host)
+    gone = {part.id for part in host.nodes if id_of(part.id) in absent}
+    if not gone:
+        return host
+    nodes = tuple(part for part in host.nodes if part.id not in gone)
+    links = tuple(link for link in host.links if not gone & {link.src, link.dst})
+    return msgspec.structs.replace(host, nodes=nodes, links=links)
+
+
+def _copy(host: Topology, name: str, base: int) -> tuple[list[Node], list[Link], list[FixedRoute]]:
+    id_of = _id_in(name, host)
     nodes = []
-    for part in node.nodes:
-        rank = None if part.rank is None else part.rank + number * node.ranks
-        nodes.append(msgspec.structs.replace(part, id=f"{host}/{part.id}", host=host, rank=rank))
+    for part in host.nodes:
+        rank = None if part.rank is None else part.rank + base
+        nodes.append(msgspec.structs.replace(part, id=id_of(part.id), host=name, rank=rank))
     links = [
-        msgspec.structs.replace(link, src=f"{host}/{link.src}", dst=f"{host}/{link.dst}")
-        for link in node.links
+        msgspec.structs.replace(link, src=id_of(link.src), dst=id_of(link.dst))
+        for link in host.links
     ]
     routes = [
-        FixedRoute(f"{host}/{r.src}", f"{host}/{r.dst}", tuple(f"{host}/{i}" for i in r.via))
-        for r in node.routes
+        FixedRoute(id_of(r.src), id_of(r.dst), tuple(id_of(i) for i in r.via)) for r in host.routes
     ]
     return nodes, links, routes
 
 
-class _Port(msgspec.Struct, frozen=True):
-    """A link of one NIC into the fabric: its id, its host's number and its index there."""
-
-    nic: str
-    host: int
-    index: int
-    gbs: float
-    assumed: bool
-    source: str
-
-    def link(self, switch: str) -> Link:
-        return Link(
-            self.nic,
-            switch,
-            "network",
-            self.gbs,
-            rates.NETWORK_US,
-            duplex=True,
-            assumed=self.assumed,
-            source=f"{self.source}; latency {rates.NETWORK_US_SOURCE}",
-        )
-
-
-def _ports(node: Topology, nodes: int, down_gbs: float | None) -> list[_Port]:
-    hops = merged_hops(node.links)
+def _ports(hosts: Sequence[Topology], names: Sequence[str], down_gbs: float | None) -> list[Port]:
     ports = []
-    nics = [part for part in node.nodes if part.kind == "nic"]
-    for number, (index, nic) in itertools.product(range(nodes), enumerate(nics)):
-        gbs, source = nic.port_gbs, "the NIC's port rate"
-        if gbs is None:
-            gbs = max((hop.bandwidth for hop in hops.values() if hop.src == nic.id), default=0.0)
-            source = "port rate unknown: the NIC's PCIe rate taken"
-        if down_gbs is not None and down_gbs < gbs:
-            gbs, source = down_gbs, f"the switch port's {down_gbs:g} GB/s"
-        assumed = nic.port_gbs is None and gbs != down_gbs
-        ports.append(_Port(f"n{number}/{nic.id}", number, index, gbs, assumed, source))
+    for host, name in zip(hosts, names, strict=True):
+        hops = merged_hops(host.links)
+        id_of = _id_in(name, host)
+        for index, nic in enumerate(part for part in host.nodes if part.kind == "nic"):
+            gbs, source = nic.port_gbs, "the NIC's port rate"
+            if gbs is None:
+                gbs = max((hop.bandwidth for hop in hops.values() if hop.src == nic.id), default=0)
+                source = "port rate unknown: the NIC's PCIe rate taken"
+            if down_gbs is not None and down_gbs < gbs:
+                gbs, source = down_gbs, f"the switch port's {down_gbs:g} GB/s"
+            assumed = nic.port_gbs is None and gbs != down_gbs
+            names_of = (nic.device, nic.guid)
+            ports.append(Port(id_of(nic.id), name, index, gbs, assumed, source, *names_of))
     return ports
 
 
 _Built = tuple[list[Node], list[Link]]
 
 
-def _single(ports: list[_Port], _: float | None) -> _Built:
+def _single(ports: list[Port], _: float | None) -> _Built:
     return [Node("leaf0", "switch")], [port.link("leaf0") for port in ports]
 
 
-def _rail(ports: list[_Port], up_gbs: float | None) -> _Built:
+def _rail(ports: list[Port], up_gbs: float | None) -> _Built:
     rails = [f"rail{index}" for index in range(max(port.index for port in ports) + 1)]
     links = [port.link(rails[port.index]) for port in ports]
     if up_gbs is None:
@@ -155,14 +243,15 @@ def _rail(ports: list[_Port], up_gbs: float | None) -> _Built:
     return [Node(name, "switch") for name in (*rails, "spine0")], links + up
 
 
-def _clos(ports: list[_Port], up_gbs: float | None) -> _Built:
-    tors = [f"tor{number}" for number in range(max(port.host for port in ports) + 1)]
-    links = [port.link(tors[port.host]) for port in ports]
-    for number, tor in enumerate(tors):
-        down = sum(port.gbs for port in ports if port.host == number)
+def _clos(ports: list[Port], up_gbs: float | None) -> _Built:
+    hosts = dict.fromkeys(port.host for port in ports)
+    tor_of = {host: f"tor{number}" for number, host in enumerate(hosts)}
+    links = [port.link(tor_of[port.host]) for port in ports]
+    for host, tor in tor_of.items():
+        down = sum(port.gbs for port in ports if port.host == host)
         source = "given" if up_gbs is not None else "not blocking: as much as all its NICs"
         links.append(_uplink(tor, up_gbs or down, source, assumed=up_gbs is None))
-    return [Node(name, "switch") for name in (*tors, "spine0")], links
+    return [Node(name, "switch") for name in (*tor_of.values(), "spine0")], links
 
 
 def _uplink(switch: str, gbs: float, source: str, *, assumed: bool) -> Link:
@@ -170,36 +259,43 @@ def _uplink(switch: str, gbs: float, source: str, *, assumed: bool) -> Link:
     return Link(switch, "spine0", "network", gbs, rates.SPINE_US, True, assumed, text)
 
 
-FABRICS: dict[str, Callable[[list[_Port], float | None], _Built]] = {
+FABRICS: dict[str, Callable[[list[Port], float | None], _Built]] = {
     "single": _single,
     "rail": _rail,
     "clos": _clos,
 }
 
 
-def _with_routes(topology: Topology, node: Topology) -> Topology:
-    host_paths = all_paths(node)
-    nic_of = bound_nics(node)
-    nearest = [nearest_nics(node, local) for local in range(node.ranks)]
+def _with_routes(topology: Topology, hosts: Sequence[Topology], names: Sequence[str]) -> Topology:
+    bases = _bases(hosts)
+    nic_of: dict[int, str] = {}
+    nearest: list[list[str]] = []
+    ids = [_id_in(name, host) for name, host in zip(names, hosts, strict=True)]
+    for host, id_of, base in zip(hosts, ids, bases, strict=True):
+        nic_of |= {base + local: id_of(nic) for local, nic in host.derived(bound_nics).items()}
+        nearest += [[id_of(nic) for nic in nics] for nics in host.derived(_nearest)]
     fixed = {(route.src, route.dst) for route in topology.routes}
     routes = list(topology.routes)
     for (src, dst), path in all_paths(topology).items():
         ends = (topology.gpus[src].id, topology.gpus[dst].id)
         if ends in fixed:
             continue
-        host, local = divmod(src, node.ranks)
-        peer_host, peer = divmod(dst, node.ranks)
-        if host == peer_host:
-            nodes_between = tuple(f"n{host}/{hop.src}" for hop in host_paths[local, peer].hops[1:])
-            if path.crosses_network:
-                routes.append(FixedRoute(*ends, nodes_between))
-        elif nic_of:
-            out_nic = f"n{host}/{nic_of[local]}"
-            choices = [f"n{peer_host}/{nic}" for nic in (nic_of[peer], *nearest[peer])]
-            via = _tied_via(topology, path, ends, out_nic, choices)
-            if via is not None:
+        number = bisect.bisect(bases, src) - 1
+        if number == bisect.bisect(bases, dst) - 1:
+            base = bases[number]
+            inside = all_paths(hosts[number]).get((src - base, dst - base))
+            if path.crosses_network and inside is not None:
+                via = tuple(ids[number](hop.src) for hop in inside.hops[1:])
                 routes.append(FixedRoute(*ends, via))
+        elif src in nic_of and dst in nic_of:
+            tied = _tied_via(topology, path, ends, nic_of[src], [nic_of[dst], *nearest[dst]])
+            if tied is not None:
+                routes.append(FixedRoute(*ends, tied))
     return msgspec.structs.replace(topology, routes=tuple(routes))
+
+
+def _nearest(host: Topology) -> list[tuple[str, ...]]:
+    return [nearest_nics(host, local) for local in range(host.ranks)]
 
 
 def _tied_via(
