@@ -8,12 +8,14 @@ from collections import Counter
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, topology_of
+from tuccl.cli.joining import add_joining, host_names, joined, report_fabric
 from tuccl.cli.output import print_json, warn, write_text
 from tuccl.errors import InputError
 from tuccl.topology import (
     HOST_READERS,
     PROFILES,
     Topology,
+    describes_fabric,
     differences,
     encode_topology,
     join,
@@ -36,9 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summaries = "; ".join(f"{reader.name}: {reader.summary}" for reader in HOST_READERS)
     parser.add_argument(
         "--from",
-        dest="source",
+        dest="sources",
+        nargs="+",
+        action="extend",
+        default=[],
         metavar="FILE",
-        help=f"a description of a machine, told by its content ({summaries})",
+        help=f"a description of a machine, told by its content ({summaries}); of several, each a "
+        "host, one cluster is made; a fabric file alone is summed up",
     )
     parser.add_argument(
         "--format",
@@ -54,13 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N", help="join N such hosts through their NICs"
     )
-    parser.add_argument("--fabric", default="single", help="single (default), rail or clos")
-    parser.add_argument(
-        "--up", type=float, metavar="GB/s", help="rate of a switch's uplinks (rail, clos)"
-    )
-    parser.add_argument(
-        "--down", type=float, metavar="GB/s", help="rate of a switch's port to a NIC"
-    )
+    add_joining(parser)
     parser.add_argument(
         "--show", metavar="T", help="print the topology in T as `nvidia-smi topo -m` would"
     )
@@ -78,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, join, write and print."""
+    if len(args.sources) == 1 and describes_fabric(args.sources[0]):
+        return report_fabric(args)
     topology, warnings = (topology_of(args.show), ()) if args.show else read_machine(args)
     warn(warnings)
     if args.check:
@@ -105,9 +107,33 @@ def report_drift(args: argparse.Namespace, topology: Topology) -> int:
 
 def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     """Return the topology the arguments describe, and what had to be assumed for it."""
+    if len(args.sources) > 1:
+        if args.nodes != 1:
+            raise InputError("--nodes: expected one host's file; several files are one host each")
+        machines = [read_host(args, source) for source in args.sources]
+    else:
+        machines = [read_host(args, *args.sources)]
+    warnings = tuple(warning for _, of_host in machines for warning in of_host)
+    hosts = [topology for topology, _ in machines]
+    if args.names is None and args.fabric_file is None and len(hosts) == 1:
+        joins = args.nodes != 1 or args.fabric != "single" or args.up or args.down
+        cluster = join(hosts[0], args.nodes, args.fabric, args.up, args.down) if joins else hosts[0]
+        return cluster, warnings
+    if len(hosts) == 1:
+        hosts *= args.nodes if args.names is None or args.nodes > 1 else args.names.count(",") + 1
+    cluster, notes = joined(args, dict(zip(host_names(args, len(hosts)), hosts, strict=True)))
+    return cluster, (*warnings, *notes)
+
+
+def read_host(
+    args: argparse.Namespace, source: str | None = None
+) -> tuple[Topology, tuple[str, ...]]:
+    """Return the one host that ``source``, or else this machine or a profile is, and warnings."""
     warnings: tuple[str, ...] = ()
-    if args.source:
-        topology, warnings = read_topology(args.source, args.format)
+    if source is not None:
+        if args.format is None and describes_fabric(source):
+            raise InputError(f"{source}: lists switches, no host; give it as --fabric-file")
+        topology, warnings = read_topology(source, args.format)
         if args.profile:
             topology = overlay(topology, args.profile)
             warnings = tuple(w for w in warnings if "a profile may tell" not in w)
@@ -117,8 +143,6 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
         topology, warnings = probe_local()
     if args.gpus is not None:
         topology = keep_gpus(topology, parse_gpus(args.gpus))
-    if args.nodes != 1 or args.fabric != "single" or args.up or args.down:
-        topology = join(topology, args.nodes, args.fabric, up_gbs=args.up, down_gbs=args.down)
     return topology, warnings
 
 

@@ -32,7 +32,7 @@ RUNTIME = [
 ]
 TUNING = ["searches", "studies", "rl"]  # `nccl` is a tune of its own
 # What readers of other tools' files may import of their room.
-READERS = {"readers", "files", "graph", "json_files", "models", "rates"}
+READERS = {"readers", "files", "graph", "json_files", "models", "rates", "switches"}
 # And what probing may: the probes are run by rooms below.
 PROBING = {"probing", "graph", "json_files", "paths"}
 FOLDERS = {"torch": "torch_backend/torch"}  # a folder `torch` would hide PyTorch itself

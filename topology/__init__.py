@@ -26,6 +26,7 @@ from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
 from tuccl.topology.probe import probe_local
 from tuccl.topology.profiles import PROFILES, load_profile, overlay
+from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, read_fabric
 from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.readers.registry import HOST_READERS, read_topology
 from tuccl.topology.show import matrix, path_class
@@ -36,6 +37,7 @@ from tuccl.topology.switches import Adapter, Fabric, Trunk
 
 __all__ = [
     "FABRICS",
+    "FABRIC_READERS",
     "HOST_READERS",
     "MACHINES",
     "PROFILES",
@@ -56,6 +58,7 @@ __all__ = [
     "cluster_network",
     "decode_nccl_xml",
     "decode_topology",
+    "describes_fabric",
     "differences",
     "encode_machine",
     "encode_topology",
@@ -75,6 +78,7 @@ __all__ = [
     "path",
     "path_class",
     "probe_local",
+    "read_fabric",
     "read_machine",
     "read_nccl_xml",
     "read_topology",

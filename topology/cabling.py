@@ -102,11 +102,9 @@ def _adapters_of(
         missing = [port for port in of_host if port.nic not in places]
         if len(missing) == len(of_host):
             raise InputError(_no_place(fabric, host, of_host))
-        warnings += [
-            f"{fabric.name}: NIC {port.nic}{_called(port)} has no place in it and stays without "
-            "a link"
-            for port in missing
-        ]
+        if missing:
+            nics = ", ".join(f"{port.nic.rpartition('/')[2]}{_called(port)}" for port in missing)
+            warnings.append(f"{fabric.name}: left out, with no place in it: {nics} of {host}")
         adapters |= places
     return adapters, tuple(warnings)
 
@@ -166,14 +164,22 @@ def _called(port: Port) -> str:
 
 
 def _no_place(fabric: Fabric, host: str, ports: Sequence[Port]) -> str:
-    hosts = fabric.hosts
-    near = difflib.get_close_matches(host, hosts, 3) or hosts[:3]
     nics = ", ".join(f"{p.nic.rpartition('/')[2]}{_called(p)}" for p in ports[:2])
+    more = f" and {len(ports) - 2} more" if len(ports) > 2 else ""
+    text = f"{fabric.name}: host {quoted(host)} has no place in it: "
+    there = [a.device or a.id for a in fabric.adapters if _short(a.host or "") == _short(host)]
+    if there:
+        return (
+            f"{text}it lists {', '.join(sorted(there)[:8])} there, but neither by GUID nor by name "
+            f"are these NICs {nics}{more}; describe the host by a file that names its NICs (NCCL's "
+            "dump does)"
+        )
+    near = difflib.get_close_matches(host, fabric.hosts, 3) or fabric.hosts[:3]
     others = f"it names {', '.join(quoted(n) for n in near)}" if near else "it names no host"
-    more = f" and {len(hosts) - len(near)} more" if near and len(hosts) > len(near) else ""
     return (
-        f"{fabric.name}: host {quoted(host)} has no place in it, by no GUID and no name of its "
-        f"NICs {nics}; {others}{more}; name the hosts as it does (--names)"
+        f"{text}it lists neither that name nor the GUIDs of its NICs {nics}{more}; {others}"
+        f"{f' and {len(fabric.hosts) - len(near)} more' if near else ''}; name the hosts as it "
+        "does (--names)"
     )
 
 

@@ -138,7 +138,7 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
         Hosts of one switch are in natural order of their names.
         """
         switch_of: dict[str, str] = {}
-        for adapter in sorted(self.adapters, key=lambda a: natural(a.id)):
+        for adapter in sorted(self.adapters, key=lambda a: natural(f"{a.device or ''} {a.id}")):
             if adapter.host is not None:
                 switch_of.setdefault(adapter.host, adapter.switch)
         keys = {switch: self._place(switch) for switch in set(switch_of.values())}

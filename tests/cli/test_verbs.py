@@ -50,6 +50,35 @@ def test_probe_says_what_it_read(tuccl: Tuccl, tmp_path: Path) -> None:
     assert {"name", "links", "warnings"} <= facts.keys()
 
 
+def test_probe_joins_the_hosts_of_several_files(tuccl: Tuccl, tmp_path: Path) -> None:
+    for name, profile in (("old", "ndv2"), ("new", "dgx-a100")):
+        tuccl("probe", "--profile", profile, "-o", tmp_path / f"{name}.json")
+    out = tmp_path / "t.json"
+    files = ("--from", tmp_path / "old.json", "--from", tmp_path / "new.json", "-o", out)
+    assert tuccl("probe", *files).code == 0
+    nodes = json.loads(out.read_text())["nodes"]
+    gpus = [node["id"] for node in nodes if node["kind"] == "gpu"]
+    assert gpus[0] == "old/gpu0"
+    assert gpus[-1] == "new/gpu7"
+    tuccl("probe", *files, "--names", "a,b", "--fabric", "clos", "--up", "20")
+    assert json.loads(out.read_text())["nodes"][0]["host"] == "a"
+    for extra in (("--nodes", "2"), ("--names", "a"), ("--names", "a,a"), ("--by-rack",)):
+        assert tuccl("probe", *files, *extra).code == 2
+
+
+def test_probe_sums_up_a_fabric_file_and_joins_by_it(
+    tuccl: Tuccl, tmp_path: Path, shared_data: Path
+) -> None:
+    file = shared_data / "topologies" / "fabric" / "ibnetdiscover_example.out"
+    facts = json.loads(tuccl("probe", "--from", file, "--json").out)
+    assert (facts["switches"], facts["adapters"], facts["parts"]) == (40, 582, 1)
+    assert facts["tiers"] == [31, 9]
+    assert tuccl("probe", "--from", file, "-o", tmp_path / "t.json").code == 2
+    refused = tuccl("probe", "--profile", "ndv2", "--names", "n0,n1", "--fabric-file", file)
+    assert refused.code == 2
+    assert "host 'n0' has no place in it" in refused.err
+
+
 def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:
     matrix = tuccl("probe", "--show", work / "topology.json").out
     assert all(f"GPU{rank}" in matrix for rank in range(8))

@@ -1,0 +1,350 @@
+"""Fabric files: what is read, what is refused, and where hosts have their places in one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuccl.errors import InputError
+from tuccl.topology import (
+    Adapter,
+    Fabric,
+    Topology,
+    Trunk,
+    all_paths,
+    host_order,
+    join_hosts,
+    load_profile,
+    path,
+    read_fabric,
+)
+
+Write = Callable[[str | bytes], Path]
+LANES = {0.25: "SDR", 3.125: "EDR", 6.25: "HDR", 12.5: "NDR", 25.0: "XDR"}
+
+
+def fat_tree(
+    leaves: int, spines: int, hosts: int, nics: int = 1, gbs: float = 50.0, cables: int = 1
+) -> Fabric:
+    """Return a tree of two tiers with ``hosts`` hosts, NIC i of a host on leaf i of its rack."""
+    switches = [*(f"leaf{i}" for i in range(leaves)), *(f"spine{i}" for i in range(spines))]
+    racks = max(1, leaves // nics)
+    adapters = []
+    for host in range(hosts):
+        for nic in range(nics):
+            guid = f"{0x2C5E000000000000 + 16 * host + nic:016x}"
+            leaf = f"leaf{((host * racks // hosts) * nics + nic) % leaves}"
+            names = (f"node{host + 1:02}", f"mlx5_{nic}")
+            adapters.append(Adapter(f"H-{guid}", leaf, gbs, *names, (guid,)))
+    trunks = [
+        Trunk(f"leaf{leaf}", f"spine{spine}", gbs * cables, cables)
+        for leaf in range(leaves)
+        for spine in range(spines)
+    ]
+    return Fabric("tree", tuple(switches), tuple(adapters), tuple(trunks))
+
+
+def ibnetdiscover(fabric: Fabric) -> str:
+    """Return what ``ibnetdiscover`` prints for ``fabric``; all adapters have one port."""
+    guid_of = {switch: f"{0xEC0D000000000000 + n:016x}" for n, switch in enumerate(fabric.switches)}
+    ports: dict[str, list[str]] = defaultdict(list)
+    stanzas = []
+
+    def speed(gbs: float | None) -> str:
+        return f"4x{LANES[(gbs or 0) / 4]}"
+
+    for trunk in fabric.trunks:
+        for _ in range(trunk.cables):
+            near, far = len(ports[trunk.src]) + 1, len(ports[trunk.dst]) + 1
+            each = speed((trunk.gbs or 0) / trunk.cables)
+            for src, port, dst, peer in (
+                (trunk.src, near, trunk.dst, far),
+                (trunk.dst, far, trunk.src, near),
+            ):
+                text = f'[{port}]\t"S-{guid_of[dst]}"[{peer}]\t\t# "MF0;{dst}:MQM9700/U1" lid 3 '
+                ports[src].append(text + each)
+    for adapter in fabric.adapters:
+        guid, switch, each = adapter.guids[0], adapter.switch, speed(adapter.gbs)
+        called = f"{adapter.host} {adapter.device}"
+        port = len(ports[switch]) + 1
+        ports[switch].append(f'[{port}]\t"H-{guid}"[1]({guid}) \t\t# "{called}" lid 9 {each}')
+        stanzas.append(
+            f"vendid=0x2c9\ndevid=0x1021\nsysimgguid=0x{guid}\ncaguid=0x{guid}\n"
+            f'Ca\t1 "H-{guid}"\t\t# "{called}"\n'
+            f'[1]({guid}) \t"S-{guid_of[switch]}"[{port}]\t\t# lid 9 lmc 0 '
+            f'"MF0;{switch}:MQM9700/U1" lid 3 {each}\n'
+        )
+    for switch, guid in guid_of.items():
+        lines = "\n".join(ports[switch])
+        stanzas.append(
+            f"vendid=0x2c9\ndevid=0xd2f2\nsysimgguid=0x{guid}\nswitchguid=0x{guid}({guid})\n"
+            f'Switch\t65 "S-{guid}"\t\t# "MF0;{switch}:MQM9700/U1" enhanced port 0 lid 3 lmc 0\n'
+            f"{lines}\n"
+        )
+    return "#\n# Topology file: generated on Wed Aug  6 16:11:23 2025\n#\n\n" + "\n".join(stanzas)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes a fabric file and returns its path."""
+
+    def file(text: str | bytes) -> Path:
+        target = tmp_path / "fabric.out"
+        target.write_bytes(text.encode() if isinstance(text, str) else text)
+        return target
+
+    return file
+
+
+def named(profile: str, devices: int = 8, guid: int | None = None) -> Topology:
+    """The host of a profile, its NICs with names and GUIDs."""
+    host = load_profile(profile)
+    nics = [node for node in host.nodes if node.kind == "nic"]
+    nodes = [node for node in host.nodes if node.kind != "nic"]
+    for number, nic in enumerate(nics):
+        name = f"mlx5_{number}" if number < devices else f"eth{number}"
+        of_nic = None if guid is None else f"{guid + number:016x}"
+        nodes.append(msgspec.structs.replace(nic, device=name, guid=of_nic))
+    return msgspec.structs.replace(host, nodes=tuple(nodes))
+
+
+def network(t: Topology) -> dict[tuple[str, str], float]:
+    return {(x.src, x.dst): x.bandwidth for x in t.links if x.kind == "network"}
+
+
+def test_the_public_capture_is_read_whole(shared_data: Path) -> None:
+    file = shared_data / "topologies" / "fabric" / "ibnetdiscover_example.out"
+    fabric, warnings = read_fabric(file)
+    assert (len(fabric.switches), len(fabric.adapters), len(fabric.parts)) == (40, 582, 1)
+    assert sum(trunk.cables for trunk in fabric.trunks) == 532
+    assert sum(adapter.aggregation for adapter in fabric.adapters) == 40
+    assert {adapter.gbs for adapter in fabric.adapters} == {50.0}
+    assert "A09-P1-IBLEAF-04-04" in fabric.switches
+    assert fabric.tiers["A10-P1-IBSPINE-01"] == 2
+    assert "a05-p1-dgx-01-c04" in fabric.hosts
+    assert not warnings
+    assert "40 switches in 2 tiers (31 + 9), 582 adapters" in fabric.describe()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(1, 4), st.integers(0, 3), st.integers(1, 6), st.integers(1, 3), st.integers(1, 2)
+)
+def test_ibnetdiscover_gives_back_the_fabric(
+    tmp_path_factory: pytest.TempPathFactory,
+    leaves: int,
+    spines: int,
+    hosts: int,
+    nics: int,
+    n: int,
+) -> None:
+    fabric = fat_tree(leaves, spines, hosts, nics, cables=n)
+    file = tmp_path_factory.mktemp("fabric") / "tree.out"
+    file.write_text(ibnetdiscover(fabric))
+    back, warnings = read_fabric(file)
+    assert not warnings
+    assert set(back.switches) == set(fabric.switches)
+    assert set(back.adapters) == set(fabric.adapters)
+    ends = {(frozenset((t.src, t.dst)), t.gbs, t.cables) for t in fabric.trunks}
+    assert {(frozenset((t.src, t.dst)), t.gbs, t.cables) for t in back.trunks} == ends
+    assert back.hosts == fabric.hosts
+
+
+def test_a_file_that_was_cut_anywhere_is_refused(write: Write) -> None:
+    text = ibnetdiscover(fat_tree(2, 1, 2))
+    for end in range(0, len(text.rstrip()), 7):
+        with pytest.raises(InputError):
+            read_fabric(write(text[:end]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damage_is_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    text = bytearray(ibnetdiscover(fat_tree(2, 1, 2)).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place : place + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=4))
+    file = tmp_path_factory.mktemp("fabric") / "damaged.out"
+    file.write_bytes(bytes(text))
+    try:
+        fabric, _ = read_fabric(file)
+    except InputError as error:
+        assert len(str(error)) < 600
+    else:
+        assert isinstance(fabric, Fabric)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("4xNDR", "4xBDR", "speed 'BDR'"),
+        ("4xNDR", "0xNDR", "width '0x'"),
+        ("[1]", "[x]", "no line of ibnetdiscover"),
+        ('[2]\t"S-', '[1]\t"S-', "is there twice"),
+    ],
+)
+def test_a_bad_line_is_named(write: Write, old: str, new: str, reason: str) -> None:
+    text = ibnetdiscover(fat_tree(2, 2, 2)).replace(old, new, 1)
+    with pytest.raises(InputError, match=rf"fabric\.out:\d+: .*{reason}"):
+        read_fabric(write(text))
+
+
+def test_a_guid_that_is_there_twice_is_refused(write: Write) -> None:
+    text = ibnetdiscover(fat_tree(1, 0, 2))
+    stanza = next(part for part in text.split("\n\n") if "\nCa\t" in part)
+    with pytest.raises(InputError, match=r"GUID .* is there twice, first in .*:\d+"):
+        read_fabric(write(text + "\n\n" + stanza))
+
+
+def test_a_host_without_a_switch_says_what_to_do(write: Write) -> None:
+    with pytest.raises(InputError, match="no switch; run ibnetdiscover on a host whose port"):
+        read_fabric(write('vendid=0x2c9\ncaguid=0x1\nCa\t1 "H-b8e92403009ca838"\t\t# "a HCA-1"\n'))
+
+
+def test_a_cable_to_its_own_switch_is_a_loop(write: Write) -> None:
+    guid, end = "ec0d000000000000", '# "a" lid 3 4xNDR'
+    text = (
+        f'vendid=0x2c9\nSwitch\t4 "S-{guid}"\t\t# "a" base port 0 lid 3 lmc 0\n'
+        f'[1]\t"S-{guid}"[2]\t\t{end}\n[2]\t"S-{guid}"[1]\t\t{end}\n'
+    )
+    with pytest.raises(InputError, match="loop"):
+        read_fabric(write(text))
+
+
+def test_nics_find_their_places_by_name() -> None:
+    fabric = fat_tree(16, 2, 4, nics=8)
+    cluster, warnings = join_hosts([named("dgx-h100")] * 2, ["node01", "node03.example"], fabric)
+    assert not warnings
+    assert network(cluster)["node01/nic3", "leaf3"] == 50.0
+    assert network(cluster)["node03.example/nic3", "leaf11"] == 50.0
+    # Two spines are one way; each leaf has two cables to them.
+    assert network(cluster)["leaf3", "spine0 and 1 more"] == 100.0
+    assert [hop.dst for hop in path(cluster, 3, 11).hops][2:5] == [
+        "leaf3",
+        "spine0 and 1 more",
+        "leaf11",
+    ]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_nics_find_their_places_by_guid(backwards: bool) -> None:
+    fabric = fat_tree(8, 1, 4, nics=8)
+    host = named("dgx-h100", guid=0x2C5E000000000010)  # the second of the fabric
+    if backwards:
+        nodes = [
+            msgspec.structs.replace(n, guid=bytes.fromhex(n.guid)[::-1].hex()) if n.guid else n
+            for n in host.nodes
+        ]
+        host = msgspec.structs.replace(host, nodes=tuple(nodes))
+    cluster, _ = join_hosts([host, named("dgx-h100")], ["other", "node04"], fabric)
+    assert network(cluster)["other/nic5", "leaf5"] == 50.0
+
+
+def test_node_descriptions_count_from_one() -> None:
+    adapters = tuple(
+        Adapter(f"H-{n}", "leaf", 50.0, host, f"HCA-{n + 1}", (f"{host[-1]}{n:015x}",))
+        for host in ("h1", "h2")
+        for n in range(8)
+    )
+    fabric = Fabric(
+        "f", ("leaf",), tuple(msgspec.structs.replace(a, id=a.guids[0]) for a in adapters)
+    )
+    cluster, warnings = join_hosts([named("dgx-h100")] * 2, ["h1", "h2"], fabric)
+    assert not warnings
+    assert len(network(cluster)) == 16
+
+
+def test_nics_without_a_place_are_left_out_and_named() -> None:
+    cluster, warnings = join_hosts(
+        [named("dgx-h100")] * 2, ["node01", "node02"], fat_tree(4, 1, 2, nics=4)
+    )
+    assert cluster.nics_of("node01") == tuple(f"node01/nic{n}" for n in range(4))
+    assert len(warnings) == 2
+    assert "nic7 (mlx5_7) of node02" in warnings[1]
+    assert len(all_paths(cluster)) == 16 * 15
+
+
+def test_a_host_without_a_place_is_refused() -> None:
+    fabric = fat_tree(2, 1, 4)
+    with pytest.raises(InputError, match=r"host 'gpu9' has no place in it.*'node01'.*--names"):
+        join_hosts([named("ndv2")] * 2, ["node01", "gpu9"], fabric)
+    with pytest.raises(InputError, match="it lists mlx5_0 there, but neither by GUID nor by name"):
+        join_hosts([named("ndv2"), load_profile("dgx-h100")], ["node01", "node02"], fabric)
+
+
+def test_hosts_that_no_cable_joins_are_refused() -> None:
+    fabric = msgspec.structs.replace(fat_tree(2, 1, 4), trunks=())
+    assert len(fabric.parts) == 3
+    assert "3 parts that no cable joins" in fabric.describe()
+    with pytest.raises(InputError, match="no cable joins host 'node04' with 'node01'"):
+        join_hosts([named("ndv2")] * 2, ["node01", "node04"], fabric)
+    # Rails are parts of their own: their hosts join them.
+    rails = msgspec.structs.replace(fat_tree(8, 0, 2, nics=8), trunks=())
+    assert len(rails.parts) == 8
+    cluster, _ = join_hosts([named("dgx-h100")] * 2, ["node01", "node02"], rails)
+    assert len(all_paths(cluster)) == 16 * 15
+
+
+def test_hosts_and_ranks_by_rack() -> None:
+    fabric = fat_tree(2, 1, 12)
+    names = ["node11", "other", "node02", "node10", "node01"]
+    assert host_order(fabric, names) == ("node01", "node02", "node10", "node11", "other")
+
+
+def test_only_switches_between_the_hosts_are_kept() -> None:
+    fabric = fat_tree(4, 3, 8)
+    near, _ = join_hosts([named("ndv2")] * 2, ["node01", "node02"], fabric)
+    assert {node.id for node in near.nodes if node.kind == "switch"} == {"leaf0"}
+    far, _ = join_hosts([named("ndv2")] * 2, ["node01", "node08"], fabric)
+    assert sum(node.kind == "switch" for node in far.nodes) == 3
+
+
+def test_uplinks_of_unknown_rate_carry_all_from_below_or_what_is_given() -> None:
+    known = fat_tree(2, 2, 8)
+    fabric = msgspec.structs.replace(
+        known,
+        adapters=tuple(Adapter(h, a.switch, host=h) for a in known.adapters if (h := a.host)),
+        trunks=tuple(Trunk(t.src, t.dst) for t in known.trunks),
+    )
+    hosts, names = [load_profile("dgx-h100")] * 4, ["node01", "node02", "node03", "node05"]
+    cluster, _ = join_hosts(hosts, names, fabric)
+    up = {x.src: x for x in cluster.links if x.src in ("leaf0", "leaf1")}
+    assert {src: x.bandwidth for src, x in up.items()} == {"leaf0": 1200.0, "leaf1": 400.0}
+    assert all(x.assumed for x in up.values())
+    given, _ = join_hosts(hosts, names, fabric, up_gbs=100.0)
+    assert network(given)["leaf1", "spine0 and 1 more"] == 100.0
+    with pytest.raises(InputError, match="gives the rates of its uplinks itself"):
+        join_hosts([named("ndv2")] * 2, ["node01", "node02"], known, up_gbs=100.0)
+
+
+def test_the_slower_of_port_and_cable_counts() -> None:
+    fabric = fat_tree(1, 0, 2, gbs=12.5)
+    cluster, _ = join_hosts([named("ndv2"), named("ndv2")], ["node01", "node02"], fabric)
+    assert set(network(cluster).values()) == {12.5}
+    slow, _ = join_hosts([named("ndv2")] * 2, ["node01", "node02"], fat_tree(1, 0, 2, gbs=1.0))
+    assert set(network(slow).values()) == {1.0}
+
+
+def test_parts_that_contradict_are_refused() -> None:
+    for reason, parts in {
+        "no switch": ((), (), ()),
+        "switch 'a' is there twice": (("a", "a"), (), ()),
+        "no switch 'b'": (("a",), (Adapter("h", "b"),), ()),
+        "a loop": (("a",), (), (Trunk("a", "a"),)),
+        "no switch of the file": (("a",), (), (Trunk("a", "b"),)),
+        "GUID '1' is there twice": (
+            ("a",),
+            (Adapter("h", "a", guids=("1",)), Adapter("i", "a", guids=("1",))),
+            (),
+        ),
+    }.items():
+        with pytest.raises(InputError, match=reason):
+            Fabric("f", *parts)
