@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["gcn_name", "gpu_model", "is_gpu_class", "is_nic_class", "nic_model", "nvlink_gbs"]
+__all__ = [
+    "gcn_name",
+    "gpu_model",
+    "gpu_sm",
+    "is_gpu_class",
+    "is_nic_class",
+    "nic_model",
+    "nvlink_gbs",
+]
 
 # (vendor, device) -> model; PCI ID repository, https://pci-ids.ucw.cz
 _GPUS = {
@@ -58,6 +66,34 @@ _NVLINK_GBS = {
     "sm_86": 14.0625,
     "": 25.0,
 }
+# Compute capabilities; NVIDIA's list, https://developer.nvidia.com/cuda-gpus
+_CAPABILITIES = {
+    "P100": 60,
+    "V100": 70,
+    "A100": 80,
+    "H100": 90,
+    "H800": 90,
+    "H200": 90,
+    "GH200": 90,
+    "B200": 100,
+}
+# PCIe of the families above, GT/s a lane; NVIDIA's and AMD's data sheets
+_GTS = {
+    "P100": 8,
+    "V100": 8,
+    "A100": 16,
+    "H100": 32,
+    "H800": 32,
+    "H200": 32,
+    "GH200": 32,
+    "B200": 32,
+    "MI50": 16,
+    "MI100": 16,
+    "MI210": 16,
+    "MI250X": 16,
+    "MI300X": 32,
+}
+_CONSOLES = (0x4752, 0x515E, 0x5969)  # ATI Rage XL and ES1000 on server boards
 _DISPLAY_VENDORS = (0x10DE, 0x1002)
 
 
@@ -71,6 +107,26 @@ def gpu_model(vendor: str, device: str, sm: int | None = None, gcn: str = "") ->
     if model_name or gcn:
         return model_name or f"gfx{gcn_name(gcn)}"
     return f"sm_{sm}" if sm is not None else None
+
+
+def gpu_sm(vendor: str, device: str) -> int | None:
+    """Return the compute capability of an NVIDIA GPU, None where it is unknown.
+
+    >>> gpu_sm("0x10de", "0x2330"), gpu_sm("0x1002", "0x74a1")
+    (90, None)
+    """
+    family = (_GPUS.get((_number(vendor), _number(device))) or "").split("-")[0]
+    return _CAPABILITIES.get(family)
+
+
+def gpu_gts(vendor: str, device: str) -> int | None:
+    """Return the PCIe speed that a GPU is made for in GT/s a lane, None where it is unknown.
+
+    >>> gpu_gts("0x10de", "0x2330")
+    32
+    """
+    family = (_GPUS.get((_number(vendor), _number(device))) or "").split("-")[0]
+    return _GTS.get(family)
 
 
 def gcn_name(gcn: str) -> str:
@@ -98,15 +154,16 @@ def nic_model(vendor: str, device: str) -> str | None:
     return _NICS.get((_number(vendor), _number(device)))
 
 
-def is_gpu_class(pci_class: str, vendor: str = "") -> bool:
-    """Return whether a PCI class is that of a GPU for computing.
+def is_gpu_class(pci_class: str, vendor: str = "", device: str = "") -> bool:
+    """Return whether a PCI device of that class is a GPU for computing.
 
     3D controllers (0x0302), AMD's display controllers (0x0380) and processing accelerators
-    (0x12) are; VGA controllers (0x0300) only from GPU vendors, for servers have others.
+    (0x12) are; VGA controllers (0x0300) only from GPU vendors and not for a server's console.
     """
     text = pci_class.strip().lower()
     is_compute = text.startswith(("0x0302", "0x0380", "0x12"))
-    return is_compute or (text.startswith("0x0300") and _number(vendor) in _DISPLAY_VENDORS)
+    is_display = text.startswith("0x0300") and _number(vendor) in _DISPLAY_VENDORS
+    return is_compute or (is_display and _number(device) not in _CONSOLES)
 
 
 def is_nic_class(pci_class: str) -> bool:

@@ -30,6 +30,8 @@ class Classes:
         levels: the class of each pair, both ways, 0 where NVLink hides it.
         nvlinks: NVLinks of each pair, both ways; behind an NVSwitch those of a GPU.
         affinities: equal for GPUs of equal CPUs, empty where unknown, by GPU.
+        names: what the host calls each NIC.
+        warnings: what was assumed.
     """
 
     gpus: int
@@ -37,6 +39,7 @@ class Classes:
     levels: Sequence[Sequence[int]]
     nvlinks: Sequence[Sequence[int]]
     affinities: Sequence[str]
+    names: Sequence[str]
     warnings: list[str] = field(default_factory=list)
 
 
@@ -82,9 +85,13 @@ class _Builder:
         is_gpu = index < self._classes.gpus
         busid = f"0000:{index >> 5:02x}:{index & 31:02x}.0"
         pci = Element("pci", {"busid": busid, **(_GPU if is_gpu else _NIC)}, place, line)
-        number = str(index if is_gpu else index - self._classes.gpus)
-        element = Element("gpu" if is_gpu else "net", {"dev": number}, place, line)
-        pci.children.append(element if is_gpu else Element("nic", {}, place, line, [element]))
+        if is_gpu:
+            pci.children.append(Element("gpu", {"dev": str(index)}, place, line))
+            return pci
+        number = index - self._classes.gpus
+        attributes = {"dev": str(number), "name": self._classes.names[number]}
+        net = Element("net", attributes, place, line)
+        pci.children.append(Element("nic", {}, place, line, [net]))
         return pci
 
     def _switch(self, parent: Element) -> Element:
@@ -107,11 +114,11 @@ class _Builder:
         of_affinity: dict[str, list[int]] = {}
         for group in self._groups(range(len(classes.lines)), PHB):
             affinity = classes.affinities[group[0]] if group[0] < classes.gpus else ""
-            mate = of_affinity.get(affinity)
-            if mate is not None and not any(
-                classes.levels[a][b] == SYS for a in mate for b in group
+            joined = of_affinity.get(affinity)
+            if joined is not None and not any(
+                classes.levels[a][b] == SYS for a in joined for b in group
             ):
-                mate += group
+                joined += group
             else:
                 merged.append(group)
                 if affinity:

@@ -9,8 +9,10 @@ from tuccl.errors import InputError
 from tuccl.topology.files import decode_topology
 from tuccl.topology.graph import Topology
 from tuccl.topology.json_files import printable_path, read_bounded
+from tuccl.topology.readers.hwloc import HWLOC
 from tuccl.topology.readers.nccl_xml import NCCL_XML
 from tuccl.topology.readers.reader import Reader, reader_of
+from tuccl.topology.readers.rocm_smi import ROCM_SMI
 from tuccl.topology.readers.smi_topo import SMI_TOPO
 from tuccl.topology.readers.sysfs import SYSFS, read_sysfs
 
@@ -24,7 +26,14 @@ TOPOLOGY_JSON: Reader[Topology] = Reader(
     lambda data: data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"),
     lambda data, place, name: (decode_topology(data, place), ()),
 )
-HOST_READERS: tuple[Reader[Topology], ...] = (TOPOLOGY_JSON, NCCL_XML, SMI_TOPO, SYSFS)
+HOST_READERS: tuple[Reader[Topology], ...] = (
+    TOPOLOGY_JSON,
+    NCCL_XML,
+    SMI_TOPO,
+    ROCM_SMI,
+    HWLOC,
+    SYSFS,
+)
 
 
 def read_topology(

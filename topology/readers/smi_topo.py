@@ -48,10 +48,12 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
     place = printable_path(path)
     if len(data) > _MOST_BYTES:
         raise InputError(f"{place}: longer than {_MOST_BYTES} bytes; keep the matrix alone")
-    tables = _tables(data.decode(errors="replace"), place)
+    text = data.decode(errors="replace")
+    tables = _tables(text, place)
     if not tables:
         raise InputError(f"{place}: no header line with GPU0; paste all of `nvidia-smi topo -m`")
-    classes = _classes(tables, place)
+    legend = dict(re.findall(r"(?m)^\s*(NIC[0-9]{1,4}): ([\w.:+-]{1,100})\s*$", text))
+    classes = _classes(tables, place, legend)
     if b"Legend" not in data:
         classes.warnings.append("no legend follows the matrix: its last line may be cut")
     topology, warnings = host_of(system_of_classes(classes, place), place, name)
@@ -123,7 +125,7 @@ def _add_row(table: _Table, words: list[str], place: str, line: int) -> None:
     table.affinities[device] = " ".join(tail[:2])
 
 
-def _classes(tables: list[_Table], place: str) -> Classes:
+def _classes(tables: list[_Table], place: str, legend: dict[str, str]) -> Classes:
     """Return what the tables say together: `topo -mp` tells the classes that NVLink hides."""
     first = tables[0]
     gpus = sorted((d for d in first.devices if _GPU.fullmatch(d)), key=lambda d: int(d[3:]))
@@ -149,6 +151,7 @@ def _classes(tables: list[_Table], place: str) -> Classes:
         levels=levels,
         nvlinks=[row[: len(gpus)] for row in nvlinks[: len(gpus)]],
         affinities=[first.affinities[gpu] for gpu in gpus],
+        names=[legend.get(device, device) for device in devices[len(gpus) :]],
     )
 
 

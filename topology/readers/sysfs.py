@@ -23,7 +23,7 @@ __all__ = ["SYSFS", "read_sysfs", "sysfs_system"]
 DEVICES = "sys/bus/pci/devices"
 _MOST_DEVICES = 65536
 _BUSID = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
-_TARGET = re.compile(rf"(?:^|/)devices/((?:[\w.:-]+/)*{_BUSID})$")
+_TARGET = re.compile(rf"(?:^|/)devices/((?:[\w.:-]+/)*{_BUSID})/?$")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 
 
@@ -94,7 +94,7 @@ def sysfs_system(
             numa = numa_nodes[0]
         elements[chain[-1]] = pci.add(numa, [functions[port] for port in chain])
     for number, (chain, mbps) in enumerate(nics):
-        attributes = {"dev": str(number), "speed": str(mbps)}
+        attributes = {"dev": str(number), "speed": str(mbps), **_adapter(tree, chain[-1])}
         nic = Element("nic", {}, place, 0, [Element("net", attributes, place, 0)])
         elements[chain[-1]].children.append(nic)
     by_busid = {functions[chain[-1]].busid: elements[chain[-1]] for chain in gpus}
@@ -128,7 +128,7 @@ def _chains(tree: Tree, place: str) -> list[list[str]]:
 
 
 def _is_gpu(function: Function) -> bool:
-    return is_gpu_class(function.attributes["class"], function.attributes["vendor"])
+    return is_gpu_class(*(function.attributes[key] for key in ("class", "vendor", "device")))
 
 
 def _function(tree: Tree, path: str) -> Function:
@@ -172,6 +172,14 @@ def _rdma_mbps(tree: Tree, device: str) -> int:
             if rate:
                 fastest_mbps = max(fastest_mbps, int(rate[1]) * 1000 + int(rate[2] or 0) * 100)
     return fastest_mbps
+
+
+def _adapter(tree: Tree, device: str) -> dict[str, str]:
+    """Return name and GUID of the device's RDMA adapter, as <net> has them."""
+    for name in tree.names(f"{device}/infiniband")[:1]:
+        guid = tree.text(f"{device}/infiniband/{name}/node_guid")
+        return {"name": name, "guid": guid.replace(":", "")}
+    return {}
 
 
 def _ethernet_mbps(tree: Tree, device: str) -> int:

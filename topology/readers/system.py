@@ -16,7 +16,7 @@ from pathlib import Path
 from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.graph import Link, LinkKind, Node, Topology, quoted
-from tuccl.topology.models import gpu_model, is_gpu_class, is_nic_class, nic_model
+from tuccl.topology.models import gpu_gts, gpu_model, is_gpu_class, is_nic_class, nic_model
 from tuccl.topology.rates import Rate
 from tuccl.topology.readers.nvlinks import NvLinks
 from tuccl.topology.readers.xml_tree import Element
@@ -195,7 +195,10 @@ class _Reader:
 
     def _leaf(self, pci: Element, parent: str, cpu: str) -> None:
         pci_class = pci.get("class")
-        gpu, nic = is_gpu_class(pci_class, pci.get("vendor")), is_nic_class(pci_class)
+        gpu, nic = (
+            is_gpu_class(pci_class, pci.get("vendor"), pci.get("device")),
+            is_nic_class(pci_class),
+        )
         if (gpu and self._bare_gpus) or (nic and self._bare_nics):
             (self._gpus if gpu else self._nics).append(
                 _Device(pci, None, parent, cpu, self._rate(pci), pci)
@@ -218,6 +221,8 @@ class _Reader:
         rate = rates.pcie_rate(pci.get("link_speed"), pci.get("link_width"))
         if rate.assumed:
             self.warnings.add(rate.source, pci)
+        if rate.source.startswith("2.5 GT/s") and not pci.all("pci"):
+            return self._rate_when_busy(pci, rate)
         fastest = _fastest_below(pci)
         if fastest.gbs > 4 * rate.gbs and rate.source.startswith("2.5 GT/s"):
             # Hypervisors show emulated bridges at gen 1; the links behind them are the devices'.
@@ -226,6 +231,15 @@ class _Reader:
         if fastest.gbs > rate.gbs:
             self.warnings.add("a bridge slower than a device behind it, kept as written", pci)
         return rate
+
+    def _rate_when_busy(self, pci: Element, rate: Rate) -> Rate:
+        """Return the rate of a GPU that was idle when it was asked, as it is under load."""
+        gts = gpu_gts(pci.get("vendor"), pci.get("device"))
+        if gts is None:
+            return rate
+        self.warnings.add(f"an idle GPU (2.5 GT/s): {gts} GT/s of its model taken", pci)
+        busy = rates.pcie_rate(f"{gts} GT/s", pci.get("link_width"))
+        return Rate(busy.gbs, f"idle at 2.5 GT/s: {busy.source} of the model taken", True)
 
     def _link(
         self, src: str, dst: str, kind: LinkKind, rate: Rate, latency: float, at: Element
