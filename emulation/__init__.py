@@ -9,6 +9,7 @@ from tuccl.emulation.emulation import (
 )
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.emulation.plan import plan_emulation
+from tuccl.emulation.probing import emulated_endpoints, emulated_prober, probing_scale
 from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
 __all__ = [
@@ -18,9 +19,12 @@ __all__ = [
     "RunningEmulation",
     "as_run_on_cpus",
     "eager_costs",
+    "emulated_endpoints",
     "emulated_network",
+    "emulated_prober",
     "emulated_topology",
     "plan_emulation",
+    "probing_scale",
     "running_emulations",
     "set_rate",
 ]

@@ -29,6 +29,7 @@ RUNTIME = [
     "jobs",
     "nccl_tests",
     "workload",
+    "probing",
 ]
 TUNING = ["searches", "studies", "rl"]  # `nccl` is a tune of its own
 # What readers of other tools' files may import of their room.

@@ -1,0 +1,44 @@
+"""Probes between the hosts of an emulated cluster."""
+
+from __future__ import annotations
+
+import sys
+
+from tuccl.emulation.emulation import Emulation
+from tuccl.runtime.probing import AgentProber, agent_words
+from tuccl.topology import Topology
+from tuccl.topology.paths import merged_hops
+from tuccl.topology.probing import Endpoint
+
+__all__ = ["emulated_endpoints", "emulated_prober", "probing_scale"]
+
+_MOST_BPS = 1e9  # of all NICs together: every byte passes this machine's processors
+
+
+def emulated_endpoints(emulation: Emulation) -> tuple[Endpoint, ...]:
+    """Return the first NIC of each host; nothing tells which switch it hangs on."""
+    return tuple(
+        Endpoint(host.host, host.nics[0].id, host.nics[0].address, mac=host.nics[0].mac)
+        for host in emulation.plan.hosts
+    )
+
+
+def emulated_prober(emulation: Emulation) -> AgentProber:
+    """Return a prober with an agent in each host's namespace; ``emulation`` must be up."""
+    words = agent_words(sys.executable)
+    commands = [(*emulation.prefix(n), *words) for n in range(len(emulation.plan.hosts))]
+    return AgentProber(emulated_endpoints(emulation), commands)
+
+
+def probing_scale(topology: Topology) -> float:
+    """Return the scale at which all NICs of ``topology`` together run at 1 Gb/s, at most 1.
+
+    Flows of all hosts at once are then slowed by links, not by this machine's processors.
+    """
+    kinds = {node.id: node.kind for node in topology.nodes}
+    total_bps = sum(
+        8e9 * hop.bandwidth
+        for hop in merged_hops(topology.links).values()
+        if hop.kind == "network" and kinds[hop.src] == "nic"
+    )
+    return min(1.0, _MOST_BPS / total_bps) if total_bps else 1.0

@@ -1,0 +1,282 @@
+"""Probes between hosts by agents: a process on each, started there by a prefix of words."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from tuccl.errors import InputError, TucclError
+from tuccl.runtime.probing import agent
+from tuccl.topology.probing import Endpoint, PairTimes
+from tuccl.topology.probing.prober import Pair
+
+__all__ = ["AgentProber", "agent_words", "loopback_endpoints"]
+
+_START_S = 30.0
+_ANSWER_S = 120.0
+_FILL_S = 0.5  # TCP finds its rate, queues fill
+_DRAIN_S = 0.5
+_WINDOW_S = 0.5
+_LOADED_ECHOES = 8
+_MOST_AT_ONCE = 64
+_MOST_LINE = 1 << 20
+
+
+def agent_words(python: str = "python3") -> tuple[str, ...]:
+    """Return the command that is an agent, by an interpreter that may be another host's."""
+    return (python, "-I", "-S", "-c", Path(agent.__file__).read_text())
+
+
+def loopback_endpoints(count: int) -> tuple[Endpoint, ...]:
+    """Return endpoints on this machine's loopback device, to try probing."""
+    return tuple(Endpoint(f"lo{n}", f"lo{n}/nic0", f"127.0.0.{n + 1}") for n in range(count))
+
+
+class AgentProber:
+    """Runs probes by an agent on each host, from the ``with`` statement to its end.
+
+    Latency is by ICMP echo, by TCP where that is not allowed; rates are TCP's, one connection a
+    flow. Agents listen on their endpoint's address alone, for connections with the run's token.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], commands: Sequence[Sequence[str]]) -> None:
+        """Prepare an agent for each endpoint; nothing is started yet.
+
+        Args:
+            endpoints: of different addresses.
+            commands: what starts each one's agent: a launcher's words before `agent_words`.
+        """
+        self._endpoints = endpoints
+        self._commands = commands
+        self._agents: list[_Process] = []
+        self._ports: list[int] = []
+        self._flows = 0
+
+    def __enter__(self) -> Self:
+        """Start the agents.
+
+        Raises:
+            TucclError: one does not start or cannot listen; names the host.
+        """
+        token = secrets.token_hex(agent.TOKEN_BYTES // 2)
+        try:
+            for end, command in zip(self._endpoints, self._commands, strict=True):
+                self._agents.append(_Process(end.host, command, token))
+            listening = [
+                process.ask("listen", address=end.address)
+                for process, end in zip(self._agents, self._endpoints, strict=True)
+            ]
+            self._ports = [
+                int(self._agents[place].answer(future, _START_S))
+                for place, future in enumerate(listening)
+            ]
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the agents, and let any error pass."""
+        self.close()
+
+    def close(self) -> None:
+        """End the agents; may be called again."""
+        for process in self._agents:
+            process.hang_up()
+        for process in self._agents:
+            process.end()
+        self._agents = []
+
+    def pair(self, src: int, dst: int) -> PairTimes:
+        """Return times of a pair alone.
+
+        Raises:
+            TucclError: a host does not answer.
+        """
+        future = self._agents[src].ask("pair", **self._to(src, dst))
+        result = self._agents[src].answer(future)
+        try:
+            return msgspec.convert(result, PairTimes)
+        except msgspec.ValidationError as error:
+            raise TucclError(f"host {self._endpoints[src].host[:60]}: {error}") from None
+
+    @contextmanager
+    def load(self, flows: Sequence[Pair]) -> Iterator[_AgentLoad]:
+        """Run flows at the same time.
+
+        Raises:
+            TucclError: a host does not answer.
+        """
+        first = self._flows
+        self._flows += len(flows)
+        numbers = {flow: first + place for place, flow in enumerate(flows)}
+        begun = [
+            (src, self._agents[src].ask("send", flow=number, **self._to(src, dst)))
+            for (src, dst), number in numbers.items()
+        ]
+        load = _AgentLoad(self, numbers)
+        try:
+            for src, future in begun:
+                self._agents[src].answer(future)
+            time.sleep(_FILL_S)
+            yield load
+        finally:
+            load.keep(())
+
+    def ask(self, index: int, operation: str, **arguments: object) -> Future[Any]:
+        """Return the future answer of an agent."""
+        return self._agents[index].ask(operation, **arguments)
+
+    def answers(self, asked: Sequence[tuple[int, Future[Any]]]) -> list[Any]:
+        """Return the answers of agents, in order."""
+        return [self._agents[index].answer(future) for index, future in asked]
+
+    def echo(self, src: int, dst: int) -> Future[Any]:
+        """Return the future round trips of a pair."""
+        return self.ask(src, "echoes", count=_LOADED_ECHOES, **self._to(src, dst))
+
+    def _to(self, src: int, dst: int) -> dict[str, object]:
+        return {
+            "address": self._endpoints[dst].address,
+            "port": self._ports[dst],
+            "source": self._endpoints[src].address,
+        }
+
+
+class _AgentLoad:
+    def __init__(self, prober: AgentProber, numbers: Mapping[Pair, int]) -> None:
+        self._prober, self._numbers = prober, numbers
+        self._running = dict(numbers)
+
+    def rates(self) -> tuple[float, ...]:
+        before = self._received()
+        time.sleep(_WINDOW_S)
+        after = self._received()
+        return tuple(
+            max((now - then) / max(end - begin, 1e-6) / 1e9, 1e-9)
+            for (then, begin), (now, end) in zip(before, after, strict=True)
+        )
+
+    def keep(self, flows: Sequence[Pair]) -> None:
+        ended = [flow for flow in self._running if flow not in flows]
+        asked = [(f[0], self._prober.ask(f[0], "end", flow=self._running.pop(f))) for f in ended]
+        self._prober.answers(asked)
+        time.sleep(_DRAIN_S if asked else 0.0)
+
+    def round_trips(self, pairs: Sequence[Pair]) -> tuple[float, ...]:
+        trips: list[float] = []
+        for begin in range(0, len(pairs), _MOST_AT_ONCE):
+            some = pairs[begin : begin + _MOST_AT_ONCE]
+            asked = [(src, self._prober.echo(src, dst)) for src, dst in some]
+            trips += [min(us) for us, _ in self._prober.answers(asked)]
+        return tuple(trips)
+
+    def _received(self) -> list[tuple[int, float]]:
+        asked = [
+            (dst, self._prober.ask(dst, "received", flow=number))
+            for (_, dst), number in self._numbers.items()
+        ]
+        return [(int(nbytes), float(at)) for nbytes, at in self._prober.answers(asked)]
+
+
+class _Process:
+    """An agent's process: commands in, answers out, read by a thread of its own."""
+
+    def __init__(self, host: str, command: Sequence[str], token: str) -> None:
+        self._host = host[:60]
+        try:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # a terminal's interrupt comes to the prober alone
+            )
+        except (OSError, ValueError) as error:
+            raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+        self._futures: dict[int, Future[Any]] = {}
+        self._next = 0
+        self._lock = threading.Lock()
+        self._write(token.encode() + b"\n")
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def ask(self, operation: str, **arguments: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            self._next += 1
+            number = self._next
+            self._futures[number] = future
+        self._write(msgspec.json.encode({"id": number, "op": operation, **arguments}) + b"\n")
+        if not self._reader.is_alive():  # it ended before it could be asked
+            self._give_up()
+        return future
+
+    def answer(self, future: Future[Any], limit_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - JSON
+        try:
+            return future.result(limit_s)
+        except TimeoutError:
+            raise TucclError(f"host {self._host}: no answer within {limit_s:g} s") from None
+
+    def hang_up(self) -> None:
+        with contextlib.suppress(OSError):  # it ended, with a command on its way
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+    def end(self) -> None:
+        try:
+            self._process.wait(3)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(3)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            if self._process.stdin is not None:
+                self._process.stdin.write(data)
+                self._process.stdin.flush()
+        except (OSError, ValueError):
+            return  # it ended: the reader says why
+
+    def _read(self) -> None:
+        output = self._process.stdout
+        while output is not None and (line := output.readline(_MOST_LINE)):
+            try:
+                reply = msgspec.json.decode(line, type=dict[str, Any])
+                future = self._futures.pop(reply["id"])
+            except (msgspec.DecodeError, KeyError):
+                continue  # a host's greeting
+            if "error" in reply:
+                future.set_exception(TucclError(f"host {self._host}: {reply['error']}"))
+            else:
+                future.set_result(reply["result"])
+        self._give_up()
+
+    def _give_up(self) -> None:
+        with self._lock:
+            left, self._futures = list(self._futures.values()), {}
+        if left:
+            error = self._process.stderr.read(2000) if self._process.stderr is not None else b""
+            why = " ".join(error.decode("utf-8", "replace").split())[-200:] or "it ended"
+            for future in left:
+                future.set_exception(TucclError(f"host {self._host}: {why}"))
+
+
+def loopback_prober(endpoints: Sequence[Endpoint]) -> AgentProber:
+    """Return a prober whose agents all run on this host, each on its endpoint's address."""
+    return AgentProber(endpoints, [agent_words(sys.executable)] * len(endpoints))
