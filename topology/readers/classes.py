@@ -88,9 +88,8 @@ class _Builder:
         if is_gpu:
             pci.children.append(Element("gpu", {"dev": str(index)}, place, line))
             return pci
-        number = index - self._classes.gpus
-        attributes = {"dev": str(number), "name": self._classes.names[number]}
-        net = Element("net", attributes, place, line)
+        name = self._classes.names[index - self._classes.gpus]
+        net = Element("net", {"name": name}, place, line)
         pci.children.append(Element("nic", {}, place, line, [net]))
         return pci
 

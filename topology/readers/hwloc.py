@@ -89,11 +89,9 @@ class _Reader:
         adapters = [nic for nic in nics if nic.adapter] or [nic for nic in nics if nic.is_network]
         pci = PciTree(self._place, self._cpu())
         elements = {gpu.chain[-1].busid: pci.add(gpu.numa, gpu.chain) for gpu in gpus}
-        for number, nic in enumerate(adapters):
+        for nic in adapters:
             holder = pci.add(nic.numa, nic.chain)
-            net = Element(
-                "net", {"dev": str(number), **(nic.adapter or {})}, holder.place, holder.line
-            )
+            net = Element("net", nic.adapter or {"name": nic.names[0]}, holder.place, holder.line)
             holder.children.append(Element("nic", {}, holder.place, holder.line, [net]))
         self._add_links(gpus, elements)
         return pci.system()

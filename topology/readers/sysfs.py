@@ -93,8 +93,8 @@ def sysfs_system(
         if numa == "-1" and len(numa_nodes) == 1:
             numa = numa_nodes[0]
         elements[chain[-1]] = pci.add(numa, [functions[port] for port in chain])
-    for number, (chain, mbps) in enumerate(nics):
-        attributes = {"dev": str(number), "speed": str(mbps), **_adapter(tree, chain[-1])}
+    for chain, mbps in nics:
+        attributes = {"speed": str(mbps), **_adapter(tree, chain[-1])}
         nic = Element("nic", {}, place, 0, [Element("net", attributes, place, 0)])
         elements[chain[-1]].children.append(nic)
     by_busid = {functions[chain[-1]].busid: elements[chain[-1]] for chain in gpus}
@@ -175,11 +175,12 @@ def _rdma_mbps(tree: Tree, device: str) -> int:
 
 
 def _adapter(tree: Tree, device: str) -> dict[str, str]:
-    """Return name and GUID of the device's RDMA adapter, as <net> has them."""
+    """Return name and GUID of the device's adapter, or the interface's name, as <net> has them."""
     for name in tree.names(f"{device}/infiniband")[:1]:
         guid = tree.text(f"{device}/infiniband/{name}/node_guid")
         return {"name": name, "guid": guid.replace(":", "")}
-    return {}
+    interfaces = tree.names(f"{device}/net")
+    return {"name": interfaces[0]} if interfaces else {}
 
 
 def _ethernet_mbps(tree: Tree, device: str) -> int:

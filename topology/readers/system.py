@@ -306,13 +306,16 @@ class _Reader:
         return node_id
 
     def _numbered(self, devices: list[_Device], names: tuple[str, ...]) -> list[_Device]:
-        """Return ``devices`` by the first attribute that differs for all, else by address."""
+        """Return ``devices`` by the first attribute that tells all apart, name, or address."""
         for name in names:
             numbers = [device.integer(name) for device in devices]
             unique = {number for number in numbers if number is not None and number >= 0}
             if devices and len(unique) == len(devices):
                 order = sorted(range(len(devices)), key=lambda place: numbers[place] or 0)
                 return [devices[place] for place in order]
+        adapters = [device.attribute("name") for device in devices]
+        if all(adapters) and len(set(adapters)) == len(adapters):
+            return sorted(devices, key=lambda device: _natural(device.attribute("name")))
         if any(device.element is not None for device in devices):
             text = f"no {' or '.join(names)} numbers all devices apart; ordered by PCI address"
             self.warnings.add(text, devices[0].at)
@@ -323,6 +326,12 @@ class _Reader:
         for (src, element), (dst, peer) in itertools.combinations(cpus, 2):
             rate = min(_cpu_rate(element), _cpu_rate(peer))
             self._link(src, dst, "cpu", rate, rates.CPU_US, element)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key by which mlx5_9 comes before mlx5_10."""
+    parts: list[str] = re.findall("[0-9]+|[^0-9]+", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _cpu_rate(cpu: Element) -> Rate:
