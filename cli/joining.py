@@ -103,14 +103,14 @@ def report_fabric(args: argparse.Namespace) -> int:
         tiers = [0] * max(fabric.tiers.values(), default=0)
         for tier in fabric.tiers.values():
             tiers[tier - 1] += 1
-        cables = len(fabric.adapters) + sum(trunk.cables for trunk in fabric.trunks)
         print_json(
             {
                 "name": fabric.name,
                 "switches": len(fabric.switches),
-                "adapters": len(fabric.adapters),
+                "adapters": len(fabric.adapters) if fabric.names_adapters else None,
                 "hosts": list(fabric.hosts),
-                "cables": cables,
+                "cables": fabric.cables if fabric.names_adapters else None,
+                "trunks": len(fabric.trunks),
                 "tiers": tiers,
                 "parts": len(fabric.parts),
                 "warnings": list(warnings),

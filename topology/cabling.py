@@ -142,7 +142,8 @@ def _by_name(ports: Sequence[Port], adapters: Sequence[Adapter]) -> dict[str, Ad
         for port in ports
         if port.device and len(by_device.get(port.device, ())) == 1
     }
-    if not places and len(ports) == len(adapters) and not all(port.device for port in ports):
+    unnamed = not all(port.device for port in ports) or not any(a.guids for a in adapters)
+    if not places and unnamed and len(ports) == len(adapters):
         ordered = sorted(adapters, key=lambda a: natural(_canonical(a.device) or a.id))
         places = {port.nic: adapter for port, adapter in zip(ports, ordered, strict=True)}
     return places
@@ -155,7 +156,9 @@ def _canonical(device: str | None) -> str:
 
 
 def _short(host: str) -> str:
-    return host.partition(".")[0].casefold() if re.match("[^.]*[a-zA-Z]", host) else host
+    """Return the host's name without a domain, in lower case; ``host.3`` has none."""
+    match = re.fullmatch(r"(\w[\w-]*)\.[\w.-]*[a-zA-Z][\w.-]*", host)
+    return (match[1] if match and not match[1].isdecimal() else host).casefold()
 
 
 def _called(port: Port) -> str:

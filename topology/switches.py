@@ -96,6 +96,16 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
         _check_unique("trunk", ("|".join(sorted((t.src, t.dst))) for t in self.trunks))
 
     @property
+    def names_adapters(self) -> bool:
+        """Return whether adapters are told apart, not only the hosts that they are in."""
+        return any(adapter.guids or adapter.device for adapter in self.adapters)
+
+    @property
+    def cables(self) -> int:
+        """Return the number of cables, to adapters and between switches."""
+        return len(self.adapters) + sum(trunk.cables for trunk in self.trunks)
+
+    @property
     def gives_rates(self) -> bool:
         """Return whether the rates between all switches are known."""
         return all(trunk.gbs is not None for trunk in self.trunks)
@@ -162,18 +172,20 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
         'rack: 1 switch in 1 tier, 1 adapter, 1 cable; connected'
         """
         per_tier = [count for _, count in sorted(Counter(self.tiers.values()).items())]
-        aggregation = sum(adapter.aggregation for adapter in self.adapters)
-        cables = len(self.adapters) + sum(trunk.cables for trunk in self.trunks)
         tiers = f" in {_counted(len(per_tier), 'tier')}" if per_tier else ""
         if len(per_tier) > 1:
             tiers += f" ({' + '.join(map(str, per_tier))})"
-        parts = [
-            f"{_counted(len(self.switches), 'switch', 'switches')}{tiers}",
-            _counted(len(self.adapters), "adapter")
-            + (f" ({aggregation} of them switches' own)" if aggregation else ""),
-            *([_counted(len(self.hosts), "named host")] if self.hosts else []),
-            _counted(cables, "cable"),
-        ]
+        parts = [f"{_counted(len(self.switches), 'switch', 'switches')}{tiers}"]
+        if self.names_adapters:
+            aggregation = sum(adapter.aggregation for adapter in self.adapters)
+            of_switches = f" ({aggregation} of them switches' own)" if aggregation else ""
+            parts.append(_counted(len(self.adapters), "adapter") + of_switches)
+        if self.hosts:
+            parts.append(_counted(len(self.hosts), "named host"))
+        if self.names_adapters:
+            parts.append(_counted(self.cables, "cable"))
+        else:
+            parts.append(_counted(len(self.trunks), "link") + " between switches")
         apart = f"{len(self.parts)} parts that no cable joins"
         return f"{self.name}: {', '.join(parts)}; {'connected' if len(self.parts) == 1 else apart}"
 

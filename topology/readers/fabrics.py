@@ -8,14 +8,22 @@ from pathlib import Path
 from tuccl.errors import InputError
 from tuccl.topology.json_files import printable_path, read_bounded
 from tuccl.topology.readers.ibnetdiscover import IBNETDISCOVER
+from tuccl.topology.readers.infragraph import INFRAGRAPH
+from tuccl.topology.readers.kubernetes import KUBERNETES
 from tuccl.topology.readers.reader import Reader, reader_of
+from tuccl.topology.readers.slurm import SLURM
 from tuccl.topology.switches import Fabric
 
 __all__ = ["FABRIC_READERS", "describes_fabric", "read_fabric"]
 
 _MOST_BYTES = 1 << 28
 
-FABRIC_READERS: tuple[Reader[Fabric], ...] = (IBNETDISCOVER,)
+FABRIC_READERS: tuple[Reader[Fabric], ...] = (
+    IBNETDISCOVER,
+    SLURM,
+    KUBERNETES,
+    INFRAGRAPH,
+)
 
 
 def read_fabric(

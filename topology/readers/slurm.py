@@ -1,0 +1,134 @@
+"""Reads Slurm's ``topology.conf``: switches and blocks, and the hosts below them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from tuccl.errors import InputError
+from tuccl.topology.graph import quoted
+from tuccl.topology.json_files import printable_path
+from tuccl.topology.readers.hostlist import hostlist
+from tuccl.topology.readers.reader import Reader
+from tuccl.topology.switches import Adapter, Fabric, Trunk
+
+__all__ = ["SLURM", "tree_of"]
+
+_MOST_LINES = 1 << 20
+_START = re.compile(rb"^[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.MULTILINE | re.IGNORECASE)
+_WORD = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)\s*")
+_KEYS = ("switchname", "nodes", "switches", "linkspeed", "blockname", "blocksizes")
+_ABOVE_BLOCKS = "above all blocks"
+
+
+def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]:
+    place = printable_path(path)
+    switches: dict[str, tuple[list[str], list[str], str]] = {}
+    blocks: dict[str, tuple[list[str], list[str], str]] = {}
+    for where, values in _lines(data, place):
+        kind = "switchname" if "switchname" in values else "blockname"
+        label = values.get(kind)
+        if label is None:
+            if set(values) == {"blocksizes"}:
+                continue
+            raise InputError(f"{where}: expected SwitchName=... or BlockName=... in the line")
+        entries = switches if kind == "switchname" else blocks
+        if label in switches or label in blocks:
+            raise InputError(f"{where}: {quoted(label)} is there twice; each must be there once")
+        try:
+            below = [hostlist(values[k]) if k in values else [] for k in ("nodes", "switches")]
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        entries[label] = (below[0], below[1], where)
+    if switches and blocks:
+        raise InputError(f"{place}: switches and blocks; expected one of the two, as Slurm does")
+    warnings = []
+    if data.rstrip(b" \t") and not data.rstrip(b" \t").endswith(b"\n"):
+        warnings.append(f"{place}: the last line has no line end: the file may be cut")
+    if blocks and len(blocks) > 1:
+        blocks[_ABOVE_BLOCKS] = ([], list(blocks), place)
+        warnings.append(f"{place}: how blocks are joined is not told: one switch is assumed")
+    return tree_of(switches or blocks, place, name), tuple(warnings)
+
+
+def _lines(data: bytes, place: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the place and the values of each line that has some, keys in lower case."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    if len(lines) > _MOST_LINES:
+        raise InputError(f"{place}: more than {_MOST_LINES} lines")
+    begun = ""
+    for number, text in enumerate(lines, 1):
+        line = begun + text.partition("#")[0].strip()
+        begun = ""
+        if line.endswith("\\") and number < len(lines):
+            begun = f"{line[:-1]} "
+            continue
+        where = f"{place}:{number}"
+        values: dict[str, str] = {}
+        at = 0
+        while at < len(line):
+            match = _WORD.match(line, at)
+            key = match[1].lower() if match else ""
+            if match is None or key not in _KEYS or key in values:
+                raise InputError(
+                    f"{where}: {quoted(line[at:])}: expected SwitchName, Nodes, Switches, "
+                    "LinkSpeed, BlockName or BlockSizes, each once, with '=' and a value"
+                )
+            values[key] = match[2]
+            at = match.end()
+        if values:
+            yield where, values
+
+
+def tree_of(switches: dict[str, tuple[list[str], list[str], str]], place: str, name: str) -> Fabric:
+    """Return the fabric of ``switches``: for each its hosts, the switches below it, and its place.
+
+    Raises:
+        InputError: a switch below another is not defined, or above itself; or there is no host.
+    """
+    for label, (_, below, where) in switches.items():
+        for child in below:
+            if child not in switches:
+                raise InputError(
+                    f"{where}: {quoted(label)} is above {quoted(child)}, which no line defines"
+                )
+    _check_rising(switches)
+    counts = Counter(host for hosts, _, _ in switches.values() for host in hosts)
+    if not counts:
+        raise InputError(f"{place}: no host; expected Nodes=... on some line")
+    adapters = []
+    trunks = []
+    for label, (hosts, below, where) in switches.items():
+        if len(set(hosts)) < len(hosts) or len(set(below)) < len(below):
+            raise InputError(f"{where}: a name is there twice below {quoted(label)}")
+        for host in hosts:
+            adapter_id = host if counts[host] == 1 else f"{host} on {label}"
+            adapters.append(Adapter(adapter_id, label, host=host))
+        trunks += [Trunk(child, label) for child in below]
+    try:
+        return Fabric(name, tuple(switches), tuple(adapters), tuple(trunks))
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _check_rising(switches: dict[str, tuple[list[str], list[str], str]]) -> None:
+    """Refuse a loop: switches that are above themselves."""
+    parents = Counter(child for _, below, _ in switches.values() for child in below)
+    pending = [label for label in switches if not parents[label]]
+    for label in pending:
+        for child in switches[label][1]:
+            parents[child] -= 1
+            if not parents[child]:
+                pending.append(child)
+    if len(pending) < len(switches):
+        label = next(label for label in switches if parents[label])
+        raise InputError(f"{switches[label][2]}: a loop: {quoted(label)} is above itself")
+
+
+SLURM: Reader[Fabric] = Reader(
+    "slurm",
+    "Slurm's topology.conf",
+    lambda data: _START.search(data[: 1 << 20]) is not None,
+    _decode,
+)
