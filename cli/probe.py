@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuccl.cli.arguments import add_json, topology_of
 from tuccl.cli.joining import add_joining, host_names, joined, report_fabric
+from tuccl.cli.measuring import add_measuring, measured
 from tuccl.cli.output import print_json, warn, write_text
 from tuccl.errors import InputError
 from tuccl.topology import (
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes", type=int, default=1, metavar="N", help="join N such hosts through their NICs"
     )
     add_joining(parser)
+    add_measuring(parser)
     parser.add_argument(
         "--show", metavar="T", help="print the topology in T as `nvidia-smi topo -m` would"
     )
@@ -80,8 +82,11 @@ def run(args: argparse.Namespace) -> int:
     """Read, join, write and print."""
     if len(args.sources) == 1 and describes_fabric(args.sources[0]):
         return report_fabric(args)
-    topology, warnings = (topology_of(args.show), ()) if args.show else read_machine(args)
-    warn(warnings)
+    if args.measure:
+        topology, warnings = measured(args)
+    else:
+        topology, warnings = (topology_of(args.show), ()) if args.show else read_machine(args)
+        warn(warnings)
     if args.check:
         return report_drift(args, topology)
     if args.output:

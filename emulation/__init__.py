@@ -9,7 +9,12 @@ from tuccl.emulation.emulation import (
 )
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.emulation.plan import plan_emulation
-from tuccl.emulation.probing import emulated_endpoints, emulated_prober, probing_scale
+from tuccl.emulation.probing import (
+    emulated_endpoints,
+    emulated_prober,
+    probing_scale,
+    unprobed_topology,
+)
 from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
 __all__ = [
@@ -27,4 +32,5 @@ __all__ = [
     "probing_scale",
     "running_emulations",
     "set_rate",
+    "unprobed_topology",
 ]

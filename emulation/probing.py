@@ -6,11 +6,11 @@ import sys
 
 from tuccl.emulation.emulation import Emulation
 from tuccl.runtime.probing import AgentProber, agent_words
-from tuccl.topology import Topology
+from tuccl.topology import Link, Node, Topology
 from tuccl.topology.paths import merged_hops
-from tuccl.topology.probing import Endpoint
+from tuccl.topology.probing import Endpoint, with_network
 
-__all__ = ["emulated_endpoints", "emulated_prober", "probing_scale"]
+__all__ = ["emulated_endpoints", "emulated_prober", "probing_scale", "unprobed_topology"]
 
 _MOST_BPS = 1e9  # of all NICs together: every byte passes this machine's processors
 
@@ -28,6 +28,23 @@ def emulated_prober(emulation: Emulation) -> AgentProber:
     words = agent_words(sys.executable)
     commands = [(*emulation.prefix(n), *words) for n in range(len(emulation.plan.hosts))]
     return AgentProber(emulated_endpoints(emulation), commands)
+
+
+def unprobed_topology(emulation: Emulation) -> Topology:
+    """Return the hosts of an emulated cluster on one switch for each rail, as far as they can see.
+
+    Addresses tell the rails; all links of the network are assumed to run at 1 GB/s.
+    """
+    topology, nics = emulation.topology, emulation.plan.nics
+    rails = sorted({nic.device for nic in nics.values()})
+    switch_of = {nic.id: nic.device if len(rails) > 1 else "leaf0" for nic in nics.values()}
+    links = [
+        Link(nic, switch, "network", 1.0, 1.0, duplex=True, assumed=True, source="not probed yet")
+        for nic, switch in switch_of.items()
+    ]
+    nodes = [node for node in topology.nodes if node.kind != "switch"]
+    nodes += [Node(switch, "switch") for switch in sorted(set(switch_of.values()))]
+    return with_network(topology, nodes, links)
 
 
 def probing_scale(topology: Topology) -> float:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.emulation.test_emulation import names
 from tests.topology.model_prober import network
-from tuccl.emulation import Emulation, emulated_endpoints, emulated_prober, netns, probing_scale
+from tuccl.cli import main
+from tuccl.emulation import (
+    Emulation,
+    emulated_endpoints,
+    emulated_prober,
+    netns,
+    probing_scale,
+    unprobed_topology,
+)
 from tuccl.errors import Unavailable
+from tuccl.topology import load_topology, save_topology
 from tuccl.topology.probing import measured_topology, probe_network
 
 
@@ -29,11 +40,11 @@ def test_rates_and_the_shared_uplink_are_found() -> None:
     scale = probing_scale(truth) / 4
     with Emulation(truth, scale) as emulation, emulated_prober(emulation) as prober:
         rates = probe_network(prober, emulated_endpoints(emulation))
-        found = measured_topology(emulation.topology, rates)
+        found = measured_topology(unprobed_topology(emulation), rates)
         emulated = emulation.topology
     assert rates.groups == ((0, 1), (2, 3))
     assert rates.probes <= 4 * 4
-    assert {n.id for n in found.nodes} >= {n.id for n in truth.nodes if n.kind != "switch"}
+    assert {n.id for n in found.nodes if n.kind == "switch"} == {"tor0", "tor1"}
     gbs = {ends: x.bandwidth for x in emulated.links for ends in x.directions()}
     for link in found.links:
         if link.kind == "network":
@@ -41,3 +52,29 @@ def test_rates_and_the_shared_uplink_are_found() -> None:
             is_port = link.src.endswith("nic0")
             true = gbs[("h0/nic0", "s0") if is_port else ("s0", "s1")]
             assert link.bandwidth == pytest.approx(true, rel=0.1)
+
+
+def test_the_verb_measures_goes_on_from_its_file_and_tells_drift(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    truth, t, m = network([range(2)]), tmp_path / "t.json", tmp_path / "m.json"
+    save_topology(truth, t)
+    measure = ["probe", "--measure", "--cluster", str(t), "--scale", "0.02"]
+    probes = ["--probes", str(tmp_path / "p.json"), "--budget", "1"]
+    assert main([*measure, *probes, "-o", str(m)]) == 0
+    found = load_topology(m)
+    assert [x.origin for x in found.links if x.kind == "network"] == ["measured"] * 2
+    assert not m.with_suffix(".json.probes").exists()
+    capsys.readouterr()
+    assert main([*measure, *probes, "--check", str(m)]) == 0
+    assert "not repeated" in capsys.readouterr().err
+    slower = [replace(x, bandwidth=x.bandwidth / 2) for x in truth.links if x.kind == "network"]
+    others = [x for x in truth.links if x.kind != "network"]
+    save_topology(replace(truth, links=(*others, *slower)), t)
+    assert main([*measure, "--budget", "1", "--check", str(m)]) == 1
+    assert "GB/s measured before" in capsys.readouterr().out
+
+
+def test_measuring_needs_hosts_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "--measure"]) == 2
+    assert "--cluster" in capsys.readouterr().err

@@ -5,7 +5,7 @@ loopback device or the hosts behind a launcher.
 """
 
 from tuccl.topology.probing.fit import Estimate, Fit, fit
-from tuccl.topology.probing.measured import measured_topology
+from tuccl.topology.probing.measured import measured_topology, with_network
 from tuccl.topology.probing.network import NetworkRates, probe_network
 from tuccl.topology.probing.peers import with_peer_rates
 from tuccl.topology.probing.plan import Endpoint, endpoints_of, read_use
@@ -26,5 +26,6 @@ __all__ = [
     "measured_topology",
     "probe_network",
     "read_use",
+    "with_network",
     "with_peer_rates",
 ]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.graph import FixedRoute, Link, Node, Topology, quoted
+from tuccl.topology.graph import Link, Node, Topology, quoted
 from tuccl.topology.probing.fit import Estimate
 from tuccl.topology.probing.network import NetworkRates
 
-__all__ = ["measured_topology"]
+__all__ = ["measured_topology", "with_network"]
 
 _ALIKE = 0.05  # directions closer than that, or than their spread, are one link both ways
 _MOST_CHARACTERS = 255
@@ -55,11 +55,25 @@ def measured_topology(cluster: Topology, rates: NetworkRates) -> Topology:
         if len(names) == 1 and switch_of[node.id] != switch_of[rates.endpoints[index].nic]:
             switch = _other_rail(switch_of[node.id], switch, nodes)
         links += _port_links(node.id, switch, index, rates, names[group_of[index]])
-    others = [link for link in cluster.links if link.kind != "network"]
-    all_links = (*others, *links)
-    return msgspec.structs.replace(
-        cluster, nodes=tuple(nodes), links=all_links, routes=_routes(cluster, all_links)
+    return with_network(cluster, nodes, links)
+
+
+def with_network(cluster: Topology, nodes: Sequence[Node], network: Sequence[Link]) -> Topology:
+    """Return ``cluster`` with other nodes and network links, and the routes that are still there.
+
+    Args:
+        cluster: whose other links stay.
+        nodes: all there are.
+        network: all links of kind network.
+    """
+    links = (*(link for link in cluster.links if link.kind != "network"), *network)
+    ends = {pair for link in links for pair in link.directions()}
+    routes = tuple(
+        route
+        for route in cluster.routes
+        if ends.issuperset(zip((route.src, *route.via), (*route.via, route.dst), strict=True))
     )
+    return msgspec.structs.replace(cluster, nodes=tuple(nodes), links=links, routes=routes)
 
 
 def _switches(cluster: Topology) -> dict[str, str]:
@@ -231,12 +245,3 @@ def _other_rail(old: str, switch: str, nodes: list[Node]) -> str:
     if name not in ids:
         nodes.append(Node(name, "switch"))
     return name
-
-
-def _routes(cluster: Topology, links: Sequence[Link]) -> tuple[FixedRoute, ...]:
-    ends = {pair for link in links for pair in link.directions()}
-    return tuple(
-        route
-        for route in cluster.routes
-        if ends.issuperset(zip((route.src, *route.via), (*route.via, route.dst), strict=True))
-    )
