@@ -21,6 +21,7 @@ from tuccl.runtime.jobs import (
     shell_block,
 )
 from tuccl.runtime.table import in_use
+from tuccl.topology import differences
 
 HELP = "start a program with the table loaded into the runtime"
 # Of an older run in this shell: they would load another table with, or after, this one.
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--machine",
         metavar="T",
         help="the machine as it is now: another signature than the table's"
-        " starts CMD without the table",
+        " starts CMD without the table, measured rates that drifted are told",
     )
     parser.add_argument(
         "--bootstrap",
@@ -78,10 +79,14 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     stored = open_table(Path(args.table))
-    if changes := changed(args, stored):
+    now = topology_of(args.machine) if args.machine else None
+    if changes := changed_machine(stored.topology, now):
         warn([f"the machine changed since the table was tuned: {changes[0]}"])
         warn(["CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
         return run_command(command, {}, without=LEFT_OVER)
+    if now is not None and (drift := differences(stored.topology, now)):
+        warn([f"--machine drifted since the table was tuned: {drift[0]}"])
+        warn(["the signature is the same and CMD has the table; `tuccl tune` may find faster ones"])
     with in_use(stored.folder):
         return run_with_table(args, command, stored)
 
@@ -106,9 +111,3 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredT
         words = ["TOKEN" if word == found.get("TUCCL_TOKEN") else word for word in handing]
         say(f"# starts: {shlex.join(words)}")
         return run_command(handing, {**environment, **found}, without=LEFT_OVER)
-
-
-def changed(args: argparse.Namespace, stored: StoredTable) -> tuple[str, ...]:
-    """Return why the table is not for this machine any more; nothing where it is."""
-    now = topology_of(args.machine) if args.machine else None
-    return changed_machine(stored.topology, now)

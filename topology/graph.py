@@ -106,8 +106,9 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def has_nominal_rate(self) -> bool:
-        """Return whether ``bandwidth`` is a nominal rate, not a measured or inferred one."""
-        return not self.inferred_from and self.bandwidth != self.measured
+        """Return whether ``bandwidth`` is nominal, not a network's measured or inferred rate."""
+        probed = bool(self.inferred_from) or self.bandwidth == self.measured
+        return self.kind != "network" or not probed
 
     def directions(self) -> tuple[tuple[str, str], ...]:
         """Return the (source, destination) pairs that the link carries.

@@ -10,13 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fake_nccl_tests import make_fakes
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
-from tuccl.runtime import plugin_path, save_table
-from tuccl.topology import load_profile, save_topology
+from tuccl.runtime import open_table, plugin_path, save_table
+from tuccl.topology import load_profile, load_topology, save_topology
 
 PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
 
@@ -70,6 +71,23 @@ def test_the_scheduler_instead_of_a_folder(tables: SimpleNamespace, tmp_path: Pa
     seen = seen_by(tmp_path, *words)
     assert seen["MSCCL_SCHEDULER"] == str(plugin_path("scheduler"))
     assert "MSCCL_ALGO_DIR" not in seen and seen["TUCCL_TABLE"] == str(tables.programs)
+
+
+def test_a_machine_of_other_measured_rates_is_told_and_keeps_the_table(
+    tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = open_table(tables.stock).topology
+    paths = []
+    for name, part in (("same", 1.0), ("slower", 0.6)):
+        links = tuple(replace(x, measured=part * x.bandwidth) for x in tuned.links)
+        save_topology(replace(tuned, links=links), tmp_path / f"{name}.json")
+        paths.append(str(tmp_path / f"{name}.json"))
+    measured = load_topology(paths[0])
+    save_table(nccl_table(HAND), tmp_path / "measured", measured, [])
+    for path, drifted in zip(paths, (False, True), strict=True):
+        words = ["--table", str(tmp_path / "measured"), "--machine", path, "--"]
+        assert "TUCCL_TABLE" in seen_by(tmp_path, *words)
+        assert ("GB/s measured before" in capsys.readouterr().err) == drifted
 
 
 def test_a_changed_machine_runs_without_the_table(
