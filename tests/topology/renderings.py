@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import random
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,26 +133,51 @@ def _fields(device: Device) -> dict[str, str]:
     return {"class": "0x020700", "vendor": "0x15b3", "device": "0x1019"}
 
 
-def sysfs(topology: Topology, root: Path) -> Path:
-    """Write the /sys of a machine below ``root``, and return it."""
-    listing = root / "sys/bus/pci/devices"
-    listing.mkdir(parents=True)
+def sysfs(topology: Topology) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files of a machine's /sys with their texts, and the links with their targets."""
+    texts: dict[str, str] = {}
+    links: dict[str, str] = {}
     for device in devices(topology):
-        place = f"pci0000:{device.numa:02x}"
+        place = f"devices/pci0000:{device.numa:02x}"
         for busid in (*device.ports, device.busid):
             place += f"/{busid}"
-            folder = root / "sys/devices" / place
+            links[f"sys/bus/pci/devices/{busid}"] = f"../../../{place}"
             fields = _fields(device) if busid == device.busid else {"class": "0x060400"}
             for name, text in {**fields, **SPEED, "numa_node": str(device.numa)}.items():
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_text(text + "\n")
-            if not (listing / busid).is_symlink():
-                (listing / busid).symlink_to(f"../../../devices/{place}")
+                texts[f"sys/{place}/{name}"] = text
         if device.node.kind == "nic":
-            port = folder / f"infiniband/{device.node.device}/ports/1"
-            port.mkdir(parents=True)
-            (port / "rate").write_text("100 Gb/sec (4X EDR)\n")
+            port = f"sys/{place}/infiniband/{device.node.device}/ports/1"
+            texts[f"{port}/rate"] = "100 Gb/sec (4X EDR)"
+    return texts, links
+
+
+def write_sysfs(topology: Topology, root: Path) -> Path:
+    """Write the /sys of a machine below ``root``, and return it."""
+    texts, links = sysfs(topology)
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+    for name, target in links.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(target)
     return root
+
+
+def pack_sysfs(topology: Topology, mode: str = "w:") -> bytes:
+    """Return the /sys of a machine as a tar file."""
+    texts, links = sysfs(topology)
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode=mode) as tar:  # type: ignore[call-overload]
+        for name, text in texts.items():
+            member = tarfile.TarInfo(f"capture/{name}")
+            member.size = len(text) + 1
+            tar.addfile(member, io.BytesIO(f"{text}\n".encode()))
+        for name, target in links.items():
+            member = tarfile.TarInfo(f"capture/{name}")
+            member.type = tarfile.SYMTYPE
+            member.linkname = target
+            tar.addfile(member)
+    return data.getvalue()
 
 
 def nccl_xml(topology: Topology) -> bytes:
@@ -293,3 +320,36 @@ def classes(topology: Topology) -> list[str]:
     """Return the rows of nvidia-smi's matrix, without CPUs and NUMA nodes."""
     rows = smi_matrix(topology).split("\n\n")[0].splitlines()
     return [row.split("\tN/A")[0] for row in rows[1:]]
+
+
+def rocm_text(gpus: int, *, near: int | None = None) -> bytes:
+    """Return ``rocm-smi --showtopo`` of GPUs joined by xGMI in groups of ``near``, else in a ring.
+
+    The first half of them is on NUMA node 0.
+    """
+    half = (gpus + 1) // 2
+
+    def distance(one: int, two: int) -> int:
+        if near is not None:
+            return 1 if one // near == two // near else 0
+        return min((one - two) % gpus, (two - one) % gpus)
+
+    def table(title: str, cell: Callable[[int, int], object]) -> list[str]:
+        rows = [
+            f"{'=' * 20} {title} {'=' * 20}",
+            "       " + " ".join(f"GPU{i}" for i in range(gpus)),
+        ]
+        for one in range(gpus):
+            cells = ["0" if one == two else str(cell(one, two)) for two in range(gpus)]
+            rows.append(f"GPU{one}   " + " ".join(cell.ljust(12) for cell in cells))
+        return [*rows, ""]
+
+    lines = [f"{'=' * 20} ROCm System Management Interface {'=' * 20}"]
+    lines += table("Weight between two GPUs", lambda a, b: 15 * distance(a, b) or 72)
+    lines += table("Hops between two GPUs", lambda a, b: distance(a, b) or 3)
+    lines += table("Link Type between two GPUs", lambda a, b: "XGMI" if distance(a, b) else "PCIE")
+    lines.append(f"{'=' * 20} Numa Nodes {'=' * 20}")
+    for gpu in range(gpus):
+        lines.append(f"GPU[{gpu}]\t\t: (Topology) Numa Node: {int(gpu >= half)}")
+        lines.append(f"GPU[{gpu}]\t\t: (Topology) Numa Affinity: {int(gpu >= half)}")
+    return "\n".join([*lines, f"{'=' * 20} End of ROCm SMI Log {'=' * 20}", ""]).encode()

@@ -30,7 +30,7 @@ class Classes:
         levels: the class of each pair, both ways, 0 where NVLink hides it.
         nvlinks: NVLinks of each pair, both ways; behind an NVSwitch those of a GPU.
         affinities: equal for GPUs of equal CPUs, empty where unknown, by GPU.
-        names: what the host calls each NIC.
+        names: what the host calls each NIC, empty where unknown.
         warnings: what was assumed.
     """
 
@@ -88,8 +88,9 @@ class _Builder:
         if is_gpu:
             pci.children.append(Element("gpu", {"dev": str(index)}, place, line))
             return pci
-        name = self._classes.names[index - self._classes.gpus]
-        net = Element("net", {"name": name}, place, line)
+        number = index - self._classes.gpus
+        attributes = {"dev": str(number), "name": self._classes.names[number]}
+        net = Element("net", attributes, place, line)
         pci.children.append(Element("nic", {}, place, line, [net]))
         return pci
 

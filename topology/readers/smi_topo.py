@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuccl.errors import InputError
@@ -10,7 +11,7 @@ from tuccl.topology.graph import Topology, quoted
 from tuccl.topology.json_files import printable_path
 from tuccl.topology.readers.classes import PHB, PIX, PXB, SYS, Classes, system_of_classes
 from tuccl.topology.readers.reader import Reader
-from tuccl.topology.readers.system import host_of
+from tuccl.topology.readers.system import host_of, natural
 
 __all__ = ["SMI_TOPO"]
 
@@ -52,8 +53,8 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
     tables = _tables(text, place)
     if not tables:
         raise InputError(f"{place}: no header line with GPU0; paste all of `nvidia-smi topo -m`")
-    legend = dict(re.findall(r"(?m)^\s*(NIC[0-9]{1,4}): ([\w.:+-]{1,100})\s*$", text))
-    classes = _classes(tables, place, legend)
+    classes = _classes(tables, place)
+    classes.names = _names(classes.names, text, classes.warnings)
     if b"Legend" not in data:
         classes.warnings.append("no legend follows the matrix: its last line may be cut")
     topology, warnings = host_of(system_of_classes(classes, place), place, name)
@@ -61,8 +62,12 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
 
 
 def _matches(data: bytes) -> bool:
+    """Return whether a row of classes, X among them, follows a header of GPUs."""
     lines = data[: 1 << 20].decode(errors="replace").splitlines()
-    return any(_header(_UNDERLINE.sub("", line).split()) for line in lines)
+    words = [_UNDERLINE.sub("", line).split() for line in lines]
+    headers = (at for at, line in enumerate(words) if _header(line))
+    first = next(headers, len(words))
+    return any(line and _GPU.match(line[0]) and "X" in line for line in words[first + 1 :])
 
 
 SMI_TOPO = Reader("nvidia-smi", "the matrix of `nvidia-smi topo -m`", _matches, _decode)
@@ -125,11 +130,11 @@ def _add_row(table: _Table, words: list[str], place: str, line: int) -> None:
     table.affinities[device] = " ".join(tail[:2])
 
 
-def _classes(tables: list[_Table], place: str, legend: dict[str, str]) -> Classes:
+def _classes(tables: list[_Table], place: str) -> Classes:
     """Return what the tables say together: `topo -mp` tells the classes that NVLink hides."""
     first = tables[0]
     gpus = sorted((d for d in first.devices if _GPU.fullmatch(d)), key=lambda d: int(d[3:]))
-    devices = [*gpus, *(device for device in first.devices if device not in set(gpus))]
+    devices = [*gpus, *sorted(set(first.devices) - set(gpus), key=natural)]
     levels = [[0] * len(devices) for _ in devices]
     nvlinks = [[0] * len(devices) for _ in devices]
     for table in tables:
@@ -151,8 +156,20 @@ def _classes(tables: list[_Table], place: str, legend: dict[str, str]) -> Classe
         levels=levels,
         nvlinks=[row[: len(gpus)] for row in nvlinks[: len(gpus)]],
         affinities=[first.affinities[gpu] for gpu in gpus],
-        names=[legend.get(device, device) for device in devices[len(gpus) :]],
+        names=devices[len(gpus) :],
     )
+
+
+def _names(columns: Sequence[str], text: str, warnings: list[str]) -> Sequence[str]:
+    """Return the names of the NICs: the columns' own, or those of the legend of NIC0 and so on."""
+    if not all(re.fullmatch("NIC[0-9]{1,4}", column) for column in columns):
+        return columns
+    legend = dict(re.findall(r"(?m)^\s*(NIC[0-9]{1,4}): ([\w.:+-]{1,100})\s*$", text))
+    names = [legend.get(column, "") for column in columns]
+    if all(names) and len(set(names)) == len(names):
+        return names
+    warnings.append("the legend of NICs is missing or cut: their names are not known")
+    return [""] * len(columns)
 
 
 def _rows(table: _Table, devices: list[str], first: _Table, place: str) -> list[list[str]]:

@@ -21,7 +21,7 @@ from tuccl.topology.rates import Rate
 from tuccl.topology.readers.nvlinks import NvLinks
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["host_of"]
+__all__ = ["host_of", "natural"]
 
 HOST = "n0"
 _BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
@@ -315,7 +315,7 @@ class _Reader:
                 return [devices[place] for place in order]
         adapters = [device.attribute("name") for device in devices]
         if all(adapters) and len(set(adapters)) == len(adapters):
-            return sorted(devices, key=lambda device: _natural(device.attribute("name")))
+            return sorted(devices, key=lambda device: natural(device.attribute("name")))
         if any(device.element is not None for device in devices):
             text = f"no {' or '.join(names)} numbers all devices apart; ordered by PCI address"
             self.warnings.add(text, devices[0].at)
@@ -328,7 +328,7 @@ class _Reader:
             self._link(src, dst, "cpu", rate, rates.CPU_US, element)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """Return a key by which mlx5_9 comes before mlx5_10."""
     parts: list[str] = re.findall("[0-9]+|[^0-9]+", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
