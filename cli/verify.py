@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl._native import Program, parse_xml
+from tuccl._native import Program, VerifyReport, parse_xml
 from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import add_json, add_root, collectives_of
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError
+from tuccl.mscclpp import ExecutionPlan, is_plan, parse_plan, verify_plan
 from tuccl.units import format_bytes
 
 HELP = "prove that a program computes the collective, cannot deadlock and loads"
@@ -19,40 +20,54 @@ _MOST_BYTES = 256 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("program", metavar="F.xml", help="MSCCL XML")
+    parser.add_argument(
+        "program", metavar="FILE", help="MSCCL XML, or an MSCCL++ plan (JSON); told by content"
+    )
     parser.add_argument("-c", "--collective", metavar="COLL", help="what it must compute")
-    parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    parser.add_argument(
+        "--dialect", default="executor", help="of XML: executor (default), rccl or fork"
+    )
     add_root(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify and print; 1 where the proof failed."""
-    program = parse_xml(read_bytes(args.program), args.program)
-    if args.collective and collectives_of(args.collective) != [program.collective]:
-        raise InputError(
-            f"{args.program}: computes {program.collective}, expected {args.collective[:40]}"
-        )
-    report = verify_program(program, args.dialect, root=args.root)
+    data = read_bytes(args.program)
+    program: Program | ExecutionPlan
+    if is_plan(data):
+        program, dialect = parse_plan(data, args.program), "mscclpp"
+        collective = program.collective.replace("reducescatter", "reduce-scatter")
+        report = verify_plan(program, root=args.root)
+        line = f"{args.program}: ok: {collective} on {len(program.gpus)} ranks, {dialect}"
+    else:
+        program, dialect = parse_xml(data, args.program), args.dialect
+        collective = program.collective
+        report = verify_program(program, dialect, root=args.root)
+        line = summary(args.program, program, dialect, report.max_safe_bytes)
+    if args.collective and collectives_of(args.collective) != [collective]:
+        raise InputError(f"{args.program}: computes {collective}, expected {args.collective[:40]}")
     if args.json:
-        print_json(
-            {
-                "ok": report.ok,
-                "file": args.program,
-                "collective": program.collective,
-                "dialect": args.dialect,
-                "errors": [{"code": e.code, "message": e.message} for e in report.errors],
-                "warnings": [{"code": w.code, "message": w.message} for w in report.warnings],
-                "max_safe_bytes": report.max_safe_bytes or None,
-            }
-        )
+        print_json(_json(args.program, collective, dialect, report))
         return 0 if report.ok else 1
     warn(w.message for w in report.warnings)
     for error in report.errors:
         print(f"{error.code}: {error.message}")
     if report.ok:
-        print(summary(args.program, program, args.dialect, report.max_safe_bytes))
+        print(line)
     return 0 if report.ok else 1
+
+
+def _json(path: str, collective: str, dialect: str, report: VerifyReport) -> dict[str, object]:
+    return {
+        "ok": report.ok,
+        "file": path,
+        "collective": collective,
+        "dialect": dialect,
+        "errors": [{"code": e.code, "message": e.message} for e in report.errors],
+        "warnings": [{"code": w.code, "message": w.message} for w in report.warnings],
+        "max_safe_bytes": report.max_safe_bytes or None,
+    }
 
 
 def summary(path: str, program: Program, dialect: str, max_safe_bytes: int) -> str:

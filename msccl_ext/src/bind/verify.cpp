@@ -41,6 +41,12 @@ void bind_xml(nb::module_& m) {
 
 void bind_report(nb::module_& m) {
   nb::class_<Finding>(m, "Finding", "One thing that is wrong, or odd, and where.")
+      .def(
+          "__init__",
+          [](Finding* self, std::string code, std::string message, int gpu, int tb, int step) {
+            new (self) Finding{std::move(code), std::move(message), gpu, tb, step, 0};
+          },
+          "code"_a, "message"_a, "gpu"_a = -1, "tb"_a = -1, "step"_a = -1)
       .def_ro("code", &Finding::code, "Stable: race, deadlock, wrong-result, limit ...")
       .def_ro("message", &Finding::message, "One line that starts with the place.")
       .def_ro("gpu", &Finding::gpu)
@@ -50,6 +56,12 @@ void bind_report(nb::module_& m) {
       .def("__repr__",
            [](const Finding& f) { return "Finding(" + f.code + ": " + f.message + ")"; });
   nb::class_<VerifyReport>(m, "VerifyReport", "What verify() found.")
+      .def(
+          "__init__",
+          [](VerifyReport* self, std::vector<Finding> errors, std::vector<Finding> warnings) {
+            new (self) VerifyReport{std::move(errors), std::move(warnings), 0};
+          },
+          "errors"_a = std::vector<Finding>(), "warnings"_a = std::vector<Finding>())
       .def_prop_ro("ok", &VerifyReport::ok)
       .def_ro("errors", &VerifyReport::errors)
       .def_ro("warnings", &VerifyReport::warnings)

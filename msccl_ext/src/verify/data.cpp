@@ -124,33 +124,10 @@ class Execution {
     return "chunk " + std::to_string(value.chunk) + " of " + sets_.describe(value.ranks);
   }
 
-  /// What output chunk `j` of `rank` must hold: its chunk number in the
-  /// contributing ranks' input, and those ranks.
-  Value wanted(int rank, int j) {
-    const int share = p_.nchunks / p_.ngpus;
-    switch (p_.collective) {
-      case Collective::kAllGather:
-      case Collective::kGather:
-        return initial(j / share, j % share);
-      case Collective::kAllToAll:
-        return initial(j / share, rank * share + j % share);
-      case Collective::kBroadcast:
-        return initial(memory_.root(), j);
-      case Collective::kScatter:
-        return initial(memory_.root(), rank * share + j);
-      case Collective::kReduceScatter:
-        return {static_cast<std::uint32_t>(rank * share + j), sets_.all()};
-      case Collective::kAllReduce:
-      case Collective::kReduce:
-        break;
-    }
-    return {static_cast<std::uint32_t>(j), sets_.all()};
-  }
-
   void check_output(int rank, int j) {
     const Value held = at(rank, Buffer::kOutput, j);
     if (held.unknown()) return;
-    const Value right = wanted(rank, j);
+    const Value right = expected_output(p_.collective, p_.nchunks, memory_.root(), rank, j, sets_);
     if (held == right) return;
     const Place place{rank, -1, -1};
     const bool missing = held.nothing() && right.ranks == sets_.single(rank);

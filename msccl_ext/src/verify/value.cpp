@@ -53,4 +53,29 @@ std::string RankSets::describe(std::uint32_t set) const {
   return (shown == 1 ? "rank" : "ranks") + out;
 }
 
+Value expected_output(Collective collective, int nchunks, int root, int rank, int j,
+                      const RankSets& sets) {
+  const int share = nchunks / sets.ranks();
+  const auto held = [&](int from, int chunk) {
+    return Value{static_cast<std::uint32_t>(chunk), sets.single(from)};
+  };
+  switch (collective) {
+    case Collective::kAllGather:
+    case Collective::kGather:
+      return held(j / share, j % share);
+    case Collective::kAllToAll:
+      return held(j / share, rank * share + j % share);
+    case Collective::kBroadcast:
+      return held(root, j);
+    case Collective::kScatter:
+      return held(root, rank * share + j);
+    case Collective::kReduceScatter:
+      return {static_cast<std::uint32_t>(rank * share + j), sets.all()};
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      break;
+  }
+  return {static_cast<std::uint32_t>(j), sets.all()};
+}
+
 }  // namespace tuccl

@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tuccl/program.h"
+
 namespace tuccl {
 
 /// What a chunk of memory holds, symbolically: one chunk number, and the set of
@@ -30,6 +32,7 @@ class RankSets {
 
   std::uint32_t single(int rank) const { return 2 + static_cast<std::uint32_t>(rank); }
   std::uint32_t all() const { return all_; }
+  int ranks() const { return ranks_; }
 
   /// The union, or kUnknown where the sets share a rank.
   std::uint32_t join(std::uint32_t a, std::uint32_t b);
@@ -50,5 +53,9 @@ class RankSets {
   std::map<Bits, std::uint32_t> known_;
   std::unordered_map<std::uint64_t, std::uint32_t> joined_;
 };
+
+/// What output chunk `j` of `rank` must hold when the collective is done on an array of `nchunks`:
+/// its chunk number in the contributing ranks' input, and those ranks.
+Value expected_output(Collective, int nchunks, int root, int rank, int j, const RankSets&);
 
 }  // namespace tuccl

@@ -17,6 +17,7 @@ from tuccl.mscclpp.plan import (
     ThreadBlockChannels,
     ThreadBlockGroup,
 )
+from tuccl.mscclpp.verify import verify_plan
 
 __all__ = [
     "NO_LIMIT",
@@ -36,4 +37,5 @@ __all__ = [
     "is_plan",
     "parse_plan",
     "plan_json",
+    "verify_plan",
 ]
