@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from reference_plans import (
     Rank,
     allpairs_allgather,
@@ -23,7 +24,6 @@ from reference_plans import (
     ring_allreduce,
     switch_allreduce,
 )
-
 from tuccl.errors import InputError
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, verify_plan
 
