@@ -6,5 +6,18 @@ from tuccl.runtime.probing.agents import (
     loopback_endpoints,
     loopback_prober,
 )
+from tuccl.runtime.probing.peer_copies import PeerCopies, read_peer_copies, run_peer_copies
+from tuccl.runtime.probing.perftest import PerftestProber, read_write_bw, read_write_lat
 
-__all__ = ["AgentProber", "agent_words", "loopback_endpoints", "loopback_prober"]
+__all__ = [
+    "AgentProber",
+    "PeerCopies",
+    "PerftestProber",
+    "agent_words",
+    "loopback_endpoints",
+    "loopback_prober",
+    "read_peer_copies",
+    "read_write_bw",
+    "read_write_lat",
+    "run_peer_copies",
+]
