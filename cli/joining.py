@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError
+from tuccl.runtime.jobs import (
+    HOST_LAUNCHERS,
+    HostLauncher,
+    allocated_hosts,
+    hosts_in_file,
+    hosts_of,
+    probe_hosts,
+)
 from tuccl.topology import (
     FABRIC_READERS,
     Fabric,
@@ -17,7 +26,7 @@ from tuccl.topology import (
     read_fabric,
 )
 
-__all__ = ["add_joining", "host_names", "joined", "report_fabric"]
+__all__ = ["add_hosts", "add_joining", "answering_hosts", "host_names", "joined", "report_fabric"]
 
 
 def add_joining(parser: argparse.ArgumentParser) -> None:
@@ -46,21 +55,90 @@ def add_joining(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def host_names(args: argparse.Namespace, hosts: int) -> tuple[str, ...]:
-    """Return the names of that many hosts: given, else the files' where they differ, else n0, ...
+def add_hosts(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of which hosts are read, and through what."""
+    parser.add_argument(
+        "--hosts",
+        metavar="LIST",
+        help="run `tuccl probe` on these hosts, a,b or node[01-16], and join them",
+    )
+    parser.add_argument("--hosts-file", metavar="F", help="the same for the hosts in F, one a line")
+    parser.add_argument(
+        "--launcher",
+        choices=HOST_LAUNCHERS,
+        help="what starts it there: ssh (default), slurm (srun; without --hosts all of the job's) "
+        "or mpi (mpirun)",
+    )
+    parser.add_argument(
+        "--remote-tuccl", default="tuccl", metavar="PATH", help="tuccl on the hosts (default tuccl)"
+    )
+    parser.add_argument(
+        "--host-limit",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long a host may take (default 60)",
+    )
+    parser.add_argument(
+        "--allow-missing", action="store_true", help="leave out hosts that do not answer"
+    )
+
+
+def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tuple[str, ...]]:
+    """Return the topologies of the hosts that the arguments name, and warnings; none: no hosts.
 
     Raises:
-        InputError: another number of names is given.
+        InputError: a host does not answer and may not be left out, or none answers.
     """
-    names = [name.strip() for name in args.names.split(",")] if args.names is not None else []
-    if names and len(names) != hosts:
+    if not (args.hosts or args.hosts_file or args.launcher):
+        return {}, ()
+    if args.sources or args.nodes != 1:
+        raise InputError(
+            "--hosts: expected no --from and no --nodes; the hosts are read over there"
+        )
+    if args.hosts and args.hosts_file:
+        raise InputError("--hosts and --hosts-file: expected one of the two")
+    if not 0 < args.host_limit <= 86400:
+        raise InputError(f"--host-limit {args.host_limit}: expected seconds, up to a day")
+    if args.hosts or args.hosts_file:
+        names = hosts_of(args.hosts) if args.hosts else hosts_in_file(args.hosts_file)
+    elif args.launcher == "slurm":
+        names = allocated_hosts(os.environ)
+    else:
+        raise InputError(f"--launcher {args.launcher}: expected --hosts or --hosts-file")
+    launcher: HostLauncher = args.launcher or "ssh"
+    answers = probe_hosts(names, launcher, args.remote_tuccl, args.host_limit)
+    missing = {name: a.reason for name, a in answers.items() if a.topology is None}
+    if missing and (not args.allow_missing or len(missing) == len(answers)):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(missing.items())[:4])
+        more = f"; and {len(missing) - 4} more" if len(missing) > 4 else ""
+        fix = "" if len(missing) == len(answers) else " (--allow-missing leaves them out)"
+        raise InputError(f"{len(missing)} of {len(answers)} hosts missing{fix}: {reasons}{more}")
+    warnings = [f"{name} is left out: {reason}" for name, reason in missing.items()]
+    warnings += [warning for answer in answers.values() for warning in answer.warnings]
+    hosts = {name: a.topology for name, a in answers.items() if a.topology is not None}
+    return hosts, tuple(warnings)
+
+
+def host_names(
+    args: argparse.Namespace, hosts: int, names: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    """Return the names of that many hosts: given, else ``names``, the files' or n0, n1, ...
+
+    Raises:
+        InputError: another number of names is given, or one of them twice.
+    """
+    stems = tuple(Path(source).stem for source in args.sources)
+    if args.names is not None:
+        names = tuple(name.strip() for name in args.names.split(","))
+    elif names is None and len(set(stems)) == hosts:
+        names = stems
+    names = names or tuple(f"n{number}" for number in range(hosts))
+    if len(names) != hosts:
         raise InputError(f"--names: {len(names)} names for {hosts} hosts; expected as many")
     if len(set(names)) < len(names):
         raise InputError("--names: a name is there twice; give each host its own")
-    stems = [Path(source).stem for source in args.sources]
-    if not names and len(set(stems)) == hosts:
-        names = stems
-    return tuple(names or (f"n{number}" for number in range(hosts)))
+    return names
 
 
 def joined(

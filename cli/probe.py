@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, topology_of
-from tuccl.cli.joining import add_joining, host_names, joined, report_fabric
+from tuccl.cli.joining import (
+    add_hosts,
+    add_joining,
+    answering_hosts,
+    host_names,
+    joined,
+    report_fabric,
+)
 from tuccl.cli.measuring import add_measuring, measured
-from tuccl.cli.output import print_json, warn, write_text
+from tuccl.cli.output import print_json, say, warn, write_text
 from tuccl.errors import InputError
 from tuccl.topology import (
     HOST_READERS,
@@ -61,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N", help="join N such hosts through their NICs"
     )
+    add_hosts(parser)
     add_joining(parser)
     add_measuring(parser)
     parser.add_argument(
@@ -74,7 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", metavar="T", help="compare the machine with the topology in T; exit 1 on drift"
     )
-    parser.add_argument("-o", "--output", metavar="T", help="write the topology here")
+    parser.add_argument(
+        "-o", "--output", metavar="T", help="write the topology here; -: on standard output"
+    )
     add_json(parser)
 
 
@@ -89,6 +100,10 @@ def run(args: argparse.Namespace) -> int:
         warn(warnings)
     if args.check:
         return report_drift(args, topology)
+    if args.output == "-":
+        sys.stdout.write(encode_topology(topology).decode())
+        say(describe(topology))
+        return 0
     if args.output:
         write_text(Path(args.output), encode_topology(topology).decode())
     if args.json:
@@ -112,21 +127,26 @@ def report_drift(args: argparse.Namespace, topology: Topology) -> int:
 
 def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     """Return the topology the arguments describe, and what had to be assumed for it."""
-    if len(args.sources) > 1:
+    by_name, warnings = answering_hosts(args)
+    if by_name:
+        machines = [completed(args, topology, ()) for topology in by_name.values()]
+        names: tuple[str, ...] | None = tuple(by_name)
+    elif len(args.sources) > 1:
         if args.nodes != 1:
             raise InputError("--nodes: expected one host's file; several files are one host each")
-        machines = [read_host(args, source) for source in args.sources]
+        machines, names = [read_host(args, source) for source in args.sources], None
     else:
-        machines = [read_host(args, *args.sources)]
-    warnings = tuple(warning for _, of_host in machines for warning in of_host)
+        machines, names = [read_host(args, *args.sources)], None
+    warnings += tuple(warning for _, of_host in machines for warning in of_host)
     hosts = [topology for topology, _ in machines]
-    if args.names is None and args.fabric_file is None and len(hosts) == 1:
+    if names is None and args.names is None and args.fabric_file is None and len(hosts) == 1:
         joins = args.nodes != 1 or args.fabric != "single" or args.up or args.down
         cluster = join(hosts[0], args.nodes, args.fabric, args.up, args.down) if joins else hosts[0]
         return cluster, warnings
-    if len(hosts) == 1:
+    if len(hosts) == 1 and names is None:
         hosts *= args.nodes if args.names is None or args.nodes > 1 else args.names.count(",") + 1
-    cluster, notes = joined(args, dict(zip(host_names(args, len(hosts)), hosts, strict=True)))
+    names = host_names(args, len(hosts), names)
+    cluster, notes = joined(args, dict(zip(names, hosts, strict=True)))
     return cluster, (*warnings, *notes)
 
 
@@ -134,18 +154,23 @@ def read_host(
     args: argparse.Namespace, source: str | None = None
 ) -> tuple[Topology, tuple[str, ...]]:
     """Return the one host that ``source``, or else this machine or a profile is, and warnings."""
-    warnings: tuple[str, ...] = ()
     if source is not None:
         if args.format is None and describes_fabric(source):
             raise InputError(f"{source}: lists switches, no host; give it as --fabric-file")
-        topology, warnings = read_topology(source, args.format)
-        if args.profile:
-            topology = overlay(topology, args.profile)
-            warnings = tuple(w for w in warnings if "a profile may tell" not in w)
-    elif args.profile:
+        return completed(args, *read_topology(source, args.format))
+    if args.profile:
         topology = load_profile(args.profile)
-    else:
-        topology, warnings = probe_local()
+        return (topology if args.gpus is None else keep_gpus(topology, parse_gpus(args.gpus))), ()
+    return completed(args, *probe_local())
+
+
+def completed(
+    args: argparse.Namespace, topology: Topology, warnings: tuple[str, ...]
+) -> tuple[Topology, tuple[str, ...]]:
+    """Return the host with what a profile adds, of the GPUs that are kept, and warnings."""
+    if args.profile:
+        topology = overlay(topology, args.profile)
+        warnings = tuple(w for w in warnings if "a profile may tell" not in w)
     if args.gpus is not None:
         topology = keep_gpus(topology, parse_gpus(args.gpus))
     return topology, warnings

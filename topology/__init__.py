@@ -27,6 +27,7 @@ from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
 from tuccl.topology.probe import probe_local
 from tuccl.topology.profiles import PROFILES, load_profile, overlay
 from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, read_fabric
+from tuccl.topology.readers.hostlist import hostlist
 from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.readers.registry import HOST_READERS, read_topology
 from tuccl.topology.show import matrix, path_class
@@ -63,6 +64,7 @@ __all__ = [
     "encode_machine",
     "encode_topology",
     "host_order",
+    "hostlist",
     "join",
     "join_hosts",
     "keep_gpus",

@@ -62,7 +62,7 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
     Raises:
         InputError: a name or GUID is there twice, or a cable ends nowhere or where it begins.
 
-    >>> fabric = Fabric("rack", ("leaf",), (Adapter("a", "leaf", 50.0),))
+    >>> fabric = Fabric("rack", ("leaf",), (Adapter("a", "leaf", 50.0, device="mlx5_0"),))
     >>> fabric.tiers, len(fabric.parts)
     ({'leaf': 1}, 1)
     """
@@ -168,7 +168,7 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
     def describe(self) -> str:
         """Return a line that says what the fabric is made of, and whether all of it is joined.
 
-        >>> Fabric("rack", ("leaf",), (Adapter("a", "leaf", 50.0),)).describe()
+        >>> Fabric("rack", ("leaf",), (Adapter("a", "leaf", 50.0, device="ib0"),)).describe()
         'rack: 1 switch in 1 tier, 1 adapter, 1 cable; connected'
         """
         per_tier = [count for _, count in sorted(Counter(self.tiers.values()).items())]

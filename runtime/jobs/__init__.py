@@ -1,6 +1,16 @@
 """A job on a cluster: launching, plugins, what its log proves."""
 
 from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, rendezvous_address, rendezvous_server
+from tuccl.runtime.jobs.hosts import (
+    HOST_LAUNCHERS,
+    HostAnswer,
+    HostLauncher,
+    allocated_hosts,
+    host_command,
+    hosts_in_file,
+    hosts_of,
+    probe_hosts,
+)
 from tuccl.runtime.jobs.launch import run, run_environment, shell_block
 from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
@@ -19,7 +29,10 @@ from tuccl.runtime.jobs.plugins import (
 
 __all__ = [
     "BOOTSTRAP_VARIABLES",
+    "HOST_LAUNCHERS",
     "Communicator",
+    "HostAnswer",
+    "HostLauncher",
     "JobLauncher",
     "JobLog",
     "PluginAnswer",
@@ -27,15 +40,20 @@ __all__ = [
     "SchedulerCall",
     "TunerCall",
     "Verdict",
+    "allocated_hosts",
     "ask_scheduler",
     "ask_tuner",
     "changed_machine",
     "check_plugin",
     "forwarding",
+    "host_command",
+    "hosts_in_file",
+    "hosts_of",
     "job_launcher",
     "plugin_environment",
     "plugin_path",
     "plugin_paths",
+    "probe_hosts",
     "read_log",
     "rendezvous_address",
     "rendezvous_server",
