@@ -81,14 +81,16 @@ def _path_differences(old: Topology, new: Topology) -> Iterator[str]:
 
 
 def _measured(old: Topology, new: Topology) -> Iterator[str]:
-    old_links = {(link.src, link.dst): link for link in old.links}
+    old_links = {ends: link for link in old.links for ends in link.directions()}
     for link in new.links:
-        before = old_links.get((link.src, link.dst))
-        if before is None or before.measured is None or link.measured is None:
-            continue
-        noise = (before.spread_gbs or 0.0) + (link.spread_gbs or 0.0)
-        if abs(link.measured - before.measured) > max(_TOLERANCE * before.measured, noise):
-            yield (
-                f"link {link.src[:60]} to {link.dst[:60]}: {before.measured:g} GB/s measured "
-                f"before, {link.measured:g} now"
-            )
+        for src, dst in link.directions():
+            before = old_links.get((src, dst))
+            if before is None or before.measured is None or link.measured is None:
+                continue
+            noise = (before.spread_gbs or 0.0) + (link.spread_gbs or 0.0)
+            if abs(link.measured - before.measured) > max(_TOLERANCE * before.measured, noise):
+                yield (
+                    f"link {src[:60]} to {dst[:60]}: {before.measured:g} GB/s measured before, "
+                    f"{link.measured:g} now"
+                )
+                break  # the other direction is the same link

@@ -8,12 +8,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.topology.model_prober import IDLE_US, ModelProber, network
 from tuccl.errors import InputError, TucclError
-from tuccl.topology import Topology, decode_topology, encode_topology, join, load_profile, path
+from tuccl.topology import (
+    Topology,
+    decode_topology,
+    differences,
+    encode_topology,
+    join,
+    load_profile,
+    path,
+    signature,
+)
 from tuccl.topology.probing import (
     Endpoint,
     Estimate,
@@ -73,9 +82,24 @@ def test_rates_alone_and_together_are_those_of_the_network(name: str, seed: int)
         flows = [(src, (src + step) % hosts) for src in range(hosts)]
         assert sum(together(found, flows)) == pytest.approx(sum(together(truth, flows)), rel=0.1)
     assert decode_topology(encode_topology(found)) == found
-    assert {x.origin for x in found.links if x.kind == "network"} <= {
-        *("measured", "inferred", "assumed")
-    }
+    assert {x.origin for x in found.links if x.kind == "network"} <= {"measured", "inferred"}
+
+
+@given(seeds=st.tuples(st.integers(0, 99), st.integers(0, 99)), turn=st.integers(0, 11))
+@settings(max_examples=20)
+def test_the_same_network_has_one_signature_whenever_and_in_whatever_order_it_is_probed(
+    seeds: tuple[int, int], turn: int
+) -> None:
+    """Noise enters rates alone, and those do not enter; racks may come in another order."""
+    racks = [list(range(first, first + 4)) for first in (0, 4, 8)]
+    turned = [[(host + 4 * turn) % 12 for host in rack] for rack in racks]
+    found = []
+    for members, seed in zip((racks, turned), seeds, strict=True):
+        truth = network(members, up_gbs=[2.0] * 3)
+        prober = ModelProber(truth, seed=seed)
+        found.append(measured_topology(truth, probe_network(prober, prober.endpoints)))
+    assert signature(found[0]) == signature(found[1])
+    assert turn % 3 or differences(*found) == ()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -168,14 +168,16 @@ def _link(src: str, dst: str, gbs: Estimate, us: Estimate, method: str) -> Link:
 def _wide(src: str, dst: str, rates: NetworkRates, group: int, us: Estimate) -> Link:
     """Return a link that slowed no flow: as wide as all the links of its group together."""
     total = sum(rates.ports[index].out_gbs.value for index in rates.groups[group])
+    nic = rates.endpoints[rates.groups[group][0]].nic
+    switch = dst if src == "spine0" else src
     return Link(
         src,
         dst,
         "network",
         total,
         us.value,
-        assumed=True,
         source="no flow was slowed there: as much as all NICs behind it",
+        inferred_from=f"{nic} {switch}"[:_MOST_CHARACTERS],
     )
 
 
