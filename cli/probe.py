@@ -61,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read --from as this format",
     )
     parser.add_argument(
+        "--root",
+        metavar="DIR",
+        help="read the machine whose /sys was captured in DIR, not this one",
+    )
+    parser.add_argument(
         "--profile",
         metavar="NAME",
         help=f"a known machine ({' '.join(PROFILES)}); with --from it adds what the file lacks",
@@ -154,6 +159,7 @@ def read_host(
     args: argparse.Namespace, source: str | None = None
 ) -> tuple[Topology, tuple[str, ...]]:
     """Return the one host that ``source``, or else this machine or a profile is, and warnings."""
+    source = args.root if source is None else source
     if source is not None:
         if args.format is None and describes_fabric(source):
             raise InputError(f"{source}: lists switches, no host; give it as --fabric-file")

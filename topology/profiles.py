@@ -9,6 +9,7 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.files import decode_topology
 from tuccl.topology.graph import Link, Node, Topology, quoted
+from tuccl.topology.models import nvlink_gbs
 
 __all__ = ["PROFILES", "load_profile", "overlay"]
 
@@ -44,7 +45,8 @@ def overlay(topology: Topology, profile_name: str) -> Topology:
     """Return the host ``topology`` with what it lacks and the profile knows.
 
     GPUs match by rank. The profile adds NVLink (unless ``topology`` has some), models and the
-    port rates of NICs; PCIe stays. Every added link is marked assumed and names the profile.
+    port rates of NICs; NVLinks of GPUs of unknown model take the rate of its GPUs; PCIe stays.
+    Every such link is marked assumed and names the profile.
 
     Raises:
         InputError: the profile has another number or kind of GPUs, or ``topology`` is a cluster.
@@ -55,7 +57,26 @@ def overlay(topology: Topology, profile_name: str) -> Topology:
     wired = any(link.kind in ("nvlink", "xgmi") for link in topology.links)
     nodes += () if wired else _switches(topology, profile)
     links = () if wired else _nvlinks(topology, profile)
-    return msgspec.structs.replace(topology, nodes=tuple(nodes), links=(*topology.links, *links))
+    read = [_rated(link, topology, profile) for link in topology.links]
+    return msgspec.structs.replace(topology, nodes=tuple(nodes), links=(*read, *links))
+
+
+def _rated(link: Link, topology: Topology, profile: Topology) -> Link:
+    """Return the link; if it joins GPUs of unknown model, with the rate of the profile's GPUs."""
+    if link.kind not in ("nvlink", "xgmi") or any(gpu.model for gpu in topology.gpus):
+        return link
+    bandwidth = link.bandwidth * nvlink_gbs(profile.gpus[0].model) / nvlink_gbs(None)
+    if link.kind == "xgmi":
+        ranks = {topology.node(end).rank for end in (link.src, link.dst)}
+        bandwidth = sum(
+            other.bandwidth
+            for other in profile.links
+            if {profile.node(end).rank for end in (other.src, other.dst)} == ranks
+        )
+    if not bandwidth:
+        return link
+    source = f"{link.source}; rate of profile {profile.name}"
+    return msgspec.structs.replace(link, bandwidth=bandwidth, source=source)
 
 
 def _check_match(topology: Topology, profile: Topology) -> None:

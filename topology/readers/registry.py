@@ -10,6 +10,7 @@ from tuccl.topology.files import decode_topology
 from tuccl.topology.graph import Topology
 from tuccl.topology.json_files import printable_path, read_bounded
 from tuccl.topology.readers.hwloc import HWLOC
+from tuccl.topology.readers.look_alikes import look_alike
 from tuccl.topology.readers.nccl_xml import NCCL_XML
 from tuccl.topology.readers.reader import Reader, reader_of
 from tuccl.topology.readers.rocm_smi import ROCM_SMI
@@ -20,11 +21,21 @@ __all__ = ["HOST_READERS", "read_topology"]
 
 _MOST_BYTES = 1 << 28
 
+
+def _decode_json(data: bytes, path: str, _: str) -> tuple[Topology, tuple[str, ...]]:
+    try:
+        return decode_topology(data, path), ()
+    except InputError:
+        if what := look_alike(data):
+            raise InputError(f"{printable_path(path)}: {what}") from None
+        raise
+
+
 TOPOLOGY_JSON: Reader[Topology] = Reader(
     "tuccl",
     "topology.json, as this program writes it",
     lambda data: data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"),
-    lambda data, place, name: (decode_topology(data, place), ()),
+    _decode_json,
 )
 HOST_READERS: tuple[Reader[Topology], ...] = (
     TOPOLOGY_JSON,
@@ -60,5 +71,6 @@ def read_topology(
         reader = NCCL_XML  # Its refusal says what other XML files are.
     if reader is None:
         names = ", ".join(reader.name for reader in HOST_READERS)
-        raise InputError(f"{place}: no known format; expected one of {names} (see docs/formats.md)")
+        what = look_alike(data) or f"no known format; expected one of {names}"
+        raise InputError(f"{place}: {what} (see docs/formats.md)")
     return reader.decode(data, os.fspath(path), name or stem or "machine")

@@ -47,7 +47,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
     place = printable_path(path)
     if len(data) > _MOST_BYTES:
         raise InputError(f"{place}: longer than {_MOST_BYTES} bytes; keep one --showtopo alone")
-    lines = data.decode(errors="replace").splitlines()
+    lines = data.decode("utf-8-sig", errors="replace").splitlines()
     matrices = _matrices(lines, place)
     if "type" not in matrices:
         raise InputError(f"{place}: no matrix of link types; paste all of `rocm-smi --showtopo`")

@@ -49,7 +49,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
     place = printable_path(path)
     if len(data) > _MOST_BYTES:
         raise InputError(f"{place}: longer than {_MOST_BYTES} bytes; keep the matrix alone")
-    text = data.decode(errors="replace")
+    text = data.decode("utf-8-sig", errors="replace")
     tables = _tables(text, place)
     if not tables:
         raise InputError(f"{place}: no header line with GPU0; paste all of `nvidia-smi topo -m`")
@@ -63,7 +63,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
 
 def _matches(data: bytes) -> bool:
     """Return whether a row of classes, X among them, follows a header of GPUs."""
-    lines = data[: 1 << 20].decode(errors="replace").splitlines()
+    lines = data[: 1 << 20].decode("utf-8-sig", errors="replace").splitlines()
     words = [_UNDERLINE.sub("", line).split() for line in lines]
     headers = (at for at, line in enumerate(words) if _header(line))
     first = next(headers, len(words))
