@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.graph import Link, Node, quoted
-from tuccl.topology.switches import Adapter, Fabric, Trunk, distances, natural
+from tuccl.topology.switches import Adapter, Fabric, Trunk, distances, merged, natural
 
 __all__ = ["Port", "cabled", "host_order"]
 
@@ -219,27 +219,12 @@ def _switches_of(fabric: Fabric, leaves: set[str]) -> dict[str, str]:
     around = {
         s: [o for o in fabric.neighbours[s] if o in kept] for s in fabric.switches if s in kept
     }
-    tiers = distances(around, leaves)
-    group_of = {switch: switch for switch in around}
-
-    def root(switch: str) -> str:
-        while group_of[switch] != switch:
-            switch = group_of[switch]
-        return switch
-
-    for switch, others in around.items():
-        above = [other for other in others if tiers[other] > tiers[switch]]
-        for other in above[1:]:
-            group_of[root(other)] = root(above[0])
-    members: dict[str, list[str]] = defaultdict(list)
-    for switch in around:
-        members[root(switch)].append(switch)
-    names = {}
-    for group in members.values():
-        first = min(group, key=natural)
-        name = first if len(group) == 1 else f"{first} and {len(group) - 1} more"
-        names.update(dict.fromkeys(group, name))
-    return names
+    first_of = merged(around, distances(around, leaves))
+    counts = Counter(first_of.values())
+    return {
+        switch: first if counts[first] == 1 else f"{first} and {counts[first] - 1} more"
+        for switch, first in first_of.items()
+    }
 
 
 def _limited(port: Port, adapter: Adapter, fabric: str) -> Port:

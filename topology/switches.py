@@ -154,15 +154,27 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
         keys = {switch: self._place(switch) for switch in set(switch_of.values())}
         return tuple(sorted(switch_of, key=lambda host: (keys[switch_of[host]], natural(host))))
 
+    @cached_property
+    def _first_of(self) -> Mapping[str, str]:
+        around = {
+            switch: [other for other in others if other in self.tiers]
+            for switch, others in self.neighbours.items()
+            if switch in self.tiers
+        }
+        return merged(around, self.tiers)
+
     def _place(self, leaf: str) -> tuple[tuple[str | int, ...], ...]:
-        """Return the names of the switches from the top down to ``leaf``, to sort by."""
+        """Return the names of the switches from the top down to ``leaf``, to sort by.
+
+        Switches that are one to those below count as the first of them.
+        """
         names = [leaf]
         while above := [
-            other
+            self._first_of[other]
             for other in self.neighbours[names[-1]]
             if self.tiers.get(other, 0) > self.tiers[names[-1]]
         ]:
-            names.append(above[0])
+            names.append(min(above, key=natural))
         return tuple(natural(name) for name in reversed(names))
 
     def describe(self) -> str:
@@ -201,6 +213,31 @@ def distances(neighbours: Mapping[str, Iterable[str]], starts: Iterable[str]) ->
                 steps[other] = steps[switch] + 1
                 pending.append(other)
     return steps
+
+
+def merged(neighbours: Mapping[str, Iterable[str]], tiers: Mapping[str, int]) -> dict[str, str]:
+    """Return for each switch the first of those that are one to the switches below.
+
+    Those are the switches of a tier that share a switch below, also through others of them: traffic
+    from below spreads over them.
+    """
+    parent = {switch: switch for switch in neighbours}
+
+    def root(switch: str) -> str:
+        while parent[switch] != switch:
+            parent[switch] = parent[parent[switch]]
+            switch = parent[switch]
+        return switch
+
+    for switch, others in neighbours.items():
+        above = [root(other) for other in others if tiers[other] > tiers[switch]]
+        for other in above[1:]:
+            parent[root(other)] = root(above[0])
+    members: dict[str, list[str]] = defaultdict(list)
+    for switch in neighbours:
+        members[root(switch)].append(switch)
+    firsts = {place: min(group, key=natural) for place, group in members.items()}
+    return {switch: firsts[place] for place, group in members.items() for switch in group}
 
 
 def natural(text: str) -> tuple[str | int, ...]:

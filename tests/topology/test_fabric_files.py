@@ -197,6 +197,57 @@ def test_a_bad_line_is_named(write: Write, old: str, new: str, reason: str) -> N
         read_fabric(write(text))
 
 
+ODD = """#
+# Initiated from node 0008f10403960558 port 0008f10403960559
+
+Chassis 1 (guid 0x8f1040041000)
+
+# Spine Nodes
+vendid=0x8f1
+devid=0x5a06
+sysimgguid=0x8f10400411f59\t\t# Chassis 1
+switchguid=0x5442ba00003080(5442ba00003080)\t# ISR9024 spine 1
+Switch\t24 "S-005442ba00003080"\t\t# "ISR9024 Voltaire" base port 0 lid 6 lmc 0
+[22][ext 3]\t"H-0008f10403961354"[1](8f10403961355) \t\t# "MT23108 InfiniHost Mellanox" lid 4 4xSDR
+[8]\t"H-0008f10403960558"[2](8f1040396055a) \t\t# "localhost HCA-1" lid 14 4xFDR10 s=4 w=2 v=4
+[12]\t"H-0008f10403960558"[1](8f10403960559) \t\t# "localhost HCA-1" lid 10 2xHDR
+[13]\t"R-0008f10403960777"[1](8f10403960778) \t\t# "a router" lid 11 ????? slot 2
+
+vendid=0x8f1
+devid=0x5a06
+rtguid=0x8f10403960777
+Rt\t1 "R-0008f10403960777"\t\t# "a router"
+[1](8f10403960778) \t"S-005442ba00003080"[13]\t\t# lid 11 lmc 0 "ISR9024 Voltaire" lid 6 ?????
+
+vendid=0x2c9
+devid=0x5a44
+caguid=0x8f10403961354
+Ca\t2 "H-0008f10403961354"\t\t# "MT23108 InfiniHost Mellanox"
+[1](8f10403961355) \t"S-005442ba00003080"[22][ext 3]\t\t# lid 4 lmc 1 "ISR9024 Voltaire" lid 6 4xSDR
+
+vendid=0x2c9
+devid=0x5a44
+caguid=0x8f10403960558
+Ca\t2 "H-0008f10403960558"\t\t# "localhost HCA-1" (scp)
+[1](8f10403960559) \t"S-005442ba00003080"[12]\t\t# lid 10 lmc 1 "ISR9024 Voltaire" lid 6 2xHDR
+[2](8f1040396055a) \t"S-005442ba00003080"[8]\t\t# lid 14 lmc 1 "ISR9024 Voltaire" lid 6 4xFDR10
+"""
+
+
+def test_old_and_odd_lines_are_read(write: Write) -> None:
+    fabric, warnings = read_fabric(write(ODD))
+    assert fabric.switches == ("ISR9024 Voltaire",)
+    rates = {adapter.guids[0]: adapter.gbs for adapter in fabric.adapters}
+    assert rates == {
+        "0008f10403961355": 1.0,
+        "0008f10403960559": 12.5,
+        "0008f1040396055a": 5.0,
+    }
+    assert {adapter.host for adapter in fabric.adapters} == {None}
+    assert any("1 routers are left out" in text for text in warnings)
+    assert any("unknown rate" in text for text in warnings)
+
+
 def test_a_guid_that_is_there_twice_is_refused(write: Write) -> None:
     text = ibnetdiscover(fat_tree(1, 0, 2))
     stanza = next(part for part in text.split("\n\n") if "\nCa\t" in part)

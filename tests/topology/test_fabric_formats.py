@@ -21,6 +21,24 @@ SwitchName=leaf0 Nodes=gpu[01-02]
 switchname = leaf1 nodes=gpu[03-04] LinkSpeed=100  # arbitrary units
 SwitchName=core Switches=leaf[0-1]
 """
+SLURM_YAML = """---
+- topology: flat
+  flat: true
+- topology: racks
+  cluster_default: true
+  tree:
+    switches:
+      - switch: leaf0
+        nodes: gpu[01-02]
+      - switch: leaf1
+        nodes: gpu[03-04]
+      - switch: core
+        children: leaf[0-1]
+- topology: other
+  block:
+    block_sizes: [2, 4]
+    blocks: [{block: b1, nodes: "gpu[01-02]"}, {block: b2, nodes: "gpu[03-04]"}]
+"""
 BLOCKS = "BlockName=b1 Nodes=gpu[01-02]\nBlockName=b2 \\\n  Nodes=gpu[03-04]\nBlockSizes=2,4\n"
 FAMILIES = {
     "topograph": ("fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"),
@@ -117,6 +135,7 @@ def test_slurm_and_every_family_of_labels_give_one_fabric(write: Write) -> None:
     assert expected[0] == [1, 1, 2]
     assert ("gpu04", "leaf1") in expected[1]
     assert frozenset(("leaf0", "core")) in expected[2]
+    assert shape(read_fabric(write(SLURM_YAML))[0]) == expected
     for name, labels in FAMILIES.items():
         fabric, warnings = read_fabric(write(kubernetes(labels)))
         assert shape(fabric) == expected, name
@@ -128,6 +147,9 @@ def test_blocks_meet_in_a_switch_that_is_assumed(write: Write) -> None:
     assert sorted(fabric.tiers.values()) == [1, 1, 2]
     assert fabric.hosts == ("gpu01", "gpu02", "gpu03", "gpu04")
     assert any("one switch is assumed" in text for text in warnings)
+    as_yaml = f"- topology: o{SLURM_YAML.partition('- topology: other')[2]}"
+    again, warnings = read_fabric(write(as_yaml))
+    assert (shape(again), len(warnings)) == (shape(fabric), 1)
     assert not read_fabric(write("BlockName=b Nodes=a,c\n"))[1]
 
 

@@ -12,6 +12,7 @@ from tuccl.topology.readers.infragraph import INFRAGRAPH
 from tuccl.topology.readers.kubernetes import KUBERNETES
 from tuccl.topology.readers.reader import Reader, reader_of
 from tuccl.topology.readers.slurm import SLURM
+from tuccl.topology.readers.slurm_yaml import SLURM_YAML
 from tuccl.topology.switches import Fabric
 
 __all__ = ["FABRIC_READERS", "describes_fabric", "read_fabric"]
@@ -21,6 +22,7 @@ _MOST_BYTES = 1 << 28
 FABRIC_READERS: tuple[Reader[Fabric], ...] = (
     IBNETDISCOVER,
     SLURM,
+    SLURM_YAML,
     KUBERNETES,
     INFRAGRAPH,
 )

@@ -13,7 +13,7 @@ from tuccl.topology.readers.hostlist import hostlist
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
-__all__ = ["SLURM", "tree_of"]
+__all__ = ["SLURM", "blocks_joined", "tree_of"]
 
 _MOST_LINES = 1 << 20
 _START = re.compile(rb"^[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.MULTILINE | re.IGNORECASE)
@@ -43,13 +43,21 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
         entries[label] = (below[0], below[1], where)
     if switches and blocks:
         raise InputError(f"{place}: switches and blocks; expected one of the two, as Slurm does")
-    warnings = []
+    warnings: list[str] = []
     if data.rstrip(b" \t") and not data.rstrip(b" \t").endswith(b"\n"):
         warnings.append(f"{place}: the last line has no line end: the file may be cut")
-    if blocks and len(blocks) > 1:
-        blocks[_ABOVE_BLOCKS] = ([], list(blocks), place)
-        warnings.append(f"{place}: how blocks are joined is not told: one switch is assumed")
+    warnings += blocks_joined(blocks, place)
     return tree_of(switches or blocks, place, name), tuple(warnings)
+
+
+def blocks_joined(
+    blocks: dict[str, tuple[list[str], list[str], str]], place: str
+) -> tuple[str, ...]:
+    """Add a switch above all of several ``blocks``, as `tree_of` takes them; return warnings."""
+    if len(blocks) < 2:
+        return ()
+    blocks[_ABOVE_BLOCKS] = ([], list(blocks), place)
+    return (f"{place}: how blocks are joined is not told: one switch is assumed",)
 
 
 def _lines(data: bytes, place: str) -> Iterator[tuple[str, dict[str, str]]]:
