@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+import ipaddress
+import shlex
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from tuccl.cli.arguments import topology_of
@@ -18,17 +21,23 @@ from tuccl.emulation import (
     unprobed_topology,
 )
 from tuccl.errors import InputError
+from tuccl.runtime.jobs import HostLauncher, host_command, hosts_in_file, hosts_of
+from tuccl.runtime.probing import AgentProber, PerftestProber, agent_words, run_peer_copies
 from tuccl.topology import Topology
 from tuccl.topology.probing import (
     Endpoint,
     Prober,
     RecordedProber,
+    endpoints_of,
     measured_topology,
     probe_network,
     read_use,
+    with_peer_rates,
 )
 
-__all__ = ["add_measuring", "measured"]
+__all__ = ["add_measuring", "emulation_measured", "measured"]
+
+_BOTH_WAYS = 0.8  # of a copy alone
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +45,8 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="measure what joins the hosts: latency by echoes, rates by TCP, and what they share",
+        help="measure: of several hosts what joins them (latency by echoes, rates by TCP, what they"
+        " share), of one host its pairs of GPUs (CUDA copies; needs nvcc)",
     )
     parser.add_argument(
         "--cluster", metavar="T", help="with --measure: emulate the topology in T and measure that"
@@ -46,6 +56,19 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="F",
         help="with --cluster: emulated over nominal rates (default: all NICs at 1 Gb/s together)",
+    )
+    parser.add_argument(
+        "--addresses",
+        metavar="LIST",
+        help="with --measure: the hosts' IP addresses, in their order (default: of their names)",
+    )
+    parser.add_argument(
+        "--rdma",
+        nargs="?",
+        const="",
+        metavar="OPTIONS",
+        help="with --measure: probe hosts by perftest (ib_write_lat, ib_write_bw), with these"
+        ' options: --rdma="-d mlx5_0 -x 3"',
     )
     parser.add_argument(
         "--probes",
@@ -64,23 +87,116 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def measured(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
-    """Return the topology as it was measured, and what could not be told.
+def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tuple[str, ...]]:
+    """Return ``topology`` as it was measured, and what could not be told.
 
     Raises:
-        InputError: the arguments contradict each other.
+        InputError: the arguments contradict each other, or a host has no address.
+        Unavailable: this host's GPUs cannot be measured.
+        TucclError: a probe failed.
     """
-    if not args.cluster:
-        raise InputError("--measure: expected --cluster T, a topology to emulate")
+    if len(topology.hosts) == 1:
+        if given_hosts(args):
+            raise InputError("--hosts: a host's own GPUs are measured there: run this on the host")
+        return gpus_measured(topology)
+    endpoints = endpoints_of(topology, addresses_of(args, topology.hosts))
+    users = {host.rpartition("@")[2]: host for host in given_hosts(args)}
+    launcher: HostLauncher = args.launcher or "ssh"
+
+    def on_host(index: int, words: Sequence[str]) -> Sequence[str]:
+        host = endpoints[index].host
+        return host_command(launcher, users.get(host, host), words)
+
+    with ended_by_signals():
+        if args.rdma is not None:
+            by_rdma = PerftestProber(endpoints, on_host, shlex.split(args.rdma))
+            return network_measured(args, topology, by_rdma, endpoints)
+        commands = [on_host(index, agent_words()) for index in range(len(endpoints))]
+        with AgentProber(endpoints, commands) as prober:
+            return network_measured(args, topology, prober, endpoints)
+
+
+def emulation_measured(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
+    """Return the emulated cluster of ``--cluster`` as it was measured, and what could not be told.
+
+    Raises:
+        InputError: the topology cannot be emulated.
+        Unavailable: this process may not emulate.
+    """
     truth = topology_of(args.cluster)
     scale = probing_scale(truth) if args.scale is None else args.scale
-    with ended_by_signals(), ExitStack() as stack:
-        emulation = stack.enter_context(Emulation(truth, scale))
+    with ended_by_signals(), Emulation(truth, scale) as emulation:
         introduce(emulation)
-        prober = stack.enter_context(emulated_prober(emulation))
-        return network_measured(
-            args, unprobed_topology(emulation), prober, emulated_endpoints(emulation)
+        with emulated_prober(emulation) as prober:
+            return network_measured(
+                args, unprobed_topology(emulation), prober, emulated_endpoints(emulation)
+            )
+
+
+def gpus_measured(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
+    """Return this host with the rates of its pairs of GPUs, and pairs that are slower both ways.
+
+    Raises:
+        InputError: the host has another number of GPUs than ``topology``.
+        Unavailable: there are no GPUs, or no nvcc.
+    """
+    copies = run_peer_copies()
+    if len(copies.bus_ids) != topology.ranks:
+        raise InputError(
+            f"{len(copies.bus_ids)} GPUs on this host, {topology.ranks} in {topology.name[:60]!r}"
         )
+    worst = min(
+        copies.both_ways[pair].gbs.value / alone.gbs.value for pair, alone in copies.one_way.items()
+    )
+    notes = [f"copies run at {worst:.0%} of their rate while the opposite ones run, at worst"]
+    notes = notes if worst < _BOTH_WAYS else []
+    warn(notes)
+    return with_peer_rates(topology, copies.one_way, "CUDA peer copies"), tuple(notes)
+
+
+def given_hosts(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the hosts as the arguments name them, users included."""
+    if args.hosts:
+        return hosts_of(args.hosts)
+    return hosts_in_file(args.hosts_file) if args.hosts_file else ()
+
+
+def addresses_of(args: argparse.Namespace, hosts: Sequence[str]) -> dict[str, str]:
+    """Return the IP address of each host.
+
+    Raises:
+        InputError: there are not as many as hosts, or a name resolves to none of use.
+    """
+    if args.addresses is None:
+        return {host: address_of(host) for host in hosts}
+    addresses = args.addresses.split(",")
+    if len(addresses) != len(hosts):
+        raise InputError(
+            f"--addresses: {len(addresses)} addresses for {len(hosts)} hosts; expected as many"
+        )
+    return {
+        host: address_of(address, given=True)
+        for host, address in zip(hosts, addresses, strict=True)
+    }
+
+
+def address_of(name: str, *, given: bool = False) -> str:
+    """Return the IP address of a name; a loopback one only where it is ``given`` as such.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"host {name[:80]!r}: {error}; name its address by --addresses") from None
+    address = str(found[0][4][0])
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback and not given:
+        raise InputError(
+            f"host {name[:80]!r}: its name resolves to {address}, where others cannot reach it; "
+            "name its address by --addresses"
+        )
+    return address
 
 
 def network_measured(

@@ -17,7 +17,7 @@ from tuccl.cli.joining import (
     joined,
     report_fabric,
 )
-from tuccl.cli.measuring import add_measuring, measured
+from tuccl.cli.measuring import add_measuring, emulation_measured, measured
 from tuccl.cli.output import print_json, say, warn, write_text
 from tuccl.errors import InputError
 from tuccl.topology import (
@@ -98,11 +98,16 @@ def run(args: argparse.Namespace) -> int:
     """Read, join, write and print."""
     if len(args.sources) == 1 and describes_fabric(args.sources[0]):
         return report_fabric(args)
-    if args.measure:
-        topology, warnings = measured(args)
+    if args.cluster and not args.measure:
+        raise InputError("--cluster: expected --measure too")
+    if args.cluster:
+        topology, warnings = emulation_measured(args)
     else:
         topology, warnings = (topology_of(args.show), ()) if args.show else read_machine(args)
         warn(warnings)
+        if args.measure:
+            topology, notes = measured(args, topology)
+            warnings += notes
     if args.check:
         return report_drift(args, topology)
     if args.output == "-":

@@ -73,8 +73,3 @@ def test_the_verb_measures_goes_on_from_its_file_and_tells_drift(
     save_topology(replace(truth, links=(*others, *slower)), t)
     assert main([*measure, "--budget", "1", "--check", str(m)]) == 1
     assert "GB/s measured before" in capsys.readouterr().out
-
-
-def test_measuring_needs_hosts_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", "--measure"]) == 2
-    assert "--cluster" in capsys.readouterr().err
