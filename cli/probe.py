@@ -23,6 +23,7 @@ from tuccl.errors import InputError
 from tuccl.topology import (
     HOST_READERS,
     PROFILES,
+    SHAPES,
     Topology,
     describes_fabric,
     differences,
@@ -68,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile",
         metavar="NAME",
-        help=f"a known machine ({' '.join(PROFILES)}); with --from it adds what the file lacks",
+        help=f"a known machine ({' '.join((*PROFILES, *SHAPES))}); with --from it adds what the "
+        "file lacks",
     )
     parser.add_argument("--gpus", metavar="LIST", help="keep these GPUs of a host: 0-3 or 0,2,4")
     parser.add_argument(

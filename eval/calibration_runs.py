@@ -24,7 +24,15 @@ from tuccl.runtime.baseline import nccl_call
 from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.synth import Collective
 from tuccl.synth.baseline.nccl_nvls import nvls_network
-from tuccl.topology import Topology, join, keep_gpus, load_profile, load_topology, network
+from tuccl.topology import (
+    Topology,
+    join,
+    keep_gpus,
+    load_profile,
+    load_topology,
+    network,
+    process_gpus,
+)
 
 __all__ = ["CalibrationRun", "emulated_case", "read_calibration_set", "switch_trial", "trial_of"]
 
@@ -144,7 +152,7 @@ def trial_of(run: CalibrationRun) -> Trial:
         tuple(cases),
         multicast,
         run.launch,
-        max(len(topology.gpus_of(host)) for host in topology.hosts),
+        process_gpus(topology),
         tuple(refused),
     )
 

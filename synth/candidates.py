@@ -230,11 +230,14 @@ class Candidates:
         except Infeasible:
             return (1,)  # the method itself says why
 
-    def first_knobs(self, target: Target) -> list[Knobs]:
-        """Return the knobs that suit the size, then the same with fewer channels."""
+    def first_knobs(self, target: Target, schedule: Schedule) -> list[Knobs]:
+        """Return the knobs that suit the size, then the same with fewer channels.
+
+        Protocols that ``schedule`` may not run by are passed over, unless it may by none.
+        """
         size = target.nbytes * 8 // target.topology.ranks
         protocols, most = next(entry[1:] for entry in _FIRST_KNOBS if size >= entry[0])
-        offered = {knobs.protocol for knobs in self.knobs}
+        offered = {knobs.protocol for knobs in self.knobs if self.allows(schedule, knobs)}
         protocol = next((each for each in protocols if each in offered), self.knobs[0].protocol)
         some = sorted((k for k in self.knobs if k.protocol == protocol), key=lambda k: -k.channels)
         return [knobs for knobs in some if knobs.channels <= most] or some[-1:]

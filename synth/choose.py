@@ -153,7 +153,7 @@ class _Search:
         Raises:
             Infeasible: it fits with none.
         """
-        first = self.candidates.first_knobs(self.target)
+        first = self.candidates.first_knobs(self.target, schedule)
         for knobs in first:
             try:
                 self.lower(schedule, sketch.name, knobs, seconds)

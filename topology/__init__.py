@@ -25,11 +25,12 @@ from tuccl.topology.network import cluster_network, network, used_pairs
 from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
 from tuccl.topology.probe import probe_local
-from tuccl.topology.profiles import PROFILES, load_profile, overlay
+from tuccl.topology.profiles import PROFILES, SHAPES, load_profile, overlay
 from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, read_fabric
 from tuccl.topology.readers.hostlist import hostlist
 from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.readers.registry import HOST_READERS, read_topology
+from tuccl.topology.shapes import nvlink_domain, process_gpus, torus
 from tuccl.topology.show import matrix, path_class
 from tuccl.topology.signature import signature
 from tuccl.topology.smi import smi_matrix
@@ -42,6 +43,7 @@ __all__ = [
     "HOST_READERS",
     "MACHINES",
     "PROFILES",
+    "SHAPES",
     "Adapter",
     "Constant",
     "Fabric",
@@ -76,10 +78,12 @@ __all__ = [
     "matrix",
     "nearest_nics",
     "network",
+    "nvlink_domain",
     "overlay",
     "path",
     "path_class",
     "probe_local",
+    "process_gpus",
     "read_fabric",
     "read_machine",
     "read_nccl_xml",
@@ -88,5 +92,6 @@ __all__ = [
     "save_topology",
     "signature",
     "smi_matrix",
+    "torus",
     "used_pairs",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 import msgspec
@@ -10,8 +11,9 @@ from tuccl.errors import InputError
 from tuccl.topology.files import decode_topology
 from tuccl.topology.graph import Link, Node, Topology, quoted
 from tuccl.topology.models import nvlink_gbs
+from tuccl.topology.shapes import nvlink_domain, torus
 
-__all__ = ["PROFILES", "load_profile", "overlay"]
+__all__ = ["PROFILES", "SHAPES", "load_profile", "overlay"]
 
 PROFILES = (
     "v100x4",
@@ -23,20 +25,45 @@ PROFILES = (
     "dgx-h100",
     "ndv5",
     "a100x8-roce",
+    "dgx-h200",
+    "dgx-b200",
+    "gb200",
+    "mi300x",
+    "mi250x",
+    "rtx2080tix4",
+    "rtx4090x4",
+    "l40sx8",
 )
+
+SHAPES = ("gb200-nvlN", "torus-XxY", "torus-XxYxZ", "mesh-XxY", "mesh-XxYxZ")
+"""Names with numbers in place of the capitals; ``-nvlN`` takes any profile with an NVSwitch."""
+
+_DOMAIN = re.compile(r"(.{1,60})-nvl([0-9]{1,4})")
+_GRID = re.compile(r"(torus|mesh)-([0-9]{1,4}(?:x[0-9]{1,4}){1,2})")
 
 
 def load_profile(name: str) -> Topology:
-    """Return one host of the known machine ``name``.
+    """Return one host of the known machine ``name``, or what `SHAPES` stand for.
 
-    >>> load_profile("dgx-1v").ranks
-    8
+    >>> load_profile("dgx-1v").ranks, load_profile("gb200-nvl72").ranks
+    (8, 72)
+    >>> load_profile("torus-4x4x4").ranks
+    64
 
     Raises:
         InputError: there is no such profile.
     """
+    if grid := _GRID.fullmatch(name):
+        return torus([int(size) for size in grid[2].split("x")], wrap=grid[1] == "torus")
+    if domain := _DOMAIN.fullmatch(name):
+        tray = load_profile(domain[1])
+        trays, rest = divmod(int(domain[2]), tray.ranks)
+        if rest:
+            raise InputError(f"profile {quoted(name)}: expected a multiple of {tray.ranks} GPUs")
+        return nvlink_domain(tray, trays)
     if name not in PROFILES:
-        raise InputError(f"profile {quoted(name)}: not known; choose one of {', '.join(PROFILES)}")
+        choices = ", ".join((*PROFILES, *SHAPES))
+        raise InputError(f"profile {quoted(name)}: not known; choose one of {choices}")
     data = files("tuccl.topology").joinpath("profiles", f"{name}.json").read_bytes()
     return decode_topology(data, f"profiles/{name}.json")
 

@@ -17,7 +17,7 @@ from tuccl.runtime.executors.executor import (
     TracedRun,
 )
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
-from tuccl.topology import Topology, machine_of, network
+from tuccl.topology import Topology, machine_of, network, process_gpus
 
 __all__ = ["SimExecutor", "padded"]
 
@@ -55,7 +55,7 @@ class SimExecutor(Executor):
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = shared if shared is not None else network(topology)
-        self._process_gpus = max(len(topology.gpus_of(host)) for host in topology.hosts)
+        self._process_gpus = process_gpus(topology)
 
     @property
     def topology(self) -> Topology:

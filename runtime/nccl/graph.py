@@ -22,6 +22,7 @@ __all__ = ["NcclGraph", "nccl_graph"]
 _CAPABILITY = {"P100": 60, "V100": 70, "T4": 75, "A100": 80, "A800": 80, "A10": 86}
 _CAPABILITY |= {"H100": 90, "H200": 90, "H20": 90, "H800": 90, "GH200": 90}
 _CAPABILITY |= {"B100": 100, "B200": 100}
+_CAPABILITY |= {"RTX 2080": 75, "RTX 3090": 86, "A40": 86, "RTX 4090": 89, "L40": 89}
 _LINK_GBS = {100: 50.0}  # an NVLink's nominal rate per direction by least capability; else 25
 _NVLINK_GBS = 25.0
 # What PCIe x16 carries to NCCL, by the least nominal rate: gen5, gen4, gen3.

@@ -148,7 +148,8 @@ def _generated(
         for action in actions:
             product = tuple(map(action.__getitem__, element))
             if product[:ranks] not in seen:
-                if any(product[index] == index for index in moving):
+                # Who moves every rank but for the identity has at most as many elements as ranks.
+                if len(group) == ranks or any(product[index] == index for index in moving):
                     return []
                 seen.add(product[:ranks])
                 group.append(product)

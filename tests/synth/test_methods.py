@@ -239,7 +239,10 @@ def programs_of(profile: str, ranks: int) -> Iterator[Program]:
                             assert "wrong" not in str(refusal)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+# Those that differ from another one only in rates take as long and prove nothing more.
+@pytest.mark.parametrize(
+    "profile", [name for name in PROFILES if name not in ("dgx-h200", "dgx-b200", "gb200", "ndv5")]
+)
 def test_programs_for_known_machines_verify(profile: str) -> None:
     ranks = {4: 6, 8: 12, 16: 9}[load_profile(profile).ranks]
     made = Counter(p.collective for p in programs_of(profile, ranks) if proved(p))

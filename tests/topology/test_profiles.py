@@ -20,8 +20,8 @@ from tuccl.topology import (
 )
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "machines" / "ndv2-topo.xml"
-# GPUs, NICs, GB/s of a NIC's port, NVLink GB/s of a GPU
-SHEETS = {
+# GPUs, NICs, GB/s of a NIC's port, GB/s between GPUs of one (NVLink, xGMI)
+SHEETS: dict[str, tuple[int, int, float, float | tuple[float, ...]]] = {
     "v100x4": (4, 2, 12.5, 150),
     "dgx-1v": (8, 4, 12.5, 150),
     "ndv2": (8, 1, 12.5, 150),
@@ -31,13 +31,21 @@ SHEETS = {
     "dgx-h100": (8, 8, 50.0, 450),
     "ndv5": (8, 8, 50.0, 450),
     "a100x8-roce": (8, 4, 12.5, 300),
+    "dgx-h200": (8, 8, 50.0, 450),
+    "dgx-b200": (8, 8, 50.0, 900),
+    "gb200": (4, 4, 50.0, 900),
+    "mi300x": (8, 8, 50.0, 7 * 64),
+    "mi250x": (8, 4, 25.0, (350, 300)),  # every second die has a NIC's port instead of a link
+    "rtx2080tix4": (4, 1, 12.5, 0),
+    "rtx4090x4": (4, 1, 12.5, 0),
+    "l40sx8": (8, 2, 25.0, 0),
 }
 
 
 def nvlink(t: Topology) -> dict[tuple[str, str], float]:
     rates: dict[tuple[str, str], float] = {}
     for link in t.links:
-        if link.kind == "nvlink":
+        if link.kind in ("nvlink", "xgmi"):
             for ends in link.directions():
                 rates[ends] = rates.get(ends, 0) + link.bandwidth
     return rates
@@ -64,9 +72,10 @@ def test_profile_is_its_data_sheet(name: str) -> None:
     assert (t.name, t.ranks, len(t.nics_of("n0"))) == (name, gpus, nics)
     assert {t.node(nic).port_gbs for nic in t.nics_of("n0")} == {port}
     wires = nvlink(t)
-    for gpu in t.gpus:
-        assert sum(r for (a, _), r in wires.items() if a == gpu.id) == rate
-        assert sum(r for (_, b), r in wires.items() if b == gpu.id) == rate
+    for number, gpu in enumerate(t.gpus):
+        expected = rate[number % 2] if isinstance(rate, tuple) else rate
+        assert sum(r for (a, _), r in wires.items() if a == gpu.id) == expected
+        assert sum(r for (_, b), r in wires.items() if b == gpu.id) == expected
     assert all(link.source for link in t.links)
     assert len({gpu.model for gpu in t.gpus}) == 1
     assert len(all_paths(join(t, 2))) == 2 * gpus * (2 * gpus - 1)
