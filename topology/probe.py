@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuccl.errors import Unavailable
 from tuccl.topology.graph import Topology
+from tuccl.topology.readers.nvml import add_nvlinks
 from tuccl.topology.readers.sysfs import DEVICES, sysfs_system
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.trees import Folder
@@ -17,23 +18,28 @@ __all__ = ["probe_local"]
 def probe_local(
     root: str | os.PathLike[str] = "/", name: str = "this machine"
 ) -> tuple[Topology, tuple[str, ...]]:
-    """Return the PCIe tree of this machine's GPUs and NICs, and warnings.
+    """Return the PCIe tree of this machine's GPUs and NICs, their NVLinks, and warnings.
 
     Args:
-        root: the file system that holds ``sys``, another one for recorded machines.
+        root: the file system that holds ``sys``; `read_topology` reads recorded ones.
         name: of the topology.
 
     Notes:
-        /sys tells no NVLink and no rate of a switch; a profile can fill that in (`overlay`).
+        /sys tells the PCIe tree and AMD's links. NVML tells NVLinks where nvidia-ml-py is
+        installed; else a profile can fill them in (`overlay`).
 
     Raises:
         Unavailable: there is no GPU, or no /sys.
     """
     tree = Folder(Path(root))
-    system = sysfs_system(tree, "/sys") if tree.names(DEVICES) else None
+    notes: list[str] = []
+    system = None
+    if tree.names(DEVICES):
+        system = sysfs_system(tree, "/sys", lambda gpus: notes.extend(add_nvlinks(gpus)))
     if system is None:
         raise Unavailable(
             f"no GPU among the {len(tree.names(DEVICES))} PCI devices of this machine; describe "
             "one with `tuccl probe --from FILE` or `--profile NAME`"
         )
-    return host_of(system, "/sys", name)
+    topology, warnings = host_of(system, "/sys", name)
+    return topology, (*notes, *warnings)
