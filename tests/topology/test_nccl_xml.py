@@ -171,6 +171,19 @@ def test_an_address_twice_is_refused() -> None:
         decode_nccl_xml(b"<system version='1'><cpu numaid='0'>" + pci * 2 + b"</cpu></system>")
 
 
+def test_two_switches_of_one_address_stay_two() -> None:
+    gpu = '<pci busid="0000:0{}:00.0" class="0x030200"/>'
+    switch = '<pci busid="0000:c5:00.0" class="0x060400">{}</pci>\n'
+    pairs = (gpu.format(1) + gpu.format(2), gpu.format(3) + gpu.format(4))
+    text = "".join(switch.format(pair) for pair in pairs)
+    t, warnings = decode_nccl_xml(
+        f'<system version="1"><cpu numaid="0">{text}</cpu></system>'.encode()
+    )
+    assert sum(node.kind == "pcie" for node in t.nodes) == 2
+    assert [hop.dst for hop in path(t, 2, 3).hops] == ["pci-0000:c5:00.0+2", "gpu3"]
+    assert any("another's address" in text for text in warnings)
+
+
 def read_or_refuse(data: bytes) -> None:
     try:
         t, _ = decode_nccl_xml(data, "x.xml")

@@ -127,6 +127,7 @@ class _Reader:
         self._bare_gpus = not tags["gpu"]
         self._bare_nics = not tags["net"]
         self._busids: dict[str, int] = {}
+        self._switches: Counter[str] = Counter()
         self._gpus: list[_Device] = []
         self._nics: list[_Device] = []
 
@@ -160,11 +161,14 @@ class _Reader:
 
     def _pci(self, pci: Element, parent: str, cpu: str) -> None:
         busid = _busid(pci)
-        if busid in self._busids:
+        if busid in self._busids and not (pci.all("pci") or busid in self._switches):
             raise InputError(
                 f"{pci.place}: <pci busid={busid!r}> is there already, in line "
                 f"{self._busids[busid]}; addresses must differ"
             )
+        if busid in self._busids:
+            # Files made by hand have it, and NCCL takes them.
+            self.warnings.add("a PCIe switch of another's address is taken as one of its own", pci)
         self._busids[busid] = pci.line
         self._warn_unknown(pci, ("pci", "gpu", "nic", "pcilink"))
         gpus = pci.all("gpu")
@@ -182,7 +186,9 @@ class _Reader:
     def _bridge(
         self, pci: Element, gpus: tuple[Element, ...], nets: list[Element], parent: str, cpu: str
     ) -> None:
-        node_id = f"pci-{_busid(pci)}"
+        busid = _busid(pci)
+        self._switches[busid] += 1
+        node_id = f"pci-{busid}" + f"+{self._switches[busid]}" * (self._switches[busid] > 1)
         rate = self._rate(pci)
         self.nodes.append(Node(node_id, "pcie", HOST))
         self._link(node_id, parent, "pcie", rate, rates.PCIE_US, pci)
@@ -361,5 +367,5 @@ def _guid(text: str) -> str | None:
 
 
 def _port_gbs(net: Element) -> float | None:
-    speed = net.integer("speed", -1, 10**8)
+    speed = net.integer("speed", -1, 10**9)
     return speed / 8000 if speed is not None and speed > 0 else None
