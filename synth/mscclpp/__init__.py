@@ -1,0 +1,1 @@
+"""From a program to an execution plan of MSCCL++."""

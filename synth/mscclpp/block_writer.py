@@ -1,0 +1,165 @@
+"""The operations of one thread block, with a nop wherever its threads must meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tuccl.mscclpp import BufferRef, Operation
+from tuccl.synth.model.schedule import Address
+
+__all__ = ["BlockWriter", "Remote", "local"]
+
+MOST_CHANNELS = 8  # of an operation
+MOST_SEMAPHORES = 16
+_NOP = Operation("nop")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Chunks of another rank's buffer, reached through a type of channel."""
+
+    rank: int
+    buffer: str
+    index: int
+    channel_type: str
+
+
+def local(at: Address, count: int) -> BufferRef:
+    """Return a run of chunks of this rank."""
+    return BufferRef(at.offset, count, type=at.buffer)
+
+
+@dataclass
+class BlockWriter:
+    """Collects operations; no threads meet between them but at the nops that it puts.
+
+    `memory` maps chunks to the memory where they lie, in place the same for input and output.
+    """
+
+    memory: Callable[[Address], Address]
+    ops: list[Operation] = field(default_factory=list)
+    channels: dict[str, list[int]] = field(default_factory=lambda: {"memory": [], "port": []})
+    buffers: dict[str, list[tuple[int, str]]] = field(
+        default_factory=lambda: {"memory": [], "port": []}
+    )
+    _read: set[Address] = field(default_factory=set)
+    _written: set[Address] = field(default_factory=set)
+    _moved: bool = False  # data since the last nop
+    _waited: bool = False
+
+    def nop(self) -> None:
+        """Have all threads of the block meet."""
+        self.ops.append(_NOP)
+        self._read, self._written = set(), set()
+        self._moved = self._waited = False
+
+    def wait(self, channels: Iterable[tuple[str, int]], *, relaxed: bool = False) -> None:
+        """Wait for a signal on each channel."""
+        self._synchronize("wait", channels, relaxed)
+        self._waited = True
+
+    def signal(self, channels: Iterable[tuple[str, int]], *, relaxed: bool = False) -> None:
+        """Signal on each channel, after all that the block did so far."""
+        self._meet()
+        self._synchronize("signal", channels, relaxed)
+
+    def acquire(self, semaphores: Sequence[int]) -> None:
+        """Wait for other thread blocks of the rank."""
+        for first in range(0, len(semaphores), MOST_SEMAPHORES):
+            ids = tuple(semaphores[first : first + MOST_SEMAPHORES])
+            self.ops.append(Operation("sem_acquire", semaphore_ids=ids))
+            self._waited = True
+
+    def release(self, semaphores: Sequence[int]) -> None:
+        """Let other thread blocks of the rank go on, after all that the block did so far."""
+        for first in range(0, len(semaphores), MOST_SEMAPHORES):
+            self._meet()
+            ids = tuple(semaphores[first : first + MOST_SEMAPHORES])
+            self.ops.append(Operation("sem_release", semaphore_ids=ids))
+
+    def flush(self, channels: Sequence[int]) -> None:
+        """Wait until all puts on port channels have read their sources."""
+        for first in range(0, len(channels), MOST_CHANNELS):
+            self._meet()
+            ids = [self._channel("port", c) for c in channels[first : first + MOST_CHANNELS]]
+            # The handler counts the targets, not the channels (an empty one for each).
+            nothing = tuple(BufferRef(0, 0, type="s") for _ in ids)
+            self.ops.append(Operation("flush", "port", tuple(ids), dst_buff=nothing))
+            self._moved = True
+
+    def move(
+        self,
+        name: str,
+        sources: Sequence[Address],
+        target: Address | None,
+        count: int,
+        *,
+        remote: Sequence[Remote] = (),
+        channels: Sequence[int] = (),
+        packets: bool = False,
+    ) -> None:
+        """Move or add up runs of `count` chunks, to this rank's `target` and others'.
+
+        `packets`: sources but the first are packets, whose arrival the handler waits for.
+        """
+        kind = remote[0].channel_type if remote else "none"
+        reads = self._chunks(sources[packets and name != "upkt" and len(sources) > 1 :], count)
+        reads |= self._chunks(sources[:1], count)
+        writes = self._chunks([target], count) if target else set()
+        if self._waited or reads & self._written or writes & (self._read | self._written):
+            self.nop()
+        self._read |= reads
+        self._written |= writes
+        self._moved = True
+        targets = [local(target, count)] if target else []
+        self.ops.append(
+            Operation(
+                name,  # type: ignore[arg-type]
+                kind,  # type: ignore[arg-type]
+                tuple(self._channel(kind, c) for c in channels),
+                tuple(local(at, count) for at in sources),
+                (*targets, *(self._remote(each, count) for each in remote)),
+            )
+        )
+
+    def put_with_signal(self, source: Address, remote: Remote, count: int, channel: int) -> None:
+        """Have the proxy of a port channel put `source` and then signal."""
+        self._meet()
+        self.move("pws", [source], None, count, remote=[remote], channels=[channel])
+
+    def end_of_loop(self) -> None:
+        """Have the threads meet where the first operation of the loop does not bring them to."""
+        posts = {"signal", "rlxsignal", "sem_release", "pws"}
+        if self._waited or (self._moved and self.ops[0].name in posts):
+            self.nop()
+
+    def _chunks(self, places: Iterable[Address], count: int) -> set[Address]:
+        return {self.memory(at.shifted(k)) for at in places for k in range(count)}
+
+    def _meet(self) -> None:
+        if self._moved or self._waited:
+            self.nop()
+
+    def _synchronize(self, name: str, ends: Iterable[tuple[str, int]], relaxed: bool) -> None:
+        for kind in ("memory", "port"):
+            ids = [self._channel(kind, c) for each, c in ends if each == kind]
+            # A port channel has no relaxed form.
+            full = f"rlx{name}" if relaxed and kind == "memory" else name
+            for first in range(0, len(ids), MOST_CHANNELS):
+                some = tuple(ids[first : first + MOST_CHANNELS])
+                self.ops.append(Operation(full, kind, some))  # type: ignore[arg-type]
+
+    def _channel(self, kind: str, channel: int) -> int:
+        """Return the place of the GPU's channel in the block's list."""
+        return _place(self.channels[kind], channel)
+
+    def _remote(self, at: Remote, count: int) -> BufferRef:
+        place = _place(self.buffers[at.channel_type], (at.rank, at.buffer))
+        return BufferRef(at.index, count, buffer_id=place)
+
+
+def _place[T](entries: list[T], entry: T) -> int:
+    if entry not in entries:
+        entries.append(entry)
+    return entries.index(entry)

@@ -1,0 +1,159 @@
+"""What the thread blocks of a program do, with messages and dependencies resolved."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from tuccl._native import Program, Step
+from tuccl.synth.model.schedule import Address
+
+__all__ = ["Message", "Task", "chunk_run", "tasks_of"]
+
+_RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
+_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+MOST_SOURCES = 9  # that one `re` adds to its first: an operation has ten buffers
+
+
+@dataclass(eq=False)
+class Message:
+    """What one step sends and another receives: `count` chunks."""
+
+    src: int
+    dst: int
+    count: int
+
+
+@dataclass(eq=False)
+class Task:
+    """A step without numbers: what it moves, and which tasks of its rank it waits for.
+
+    `sources` are added to `src` by a reduction; `waits` holds (thread block, task) pairs, each of
+    them later than any that the thread block waited for before.
+    """
+
+    op: str
+    src: Address
+    dst: Address
+    count: int
+    receives: Message | None = None
+    sends: Message | None = None
+    sources: tuple[Address, ...] = ()
+    waits: list[tuple[int, int]] = field(default_factory=list)
+
+
+def tasks_of(program: Program, *, in_place: bool, equal_counts: bool) -> list[list[list[Task]]]:
+    """Return the tasks of each thread block of each rank.
+
+    Copies of a chunk onto itself and nops move nothing; additions to one place become one task.
+    `equal_counts` cuts runs so that all tasks move as many chunks: pipelines need that.
+    """
+    counts = {s.count for g in program.gpus for b in g.threadblocks for s in b.steps if s.count}
+    part = math.gcd(*counts) if equal_counts and counts else 0
+    messages: dict[tuple[int, int, int], list[Message]] = defaultdict(list)
+    ranks = [
+        _Rank(program, rank, in_place, part, messages).tasks() for rank in range(program.ngpus)
+    ]
+    taken: dict[tuple[int, int, int], int] = defaultdict(int)
+    for rank, gpu in enumerate(program.gpus):
+        for block, tasks in zip(gpu.threadblocks, ranks[rank], strict=True):
+            key = block.channel, block.recv_peer, rank
+            for task in (task for task in tasks if task.op in _RECEIVES):
+                task.receives = messages[key][taken[key]]
+                taken[key] += 1
+    return ranks
+
+
+class _Rank:
+    def __init__(
+        self,
+        program: Program,
+        rank: int,
+        in_place: bool,
+        part: int,
+        messages: dict[tuple[int, int, int], list[Message]],
+    ) -> None:
+        self.program = program
+        self.rank = rank
+        self.in_place = in_place
+        self.part = part
+        self.messages = messages
+        self.blocks = program.gpus[rank].threadblocks
+        self.place = {block.id: number for number, block in enumerate(self.blocks)}
+
+    def tasks(self) -> list[list[Task]]:
+        awaited = {
+            (self.place[step.dep_tb], step.dep_step)
+            for block in self.blocks
+            for step in block.steps
+            if step.dep_tb >= 0
+        }
+        made = [self.block(number, awaited) for number in range(len(self.blocks))]
+        for tasks, _ in made:
+            newest: dict[int, int] = {}
+            for task in tasks:
+                waits: dict[int, int] = {}
+                for block, step in task.waits:
+                    at = made[block][1][step]
+                    waits[block] = max(at, waits.get(block, -1))
+                task.waits = [(b, at) for b, at in waits.items() if newest.get(b, -1) < at]
+                newest.update(task.waits)
+        return [tasks for tasks, _ in made]
+
+    def block(self, number: int, awaited: set[tuple[int, int]]) -> tuple[list[Task], list[int]]:
+        """Return the block's tasks, whose waits name steps, and the last task of each step."""
+        tasks: list[Task] = []
+        last: list[int] = []
+        waits: list[tuple[int, int]] = []
+        for at, step in enumerate(self.blocks[number].steps):
+            if step.dep_tb >= 0:
+                waits.append((self.place[step.dep_tb], step.dep_step))
+            if step.op != "nop":
+                before = tasks[-1] if tasks and (number, at - 1) not in awaited else None
+                parts = self.parts(number, step)
+                if before is None or waits or not _joined(before, parts):
+                    parts[0].waits, waits = waits, []
+                    tasks += parts
+            last.append(len(tasks) - 1)
+        return tasks, last
+
+    def parts(self, number: int, step: Step) -> list[Task]:
+        """Return the tasks that a step becomes."""
+        part = self.part or step.count
+        block = self.blocks[number]
+        tasks = []
+        for first in range(0, step.count, part):
+            src = Address(step.src_buffer, step.src_offset + first)
+            dst = Address(step.dst_buffer, step.dst_offset + first)
+            task = Task(step.op, src, dst, part)
+            if step.op in _SENDS:
+                task.sends = Message(self.rank, block.send_peer, part)
+                self.messages[block.channel, self.rank, block.send_peer].append(task.sends)
+            if step.op == "re":
+                task.src, task.sources = dst, (src,)
+            if step.op == "cpy" and self.memory(src) == self.memory(dst):
+                task.op = "nop"
+            tasks.append(task)
+        return tasks
+
+    def memory(self, at: Address) -> Address:
+        return chunk_run(self.program, self.rank, at) if self.in_place else at
+
+
+def chunk_run(program: Program, rank: int, at: Address) -> Address:
+    """Return where a chunk of the input lies in the output of a call in place."""
+    if at.buffer != "i":
+        return at
+    share = program.nchunks // program.ngpus if program.collective == "allgather" else 0
+    return Address("o", at.offset + rank * share)
+
+
+def _joined(before: Task, parts: list[Task]) -> bool:
+    """Have `before` add what the one task in `parts` adds to the same place, if it does."""
+    task = parts[0]
+    same = (before.op, before.dst, before.count) == ("re", task.dst, task.count)
+    if task.op != "re" or not same or len(parts) > 1 or len(before.sources) == MOST_SOURCES:
+        return False
+    before.sources += task.sources
+    return True
