@@ -15,12 +15,14 @@ from tuccl.synth.model.problem import Options, Problem
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
+from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
 
 __all__ = [
     "COLLECTIVES",
     "EXACT_METHODS",
     "METHODS",
     "MSCCL_DEFAULT_KNOBS",
+    "PLAN_COLLECTIVES",
     "Address",
     "Bound",
     "Budget",
@@ -41,6 +43,7 @@ __all__ = [
     "fewest_hops",
     "fork_end",
     "lower",
+    "lower_to_plan",
     "msccl_default",
     "nccl_program",
     "replicate",

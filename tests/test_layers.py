@@ -13,6 +13,7 @@ SYNTH = [
     "model",
     "bounds",
     "lowering",
+    "mscclpp",
     "classic",
     "packing",
     "greedy",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from tuccl.mscclpp import BufferRef, Operation
+from tuccl.mscclpp import BufferRef, IterContext, Operation
 from tuccl.synth.model.schedule import Address
 
 __all__ = ["BlockWriter", "Remote", "local"]
 
 MOST_CHANNELS = 8  # of an operation
 MOST_SEMAPHORES = 16
+MOST_PER_BLOCK = 16  # channels and remote buffers of a thread block, of each type
 _NOP = Operation("nop")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -92,47 +95,62 @@ class BlockWriter:
         self,
         name: str,
         sources: Sequence[Address],
-        target: Address | None,
+        targets: Sequence[Address],
         count: int,
         *,
         remote: Sequence[Remote] = (),
         channels: Sequence[int] = (),
-        packets: bool = False,
     ) -> None:
-        """Move or add up runs of `count` chunks, to this rank's `target` and others'.
-
-        `packets`: sources but the first are packets, whose arrival the handler waits for.
-        """
+        """Move or add up runs of `count` chunks, to this rank's `targets` and to others'."""
         kind = remote[0].channel_type if remote else "none"
-        reads = self._chunks(sources[packets and name != "upkt" and len(sources) > 1 :], count)
-        reads |= self._chunks(sources[:1], count)
-        writes = self._chunks([target], count) if target else set()
+        reads = self._chunks(sources, count)
+        writes = self._chunks(targets, count)
         if self._waited or reads & self._written or writes & (self._read | self._written):
             self.nop()
         self._read |= reads
         self._written |= writes
         self._moved = True
-        targets = [local(target, count)] if target else []
         self.ops.append(
             Operation(
-                name,  # type: ignore[arg-type]
+                name,
                 kind,  # type: ignore[arg-type]
                 tuple(self._channel(kind, c) for c in channels),
                 tuple(local(at, count) for at in sources),
-                (*targets, *(self._remote(each, count) for each in remote)),
+                (
+                    *(local(at, count) for at in targets),
+                    *(self._remote(at, count) for at in remote),
+                ),
             )
         )
 
     def put_with_signal(self, source: Address, remote: Remote, count: int, channel: int) -> None:
         """Have the proxy of a port channel put `source` and then signal."""
         self._meet()
-        self.move("pws", [source], None, count, remote=[remote], channels=[channel])
+        self.move("pws", [source], [], count, remote=[remote], channels=[channel])
 
-    def end_of_loop(self) -> None:
-        """Have the threads meet where the first operation of the loop does not bring them to."""
+    def loop(self, start: int, context: IterContext) -> None:
+        """Have a pipeline do all operations from the `start`-th on, piece after piece.
+
+        Pieces do not meet, but the block's threads must where the first operation of the next
+        piece does not bring them to.
+        """
         posts = {"signal", "rlxsignal", "sem_release", "pws"}
-        if self._waited or (self._moved and self.ops[0].name in posts):
+        if self._waited or (self._moved and self.ops[start].name in posts):
             self.nop()
+        ops = tuple(self.ops[start:])
+        self.ops[start:] = [Operation("pipeline", iter_context=context, ops=ops)]
+
+    @property
+    def waits(self) -> bool:
+        """True where the threads have not met since a wait."""
+        return self._waited
+
+    @property
+    def too_wide(self) -> bool:
+        """True where the block has more channels or remote buffers than it can."""
+        lengths = [len(each) for each in self.channels.values()]
+        lengths += [len(each) for each in self.buffers.values()]
+        return max(lengths) > MOST_PER_BLOCK
 
     def _chunks(self, places: Iterable[Address], count: int) -> set[Address]:
         return {self.memory(at.shifted(k)) for at in places for k in range(count)}
@@ -148,7 +166,7 @@ class BlockWriter:
             full = f"rlx{name}" if relaxed and kind == "memory" else name
             for first in range(0, len(ids), MOST_CHANNELS):
                 some = tuple(ids[first : first + MOST_CHANNELS])
-                self.ops.append(Operation(full, kind, some))  # type: ignore[arg-type]
+                self.ops.append(Operation(full, kind, some))
 
     def _channel(self, kind: str, channel: int) -> int:
         """Return the place of the GPU's channel in the block's list."""
@@ -159,7 +177,7 @@ class BlockWriter:
         return BufferRef(at.index, count, buffer_id=place)
 
 
-def _place[T](entries: list[T], entry: T) -> int:
+def _place(entries: list[T], entry: T) -> int:
     if entry not in entries:
         entries.append(entry)
     return entries.index(entry)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tuccl._native import Program, Step
 from tuccl.synth.model.schedule import Address
 
-__all__ = ["Message", "Task", "chunk_run", "tasks_of"]
+__all__ = ["Message", "Task", "output_place", "tasks_of"]
 
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
@@ -124,8 +124,8 @@ class _Rank:
         block = self.blocks[number]
         tasks = []
         for first in range(0, step.count, part):
-            src = Address(step.src_buffer, step.src_offset + first)
-            dst = Address(step.dst_buffer, step.dst_offset + first)
+            src = Address(step.src_buffer, step.src_offset + first)  # type: ignore[arg-type]
+            dst = Address(step.dst_buffer, step.dst_offset + first)  # type: ignore[arg-type]
             task = Task(step.op, src, dst, part)
             if step.op in _SENDS:
                 task.sends = Message(self.rank, block.send_peer, part)
@@ -138,10 +138,10 @@ class _Rank:
         return tasks
 
     def memory(self, at: Address) -> Address:
-        return chunk_run(self.program, self.rank, at) if self.in_place else at
+        return output_place(self.program, self.rank, at) if self.in_place else at
 
 
-def chunk_run(program: Program, rank: int, at: Address) -> Address:
+def output_place(program: Program, rank: int, at: Address) -> Address:
     """Return where a chunk of the input lies in the output of a call in place."""
     if at.buffer != "i":
         return at

@@ -1,0 +1,127 @@
+"""Execution plans of programs: proved for every collective, protocol, placement and host."""
+
+import pytest
+
+from tests.matrix import Recipe, program, topology
+from tests.programs import ring_allreduce
+from tuccl._native import Program
+from tuccl.errors import Infeasible, InputError, TucclError
+from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, verify_plan
+from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
+
+SHAPES = ("ndv4 2", "ndv4 3", "ndv4 1+1", "v100x4 2+2")
+METHODS = ("ring", "allpairs", "recursive", "hierarchical2")
+RECIPES = [
+    Recipe(method, collective, shape)
+    for shape in SHAPES
+    for method in METHODS
+    for collective in PLAN_COLLECTIVES
+]
+
+
+def plans(recipe: Recipe, unit_bytes: int = 0) -> list[ExecutionPlan]:
+    """Return the plans of both protocols and placements of what the recipe makes."""
+    made = program(recipe)
+    if made is None:
+        return []
+    return [
+        lower_to_plan(
+            made,
+            hosts=len(topology(recipe.shape).hosts),
+            protocol=protocol,
+            in_place=in_place,
+            unit_bytes=unit_bytes if protocol == "Simple" else 0,
+            root=recipe.collective.root,
+        )
+        for protocol in ("Simple", "LL")
+        for in_place in (False, True)
+        if (made.in_place and recipe.name != "reduce-scatter" if in_place else made.out_of_place)
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("unit_bytes", [0, 1 << 12])
+def test_plans_are_proved_as_their_files_say(shape: str, unit_bytes: int) -> None:
+    done = 0
+    for recipe in (each for each in RECIPES if each.shape == shape):
+        for plan in plans(recipe, unit_bytes):
+            report = verify_plan(parse_plan(plan_json(plan)), root=recipe.collective.root)
+            assert report.ok, f"{recipe}: {report.errors[0].message}"
+            done += 1
+    assert done >= 20
+
+
+def test_channels_are_memory_within_a_host_and_ports_between() -> None:
+    for plan in plans(Recipe("allpairs", "alltoall", "v100x4 2+2")):
+        for gpu in plan.gpus:
+            assert {peer // 2 for peer in gpu.peers("memory")} == {gpu.id // 2}
+            assert {peer // 2 for peer in gpu.peers("port")} == {1 - gpu.id // 2}
+
+
+def test_what_is_only_stored_lands_where_it_is_stored() -> None:
+    simple, packets = (
+        next(p for p in plans(Recipe("ring", "allgather", "ndv4 3")) if p.protocol == protocol)
+        for protocol in ("Simple", "LL")
+    )
+    assert {gpu.scratch_chunks for gpu in simple.gpus} == {0}
+    assert {buffer.type for gpu in simple.gpus for buffer in gpu.remote_buffers} == {"o"}
+    assert {buffer.type for gpu in packets.gpus for buffer in gpu.remote_buffers} == {"s"}
+
+
+def test_long_thread_blocks_are_cut() -> None:
+    plan = lower_to_plan(ring_allreduce(16), protocol="Simple", in_place=True)
+    counts = [sum(1 + len(op.ops) for op in b.ops) for g in plan.gpus for b in g.threadblocks]
+    assert len(plan.gpus[0].threadblocks) > 1 and max(counts) <= 64
+
+
+def test_pieces_are_pipelines_around_all_that_moves() -> None:
+    plan = lower_to_plan(ring_allreduce(4), unit_bytes=1 << 16)
+    (block,) = plan.gpus[0].threadblocks
+    (loop,) = (op for op in block.ops if op.ops)
+    assert loop.iter_context and loop.iter_context.unit_size == 1 << 16
+    assert all(not op.src_buff for op in block.ops if op is not loop)
+
+
+def test_sizes_end_where_offsets_or_shared_scratch_do() -> None:
+    ring = ring_allreduce(4)
+    alone = lower_to_plan(ring, protocol="LL", max_bytes=1 << 31)
+    shared = lower_to_plan(ring, protocol="LL", max_bytes=1 << 31, share_scratch=True)
+    assert shared.reuse_resources and shared.max_message_size < alone.max_message_size < 1 << 31
+    with pytest.raises(Infeasible, match="chunks of scratch leave sizes up to"):
+        lower_to_plan(ring, protocol="LL", min_bytes=1 << 30, max_bytes=1 << 31)
+
+
+def reduce_scatter() -> Program:
+    made = program(Recipe("ring", "reduce-scatter", "ndv4 2"))
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "error", "message"),
+    [
+        (reduce_scatter, {"in_place": True}, Infeasible, "ranks would choose different plans"),
+        (lambda: ring_allreduce(3), {"hosts": 2}, InputError, "that divides 3 ranks"),
+        (lambda: ring_allreduce(2), {"protocol": "LL128"}, InputError, "has Simple and LL"),
+        (lambda: ring_allreduce(2), {"protocol": "LL", "unit_bytes": 64}, InputError, "packets"),
+        (lambda: ring_allreduce(2), {"threads": 2048}, InputError, "multiple of 32 up to 1024"),
+        (
+            lambda: ring_allreduce(2),
+            {"min_bytes": 1 << 31, "max_bytes": 1 << 32},
+            InputError,
+            "2 GiB",
+        ),
+        (
+            lambda: program(Recipe("ring", "reduce", "ndv4 2")),
+            {},
+            Infeasible,
+            "no call of MSCCL\\+\\+ reaches it",
+        ),
+    ],
+)
+def test_what_no_plan_can_say_is_refused(
+    made: object, options: dict[str, object], error: type[TucclError], message: str
+) -> None:
+    assert callable(made)
+    with pytest.raises(error, match=message):
+        lower_to_plan(made(), **options)  # type: ignore[arg-type]
