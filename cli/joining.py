@@ -11,6 +11,7 @@ from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import (
     HOST_LAUNCHERS,
+    HOST_TOOLS,
     HostLauncher,
     allocated_hosts,
     hosts_in_file,
@@ -60,7 +61,7 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hosts",
         metavar="LIST",
-        help="run `tuccl probe` on these hosts, a,b or node[01-16], and join them",
+        help="read these hosts, a,b or node[01-16], by `tuccl probe` over there, and join them",
     )
     parser.add_argument("--hosts-file", metavar="F", help="the same for the hosts in F, one a line")
     parser.add_argument(
@@ -68,6 +69,13 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
         choices=HOST_LAUNCHERS,
         help="what starts it there: ssh (default), slurm (srun; without --hosts all of the job's) "
         "or mpi (mpirun)",
+    )
+    parser.add_argument(
+        "--remote",
+        choices=HOST_TOOLS,
+        default="tuccl",
+        help="what tells the topology over there (default tuccl); vendors' tools need nothing "
+        "installed but say no rates: --profile adds them",
     )
     parser.add_argument(
         "--remote-tuccl", default="tuccl", metavar="PATH", help="tuccl on the hosts (default tuccl)"
@@ -107,7 +115,7 @@ def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tupl
     else:
         raise InputError(f"--launcher {args.launcher}: expected --hosts or --hosts-file")
     launcher: HostLauncher = args.launcher or "ssh"
-    answers = probe_hosts(names, launcher, args.remote_tuccl, args.host_limit)
+    answers = probe_hosts(names, launcher, args.remote_tuccl, args.host_limit, tool=args.remote)
     missing = {name: a.reason for name, a in answers.items() if a.topology is None}
     if missing and (not args.allow_missing or len(missing) == len(answers)):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(missing.items())[:4])

@@ -3,6 +3,7 @@
 from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, rendezvous_address, rendezvous_server
 from tuccl.runtime.jobs.hosts import (
     HOST_LAUNCHERS,
+    HOST_TOOLS,
     HostAnswer,
     HostLauncher,
     allocated_hosts,
@@ -30,6 +31,7 @@ from tuccl.runtime.jobs.plugins import (
 __all__ = [
     "BOOTSTRAP_VARIABLES",
     "HOST_LAUNCHERS",
+    "HOST_TOOLS",
     "Communicator",
     "HostAnswer",
     "HostLauncher",

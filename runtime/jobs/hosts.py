@@ -1,4 +1,4 @@
-"""Topologies of hosts, each read by ``tuccl probe`` over there: by ssh, Slurm or MPI."""
+"""Topologies of hosts, each read by a command over there, through ssh, Slurm or MPI."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from tuccl.runtime.jobs.child_tree import Finished, run_all
 from tuccl.runtime.jobs.launcher import launcher_family
 from tuccl.topology import Topology, decode_topology, hostlist
 from tuccl.topology.json_files import printable_path, read_bounded
+from tuccl.topology.readers.reader import Reader
+from tuccl.topology.readers.rocm_smi import ROCM_SMI
+from tuccl.topology.readers.smi_topo import SMI_TOPO
 
 __all__ = [
     "HOST_LAUNCHERS",
+    "HOST_TOOLS",
     "HostAnswer",
     "HostLauncher",
     "allocated_hosts",
@@ -28,6 +32,13 @@ __all__ = [
 
 HostLauncher = Literal["ssh", "slurm", "mpi"]
 HOST_LAUNCHERS: tuple[HostLauncher, ...] = get_args(HostLauncher)
+
+# What tells a host's topology over there besides tuccl itself: what vendors' drivers bring along.
+_TOOLS: Mapping[str, tuple[tuple[str, ...], Reader[Topology]]] = {
+    "nvidia-smi": (("nvidia-smi", "topo", "-m"), SMI_TOPO),
+    "rocm-smi": (("rocm-smi", "--showtopo"), ROCM_SMI),
+}
+HOST_TOOLS = ("tuccl", *_TOOLS)
 
 _MOST_HOSTS = 1024
 _MOST_FILE_BYTES = 1 << 20
@@ -116,34 +127,39 @@ def probe_hosts(
     tuccl: str = "tuccl",
     limit_s: float = 60.0,
     at_once: int = 16,
+    tool: str = "tuccl",
 ) -> dict[str, HostAnswer]:
-    """Return what ``tuccl probe`` says on each host, by the host's name, in their order.
+    """Return what a command on each host says of it, by the host's name, in their order.
 
     Args:
         hosts: their names, for ssh with a user in front or not (``me@node1``).
         launcher: what starts a program there.
-        tuccl: the program over there, a name or a path.
+        tuccl: tuccl over there, a name or a path, where it is the tool.
         limit_s: how long a host may take.
         at_once: how many are asked at a time.
+        tool: one of `HOST_TOOLS`: ``tuccl probe``, or where that is not installed a vendor's
+            ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``, which tell less.
 
     Raises:
         InputError: a name is none of a host, or the launcher cannot be started.
     """
     if not _PROGRAM.fullmatch(tuccl):
         raise InputError(f"{tuccl[:80]!r}: expected the name or path of tuccl on the hosts")
-    program = [tuccl, "probe", "-o", "-"]
+    if tool not in HOST_TOOLS:
+        raise InputError(f"tool {tool[:80]!r}: expected one of {', '.join(HOST_TOOLS)}")
+    program = _TOOLS[tool][0] if tool in _TOOLS else (tuccl, "probe", "-o", "-")
     commands = [host_command(launcher, host, program) for host in hosts]
-    answers = run_all(commands, os.environ, limit_s, at_once)
     names = [host.rpartition("@")[2] for host in hosts]
     if len(set(names)) < len(names):
         raise InputError("a host is there twice, under two users; name it once")
+    answers = run_all(commands, os.environ, limit_s, at_once)
     return {
-        name: _answer(name, finished, tuccl, limit_s)
+        name: _answer(name, finished, program[0], tool, limit_s)
         for name, finished in zip(names, answers, strict=True)
     }
 
 
-def _answer(host: str, finished: Finished, tuccl: str, limit_s: float) -> HostAnswer:
+def _answer(host: str, finished: Finished, program: str, tool: str, limit_s: float) -> HostAnswer:
     lines = [line for line in finished.err.splitlines() if line.strip()]
     if finished.code is None:
         return HostAnswer(None, reason=f"no answer in {limit_s:g} s")
@@ -151,16 +167,22 @@ def _answer(host: str, finished: Finished, tuccl: str, limit_s: float) -> HostAn
         last = lines[-1].strip()[:300] if lines else f"exit code {finished.code}"
         hint = ""
         if finished.code == 127 or "not found" in last or "No such file" in last:
-            hint = f"; is {tuccl} installed there? --remote-tuccl says where"
+            hint = (
+                f"; is {program} installed there? --remote-tuccl says where, --remote by what else"
+            )
         return HostAnswer(None, reason=last + hint)
-    # Shells and launchers may print a greeting before it.
-    start = finished.out.find(_START)
     try:
-        text = finished.out[start:] if start >= 0 else ""
-        topology = decode_topology(text[: text.rfind("}") + 1].encode(), host)
+        if tool in _TOOLS:
+            topology, warnings = _TOOLS[tool][1].decode(finished.out.encode(), host, host)
+        else:
+            # Shells and launchers may print a greeting before it.
+            start = finished.out.find(_START)
+            text = finished.out[start:] if start >= 0 else ""
+            topology = decode_topology(text[: text.rfind("}") + 1].encode(), host)
+            told = (line for line in lines if line.startswith("warning: "))
+            warnings = tuple(line.removeprefix("warning: ") for line in told)
     except InputError as error:
         return HostAnswer(None, reason=f"answers with no topology: {error}")
-    warnings = (line.removeprefix("warning: ") for line in lines if line.startswith("warning: "))
     return HostAnswer(topology, tuple(f"{host}: {line}" for line in warnings))
 
 

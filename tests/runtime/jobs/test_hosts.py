@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import (
     HostLauncher,
@@ -21,7 +24,7 @@ from tuccl.runtime.jobs import (
     hosts_of,
     probe_hosts,
 )
-from tuccl.topology import encode_topology, load_profile, save_topology
+from tuccl.topology import encode_topology, load_profile, save_topology, smi_matrix
 
 # Each answers with the host's file, or as hosts do that are down, slow or lack tuccl.
 ANSWER = """
@@ -37,7 +40,14 @@ case "$host" in
   *) echo "Welcome to $host"; echo "warning: an idle GPU" >&2; cat "$FOLDER/$host.json" ;;
 esac
 """
-SSH = 'while [ "$1" != -- ]; do shift; done; host=$2; [ "$3" = "tuccl probe -o -" ] || exit 9'
+SSH = """
+while [ "$1" != -- ]; do shift; done; host=$2
+case "$3" in
+  "tuccl probe -o -") ;;
+  "nvidia-smi topo -m") cat "$FOLDER/smi"; exit ;;
+  *) exit 9 ;;
+esac
+"""
 SRUN = 'for word; do case "$word" in --nodelist=*) host=${word#*=} ;; esac; done'
 MPIRUN = """
 [ "$1" = --version ] && { echo "mpirun (Open MPI) 5.0.1"; exit 0; }
@@ -61,9 +71,27 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def tuccl(*args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tuccl.cli", "probe", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+class Answer(NamedTuple):
+    """What `tuccl probe` did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Tuccl = Callable[..., Answer]
+
+
+@pytest.fixture
+def tuccl(capfd: pytest.CaptureFixture[str]) -> Tuccl:
+    """Return a function that runs `tuccl probe` in this process."""
+
+    def run(*args: object) -> Answer:
+        capfd.readouterr()
+        code = main(["probe", *map(str, args)])
+        return Answer(code, *capfd.readouterr())
+
+    return run
 
 
 @pytest.mark.parametrize("launcher", ["ssh", "slurm", "mpi"])
@@ -75,29 +103,29 @@ def test_hosts_answer_in_their_order(hosts: Path, launcher: HostLauncher) -> Non
     assert answers["new"].warnings == ("new: an idle GPU",)
 
 
-def test_the_cluster_of_hosts_is_written(hosts: Path) -> None:
+def test_the_cluster_of_hosts_is_written(tuccl: Tuccl, hosts: Path) -> None:
     out = hosts / "t.json"
     done = tuccl("--hosts", "old,new", "-o", out)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     gpus = [n["id"] for n in json.loads(out.read_text())["nodes"] if n["kind"] == "gpu"]
     assert (gpus[0], gpus[8], len(gpus)) == ("old/gpu0", "new/gpu0", 16)
-    assert "warning: old: an idle GPU" in done.stderr
+    assert "warning: old: an idle GPU" in done.err
     # Slurm's own list of a job's hosts serves too, and so does a host file.
     (hosts / "machines").write_text("# two\nold slots=8\nnew:8\nnew\n")
     again = tuccl("--hosts-file", hosts / "machines", "--launcher", "mpi", "--json")
-    assert json.loads(again.stdout)["ranks"] == 16
+    assert json.loads(again.out)["ranks"] == 16
 
 
-def test_a_host_that_does_not_answer_is_named(hosts: Path) -> None:
+def test_a_host_that_does_not_answer_is_named(tuccl: Tuccl, hosts: Path) -> None:
     done = tuccl("--hosts", "old,down1,bare1", "--json")
-    assert done.returncode == 2
-    assert "2 of 3 hosts missing" in done.stderr
-    assert "down1: ssh: connect to host down1 port 22: No route to host" in done.stderr
-    assert "--remote-tuccl" in done.stderr
+    assert done.code == 2
+    assert "2 of 3 hosts missing" in done.err
+    assert "down1: ssh: connect to host down1 port 22: No route to host" in done.err
+    assert "--remote-tuccl" in done.err
     done = tuccl("--hosts", "old,down1,new", "--allow-missing", "--json")
-    assert json.loads(done.stdout)["hosts"] == 2
-    assert "warning: down1 is left out: ssh: connect" in done.stderr
-    assert tuccl("--hosts", "down1,down2", "--allow-missing").returncode == 2
+    assert json.loads(done.out)["hosts"] == 2
+    assert "warning: down1 is left out: ssh: connect" in done.err
+    assert tuccl("--hosts", "down1,down2", "--allow-missing").code == 2
 
 
 def test_slow_and_noisy_hosts_are_ended(hosts: Path) -> None:
@@ -109,6 +137,20 @@ def test_slow_and_noisy_hosts_are_ended(hosts: Path) -> None:
     assert answers["noisy1"].topology is None
     assert answers["old"].topology is not None
     assert_gone(hosts)
+
+
+def test_hosts_without_tuccl_tell_by_the_vendors_tool(tuccl: Tuccl, hosts: Path) -> None:
+    (hosts / "smi").write_text(smi_matrix(load_profile("dgx-h100")))
+    answers = probe_hosts(["a", "b"], tool="nvidia-smi")
+    expected = load_profile("dgx-h100")
+    for host, answer in answers.items():
+        assert answer.topology is not None
+        assert (answer.topology.ranks, len(answer.topology.nics_of("n0"))) == (8, 8)
+        assert answer.topology.name == host
+    done = tuccl("--hosts", "a,b", "--remote", "nvidia-smi", "--profile", "dgx-h100", "--json")
+    assert json.loads(done.out)["ranks"] == 2 * expected.ranks
+    with pytest.raises(InputError, match="expected one of tuccl, nvidia-smi, rocm-smi"):
+        probe_hosts(["a"], tool="sh")
 
 
 def test_what_is_no_topology_is_refused(hosts: Path) -> None:
@@ -157,9 +199,9 @@ def test_a_slurm_job_names_its_hosts(hosts: Path) -> None:
         allocated_hosts({})
 
 
-def test_standard_output_takes_the_topology() -> None:
+def test_standard_output_takes_the_topology(tuccl: Tuccl) -> None:
     done = tuccl("--profile", "ndv2", "-o", "-")
-    assert done.stdout.encode() == encode_topology(load_profile("ndv2"))
+    assert done.out.encode() == encode_topology(load_profile("ndv2"))
 
 
 def pids(hosts: Path) -> list[int]:
