@@ -31,6 +31,7 @@ from tuccl.topology import (
     join,
     keep_gpus,
     load_profile,
+    machine_svg,
     matrix,
     overlay,
     probe_local,
@@ -88,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print GB/s of every pair of GPUs instead, and where each rate is from",
     )
     parser.add_argument(
+        "--picture",
+        metavar="F.svg",
+        help="also draw it: of a cluster the fabric, and each kind of host once",
+    )
+    parser.add_argument(
         "--check", metavar="T", help="compare the machine with the topology in T; exit 1 on drift"
     )
     parser.add_argument(
@@ -112,6 +118,9 @@ def run(args: argparse.Namespace) -> int:
             warnings += notes
     if args.check:
         return report_drift(args, topology)
+    if args.picture:
+        write_text(Path(args.picture), machine_svg(topology))
+        say(f"{args.picture}: picture of {topology.name}")
     if args.output == "-":
         sys.stdout.write(encode_topology(topology).decode())
         say(describe(topology))

@@ -7,9 +7,15 @@ from collections import Counter
 from pathlib import Path
 
 from tuccl.cli.arguments import add_collective, add_json, collectives_of, topology_of
-from tuccl.cli.output import columns, print_json
+from tuccl.cli.output import columns, print_json, say, write_text
 from tuccl.errors import InputError
-from tuccl.sketches import Sketch, candidate_sketches, prune_congested, save_sketch
+from tuccl.sketches import (
+    Sketch,
+    candidate_sketches,
+    prune_congested,
+    save_sketch,
+    sketch_svg,
+)
 from tuccl.units import parse_size
 
 HELP = "derive ranked communication sketches, with what was pruned and why"
@@ -28,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="drop links between hosts that would be over X times slower with all of them busy",
     )
     parser.add_argument("-o", "--output", metavar="DIR", help="write the sketches into this folder")
+    parser.add_argument(
+        "--picture", metavar="F.svg", help="draw the first sketch, before and after pruning"
+    )
     add_json(parser)
 
 
@@ -41,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
     if args.max_congestion is not None:
         sketches = tuple(prune_congested(s, topology, args.max_congestion) for s in sketches)
     files = [save(s, i, Path(args.output)) if args.output else None for i, s in enumerate(sketches)]
+    if args.picture:
+        write_text(Path(args.picture), sketch_svg(sketches[0], topology))
+        say(f"{args.picture}: picture of sketch {sketches[0].name}")
     rows = [facts(sketch, file) for sketch, file in zip(sketches, files, strict=True)]
     if args.json:
         print_json({"sketches": rows})

@@ -7,6 +7,7 @@ from tuccl.sketches.congestion import congestion_scores, prune_congested, with_c
 from tuccl.sketches.files import decode_sketch, encode_sketch, load_sketch, save_sketch
 from tuccl.sketches.full_mesh import full_mesh
 from tuccl.sketches.grouping import Grouping, group
+from tuccl.sketches.picture import sketch_svg
 from tuccl.sketches.rails import rails
 from tuccl.sketches.size import aligned_chunks, for_size, prefer_links
 from tuccl.sketches.sketch import SKETCH_FORMAT, STAGES, LogicalLink, PrunedLink, Sketch
@@ -49,6 +50,7 @@ __all__ = [
     "rails",
     "read_taccl_profile",
     "save_sketch",
+    "sketch_svg",
     "symmetries",
     "taccl_to_sketch",
     "transform",

@@ -24,6 +24,7 @@ from tuccl.topology.machine import (
 from tuccl.topology.network import cluster_network, network, used_pairs
 from tuccl.topology.nics import bound_nics, nearest_nics
 from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
+from tuccl.topology.pictures import machine_svg
 from tuccl.topology.probe import probe_local
 from tuccl.topology.profiles import PROFILES, SHAPES, load_profile, overlay
 from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, read_fabric
@@ -75,6 +76,7 @@ __all__ = [
     "load_topology",
     "machine_class",
     "machine_of",
+    "machine_svg",
     "matrix",
     "nearest_nics",
     "network",

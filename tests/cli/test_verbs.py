@@ -500,3 +500,15 @@ def test_synth_refuses_a_protocol_that_may_corrupt_data(tuccl: Tuccl, tmp_path: 
     assert refused.code == 2
     assert "LL128 does not keep data whole on links that it uses, such as PCIe" in refused.err
     assert tuccl(*order, "--protocol", "LL", "--improve", 9).code == 0
+
+
+def test_machines_and_sketches_are_drawn(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    topology, picture = work / "topology.json", tmp_path / "p.svg"
+    answer = tuccl("probe", "--show", topology, "--picture", picture)
+    assert answer.code == 0
+    assert f"{picture}: picture of 2x v100x4" in answer.err
+    assert picture.read_text().startswith("<svg ")
+    order = ("sketch", topology, "-c", "allgather", "-s", "1M", "--picture", picture)
+    assert tuccl(*order).code == 0
+    assert "before: 56 links" in picture.read_text()
+    assert tuccl(*order[:-1], tmp_path).code == 2
