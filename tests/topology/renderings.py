@@ -88,32 +88,31 @@ def devices(topology: Topology) -> list[Device]:
     """The GPUs and NICs of a machine with one bus for each port, in the order of the nodes."""
     above = {link.src: link.dst for link in topology.links if link.kind == "pcie"}
     leaves = [node for node in topology.nodes if node.kind in ("gpu", "nic")]
-    busids = {node.id: f"0000:{64 + at:02x}:00.0" for at, node in enumerate(leaves)}
-    upstream = {
-        node.id: f"0000:{128 + at:02x}:00.0"
-        for at, node in enumerate(n for n in topology.nodes if n.kind == "pcie")
-    }
-    found = []
-    for at, node in enumerate(leaves):
+    switches_of_all = [node.id for node in topology.nodes if node.kind == "pcie"]
+    busids = {node.id: _address(1, at) for at, node in enumerate(leaves)}
+    upstream = {node_id: _address(2, at) for at, node_id in enumerate(switches_of_all)}
+    number = {node_id: at for at, node_id in enumerate([*upstream, *busids])}
+    found: list[Device] = []
+    for node in leaves:
         chain = [above[node.id]]
         while chain[-1] in above:
             chain.append(above[chain[-1]])
         cpu, *switches = reversed(chain)
         # A downstream port is of one device below it; where that is a switch, of this switch.
         below = [*switches[1:], node.id] if switches else []
-        root = f"0000:{int(cpu[3:]):02x}:{1 + at:02x}.0"
-        if switches:
-            root = f"0000:{int(cpu[3:]):02x}:{1 + list(upstream).index(switches[0]):02x}.1"
-        ports = [root]
+        ports = [_address(4, number[switches[0] if switches else node.id])]
         for switch, child in zip(switches, below, strict=True):
-            place = [*upstream, *busids].index(child)
-            ports += [upstream[switch], f"0000:{192 + place // 32:02x}:{place % 32:02x}.0"]
+            ports += [upstream[switch], _address(3, number[child])]
         found.append(
             Device(
                 node, busids[node.id], int(cpu[3:]), tuple(ports), _nvlinks(topology, node, busids)
             )
         )
     return found
+
+
+def _address(domain: int, number: int) -> str:
+    return f"{domain << 8 | number >> 8:04x}:{number & 255:02x}:00.0"
 
 
 def _nvlinks(

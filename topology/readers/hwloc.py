@@ -199,7 +199,7 @@ class _Reader:
         texts = " ".join(part.text for part in matrix.all("u64values")).split()
         if len(names) != count or len(texts) != count * count:
             _refuse(matrix, f"{len(names)} indexes and {len(texts)} values for {count} objects")
-        if not all(re.fullmatch("[0-9]{1,12}", text) for text in texts):
+        if not all(re.fullmatch("[0-9]{1,12}", text) for text in set(texts)):
             _refuse(matrix, "a value that is no whole number")
         return [n if ":" in n else f"{kind}:{n}" for n in names], [int(text) for text in texts]
 

@@ -14,7 +14,7 @@ from tuccl.topology.readers.xml_tree import Element
 
 __all__ = ["ROCM_SMI"]
 
-_MOST_BYTES = 1 << 24
+_MOST_BYTES = 1 << 26
 _MOST_GPUS = 1024
 _TITLES = {
     "Weight between two GPUs": "weight",
@@ -120,15 +120,18 @@ def _check(title: str, matrix: _Matrix, gpus: list[str], place: str) -> None:
             f"{place}:{matrix.line}: rows are missing below; paste all of `rocm-smi --showtopo`"
         )
     pattern = "XGMI|PCIE|N/A" if title == "type" else "[0-9]{1,6}|N/A"
-    for at, gpu in enumerate(gpus):
-        line, cells = matrix.rows[gpu]
-        for other, peer in enumerate(gpus):
-            cell, back = cells[other], matrix.rows[peer][1][at]
-            if at != other and (cell != back or not re.fullmatch(pattern, cell)):
-                raise InputError(
-                    f"{place}:{line}: {title} of {gpu} and {peer} is {quoted(cell)}, back "
-                    f"{quoted(back)}; expected {pattern.replace('|', ', ')}, both ways alike"
-                )
+    rows = [list(matrix.rows[gpu][1]) for gpu in gpus]
+    for at, row in enumerate(rows):
+        row[at] = "N/A"  # of a GPU to itself; releases differ in what they print
+    for gpu, row, back in zip(gpus, rows, zip(*rows, strict=True), strict=True):
+        wrong = {cell for cell in {*row} if not re.fullmatch(pattern, cell)}
+        if tuple(row) != back or wrong:
+            at = next(i for i, cell in enumerate(row) if cell != back[i] or cell in wrong)
+            raise InputError(
+                f"{place}:{matrix.rows[gpu][0]}: {title} of {gpu} and {gpus[at]} is "
+                f"{quoted(row[at])}, back {quoted(back[at])}; expected "
+                f"{pattern.replace('|', ', ')}, both ways alike"
+            )
 
 
 def _system(

@@ -10,7 +10,7 @@ import os
 import stat
 import tarfile
 import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 
 from tuccl.errors import InputError
@@ -125,18 +125,22 @@ class Archive:
         return self._texts.get(self._prefix + path, "")
 
     def _add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        path = PurePosixPath(member.name.lstrip("/"))
-        if ".." in path.parts or not path.parts:
+        parts = [part for part in member.name.split("/") if part not in ("", ".")]
+        if ".." in parts or not parts:
             return
+        path = "/".join(parts)
         if member.issym():
-            self._links[str(path)] = member.linkname
+            self._links[path] = member.linkname
         elif member.isfile():
             content = tar.extractfile(member)
-            self._texts[str(path)] = _text(content.read(_MOST_TEXT)) if content else ""
-        for child in (path, *path.parents):
-            if child.parts:
-                parent = "" if len(child.parts) == 1 else str(child.parent)
-                self._names.setdefault(parent, set()).add(child.name)
+            self._texts[path] = _text(content.read(_MOST_TEXT)) if content else ""
+        while path:
+            parent, _, name = path.rpartition("/")
+            siblings = self._names.setdefault(parent, set())
+            if name in siblings:
+                break  # and so are the folders above it
+            siblings.add(name)
+            path = parent
 
     def _only_folder(self) -> str:
         names = self._names.get("", set())
