@@ -142,9 +142,9 @@ class AgentProber:
         """Return the answers of agents, in order."""
         return [self._agents[index].answer(future) for index, future in asked]
 
-    def echo(self, src: int, dst: int) -> Future[Any]:
-        """Return the future round trips of a pair."""
-        return self.ask(src, "echoes", count=_LOADED_ECHOES, **self._to(src, dst))
+    def echo(self, src: int, dst: int, count: int = _LOADED_ECHOES) -> Future[Any]:
+        """Return the future round trips of a pair in us, and by what they were taken."""
+        return self.ask(src, "echoes", count=count, **self._to(src, dst))
 
     def _to(self, src: int, dst: int) -> dict[str, object]:
         return {
