@@ -172,6 +172,7 @@ PARTS = [
     ("unknown collective", ALLPAIRS, top(collective="sendrecv"), "collective"),
     ("unknown protocol", ALLPAIRS, top(protocol="ll"), "protocol"),
     ("double scratch with Simple", RING, top(use_double_scratch_buffer=True), "scratch"),
+    ("scratch of another size, halved", PACKETS, gpu0(scratch_chunks=5), "scratch"),
     ("id of another rank", ALLPAIRS, gpu0(id=1), "gpus"),
     ("no input", ALLPAIRS, gpu0(input_chunks=0), "chunks"),
     ("no output", ALLPAIRS, gpu0(output_chunks=0), "chunks"),

@@ -8,6 +8,7 @@
 
 #include "bindings.h"
 #include "tuccl/device_plan.h"
+#include "tuccl/plan_run.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -15,9 +16,10 @@ using namespace nb::literals;
 namespace tuccl {
 namespace {
 
-std::vector<std::int32_t> words_of(nb::bytes data) {
-  std::vector<std::int32_t> words(data.size() / sizeof(std::int32_t));
-  if (!words.empty()) std::memcpy(words.data(), data.c_str(), words.size() * sizeof(std::int32_t));
+template <class Word>
+std::vector<Word> words_of(nb::bytes data) {
+  std::vector<Word> words(data.size() / sizeof(Word));
+  if (!words.empty()) std::memcpy(words.data(), data.c_str(), words.size() * sizeof(Word));
   return words;
 }
 
@@ -28,12 +30,23 @@ void bind_mscclpp(nb::module_& m) {
       .def(
           "__init__",
           [](DevicePlan* self, std::string_view collective, nb::bytes words) {
-            new (self) DevicePlan(device_plan(collective, words_of(words)));
+            new (self) DevicePlan(device_plan(collective, words_of<std::int32_t>(words)));
           },
           "collective"_a, "words"_a)
       .def("prove", &prove, nb::call_guard<nb::gil_scoped_release>(), "chunk_elements"_a,
            "Proves the plan with chunks of so many elements of 16 bytes; never raises: it "
            "reports.");
+  m.def(
+      "run_plan",
+      [](std::string_view collective, nb::bytes plan, std::int64_t nbytes, int root, int calls,
+         std::uint64_t seed) {
+        const PlanCall call{collective_from(collective), nbytes, root, calls, seed};
+        const auto words = words_of<std::int64_t>(plan);
+        nb::gil_scoped_release release;
+        return run_plan(call, words);
+      },
+      "collective"_a, "plan"_a, "nbytes"_a, "root"_a, "calls"_a, "seed"_a,
+      "Runs a plan as tuccl.mscclpp.run writes it; see there.");
 }
 
 }  // namespace tuccl

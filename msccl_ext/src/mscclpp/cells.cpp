@@ -7,6 +7,7 @@
 namespace tuccl::mscclpp {
 namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
+constexpr int kMostElements = 1 << 10;
 constexpr std::int64_t kMostCells = std::int64_t{1} << 23;
 }  // namespace
 
@@ -26,6 +27,8 @@ Program Cells::stub(const DevicePlan& plan) const {
 
 Cells::Cells(const DevicePlan& plan, int chunk_elements)
     : elements_(chunk_elements), layout_(stub(plan), plan.in_place, plan.root) {
+  if (chunk_elements < 1 || chunk_elements > kMostElements)
+    throw InputError("elements of a chunk: expected 1 to " + std::to_string(kMostElements));
   std::int64_t total = 0;
   for (int rank = 0; rank < static_cast<int>(plan.ranks.size()); ++rank) {
     scratch_.push_back(plan.ranks[at(rank)].scratch_chunks);

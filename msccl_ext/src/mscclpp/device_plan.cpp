@@ -37,6 +37,7 @@ class Words {
 };
 
 constexpr int kMost = 1 << 30;
+constexpr int kMostChunks = 1 << 20;  ///< Of a buffer, so that products with elements fit.
 
 std::vector<BufferRange> read_ranges(Words& words, int count, const DevicePlan& plan) {
   std::vector<BufferRange> out;
@@ -44,7 +45,7 @@ std::vector<BufferRange> read_ranges(Words& words, int count, const DevicePlan& 
     BufferRange& range = out.emplace_back();
     range.rank = words.next(0, static_cast<int>(plan.ranks.size()) - 1);
     range.buffer = static_cast<Buffer>(words.next(0, 2));
-    range.index = words.next(0, kMost);
+    range.index = words.next(0, kMostChunks);
     range.packets = words.next(0, 1) == 1;
   }
   return out;
@@ -52,7 +53,7 @@ std::vector<BufferRange> read_ranges(Words& words, int count, const DevicePlan& 
 
 Move read_move(Words& words, const DevicePlan& plan) {
   Move move;
-  move.size = words.next(1, kMost);
+  move.size = words.next(1, kMostChunks);
   move.parts = words.next(1, kMost);
   move.part = words.next(0, move.parts - 1);
   move.proxy = words.next(-1, plan.proxies - 1);
@@ -90,8 +91,8 @@ DeviceOperation read_operation(Words& words, const DevicePlan& plan) {
         op.proxies.push_back(words.next(0, plan.proxies - 1));
       break;
     case Kind::kPipeline:
-      op.unit = words.next(1, kMost);
-      op.chunks = words.next(1, kMost);
+      op.unit = words.next(1, kMostChunks);
+      op.chunks = words.next(1, kMostChunks);
       op.count = words.count();
       break;
   }
@@ -123,15 +124,16 @@ DevicePlan device_plan(std::string_view collective, std::span<const std::int32_t
   plan.collective = collective_from(collective);
   plan.ranks.resize(static_cast<std::size_t>(words.count()));
   if (plan.ranks.empty()) throw InputError("device plan: no ranks");
-  plan.nchunks = words.next(1, kMost);
+  plan.nchunks = words.next(1, kMostChunks);
   plan.in_place = words.next(0, 1) == 1;
   plan.halves = words.next(0, 1) == 1;
   plan.root = words.next(0, static_cast<int>(plan.ranks.size()) - 1);
-  for (int left = words.count(); left > 0; --left) plan.counters.push_back(words.next());
+  for (int left = words.count(); left > 0; --left)
+    plan.counters.push_back(words.next(0, kMostChunks));
   for (int left = words.count(); left > 0; --left) plan.barriers.push_back(words.next(1, kMost));
   plan.proxies = words.next(0, kMost);
   for (DevicePlan::Rank& rank : plan.ranks) {
-    rank.scratch_chunks = words.next(0, kMost);
+    rank.scratch_chunks = words.next(0, 2 * kMostChunks);
     for (int left = words.count(); left > 0; --left) rank.blocks.push_back(read_block(words, plan));
   }
   if (!words.done()) throw InputError("device plan: words are left over");

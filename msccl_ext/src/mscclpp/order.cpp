@@ -57,6 +57,18 @@ bool Order::told(const Event& before, int thread) const {
   return std::any_of(told.begin(), told.end(), [&](const Packet& p) { return p.tells(before); });
 }
 
+ClockSums::Shared ClockSums::sum(const Shared& a, const Shared& b) {
+  if (!a || a == b) return b;
+  if (!b) return a;
+  Shared& entry = sums_[{a, b}];
+  if (!entry) {
+    auto both = std::make_shared<Clock>(*a);
+    join(*both, *b);
+    entry = std::move(both);
+  }
+  return entry;
+}
+
 bool Packet::tells(const Event& event) const {
   if (clock && (*clock)[static_cast<std::size_t>(event.thread)] > event.segment) return true;
   std::vector<const Trail*> open;

@@ -1,7 +1,9 @@
 #pragma once
 // Happens-before among the threads of a machine that runs a plan, by vector clocks.
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace tuccl::mscclpp {
@@ -86,5 +88,15 @@ class Order {
 
 /// Raises each entry of `into` to that of `from`.
 void join(Clock& into, const Clock& from);
+
+/// Joined clocks, each pair made once.
+class ClockSums {
+ public:
+  using Shared = std::shared_ptr<const Clock>;
+  Shared sum(const Shared& a, const Shared& b);
+
+ private:
+  std::map<std::pair<Shared, Shared>, Shared> sums_;
+};
 
 }  // namespace tuccl::mscclpp

@@ -1,13 +1,13 @@
 // Runs every call of a plan once, symbolically, and tells from who knows what whether another run
 // could differ: all that waits here waits for one thing, so if one run ends right and nothing in it
 // was unordered, all do.
-#include <deque>
-#include <map>
-#include <optional>
+#include <algorithm>
 #include <string>
 
 #include "mscclpp/cells.h"
+#include "mscclpp/counters.h"
 #include "mscclpp/order.h"
+#include "mscclpp/symbols.h"
 #include "tuccl/device_plan.h"
 #include "tuccl/error.h"
 
@@ -31,18 +31,6 @@ struct Block {
   bool arrived = false;  ///< At a barrier.
 };
 
-struct Counter {
-  struct Post {
-    Snapshot from;
-    bool relaxed;
-  };
-  int initial = 0;
-  int left = 0;            ///< Of the initial value.
-  std::deque<Post> posts;  ///< Not yet taken.
-  std::optional<Event> posted;
-  std::optional<Event> taken;
-};
-
 struct Barrier {
   int blocks = 0;
   std::vector<int> arrived;
@@ -54,12 +42,11 @@ class Proof {
       : plan_(plan),
         out_(findings),
         cells_(plan, chunk_elements),
-        sets_(static_cast<int>(plan.ranks.size())),
+        symbols_(plan, chunk_elements, findings),
         order_(count_threads()),
-        accesses_(cells_, order_, findings) {
-    for (const int value : plan.counters) counters_.push_back({value, value, {}, {}, {}});
+        accesses_(cells_, order_, findings),
+        counters_(plan, proxy(0), order_, accesses_, findings) {
     for (const int blocks : plan.barriers) barriers_.push_back({blocks, {}});
-    queued_.resize(at(plan.proxies));
     calls_.assign(plan.ranks.size(), 0);
   }
 
@@ -81,7 +68,7 @@ class Proof {
       }
     }
     report_stuck();
-    report_left();
+    if (out_.ok()) counters_.report_left();
   }
 
  private:
@@ -113,14 +100,6 @@ class Proof {
 
   // Calls -------------------------------------------------------------------------------------
 
-  /// The value that element `element` of the input of `rank` has in this call.
-  Value input(int rank, int element) const { return {number(rank, element), sets_.single(rank)}; }
-  std::uint32_t number(int rank, int element) const {
-    const auto all = at(plan_.nchunks) * at(cells_.chunk_elements());
-    return static_cast<std::uint32_t>(at(calls_[at(rank)]) * all) +
-           static_cast<std::uint32_t>(element);
-  }
-
   void begin_call(int rank) {
     const int thread = caller(rank);
     const auto serial = accesses_.begin({rank, -1, -1});
@@ -129,7 +108,7 @@ class Proof {
       for (int e = 0; e < chunks * cells_.chunk_elements(); ++e) {
         const std::size_t cell = cells_.place(rank, buffer, e);
         accesses_.write(cell, event(thread, serial), false);
-        cells_[cell].value = fresh ? input(rank, e) : Value{};
+        cells_[cell].value = fresh ? symbols_.input(calls_[at(rank)], rank, e) : Value{};
       }
     };
     give(Buffer::kOutput, user.output, false);
@@ -163,7 +142,9 @@ class Proof {
       const std::size_t cell = cells_.place(rank, Buffer::kInput, e);
       if (!outputs.empty() && cell >= outputs.front() && cell <= outputs.back()) continue;
       accesses_.read(cell, event(thread, serial), false);
-      if (cells_[cell].value == input(rank, e) || out_.counted("clobbered-input")) continue;
+      if (cells_[cell].value == symbols_.input(calls_[at(rank)], rank, e) ||
+          out_.counted("clobbered-input"))
+        continue;
       out_.error("clobbered-input", {rank, -1, -1},
                  cells_.name(cell) + " is overwritten, and the caller's send buffer must stay");
     }
@@ -171,26 +152,12 @@ class Proof {
   }
 
   void check_output(int rank, int element, Value held) {
-    if (held.unknown()) return;
-    const int elements = cells_.chunk_elements();
-    const Value chunk = expected_output(plan_.collective, plan_.nchunks, plan_.root, rank,
-                                        element / elements, sets_);
-    const Value right{number(rank, static_cast<int>(chunk.chunk) * elements + element % elements),
-                      chunk.ranks};
+    const Value right = symbols_.output(calls_[at(rank)], rank, element);
     if (plan_.collective == Collective::kReduce && rank != plan_.root) return;
-    if (held == right || out_.counted("wrong-result")) return;
+    if (held.unknown() || held == right || out_.counted("wrong-result")) return;
     out_.error("wrong-result", {rank, -1, -1},
-               "output chunk " + std::to_string(element / elements) + " ends with " +
-                   describe(held) + ", expected " + describe(right));
-  }
-
-  std::string describe(Value value) const {
-    if (value.nothing()) return "nothing";
-    const int all = plan_.nchunks * cells_.chunk_elements();
-    const int element = static_cast<int>(value.chunk) % all;
-    return "chunk " + std::to_string(element / cells_.chunk_elements()) + " of " +
-           sets_.describe(value.ranks) + " in call " +
-           std::to_string(static_cast<int>(value.chunk) / all + 1);
+               "output chunk " + std::to_string(element / cells_.chunk_elements()) + " ends with " +
+                   symbols_.describe(held) + ", expected " + symbols_.describe(right));
   }
 
   // Operations --------------------------------------------------------------------------------
@@ -210,18 +177,17 @@ class Proof {
         move(b, op);
         break;
       case Kind::kPost:
-        for (std::size_t lane = 0; lane < op.counters.size(); ++lane) post(b, op, lane);
+        for (std::size_t lane = 0; lane < op.counters.size(); ++lane)
+          counters_.post(b, place(block), op, lane);
         break;
       case Kind::kTake:
         for (; block.done < op.counters.size(); ++block.done)
-          if (!take(b, op, block.done)) return false;
+          if (!counters_.take(b, place(block), op, block.done)) return false;
         block.done = 0;
         break;
       case Kind::kFlush:
-        for (std::size_t lane = 0; lane < op.proxies.size(); ++lane) {
-          queue(b, op.proxies[lane], static_cast<int>(lane), false);
-          order_.learn(b, order_.snapshot(proxy(op.proxies[lane])), false);
-        }
+        for (std::size_t lane = 0; lane < op.proxies.size(); ++lane)
+          counters_.flush(b, place(block), op.proxies[lane], static_cast<int>(lane));
         break;
       case Kind::kPipeline:
         block.loop = block.next + 1;
@@ -268,61 +234,6 @@ class Proof {
       advance(blocks_[at(other)]);
     }
     barrier.arrived.clear();
-    return true;
-  }
-
-  /// Hands something to a proxy: what one lane hands over is in order, else a nop or more must lie
-  /// between.
-  void queue(int b, int number, int lane, bool moves) {
-    auto& last = queued_[at(number)];
-    const auto serial = accesses_.begin(place(blocks_[at(b)]));
-    const Event now = event(b, serial, lane);
-    if (last && (last->moves || moves)) {
-      const Event& before = last->event;
-      const bool same_lane = before.thread == b && static_cast<int>(before.element) == lane;
-      if (!same_lane && !order_.ordered(before, b, false) && !out_.counted("race"))
-        out_.error("race", place(blocks_[at(b)]),
-                   "uses a port channel after " +
-                       tuccl::describe(accesses_.place_of(before.serial)) +
-                       " and nothing orders the two: a nop is missing");
-    }
-    last = Queued{now, moves};
-    order_.follow(proxy(number), *order_.snapshot(b));
-  }
-
-  void ordered_use(std::optional<Event>& last, int b, const char* what) {
-    const auto serial = accesses_.begin(place(blocks_[at(b)]));
-    if (last && last->thread != b && !order_.ordered(*last, b, false) && !out_.counted("race"))
-      out_.error("race", place(blocks_[at(b)]),
-                 std::string(what) + " a counter that " +
-                     tuccl::describe(accesses_.place_of(last->serial)) +
-                     " uses alike, and nothing orders the two");
-    last = event(b, serial);
-  }
-
-  void post(int b, const DeviceOperation& op, std::size_t lane) {
-    const CounterRef& ref = op.counters[lane];
-    Counter& counter = counters_[at(ref.counter)];
-    ordered_use(counter.posted, b, "raises");
-    if (ref.proxy < 0) {
-      counter.posts.push_back({order_.snapshot(b), op.relaxed});
-      return;
-    }
-    queue(b, ref.proxy, static_cast<int>(lane), false);
-    counter.posts.push_back({order_.snapshot(proxy(ref.proxy)), op.relaxed});
-  }
-
-  bool take(int b, const DeviceOperation& op, std::size_t lane) {
-    Counter& counter = counters_[at(op.counters[lane].counter)];
-    if (counter.left <= 0 && counter.posts.empty()) return false;
-    ordered_use(counter.taken, b, "lowers");
-    if (counter.left > 0) {
-      --counter.left;
-      return true;
-    }
-    const Counter::Post& post = counter.posts.front();
-    order_.learn(b, post.from, post.relaxed || op.relaxed);
-    counter.posts.pop_front();
     return true;
   }
 
@@ -375,20 +286,25 @@ class Proof {
       const auto serial = accesses_.begin(place(block));
       int thread = b;
       if (move.proxy >= 0) {
-        queue(b, move.proxy, move.lane, true);
+        counters_.queue(b, place(block), move.proxy, move.lane, true);
         thread = proxy(move.proxy);
       }
-      sent_.clear();
-      joined_.clear();
+      clocks_ = {};
+      // What its packets tell; other data tells nothing.
+      std::shared_ptr<const Clock> knowledge;
+      if (std::any_of(move.targets.begin(), move.targets.end(),
+                      [](const BufferRange& t) { return t.packets; }))
+        knowledge = std::make_shared<const Clock>(order_.snapshot(thread)->all);
       each_element(block, move, [&](int e) {
-        move_element(b, move, e, event(thread, serial, e));
+        move_element(b, move, e, event(thread, serial, e), knowledge);
         return true;
       });
       if (move.proxy >= 0) order_.advance(thread);
     }
   }
 
-  void move_element(int b, const Move& move, int e, const Event& by) {
+  void move_element(int b, const Move& move, int e, const Event& by,
+                    const std::shared_ptr<const Clock>& knowledge) {
     const Block& block = blocks_[at(b)];
     const int h = half(block.rank);
     Value value{};
@@ -401,11 +317,12 @@ class Proof {
         const Packet& packet = cells_[place].packet;
         // The block's thread reads the packets, even where a proxy moves them on.
         order_.learn(b, packet);
-        heard.clock = joined(heard.clock, packet.clock);
+        heard.clock = clocks_.sum(heard.clock, packet.clock);
         trail->before.push_back(packet.trail);
       }
       const bool first = &source == move.sources.data();
-      value = first ? seen(block, place) : sum(block, value, seen(block, place));
+      value =
+          first ? seen(block, place) : symbols_.sum(this->place(block), value, seen(block, place));
     }
     if (heard.clock) heard.trail = trail;
     for (const BufferRange& target : move.targets) {
@@ -414,31 +331,8 @@ class Proof {
       Cell& cell = cells_[place];
       cell.value = value;
       cell.flag = target.packets ? flag(block.rank) : 0;
-      if (target.packets) cell.packet = {sent(by.thread, heard.clock), trail};
+      if (target.packets) cell.packet = {clocks_.sum(knowledge, heard.clock), trail};
     }
-  }
-
-  /// What `thread` knows to be over in this segment, with what it has `heard`.
-  std::shared_ptr<const Clock> sent(int thread, const std::shared_ptr<const Clock>& heard) {
-    auto& entry = sent_[heard];
-    if (!entry) {
-      auto clock = std::make_shared<Clock>(order_.snapshot(thread)->all);
-      if (heard) join(*clock, *heard);
-      entry = std::move(clock);
-    }
-    return entry;
-  }
-
-  std::shared_ptr<const Clock> joined(const std::shared_ptr<const Clock>& a,
-                                      const std::shared_ptr<const Clock>& b) {
-    if (!a || a == b) return b;
-    auto& entry = joined_[{a, b}];
-    if (!entry) {
-      auto both = std::make_shared<Clock>(*a);
-      join(*both, *b);
-      entry = std::move(both);
-    }
-    return entry;
   }
 
   Value seen(const Block& block, std::size_t place_read) {
@@ -448,21 +342,6 @@ class Proof {
       out_.error("uninitialised", place(block),
                  "reads " + cells_.name(place_read) + ", which nothing has written");
     return kUnknownValue;
-  }
-
-  Value sum(const Block& block, Value a, Value b) {
-    if (a.unknown() || b.unknown()) return kUnknownValue;
-    if (a.chunk != b.chunk) {
-      if (!out_.counted("mixed-chunks"))
-        out_.error("mixed-chunks", place(block), "adds " + describe(a) + " to " + describe(b));
-      return kUnknownValue;
-    }
-    const std::uint32_t both = sets_.join(a.ranks, b.ranks);
-    if (both == Value::kUnknown && !out_.counted("counted-twice"))
-      out_.error("counted-twice", place(block),
-                 "adds " + describe(a) + " to " + describe(b) + ": rank " +
-                     std::to_string(sets_.shared(a.ranks, b.ranks)) + " is counted twice");
-    return {a.chunk, both};
   }
 
   // Ends --------------------------------------------------------------------------------------
@@ -482,40 +361,18 @@ class Proof {
     }
   }
 
-  void report_left() {
-    if (!out_.ok()) return;
-    for (const Counter& counter : counters_) {
-      const int left = counter.left + static_cast<int>(counter.posts.size());
-      if (left == counter.initial || out_.counted("unmatched")) continue;
-      const bool posted = counter.posted.has_value();
-      const Event& last = posted ? *counter.posted : *counter.taken;
-      out_.error("unmatched", accesses_.place_of(last.serial),
-                 "raises a counter that calls leave at " + std::to_string(left) + " instead of " +
-                     std::to_string(counter.initial) + ": a wait or acquire is missing");
-    }
-  }
-
-  struct Queued {
-    Event event;
-    bool moves = false;
-  };
   const DevicePlan& plan_;
   Findings& out_;
   std::vector<int> first_;  ///< First block of each rank, and one past the last.
   std::vector<Block> blocks_;
   Cells cells_;
-  RankSets sets_;
+  Symbols symbols_;
   Order order_;
   Accesses accesses_;
-  std::vector<Counter> counters_;
+  Counters counters_;
   std::vector<Barrier> barriers_;
-  std::vector<std::optional<Queued>> queued_;  ///< What each proxy was handed last.
-  std::vector<int> calls_;                     ///< That each rank has behind it.
-  // Clocks made of others, within one move.
-  std::map<std::shared_ptr<const Clock>, std::shared_ptr<const Clock>> sent_;
-  std::map<std::pair<std::shared_ptr<const Clock>, std::shared_ptr<const Clock>>,
-           std::shared_ptr<const Clock>>
-      joined_;
+  std::vector<int> calls_;  ///< That each rank has behind it.
+  ClockSums clocks_;
   bool overwritten_ = false;
 };
 

@@ -17,6 +17,7 @@ from tuccl.mscclpp.plan import (
     ThreadBlockChannels,
     ThreadBlockGroup,
 )
+from tuccl.mscclpp.run import run_plan
 from tuccl.mscclpp.verify import verify_plan
 
 __all__ = [
@@ -37,5 +38,6 @@ __all__ = [
     "is_plan",
     "parse_plan",
     "plan_json",
+    "run_plan",
     "verify_plan",
 ]

@@ -21,6 +21,7 @@ COLLECTIVES = {
 }
 # What the executor's arrays hold (src/core/include/execution_common.hpp) and its bit fields.
 PORT_CHANNELS = 1024
+INITIAL = 65535
 MEMORY_IDS = 512
 THREADS = 1024
 ALIGNMENT = 16  # bytes that a reduction's thread takes at once
@@ -106,6 +107,8 @@ def _check_connections(plan: ExecutionPlan, gpu: Gpu, findings: Findings) -> Non
         findings.add("limit", f"more than {PORT_CHANNELS} port channels", gpu.id)
     if 3 + sum("port" in b.access_channel_types for b in gpu.remote_buffers) > MEMORY_IDS:
         findings.add("limit", f"more than {MEMORY_IDS} memory ids", gpu.id)
+    if any(not 0 <= semaphore.init_value <= INITIAL for semaphore in gpu.semaphores):
+        findings.add("limit", f"a semaphore that begins beyond 0 to {INITIAL}", gpu.id)
     ids = [block.id for block in gpu.threadblocks]
     if not ids or ids != list(range(len(ids))):
         findings.add(

@@ -15,6 +15,7 @@ __all__ = ["check_sizes", "owners", "packet_refs", "size_step", "whole_chunks"]
 ITERATIONS = 65535
 WORD = 2**32
 SCRATCH = 1 << 26  # bytes of scratch under reuse_resources, and of each half of a double one
+CHUNKS = 1 << 20  # of a buffer, in the proof
 PIECE = 16  # bytes that a thread moves at once
 
 
@@ -56,6 +57,8 @@ def _check_chunks(plan: ExecutionPlan, findings: Findings) -> None:
         chunks = gpu.input_chunks, gpu.output_chunks
         if 0 in chunks:
             findings.add("chunks", "no chunks on one side: the loader divides by both", gpu.id)
+        elif max(*chunks, gpu.scratch_chunks) > CHUNKS:
+            findings.add("limit", f"more than {CHUNKS} chunks, too many to prove", gpu.id)
         elif chunks != (first.input_chunks, first.output_chunks):
             findings.add("chunks", f"{chunks} chunks, gpu 0 has others", gpu.id)
         elif gpu.input_chunks * share[1] != gpu.output_chunks * share[0]:
@@ -63,6 +66,13 @@ def _check_chunks(plan: ExecutionPlan, findings: Findings) -> None:
                 "chunks",
                 f"{chunks[0]} input and {chunks[1]} output chunks: {plan.collective} on {ranks} "
                 f"ranks has {share[0]} to {share[1]}",
+                gpu.id,
+            )
+        if plan.use_double_scratch_buffer and gpu.scratch_chunks != first.scratch_chunks:
+            findings.add(
+                "scratch",
+                f"{gpu.scratch_chunks} scratch chunks, gpu 0 has {first.scratch_chunks}: a rank "
+                "takes the second half of another's scratch to begin where its own does",
                 gpu.id,
             )
     if plan.collective == "alltoall" and first.input_chunks % ranks:

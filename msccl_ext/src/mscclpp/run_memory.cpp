@@ -1,0 +1,126 @@
+#include "mscclpp/run_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "tuccl/error.h"
+
+namespace tuccl::mscclpp {
+namespace {
+constexpr std::int64_t kPad = 256;  ///< Bytes of an allocation before the tensor.
+}
+
+RunMemory::RunMemory(const PlanCall& order, const LoadedPlan& plan) : order_(order), plan_(plan) {
+  for (int rank = 0; rank < ranks(); ++rank) lay_out(rank);
+}
+
+void RunMemory::lay_out(int rank) {
+  const LoadedGpu& g = plan_.gpus[at(rank)];
+  if (g.input_chunks < 1 || g.output_chunks < 1) throw InputError("a buffer without chunks");
+  const bool gather = order_.collective == Collective::kAllGather;
+  chunk_ = order_.nbytes / (gather ? g.output_chunks : g.input_chunks);
+  const std::int64_t input = chunk_ * g.input_chunks;
+  const std::int64_t output = chunk_ * g.output_chunks;
+  if (chunk_ < 1 || chunk_ % plan_.alignment != 0 || std::max(input, output) != order_.nbytes ||
+      order_.nbytes > (std::int64_t{1} << 28))
+    throw InputError("nbytes " + std::to_string(order_.nbytes) +
+                     ": expected a multiple of the plan's step, at most 256 MiB");
+  Rank& state = ranks_.emplace_back();
+  state.tensor[0] = state.tensor[1] = kPad;
+  state.memory[0].resize(at(kPad + input));
+  state.memory[1].resize(at(kPad + output));
+  if (plan_.in_place) {
+    state.memory[1].resize(at(kPad + order_.nbytes));
+    if (input < output) state.tensor[0] += rank * input;
+    if (output < input) state.tensor[1] += rank * output;
+  }
+  const std::int64_t range =
+      std::min(plan_.max_bytes, kPad + (plan_.in_place ? order_.nbytes : input));
+  const std::int64_t piece = (range + g.input_chunks - 1) / g.input_chunks;
+  state.scratch_bytes =
+      piece * g.scratch_chunks * (1 + plan_.packets) * (1 + plan_.halves) + plan_.alignment - 1;
+  state.scratch_bytes -= state.scratch_bytes % plan_.alignment;
+  if (state.scratch_bytes > (std::int64_t{1} << 30)) throw InputError("scratch beyond 1 GiB");
+  state.memory[2].assign(at(state.scratch_bytes), std::byte{0});
+}
+
+std::byte* RunMemory::bytes(const Address& a, std::int64_t offset, std::int64_t count) {
+  Rank& state = ranks_[at(a.rank)];
+  auto& memory = state.memory[a.buffer == 0 && plan_.in_place ? 1 : a.buffer];
+  const std::int64_t begin = a.offset + offset;
+  if (begin < 0 || begin + count > static_cast<std::int64_t>(memory.size()))
+    throw InputError("an access beyond buffer " + std::to_string(a.buffer) + " of gpu " +
+                     std::to_string(a.rank));
+  return memory.data() + begin;
+}
+std::uint32_t RunMemory::word(const Address& a, std::int64_t payload, std::int64_t shift) {
+  std::uint32_t value;
+  std::memcpy(&value, bytes(a, (a.packets ? 2 : 1) * payload + shift, 4), 4);
+  return value;
+}
+void RunMemory::store(const Address& a, std::int64_t payload, std::uint32_t value,
+                      std::uint32_t flag) {
+  std::memcpy(bytes(a, (a.packets ? 2 : 1) * payload, 4), &value, 4);
+  if (a.packets) std::memcpy(bytes(a, 2 * payload + 4, 4), &flag, 4);
+}
+std::uint32_t RunMemory::given(int call, int rank, std::int64_t position) const {
+  std::uint64_t x = order_.seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(call);
+  x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ULL + static_cast<std::uint64_t>(rank);
+  x = (x ^ x >> 32) * 0x94d049bb133111ebULL + static_cast<std::uint64_t>(position);
+  x = (x ^ x >> 31) * 0xd6e8feb86659fd93ULL;
+  return static_cast<std::uint32_t>(x >> 32);
+}
+
+std::uint32_t RunMemory::expected(int call, int rank, std::int64_t position) const {
+  const std::int64_t share = order_.nbytes / 4 / ranks();
+  switch (order_.collective) {
+    case Collective::kAllGather:
+      return given(call, static_cast<int>(position / share), position % share);
+    case Collective::kAllToAll:
+      return given(call, static_cast<int>(position / share), rank * share + position % share);
+    case Collective::kBroadcast:
+      return given(call, order_.root, position);
+    default:
+      break;
+  }
+  const std::int64_t first = order_.collective == Collective::kReduceScatter ? rank * share : 0;
+  std::uint32_t sum = 0;
+  for (int r = 0; r < ranks(); ++r) sum += given(call, r, first + position);
+  return sum;
+}
+
+std::int64_t RunMemory::half(int rank) const {
+  const bool second = plan_.halves && flag(rank) % 2 == 0;
+  return second ? ranks_[at(rank)].scratch_bytes / 2 : 0;
+}
+
+std::int64_t RunMemory::words_of(int rank, int buffer) const {
+  const LoadedGpu& gpu = plan_.gpus[at(rank)];
+  return chunk_ * (buffer == 0 ? gpu.input_chunks : gpu.output_chunks) / 4;
+}
+
+void RunMemory::fill(int rank, std::mt19937_64& random) {
+  for (std::int64_t i = 0; i < words_of(rank, 1); ++i)
+    store({rank, 1, tensor(rank, 1), false}, 4 * i, static_cast<std::uint32_t>(random()), 0);
+  for (std::int64_t i = 0; i < words_of(rank, 0); ++i)
+    store({rank, 0, tensor(rank, 0), false}, 4 * i, given(call(rank), rank, i), 0);
+}
+
+void RunMemory::check(int rank, RankResult& result) {
+  const auto compare = [&](int buffer, std::int64_t i, std::uint32_t right) {
+    if (word({rank, buffer, tensor(rank, buffer), false}, 4 * i) == right) return;
+    if (result.wrong++ == 0)
+      result.first_wrong = "call " + std::to_string(call(rank) + 1) + " rank " +
+                           std::to_string(rank) + (buffer == 0 ? " input" : " output") +
+                           " element " + std::to_string(i);
+  };
+  const bool holds = order_.collective != Collective::kReduce || rank == order_.root;
+  for (std::int64_t i = 0; holds && i < words_of(rank, 1); ++i)
+    compare(1, i, expected(call(rank), rank, i));
+  for (std::int64_t i = 0; !plan_.in_place && i < words_of(rank, 0); ++i)
+    compare(0, i, given(call(rank), rank, i));
+  ++ranks_[at(rank)].call;
+}
+
+}  // namespace tuccl::mscclpp
