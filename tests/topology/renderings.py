@@ -169,8 +169,8 @@ def pack_sysfs(topology: Topology, mode: str = "w:") -> bytes:
     with tarfile.open(fileobj=data, mode=mode) as tar:  # type: ignore[call-overload]
         for name, text in texts.items():
             member = tarfile.TarInfo(f"capture/{name}")
-            member.size = len(text) + 1
-            tar.addfile(member, io.BytesIO(f"{text}\n".encode()))
+            member.size = 4096  # as files of /sys claim; tar pads them with zeros
+            tar.addfile(member, io.BytesIO(f"{text}\n".encode().ljust(4096, b"\0")))
         for name, target in links.items():
             member = tarfile.TarInfo(f"capture/{name}")
             member.type = tarfile.SYMTYPE

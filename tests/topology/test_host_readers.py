@@ -363,6 +363,7 @@ def test_an_idle_gpu_takes_the_rate_of_its_model() -> None:
         ("Machine (754GB total)\n  Package L#0\n", "lstopo --of xml"),
         ("| NVIDIA-SMI 550.127.05  Driver Version: 550 |\n", "`nvidia-smi topo -m`"),
         ("==== ROCm System Management Interface ====\nGPU  Temp\n", "`rocm-smi --showtopo`"),
+        ("\tGPU0GPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X\n", "header is missing or damaged"),
         ("LINK TYPE TABLE:\n", "amd-smi's tables"),
         ("-+-[0000:00]-+-00.0\n", "lspci's output"),
         ("GPU0 GPU1\n", "no known format"),

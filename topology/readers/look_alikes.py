@@ -31,12 +31,16 @@ _TEXTS = (
         "of rocm-smi, but no topology; run `rocm-smi --showtopo`",
     ),
     (
+        rb"^\s*GPU[0-9]+\s+X\s",
+        "of `nvidia-smi topo -m`, but its header is missing or damaged; paste all of it",
+    ),
+    (
         rb"^\|?\s*NVIDIA-SMI [0-9]|NVSMI LOG",
         "of nvidia-smi, but no matrix; run `nvidia-smi topo -m`",
     ),
     (
         rb"^\s*-?[+\\]?-?\[[0-9a-f]{4}:[0-9a-f]{2}|^[0-9a-f:]{2,12}\.[0-7] .*controller",
-        "lspci's output; capture /sys itself: `tar cf sys.tar /sys/bus/pci /sys/devices/pci*`",
+        "lspci's output; capture /sys: `tar cf sys.tar /sys/bus/pci/devices /sys/devices/pci*`",
     ),
 )
 

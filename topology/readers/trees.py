@@ -11,7 +11,7 @@ import stat
 import tarfile
 import zlib
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tuccl.errors import InputError
 
@@ -20,11 +20,6 @@ __all__ = ["Archive", "Folder", "Tree", "is_archive"]
 _MOST_TEXT = 4096
 _MOST_FILES = 1 << 18
 _MOST_UNPACKED = 1 << 28
-_OPENERS: dict[bytes, Any] = {
-    b"BZh": bz2.open,
-    b"\x1f\x8b": gzip.open,
-    b"\xfd7zXZ\x00": lzma.open,
-}
 
 
 class Tree(Protocol):
@@ -153,27 +148,43 @@ def is_archive(data: bytes) -> bool:
     >>> is_archive(b"BZh91AY"), is_archive(b"<system>")
     (True, False)
     """
-    return data.startswith(tuple(_OPENERS)) or data[257:262] == b"ustar"
+    return data.startswith(tuple(_PACKINGS)) or data[257:262] == b"ustar"
 
 
 def _unpacked(data: bytes, place: str) -> bytes:
-    for magic, opener in _OPENERS.items():
-        if data.startswith(magic):
-            try:
-                with opener(io.BytesIO(data)) as file:
-                    plain: bytes = file.read(_MOST_UNPACKED + 1)
-            except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-                reason = str(error).splitlines()[0][:100] if str(error) else "damaged"
-                raise InputError(
-                    f"{place}: cannot be unpacked: {reason}; capture it again"
-                ) from None
-            break
-    else:
-        plain = data
+    unpack = next((way for magic, way in _PACKINGS.items() if data.startswith(magic)), None)
+    try:
+        plain = data if unpack is None else unpack(data, _MOST_UNPACKED + 1)
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        reason = str(error).splitlines()[0][:100] if str(error) else "damaged"
+        raise InputError(f"{place}: cannot be unpacked: {reason}; capture it again") from None
     if len(plain) > _MOST_UNPACKED:
         raise InputError(f"{place}: more than {_MOST_UNPACKED} bytes unpacked; pack /sys alone")
     return plain
 
 
+def _from_bzip2(data: bytes, most: int) -> bytes:
+    with bz2.open(io.BytesIO(data)) as file:
+        return file.read(most)
+
+
+def _from_gzip(data: bytes, most: int) -> bytes:
+    with gzip.open(io.BytesIO(data)) as file:
+        return file.read(most)
+
+
+def _from_xz(data: bytes, most: int) -> bytes:
+    # Its header may ask for gigabytes.
+    unpacker = lzma.LZMADecompressor(memlimit=_MOST_UNPACKED)
+    plain = unpacker.decompress(data, most)
+    if not unpacker.eof and len(plain) < most:
+        raise EOFError("it ends early")
+    return plain
+
+
+_PACKINGS = {b"BZh": _from_bzip2, b"\x1f\x8b": _from_gzip, b"\xfd7zXZ\x00": _from_xz}
+
+
 def _text(data: bytes) -> str:
-    return data.decode(errors="replace").strip()
+    # Files of /sys claim a page: tar pads what it read to that with zeros.
+    return data.partition(b"\0")[0].decode(errors="replace").strip()
