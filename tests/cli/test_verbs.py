@@ -81,7 +81,9 @@ def test_probe_sums_up_a_fabric_file_and_joins_by_it(
 
 def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:
     matrix = tuccl("probe", "--show", work / "topology.json").out
-    assert all(f"GPU{rank}" in matrix for rank in range(8))
+    assert matrix.startswith("n0, n1:\n\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\t")
+    rates = tuccl("probe", "--show", work / "topology.json", "--rates").out
+    assert all(f"GPU{rank}" in rates for rank in range(8))
 
 
 def test_probe_check_tells_drift_by_its_exit_code(tuccl: Tuccl, work: Path) -> None:
