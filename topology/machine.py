@@ -28,7 +28,10 @@ __all__ = [
     "read_machine",
 ]
 
-MACHINES = ("v100", "a100", "h100", "b200", "plain", "ideal", "emulated")
+MACHINES = (
+    *("v100", "a100", "h100", "b200", "mi250x", "mi300x", "rtx"),
+    *("plain", "ideal", "emulated"),
+)
 
 _FOLDER = Path(__file__).parent / "machines"
 _NO_LIMIT = {"sm_count", "fifo_slots"}

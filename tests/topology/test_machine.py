@@ -50,7 +50,10 @@ def two_gpus(*models: str | None) -> Topology:
         (("V100-SXM2-32GB", "V100-PCIE-16GB"), "v100"),
         (("A100-SXM4-40GB", "sm_80"), "a100"),
         (("H200-SXM5-141GB", "GH200-120GB"), "h100"),
-        (("MI300X", "MI300X"), "plain (no class for MI300X)"),
+        (("MI300X", "gfx942"), "mi300x"),
+        (("RTX 2080 Ti", "L40S"), "rtx"),
+        (("GB200", "B200-SXM6-180GB"), "b200"),
+        (("MI100", "MI100"), "plain (no class for MI100)"),
         ((None, None), "plain (no class for unknown GPU)"),
         (
             ("V100-SXM2-32GB", "H100-SXM5-80GB"),

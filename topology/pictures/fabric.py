@@ -143,7 +143,7 @@ class FabricPicture:
 
     def _draw_box(self, drawing: Drawing, box: _Box, at: tuple[float, float], width: float) -> None:
         first, many = box.members[0], len(box.members)
-        most = int(width / 6.4)
+        most = int(width / 7)
         if first in self._hosts:
             gpus, nics = self._topology.gpus_of(first), self._topology.nics_of(first)
             facts = [f"{len(gpus)} GPUs", f"{len(nics)} NICs"]

@@ -19,10 +19,10 @@ _COLOURS = {
 _STYLE = f"""
 svg {{ {_COLOURS["light"]} color-scheme: light dark; }}
 @media (prefers-color-scheme: dark) {{ svg {{ {_COLOURS["dark"]} }} }}
-text {{ font: 11px system-ui, sans-serif; fill: var(--ink); text-anchor: middle;
+text {{ font: 12px system-ui, sans-serif; fill: var(--ink); text-anchor: middle;
   dominant-baseline: central; }}
 text.left {{ text-anchor: start; }} text.title {{ font-size: 14px; font-weight: 600; }}
-text.small {{ font-size: 9px; }}
+text.small {{ font-size: 10px; }}
 .paper {{ fill: var(--paper); }}
 rect {{ stroke: var(--line); stroke-width: 1; fill: var(--soft); }}
 rect.gpu {{ fill: var(--gpu); }} rect.nic {{ fill: var(--nic); }} rect.cpu {{ fill: var(--cpu); }}
