@@ -23,6 +23,7 @@ _MOST_LINKED = 4096
 _LINKS = {"NVLinkBandwidth": "nvlink", "XGMIBandwidth": "xgmi"}
 _TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 _GPU_NAMES = [re.compile(rf"{driver}([0-9]{{1,4}})") for driver in ("nvml", "rsmi", "cuda")]
+_DRIVER = re.compile("nvml|rsmi|cuda|opencl|card")
 _LANES = (16, 8, 4, 2, 1, 32, 12)
 _GTS = {0.25: 2.5, 0.5: 5.0, 0.985: 8.0, 1.969: 16.0, 3.938: 32.0, 7.563: 64.0}
 
@@ -48,9 +49,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
     place = printable_path(path)
     if len(data) > _MOST_BYTES:
         raise InputError(f"{place}: longer than {_MOST_BYTES} bytes; export with fewer objects")
-    root = read_xml(
-        data, place, ("indexes", "u64values", "userdata"), "hwloc's XML (lstopo --of xml)"
-    )
+    root = read_xml(data, place, None, "hwloc's XML (lstopo --of xml)")
     if root.tag != "topology":
         raise InputError(f"{root.place}: <{root.tag[:40]}>; expected hwloc's <topology>")
     reader = _Reader(root, place)
@@ -71,7 +70,7 @@ class _Reader:
     def __init__(self, root: Element, place: str) -> None:
         self._root = root
         self._place = place
-        self._version = _version(root)
+        self._rdma, self._network = _codes(root)
         self._devices: list[_Device] = []
         self._ids: dict[str, tuple[str, str]] = {}  # object -> address and class, or CPU
         for child in root.all("object"):
@@ -114,14 +113,13 @@ class _Reader:
             function = device.chain[-1]
             device.names.append(obj.get("name"))
             code = obj.integer("osdev_type", 0, 1 << 20) or 0
-            # Flags since version 3, numbers before.
-            if code & 32 if self._version >= 3 else code == 3:
+            if code in self._rdma:
                 guid = next((x for x in obj.all("info") if x.get("name") == "NodeGUID"), None)
                 device.adapter = {
                     "name": obj.get("name"),
                     "guid": guid.get("value").replace(":", "") if guid else "",
                 }
-            device.is_network |= bool(code & 16) if self._version >= 3 else code == 2
+            device.is_network |= code in self._network
             self._ids[f"OSDev:{index}"] = function.busid, function.attributes["class"]
         elif kind in ("Package", "NUMANode", "Machine"):
             self._ids[f"{kind}:{index}"] = "", "cpu"
@@ -216,13 +214,23 @@ def _refuse(matrix: Element, what: str) -> NoReturn:
     )
 
 
-def _version(root: Element) -> int:
-    """Return the major version; files of version 1 say none."""
+def _codes(root: Element) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the types of OS devices that are RDMA adapters, and those that are interfaces.
+
+    Types are numbers up to version 2 (which files of version 1 do not say) and flags since; the
+    first files that say 3.0 have numbers still, which a disk (0), a GPU (1) or a coprocessor (5)
+    betrays.
+    """
     text = root.get("version") or "1"
-    match = re.fullmatch(r"([123])(?:\.[0-9]{1,3})*", text)
-    if match is None:
+    if not re.fullmatch(r"[123](?:\.[0-9]{1,3})*", text):
         raise InputError(f"{root.place}: <topology version={quoted(text)}>; expected 1, 2 or 3")
-    return int(match[1])
+    devices = [element for element in root.walk() if element.get("type") == "OSDev"]
+    codes = {(d.get("osdev_type"), bool(_DRIVER.match(d.get("name")))) for d in devices}
+    is_numbered = any(code in ("0", "5") or (code == "1" and gpu) for code, gpu in codes)
+    if text < "3" or is_numbered:
+        return frozenset({3}), frozenset({2})
+    flags = range(128)
+    return frozenset(f for f in flags if f & 32), frozenset(f for f in flags if f & 16)
 
 
 def _is_gpu(function: Function) -> bool:

@@ -78,7 +78,7 @@ class Element:
 def read_xml(
     data: bytes,
     path: str,
-    text_tags: Collection[str] = (),
+    text_tags: Collection[str] | None = (),
     expected: str = "an NCCL topology file (<system>)",
 ) -> Element:
     """Return the root element of ``data``.
@@ -86,7 +86,7 @@ def read_xml(
     Args:
         data: the file.
         path: of the file, for messages.
-        text_tags: the elements that may hold text.
+        text_tags: the elements that may hold text; None: all.
         expected: what the file should be, for messages.
 
     Raises:
@@ -126,7 +126,7 @@ def root_tag(data: bytes) -> str:
 
 
 class _Builder:
-    def __init__(self, path: str, text_tags: Collection[str]) -> None:
+    def __init__(self, path: str, text_tags: Collection[str] | None) -> None:
         # The encoding is fixed: declarations of others could ask for any codec.
         self.parser = expat.ParserCreate("utf-8")
         self.parser.StartElementHandler = self._start
@@ -164,7 +164,8 @@ class _Builder:
         self._open.pop()
 
     def _text(self, text: str) -> None:
-        if self._open and self._open[-1].tag in self._text_tags:
+        tags = self._text_tags
+        if self._open and (tags is None or self._open[-1].tag in tags):
             self._open[-1].text += text
         elif text.strip():
             raise self._refuse(f"text {quoted(text.strip())} outside of any tag; remove it")
