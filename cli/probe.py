@@ -35,7 +35,7 @@ from tuccl.topology import (
     matrix,
     overlay,
     probe_local,
-    read_topology,
+    read_cluster,
     signature,
     smi_matrix,
 )
@@ -179,7 +179,7 @@ def read_host(
     if source is not None:
         if args.format is None and describes_fabric(source):
             raise InputError(f"{source}: lists switches, no host; give it as --fabric-file")
-        return completed(args, *read_topology(source, args.format))
+        return completed(args, *read_cluster(source, args.format))
     if args.profile:
         topology = load_profile(args.profile)
         return (topology if args.gpus is None else keep_gpus(topology, parse_gpus(args.gpus))), ()

@@ -1,6 +1,7 @@
 """Machines: GPUs, NICs, bridges and switches, and the paths between them."""
 
 from tuccl.topology.cabling import host_order
+from tuccl.topology.clusters import read_cluster
 from tuccl.topology.drift import differences
 from tuccl.topology.fabric import FABRICS, join, join_hosts
 from tuccl.topology.files import (
@@ -86,6 +87,7 @@ __all__ = [
     "path_class",
     "probe_local",
     "process_gpus",
+    "read_cluster",
     "read_fabric",
     "read_machine",
     "read_nccl_xml",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from tuccl.errors import InputError
@@ -51,6 +52,9 @@ def read_fabric(
     return reader.decode(data, os.fspath(path), name or stem or "fabric")
 
 
+_ACCELERATOR = re.compile(rb"""choice["']?\s*:\s*["']?xpu""")
+
+
 def describes_fabric(path: str | os.PathLike[str]) -> bool:
     """Return whether the file is of a format of fabrics, not of hosts.
 
@@ -60,4 +64,6 @@ def describes_fabric(path: str | os.PathLike[str]) -> bool:
     if Path(path).is_dir():
         return False
     data = read_bounded(path, _MOST_BYTES)
-    return any(reader.matches(data) for reader in FABRIC_READERS)
+    reader = reader_of(FABRIC_READERS, data, printable_path(path))
+    # An InfraGraph with accelerators describes its hosts too.
+    return reader is not None and not (reader is INFRAGRAPH and _ACCELERATOR.search(data))

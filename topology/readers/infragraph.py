@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -17,10 +17,14 @@ from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.yaml_files import decode_values
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
-__all__ = ["INFRAGRAPH"]
+__all__ = ["INFRAGRAPH", "Component", "Inventory", "Wire", "is_nic", "part_of"]
 
-_MOST_ENDS = 1 << 20
-_ENDPOINT = re.compile(r"([\w><() -]+)(?:\[([0-9]{0,9})(:?)([0-9]{0,9})\])?", re.ASCII)
+T = TypeVar("T")
+
+_MOST_ENDS = 1 << 17
+_ENDPOINT = re.compile(
+    r"([\w><() -]+)(?:\[(?:([0-9]{1,9})|([0-9]{0,9}):([0-9]{0,9})(?::([0-9]{1,9}))?)\])?", re.ASCII
+)
 
 
 class _Bandwidth(msgspec.Struct, frozen=True):
@@ -32,29 +36,63 @@ class _Physical(msgspec.Struct, frozen=True):
     bandwidth: _Bandwidth = _Bandwidth()
 
 
-class _Link(msgspec.Struct, frozen=True):
+class Wire(msgspec.Struct, frozen=True):
+    """What an InfraGraph calls a link: a technology, that edges refer to by name."""
+
     name: str
+    description: str = ""
     physical: _Physical = _Physical()
 
     @property
     def gbs(self) -> float | None:
-        """Return the rate in GB/s, None where none is given."""
+        """Return the rate in GB/s, None where none is given.
+
+        Raises:
+            InputError: it is no positive rate.
+        """
         bandwidth = self.physical.bandwidth
-        if bandwidth.gigabytes_per_second is not None:
-            return bandwidth.gigabytes_per_second
-        bits = bandwidth.gigabits_per_second
-        return None if bits is None else bits / 8
+        gbs = bandwidth.gigabytes_per_second
+        if gbs is None and bandwidth.gigabits_per_second is not None:
+            gbs = bandwidth.gigabits_per_second / 8
+        if gbs is not None and not 0 < gbs <= 1e9:
+            raise InputError(f"link {quoted(self.name)}: {gbs} GB/s; expected a positive rate")
+        return gbs
 
 
-class _Component(msgspec.Struct, frozen=True):
+class Component(msgspec.Struct, frozen=True):
+    """Equal parts of a device; of the choice ``device`` they are devices of that name."""
+
     name: str
     count: int
     choice: str
+    description: str = ""
+
+
+_Scheme = Literal["one2one", "many2many", "ring"]
+
+
+class _PartEndpoint(msgspec.Struct, frozen=True):
+    component: str
+    device: str = ""
+
+    @property
+    def path(self) -> str:
+        """Return the components from the device down."""
+        return f"{self.device}.{self.component}" if self.device else self.component
+
+
+class _PartEdge(msgspec.Struct, frozen=True):
+    ep1: _PartEndpoint
+    ep2: _PartEndpoint
+    link: str
+    scheme: _Scheme = "one2one"
 
 
 class _Device(msgspec.Struct, frozen=True):
     name: str
-    components: list[_Component] = []
+    components: list[Component] = []
+    links: list[Wire] = []
+    edges: list[_PartEdge] = []
 
 
 class _Instance(msgspec.Struct, frozen=True):
@@ -72,68 +110,173 @@ class _Edge(msgspec.Struct, frozen=True):
     ep1: _Endpoint
     ep2: _Endpoint
     link: str
-    scheme: Literal["one2one", "many2many", "ring"] = "one2one"
+    scheme: _Scheme = "one2one"
 
 
 class _Infrastructure(msgspec.Struct, frozen=True):
     devices: list[_Device]
     instances: list[_Instance]
     edges: list[_Edge] = []
-    links: list[_Link] = []
+    links: list[Wire] = []
     name: str = ""
 
 
-class _Inventory:
-    """Devices and instances by name, and the ends that endpoints stand for."""
+class Inventory:
+    """The devices and instances of an InfraGraph, their parts and what joins them.
 
-    def __init__(self, infrastructure: _Infrastructure) -> None:
-        self._devices = {device.name: device for device in infrastructure.devices}
-        self._instances = {instance.name: instance for instance in infrastructure.instances}
-        for instance in infrastructure.instances:
-            if instance.device not in self._devices:
-                raise InputError(f"instance {quoted(instance.name)}: no device {instance.device!r}")
-            if not 0 <= instance.count <= _MOST_ENDS:
-                raise InputError(f"instance {quoted(instance.name)}: count {instance.count}")
+    A part is called by its path, ``cx5.0.port.1``. A device inside another that has ports or NICs
+    and neither accelerators nor switches is one part, a NIC.
+    """
 
-    def machines(self) -> Iterator[tuple[str, bool]]:
-        """Yield the name of each machine, and whether it is a host: has accelerators or NICs."""
-        for instance in self._instances.values():
-            is_host = self._has(instance.device, ("xpu", "nic"), ())
-            for number in range(instance.count):
-                yield f"{instance.name}.{number}", is_host
+    def __init__(self, data: bytes, place: str) -> None:
+        """Read ``data``.
 
-    def _has(self, device: str, choices: tuple[str, ...], above: tuple[str, ...]) -> bool:
+        Raises:
+            InputError: it is no InfraGraph, or a name is there twice or is not defined.
+        """
+        self.infrastructure = decode_values(data, _Infrastructure, place)
+        self.name = self.infrastructure.name
+        self._devices = {device.name: device for device in self.infrastructure.devices}
+        self._instances = {entry.name: entry for entry in self.infrastructure.instances}
+        if len(self._devices) < len(self.infrastructure.devices):
+            raise InputError("$.devices: a name is there twice; each must be there once")
+        if len(self._instances) < len(self.infrastructure.instances):
+            raise InputError("$.instances: a name is there twice; each must be there once")
+        for entry in self.infrastructure.instances:
+            if entry.device not in self._devices:
+                raise InputError(f"instance {quoted(entry.name)}: no device {quoted(entry.device)}")
+        _check_count(sum(max(entry.count, -1) for entry in self._instances.values()), "instances")
+        self._choices: dict[str, frozenset[str]] = {}
+        self._parts: dict[str, dict[str, Component]] = {}
+        for device in self._devices:
+            self._choices_in(device, ())
+
+    def machines(self) -> dict[str, str]:
+        """Return the device of each machine: host.0, host.1, ..."""
+        return {
+            f"{entry.name}.{number}": entry.device
+            for entry in self._instances.values()
+            for number in range(_check_count(entry.count, entry.name))
+        }
+
+    def has(self, device: str, *choices: str) -> bool:
+        """Return whether a part of ``device``, at any depth, is one of ``choices``."""
+        return not self._choices[device].isdisjoint(choices)
+
+    def _choices_in(self, device: str, above: tuple[str, ...]) -> frozenset[str]:
         if device in above:
             raise InputError(f"device {quoted(device)} is part of itself")
-        return any(
-            part.choice in choices
-            or (
-                part.choice == "device"
-                and part.name in self._devices
-                and self._has(part.name, choices, (*above, device))
-            )
-            for part in (self._devices[device].components if device in self._devices else ())
+        if device not in self._choices:
+            parts = self._components(device)
+            if len({part.name for part in parts}) < len(parts):
+                raise InputError(f"device {quoted(device)}: a component's name is there twice")
+            choices = {part.choice for part in parts}
+            for part in parts:
+                if part.choice == "device":
+                    choices |= self._choices_in(part.name, (*above, device))
+            self._choices[device] = frozenset(choices)
+        return self._choices[device]
+
+    def parts(self, device: str) -> dict[str, Component]:
+        """Return the parts of ``device`` by path.
+
+        Raises:
+            InputError: they are too many.
+        """
+        if device in self._parts:
+            return self._parts[device]
+        parts: dict[str, Component] = {}
+        for part in self._components(device):
+            inner = {"": part}
+            if part.choice == "device" and not self._is_nic(part.name):
+                inner = {f".{path}": value for path, value in self.parts(part.name).items()}
+            count = _check_count(part.count, part.name)
+            _check_count(len(parts) + count * len(inner), device)
+            for number in range(count):
+                parts.update({f"{part.name}.{number}{path}": v for path, v in inner.items()})
+        self._parts[device] = parts
+        return parts
+
+    def edges(self, device: str) -> list[tuple[str, str, Wire]]:
+        """Return the pairs of paths that edges join in ``device``, at any depth.
+
+        Raises:
+            InputError: an edge names what is not there.
+        """
+        links = {link.name: link for link in self._devices[device].links}
+        pairs = []
+        for number, edge in enumerate(self._devices[device].edges):
+            where = f"device {quoted(device)}, $.edges[{number}]"
+            if edge.link not in links:
+                raise InputError(f"{where}.link: no link {quoted(edge.link)}")
+            try:
+                ends = self._paths(device, edge.ep1.path), self._paths(device, edge.ep2.path)
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from None
+            for src, dst in joined_pairs(*ends, edge.scheme, where):
+                pairs.append((src, dst, links[edge.link]))
+        for part in self._components(device):
+            if part.choice == "device" and not self._is_nic(part.name):
+                inner = self.edges(part.name)
+                _check_count(len(inner) * part.count, part.name)
+                for number in range(part.count):
+                    path = f"{part.name}.{number}."
+                    pairs += [(f"{path}{src}", f"{path}{dst}", link) for src, dst, link in inner]
+        return pairs
+
+    def ends(self, endpoint: _Endpoint) -> list[tuple[str, str]]:
+        """Return the machine and the component's path of each end that ``endpoint`` stands for.
+
+        Raises:
+            InputError: it names what is not there.
+        """
+        name, numbers = _slice(
+            endpoint.instance, {entry.name: entry.count for entry in self._instances.values()}
         )
+        paths = self._paths(self._instances[name].device, endpoint.component)
+        _check_count(len(numbers) * len(paths), endpoint.component)
+        return [(f"{name}.{number}", path) for number in numbers for path in paths]
 
-    def ends(self, endpoint: _Endpoint) -> list[tuple[str, str, str]]:
-        """Return the machine, the component's path, and the first component's choice of each."""
-        name, numbers = _slice(endpoint.instance, self._counts())
-        device = self._instances[name].device
-        choice = ""
-        paths: list[str] = []
-        for text in endpoint.component.split("."):
-            components = {c.name: c for c in self._devices[device].components}
-            part, indexes = _slice(text, {c.name: c.count for c in components.values()})
-            choice = choice or components[part].choice
-            below = [f"{part}.{index}" for index in indexes]
-            paths = [f"{p}.{b}" for p in paths for b in below] if paths else below
+    def _components(self, device: str) -> list[Component]:
+        if device not in self._devices:
+            raise InputError(f"no device {quoted(device)}; expected one of $.devices")
+        return self._devices[device].components
+
+    def _is_nic(self, device: str) -> bool:
+        is_switch = re.search("switch|sw[0-9_]*$", device.lower())
+        inner = self.has(device, "port", "nic") and not self.has(device, "xpu", "switch")
+        return inner and not is_switch
+
+    def _paths(self, device: str, text: str) -> list[str]:
+        paths = [""]
+        for words in text.split("."):
+            part, indexes = _slice(words, {c.name: c.count for c in self._components(device)})
+            _check_count(len(paths) * len(indexes), text)
+            paths = [f"{path}.{part}.{index}" for path in paths for index in indexes]
             device = part if part in self._devices else device
-        if len(numbers) * len(paths) > _MOST_ENDS:
-            raise InputError(f"endpoint {quoted(endpoint.component)}: more than {_MOST_ENDS} ends")
-        return [(f"{name}.{number}", path, choice) for number in numbers for path in paths]
+        return [path[1:] for path in paths]
 
-    def _counts(self) -> dict[str, int]:
-        return {instance.name: instance.count for instance in self._instances.values()}
+
+def _check_count(count: int, name: str) -> int:
+    if not 0 <= count <= _MOST_ENDS:
+        raise InputError(f"{quoted(name)}: count {count}; expected at most {_MOST_ENDS}")
+    return count
+
+
+def joined_pairs(
+    first: Sequence[T], second: Sequence[T], scheme: _Scheme, where: str
+) -> Iterator[tuple[T, T]]:
+    """Return the pairs of ends that an edge of that scheme joins, an end with itself left out.
+
+    Raises:
+        InputError: they are too many, or the scheme is a ring, which no reader defines.
+    """
+    if scheme == "ring":
+        raise InputError(f"{where}.scheme: ring is not read; write its edges one by one")
+    if scheme == "many2many":
+        _check_count(len(first) * len(second), where)
+        return ((a, b) for a, b in itertools.product(first, second) if a != b)
+    return ((a, b) for a, b in zip(first, second, strict=False) if a != b)
 
 
 def _slice(text: str, counts: dict[str, int]) -> tuple[str, range]:
@@ -144,82 +287,83 @@ def _slice(text: str, counts: dict[str, int]) -> tuple[str, range]:
             f"endpoint {quoted(text)}: expected one of {', '.join(sorted(counts)[:8])}, and its "
             "indexes like [0:2]"
         )
-    count = counts[match[1]]
-    if not 0 <= count <= _MOST_ENDS:
-        raise InputError(f"{quoted(match[1])}: count {count}; expected at most {_MOST_ENDS}")
-    if match[3] or match[2] is None or not match[2]:
-        first, end = int(match[2] or 0), int(match[4] or count)
+    count = _check_count(counts[match[1]], match[1])
+    if match[2]:
+        first, end, step = int(match[2]), int(match[2]) + 1, 1
     else:
-        first = int(match[2])
-        end = first + 1
-    if not 0 <= first < end <= count:
+        first, end, step = int(match[3] or 0), int(match[4] or count), int(match[5] or 1)
+    if not (0 <= first < end <= count and step):
         raise InputError(f"endpoint {quoted(text)}: out of range, there are {count}")
-    return match[1], range(first, end)
+    return match[1], range(first, end, step)
 
 
 def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]:
     place = printable_path(path)
-    infrastructure = decode_values(data, _Infrastructure, place)
     try:
-        fabric, others = _fabric(infrastructure, infrastructure.name or name)
+        fabric, others = _fabric(Inventory(data, place), name)
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{place}: {str(error).removeprefix(f'{place}: ')}") from None
     text = f"{place}: {others} cables between hosts, or to parts that are no NIC, are left out"
     return fabric, (text,) if others else ()
 
 
-def _fabric(infrastructure: _Infrastructure, name: str) -> tuple[Fabric, int]:
+def _fabric(inventory: Inventory, name: str) -> tuple[Fabric, int]:
     """Return the fabric, and the number of cables that are not in it."""
-    inventory = _Inventory(infrastructure)
-    is_host = dict(itertools.islice(inventory.machines(), _MOST_ENDS))
-    rates = {link.name: link.gbs for link in infrastructure.links}
+    device_of = inventory.machines()
+    devices = set(device_of.values())
+    hosts = {device for device in devices if inventory.has(device, "xpu", "nic")}
+    parts = {device: inventory.parts(device) for device in hosts}
+    links = {link.name: link for link in inventory.infrastructure.links}
     adapters: list[Adapter] = []
-    adapter_counts: Counter[str] = Counter()
     cables: dict[tuple[str, str], list[float | None]] = defaultdict(list)
+    labels: Counter[str] = Counter()
     others = 0
-    for number, edge in enumerate(infrastructure.edges):
-        if edge.link not in rates:
-            raise InputError(f"$.edges[{number}].link: no link {quoted(edge.link)}")
-        gbs = rates[edge.link]
-        if gbs is not None and not 0 < gbs <= 1e9:
-            raise InputError(f"link {quoted(edge.link)}: {gbs} GB/s; expected a positive rate")
-        for ends in _pairs(inventory, edge, number):
-            (near, path, choice), (far, _, _) = sorted(ends, key=lambda end: not is_host[end[0]])
-            if is_host[far] or (is_host[near] and choice not in ("nic", "port", "device")):
-                others += 1
-            elif is_host[near]:
-                label = f"{near}.{path}"
-                adapter_counts[label] += 1
-                if adapter_counts[label] > 1:
-                    label = f"{label}/{adapter_counts[label]}"
-                adapters.append(Adapter(label, far, gbs, near, path))
-            else:
+    for number, edge in enumerate(inventory.infrastructure.edges):
+        where = f"$.edges[{number}]"
+        if edge.link not in links:
+            raise InputError(f"{where}.link: no link {quoted(edge.link)}")
+        try:
+            ends = inventory.ends(edge.ep1), inventory.ends(edge.ep2)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        gbs = links[edge.link].gbs
+        for pair in joined_pairs(*ends, edge.scheme, where):
+            (near, path), (far, _) = sorted(pair, key=lambda end: device_of[end[0]] not in hosts)
+            of_near = parts.get(device_of[near], {})
+            nic = part_of(path, of_near)
+            if device_of[near] not in hosts:
                 low, high = sorted((near, far))
                 cables[low, high].append(gbs)
-        if len(adapters) + sum(map(len, cables.values())) > _MOST_ENDS:
-            raise InputError(f"more than {_MOST_ENDS} cables")
+            elif device_of[far] in hosts or nic is None or not is_nic(of_near[nic]):
+                others += 1
+            else:
+                label = f"{near}.{path}"
+                labels[label] += 1
+                label += f"/{labels[label]}" if labels[label] > 1 else ""
+                adapters.append(Adapter(label, far, gbs, near, nic))
+        _check_count(len(adapters) + sum(map(len, cables.values())), "cables")
     trunks = tuple(
         Trunk(src, dst, None if None in gbs else sum(g or 0 for g in gbs), len(gbs))
         for (src, dst), gbs in cables.items()
     )
-    switches = tuple(machine for machine, host in is_host.items() if not host)
-    return Fabric(name, switches, tuple(adapters), trunks), others
+    switches = tuple(machine for machine, device in device_of.items() if device not in hosts)
+    return Fabric(inventory.name or name, switches, tuple(adapters), trunks), others
 
 
-def _pairs(
-    inventory: _Inventory, edge: _Edge, number: int
-) -> Iterator[tuple[tuple[str, str, str], tuple[str, str, str]]]:
-    try:
-        ends = inventory.ends(edge.ep1), inventory.ends(edge.ep2)
-    except InputError as error:
-        raise InputError(f"$.edges[{number}]: {error}") from None
-    if edge.scheme == "one2one":
-        return zip(*ends, strict=False)
-    if edge.scheme == "ring":
-        raise InputError(f"$.edges[{number}].scheme: ring is not read; write its edges one by one")
-    if len(ends[0]) * len(ends[1]) > _MOST_ENDS:
-        raise InputError(f"$.edges[{number}]: more than {_MOST_ENDS} cables")
-    return itertools.product(*ends)
+def part_of(path: str, parts: Mapping[str, Component]) -> str | None:
+    """Return the one of ``parts`` that ``path`` is, or is inside; None if it is in none.
+
+    >>> part_of("cx5.0.port.1", {"cx5.0": Component("cx5", 1, "device")})
+    'cx5.0'
+    """
+    words = path.split(".")
+    prefixes = (".".join(words[:length]) for length in range(2, len(words) + 1, 2))
+    return next((prefix for prefix in prefixes if prefix in parts), None)
+
+
+def is_nic(part: Component) -> bool:
+    """Return whether a part of a host is a NIC, or a port on the host itself."""
+    return part.choice in ("nic", "port", "device")
 
 
 _START = tuple(
