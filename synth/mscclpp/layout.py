@@ -1,4 +1,4 @@
-"""Where the tasks of a program run and their messages land."""
+"""Places where the tasks of a program run and their messages land."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _SHARED_SCRATCH = 1 << 26  # bytes of half the scratch that plans share
 
 
 class _Ways(NamedTuple):
-    """What a plan does for safety, and what it saves.
+    """Means by which a plan is safe, and how it saves.
 
     Attributes:
         lands_in_place: Messages land where they are stored, not in scratch.

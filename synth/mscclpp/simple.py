@@ -16,7 +16,7 @@ _STORES = frozenset({"r", "rcs"})
 
 @dataclass(frozen=True)
 class SimplePlaces:
-    """Where each message lands, and from where in scratch those through a port leave."""
+    """Place where each message lands, and place in scratch that those through a port leave."""
 
     landing: dict[Message, Address]
     leaving: dict[Message, Address]

@@ -1,4 +1,4 @@
-"""What the thread blocks of a program do, with messages and dependencies resolved."""
+"""Tasks of a program's thread blocks, with messages and dependencies resolved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_SOURCES = 9  # that one `re` adds to its first: an operation has ten buffer
 
 @dataclass(eq=False)
 class Message:
-    """What one step sends and another receives: `count` chunks."""
+    """Message of `count` chunks, which one step sends and another receives."""
 
     src: int
     dst: int
