@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl.cli.arguments import add_json, add_prefer
+from tuccl._native import parse_xml
+from tuccl.cli.arguments import add_json, add_prefer, add_root
 from tuccl.cli.output import print_json, warn
-from tuccl.runtime import export_table
+from tuccl.cli.verify import read_bytes
+from tuccl.runtime import export_program, export_table
 
 HELP = "write the table as files that an unmodified runtime loads"
 EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
@@ -15,12 +17,23 @@ EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("table", metavar="TABLE")
+    parser.add_argument("table", metavar="TABLE", help="a table; for mscclpp a program's XML too")
     parser.add_argument(
         "--dialect",
         default="executor",
         help="executor (default), rccl or fork of a table of programs; "
-        "nccl (NVIDIA's example tuner) or ncclx of one of NCCL's own choices",
+        "nccl (NVIDIA's example tuner) or ncclx of one of NCCL's own choices; "
+        "mscclpp: execution plans of MSCCL++, with a Python module that selects them",
+    )
+    parser.add_argument(
+        "--hosts", type=int, default=1, metavar="N", help="of a program's ranks, for mscclpp (1)"
+    )
+    add_root(parser)
+    parser.add_argument(
+        "--share-scratch",
+        action="store_true",
+        help="mscclpp: LL plans share one scratch, whatever buffers calls have; only for jobs that "
+        "run no other packet algorithms of MSCCL++",
     )
     add_prefer(parser, "default: the table's order")
     parser.add_argument("-o", "--output", required=True, metavar="DIR")
@@ -29,7 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export and print the files."""
-    exported = export_table(Path(args.table), args.dialect, Path(args.output), prefer=args.prefer)
+    path, out, share_scratch = Path(args.table), Path(args.output), args.share_scratch
+    if path.is_file() and args.dialect == "mscclpp":
+        program = parse_xml(read_bytes(args.table), args.table)
+        exported = export_program(
+            program, out, hosts=args.hosts, root=args.root, share_scratch=share_scratch
+        )
+    else:
+        exported = export_table(
+            path, args.dialect, out, prefer=args.prefer, share_scratch=share_scratch
+        )
     warn(exported.notes)
     if args.json:
         config = None if exported.config is None else str(exported.config)

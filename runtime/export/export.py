@@ -1,7 +1,11 @@
-"""A table as the files that an unmodified runtime loads: XML for MSCCL, CSV for NCCL's tuners."""
+"""A table as the files that an unmodified runtime loads.
+
+These are XML for MSCCL, CSV for NCCL's tuners, plans for MSCCL++.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +14,23 @@ from pathlib import Path
 
 from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
+from tuccl.runtime.export.mscclpp import plan_contents, sources_of_program, sources_of_table
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
 from tuccl.runtime.export.plan import Rule, plan_export
 from tuccl.runtime.table.atomic_dir import replace_directory
 from tuccl.runtime.table.store import StoredTable, open_table
 from tuccl.runtime.table.supported_knobs import fork_threads
 
-__all__ = ["DIALECTS", "EXPORTS", "Export", "double_match", "export_table"]
+__all__ = ["DIALECTS", "EXPORTS", "Export", "double_match", "export_program", "export_table"]
 
 DIALECTS = ("executor", "rccl", "fork")
-EXPORTS = (*DIALECTS, *CSV_FILES)
+EXPORTS = (*DIALECTS, *CSV_FILES, "mscclpp")
 _FORK_CONFIG = "msccl-config.xml"
 _MOST_PATH_BYTES = 254
-_OWN_FILE = re.compile(r"tuccl-\d{3}-[a-z0-9-]+\.xml|msccl-config\.xml|ncclx?_tuner\.csv")
+_OWN_FILE = re.compile(
+    r"tuccl-[0-9a-f]*-?\d{3}-[a-z0-9-]+\.(xml|json)|msccl-config\.xml|ncclx?_tuner\.csv"
+    r"|tuccl_plans\.py|selection\.json|__pycache__"
+)
 
 
 @dataclass(frozen=True)
@@ -41,14 +49,23 @@ class Export:
     channels: int = 0
 
 
-def export_table(table: Path, dialect: str, out: Path, *, prefer: str | None = None) -> Export:
+def export_table(
+    table: Path,
+    dialect: str,
+    out: Path,
+    *,
+    prefer: str | None = None,
+    share_scratch: bool = False,
+) -> Export:
     """Write the table in folder ``table`` as a folder ``out``, in one step.
 
     Programs become pure XML in ``executor``, ``rccl`` or ``fork``; choices of NCCL's own become a
-    CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``. For any call at most one file
+    CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``; for ``mscclpp`` programs become
+    execution plans, with a Python module that selects them. For any call at most one file
     fits; where the runtime's own default is the choice none does. Each program is proven in the
     dialect before it is written. An older export at ``out`` is replaced, anything else there is
     left alone and refused. ``prefer``: speed or sms, instead of the table's own order.
+    ``share_scratch``: MSCCL++'s LL plans use one scratch (docs/runtimes.md).
 
     Raises:
         InputError: the table, dialect or preference is bad, or ``out`` holds something else.
@@ -60,6 +77,8 @@ def export_table(table: Path, dialect: str, out: Path, *, prefer: str | None = N
     _check_kind(stored, dialect)
     if dialect in CSV_FILES:
         return _export_csv(stored, dialect, out)
+    if dialect == "mscclpp":
+        return _export_plans(stored, out, share_scratch)
     plan = plan_export(stored, dialect)
     contents = {
         _name(number, rule): _written(rule, dialect, plan.buffers[rule.knobs.protocol])
@@ -92,7 +111,7 @@ def _check_kind(stored: StoredTable, dialect: str) -> None:
     is_nccl = stored.table.dialect == "nccl"
     if is_nccl != (dialect in CSV_FILES):
         holds = "choices of NCCL's own" if is_nccl else "MSCCL programs"
-        expected = ", ".join(CSV_FILES if is_nccl else DIALECTS)
+        expected = ", ".join(CSV_FILES if is_nccl else (*DIALECTS, "mscclpp"))
         raise InputError(f"{stored.folder}: holds {holds}; expected --dialect {expected}")
 
 
@@ -101,6 +120,48 @@ def _export_csv(stored: StoredTable, dialect: str, out: Path) -> Export:
     _put(out, {name: csv_text(stored.table, dialect).encode()})
     notes = tuple(csv_notes(stored.table, dialect))
     return Export((out / name,), notes, {}, stored.table.signature)
+
+
+def _export_plans(stored: StoredTable, out: Path, share_scratch: bool) -> Export:
+    table = stored.table
+    notes: list[str] = []
+    contents = plan_contents(
+        sources_of_table(stored, notes),
+        ranks=table.ranks,
+        hosts=table.hosts,
+        prefix=table.signature[:8],
+        notes=notes,
+        share_scratch=share_scratch,
+    )
+    _put(out, contents)
+    files = tuple(out / name for name in sorted(contents))
+    return Export(files, tuple(notes), {}, table.signature)
+
+
+def export_program(
+    program: Program, out: Path, *, hosts: int = 1, root: int = 0, share_scratch: bool = False
+) -> Export:
+    """Write one program as plans of MSCCL++ in a folder ``out``, in one step.
+
+    There is a plan for each placement that the program claims, in its protocol and range of sizes,
+    with port channels between ``hosts`` hosts; ``root`` is that of a broadcast or reduce.
+
+    Raises:
+        InputError: ``out`` holds something else, or an argument is out of range.
+        Infeasible: MSCCL++ cannot run it.
+    """
+    _check_target(out)
+    notes: list[str] = []
+    contents = plan_contents(
+        sources_of_program(program, root),
+        ranks=program.ngpus,
+        hosts=hosts,
+        prefix=hashlib.sha256(to_xml(program).encode()).hexdigest()[:8],
+        notes=notes,
+        share_scratch=share_scratch,
+    )
+    _put(out, contents)
+    return Export(tuple(out / name for name in sorted(contents)), tuple(notes), {}, "")
 
 
 def _unlistable(files: Sequence[Path]) -> str | None:
@@ -199,7 +260,10 @@ def _put(out: Path, contents: Mapping[str, bytes]) -> None:
     """Write the folder in one step; leave it alone where it already is what it should be."""
     out = out.resolve()
     try:
-        if out.is_dir() and {p.name: p.read_bytes() for p in out.iterdir()} == contents:
+        if (
+            out.is_dir()
+            and {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == contents
+        ):
             return
         replace_directory(out, contents)
     except OSError as error:

@@ -30,12 +30,13 @@ from tuccl.synth.mscclpp.tasks import Task, output_place, tasks_of
 
 __all__ = ["PLAN_COLLECTIVES", "lower_to_plan"]
 
-# What a call of the runtime reaches, by its name there.
+# What plans are for, by the names in their files. A reduce is reached by the executor alone.
 PLAN_COLLECTIVES = {
     "allgather": "allgather",
     "allreduce": "allreduce",
     "alltoall": "alltoall",
     "broadcast": "broadcast",
+    "reduce": "reduce",
     "reduce-scatter": "reducescatter",
 }
 ALIGNMENT = 16  # bytes: a thread moves and adds up so many at once
@@ -150,7 +151,7 @@ def _check(
 ) -> None:
     if program.collective not in PLAN_COLLECTIVES:
         known = ", ".join(PLAN_COLLECTIVES)
-        raise Infeasible(f"{program.collective}: no call of MSCCL++ reaches it, only {known}")
+        raise Infeasible(f"{program.collective}: MSCCL++ has no plans of it, only of {known}")
     if in_place and program.collective == "reduce-scatter":
         raise Infeasible(
             "reduce-scatter in place: MSCCL++ takes it for in place on rank 0 alone, so ranks "

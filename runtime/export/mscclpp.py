@@ -1,0 +1,290 @@
+"""A table's programs as execution plans of MSCCL++, with the module that selects them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tuccl._native import Program
+from tuccl.errors import Infeasible, InputError
+from tuccl.mscclpp import ExecutionPlan, plan_json
+from tuccl.runtime.table.entry import ROOTED, Candidate, Entry
+from tuccl.runtime.table.store import StoredTable
+from tuccl.synth import PLAN_COLLECTIVES, lower_to_plan
+from tuccl.units import format_bytes
+
+__all__ = ["PLAN_FILES", "PlanSource", "plan_contents", "sources_of_program", "sources_of_table"]
+
+PLAN_FILES = ("tuccl_plans.py", "selection.json")
+_MODULE = Path(__file__).with_name("tuccl_plans.py")
+_TOP = (1 << 32) - 1  # offsets have 32 bits
+_DATATYPES = {"any": None, "1-byte": 1, "2-byte": 2, "4-byte": 4, "8-byte": 8}
+
+
+@dataclass(frozen=True)
+class PlanSource:
+    """One plan to be: a program for calls of one placement and the sizes [min_bytes, max_bytes]."""
+
+    program: Program
+    protocol: str
+    in_place: bool
+    min_bytes: int
+    max_bytes: int
+    threads: int = 1024
+    unit_bytes: int = 0
+    root: int | None = None
+    datatype_bytes: int | None = None
+
+    def plan(self, hosts: int, name: str, *, share_scratch: bool) -> ExecutionPlan:
+        """Return the plan, proved.
+
+        Raises:
+            Infeasible: MSCCL++ cannot run it.
+        """
+        return lower_to_plan(
+            self.program,
+            hosts=hosts,
+            protocol=self.protocol,
+            in_place=self.in_place,
+            min_bytes=self.min_bytes,
+            max_bytes=self.max_bytes,
+            threads=self.threads,
+            unit_bytes=self.unit_bytes,
+            share_scratch=share_scratch,
+            root=self.root or 0,
+            name=name,
+        )
+
+    @property
+    def text(self) -> str:
+        """The calls it serves, for messages."""
+        where = "in place" if self.in_place else "out of place"
+        top = format_bytes(self.max_bytes)
+        return f"{self.program.collective} {where} [{format_bytes(self.min_bytes)}, {top}]"
+
+
+def sources_of_table(stored: StoredTable, notes: list[str]) -> list[PlanSource]:
+    """Return what the table chooses, as far as MSCCL++ can run it; say in `notes` what not.
+
+    A candidate that cannot be lowered gives way to the next; the default is a hole.
+    """
+    hosts = stored.table.hosts
+    if stored.table.ranks % hosts:
+        raise InputError(f"{stored.folder}: MSCCL++ needs hosts with as many GPUs each")
+    lowered = _Lowered(stored, notes)
+    sources: list[PlanSource] = []
+    for entry in stored.table.entries:
+        if (why := _exclusion_reason(entry)) is not None:
+            _note(notes, f"{entry.collective} left out: {why}")
+            continue
+        for in_place in (False, True):
+            if not entry.takes(in_place):
+                continue
+            if in_place and entry.collective == "reduce-scatter":
+                _note(notes, "reduce-scatter in place left out: rank 0 alone would see it as such")
+                continue
+            sources += lowered.sources(entry, in_place)
+    sources = _joined(sources)
+    if any(source.protocol == "LL" for source in sources):
+        for source in sources:
+            if source.root is not None:
+                _note(
+                    notes,
+                    f"{source.program.collective} left out: packets of LL plans stay apart only if "
+                    "every rank waits for every rank in each call between",
+                )
+        sources = [source for source in sources if source.root is None]
+    return sources
+
+
+def sources_of_program(program: Program, root: int) -> list[PlanSource]:
+    """Return a source for each placement that `program` claims and MSCCL++ has.
+
+    Raises:
+        InputError: there is none.
+    """
+    top = min(program.max_bytes or _TOP, _TOP)
+    sources = [
+        PlanSource(
+            program,
+            _protocol(program.protocol),
+            in_place,
+            program.min_bytes or 0,
+            top,
+            root=root if program.collective in ROOTED else None,
+        )
+        for in_place in (False, True)
+        if (program.in_place if in_place else program.out_of_place)
+        and not (in_place and program.collective == "reduce-scatter")
+    ]
+    if not sources:
+        raise InputError(f"{program.name}: is right in place alone, which MSCCL++ has no plans for")
+    return sources
+
+
+def plan_contents(
+    sources: list[PlanSource],
+    *,
+    ranks: int,
+    hosts: int,
+    prefix: str,
+    notes: list[str],
+    share_scratch: bool = False,
+) -> dict[str, bytes]:
+    """Return the files of an export by name: plans, their selection, the module that loads them.
+
+    Every plan is proved as it is written. Names are unique in a process as long as `prefix` is.
+    `share_scratch` has LL plans use one scratch (see docs/runtimes.md).
+
+    Raises:
+        Infeasible: MSCCL++ cannot run a program of `sources`.
+    """
+    contents: dict[str, bytes] = {}
+    calls = []
+    for number, source in enumerate(sources):
+        collective = source.program.collective.replace("-", "")
+        placement = "in" if source.in_place else "out"
+        name = f"tuccl-{prefix}-{number:03d}-{collective}-{placement}-{source.protocol.lower()}"
+        plan = source.plan(hosts, name, share_scratch=share_scratch and source.protocol == "LL")
+        if plan.max_message_size < source.max_bytes // _multiple(plan) * _multiple(plan):
+            notes.append(f"{source.text} ends at {plan.max_message_size} bytes: 32-bit offsets")
+        contents[f"{name}.json"] = plan_json(plan).encode()
+        calls.append(_call(source, plan))
+    document = {"world_size": ranks, "ranks_per_node": ranks // hosts, "plans": calls}
+    contents["selection.json"] = (json.dumps(document, indent=1) + "\n").encode()
+    contents["tuccl_plans.py"] = _MODULE.read_bytes()
+    notes += _advice(sources)
+    return contents
+
+
+def _multiple(plan: ExecutionPlan) -> int:
+    gpu = plan.gpus[0]
+    return plan.buffer_alignment * max(gpu.input_chunks, gpu.output_chunks)
+
+
+def _call(source: PlanSource, plan: ExecutionPlan) -> dict[str, object]:
+    """Return the calls of a plan as ``selection.json`` says them."""
+    return {
+        "name": plan.name,
+        "file": f"{plan.name}.json",
+        "collective": plan.collective,
+        "in_place": plan.inplace,
+        "root": source.root,
+        "datatype_bytes": source.datatype_bytes,
+        "multiple_bytes": _multiple(plan),
+        "min_bytes": plan.min_message_size,
+        "max_bytes": plan.max_message_size,
+    }
+
+
+def _advice(sources: list[PlanSource]) -> Iterator[str]:
+    """Yield what the job must keep to, since the runtime does not look."""
+    collectives = {source.program.collective for source in sources}
+    if collectives & {"allreduce", "reduce-scatter"}:
+        yield (
+            "a request does not name its reduction and plans only add up: reducing plans are "
+            "registered with sums_only=True alone"
+        )
+    if "alltoall" in collectives:
+        yield "alltoall: MSCCL++'s NCCL library refuses ncclAllToAll; run the plan by its executor"
+    if collectives & {"broadcast", "reduce"}:
+        yield "broadcast, reduce: all ranks must pass both buffers, all in place or none"
+    if any(source.protocol == "LL" for source in sources):
+        yield (
+            "LL: communicators of one process must launch equally many plans on all ranks; a CUDA "
+            "graph needs three LL calls or more"
+        )
+
+
+class _Lowered:
+    """Verdicts on the table's programs as plans, each asked for once."""
+
+    def __init__(self, stored: StoredTable, notes: list[str]) -> None:
+        self._stored = stored
+        self._notes = notes
+        self._known: dict[tuple[object, ...], bool] = {}
+
+    def sources(self, entry: Entry, in_place: bool) -> list[PlanSource]:
+        """Return the plans of an entry's sizes, by the first candidates that become one."""
+        refused: set[str] = set()
+        while True:
+            left = tuple(c for c in entry.candidates if c.name not in refused)
+            usable = msgspec.structs.replace(entry, candidates=left)
+            out = []
+            for low, high, candidate in usable.choices(in_place):
+                source = self._source(entry, in_place, low, high, candidate)
+                if source is not None and not self._runs(source, candidate):
+                    refused.add(candidate.name)
+                    break
+                out += [source] if source else []
+            else:
+                return out
+
+    def _source(
+        self, entry: Entry, in_place: bool, low: int, high: int | None, candidate: Candidate
+    ) -> PlanSource | None:
+        program, knobs = self._stored.program(candidate), candidate.knobs
+        if program is None or knobs is None:
+            return None
+        top = _TOP if high is None else min(high - 1, _TOP)
+        if low >= 1 << 31 or top < max(low, program.nchunks * 16):
+            _note(self._notes, f"{entry.collective} of {low} bytes left out: no size for a plan")
+            return None
+        if knobs.protocol == "LL128":
+            _note(self._notes, "MSCCL++ has no LL128: those programs run under Simple")
+        protocol = _protocol(knobs.protocol)
+        unit = knobs.knobs.slice_bytes // 16 * 16 if protocol == "Simple" else 0
+        size = _DATATYPES[entry.datatype_class]
+        return PlanSource(
+            *(program, protocol, in_place, low, top, knobs.threads, unit, entry.root, size)
+        )
+
+    def _runs(self, source: PlanSource, candidate: Candidate) -> bool:
+        sizes = source.min_bytes, source.max_bytes
+        key = (candidate.program, candidate.knobs, source.in_place, source.root, sizes)
+        if key not in self._known:
+            try:
+                source.plan(self._stored.table.hosts, "trial", share_scratch=False)
+                self._known[key] = True
+            except Infeasible as error:
+                self._known[key] = False
+                _note(self._notes, f"{candidate.name} left out: {error}")
+        return self._known[key]
+
+
+def _exclusion_reason(entry: Entry) -> str | None:
+    if entry.collective not in PLAN_COLLECTIVES:
+        return "no call of MSCCL++ reaches it"
+    if entry.datatype_class in ("1-byte", "8-byte"):
+        return f"MSCCL++ adds up no {entry.datatype_class} datatypes"
+    return None
+
+
+def _protocol(protocol: str) -> str:
+    return "LL" if protocol == "LL" else "Simple"
+
+
+def _note(notes: list[str], text: str) -> None:
+    if text not in notes:
+        notes.append(text)
+
+
+def _joined(sources: list[PlanSource]) -> list[PlanSource]:
+    """Return fewer sources that say the same: neighbouring sizes of one program and placement."""
+
+    def key(source: PlanSource) -> tuple[str, bool, int, int]:
+        return source.program.collective, source.in_place, source.root or 0, source.min_bytes
+
+    out: list[PlanSource] = []
+    for source in sorted(sources, key=key):
+        if out and out[-1].max_bytes + 1 == source.min_bytes:
+            longer = replace(out[-1], max_bytes=source.max_bytes)
+            if replace(source, min_bytes=longer.min_bytes) == longer:
+                out[-1] = longer
+                continue
+        out.append(source)
+    return out
