@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuccl.errors import Unavailable
 from tuccl.topology.graph import Topology
-from tuccl.topology.readers.nvml import add_nvlinks
+from tuccl.topology.readers.nvml import add_nvlinks, nvml_system
 from tuccl.topology.readers.sysfs import DEVICES, sysfs_system
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.trees import Folder
@@ -36,6 +36,8 @@ def probe_local(
     system = None
     if tree.names(DEVICES):
         system = sysfs_system(tree, "/sys", lambda gpus: notes.extend(add_nvlinks(gpus)))
+    if system is None and (system := nvml_system("NVML")) is not None:
+        notes.append("no GPU in /sys: NVML tells the GPUs, and NICs are not known")
     if system is None:
         raise Unavailable(
             f"no GPU among the {len(tree.names(DEVICES))} PCI devices of this machine; describe "

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from tests.topology.renderings import (
-    devices,
-    gpu_graph,
     hwloc_xml,
     pack_sysfs,
     random_machine,
     rocm_text,
     without_nvlink,
-    write_sysfs,
 )
 from tuccl.errors import InputError
 from tuccl.topology import (
@@ -24,7 +19,6 @@ from tuccl.topology import (
     decode_nccl_xml,
     path,
     path_class,
-    probe_local,
     read_topology,
     smi_matrix,
 )
@@ -149,83 +143,6 @@ def test_a_capture_points_nowhere_outside(tmp_path: Path) -> None:
     file.symlink_to(secret)
     with pytest.raises(InputError, match="no GPU"):
         read_topology(root)
-
-
-# --- NVML
-
-
-class Nvml(ModuleType):
-    """As much of pynvml as is asked, of a machine."""
-
-    NVMLError = type("NVMLError", (Exception,), {})
-    NVML_NVLINK_MAX_LINKS = 18
-    NVML_FEATURE_ENABLED = 1
-
-    def __init__(self, machine: Topology) -> None:
-        super().__init__("pynvml")
-        self._gpus = [device for device in devices(machine) if device.node.kind == "gpu"]
-        self.is_open = False
-
-    def nvmlInit(self) -> None:
-        self.is_open = True
-
-    def nvmlShutdown(self) -> None:
-        self.is_open = False
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self._gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(busId=f"0000{self._gpus[handle].busid.upper()}")
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return 7, 0
-
-    def _ends(self, handle: int) -> list[str | None]:
-        return [peer for peer, count in self._gpus[handle].nvlinks for _ in range(count)]
-
-    def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:
-        if link >= 12:
-            raise self.NVMLError("Not Supported")
-        return int(link < len(self._ends(handle)))
-
-    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: int, link: int) -> SimpleNamespace:
-        busid = self._ends(handle)[link]
-        return SimpleNamespace(busId=f"0000{busid}" if busid else "FFFFFFFF:FFFF:FF.0")
-
-    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: int, link: int) -> int:
-        return 0 if self._ends(handle)[link] else 2
-
-
-@pytest.mark.parametrize("seed", [0, 1, 3, 4, 7])
-def test_nvml_tells_nvlinks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = random_machine(seed)
-    nvml = Nvml(machine)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    topology, warnings = probe_local(write_sysfs(machine, tmp_path))
-    assert gpu_graph(topology) == gpu_graph(machine)
-    assert not warnings
-    assert not nvml.is_open
-
-
-def test_without_nvml_the_mend_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = random_machine(0)
-    root = write_sysfs(machine, tmp_path)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    topology, warnings = probe_local(root)
-    assert gpu_graph(topology) == gpu_graph(without_nvlink(machine))
-    assert any("pip install tuccl[nvml]" in text for text in warnings)
-    nvml = Nvml(machine)
-
-    def refuse() -> None:
-        raise nvml.NVMLError("Driver Not Loaded")
-
-    monkeypatch.setattr(nvml, "nvmlInit", refuse)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert "Driver Not Loaded" in probe_local(root)[1][0]
 
 
 # --- hwloc

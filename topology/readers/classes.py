@@ -81,7 +81,7 @@ class _Builder:
 
     def _device(self, index: int) -> Element:
         line = self._classes.lines[index]
-        place = f"{self._place}:{line}"
+        place = f"{self._place}:{line}" if line else self._place
         is_gpu = index < self._classes.gpus
         busid = f"0000:{index >> 5:02x}:{index & 31:02x}.0"
         pci = Element("pci", {"busid": busid, **(_GPU if is_gpu else _NIC)}, place, line)
