@@ -32,7 +32,8 @@ from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, rea
 from tuccl.topology.readers.hostlist import hostlist
 from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.readers.registry import HOST_READERS, read_topology
-from tuccl.topology.shapes import nvlink_domain, process_gpus, torus
+from tuccl.topology.servers import process_gpus, servers
+from tuccl.topology.shapes import nvlink_domain, torus
 from tuccl.topology.show import matrix, path_class
 from tuccl.topology.signature import signature
 from tuccl.topology.smi import smi_matrix
@@ -94,6 +95,7 @@ __all__ = [
     "read_topology",
     "relay_path",
     "save_topology",
+    "servers",
     "signature",
     "smi_matrix",
     "torus",

@@ -11,13 +11,12 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.graph import Link, Node, Topology, quoted
 
-__all__ = ["nvlink_domain", "process_gpus", "torus"]
+__all__ = ["nvlink_domain", "torus"]
 
 _ICI_GBS = 50.0  # Google: 400 GB/s both ways over four links (v5e), TPU v4 alike over six
 _ICI_US = 1.0
 _MOST_DIMENSIONS = 3
 _MOST_RANKS = 1024
-_SERVER_LINKS = ("pcie", "cpu", "c2c")
 
 
 def nvlink_domain(tray: Topology, trays: int) -> Topology:
@@ -103,36 +102,3 @@ def torus(
                 ends = f"gpu{rank_of[place]}", f"gpu{to}"
                 links.append(Link(*ends, "nvlink", gbs, latency_us, True, True, source))
     return Topology(f"{'torus' if wrap else 'mesh'}-{text}", nodes, tuple(links))
-
-
-def process_gpus(topology: Topology) -> int:
-    """Return the most GPUs that one process can drive: those of a server, by its PCIe tree.
-
-    GPUs whose server is not told count with all of their host.
-
-    >>> from tuccl.topology import load_profile
-    >>> process_gpus(nvlink_domain(load_profile("gb200"), 18)), process_gpus(torus((2, 2)))
-    (4, 4)
-    """
-    cpus = {node.id for node in topology.nodes if node.kind == "cpu"}
-    around: dict[str, list[str]] = {node.id: [] for node in topology.nodes}
-    for link in topology.links:
-        if link.kind in _SERVER_LINKS:
-            around[link.src].append(link.dst)
-            around[link.dst].append(link.src)
-    counts = []
-    for host in topology.hosts:
-        left = {topology.gpus[rank].id for rank in topology.gpus_of(host)}
-        most = len(left)
-        sizes = []
-        while left:
-            server = {min(left)}
-            queue = list(server)
-            for node in queue:
-                fresh = [other for other in around[node] if other not in server]
-                server.update(fresh)
-                queue += fresh
-            sizes.append(len(left & server) if server & cpus else most)
-            left -= server
-        counts.append(max(sizes))
-    return max(counts)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from tuccl.topology.graph import Link, Node, Topology
 from tuccl.topology.models import nvlink_gbs
+from tuccl.topology.servers import servers
 
 __all__ = ["smi_matrix"]
 
@@ -32,29 +33,34 @@ def smi_matrix(topology: Topology, host: str | None = None) -> str:
 
     Args:
         topology: The machine.
-        host: Of which host; None prints each host, of equal ones the first.
+        host: Of which host; None prints each host, of equal ones the first. In an NVLink domain
+            each tray is a server of its own, and printed so.
 
     >>> from tuccl.topology import load_profile
     >>> print(smi_matrix(load_profile("v100x4")).splitlines()[1].split()[:7])
     ['GPU0', 'X', 'NV2', 'NV2', 'NV2', 'PIX', 'SYS']
     """
-    if host is not None:
-        return _Host(topology, host).text()
     texts: dict[str, list[str]] = defaultdict(list)
-    for name in topology.hosts:
-        texts[_Host(topology, name).text()].append(name)
-    if len(topology.hosts) == 1:
+    for name in topology.hosts if host is None else (host,):
+        for server in servers(topology, name):
+            texts[_Server(topology, server).text()].append(name)
+    if len(texts) == 1 and len(next(iter(texts.values()))) == 1:
         return next(iter(texts))
-    return "\n\n".join(f"{', '.join(hosts)}:\n{text}" for text, hosts in texts.items())
+    return "\n\n".join(f"{_heading(names)}:\n{text}" for text, names in texts.items())
 
 
-class _Host:
-    """The GPUs and NICs of one host, and the PCIe tree that joins them."""
+def _heading(names: list[str]) -> str:
+    counts = Counter(names)
+    return ", ".join(name if n == 1 else f"{name} ({n} servers)" for name, n in counts.items())
 
-    def __init__(self, topology: Topology, host: str) -> None:
-        self._nodes = {n.id: n for n in topology.nodes if (n.host or "") == host}
-        self._gpus = [topology.gpus[rank] for rank in topology.gpus_of(host)]
-        self._nics = [topology.node(nic) for nic in topology.nics_of(host)]
+
+class _Server:
+    """The GPUs and NICs of one server, and the PCIe tree that joins them."""
+
+    def __init__(self, topology: Topology, server: frozenset[str]) -> None:
+        self._nodes = {n.id: n for n in topology.nodes if n.id in server}
+        self._gpus = [gpu for gpu in topology.gpus if gpu.id in server]
+        self._nics = [node for node in self._nodes.values() if node.kind == "nic"]
         self._around: dict[str, set[str]] = defaultdict(set)
         self._direct: dict[tuple[str, str], list[Link]] = defaultdict(list)
         for link in topology.links:
@@ -78,7 +84,7 @@ class _Host:
                 lines[-1] += f"\tN/A\t{self._numa(trees[device.id])}\t\tN/A"
         lines += ["", _LEGEND]
         if nics:
-            ids = (nic.id.removeprefix(f"{nic.host}/") for nic in self._nics)
+            ids = (nic.device or nic.id.rpartition("/")[2] for nic in self._nics)
             lines += ["", "NIC Legend:", ""]
             lines += [f"  {name}: {nic}" for name, nic in zip(nics, ids, strict=True)]
         return "\n".join(lines)

@@ -7,7 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuccl.topology import PROFILES, Topology, join, load_profile, matrix, smi_matrix
+from tuccl.topology import (
+    PROFILES,
+    Topology,
+    join,
+    load_profile,
+    matrix,
+    read_topology,
+    smi_matrix,
+)
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "topologies" / "smi_topo"
 
@@ -52,6 +60,22 @@ def test_equal_hosts_are_printed_once() -> None:
     assert text.startswith("n0, n1, n2:\n\tGPU0")
     assert text.count("GPU7\t") == 2  # a column and a row
     assert smi_matrix(join(load_profile("ndv2"), 3), "n1") == smi_matrix(load_profile("ndv2"))
+
+
+def test_a_tray_of_a_rack_is_printed_as_its_own_server() -> None:
+    text = smi_matrix(load_profile("gb200-nvl72"))
+    assert text.startswith("n0 (18 servers):\n")
+    assert text.partition("\n")[2] == smi_matrix(load_profile("gb200"))
+
+
+@pytest.mark.parametrize("name", [n for n in PROFILES if not n.startswith("mi")])
+def test_a_matrix_is_read_back_with_the_same_classes(name: str, tmp_path: Path) -> None:
+    printed = tmp_path / "matrix.txt"
+    printed.write_text(smi_matrix(load_profile(name)))
+    topology, _ = read_topology(printed)
+    again = cells(smi_matrix(topology))
+    for row, row_again in zip(cells(printed.read_text()).values(), again.values(), strict=True):
+        assert row[: len(again)] == row_again[: len(again)]
 
 
 def measured(topology: Topology) -> Topology:
