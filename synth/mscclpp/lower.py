@@ -243,7 +243,9 @@ class _Form:
             simple = simple_places(layout, scratch, in_place=self.ways.lands_in_place)
             write = partial(write_simple, layout=layout, places=simple)
         writers = [[self.block(layout, part, write) for part in parts] for parts in layout.parts]
-        return writers, [each.chunks for each in scratch]
+        chunks = [each.chunks for each in scratch]
+        # A rank finds the second half of another's scratch where its own begins.
+        return writers, [max(chunks)] * len(chunks) if self.packets else chunks
 
     def block(
         self, layout: Layout, part: Part, write: Callable[[Part, Task, BlockWriter], None]
