@@ -72,8 +72,8 @@ def overlay(topology: Topology, profile_name: str) -> Topology:
     """Return the host ``topology`` with what it lacks and the profile knows.
 
     GPUs match by rank. The profile adds NVLink (unless ``topology`` has some), models and the
-    port rates of NICs; NVLinks of GPUs of unknown model take the rate of its GPUs; PCIe stays.
-    Every such link is marked assumed and names the profile.
+    port rates of NICs. PCIe stays, but where no GPU's model is known, links whose rate was assumed
+    take the profile's. Every such link is marked assumed and names the profile.
 
     Raises:
         InputError: the profile has another number or kind of GPUs, or ``topology`` is a cluster.
@@ -89,16 +89,30 @@ def overlay(topology: Topology, profile_name: str) -> Topology:
 
 
 def _rated(link: Link, topology: Topology, profile: Topology) -> Link:
-    """Return the link; if it joins GPUs of unknown model, with the rate of the profile's GPUs."""
-    if link.kind not in ("nvlink", "xgmi") or any(gpu.model for gpu in topology.gpus):
+    """Return the link, with the profile's rate where GPUs or CPUs of unknown model left it open."""
+    if not link.assumed or any(gpu.model for gpu in topology.gpus):
         return link
-    bandwidth = link.bandwidth * nvlink_gbs(profile.gpus[0].model) / nvlink_gbs(None)
-    if link.kind == "xgmi":
+    bandwidth = 0.0
+    if link.kind == "nvlink":
+        # How many links there are was read, not what one carries.
+        bandwidth = link.bandwidth * nvlink_gbs(profile.gpus[0].model) / nvlink_gbs(None)
+    elif link.kind == "xgmi":
         ranks = {topology.node(end).rank for end in (link.src, link.dst)}
         bandwidth = sum(
             other.bandwidth
             for other in profile.links
             if {profile.node(end).rank for end in (other.src, other.dst)} == ranks
+        )
+    elif link.kind == "pcie" or topology.node(link.src).model is None:
+        first = profile.gpus[0].id
+        bandwidth = next(
+            (
+                other.bandwidth
+                for other in profile.links
+                if other.kind == link.kind
+                and (link.kind != "pcie" or first in (other.src, other.dst))
+            ),
+            0.0,
         )
     if not bandwidth:
         return link

@@ -186,4 +186,7 @@ def test_a_profile_fills_models_and_rates(tmp_path: Path) -> None:
     assert filled.gpus[0].model == "V100-SXM3-32GB"
     assert all(link.assumed for link in filled.links)
     assert {x.bandwidth for x in filled.links if x.kind == "nvlink"} == {150.0}
-    assert all("profile dgx-2" in x.source for x in filled.links if x.kind == "nvlink")
+    assert all("profile dgx-2" in x.source for x in filled.links)
+    newer, _ = read(smi_matrix(load_profile("dgx-h100")), tmp_path)
+    rates = {x.kind: x.bandwidth for x in overlay(newer, "dgx-h100").links}
+    assert rates == {"nvlink": 450.0, "pcie": 63.04, "cpu": 22.0}
