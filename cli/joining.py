@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import (
@@ -32,62 +34,64 @@ __all__ = ["add_hosts", "add_joining", "answering_hosts", "host_names", "joined"
 
 def add_joining(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of how hosts are joined."""
+    group = parser.add_argument_group("joining hosts")
     summaries = "; ".join(f"{reader.name}: {reader.summary}" for reader in FABRIC_READERS)
-    parser.add_argument(
+    group.add_argument(
         "--fabric", default="single", help="single (default), rail or clos, without a file"
     )
-    parser.add_argument(
+    group.add_argument(
         "--fabric-file",
         metavar="F",
         help=f"the switches, told by the file's content ({summaries}); NICs find their places by "
         "GUID, then by the names of host and device",
     )
-    parser.add_argument(
+    group.add_argument(
         "--names", metavar="LIST", help="the hosts' names, in their order (else the files' names)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--by-rack", action="store_true", help="order the hosts, and so ranks, as in --fabric-file"
     )
-    parser.add_argument(
+    group.add_argument(
         "--up", type=float, metavar="GB/s", help="rate of a switch's uplinks (rail, clos)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--down", type=float, metavar="GB/s", help="rate of a switch's port to a NIC"
     )
 
 
 def add_hosts(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of which hosts are read, and through what."""
-    parser.add_argument(
+    group = parser.add_argument_group("reading several hosts")
+    group.add_argument(
         "--hosts",
         metavar="LIST",
         help="read these hosts, a,b or node[01-16], by `tuccl probe` over there, and join them",
     )
-    parser.add_argument("--hosts-file", metavar="F", help="the same for the hosts in F, one a line")
-    parser.add_argument(
+    group.add_argument("--hosts-file", metavar="F", help="the same for the hosts in F, one a line")
+    group.add_argument(
         "--launcher",
         choices=HOST_LAUNCHERS,
         help="what starts it there: ssh (default), slurm (srun; without --hosts all of the job's) "
         "or mpi (mpirun)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--remote",
         choices=HOST_TOOLS,
         default="tuccl",
         help="what tells the topology over there (default tuccl); vendors' tools need nothing "
         "installed but say no rates: --profile adds them",
     )
-    parser.add_argument(
+    group.add_argument(
         "--remote-tuccl", default="tuccl", metavar="PATH", help="tuccl on the hosts (default tuccl)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--host-limit",
         type=float,
         default=60.0,
         metavar="SECONDS",
         help="how long a host may take (default 60)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--allow-missing", action="store_true", help="leave out hosts that do not answer"
     )
 
@@ -124,8 +128,14 @@ def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tupl
         raise InputError(f"{len(missing)} of {len(answers)} hosts missing{fix}: {reasons}{more}")
     warnings = [f"{name} is left out: {reason}" for name, reason in missing.items()]
     warnings += [warning for answer in answers.values() for warning in answer.warnings]
-    hosts = {name: a.topology for name, a in answers.items() if a.topology is not None}
+    hosts = {name: called(a.topology) for name, a in answers.items() if a.topology is not None}
     return hosts, tuple(warnings)
+
+
+def called(topology: Topology) -> Topology:
+    """Return the host's topology under a name that equal hosts share."""
+    name = f"{topology.gpus[0].model or 'GPU'} x{topology.ranks}"
+    return msgspec.structs.replace(topology, name=name)
 
 
 def host_names(

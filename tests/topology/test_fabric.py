@@ -16,11 +16,13 @@ from tuccl.topology import (
     all_paths,
     bound_nics,
     join,
+    join_hosts,
     keep_gpus,
     load_profile,
     overlay,
     path,
     read_nccl_xml,
+    signature,
 )
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "machines" / "ndv2-topo.xml"
@@ -129,3 +131,39 @@ def test_bad_arguments_are_refused(machines: Path) -> None:
     alone = tuple(node for node in lonely.nodes if node.kind == "gpu")
     with pytest.raises(InputError, match="no NIC"):
         join(Topology("one", alone, ()), 2)
+
+
+def test_hosts_of_different_hardware_keep_their_order_and_names() -> None:
+    old, new = load_profile("ndv2"), load_profile("dgx-a100")
+    for fabric in sorted(FABRICS):
+        t, warnings = join_hosts([old, new, old], ["a", "b", "c"], fabric)
+        assert not warnings
+        assert t.hosts == ("a", "b", "c")
+        assert [t.host_of(rank) for rank in (0, 8, 16)] == ["a", "b", "c"]
+        assert len(t.nics_of("b")) == len(new.nics_of("n0"))
+        for (src, dst), way in all_paths(t).items():
+            assert way.crosses_network == (t.host_of(src) != t.host_of(dst))
+    assert t.name == "2x ndv2 + 1x dgx-a100"
+
+
+def test_names_and_order_of_hosts_are_no_part_of_the_signature() -> None:
+    old, new = load_profile("ndv2"), load_profile("dgx-a100")
+    one, _ = join_hosts([old, new], ["a", "b"], "clos", up_gbs=50.0)
+    other, _ = join_hosts([new, old], ["x", "y"], "clos", up_gbs=50.0)
+    assert signature(one) == signature(other)
+    assert signature(one) != signature(join_hosts([old, old], ["a", "b"], "clos", 50.0)[0])
+
+
+def test_a_joined_host_joins_again_under_a_new_name() -> None:
+    alone, _ = join_hosts([load_profile("ndv2")], ["first"])
+    t, _ = join_hosts([alone, load_profile("dgx-a100")], ["a", "b"])
+    assert t.gpus[0].id == "a/gpu0"
+
+
+def test_hosts_are_called_by_their_topologies_where_those_differ() -> None:
+    hosts = [load_profile("ndv2"), load_profile("dgx-a100")]
+    assert join_hosts(hosts)[0].hosts == ("ndv2", "dgx-a100")
+    assert join_hosts([hosts[0]] * 2)[0].hosts == ("n0", "n1")
+    for names in (["a"], ["a", "a"], ["a", ""], ["a", "b/c"]):
+        with pytest.raises(InputError):
+            join_hosts(hosts, names)

@@ -37,7 +37,7 @@ class _Physical(msgspec.Struct, frozen=True):
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """What an InfraGraph calls a link: a technology, that edges refer to by name."""
+    """A link of InfraGraph: a technology that edges refer to by name."""
 
     name: str
     description: str = ""

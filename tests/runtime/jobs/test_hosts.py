@@ -107,6 +107,7 @@ def test_the_cluster_of_hosts_is_written(tuccl: Tuccl, hosts: Path) -> None:
     out = hosts / "t.json"
     done = tuccl("--hosts", "old,new", "-o", out)
     assert done.code == 0, done.err
+    assert json.loads(out.read_text())["name"] == "1x V100-SXM2-32GB x8 + 1x A100-SXM4-80GB x8"
     gpus = [n["id"] for n in json.loads(out.read_text())["nodes"] if n["kind"] == "gpu"]
     assert (gpus[0], gpus[8], len(gpus)) == ("old/gpu0", "new/gpu0", 16)
     assert "warning: old: an idle GPU" in done.err
