@@ -170,7 +170,7 @@ def _nvlinks(topology: Topology, profile: Topology) -> list[Link]:
     }
     links = []
     for link in profile.links:
-        if link.kind == "nvlink":
+        if link.kind in ("nvlink", "xgmi"):
             source = f"assumed from profile {profile.name}: {link.source}"
             src, dst = ids.get(link.src, link.src), ids.get(link.dst, link.dst)
             links.append(

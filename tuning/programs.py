@@ -44,6 +44,7 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 _COSTLY = frozenset({"greedy"})
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
+_LL128_CAPABILITIES = (70, 80, 90, 100, 120)
 _T = TypeVar("_T")
 
 
@@ -292,10 +293,10 @@ def ll128_is_safe(topology: Topology, pairs: Iterable[tuple[int, int]]) -> bool:
     Notes:
         NCCL's rule (src/graph/tuning.cc): LL128 relies on 128-byte stores arriving whole, which
         holds over NVLink, and through a NIC where no CPU stands between it and the GPUs, on
-        GPUs of compute capability 7.0, 8.0 and 9.0. Elsewhere it may corrupt data, so it is
-        never tried.
+        GPUs of compute capability 7.0, 8.0, 9.0 and, since NCCL 2.25, 10.0 and 12.0. Elsewhere it
+        may corrupt data, so it is never tried.
     """
-    return nccl_graph(topology).capability in (70, 80, 90) and all(
+    return nccl_graph(topology).capability in _LL128_CAPABILITIES and all(
         _keeps_lines_whole(topology, path(topology, src, dst)) for src, dst in pairs
     )
 

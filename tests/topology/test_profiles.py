@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tuccl.errors import InputError
@@ -110,6 +111,12 @@ def test_overlay_adds_what_the_cloud_leaves_out() -> None:
     assert {gpu.model for gpu in full.gpus} == {"V100-SXM2-32GB"}
     assert full.node("nic0").port_gbs == 12.5
     assert overlay(full, "ndv2") == full
+
+
+def test_overlay_adds_xgmi_too() -> None:
+    known = load_profile("mi300x")
+    bare = msgspec.structs.replace(known, links=tuple(x for x in known.links if x.kind != "xgmi"))
+    assert nvlink(overlay(bare, "mi300x")) == nvlink(known)
 
 
 def test_overlay_refuses_another_machine(machines: Path) -> None:

@@ -133,6 +133,8 @@ def test_ll128_stays_on_links_that_keep_its_lines_whole() -> None:
     nvlink = load_profile("v100x4")
     every = [(a, b) for a in range(4) for b in range(4) if a != b]
     assert ll128_is_safe(nvlink, every)
+    assert ll128_is_safe(load_profile("dgx-b200"), every)
+    assert not ll128_is_safe(load_profile("mi300x"), every)
     hybrid = load_profile("dgx-1v")  # not every pair of its GPUs has NVLink
     every = [(a, b) for a in range(8) for b in range(8) if a != b]
     assert not ll128_is_safe(hybrid, every)
