@@ -4,7 +4,7 @@
         [--processes 2] [--write]
 
 Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. Where --exhaustive names
-the cell the whole grid is answered for once: a point is simulated, or its lower bound (`least_us`)
+a cell of up to 4 MB the whole grid is answered for once: a point is simulated, or its lower bound (`least_us`)
 is above a time that another point has. Elsewhere the best is that of a search of 1,000 evaluations
 and of all others here. Every search gets the same space, budget and
 seeds (6 for those by Optuna's estimator), from the default alone
@@ -64,6 +64,7 @@ NOISY_BUDGET = 100
 NOISY = ("descent", "mraco+", "mraco-literal+", "tpe-halving+")
 SEEDS_OF_ESTIMATORS = 6  # Optuna's estimator takes longer than the simulator
 BATCH = 64
+_LARGEST_GRID = 4 << 20  # at 256 MB a grid takes hours
 _GUESS = 400  # evaluations of the search whose best prunes the grid
 _LONG = 1000  # where the grid is not answered for
 
@@ -123,7 +124,7 @@ def cell(
     topology = topology_of(*machine)
     [call] = simulated_calls(topology, collective, [nbytes])
     name = f"{machine[1]}x {machine[0]} {collective} {format_bytes(nbytes)}"
-    result = best_of(call, exhaustive=whole in name)
+    result = best_of(call, exhaustive=whole in name and nbytes <= _LARGEST_GRID)
     regrets(call, result, seeds)
     noise(call, result, seeds)
     path.write_bytes(msgspec.json.encode(result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_points import plans_in_turn
@@ -18,9 +19,8 @@ _STEP_SHARE = 9  # of full effort: what a step is timed with
 _MOST_PLANS = 128  # plans at most, those of every method in turn
 _BATCH = 16  # plans that are tried together
 _SHARES = (1, 1, 2, 4)  # of a batch: one plan in so many is timed with the first knobs, ...
-_DESCENTS_OF_A_BATCH = 2
+_DESCENTS = (math.inf, 1.25)  # of a batch: where their starts are at most so many times the best
 _PARENTS = 5
-_MUTANTS = 30
 _PATIENCE = 60  # variations in a row that gain nothing
 
 
@@ -49,9 +49,11 @@ class DescentSearch(Search):
         for first in range(0, len(plans), _BATCH):
             for point in self._trials(plans[first : first + _BATCH]):
                 yield point, step
-            for start in self._starts(started, _DESCENTS_OF_A_BATCH):
-                yield from self._descent(start, step)
-        for start in self._starts(started, len(plans)):
+            for of_best in _DESCENTS:
+                start = self._next_start(started, of_best * self.best_us)
+                if start is not None:
+                    yield from self._descent(start, step)
+        while (start := self._next_start(started, math.inf)) is not None:
             yield from self._descent(start, step)
         rng, best_us, misses = random.Random(self.seed), self.best_us, 0
         while misses < _PATIENCE and not self.exhausted:
@@ -77,22 +79,24 @@ class DescentSearch(Search):
         suited = {plan: suited_points(self.space, plan) for plan in plans}
         times = dict.fromkeys(plans, math.inf)
         for variant, share in enumerate(_SHARES):
-            for plan in sorted(times, key=lambda p: times[p])[: max(len(plans) // share, 1)]:
+            ranked = sorted(times, key=lambda p: times[p])
+            if variant:  # plans of one time are one program, made twice: the first goes on
+                ranked = [next(same) for _, same in groupby(ranked, key=lambda p: times[p])]
+            for plan in ranked[: max(len(ranked) // share, 1)]:
                 if variant < len(suited[plan]):
                     yield (point := suited[plan][variant])
                     times[plan] = min(times[plan], self.measurements.us(point))
 
-    def _starts(self, started: set[tuple[object, ...]], most: int) -> Iterator[Point]:
-        """At most ``most`` starts of descents, the best first, each chosen when its turn comes."""
-        while most > 0 and (start := self._next_start(started)) is not None:
-            yield start
-            most -= 1
+    def _next_start(self, started: set[tuple[object, ...]], most_us: float) -> Point | None:
+        """The best point of a plan that no descent began at and no other was as good as.
 
-    def _next_start(self, started: set[tuple[object, ...]]) -> Point | None:
-        """The best point of a plan that no descent began at and no other was as good as."""
+        None where that is slower than ``most_us``.
+        """
         for point in self.measurements.ranked():
             keys = {(point.plan,), (point.plan.method, self.measurements.us(point))}
             if not keys & started:
+                if self.measurements.us(point) > most_us:
+                    return None
                 started |= keys
                 return point
             started |= keys
