@@ -7,7 +7,8 @@ Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. Where
 a cell of up to 4 MB the whole grid is answered for once: a point is simulated, or its lower bound
 (`least_us`) is above a time that another point has. Elsewhere the best is that of a search of 1,000
 evaluations and of all others here. Every search gets the same space, budget and seeds (6 for those
-by Optuna's estimator), from the default alone (cold); `+` marks those that begin with 30 points whose knobs suit the size, as `tune` begins them.
+by Optuna's estimator), from the default alone (cold); `+` marks those that begin with 30 points
+whose knobs suit the size, as `tune` begins them.
 Regret is the time of the point that a search ends with over the best, less one.
 
 With noise, samples are the simulated time times exp(N(0, s)), a point's full effort is 27 of
