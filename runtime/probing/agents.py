@@ -132,7 +132,8 @@ class AgentProber:
             time.sleep(_FILL_S)
             yield load
         finally:
-            load.keep(())
+            with contextlib.suppress(TucclError):  # of a host that is gone, which was told
+                load.keep(())
 
     def ask(self, index: int, operation: str, **arguments: object) -> Future[Any]:
         """Return the future answer of an agent."""

@@ -10,7 +10,14 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.topology.probing.fit import Estimate, Fit, fit, median_estimate
-from tuccl.topology.probing.plan import Endpoint, all_at_once, neighbour_pairs, racks, used
+from tuccl.topology.probing.plan import (
+    Endpoint,
+    all_at_once,
+    busy_pairs,
+    neighbour_pairs,
+    racks,
+    used,
+)
 from tuccl.topology.probing.prober import Pair, Prober
 from tuccl.topology.probing.shared import Uplink, divided, slowed_flows, typical, uplinks
 
@@ -122,7 +129,7 @@ class _Probing:
     ) -> None:
         self._prober = prober
         self._endpoints = endpoints
-        self._use = use
+        self._busy = None if use is None else busy_pairs(use)
         self._budget = PROBES_PER_HOST * len(endpoints) if budget is None else budget
         self._update = update or (lambda *_: None)
         self.probes = 0
@@ -135,7 +142,7 @@ class _Probing:
 
     def neighbours(self) -> None:
         """Time pairs of neighbours, the first of each rack and hardware before all others."""
-        pairs = neighbour_pairs(self._endpoints, self._use)
+        pairs = neighbour_pairs(self._endpoints, self._busy)
         if not pairs:
             raise InputError("no pair of hosts in use; leave out the file of use")
         first: dict[object, Pair] = {}
@@ -153,7 +160,7 @@ class _Probing:
         for index in sorted(self._timed()):
             reference = best[self._endpoints[index].hardware]
             slow = self._slower_way(index) < _ALIKE * self._slower_way(reference)
-            if slow and used(self._endpoints, (index, reference), self._use):
+            if slow and used(self._endpoints, (index, reference), self._busy):
                 self._alone((index, reference))
 
     def together(self) -> tuple[list[list[int]], tuple[Uplink, ...]]:
@@ -161,7 +168,7 @@ class _Probing:
         order = list(chain.from_iterable(racks(self._endpoints)))
         one = [order], ()
         for second in (False, True):
-            flows = all_at_once(self._endpoints, self._use, second=second)
+            flows = all_at_once(self._endpoints, self._busy, second=second)
             if not flows or not self._spend(len(flows), "all at once"):
                 continue
             with self._prober.load(flows) as load:
@@ -197,7 +204,7 @@ class _Probing:
                     continue
                 if (
                     self._slower_way(index) < 1.2 * min(rates)
-                    and used(self._endpoints, (index, partner), self._use)
+                    and used(self._endpoints, (index, partner), self._busy)
                     and self._alone((index, partner))
                 ):
                     inner += [i for i in (index, partner) if i not in inner]

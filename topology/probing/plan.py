@@ -17,12 +17,15 @@ from tuccl.topology.probing.prober import Pair
 __all__ = [
     "Endpoint",
     "all_at_once",
+    "busy_pairs",
     "endpoints_of",
     "neighbour_pairs",
     "racks",
     "read_use",
     "used",
 ]
+
+Busy = frozenset[frozenset[str]]
 
 _MOST_BYTES = 1 << 24
 _LEAST_USE = 0.01  # of the busiest pair's: what has less is not probed
@@ -96,9 +99,7 @@ def racks(endpoints: Sequence[Endpoint]) -> list[list[int]]:
     return list(groups.values())
 
 
-def neighbour_pairs(
-    endpoints: Sequence[Endpoint], use: Mapping[frozenset[str], float] | None = None
-) -> list[Pair]:
+def neighbour_pairs(endpoints: Sequence[Endpoint], busy: Busy | None = None) -> list[Pair]:
     """Return pairs such that each endpoint is in one: in its rack where it can be, else across.
 
     An endpoint left over is paired with one that has a pair already; one that no job uses with
@@ -107,11 +108,11 @@ def neighbour_pairs(
     pairs: list[Pair] = []
     left: list[int] = []
     for group in racks(endpoints):
-        left += _matched(group, endpoints, use, pairs)
-    left = _matched(left, endpoints, use, pairs)
+        left += _matched(group, endpoints, busy, pairs)
+    left = _matched(left, endpoints, busy, pairs)
     for single in left:
         others = [i for pair in pairs for i in pair] or [i for i in left if i != single]
-        partner = next((i for i in others if used(endpoints, (single, i), use)), None)
+        partner = next((i for i in others if used(endpoints, (single, i), busy)), None)
         if partner is not None:
             pairs.append((partner, single))
     return pairs
@@ -119,7 +120,7 @@ def neighbour_pairs(
 
 def all_at_once(
     endpoints: Sequence[Endpoint],
-    use: Mapping[frozenset[str], float] | None = None,
+    busy: Busy | None = None,
     *,
     second: bool = False,
 ) -> list[Pair]:
@@ -134,17 +135,18 @@ def all_at_once(
     if step % count == 0:
         return []
     flows = [(src, order[(place + step) % count]) for place, src in enumerate(order)]
-    return [flow for flow in flows if used(endpoints, flow, use)]
+    return [flow for flow in flows if used(endpoints, flow, busy)]
 
 
-def used(
-    endpoints: Sequence[Endpoint], pair: Pair, use: Mapping[frozenset[str], float] | None
-) -> bool:
+def busy_pairs(use: Mapping[frozenset[str], float]) -> Busy:
+    """Return the pairs of hosts that exchange 1 % of what the busiest one does, or more."""
+    least = _LEAST_USE * max(use.values(), default=0.0)
+    return frozenset(hosts for hosts, nbytes in use.items() if nbytes >= least)
+
+
+def used(endpoints: Sequence[Endpoint], pair: Pair, busy: Busy | None) -> bool:
     """Return whether jobs use a pair, as far as is known."""
-    if not use:
-        return True
-    hosts = frozenset(endpoints[i].host for i in pair)
-    return use.get(hosts, 0.0) >= _LEAST_USE * max(use.values())
+    return busy is None or frozenset(endpoints[i].host for i in pair) in busy
 
 
 def read_use(path: str | os.PathLike[str]) -> dict[frozenset[str], float]:
@@ -177,7 +179,7 @@ def read_use(path: str | os.PathLike[str]) -> dict[frozenset[str], float]:
 def _matched(
     group: Sequence[int],
     endpoints: Sequence[Endpoint],
-    use: Mapping[frozenset[str], float] | None,
+    busy: Busy | None,
     pairs: list[Pair],
 ) -> list[int]:
     """Append pairs of ``group`` to ``pairs``, neighbours first; return who is in none."""
@@ -185,7 +187,7 @@ def _matched(
     alone = []
     while left:
         first = left.pop(0)
-        partner = next((i for i in left if used(endpoints, (first, i), use)), None)
+        partner = next((i for i in left if used(endpoints, (first, i), busy)), None)
         if partner is None:
             alone.append(first)
         else:
