@@ -1,10 +1,11 @@
-"""Prints how long each reader of hosts takes for one large machine.
+"""Prints how long each reader of hosts and of fabrics takes for a large machine.
 
     .venv/bin/python benchmarks/readers.py [--devices N]
 
 The machine has three GPUs for every two adapters, four GPUs to a PCIe switch, eight CPUs and an
-NVSwitch; `rocm-smi` has as many GPUs as there are devices, in groups of eight. Times are those of
-the processor, the least of three.
+NVSwitch; `rocm-smi` has as many GPUs as there are devices, in groups of eight. A fabric has as
+many adapters, eight to a host, on leaves of 32, all below one switch. Times are those of the
+processor, the least of three.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import TypeVar
 
 from report import publish
 
-from tuccl.topology import HOST_READERS, Link, Node, Topology, encode_topology
+from tuccl.topology import FABRIC_READERS, HOST_READERS, Link, Node, Topology, encode_topology
+from tuccl.topology.readers.reader import Reader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.topology.fabric_renderings import (
+    fat_tree,
+    ibnetdiscover,
+    infragraph_json,
+    kubernetes_json,
+    slurm_conf,
+)
 from tests.topology.renderings import hwloc_xml, nccl_xml, pack_sysfs, rocm_text
 
+T = TypeVar("T")
 _CPUS = 8
 
 
@@ -77,15 +88,35 @@ def main() -> None:
         "hwloc": hwloc_xml(host, 3),
         "sysfs": pack_sysfs(host, "w:bz2"),
     }
-    print(f"{'format':<12}{'bytes':>12}{'GPUs':>7}{'NICs':>7}{'seconds':>10}")
+    print(f"{'format':<14}{'bytes':>12}{'GPUs':>7}{'NICs':>7}{'seconds':>10}")
     for name, data in files.items():
-        seconds = []
-        for _ in range(3):
-            begun = time.process_time()
-            topology, _ = reader_of[name].decode(data, "x", "x")
-            seconds.append(time.process_time() - begun)
+        topology, seconds = least_time(reader_of[name], data)
         nics = sum(node.kind == "nic" for node in topology.nodes)
-        print(f"{name:<12}{len(data):>12}{topology.ranks:>7}{nics:>7}{min(seconds):>10.2f}")
+        print(f"{name:<14}{len(data):>12}{topology.ranks:>7}{nics:>7}{seconds:>10.2f}")
+    fabric = fat_tree(-(-devices // 32), 1, devices // 8, nics=8)
+    fabrics = {
+        "ibnetdiscover": ibnetdiscover,
+        "slurm": slurm_conf,
+        "kubernetes": kubernetes_json,
+        "infragraph": infragraph_json,
+    }
+    fabric_reader_of = {reader.name: reader for reader in FABRIC_READERS}
+    print(f"{'format':<14}{'bytes':>12}{'hosts':>7}{'NICs':>7}{'seconds':>10}")
+    for name, render in fabrics.items():
+        data = render(fabric).encode()
+        back, seconds = least_time(fabric_reader_of[name], data)
+        nics = len(back.adapters) if back.names_adapters else "-"
+        print(f"{name:<14}{len(data):>12}{len(back.hosts):>7}{nics:>7}{seconds:>10.2f}")
+
+
+def least_time(reader: Reader[T], data: bytes) -> tuple[T, float]:
+    """Return what ``data`` describes, and the least of three times in seconds."""
+    seconds = []
+    for _ in range(3):
+        begun = time.process_time()
+        value, _ = reader.decode(data, "x", "x")
+        seconds.append(time.process_time() - begun)
+    return value, min(seconds)
 
 
 if __name__ == "__main__":

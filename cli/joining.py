@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import (
@@ -27,6 +28,7 @@ from tuccl.topology import (
     host_order,
     join_hosts,
     read_fabric,
+    united,
 )
 
 __all__ = ["add_hosts", "add_joining", "answering_hosts", "host_names", "joined", "report_fabric"]
@@ -41,9 +43,13 @@ def add_joining(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--fabric-file",
+        dest="fabric_files",
+        nargs="+",
+        action="extend",
+        default=[],
         metavar="F",
-        help=f"the switches, told by the file's content ({summaries}); NICs find their places by "
-        "GUID, then by the names of host and device",
+        help=f"the switches, told by the file's content ({summaries}); several, as of rails apart, "
+        "count as one; NICs find their places by GUID, then by the names of host and device",
     )
     group.add_argument(
         "--names", metavar="LIST", help="the hosts' names, in their order (else the files' names)"
@@ -119,7 +125,8 @@ def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tupl
     else:
         raise InputError(f"--launcher {args.launcher}: expected --hosts or --hosts-file")
     launcher: HostLauncher = args.launcher or "ssh"
-    answers = probe_hosts(names, launcher, args.remote_tuccl, args.host_limit, tool=args.remote)
+    with ended_by_signals():
+        answers = probe_hosts(names, launcher, args.remote_tuccl, args.host_limit, tool=args.remote)
     missing = {name: a.reason for name, a in answers.items() if a.topology is None}
     if missing and (not args.allow_missing or len(missing) == len(answers)):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(missing.items())[:4])
@@ -169,10 +176,12 @@ def joined(
     """
     fabric: str | Fabric = args.fabric
     warnings: tuple[str, ...] = ()
-    if args.fabric_file is not None:
+    if args.fabric_files:
         if args.fabric != "single":
             raise InputError("--fabric and --fabric-file: expected one of the two")
-        fabric, warnings = read_fabric(args.fabric_file)
+        files = [read_fabric(path) for path in args.fabric_files]
+        fabric = united([of_file for of_file, _ in files])
+        warnings = tuple(warning for _, of_file in files for warning in of_file)
     names = tuple(hosts)
     if args.by_rack:
         if not isinstance(fabric, Fabric):

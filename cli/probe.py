@@ -160,7 +160,7 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
         machines, names = [read_host(args, *args.sources)], None
     warnings += tuple(warning for _, of_host in machines for warning in of_host)
     hosts = [topology for topology, _ in machines]
-    if names is None and args.names is None and args.fabric_file is None and len(hosts) == 1:
+    if names is None and args.names is None and not args.fabric_files and len(hosts) == 1:
         joins = args.nodes != 1 or args.fabric != "single" or args.up or args.down
         cluster = join(hosts[0], args.nodes, args.fabric, args.up, args.down) if joins else hosts[0]
         return cluster, warnings

@@ -38,7 +38,7 @@ from tuccl.topology.show import matrix, path_class
 from tuccl.topology.signature import signature
 from tuccl.topology.smi import smi_matrix
 from tuccl.topology.subset import keep_gpus
-from tuccl.topology.switches import Adapter, Fabric, Trunk
+from tuccl.topology.switches import Adapter, Fabric, Trunk, united
 
 __all__ = [
     "FABRICS",
@@ -99,5 +99,6 @@ __all__ = [
     "signature",
     "smi_matrix",
     "torus",
+    "united",
     "used_pairs",
 ]

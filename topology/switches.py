@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 
-__all__ = ["Adapter", "Fabric", "Trunk", "natural"]
+__all__ = ["Adapter", "Fabric", "Trunk", "distances", "merged", "natural", "united"]
 
 _MOST_NODES = 65536
 _MOST_CHARACTERS = 255
@@ -200,6 +200,26 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
             parts.append(_counted(len(self.trunks), "link") + " between switches")
         apart = f"{len(self.parts)} parts that no cable joins"
         return f"{self.name}: {', '.join(parts)}; {'connected' if len(self.parts) == 1 else apart}"
+
+
+def united(fabrics: Sequence[Fabric]) -> Fabric:
+    """Return several fabrics, as the rails of a cluster may be, as one of several parts.
+
+    Raises:
+        InputError: a switch, adapter or GUID is in two of them.
+    """
+    if len(fabrics) == 1:
+        return fabrics[0]
+    name = " + ".join(fabric.name for fabric in fabrics)
+    try:
+        return Fabric(
+            name[:_MOST_CHARACTERS],
+            tuple(switch for fabric in fabrics for switch in fabric.switches),
+            tuple(adapter for fabric in fabrics for adapter in fabric.adapters),
+            tuple(trunk for fabric in fabrics for trunk in fabric.trunks),
+        )
+    except InputError as error:
+        raise InputError(f"{name[:200]}: {error}") from None
 
 
 def distances(neighbours: Mapping[str, Iterable[str]], starts: Iterable[str]) -> dict[str, int]:

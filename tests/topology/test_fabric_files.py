@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.topology.fabric_renderings import (
+    fat_tree,
+    ibnetdiscover,
+    infragraph_json,
+    kubernetes_json,
+    slurm_conf,
+)
 from tuccl.errors import InputError
 from tuccl.topology import (
     Adapter,
@@ -23,71 +29,10 @@ from tuccl.topology import (
     load_profile,
     path,
     read_fabric,
+    united,
 )
 
 Write = Callable[[str | bytes], Path]
-LANES = {0.25: "SDR", 3.125: "EDR", 6.25: "HDR", 12.5: "NDR", 25.0: "XDR"}
-
-
-def fat_tree(
-    leaves: int, spines: int, hosts: int, nics: int = 1, gbs: float = 50.0, cables: int = 1
-) -> Fabric:
-    """Return a tree of two tiers with ``hosts`` hosts, NIC i of a host on leaf i of its rack."""
-    switches = [*(f"leaf{i}" for i in range(leaves)), *(f"spine{i}" for i in range(spines))]
-    racks = max(1, leaves // nics)
-    adapters = []
-    for host in range(hosts):
-        for nic in range(nics):
-            guid = f"{0x2C5E000000000000 + 16 * host + nic:016x}"
-            leaf = f"leaf{((host * racks // hosts) * nics + nic) % leaves}"
-            names = (f"node{host + 1:02}", f"mlx5_{nic}")
-            adapters.append(Adapter(f"H-{guid}", leaf, gbs, *names, (guid,)))
-    trunks = [
-        Trunk(f"leaf{leaf}", f"spine{spine}", gbs * cables, cables)
-        for leaf in range(leaves)
-        for spine in range(spines)
-    ]
-    return Fabric("tree", tuple(switches), tuple(adapters), tuple(trunks))
-
-
-def ibnetdiscover(fabric: Fabric) -> str:
-    """Return what ``ibnetdiscover`` prints for ``fabric``; all adapters have one port."""
-    guid_of = {switch: f"{0xEC0D000000000000 + n:016x}" for n, switch in enumerate(fabric.switches)}
-    ports: dict[str, list[str]] = defaultdict(list)
-    stanzas = []
-
-    def speed(gbs: float | None) -> str:
-        return f"4x{LANES[(gbs or 0) / 4]}"
-
-    for trunk in fabric.trunks:
-        for _ in range(trunk.cables):
-            near, far = len(ports[trunk.src]) + 1, len(ports[trunk.dst]) + 1
-            each = speed((trunk.gbs or 0) / trunk.cables)
-            for src, port, dst, peer in (
-                (trunk.src, near, trunk.dst, far),
-                (trunk.dst, far, trunk.src, near),
-            ):
-                text = f'[{port}]\t"S-{guid_of[dst]}"[{peer}]\t\t# "MF0;{dst}:MQM9700/U1" lid 3 '
-                ports[src].append(text + each)
-    for adapter in fabric.adapters:
-        guid, switch, each = adapter.guids[0], adapter.switch, speed(adapter.gbs)
-        called = f"{adapter.host} {adapter.device}"
-        port = len(ports[switch]) + 1
-        ports[switch].append(f'[{port}]\t"H-{guid}"[1]({guid}) \t\t# "{called}" lid 9 {each}')
-        stanzas.append(
-            f"vendid=0x2c9\ndevid=0x1021\nsysimgguid=0x{guid}\ncaguid=0x{guid}\n"
-            f'Ca\t1 "H-{guid}"\t\t# "{called}"\n'
-            f'[1]({guid}) \t"S-{guid_of[switch]}"[{port}]\t\t# lid 9 lmc 0 '
-            f'"MF0;{switch}:MQM9700/U1" lid 3 {each}\n'
-        )
-    for switch, guid in guid_of.items():
-        lines = "\n".join(ports[switch])
-        stanzas.append(
-            f"vendid=0x2c9\ndevid=0xd2f2\nsysimgguid=0x{guid}\nswitchguid=0x{guid}({guid})\n"
-            f'Switch\t65 "S-{guid}"\t\t# "MF0;{switch}:MQM9700/U1" enhanced port 0 lid 3 lmc 0\n'
-            f"{lines}\n"
-        )
-    return "#\n# Topology file: generated on Wed Aug  6 16:11:23 2025\n#\n\n" + "\n".join(stanzas)
 
 
 @pytest.fixture
@@ -154,6 +99,27 @@ def test_ibnetdiscover_gives_back_the_fabric(
     ends = {(frozenset((t.src, t.dst)), t.gbs, t.cables) for t in fabric.trunks}
     assert {(frozenset((t.src, t.dst)), t.gbs, t.cables) for t in back.trunks} == ends
     assert back.hosts == fabric.hosts
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 8))
+def test_four_descriptions_give_one_fabric(
+    tmp_path_factory: pytest.TempPathFactory, leaves: int, hosts: int
+) -> None:
+    fabric = fat_tree(leaves, 1, max(hosts, leaves))
+    file = tmp_path_factory.mktemp("fabric") / "tree"
+    racks = []
+    for render in (ibnetdiscover, slurm_conf, kubernetes_json, infragraph_json):
+        file.write_text(render(fabric))
+        back, _ = read_fabric(file)
+        assert sorted(back.tiers.values()) == sorted(fabric.tiers.values())
+        assert len(back.trunks) == len(fabric.trunks)
+        number = {host: n for n, host in enumerate(back.hosts)}
+        on: dict[str, set[int]] = {}
+        for adapter in back.adapters:
+            on.setdefault(adapter.switch, set()).add(number[adapter.host or ""])
+        racks.append(sorted(map(sorted, on.values())))
+    assert all(rack == racks[0] for rack in racks)
 
 
 def test_a_file_that_was_cut_anywhere_is_refused(write: Write) -> None:
@@ -342,6 +308,19 @@ def test_hosts_that_no_cable_joins_are_refused() -> None:
     assert len(rails.parts) == 8
     cluster, _ = join_hosts([named("dgx-h100")] * 2, ["node01", "node02"], rails)
     assert len(all_paths(cluster)) == 16 * 15
+
+
+def test_several_files_are_one_fabric_of_several_parts() -> None:
+    whole = msgspec.structs.replace(fat_tree(8, 0, 2, nics=8), trunks=())
+    rails = [
+        Fabric(leaf, (leaf,), tuple(a for a in whole.adapters if a.switch == leaf))
+        for leaf in whole.switches
+    ]
+    assert set(united(rails).adapters) == set(whole.adapters)
+    cluster, _ = join_hosts([named("dgx-h100")] * 2, ["node01", "node02"], united(rails))
+    assert len(network(cluster)) == 16
+    with pytest.raises(InputError, match="'leaf0' is there twice"):
+        united([rails[0], rails[0]])
 
 
 def test_hosts_and_ranks_by_rack() -> None:
