@@ -47,17 +47,17 @@ def sketch_svg(sketch: Sketch, topology: Topology) -> str:
             break
         frames[host] = picture, x
         x += picture.width + _GAP
-    kept = {(link.src, link.dst) for link in sketch.links}
-    pruned = {(link.src, link.dst) for link in sketch.pruned} - kept
-    text = [f"before: {len(kept | pruned)} links", f"after: {len(kept)} links"]
+    pairs = set(sketch.pairs)
+    pruned_pairs = {(link.src, link.dst) for link in sketch.pruned} - pairs
+    text = [f"before: {len(pairs | pruned_pairs)} links", f"after: {len(pairs)} links"]
     if len(frames) < len(topology.hosts):
         text = [f"{line}; {len(frames)} of {len(topology.hosts)} hosts drawn" for line in text]
     y = 40.0
-    for line, gone in zip(text, (pruned, set[tuple[int, int]]()), strict=True):
+    for line, dashed in zip(text, (pruned_pairs, set[tuple[int, int]]()), strict=True):
         drawing.text(8, y, line, "left")
         panel = _Panel(drawing, topology, frames, y + 10)
-        panel.draw(gone, "pruned")
-        panel.draw(kept, "kept")
+        panel.draw(dashed, "pruned")
+        panel.draw(pairs, "logical")
         y = panel.bottom + 12
     stages = ", ".join(dict.fromkeys(link.stage for link in sketch.pruned))
     _legend(drawing, y, f"pruned by {stages}" if stages else "nothing was pruned")
@@ -109,6 +109,6 @@ class _Panel:
 
 
 def _legend(drawing: Drawing, y: float, pruned: str) -> None:
-    for row, (kind, text) in enumerate((("kept", "in the sketch"), ("pruned", pruned))):
+    for row, (kind, text) in enumerate((("logical", "in the sketch"), ("pruned", pruned))):
         drawing.path(f"M12 {number(y + 16 * row)}H44", kind, 1.4)
         drawing.text(52, y + 16 * row, text, "left")

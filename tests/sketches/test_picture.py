@@ -22,7 +22,7 @@ def test_before_and_after(hosts: int) -> None:
     gone = {frozenset((link.src, link.dst)) for link in sketch.pruned}
     drawn = [path.get("class") for path in svg.iter(PATH)]
     # Twice the links that stayed, once those that went; and a line of each in the legend.
-    assert drawn.count("kept") == 2 * len(pairs) + 1
+    assert drawn.count("logical") == 2 * len(pairs) + 1
     assert drawn.count("pruned") == len(gone) + 1
     text = "".join(svg.itertext())
     assert f"before: {topology.ranks * (topology.ranks - 1)} links" in text

@@ -11,7 +11,7 @@ from tuccl.topology.pictures.svg import Drawing, number, stroke_width
 
 __all__ = ["FabricPicture"]
 
-_MOST_ALONE = 8  # boxes of a tier; beyond, those that are alike share one
+_MOST_SINGLE = 8  # boxes of a tier; beyond, those that are alike share one
 _TIER = 92.0
 _HEIGHT = 46.0
 _LINE = 56.0
@@ -43,9 +43,11 @@ class FabricPicture:
             groups[tiers[name], self._colours[name]].append(name)
         self._rows: dict[int, list[_Box]] = defaultdict(list)
         for tier in sorted(set(tiers.values())):
-            alike = [members for (t, _), members in groups.items() if t == tier]
-            alone = sum(map(len, alike)) <= _MOST_ALONE
-            boxes = [[m] for members in alike for m in members] if alone else alike
+            classes = [members for (t, _), members in groups.items() if t == tier]
+            if sum(map(len, classes)) <= _MOST_SINGLE:
+                boxes = [[name] for members in classes for name in members]
+            else:
+                boxes = classes
             self._rows[tier] = [_Box(tuple(box), tier) for box in boxes]
         widest = max(
             min(len(row), self._columns(row)) * self._pitch(row) for row in self._rows.values()
@@ -118,7 +120,7 @@ class FabricPicture:
 
     def _columns(self, row: list[_Box]) -> int:
         """Return how many boxes stand side by side; the rest goes to further lines."""
-        return _MOST_ALONE if self._pitch(row) == _PITCH else 4
+        return _MOST_SINGLE if self._pitch(row) == _PITCH else 4
 
     def _room(self, row: list[_Box]) -> float:
         """Return the height of a tier, with the room for links below it."""
@@ -172,9 +174,9 @@ class FabricPicture:
         """Draw the links from a box to those of other tiers above it, and between equals once."""
         first = box.members[0]
         for other in boxes:
-            ahead = (other.tier, boxes.index(other)) > (box.tier, boxes.index(box))
+            is_later = (other.tier, boxes.index(other)) > (box.tier, boxes.index(box))
             rates = [r for m in other.members for r in self._rates[first].get(m, ())]
-            if not rates or not ahead:
+            if not rates or not is_later:
                 continue
             (x1, y1), (x2, y2) = at[first], at[other.members[0]]
             middle = (y1 + y2) / 2

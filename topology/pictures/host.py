@@ -17,7 +17,8 @@ _GAP = 6.0
 _HEIGHT = 30.0
 _ROW = 58.0  # from a level of the PCIe tree to the next
 _MARGIN = 26.0
-_MOST_GPUS = 16  # of a host that are drawn; trays beyond are like the first
+_MOST_GPUS = 16  # of a host that are all drawn; of more, the first
+_FIRST_GPUS = 8
 _MOST_GRID = 64
 _NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "cpu": "between CPUs"}
 
@@ -51,10 +52,10 @@ class HostPicture:
         sides = [roots[:half], roots[half:]]
         levels = max((self._levels(root) for root in roots), default=0)
         widths = [sum(self._width(root) + 2 * _GAP for root in side) for side in sides]
-        loose = [n for n in nodes if n.kind == "gpu" and n.id not in self._depth][:_MOST_GRID]
+        grid_gpus = [n for n in nodes if n.kind == "gpu" and n.id not in self._depth][:_MOST_GRID]
         self.width = max([*widths, 150.0]) + 2 * _MARGIN
         top = _MARGIN + 24
-        middle = self._middle(bool(loose), len(sides[1]) > 0)
+        middle = self._middle(bool(grid_gpus), len(sides[1]) > 0)
         inner = top + levels * _ROW
         for sign, side, width in zip((1, -1), sides, widths, strict=True):
             x = (self.width - width) / 2
@@ -65,7 +66,7 @@ class HostPicture:
                 if self._nodes[root].kind == "pcie":
                     self._turn(root)
         bottom = inner + middle + (levels * _ROW if sides[1] else 0)
-        bottom = self._place_grid(loose, inner, bottom)
+        bottom = self._place_grid(grid_gpus, inner, bottom)
         self._place_switches(inner + middle / 2)
         self.height = bottom + _MARGIN + 8
 
@@ -96,10 +97,12 @@ class HostPicture:
         """Return the roots of the tree that are drawn, until enough GPUs are."""
         roots: list[str] = []
         gpus = 0
+        total = sum(node.kind == "gpu" for node in self._nodes.values())
+        most = _MOST_GPUS if total <= _MOST_GPUS else _FIRST_GPUS
         for node, depth in self._depth.items():
             if depth == 0 and (self._children[node] or self._nodes[node].kind == "cpu"):
                 inside = self._gpus_under(node)
-                if roots and gpus + inside > _MOST_GPUS:
+                if roots and gpus + inside > most:
                     break
                 gpus += inside
                 roots.append(node)
@@ -160,11 +163,11 @@ class HostPicture:
         for place, node in enumerate(switches):
             self.at[node.id] = self.width * (place + 0.5) / len(switches), y
 
-    def _middle(self, loose: bool, two_sided: bool) -> float:
+    def _middle(self, has_grid: bool, two_sided: bool) -> float:
         """Return the height of what lies between the rows of GPUs."""
         if any(n.kind == "nvswitch" for n in self._nodes.values()):
             return 130.0
-        if loose:
+        if has_grid:
             return 0.0
         if not self.linked or any(x.kind in ("nvlink", "xgmi") for x in self._links):
             return 170.0
@@ -179,7 +182,7 @@ class HostPicture:
         """Draw the host with its upper left corner at ``x``, ``y``."""
         models = Counter(n.model or "GPU" for n in self._nodes.values() if n.kind == "gpu")
         text = ", ".join(f"{count} x {model}" for model, count in models.items())
-        left = f"; {self.omitted} GPUs are not drawn, alike" if self.omitted else ""
+        left = f"; {self.omitted} GPUs more, not drawn" if self.omitted else ""
         drawing.text(x + 8, y + 10, f"{heading or self.host}: {text}{left}", "left")
         for link in self._links:
             self._draw_link(drawing, link, x, y)
@@ -252,28 +255,36 @@ class HostPicture:
             drawing.path(points, link.kind, width, title, faint=not self.linked)
 
     def _draw_bus(self, drawing: Drawing, x: float, y: float) -> None:
-        """Draw what joins the CPUs as one line outside them, around the left edge."""
-        links = [link for link in self._links if link.kind == "cpu"]
-        cpus = [n for n, node in self._nodes.items() if node.kind == "cpu" and n in self.at]
-        if not links or len(cpus) < 2:
-            return
-        above = [n for n in cpus if n in self._above]
-        below = [n for n in cpus if n not in self._above]
+        """Draw what joins CPUs as a line outside them, around the left edge to those below."""
+        links = [k for k in self._links if k.kind == "cpu" and self.at.keys() >= {k.src, k.dst}]
+        while links:
+            cpus = {links[0].src, links[0].dst}
+            while grown := {
+                k for k in links if cpus & {k.src, k.dst} and not cpus >= {k.src, k.dst}
+            }:
+                cpus |= {end for k in grown for end in (k.src, k.dst)}
+            mine = [k for k in links if k.src in cpus]
+            links = [k for k in links if k.src not in cpus]
+            rates = sorted({k.bandwidth for k in mine})
+            title = f"between CPUs: {', '.join(f'{rate:g}' for rate in rates)} GB/s"
+            width = stroke_width(rates[-1])
+            drawing.path(self._bus(cpus, x, y), "cpu", width, title, faint=not self.linked)
+
+    def _bus(self, cpus: set[str], x: float, y: float) -> str:
         points, edges, left = "", [], number(x + 10)
-        for side, sign in ((above, -1), (below, 1)):
-            for cpu in side:
-                cx, cy = x + self.at[cpu][0], y + self.at[cpu][1]
-                edge = cy + sign * (_HEIGHT / 2 + 7)
-                points += f"M{number(cx)} {number(cy)}V{number(edge)}"
-            if side:
-                edges.append(number(edge))
-                start = left if below else number(x + self.at[side[0]][0])
-                points += f"M{start} {edges[-1]}H{number(cx)}"
-        if below and above:
-            points += f"M{left} {edges[0]}V{edges[1]}"
-        rates = sorted({link.bandwidth for link in links})
-        title = f"between CPUs: {', '.join(f'{rate:g}' for rate in rates)} GB/s"
-        drawing.path(points, "cpu", stroke_width(rates[-1]), title, faint=not self.linked)
+        for sign in (-1, 1):
+            places = sorted(self.at[cpu] for cpu in cpus if (cpu in self._above) == (sign < 0))
+            if places:
+                edges.append(number(y + places[0][1] + sign * (_HEIGHT / 2 + 7)))
+                across = number(x + places[0][0]), number(x + places[-1][0])
+                points += f"M{across[0]} {edges[-1]}H{across[1]}"
+            for cx, cy in places:
+                points += f"M{number(x + cx)} {number(y + cy)}V{edges[-1]}"
+        if len(edges) > 1:
+            first = [min(self.at[c] for c in cpus if (c in self._above) == side) for side in (1, 0)]
+            points += f"M{number(x + first[0][0])} {edges[0]}H{left}V{edges[1]}"
+            points += f"H{number(x + first[1][0])}"
+        return points
 
 
 def legend(drawing: Drawing, links: list[Link], y: float, most: int = 12) -> float:

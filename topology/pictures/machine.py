@@ -38,7 +38,7 @@ def machine_svg(topology: Topology) -> str:
             drawing.text(12, y, fact, "left")
             y += 16
     for picture, host, many in pictures:
-        alike = f" and {many - 1} alike" if many > 1 else ""
+        alike = f" and {many - 1} more alike" if many > 1 else ""
         picture.draw(drawing, 0, y + 8, f"{host}{alike}")
         y += picture.height + 8
     links = [link for link in topology.links if link.kind != "network"]

@@ -11,10 +11,10 @@ __all__ = ["Drawing", "number", "stroke_width"]
 _COLOURS = {
     "light": "--ink: #1a1f24; --paper: #ffffff; --soft: #eef1f4; --line: #6b7785; --gpu: #d9ecff; "
     "--nic: #ffe7c9; --cpu: #e4e0f7; --switch: #d8f0dd; --nvlink: #1a7f4b; --network: #b45309; "
-    "--kept: #1a6fb5; --pruned: #b3261e;",
+    "--logical: #1a6fb5; --pruned: #b3261e;",
     "dark": "--ink: #e3e7eb; --paper: #14181c; --soft: #232a31; --line: #94a1ae; --gpu: #1d3a57; "
     "--nic: #573d17; --cpu: #37315c; --switch: #1d4a2b; --nvlink: #57c98a; --network: #f0a24b; "
-    "--kept: #79b8ff; --pruned: #ff8a80;",
+    "--logical: #79b8ff; --pruned: #ff8a80;",
 }
 _STYLE = f"""
 svg {{ {_COLOURS["light"]} color-scheme: light dark; }}
@@ -31,7 +31,7 @@ path {{ fill: none; stroke: var(--line); }}
 path.nvlink, path.xgmi {{ stroke: var(--nvlink); }}
 path.network {{ stroke: var(--network); stroke-opacity: .75; }}
 path.c2c {{ stroke: var(--nvlink); stroke-dasharray: 5 2; }} path.cpu {{ stroke-dasharray: 2 2; }}
-path.kept {{ stroke: var(--kept); stroke-opacity: .8; }}
+path.logical {{ stroke: var(--logical); stroke-opacity: .8; }}
 path.pruned {{ stroke: var(--pruned); stroke-opacity: .5; stroke-dasharray: 4 3; }}
 path.faint {{ stroke-opacity: .35; }}
 """
