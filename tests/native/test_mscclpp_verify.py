@@ -178,7 +178,9 @@ PARTS = [
     ("no output", ALLPAIRS, gpu0(output_chunks=0), "chunks"),
     ("output of another collective", ALLPAIRS, top(collective="allreduce"), "chunks"),
     ("scratch too small", RING, gpu0(scratch_chunks=1), "bounds"),
-    ("no scratch", RING, gpu0(scratch_chunks=0), "bounds"),
+    ("no scratch", RING, gpu0(scratch_chunks=0), "buffer"),
+    ("305 blocks", ALLPAIRS, lambda p: p["gpus"][0]["threadblocks"].extend(
+        {"id": n, "ops": [], "channels": []} for n in range(2, 305)), "limit"),
     ("no block", ALLPAIRS, gpu0(threadblocks=[]), "threadblocks"),
     ("block id", ALLPAIRS, lambda p: p["gpus"][0]["threadblocks"][1].update(id=7), "threadblocks"),
     ("peer that is not there", ALLPAIRS, gpu0(

@@ -22,6 +22,7 @@ COLLECTIVES = {
 # What the executor's arrays hold (src/core/include/execution_common.hpp) and its bit fields.
 PORT_CHANNELS = 1024
 INITIAL = 65535
+BLOCKS = 304  # compute units of an MI300X: no GPU runs more at once
 MEMORY_IDS = 512
 THREADS = 1024
 ALIGNMENT = 16  # bytes that a reduction's thread takes at once
@@ -91,6 +92,8 @@ def _check_connections(plan: ExecutionPlan, gpu: Gpu, findings: Findings) -> Non
         types = buffer.access_channel_types
         if buffer.rank not in ranks or buffer.rank == gpu.id:
             findings.add("buffer", f"a remote buffer of {buffer.rank}: expected another", gpu.id)
+        elif buffer.type == "s" and not plan.gpus[buffer.rank].scratch_chunks:
+            findings.add("buffer", f"scratch of gpu {buffer.rank}, which has none", gpu.id)
         if not types or not set(types) <= {"memory", "port"} or len(set(types)) < len(types):
             findings.add("buffer", f"a remote buffer through {list(types)}", gpu.id)
         if plan.reuse_resources and buffer.type != "s":
@@ -109,6 +112,8 @@ def _check_connections(plan: ExecutionPlan, gpu: Gpu, findings: Findings) -> Non
         findings.add("limit", f"more than {MEMORY_IDS} memory ids", gpu.id)
     if any(not 0 <= semaphore.init_value <= INITIAL for semaphore in gpu.semaphores):
         findings.add("limit", f"a semaphore that begins beyond 0 to {INITIAL}", gpu.id)
+    if len(gpu.threadblocks) > BLOCKS:
+        findings.add("limit", f"{len(gpu.threadblocks)} blocks that wait for each other", gpu.id)
     ids = [block.id for block in gpu.threadblocks]
     if not ids or ids != list(range(len(ids))):
         findings.add(
@@ -141,6 +146,8 @@ def _check_switches(plan: ExecutionPlan, findings: Findings) -> None:
                     findings.add("switch", f"rank {other} is in its group", rank)
                 elif _shared(switches, rank, other) != _shared(lists[other], rank, other):
                     findings.add("switch", f"its groups differ from those of gpu {other}", rank)
+            if buffer == "s" and not plan.gpus[rank].scratch_chunks:
+                findings.add("switch", "on scratch, of which it has none", rank)
             if plan.reuse_resources and buffer != "s":
                 findings.add("reuse", f"reuse_resources with a switch on buffer {buffer}", rank)
             if plan.inplace and (plan.collective, buffer) in _SHIFTED:
