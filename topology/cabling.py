@@ -94,7 +94,7 @@ def _adapters_of(
     for port in ports:
         ports_of[port.host].append(port)
     adapters: dict[str, Adapter] = {}
-    warnings = []
+    left_out: dict[str, list[str]] = defaultdict(list)
     for host, of_host in ports_of.items():
         places = _by_guid(of_host, by_guid)
         rest = [port for port in of_host if port.nic not in places]
@@ -104,9 +104,16 @@ def _adapters_of(
             raise InputError(_no_place(fabric, host, of_host))
         if missing:
             nics = ", ".join(f"{port.nic.rpartition('/')[2]}{_called(port)}" for port in missing)
-            warnings.append(f"{fabric.name}: left out, with no place in it: {nics} of {host}")
+            left_out[nics].append(host)
         adapters |= places
-    return adapters, tuple(warnings)
+    return adapters, tuple(
+        f"{fabric.name}: left out, with no place in it: {nics} of {_listed(hosts)}"
+        for nics, hosts in left_out.items()
+    )
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
 
 
 def _by_guid(ports: Iterable[Port], by_guid: Mapping[str, Sequence[Adapter]]) -> dict[str, Adapter]:

@@ -42,6 +42,7 @@ HOST_TOOLS = ("tuccl", *_TOOLS)
 
 _MOST_HOSTS = 1024
 _MOST_FILE_BYTES = 1 << 20
+_MOST_ANSWER_BYTES = 1 << 24
 _CONNECT_S = 10
 _HOST = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.-]{0,63}@)?[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _PROGRAM = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]{0,254}")
@@ -152,7 +153,7 @@ def probe_hosts(
     names = [host.rpartition("@")[2] for host in hosts]
     if len(set(names)) < len(names):
         raise InputError("a host is there twice, under two users; name it once")
-    answers = run_all(commands, os.environ, limit_s, at_once)
+    answers = run_all(commands, os.environ, limit_s, at_once, _MOST_ANSWER_BYTES)
     return {
         name: _answer(name, finished, program[0], tool, limit_s)
         for name, finished in zip(names, answers, strict=True)
@@ -161,6 +162,8 @@ def probe_hosts(
 
 def _answer(host: str, finished: Finished, program: str, tool: str, limit_s: float) -> HostAnswer:
     lines = [line for line in finished.err.splitlines() if line.strip()]
+    if finished.code is None and max(len(finished.out), len(finished.err)) >= _MOST_ANSWER_BYTES:
+        return HostAnswer(None, reason=f"prints more than {_MOST_ANSWER_BYTES} bytes")
     if finished.code is None:
         return HostAnswer(None, reason=f"no answer in {limit_s:g} s")
     if finished.code != 0:

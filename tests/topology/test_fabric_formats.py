@@ -136,6 +136,7 @@ def test_slurm_and_every_family_of_labels_give_one_fabric(write: Write) -> None:
     assert ("gpu04", "leaf1") in expected[1]
     assert frozenset(("leaf0", "core")) in expected[2]
     assert shape(read_fabric(write(SLURM_YAML))[0]) == expected
+    assert shape(read_fabric(write("\ufeff" + SLURM.replace("\n", "\r\n")))[0]) == expected
     for name, labels in FAMILIES.items():
         fabric, warnings = read_fabric(write(kubernetes(labels)))
         assert shape(fabric) == expected, name

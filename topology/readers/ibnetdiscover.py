@@ -88,7 +88,7 @@ def _devices(data: bytes, place: str) -> dict[str, _Device]:
     devices: dict[str, _Device] = {}
     fields: dict[str, str] = {}
     device: _Device | None = None
-    lines = data.decode("utf-8", "replace").splitlines()
+    lines = data.decode("utf-8-sig", "replace").splitlines()
     if len(lines) > _MOST_LINES:
         raise InputError(f"{place}: more than {_MOST_LINES} lines")
     for number, text in enumerate(lines, 1):
@@ -218,7 +218,7 @@ def _trunks(switches: dict[str, _Device], names: dict[str, str]) -> tuple[Trunk,
     )
 
 
-_START = re.compile(rb"^(?:vendid=0x|Switch\t|Ca\t|# Topology file)", re.MULTILINE)
+_START = re.compile(rb"^[ \t]*(?:vendid=0x|Switch\t|Ca\t|# Topology file)", re.MULTILINE)
 
 IBNETDISCOVER: Reader[Fabric] = Reader(
     "ibnetdiscover",

@@ -16,7 +16,9 @@ from tuccl.topology.switches import Adapter, Fabric, Trunk
 __all__ = ["SLURM", "blocks_joined", "tree_of"]
 
 _MOST_LINES = 1 << 20
-_START = re.compile(rb"^[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.MULTILINE | re.IGNORECASE)
+_START = re.compile(
+    rb"^(?:\xef\xbb\xbf)?[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.MULTILINE | re.IGNORECASE
+)
 _WORD = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)\s*")
 _KEYS = ("switchname", "nodes", "switches", "linkspeed", "blockname", "blocksizes")
 _ABOVE_BLOCKS = "above all blocks"
@@ -62,7 +64,7 @@ def blocks_joined(
 
 def _lines(data: bytes, place: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the place and the values of each line that has some, keys in lower case."""
-    lines = data.decode("utf-8", "replace").splitlines()
+    lines = data.decode("utf-8-sig", "replace").splitlines()
     if len(lines) > _MOST_LINES:
         raise InputError(f"{place}: more than {_MOST_LINES} lines")
     begun = ""

@@ -132,10 +132,10 @@ def test_a_host_that_does_not_answer_is_named(tuccl: Tuccl, hosts: Path) -> None
 def test_slow_and_noisy_hosts_are_ended(hosts: Path) -> None:
     (hosts / "noise").write_bytes(b"x" * (1 << 20))
     began = time.monotonic()
-    answers = probe_hosts(["slow1", "noisy1", "old"], limit_s=1.5)
+    answers = probe_hosts(["slow1", "noisy1", "old"], limit_s=4)
     assert time.monotonic() - began < 30
-    assert answers["slow1"].reason == "no answer in 1.5 s"
-    assert answers["noisy1"].topology is None
+    assert answers["slow1"].reason == "no answer in 4 s"
+    assert "prints more than" in answers["noisy1"].reason
     assert answers["old"].topology is not None
     assert_gone(hosts)
 
