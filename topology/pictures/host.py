@@ -259,13 +259,10 @@ class HostPicture:
         links = [k for k in self._links if k.kind == "cpu" and self.at.keys() >= {k.src, k.dst}]
         while links:
             cpus = {links[0].src, links[0].dst}
-            while grown := {
-                k for k in links if cpus & {k.src, k.dst} and not cpus >= {k.src, k.dst}
-            }:
-                cpus |= {end for k in grown for end in (k.src, k.dst)}
-            mine = [k for k in links if k.src in cpus]
+            while bordering := [k for k in links if len(cpus & {k.src, k.dst}) == 1]:
+                cpus |= {end for link in bordering for end in (link.src, link.dst)}
+            rates = sorted({k.bandwidth for k in links if k.src in cpus})
             links = [k for k in links if k.src not in cpus]
-            rates = sorted({k.bandwidth for k in mine})
             title = f"between CPUs: {', '.join(f'{rate:g}' for rate in rates)} GB/s"
             width = stroke_width(rates[-1])
             drawing.path(self._bus(cpus, x, y), "cpu", width, title, faint=not self.linked)
