@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import msgspec
 import pytest
 
-from tuccl.topology import PROFILES, Topology, join, load_profile, machine_svg
+from tuccl.topology import PROFILES, Link, Node, Topology, join, load_profile, machine_svg
 from tuccl.topology.pictures.host import HostPicture
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -102,3 +102,16 @@ def test_many_hosts_share_a_box_where_nothing_tells_them_apart() -> None:
     )
     text = labels(parsed(slow))
     assert {"n9", "tor9", "1 x 1 GB/s"} <= set(text)
+
+
+def test_what_is_too_deep_or_too_varied_is_left_out_and_said() -> None:
+    chain = [Node(f"pcie{n}", "pcie", "n0") for n in range(3000)]
+    nodes = (Node("cpu0", "cpu", "n0"), *chain, Node("gpu0", "gpu", "n0", 0))
+    ends = itertools.pairwise(node.id for node in nodes)
+    links = tuple(Link(a, b, "pcie", 16.0, 0.4, duplex=True) for a, b in ends)
+    assert "GPU" in "".join(labels(parsed(Topology("deep", nodes, links))))
+    hosts = range(70)
+    gpus = [Node(f"gpu{n}", "gpu", f"n{n}", n) for n in hosts]
+    links = tuple(Link(f"gpu{n}", "leaf0", "network", 1.0 + n, 1.0, duplex=True) for n in hosts)
+    varied = Topology("varied", (*gpus, Node("leaf0", "switch")), links)
+    assert "6 more that differ are not drawn" in labels(parsed(varied))

@@ -12,6 +12,7 @@ from tuccl.topology.pictures.svg import Drawing, number, stroke_width
 __all__ = ["FabricPicture"]
 
 _MOST_SINGLE = 8  # boxes of a tier; beyond, those that are alike share one
+_MOST_BOXES = 64  # of a tier
 _TIER = 92.0
 _HEIGHT = 46.0
 _LINE = 56.0
@@ -42,13 +43,15 @@ class FabricPicture:
         for name in (*topology.hosts, *self._switches):
             groups[tiers[name], self._colours[name]].append(name)
         self._rows: dict[int, list[_Box]] = defaultdict(list)
+        self._omitted = 0
         for tier in sorted(set(tiers.values())):
             classes = [members for (t, _), members in groups.items() if t == tier]
             if sum(map(len, classes)) <= _MOST_SINGLE:
                 boxes = [[name] for members in classes for name in members]
             else:
                 boxes = classes
-            self._rows[tier] = [_Box(tuple(box), tier) for box in boxes]
+            self._rows[tier] = [_Box(tuple(box), tier) for box in boxes[:_MOST_BOXES]]
+            self._omitted += len(boxes[_MOST_BOXES:])
         widest = max(
             min(len(row), self._columns(row)) * self._pitch(row) for row in self._rows.values()
         )
@@ -199,7 +202,8 @@ class FabricPicture:
                 if (tiers[src], src) < (tiers[dst], dst):
                     for gbs in rates:
                         counts[tiers[src], tiers[dst], gbs] += 1
-        return [
+        notes = [f"{self._omitted} more that differ are not drawn"] if self._omitted else []
+        return notes + [
             f"{'host' if low == 0 else f'tier {low}'} to tier {high}: {n} links of {gbs:g} GB/s"
             for (low, high, gbs), n in sorted(counts.items())
         ]

@@ -20,6 +20,8 @@ _MARGIN = 26.0
 _MOST_GPUS = 16  # of a host that are all drawn; of more, the first
 _FIRST_GPUS = 8
 _MOST_GRID = 64
+_MOST_ROOTS = 16
+_MOST_LEVELS = 16  # of the PCIe tree
 _NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "cpu": "between CPUs"}
 
 
@@ -45,6 +47,7 @@ class HostPicture:
         nodes = [n for n in self.topology.nodes if (n.host or "") == self.host]
         self._nodes = {node.id: node for node in nodes}
         self._links = [x for x in self.topology.links if self._nodes.keys() >= {x.src, x.dst}]
+        self._switches = [node.id for node in nodes if node.kind == "nvswitch"]
         self._children, self._depth = self._tree()
         roots = self._roots()
         self._above: set[str] = set()
@@ -84,7 +87,7 @@ class HostPicture:
         for starts in (list(depth), orphans):
             queue = [node for node in starts if node in depth or not depth.setdefault(node, 0)]
             for node in queue:
-                if self._nodes[node].kind in ("gpu", "nic"):
+                if self._nodes[node].kind in ("gpu", "nic") or depth[node] >= _MOST_LEVELS:
                     continue
                 for child in around[node]:
                     if child not in depth:
@@ -106,7 +109,7 @@ class HostPicture:
                     break
                 gpus += inside
                 roots.append(node)
-        return roots
+        return roots[:_MOST_ROOTS]
 
     def _gpus_under(self, node: str) -> int:
         here = int(self._nodes[node].kind == "gpu")
@@ -159,13 +162,12 @@ class HostPicture:
         return max(bottom, y + (len(gpus) - 1) // columns * step + 24)
 
     def _place_switches(self, y: float) -> None:
-        switches = [n for n in self._nodes.values() if n.kind == "nvswitch"]
-        for place, node in enumerate(switches):
-            self.at[node.id] = self.width * (place + 0.5) / len(switches), y
+        for place, switch in enumerate(self._switches):
+            self.at[switch] = self.width * (place + 0.5) / len(self._switches), y
 
     def _middle(self, has_grid: bool, two_sided: bool) -> float:
         """Return the height of what lies between the rows of GPUs."""
-        if any(n.kind == "nvswitch" for n in self._nodes.values()):
+        if self._switches:
             return 130.0
         if has_grid:
             return 0.0
@@ -206,8 +208,7 @@ class HostPicture:
         at = self.at[node.id]
         width = _WIDTHS.get(node.kind, 0.0)
         if node.kind == "nvswitch":
-            count = sum(n.kind == "nvswitch" for n in self._nodes.values())
-            width = (self.width - 2 * _MARGIN) / count - 8
+            width = max((self.width - 2 * _MARGIN) / len(self._switches) - 8, 2.0)
         title = f"{node.id} {node.model or ''}".strip()
         drawing.box((x + at[0], y + at[1]), (width, _HEIGHT), node.kind, lines, title)
 
@@ -216,11 +217,8 @@ class HostPicture:
         if src not in self.at or dst not in self.at:
             return None
         (x1, y1), (x2, y2) = self.at[src], self.at[dst]
-        switch = {src: y1, dst: y2}.keys() & {
-            n.id for n in self._nodes.values() if n.kind == "nvswitch"
-        }
-        if switch:
-            column = x2 if src in switch else x1
+        if len(self._switches) == 1 and {src, dst} & set(self._switches):
+            column = x2 if src in self._switches else x1
             return f"M{number(x + column)} {number(y + y1)}V{number(y + y2)}"
         start, end = f"M{number(x + x1)} {number(y + y1)}", f"{number(x + x2)} {number(y + y2)}"
         if y1 != y2:
