@@ -42,6 +42,7 @@ PLAN_COLLECTIVES = {
 ALIGNMENT = 16  # bytes: a thread moves and adds up so many at once
 _MOST_OPERATIONS = 64  # of a thread block
 _MOST_BLOCKS = 108  # that are surely there at once: an A100's multiprocessors
+_PACKET_CHUNKS = 8  # of which as many chunks of any bytes, doubled twice, fill pairs of 16 bytes
 _MOST_PIECES = 65535  # of a pipeline
 _WORD = 1 << 32  # offsets have 32 bits
 _SHARED_SCRATCH = 1 << 26  # bytes of half the scratch that plans share
@@ -244,8 +245,12 @@ class _Form:
             write = partial(write_simple, layout=layout, places=simple)
         writers = [[self.block(layout, part, write) for part in parts] for parts in layout.parts]
         chunks = [each.chunks for each in scratch]
-        # A rank finds the second half of another's scratch where its own begins.
-        return writers, [max(chunks)] * len(chunks) if self.packets else chunks
+        if self.packets:
+            # A rank finds the second half of another's scratch where its own begins. That must be
+            # at a whole packet, whatever the allocation's size, by which the loader reckons.
+            most = -(-max(chunks) // _PACKET_CHUNKS) * _PACKET_CHUNKS
+            chunks = [most] * len(chunks)
+        return writers, chunks
 
     def block(
         self, layout: Layout, part: Part, write: Callable[[Part, Task, BlockWriter], None]

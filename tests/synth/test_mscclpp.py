@@ -68,6 +68,18 @@ def test_what_is_only_stored_lands_where_it_is_stored() -> None:
     assert {buffer.type for gpu in packets.gpus for buffer in gpu.remote_buffers} == {"s"}
 
 
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_halves_of_scratch_begin_at_whole_packets_on_all_ranks(ranks: int) -> None:
+    """The loader divides whatever was allocated by the chunks, rounded up, then by two."""
+    plan = lower_to_plan(ring_allreduce(ranks), protocol="LL")
+    scratch = {gpu.scratch_chunks for gpu in plan.gpus}
+    assert len(scratch) == 1
+    for allocated in range(1000, 1100):
+        chunk = -(-allocated // plan.gpus[0].input_chunks)
+        whole = -(-chunk * scratch.copy().pop() * 4 // 16) * 16
+        assert whole // 2 % 16 == 0
+
+
 def test_long_thread_blocks_are_cut() -> None:
     plan = lower_to_plan(ring_allreduce(16), protocol="Simple", in_place=True)
     counts = [sum(1 + len(op.ops) for op in b.ops) for g in plan.gpus for b in g.threadblocks]

@@ -1,0 +1,147 @@
+"""Plans of MSCCL++ made of every method's programs: emitted, proved, run, and refused with reasons.
+
+    python benchmarks/plans.py [--ranks N] [--write]
+
+Collectives x hosts (1 to 4) x ranks (2 to 32) x methods x protocols x placements. A plan is asked
+for at 1 KiB to 1 GiB; what it leaves out is asked for again, size by size. Each is proved from its
+file, then run on real data by the interpreter, which knows nothing of the proof.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from report import publish
+
+from tuccl._native import Program
+from tuccl.errors import Infeasible, InputError, Stuck
+from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
+from tuccl.sketches import full_mesh
+from tuccl.synth import METHODS, PLAN_COLLECTIVES, Collective, Problem, lower, synthesize
+from tuccl.synth.mscclpp.lower import lower_to_plan
+from tuccl.topology import Topology, join, keep_gpus, load_profile
+
+SHAPES = (  # machine, hosts, ranks a host
+    *(("dgx-a100", 1, ranks) for ranks in (2, 3, 4, 8)),
+    ("v100x4", 1, 4),
+    ("dgx-2", 1, 16),
+    *(("dgx-a100", 2, ranks) for ranks in (1, 2, 4, 8)),
+    *(("dgx-a100", 4, ranks) for ranks in (1, 2, 8)),
+    ("v100x4", 4, 4),
+)
+METHOD_NAMES = ("ring", "rings", "recursive", "allpairs", "hierarchical2", "greedy")
+SIZES = tuple(1 << bits for bits in (10, 15, 20, 25, 30))
+PIECE = 1 << 19
+MOST_RUN = 1 << 22  # elements that a run of the interpreter moves
+
+
+@dataclass
+class Count:
+    """What became of the plans of one collective."""
+
+    plans: int = 0
+    proved: int = 0
+    right: int = 0
+    sizes: int = 0
+    served: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def topology(machine: str, hosts: int, ranks: int) -> Topology:
+    """Return hosts of so many GPUs of a known machine."""
+    one = keep_gpus(load_profile(machine), range(ranks))
+    return one if hosts == 1 else join(one, hosts, "single")
+
+
+def programs(machine: Topology, collective: str) -> Iterator[Program]:
+    """Yield each method's program of one chunk a rank."""
+    for name in METHOD_NAMES:
+        if collective in METHODS[name].collectives:
+            problem = Problem(
+                Collective(collective, machine.ranks), full_mesh(machine), 1, 1 << 20, machine
+            )
+            try:
+                yield lower(synthesize(problem, name))
+            except Infeasible:
+                continue
+
+
+def check(plan: ExecutionPlan, count: Count) -> None:
+    """Prove a plan from its file and run it."""
+    count.plans += 1
+    again = parse_plan(plan_json(plan))
+    count.proved += verify_plan(again).ok
+    gpu = plan.gpus[0]
+    step = plan.buffer_alignment * max(gpu.input_chunks, gpu.output_chunks)
+    nbytes = -(-max(plan.min_message_size, 1) // step) * step
+    try:
+        count.right += nbytes > MOST_RUN or run_plan(again, nbytes, calls=3).wrong == 0
+    except (InputError, Stuck):
+        pass
+
+
+def ask(program: Program, hosts: int, count: Count) -> None:
+    """Lower a program to plans of both protocols and placements."""
+    for protocol in ("Simple", "LL"):
+        for in_place in (False, True):
+            if not (program.in_place if in_place else program.out_of_place):
+                continue
+            form = {"hosts": hosts, "protocol": protocol, "in_place": in_place}
+            form["unit_bytes"] = PIECE if protocol == "Simple" else 0
+            served: list[tuple[int, int]] = []
+            for size in SIZES:
+                step = program.nchunks * 16
+                nbytes = -(-size // step) * step
+                count.sizes += 1
+                if not any(low <= nbytes <= high for low, high in served):
+                    first = size == SIZES[0]
+                    low, high = (0, 1 << 30) if first else (nbytes, nbytes)
+                    try:
+                        plan = lower_to_plan(program, min_bytes=low, max_bytes=high, **form)  # type: ignore[arg-type]
+                    except Infeasible as error:
+                        count.refused[reason(str(error))] += 1
+                        continue
+                    check(plan, count)
+                    served.append((plan.min_message_size, plan.max_message_size))
+                count.served += any(low <= nbytes <= high for low, high in served)
+
+
+def reason(message: str) -> str:
+    """Return a refusal without its names and numbers."""
+    return re.sub(r"\d+", "N", message.partition(": ")[2])[:90]
+
+
+def main() -> None:
+    """Print a line a collective, and why what was refused."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=32, help="most ranks (32)")
+    most = parser.parse_args().ranks
+    shapes = [shape for shape in SHAPES if shape[1] * shape[2] <= most]
+    print(f"{len(shapes)} machines, methods {', '.join(METHOD_NAMES)}, 1 KiB to 1 GiB\n")
+    print(
+        f"{'collective':<16}{'plans':>7}{'proved':>8}{'right':>7}{'sizes asked':>13}{'served':>8}"
+    )
+    refused: Counter[tuple[str, str]] = Counter()
+    for collective in PLAN_COLLECTIVES:
+        count = Count()
+        for machine, hosts, ranks in shapes:
+            for program in programs(topology(machine, hosts, ranks), collective):
+                ask(program, hosts, count)
+        print(
+            f"{collective:<16}{count.plans:>7}{count.proved:>8}{count.right:>7}{count.sizes:>13}"
+            f"{count.served:>8}",
+            flush=True,
+        )
+        refused += Counter({(collective, why): n for why, n in count.refused.items()})
+    print("\nRefused:")
+    for (collective, why), number in refused.most_common():
+        print(f"{number:>5}  {collective}: {why}")
+    print("    -  gather, scatter: MSCCL++ has no plans of them")
+
+
+if __name__ == "__main__":
+    publish(main, "Proved and run on CPUs")
