@@ -141,8 +141,11 @@ def errors_of_latency(prober: AgentProber, measured: Topology) -> Iterator[float
         yield 100 * abs(got / (median(trips) / 2) - 1)
 
 
-def fastest_programs(topology: Topology, folder: Path) -> list[TimingCandidate]:
-    """Return, for each call, the first program of a table tuned by simulation on ``topology``."""
+def fastest_programs(topology: Topology, folder: Path) -> list[tuple[str, TimingCandidate]]:
+    """Return, for each call, the name and program that a table tuned on ``topology`` has first.
+
+    The tune is simulated.
+    """
     executor = EmulatedSimExecutor(topology, 1.0)
     found = []
     for name in dict.fromkeys(name for name, _ in CALLS):
@@ -157,7 +160,7 @@ def fastest_programs(topology: Topology, folder: Path) -> list[TimingCandidate]:
         )
         best = next(c for c in entry.candidates if c.program is not None and c.knobs is not None)
         program = parse_xml((folder / str(best.program)).read_text(), str(best.program))
-        found.append(TimingCandidate(program, best.knobs.knobs))
+        found.append((best.name, TimingCandidate(program, best.knobs.knobs)))
     return found
 
 
@@ -170,13 +173,13 @@ def table_rows(name: str, emulation: Emulation, measured: Topology) -> Iterator[
         effort = Effort(warmup=1, runs=1)
         executor = stack.enter_context(EmulatedExecutor(emulation, find_mpi(), effort=effort))
         for (call, nbytes), a, b in zip(CALLS, by_truth, by_probes, strict=True):
-            one, other = paired_timings(executor, [a, b], nbytes, rounds=ROUNDS)
+            one, other = paired_timings(executor, [a[1], b[1]], nbytes, rounds=ROUNDS)
             yield [
                 name,
                 call,
                 f"{nbytes >> 20}M",
-                a.program.name[:24],
-                b.program.name[:24],
+                a[0],
+                b[0],
                 one.time_us / 1e3,
                 other.time_us / 1e3,
                 other.time_us / one.time_us,

@@ -16,9 +16,15 @@ _MOST_BPS = 1e9  # of all NICs together: every byte passes this machine's proces
 
 
 def emulated_endpoints(emulation: Emulation) -> tuple[Endpoint, ...]:
-    """Return the first NIC of each host; nothing tells which switch it hangs on."""
+    """Return the NICs of each host; nothing tells which switch they hang on."""
     return tuple(
-        Endpoint(host.host, host.nics[0].id, host.nics[0].address, mac=host.nics[0].mac)
+        Endpoint(
+            host.host,
+            host.nics[0].id,
+            host.nics[0].address,
+            mac=host.nics[0].mac,
+            others=tuple((nic.id, nic.address) for nic in host.nics[1:]),
+        )
         for host in emulation.plan.hosts
     )
 
@@ -31,13 +37,18 @@ def emulated_prober(emulation: Emulation) -> AgentProber:
 
 
 def unprobed_topology(emulation: Emulation) -> Topology:
-    """Return the hosts of an emulated cluster on one switch for each rail, as far as they can see.
+    """Return the hosts of an emulated cluster, NICs that reach each other on one switch.
 
-    Addresses tell the rails; all links of the network are assumed to run at 1 GB/s.
+    All links of the network are assumed to run at 1 GB/s.
     """
-    topology, nics = emulation.topology, emulation.plan.nics
-    rails = sorted({nic.device for nic in nics.values()})
-    switch_of = {nic.id: nic.device if len(rails) > 1 else "leaf0" for nic in nics.values()}
+    import networkx as nx
+
+    topology, plan = emulation.topology, emulation.plan
+    joined = nx.Graph(plan.reaches)
+    joined.add_nodes_from(plan.nics)
+    parts = sorted(sorted(part) for part in nx.connected_components(joined))
+    names = ["leaf0"] if len(parts) == 1 else [f"rail{number}" for number in range(len(parts))]
+    switch_of = {nic: name for name, part in zip(names, parts, strict=True) for nic in part}
     links = [
         Link(nic, switch, "network", 1.0, 1.0, duplex=True, assumed=True, source="not probed yet")
         for nic, switch in switch_of.items()

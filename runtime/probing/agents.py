@@ -60,7 +60,7 @@ class AgentProber:
         self._endpoints = endpoints
         self._commands = commands
         self._agents: list[_Process] = []
-        self._ports: list[int] = []
+        self._ports: list[list[int]] = []
         self._flows = 0
 
     def __enter__(self) -> Self:
@@ -74,12 +74,12 @@ class AgentProber:
             for end, command in zip(self._endpoints, self._commands, strict=True):
                 self._agents.append(_Process(end.host, command, token))
             listening = [
-                process.ask("listen", address=end.address)
+                [process.ask("listen", address=address) for address in end.addresses]
                 for process, end in zip(self._agents, self._endpoints, strict=True)
             ]
             self._ports = [
-                int(self._agents[place].answer(future, _START_S))
-                for place, future in enumerate(listening)
+                [int(self._agents[place].answer(future, _START_S)) for future in futures]
+                for place, futures in enumerate(listening)
             ]
         except BaseException:
             self.close()
@@ -118,13 +118,16 @@ class AgentProber:
         Raises:
             TucclError: a host does not answer.
         """
-        first = self._flows
-        self._flows += len(flows)
-        numbers = {flow: first + place for place, flow in enumerate(flows)}
-        begun = [
-            (src, self._agents[src].ask("send", flow=number, **self._to(src, dst)))
-            for (src, dst), number in numbers.items()
-        ]
+        numbers: dict[Pair, list[int]] = {}
+        begun = []
+        for src, dst in flows:
+            nics = min(len(self._endpoints[end].addresses) for end in (src, dst))
+            numbers[src, dst] = list(range(self._flows, self._flows + nics))
+            self._flows += nics
+            begun += [
+                (src, self._agents[src].ask("send", flow=number, **self._to(src, dst, nic)))
+                for nic, number in enumerate(numbers[src, dst])
+            ]
         load = _AgentLoad(self, numbers)
         try:
             for src, future in begun:
@@ -147,16 +150,16 @@ class AgentProber:
         """Return the future round trips of a pair in us, and by what they were taken."""
         return self.ask(src, "echoes", count=count, **self._to(src, dst))
 
-    def _to(self, src: int, dst: int) -> dict[str, object]:
+    def _to(self, src: int, dst: int, nic: int = 0) -> dict[str, object]:
         return {
-            "address": self._endpoints[dst].address,
-            "port": self._ports[dst],
-            "source": self._endpoints[src].address,
+            "address": self._endpoints[dst].addresses[nic],
+            "port": self._ports[dst][nic],
+            "source": self._endpoints[src].addresses[nic],
         }
 
 
 class _AgentLoad:
-    def __init__(self, prober: AgentProber, numbers: Mapping[Pair, int]) -> None:
+    def __init__(self, prober: AgentProber, numbers: Mapping[Pair, Sequence[int]]) -> None:
         self._prober, self._numbers = prober, numbers
         self._running = dict(numbers)
 
@@ -165,13 +168,16 @@ class _AgentLoad:
         time.sleep(_WINDOW_S)
         after = self._received()
         return tuple(
-            max((now - then) / max(end - begin, 1e-6) / 1e9, 1e-9)
-            for (then, begin), (now, end) in zip(before, after, strict=True)
+            max(sum(map(_gbs, then, now)), 1e-9) for then, now in zip(before, after, strict=True)
         )
 
     def keep(self, flows: Sequence[Pair]) -> None:
         ended = [flow for flow in self._running if flow not in flows]
-        asked = [(f[0], self._prober.ask(f[0], "end", flow=self._running.pop(f))) for f in ended]
+        asked = [
+            (flow[0], self._prober.ask(flow[0], "end", flow=number))
+            for flow in ended
+            for number in self._running.pop(flow)
+        ]
         self._prober.answers(asked)
         time.sleep(_DRAIN_S if asked else 0.0)
 
@@ -183,12 +189,17 @@ class _AgentLoad:
             trips += [min(us) for us, _ in self._prober.answers(asked)]
         return tuple(trips)
 
-    def _received(self) -> list[tuple[int, float]]:
+    def _received(self) -> list[list[tuple[int, float]]]:
         asked = [
-            (dst, self._prober.ask(dst, "received", flow=number))
-            for (_, dst), number in self._numbers.items()
+            [(dst, self._prober.ask(dst, "received", flow=number)) for number in numbers]
+            for (_, dst), numbers in self._numbers.items()
         ]
-        return [(int(nbytes), float(at)) for nbytes, at in self._prober.answers(asked)]
+        return [[(int(n), float(at)) for n, at in self._prober.answers(each)] for each in asked]
+
+
+def _gbs(before: tuple[int, float], after: tuple[int, float]) -> float:
+    """Return the rate between two looks at (bytes, s) in GB/s."""
+    return (after[0] - before[0]) / max(after[1] - before[1], 1e-6) / 1e9
 
 
 class _Process:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 
 from tuccl.topology import Link, Node, Topology, relay_path
 from tuccl.topology.probing import Endpoint, PairTimes
@@ -21,8 +20,9 @@ def network(
     up_gbs: Sequence[float | None] = (),
     slow: dict[int, float] | None = None,
     hop_us: float = 5.0,
+    nics: int = 1,
 ) -> Topology:
-    """Return hosts of a GPU and a NIC of 1 GB/s; racks of host numbers, joined as ``up_gbs`` says.
+    """Return hosts of a GPU and NICs of 1 GB/s; racks of host numbers, joined as ``up_gbs`` says.
 
     One rack is one switch. Two are joined by a link of the first rate; more by a spine, each
     through its own; None is 100 GB/s.
@@ -32,9 +32,11 @@ def network(
     for host in range(count):
         name, gbs = f"h{host}", (slow or {}).get(host, 1.0)
         rack = next(place for place, members in enumerate(racks) if host in members)
-        nodes += [Node(f"{name}/gpu0", "gpu", name, rank=host), Node(f"{name}/nic0", "nic", name)]
-        links.append(Link(f"{name}/gpu0", f"{name}/nic0", "pcie", 16.0, 0.4, duplex=True))
-        links.append(Link(f"{name}/nic0", f"s{rack}", "network", gbs, hop_us, duplex=True))
+        nodes.append(Node(f"{name}/gpu0", "gpu", name, rank=host))
+        for nic in (f"{name}/nic{number}" for number in range(nics)):
+            nodes.append(Node(nic, "nic", name))
+            links.append(Link(f"{name}/gpu0", nic, "pcie", 16.0, 0.4, duplex=True))
+            links.append(Link(nic, f"s{rack}", "network", gbs, hop_us, duplex=True))
     nodes += [Node(f"s{rack}", "switch") for rack in range(len(racks))]
     rates = [gbs or 100.0 for gbs in up_gbs]
     if len(racks) == 2:
@@ -53,11 +55,11 @@ class ModelProber:
 
     def __init__(self, truth: Topology, noise: float = 0.02, seed: int = 0) -> None:
         self.truth = truth
-        self._nics = [truth.nics_of(host)[0] for host in truth.hosts]
+        self._nics = [truth.nics_of(host) for host in truth.hosts]
         self._gbs = {e: x.bandwidth for x in truth.links for e in x.directions()}
         self._noise = noise
         self._chance = random.Random(seed)
-        self._routes: dict[Pair, list[tuple[str, str]]] = {}
+        self._routes: dict[tuple[int, int, int], list[tuple[str, str]]] = {}
         self._latencies = {e: x.latency for x in truth.links for e in x.directions()}
         self.pairs: list[Pair] = []
         self.flows: list[Pair] = []
@@ -65,7 +67,12 @@ class ModelProber:
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(
-            Endpoint(host, self._nics[place], f"10.0.0.{place + 1}")
+            Endpoint(
+                host,
+                self._nics[place][0],
+                f"10.0.0.{place + 1}",
+                others=tuple((nic, f"10.1.0.{place + 1}") for nic in self._nics[place][1:]),
+            )
             for place, host in enumerate(self.truth.hosts)
         )
 
@@ -75,7 +82,7 @@ class ModelProber:
         trips = tuple(2 * us * self._noisy() for _ in range(9))
         ways = []
         for flow in ((src, dst), (dst, src)):
-            (gbs,) = self.shared([flow])[0]
+            (gbs,) = self.shared([flow], nics=1)[0]
             ways.append(
                 tuple(
                     (n, us + n / gbs / 1e3 * self._noisy())
@@ -90,23 +97,23 @@ class ModelProber:
         self.flows += flows
         yield ModelLoad(self, list(flows))
 
-    def route(self, pair: Pair) -> list[tuple[str, str]]:
-        if pair not in self._routes:
-            self._routes[pair] = self._route(pair)
-        return self._routes[pair]
+    def route(self, pair: Pair, nic: int = 0) -> list[tuple[str, str]]:
+        key = (*pair, nic)
+        if key not in self._routes:
+            path = relay_path(self.truth, self._nics[pair[0]][nic], self._nics[pair[1]][nic])
+            assert path is not None
+            self._routes[key] = [(hop.src, hop.dst) for hop in path.hops]
+        return self._routes[key]
 
-    def _route(self, pair: Pair) -> list[tuple[str, str]]:
-        path = relay_path(self.truth, self._nics[pair[0]], self._nics[pair[1]])
-        assert path is not None
-        nodes = [path.hops[0].src, *(hop.dst for hop in path.hops)]
-        return list(pairwise(nodes))
-
-    def shared(self, flows: Sequence[Pair]) -> tuple[list[float], set[tuple[str, str]]]:
-        """Return the max-min fair rates of flows in GB/s, and the links that are full."""
-        routes = [self.route(flow) for flow in flows]
+    def shared(
+        self, flows: Sequence[Pair], nics: int | None = None
+    ) -> tuple[list[float], set[tuple[str, str]]]:
+        """Return the max-min fair rates of flows over their NICs in GB/s, and the full links."""
+        count = nics or len(self._nics[0])
+        routes = [self.route(flow, nic) for flow in flows for nic in range(count)]
         rates: dict[int, float] = {}
         left, full = dict(self._gbs), set()
-        while len(rates) < len(flows):
+        while len(rates) < len(routes):
             users: dict[tuple[str, str], list[int]] = {}
             for number, route in enumerate(routes):
                 for link in route if number not in rates else ():
@@ -117,7 +124,8 @@ class ModelProber:
                 rates[number] = share
                 for passed in routes[number]:
                     left[passed] -= share
-        return [rates[n] for n in range(len(flows))], full
+        in_order = [rates[number] for number in range(len(routes))]
+        return [sum(in_order[n : n + count]) for n in range(0, len(routes), count)], full
 
     def _latency(self, src: int, dst: int) -> float:
         return sum(self._latencies[link] for link in self.route((src, dst)))

@@ -53,6 +53,11 @@ CASES: dict[str, Topology] = {
         [range(4), range(4, 8), range(8, 12)], up_gbs=[None, 1.0, None]
     ),
     "two racks, in turns": network([range(0, 8, 2), range(1, 8, 2)], up_gbs=[2.0]),
+    "an uplink for the two NICs of each host": network(
+        [[0], [1], [2], [3]], up_gbs=[1.2] * 4, nics=2
+    ),
+    "racks of hosts of two NICs": network([range(4), range(4, 8)], up_gbs=[3.0], nics=2),
+    "hosts of two NICs": network([range(6)], nics=2),
     "slow host and shared uplink": network([range(4), range(4, 8)], up_gbs=[2.0], slow={6: 0.2}),
 }
 

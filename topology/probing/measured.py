@@ -51,10 +51,15 @@ def measured_topology(cluster: Topology, rates: NetworkRates) -> Topology:
         if node.kind != "nic" or node.id not in switch_of or (node.host or "") not in end_of:
             continue
         index = end_of[node.host or ""]
-        switch = names[group_of[index]]
-        if len(names) == 1 and switch_of[node.id] != switch_of[rates.endpoints[index].nic]:
+        probed = cluster.node(rates.endpoints[index].nic)
+        home = names[group_of[index]]
+        switch = home
+        if len(names) == 1 and switch_of[node.id] != switch_of[probed.id]:
             switch = _other_rail(switch_of[node.id], switch, nodes)
-        links += _port_links(node.id, switch, index, rates, names[group_of[index]])
+        if node.port_gbs == probed.port_gbs:
+            links += _port_links(node.id, switch, index, rates, home)
+        else:  # other hardware, which was not probed
+            links += _moved(cluster, node.id, switch)
     return with_network(cluster, nodes, links)
 
 
@@ -167,7 +172,10 @@ def _link(src: str, dst: str, gbs: Estimate, us: Estimate, method: str) -> Link:
 
 def _wide(src: str, dst: str, rates: NetworkRates, group: int, us: Estimate) -> Link:
     """Return a link that slowed no flow: as wide as all the links of its group together."""
-    total = sum(rates.ports[index].out_gbs.value for index in rates.groups[group])
+    total = sum(
+        rates.ports[index].out_gbs.value * len(rates.endpoints[index].addresses)
+        for index in rates.groups[group]
+    )
     nic = rates.endpoints[rates.groups[group][0]].nic
     switch = dst if src == "spine0" else src
     return Link(
@@ -205,6 +213,15 @@ def _port_links(
             for link in links
         ]
     return _paired(links)
+
+
+def _moved(cluster: Topology, nic: str, switch: str) -> list[Link]:
+    """Return the network links of a NIC, to another switch."""
+    return [
+        msgspec.structs.replace(link, **{"dst" if link.src == nic else "src": switch})
+        for link in cluster.links
+        if link.kind == "network" and nic in (link.src, link.dst)
+    ]
 
 
 def _paired(links: list[Link]) -> list[Link]:

@@ -196,6 +196,8 @@ class _Probing:
     def inside(self, groups: Sequence[Sequence[int]], links: Sequence[Uplink]) -> None:
         """Time the endpoints within their group that were timed only past a part narrower."""
         for group, link in zip(groups, links, strict=False):
+            if len(group) == 1:
+                continue
             rates = [e.value for e in (link.out_gbs, link.in_gbs) if e is not None]
             inner = [index for index in group if self._partners(index) & set(group)]
             for index in group:
@@ -288,10 +290,11 @@ class _Probing:
         return min(out, into)
 
     def _rate(self, flow: Pair) -> float:
-        """Return what a flow would get alone in GB/s; 0 where that is not known."""
+        """Return what a flow would get alone over all NICs in GB/s; 0 where that is not known."""
         out = [f.gbs.value for (src, _), f in self._fits.items() if src == flow[0]]
         into = [f.gbs.value for (_, dst), f in self._fits.items() if dst == flow[1]]
-        return min(max(out, default=0.0), max(into, default=0.0))
+        nics = min(len(self._endpoints[end].addresses) for end in flow)
+        return nics * min(max(out, default=0.0), max(into, default=0.0))
 
     def _inner_pairs(self, index: int, groups: Sequence[Sequence[int]]) -> list[Pair]:
         """Return the timed pairs of an endpoint within its group; all of its own if none are."""

@@ -41,6 +41,7 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rack: the switch that it is thought to hang on; empty where nothing is known.
         mac: of the NIC, where known.
         model: of the NIC, where known.
+        others: further NICs of the host and their addresses; flows at the same time use them too.
     """
 
     host: str
@@ -49,6 +50,12 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rack: str = ""
     mac: str = ""
     model: str = ""
+    others: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of all NICs, the first one's first."""
+        return (self.address, *(address for _, address in self.others))
 
     @property
     def hardware(self) -> str:

@@ -57,5 +57,5 @@ class Prober(Protocol):
         ...
 
     def load(self, flows: Sequence[Pair]) -> AbstractContextManager[Load]:
-        """Return the load of ``flows``, each from its first endpoint to its second."""
+        """Return the load of ``flows``, from first to second endpoint over all NICs of both."""
         ...

@@ -54,7 +54,7 @@ def test_a_pair_is_timed_and_flows_run_at_the_same_time() -> None:
 
 def test_an_agent_hangs_up_on_strangers_and_listens_on_its_address_alone() -> None:
     with loopback_prober(loopback_endpoints(1)) as prober:
-        port = prober._ports[0]
+        port = prober._ports[0][0]
         with socket.create_connection(("127.0.0.1", port), 5) as line:
             line.sendall(b"x" * 32)
             assert line.recv(1) == b""
