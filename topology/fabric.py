@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -98,10 +98,12 @@ def join_hosts(
     switches: list[Node] = []
     fabric_links: list[Link] = []
     warnings: tuple[str, ...] = ()
+    cable_gbs: dict[str, float] = {}
     if len(hosts) > 1:
         ports = _ports(hosts, names, down_gbs)
         if isinstance(fabric, Fabric):
             switches, fabric_links, warnings = cabled(fabric, ports, up_gbs)
+            cable_gbs = {link.src: link.bandwidth for link in fabric_links if not link.assumed}
         else:
             switches, fabric_links = FABRICS[fabric](ports, up_gbs)
         linked = {link.src for link in fabric_links}
@@ -111,7 +113,8 @@ def join_hosts(
         _copy(host, name, base)
         for host, name, base in zip(hosts, names, _bases(hosts), strict=True)
     ]
-    all_nodes = [part for nodes_, _, _ in copies for part in nodes_] + switches
+    all_nodes = [_with_port(part, cable_gbs) for nodes_, _, _ in copies for part in nodes_]
+    all_nodes += switches
     all_links = [link for _, links, _ in copies for link in links] + fabric_links
     fixed = tuple(route for _, _, routes in copies for route in routes)
     cluster = Topology(_cluster_name(hosts), tuple(all_nodes), tuple(all_links), fixed)
@@ -207,6 +210,13 @@ def _copy(host: Topology, name: str, base: int) -> tuple[list[Node], list[Link],
         FixedRoute(id_of(r.src), id_of(r.dst), tuple(id_of(i) for i in r.via)) for r in host.routes
     ]
     return nodes, links, routes
+
+
+def _with_port(part: Node, cable_gbs: Mapping[str, float]) -> Node:
+    """Return ``part``, a NIC of unknown port rate with that of its cable."""
+    if part.kind != "nic" or part.port_gbs is not None or part.id not in cable_gbs:
+        return part
+    return msgspec.structs.replace(part, port_gbs=cable_gbs[part.id])
 
 
 def _ports(hosts: Sequence[Topology], names: Sequence[str], down_gbs: float | None) -> list[Port]:

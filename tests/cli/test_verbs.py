@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.topology.fabric_renderings import fat_tree, ibnetdiscover
 from tuccl._native import parse_xml
 
 Tuccl = Callable[..., Any]
@@ -77,6 +78,20 @@ def test_probe_sums_up_a_fabric_file_and_joins_by_it(
     refused = tuccl("probe", "--profile", "ndv2", "--names", "n0,n1", "--fabric-file", file)
     assert refused.code == 2
     assert "host 'n0' has no place in it" in refused.err
+
+
+def test_probe_joins_by_a_fabric_file_rack_after_rack(tuccl: Tuccl, tmp_path: Path) -> None:
+    (tmp_path / "ib.out").write_text(ibnetdiscover(fat_tree(2, 1, 4, gbs=12.5)))
+    out = tmp_path / "t.json"
+    by_file = ("--profile", "ndv2", "--fabric-file", tmp_path / "ib.out", "-o", out)
+    assert tuccl("probe", *by_file, "--names", "node04,node02,node01", "--by-rack").code == 0
+    topology = json.loads(out.read_text())
+    gpus = [node["host"] for node in topology["nodes"] if node["kind"] == "gpu"]
+    assert list(dict.fromkeys(gpus)) == ["node01", "node02", "node04"]
+    ends = {(x["src"], x["dst"]) for x in topology["links"] if x["kind"] == "network"}
+    assert {("node02/nic0", "leaf0"), ("node04/nic0", "leaf1"), ("leaf1", "spine0")} <= ends
+    for extra in (("--fabric", "clos"), ("--up", "9"), ("--fabric-file", tmp_path / "ib.out")):
+        assert tuccl("probe", *by_file, "--names", "node01,node02", *extra).code == 2
 
 
 def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:

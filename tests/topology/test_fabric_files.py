@@ -29,6 +29,7 @@ from tuccl.topology import (
     load_profile,
     path,
     read_fabric,
+    signature,
     united,
 )
 
@@ -355,6 +356,18 @@ def test_uplinks_of_unknown_rate_carry_all_from_below_or_what_is_given() -> None
     assert network(given)["leaf1", "spine0 and 1 more"] == 100.0
     with pytest.raises(InputError, match="gives the rates of its uplinks itself"):
         join_hosts([named("ndv2")] * 2, ["node01", "node02"], known, up_gbs=100.0)
+
+
+def test_a_cable_tells_the_rate_of_an_unknown_port() -> None:
+    host = named("dgx-h100")
+    nodes = tuple(msgspec.structs.replace(node, port_gbs=None) for node in host.nodes)
+    bare = msgspec.structs.replace(host, nodes=nodes)
+    fabric = fat_tree(8, 1, 2, nics=8)
+    told, _ = join_hosts([bare, bare], ["node01", "node02"], fabric)
+    known, _ = join_hosts([host, host], ["node01", "node02"], fabric)
+    assert {told.node(nic).port_gbs for nic in told.nics_of("node02")} == {50.0}
+    assert network(told) == network(known)
+    assert signature(told) == signature(known)
 
 
 def test_the_slower_of_port_and_cable_counts() -> None:
