@@ -6,9 +6,10 @@ For each machine class: the constants are fitted to its tables, starting from wh
 (`unfitted`), and the mean absolute errors printed below and from 64 KiB; with --cross also each
 table's errors when the class was fitted without it (a class with one table: from its sources
 alone). Then what NCCL's cost model itself predicts for the same calls; whether the faster of NCCL
-and MSCCL is named right. --write-machines writes the fitted classes to topology/machines.
-The tables are public; most are not part of this repository: ../shared/data must be at hand. Those
-in published/ are, and a class is held against some of them that no fit saw.
+and MSCCL is named right. Then tables that no fit ever sees (held_out.json), by the fitted classes.
+--write-machines writes the fitted classes to topology/machines. The tables are public; most of the
+fits' are not part of this repository: ../shared/data must be at hand. Those in published/ are, and
+a class is held against some of them that no fit saw.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from report import publish
 
 from tuccl.eval import (
     CalibrationRun,
+    Fit,
     RunErrors,
     Trial,
     cross_validate,
@@ -35,7 +37,14 @@ from tuccl.eval import (
     unfitted,
 )
 from tuccl.runtime import NCCL_VERSION
-from tuccl.topology import encode_machine, join, load_profile, machine_class, read_machine
+from tuccl.topology import (
+    MachineFile,
+    encode_machine,
+    join,
+    load_profile,
+    machine_class,
+    read_machine,
+)
 
 HERE = Path(__file__).parent
 MACHINES = HERE.parent / "topology" / "machines"
@@ -46,6 +55,8 @@ CLASSES = {
     "b200": "gb200",
     "rtx": "sm86",
 }
+# Whose tables are held out.
+HELD_OUT = {"a100": "ndv4 dgx-a100 a100x", "h100": "dgx-h100", "b200": "b200"}
 UNSEEN = {"dgx-h200": "h100"}  # held against a class that was not fitted to it
 LARGE_BYTES = 16 << 20  # above it a single process's launches no longer show
 # Where NCCL's own cost model says that protocols are as fast as each other.
@@ -68,9 +79,13 @@ def main() -> None:
     trials = by_class()
     fitted: list[RunErrors] = []
     left_out: list[RunErrors] = []
+    machines = {name: read_machine(name) for name in HELD_OUT}
     for name in args.classes:
-        done, unseen = one_class(name, trials[name], cross=args.cross, write=args.write_machines)
-        fitted += done
+        result, unseen = one_class(name, trials[name], cross=args.cross)
+        if args.write_machines:
+            (MACHINES / f"{name}.json").write_bytes(encode_machine(result.machine))
+        machines[name] = result.machine
+        fitted += result.errors
         left_out += unseen
     summary("fitted", fitted, 0.20, 0.10)
     if left_out:
@@ -78,6 +93,7 @@ def main() -> None:
     unseen_tables()
     if "h100" in args.classes:
         ranking(trials["h100"])
+    held_out({name: machines[name] for name in HELD_OUT if name in args.classes or name == "b200"})
 
 
 def runs() -> list[CalibrationRun]:
@@ -105,11 +121,8 @@ def by_class() -> dict[str, list[Trial]]:
     """Return the measured tables of each class."""
     out: dict[str, list[Trial]] = {name: [] for name in CLASSES}
     for run in runs():
-        machine = run.profile or Path(run.topology or "").stem
-        if machine in UNSEEN:
-            continue
-        [name] = [c for c, known in CLASSES.items() if machine.startswith(tuple(known.split()))]
-        out[name].append(trial_of(run))
+        if run.profile not in UNSEEN:
+            out[class_of(run, CLASSES)].append(trial_of(run))
     for name, machines in SWITCHES.items():
         for profile, hosts in machines:
             host = load_profile(profile)
@@ -118,10 +131,8 @@ def by_class() -> dict[str, list[Trial]]:
     return out
 
 
-def one_class(
-    name: str, trials: list[Trial], *, cross: bool, write: bool
-) -> tuple[list[RunErrors], list[RunErrors]]:
-    """Fit one class, print its errors, and return them and those left out."""
+def one_class(name: str, trials: list[Trial], *, cross: bool) -> tuple[Fit, list[RunErrors]]:
+    """Fit one class, print its errors, and return the fit and the errors left out."""
     start = unfitted(read_machine(name))
     began = time.perf_counter()
     result = fit(trials, start)
@@ -134,9 +145,26 @@ def one_class(
     for n, errors in enumerate(result.errors):
         more = f"   left out {shown(unseen[n])}" if unseen else ""
         print(f"  {errors.name:75} {shown(errors)}{more}")
-    if write:
-        (MACHINES / f"{name}.json").write_bytes(encode_machine(result.machine))
-    return list(result.errors), unseen
+    return result, unseen
+
+
+def held_out(machines: dict[str, MachineFile]) -> None:
+    """Print the errors of tables that no fit sees, by the classes given."""
+    print("\ntables that no fit sees:")
+    errors = []
+    for run in read_calibration_set(HERE / "held_out.json"):
+        name = class_of(run, HELD_OUT)
+        if name in machines:
+            errors.append(errors_of(trial_of(run), machine_class(machines[name])))
+            print(f"  {name:5} {errors[-1].name:69} {shown(errors[-1])}")
+    summary("held out", errors, 0.30, 0.15)
+
+
+def class_of(run: CalibrationRun, classes: dict[str, str]) -> str:
+    """Return the class of the machine that a table was taken on."""
+    machine = run.profile or Path(run.topology or "").stem
+    [name] = [c for c, known in classes.items() if machine.startswith(tuple(known.split()))]
+    return name
 
 
 def shown(errors: RunErrors) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from tuccl._native import Knobs
+from tuccl.cli.output import warn
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION
+from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import PREFERENCES
 from tuccl.synth import COLLECTIVES
 from tuccl.topology import Topology, load_topology
@@ -26,6 +28,7 @@ __all__ = [
     "one_collective_of",
     "sizes_of",
     "topology_of",
+    "warn_of_nccl",
 ]
 
 
@@ -73,8 +76,14 @@ def add_nccl_version(parser: argparse.ArgumentParser, default: str = NCCL_VERSIO
     parser.add_argument(
         "--nccl-version",
         metavar="V",
-        help=f"NCCL whose choice is the baseline: 2.4 to 2.26, newest (default {default})",
+        help=f"NCCL whose choice is the baseline: 2.4 to 2.32, newest (default {default})",
     )
+
+
+def warn_of_nccl(version: str | None) -> None:
+    """Warn of what the model leaves out of an NCCL that was asked for."""
+    if version:
+        warn(nccl_caveats(version))
 
 
 def add_any_order(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,7 @@ from tuccl.cli.arguments import (
     one_collective_of,
     sizes_of,
     topology_of,
+    warn_of_nccl,
 )
 from tuccl.cli.executors import add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say
@@ -40,6 +41,7 @@ from tuccl.runtime import (
     BASELINES,
     MSCCL_LOOP,
     NCCL_VERSION,
+    SYMMETRIC_BASELINE,
     Executor,
     StepLoop,
     Timing,
@@ -75,12 +77,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="program and topology; with --baseline only the topology",
     )
     parser.add_argument(
-        "--baseline", metavar="NAME", help=f"time a default instead: {' '.join(BASELINES)}"
+        "--baseline",
+        metavar="NAME",
+        help=f"time a default instead: {' '.join(BASELINES)}; on nccl-tests also"
+        f" {SYMMETRIC_BASELINE}: buffers registered as windows (-R 2, NCCL 2.27 on)",
     )
     add_nccl_version(parser)
     parser.add_argument("-c", "--collective", metavar="COLL", help="the baseline's collective")
     parser.add_argument(
-        "--dialect", default="executor", help="the program's: executor (default), rccl or fork"
+        "--dialect",
+        default="executor",
+        help="the program's: executor (default), rccl (legacy) or fork",
     )
     add_sizes(parser)
     add_root(parser)
@@ -94,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Time and print; 1 where a checked result was wrong."""
-    nccl_version_of(args)
+    warn_of_nccl(nccl_version_of(args) and args.nccl_version)
     check_recording(args)
     if args.peers is not None:
         check_peers(args)
@@ -232,8 +239,8 @@ def bench_baseline(
     args: argparse.Namespace, stack: ExitStack
 ) -> tuple[Executor, str, Iterator[Timed]]:
     """Return the executor, the collective and the timings of a baseline."""
-    if args.baseline not in BASELINES:
-        raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(BASELINES)}")
+    if args.baseline not in (known := (*BASELINES, SYMMETRIC_BASELINE)):
+        raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(known)}")
     if len(args.files) != 1 or not args.collective:
         raise InputError("expected one topology and -c COLL: bench --baseline nccl -c allgather T")
     knobs = ("protocol", "channels", "threads", "buffer")

@@ -6,7 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of
+from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of, warn_of_nccl
 from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.peers import add_peers, chosen_peers
@@ -14,6 +14,7 @@ from tuccl.cli.progress import Progress
 from tuccl.cli.studies import add_study, studies_of
 from tuccl.errors import InputError
 from tuccl.runtime import (
+    SYMMETRIC_BASELINE,
     NcclTestsExecutor,
     baselines_on,
     open_table,
@@ -24,6 +25,7 @@ EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
 _BASELINES = {
     "msccl-default": ("msccl-default", "msccl-default-robust"),
     "nccl": ("nccl",),
+    SYMMETRIC_BASELINE: ("nccl", SYMMETRIC_BASELINE),
     "both": ("msccl-default", "msccl-default-robust", "nccl"),
 }
 
@@ -36,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         default="both",
-        help="msccl-default, nccl or both (default); --on mpi has no nccl, and of "
-        "a table of NCCL's own choices nccl is the only one",
+        help="msccl-default, nccl or both (default); --on mpi has no nccl, and a table of NCCL's "
+        f"own choices only nccl; {SYMMETRIC_BASELINE}: nccl, and it on symmetric windows, which no "
+        "tuner reaches (--on nccl-tests, NCCL 2.27 on)",
     )
     add_peers(parser)
     add_nccl_version(parser, "the one the table was tuned against")
@@ -60,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}"
         )
+    warn_of_nccl(args.nccl_version)
     stored = open_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
     if args.peers and args.on != "mpi":
@@ -79,7 +83,13 @@ def run(args: argparse.Namespace) -> int:
             )
         progress = stack.enter_context(Progress())
         if stored.table.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
-            comparison = compare_plugin(Path(args.table), executor, sizes, progress.update)
+            comparison = compare_plugin(
+                Path(args.table),
+                executor,
+                sizes,
+                progress.update,
+                windows=args.baseline == SYMMETRIC_BASELINE,
+            )
         else:
             baselines = [b for b in _BASELINES[args.baseline] if b in baselines_on(executor)]
             comparison = compare(

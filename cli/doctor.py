@@ -17,7 +17,7 @@ from tuccl.cli.output import columns, print_json
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import Unavailable
 from tuccl.runtime.executors import find_mpis
-from tuccl.runtime.jobs import plugin_paths
+from tuccl.runtime.jobs import plugin_paths, window_notes
 from tuccl.runtime.jobs.plugins import Kind
 
 HELP = "list what is installed, what is missing and how to get it"
@@ -141,6 +141,12 @@ def machine() -> list[Check]:
             ", ".join(launchers) or None,
             "starting jobs over hosts",
             "apt-get install openmpi-bin",
+        ),
+        Check(
+            "NCCL's windows",
+            "; ".join(window_notes(os.environ)) or "off: every call asks the tuner",
+            "calls that bypass the tuner",
+            "",
         ),
         Check(
             "MSCCL programs",

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dialect",
         default="executor",
-        help="executor (default), rccl or fork of a table of programs; "
+        help="executor (default), rccl (legacy) or fork of a table of programs; "
         "nccl (NVIDIA's example tuner) or ncclx of one of NCCL's own choices; "
         "mscclpp: execution plans of MSCCL++, with a Python module that selects them",
     )

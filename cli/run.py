@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", required=True, metavar="TABLE")
     parser.add_argument(
         "--dialect",
-        help="what runs the programs: executor, rccl or fork (default: the table's own); "
+        help="what runs the programs: executor, rccl (legacy: RCCL 2.28 and later run none) or "
+        "fork (default: the table's own); "
         "a table of NCCL's own choices is loaded by NCCL's tuner plugin",
     )
     parser.add_argument(

@@ -83,7 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that so few allow (default: as few as pay at this size)",
     )
     add_any_order(parser)
-    parser.add_argument("--dialect", default="executor", help="executor (default), rccl or fork")
+    parser.add_argument(
+        "--dialect", default="executor", help="executor (default), rccl (legacy) or fork"
+    )
     parser.add_argument(
         "--time-limit",
         type=float,

@@ -37,6 +37,7 @@ from tuccl.runtime import (
     Executor,
     load_table,
 )
+from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import hangs_between_hosts
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
@@ -89,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dialect",
         default="executor",
-        help="executor (default), rccl or fork; "
+        help="executor (default), rccl (legacy) or fork; "
         "nccl, with --on nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
     )
     add_prefer(parser, "default speed; the runtime takes the candidate that stands first")
@@ -378,6 +379,8 @@ def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
             "--nccl-version: NCCL runs on GPUs only; "
             f"the default here is {executor.default_baseline}"
         )
+    elif args.nccl_version:
+        yield from nccl_caveats(args.nccl_version)
 
 
 def unsearched(tuned: Sequence[SizeSummary]) -> Iterator[str]:

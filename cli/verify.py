@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-c", "--collective", metavar="COLL", help="what it must compute")
     parser.add_argument(
-        "--dialect", default="executor", help="of XML: executor (default), rccl or fork"
+        "--dialect", default="executor", help="of XML: executor (default), rccl (legacy) or fork"
     )
     add_root(parser)
     add_json(parser)

@@ -145,7 +145,9 @@ def trial_of(run: CalibrationRun) -> Trial:
     if run.emulate is not None:
         return _emulated_trial(run, measured.name, topology, cases, refused)
     links = network(topology)
-    multicast = nvls_network(links) if any(case.loop.multicast for case in cases) else None
+    hosts = [topology.gpus_of(host) for host in topology.hosts]
+    switched = any(case.loop.multicast for case in cases)
+    multicast = nvls_network(links, hosts) if switched else None
     return Trial(
         _name(run, measured),
         links,
@@ -247,31 +249,34 @@ def _program_for(programs: list[Program], nbytes: int) -> Program:
 
 
 def switch_trial(topology: Topology, version: str) -> Trial:
-    """Return what NCCL's own cost model tells of a machine: where its protocols are as fast.
+    """Return what NCCL's own cost model tells of a machine: where its choices are as fast.
 
-    NVIDIA set its constants on machines of each kind; at the size from which NCCL's rings take
-    another protocol, both take about as long. That says nothing of the times themselves.
+    NVIDIA set its constants on machines of each kind; at the size from which NCCL takes another
+    protocol, or a ring in place of a tree, both take about as long. That says nothing of the times
+    themselves. NVLS is left out: its constants are for links that a table sees better.
 
     Raises:
         InputError: the version's constants are not known.
     """
     ties = []
     for name in _SWITCHING:
-        collective = Collective(name, topology.ranks)
+        call = Collective(name, topology.ranks)
 
-        def protocol(nbytes: int, name: str = name) -> str:
-            choice = nccl_choice(topology, name, nbytes, version, algorithm="Ring")
-            return choice.protocol
+        def kind(nbytes: int, name: str = name) -> tuple[str, str]:
+            choice = nccl_choice(topology, name, nbytes, version, nvls=False)
+            return choice.algorithm, choice.protocol
 
-        def case(nbytes: int, by: str, name: str = name, call: Collective = collective) -> Case:
-            choice = nccl_choice(topology, name, nbytes, version, algorithm="Ring", protocol=by)
+        def case(nbytes: int, by: tuple[str, str], call: Collective = call) -> Case:
+            choice = nccl_choice(
+                topology, call.name, nbytes, version, algorithm=by[0], protocol=by[1]
+            )
             ran = nccl_call(topology, call, nbytes, choice)
             return Case(ran.program, ran.knobs, nbytes, 1.0, ran.loop, ran.description)
 
         for before, after in pairwise(_SWITCH_SIZES):
-            if protocol(before) != protocol(after):
+            if kind(before) != kind(after):
                 middle = int((before * after) ** 0.5)
-                ties.append((case(middle, protocol(before)), case(middle, protocol(after))))
+                ties.append((case(middle, kind(before)), case(middle, kind(after))))
     label = f"NCCL {version}'s switches on {topology.name}"
     return Trial(label, network(topology), (), launch="graph", ties=tuple(ties))
 

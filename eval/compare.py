@@ -15,6 +15,7 @@ from tuccl.eval.peers.report import NamedProgram, PeerComparison
 from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,
+    SYMMETRIC_BASELINE,
     BaselineTiming,
     Candidate,
     Executor,
@@ -64,8 +65,9 @@ def compare(
         InputError: the table, a baseline, the preference or the executor's machine is not what it
             should be.
     """
-    if unknown := [b for b in baselines if b not in BASELINES]:
-        names = ", ".join(BASELINES)
+    known = (*BASELINES, SYMMETRIC_BASELINE)
+    if unknown := [b for b in baselines if b not in known]:
+        names = ", ".join(known)
         raise InputError(f"baseline {unknown[0][:30]!r}: expected one of {names}")
     able = baselines_on(executor)
     if unable := [b for b in baselines if b not in able]:

@@ -9,7 +9,15 @@ from tuccl._native import Knobs
 from tuccl.errors import InputError
 from tuccl.eval.columns import bandwidth_row
 from tuccl.eval.comparison import Comparison, comparison_row, provenance
-from tuccl.runtime import BaselineTiming, NcclTestsExecutor, StoredTable, Timing, open_table, select
+from tuccl.runtime import (
+    SYMMETRIC_BASELINE,
+    BaselineTiming,
+    NcclTestsExecutor,
+    StoredTable,
+    Timing,
+    open_table,
+    select,
+)
 from tuccl.runtime.baseline.defaults import collective_stub
 from tuccl.runtime.executors import pool_timings
 from tuccl.runtime.jobs import plugin_environment
@@ -20,6 +28,7 @@ from tuccl.tuning.work import Progress, no_progress
 __all__ = ["compare_plugin"]
 
 _ROUNDS = 5
+_TUNED = "tuned"
 
 
 def compare_plugin(
@@ -27,11 +36,14 @@ def compare_plugin(
     executor: NcclTestsExecutor,
     sizes: Sequence[int] | None = None,
     progress: Progress = no_progress,
+    *,
+    windows: bool = False,
 ) -> Comparison:
     """Return nccl-tests with the tuner plugin and the table against nccl-tests without, in turns.
 
     What is timed is what a job gets: the plugin itself chooses. Without ``sizes`` each collective
-    is compared at the sizes it was tuned at.
+    is compared at the sizes it was tuned at. ``windows``: NCCL on symmetric windows, which no
+    tuner reaches, is a row of its own, and no regression of the table.
 
     Raises:
         InputError: the table is not of NCCL's own choices, or the executor is another machine.
@@ -50,10 +62,11 @@ def compare_plugin(
         call = Collective(name, executor.ranks)
         each = list(sizes) if sizes is not None else tuned_sizes(stored.table, name)
         least = bound(stored.topology, call)
-        for nbytes, default, timing in _in_turns(stored, executor, call, each):
+        for nbytes, defaults, timing in _in_turns(stored, executor, call, each, windows):
             chosen = select(stored.table, name, nbytes).candidate.name
             bound_us = least.time_us(nbytes)
-            rows.append(comparison_row(call, nbytes, "nccl", default, timing, chosen, bound_us))
+            for kind, default in defaults.items():
+                rows.append(comparison_row(call, nbytes, kind, default, timing, chosen, bound_us))
             tuned.append(bandwidth_row(name, call.ranks, nbytes, timing, chosen))
             bounds.append(bound_us)
     return Comparison(
@@ -62,29 +75,40 @@ def compare_plugin(
         ranks=executor.ranks,
         label=executor.label,
         on=executor.name,
-        baselines=("nccl",),
+        baselines=("nccl", SYMMETRIC_BASELINE) if windows else ("nccl",),
         rows=tuple(rows),
         tuned=tuple(tuned),
         bound_us=tuple(bounds),
         notes=provenance(stored.table, executor.label),
-        regressions=sum(row.regression for row in rows),
+        regressions=sum(row.regression for row in rows if row.baseline == "nccl"),
         nccl_version="",
     )
 
 
 def _in_turns(
-    stored: StoredTable, executor: NcclTestsExecutor, call: Collective, sizes: Sequence[int]
-) -> list[tuple[int, BaselineTiming, Timing]]:
-    """Each size with its default and its tuned timing, every other round the other way round."""
+    stored: StoredTable,
+    executor: NcclTestsExecutor,
+    call: Collective,
+    sizes: Sequence[int],
+    windows: bool,
+) -> list[tuple[int, dict[str, BaselineTiming], Timing]]:
+    """Each size with its defaults and its tuned timing, every other round the other way round."""
+    kinds = ["nccl", _TUNED] + ([SYMMETRIC_BASELINE] if windows else [])
     plugin = plugin_environment(stored.folder)
-    rounds: dict[bool, list[list[Timing]]] = {False: [], True: []}
+    rounds: dict[str, list[list[Timing]]] = {kind: [] for kind in kinds}
     for done in range(_ROUNDS):
-        for tuned in (False, True) if done % 2 == 0 else (True, False):
-            variables = plugin if tuned else None
-            rounds[tuned].append(executor.sweep(call.name, sizes, variables=variables))
-    timings: list[tuple[int, BaselineTiming, Timing]] = []
+        for kind in kinds if done % 2 == 0 else kinds[::-1]:
+            variables = plugin if kind == _TUNED else None
+            times = executor.sweep(
+                call.name, sizes, variables=variables, windows=kind == SYMMETRIC_BASELINE
+            )
+            rounds[kind].append(times)
+    timings: list[tuple[int, dict[str, BaselineTiming], Timing]] = []
+    stub = collective_stub(call)
     for index, nbytes in enumerate(sizes):
-        default, timing = (pool_timings([r[index] for r in rounds[t]]) for t in (False, True))
-        baseline = BaselineTiming(default, "NCCL's own", collective_stub(call), Knobs())
-        timings.append((nbytes, baseline, timing))
+        pooled = {kind: pool_timings([r[index] for r in rounds[kind]]) for kind in kinds}
+        timing = pooled.pop(_TUNED)
+        said = {"nccl": "NCCL's own", SYMMETRIC_BASELINE: "NCCL's own, symmetric windows"}
+        defaults = {k: BaselineTiming(t, said[k], stub, Knobs()) for k, t in pooled.items()}
+        timings.append((nbytes, defaults, timing))
     return timings

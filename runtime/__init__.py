@@ -1,6 +1,12 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
-from tuccl.runtime.baseline import BASELINES, BaselineTiming, baselines_on, time_baseline
+from tuccl.runtime.baseline import (
+    BASELINES,
+    SYMMETRIC_BASELINE,
+    BaselineTiming,
+    baselines_on,
+    time_baseline,
+)
 from tuccl.runtime.executors import (
     MSCCL_LOOP,
     Effort,
@@ -43,6 +49,7 @@ __all__ = [
     "BASELINES",
     "MSCCL_LOOP",
     "NCCL_VERSION",
+    "SYMMETRIC_BASELINE",
     "BaselineTiming",
     "Candidate",
     "Effort",

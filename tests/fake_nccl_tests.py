@@ -34,6 +34,8 @@ def fit(size):
 def us(size):
     if fit(size):
         return 5.0 + size / 50e3
+    if options.get("-R") == "2" and fault != "no-windows":
+        return 4.0 + size / 60e3
     if fault == "good-default" and size > 100000 and "NCCL_ALGO" not in os.environ:
         return 1.0
     algorithm = os.environ.get("NCCL_ALGO", "Ring")
@@ -80,6 +82,8 @@ if fault == "crash":
     sys.exit(3)
 if rank == 0 or fault == "no-mpi":
     sizes = walked()
+    if options.get("-R") == "2" and fault == "no-windows":
+        print("Option -R 2 (symmetric) is not supported before NCCL 2.27. Defaulting to local registration")
     print("# nThread 1 nGpus 1 minBytes %d maxBytes %d step: 2(factor) warmup iters: 5 iters: 20" % (sizes[0], sizes[-1]))
     print("#\\n# Using devices")
     for n in range(1 if fault == "no-mpi" else ranks - (fault == "ranks")):

@@ -8,7 +8,14 @@ from typing import Literal
 from tuccl._native import Gpu, Knobs, Program
 from tuccl.errors import InputError
 from tuccl.runtime.baseline.nccl_call import nccl_call, program_once
-from tuccl.runtime.executors.executor import MSCCL_LOOP, RUNTIME_CHOICE, Executor, StepLoop, Timing
+from tuccl.runtime.executors.executor import (
+    MSCCL_LOOP,
+    RUNTIME_CHOICE,
+    WINDOWS,
+    Executor,
+    StepLoop,
+    Timing,
+)
 from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
@@ -18,6 +25,7 @@ from tuccl.topology import Topology
 
 __all__ = [
     "BASELINES",
+    "SYMMETRIC_BASELINE",
     "BaselineTiming",
     "baselines_on",
     "collective_stub",
@@ -25,6 +33,8 @@ __all__ = [
 ]
 
 BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
+SYMMETRIC_BASELINE = "nccl-symmetric"
+"""NCCL on buffers registered as symmetric windows: only a real NCCL can be timed so."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,8 @@ def baselines_on(executor: Executor) -> tuple[str, ...]:
         An executor on CPUs moves the bytes of NCCL's rings and trees, but none of its times are
         NCCL's.
     """
+    if executor.runs_nccl:
+        return (*BASELINES, SYMMETRIC_BASELINE)
     return BASELINES if executor.default_baseline == "nccl" else BASELINES[1:]
 
 
@@ -65,30 +77,30 @@ def time_baseline(
 ) -> BaselineTiming:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
 
-    ``nccl`` on nccl-tests is what its NCCL chooses. Elsewhere it runs what NCCL ``version`` would
-    choose for the size, NVLS only on one host and in the simulator, since no program moves data
-    so. ``msccl-default`` is the paper's baseline, ``msccl-default-robust`` the same mesh with
-    all-pairs programs; their knobs are the same for every size. Programs are made once per
-    topology.
+    ``nccl`` on nccl-tests is what its NCCL chooses; there alone ``nccl-symmetric`` is the same on
+    buffers registered as symmetric windows. Elsewhere ``nccl`` runs what NCCL ``version`` would
+    choose for the size, NVLS only in the simulator, since no program moves data so.
+    ``msccl-default`` is the paper's baseline, ``msccl-default-robust`` the same mesh with all-pairs
+    programs; their knobs are the same for every size. Programs are made once per topology.
 
     Raises:
         InputError: there is no such default or collective.
         Infeasible: the default has no program for the collective.
     """
-    if kind not in BASELINES:
-        raise InputError(f"baseline {kind[:30]!r}: expected one of {', '.join(BASELINES)}")
+    if kind not in (known := baselines_on(executor) if kind == SYMMETRIC_BASELINE else BASELINES):
+        raise InputError(
+            f"baseline {kind[:30]!r} on {executor.name}: expected one of {', '.join(known)}"
+        )
     call = Collective(collective, topology.ranks, root)
     sms = 0
-    if kind == "nccl" and executor.runs_nccl:
-        program, knobs, loop, description = (
-            collective_stub(call),
-            Knobs(),
-            RUNTIME_CHOICE,
-            "NCCL's own",
-        )
+    if kind == SYMMETRIC_BASELINE:
+        program, knobs, loop = collective_stub(call), Knobs(), WINDOWS
+        description = "NCCL's own, symmetric windows"
+    elif kind == "nccl" and executor.runs_nccl:
+        program, knobs, loop = collective_stub(call), Knobs(), RUNTIME_CHOICE
+        description = "NCCL's own"
     elif kind == "nccl":
-        nvls = executor.simulated and len(topology.hosts) == 1
-        choice = nccl_choice(topology, call.name, nbytes, version, nvls=nvls)
+        choice = nccl_choice(topology, call.name, nbytes, version, nvls=executor.simulated)
         ran = nccl_call(topology, call, nbytes, choice)
         program, knobs, loop, description = ran.program, ran.knobs, ran.loop, ran.description
         sms = choice.channels  # NCCL's kernels run one thread block a channel

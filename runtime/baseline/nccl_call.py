@@ -21,6 +21,7 @@ __all__ = ["NcclCall", "nccl_call", "program_once"]
 
 _ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
 _RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
+_MOST_BLOCKS = 128  # multiprocessors of a Hopper or later GPU, a little less
 _MOST_THREADS = 512  # that a program's blocks may have for Simple
 
 
@@ -48,6 +49,8 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
     program, used = program_once(topology, key, lambda: _program(topology, call, choice, channels))
     reduced = f" (as {used}ch)" if used != choice.channels else ""
     threads = choice.threads if choice.protocol == "LL128" else min(choice.threads, _MOST_THREADS)
+    if choice.algorithm == "Tree":
+        threads = max(choice.threads // 2 // 32, 1) * 32  # half of them sum, half pass on
     knobs = Knobs(choice.protocol, 1, threads)
     return NcclCall(program, knobs, _walk(call, choice, nbytes), f"{choice.text}{reduced}")
 
@@ -55,8 +58,8 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
 def _program(
     topology: Topology, call: Collective, choice: NcclChoice, channels: int
 ) -> tuple[Program, int]:
-    if choice.algorithm == "NVLS":
-        return nvls_program(topology.ranks, channels), channels
+    if choice.algorithm in ("NVLS", "NVLSTree"):
+        return _nvls(topology, call, channels)
     algorithm = _ALGORITHMS[choice.algorithm]
     while True:
         try:
@@ -75,6 +78,19 @@ def _program(
             channels //= 2
 
 
+def _nvls(topology: Topology, call: Collective, channels: int) -> tuple[Program, int]:
+    """Return NVLS on as many channels as a GPU has multiprocessors for.
+
+    A channel has a block for each part that some threads of NCCL's one block take.
+    """
+    hosts = [topology.gpus_of(host) for host in topology.hosts]
+    program = nvls_program(call.name, hosts, channels)
+    while program.threadblocks > _MOST_BLOCKS:
+        channels //= 2
+        program = nvls_program(call.name, hosts, channels)
+    return program, channels
+
+
 def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> StepLoop:
     """Rings take half a FIFO in two slices; all else a slot, in passes of NCCL's chunk.
 
@@ -86,7 +102,7 @@ def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> StepLoop:
     chunk = choice.chunk_bytes
     if choice.algorithm == "Ring" and choice.protocol == "Simple":
         chunk = shrunk_tree_chunk(call.ranks - 1, nbytes, choice.channels)
-    return StepLoop(chunk, 1, multicast=choice.algorithm == "NVLS")
+    return StepLoop(chunk, 1, multicast=choice.algorithm in ("NVLS", "NVLSTree"))
 
 
 _Made = tuple[Program, int]

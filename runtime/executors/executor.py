@@ -33,8 +33,9 @@ class StepLoop(NamedTuple):
     Attributes:
         pass_bytes: Most payload of a chunk in one pass; 0: all that the slots of a transfer hold.
         transfer_slots: Slots of the FIFO that a transfer takes; 0: the protocol's (4 for Simple).
-        multicast: The program's last ranks are the NVLink switch (NVLS): simulated only.
+        multicast: The program's last ranks are those of NVLink switches (NVLS): simulated only.
         runtime_choice: The program only names the collective; a real runtime runs what it chooses.
+        windows: The buffers are registered as symmetric windows (NCCL 2.27 on).
 
     Notes:
         NCCL's rings run as the interpreter does; its trees, lines and grouped sends take a slot
@@ -46,10 +47,12 @@ class StepLoop(NamedTuple):
     transfer_slots: int = 0
     multicast: bool = False
     runtime_choice: bool = False
+    windows: bool = False
 
 
 MSCCL_LOOP = StepLoop()
 RUNTIME_CHOICE = StepLoop(runtime_choice=True)
+WINDOWS = StepLoop(runtime_choice=True, windows=True)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class SimExecutor(Executor):
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = shared if shared is not None else network(topology)
+        self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
         self._process_gpus = process_gpus(topology)
 
     @property
@@ -202,7 +203,7 @@ class SimExecutor(Executor):
         )
 
     def _network_of(self, loop: StepLoop) -> Network:
-        return nvls_network(self._network) if loop.multicast else self._network
+        return nvls_network(self._network, self._hosts) if loop.multicast else self._network
 
     def _takes(self, program: Program) -> bool:
         try:
@@ -212,7 +213,7 @@ class SimExecutor(Executor):
         return True
 
     def _check(self, program: Program, loop: StepLoop) -> None:
-        ranks = program.ngpus - (SWITCH_RANKS if loop.multicast else 0)
+        ranks = program.ngpus // ((1 + SWITCH_RANKS) if loop.multicast else 1)
         if ranks != self.ranks:
             raise InputError(
                 f"program {program.name[:40]!r} is for {ranks} ranks, "

@@ -12,7 +12,7 @@ from tuccl.runtime.jobs.hosts import (
     hosts_of,
     probe_hosts,
 )
-from tuccl.runtime.jobs.launch import run, run_environment, shell_block
+from tuccl.runtime.jobs.launch import run, run_environment, shell_block, window_notes
 from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
 from tuccl.runtime.jobs.machine_check import changed_machine
@@ -63,4 +63,5 @@ __all__ = [
     "run_environment",
     "shell_block",
     "verdicts",
+    "window_notes",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "run",
     "run_environment",
     "shell_block",
+    "window_notes",
 ]
 
 # No library has this name: the runtime falls back to its built-in scheduler, which alone
@@ -98,7 +99,31 @@ def _plugin_notes(table: Path) -> tuple[str, ...]:
     return (
         f"every host of the job must see {table.resolve()} and {plugin_path('tuner').parent}",
         "the tuner needs NCCL 2.21 or later (RCCL too), the profiler 2.27",
+        *window_notes(os.environ),
     )
+
+
+def window_notes(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which calls pass by a tuner for the buffers they have, under ``environment``.
+
+    >>> window_notes({"NCCL_WIN_ENABLE": "0"})
+    ()
+
+    Notes:
+        NVIDIA/nccl src/register (NCCL_WIN_ENABLE, 2.27 on), src/tuning and src/scheduler
+        (NCCL_SYM_NOWIN_ENABLE, 2.29 on).
+    """
+    notes = []
+    if environment.get("NCCL_WIN_ENABLE") != "0":
+        notes.append(
+            "from NCCL 2.27 on calls on symmetric windows (ncclCommWindowRegister) bypass the "
+            "tuner; NCCL_WIN_ENABLE=0 gives them back to it"
+        )
+    if environment.get("NCCL_SYM_NOWIN_ENABLE", "0") != "0":
+        notes.append(
+            "NCCL_SYM_NOWIN_ENABLE is set: calls without windows may bypass the tuner too; unset it"
+        )
+    return tuple(notes)
 
 
 def _scheduler_notes(table: Path) -> tuple[str, ...]:

@@ -168,6 +168,12 @@ def _mends(
             "no choice is logged: no call was of a tuned collective and size, or NCCL_DEBUG_SUBSYS "
             f"lacks TUNING; log with {_AGAIN}"
         )
+    symmetric = max((p.symmetric_calls for p in processes), default=0)
+    if symmetric and plugin == "tuner":
+        yield (
+            f"{symmetric} calls of a process ran kernels for symmetric windows, which no tuner "
+            "reaches; NCCL_WIN_ENABLE=0 gives them back to it"
+        )
 
 
 def _at(process: Process) -> str:

@@ -39,6 +39,7 @@ _MSCCL_CALL = "MSCCL: Setup Kernel finished"
 _MSCCL_FOLDER = re.compile(r"Using MSCCL Algo files from (.+)")
 _FORK_LOADED = re.compile(r"Parsed MSCCL Algorithm (\S+) successfully")
 _FORK_FAILED = re.compile(r"MSCCL: algorithm (\S+) failed to initialize")
+_SYMMETRIC = "[Symmetric]: "  # src/scheduler/symmetric_sched.cc of NCCL 2.28, logged with TUNING
 _NO_TRANSPORT = re.compile(r"has no transport for (?:send|recv)")
 
 
@@ -98,7 +99,8 @@ class Process:
     """One process of the job; host and pid are "" and 0 where lines do not say whose they are.
 
     ``msccl`` is what MSCCL says of itself, ``msccl_calls`` how many calls its programs served and
-    ``msccl_programs`` the folder or files that they are of.
+    ``msccl_programs`` the folder or files that they are of. ``symmetric_calls`` are those that
+    NCCL's kernels for symmetric windows ran, past any tuner.
     """
 
     host: str
@@ -108,6 +110,7 @@ class Process:
     msccl: list[str] = field(default_factory=list)
     msccl_calls: int = 0
     msccl_programs: list[str] = field(default_factory=list)
+    symmetric_calls: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,7 @@ def _take(process: Process, text: str) -> None:
         process.plugins["tuner" if match[1] == "TUNER" else "profiler"].missing = text
     if (match := _SAID.match(text)) is not None:
         _take_own(process, match[1])
+    process.symmetric_calls += _SYMMETRIC in text
     process.msccl += [meaning for words, meaning in _MSCCL.items() if words in text]
     _take_programs(process, text)
     if _NO_TRANSPORT.search(text) is not None:

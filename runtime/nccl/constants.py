@@ -88,6 +88,13 @@ class Nvls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         rings_rate: Whether NVLS has the rate of the rings.
         widest_shrink: First factor of the chunk's shrinking.
         channels: By architecture.
+        channels_one_node: By architecture, where one node has others.
+        gather_by_ranks: Whether an allgather has the part of the links that brings others' data.
+        efficiency: Part of the links' rate by architecture (nvlsEfficiency), from which the rates
+            are reckoned then; None before 2.28.
+        channel_max_tree_gbs: Of a head of NVLSTree (perChMaxNVLSTreeBws).
+        corrected_above: Least compute capability of GPUs whose NVLSTree has the trees' correction
+            on x86; None: nowhere.
     """
 
     us: float
@@ -98,6 +105,11 @@ class Nvls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     rings_rate: bool
     widest_shrink: int
     channels: Mapping[Arch, int]
+    channels_one_node: Mapping[Arch, int] = {}
+    gather_by_ranks: bool = False
+    efficiency: Mapping[Arch, float] | None = None
+    channel_max_tree_gbs: Mapping[Arch, Scales] = {}
+    corrected_above: int | None = None
 
 
 class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -137,6 +149,7 @@ class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             between nodes.
         plateau_per_channel: Whether the size from which it holds grows with the channels.
         nvls: None before 2.17.
+        tree_all_threads: Whether trees always run with all threads (src/enqueue.cc).
         tree_chunk_shrinks: Whether trees have smaller chunks for small sizes.
         channels_by_traffic: Whether data is dealt out to channels in cells.
         p2p: Whether there are sends and receives.
@@ -176,6 +189,7 @@ class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     plateau: tuple[tuple[int, float], ...]
     plateau_per_channel: bool
     nvls: Nvls | None = None
+    tree_all_threads: bool
     tree_chunk_shrinks: bool
     channels_by_traffic: bool
     p2p: bool

@@ -284,6 +284,8 @@ def _nvls(
     if not fits:
         return 0, 0.0, 0.0
     across = max((s for s in speeds if nics and s <= min(nics)), default=fits[0])
+    if nvls.efficiency is not None and not nics:
+        across = speeds[0]  # what is between nodes is tried faster until it bounds nothing
     return intra.gpus, min(fits[0], across) if nics else fits[0], across
 
 

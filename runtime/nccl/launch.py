@@ -17,7 +17,8 @@ from tuccl.runtime.nccl.graph import NcclGraph
 
 __all__ = ["chunk_bytes", "launch", "shrunk_tree_chunk"]
 
-_NVLS_THREADS = 640  # NCCL_MAX_NTHREADS
+_MOST_THREADS = 640  # NCCL_MAX_NTHREADS
+_NVLS_CHANNELS = 16
 _NVLS_CHUNK = 128 << 10  # NCCL_NVLS_CHUNKSIZE
 _LEAST_THREADS = 96
 _TRAFFIC_BYTES = 16 << 10  # MinTrafficPerChannel, src/enqueue.cc
@@ -43,10 +44,10 @@ def launch(
         topoGetAlgoInfo and scheduleCollTasksToPlan, src/enqueue.cc.
     """
     if algorithm in ("NVLS", "NVLSTree"):
-        channels = constants.nvls.channels.get(graph.arch, 16) if constants.nvls else 16
+        channels = _nvls_channels(constants, graph)
         return min(
             channels, comm_channels
-        ) if comm_channels < graph.launch_channels else channels, (_NVLS_THREADS)
+        ) if comm_channels < graph.launch_channels else channels, _MOST_THREADS
     threads = THREADS[protocol]
     if algorithm == "Ring" and protocol == "Simple" and graph.bandwidth_gbs <= PCI_GBS:
         threads = 256
@@ -58,9 +59,18 @@ def launch(
         channels -= 1
     while nbytes < channels * threads * thread_bytes and threads % 128 == 0:
         threads //= 2
+    if algorithm == "Tree" and constants.tree_all_threads:
+        threads = _MOST_THREADS
     if constants.channels_by_traffic:
         channels = _by_traffic(graph, collective, protocol, nbytes, channels)
     return channels, max(threads, _LEAST_THREADS)
+
+
+def _nvls_channels(constants: TuningConstants, graph: NcclGraph) -> int:
+    if constants.nvls is None:
+        return _NVLS_CHANNELS
+    one_node = constants.nvls.channels_one_node if graph.nodes == 1 else {}
+    return one_node.get(graph.arch, constants.nvls.channels.get(graph.arch, _NVLS_CHANNELS))
 
 
 def _by_traffic(

@@ -10,6 +10,7 @@ from tuccl.runtime.nccl.constants import (
     Algorithm,
     Arch,
     Link,
+    Nvls,
     Protocol,
     Scales,
     TuningConstants,
@@ -67,9 +68,11 @@ def time_us(
         ncclTopoTuneModel and ncclTopoGetAlgoTime, src/graph/tuning.cc.
     """
     if algorithm in ("NVLS", "NVLSTree"):
-        return _nvls_us(constants, graph, algorithm) + nbytes / (
-            1e3 * _nvls_gbs(constants, graph, collective, algorithm)
-        )
+        rate = _nvls_gbs(constants, graph, collective, algorithm)
+        least = constants.nvls.corrected_above if constants.nvls else None
+        if algorithm == "NVLSTree" and least is not None and graph.capability >= least:
+            rate *= _correction(constants.tree_correction["Simple"], nbytes)
+        return _nvls_us(constants, graph, algorithm) + nbytes / (1e3 * rate)
     if algorithm == "Tree":
         latency = _tree_latency_us(constants, graph, protocol)
         rate = _tree_gbs(constants, graph, protocol)
@@ -233,11 +236,32 @@ def _nvls_gbs(
 ) -> float:
     nvls = constants.nvls
     assert nvls is not None
+    if nvls.efficiency is not None:
+        return _nvls_gbs_by_efficiency(nvls, graph, collective, algorithm)
     if algorithm == "NVLS":
         rate = _bus_gbs(constants, graph) if nvls.rings_rate else graph.nvls_heads * graph.nvls_gbs
-        return rate * (nvls.share if collective == "allreduce" else nvls.gather_share or 0.0)
+        if collective == "allreduce":
+            return rate * nvls.share
+        others = min(1 - 1 / graph.ranks_per_node, 0.9) if nvls.gather_by_ranks else 1.0
+        return rate * others * (nvls.gather_share or 0.0)
     if nvls.early_tree:
         head_gbs = graph.nvls_gbs if graph.nodes <= 2 else graph.nvls_net_gbs
         return graph.nvls_heads * head_gbs * 0.7 * graph.nodes / (2 * (graph.nodes - 1))
     between = graph.nvls_net_gbs / (1 if graph.nodes <= 2 else 2)
     return graph.nvls_heads * min(graph.nvls_gbs, between) * nvls.share
+
+
+def _nvls_gbs_by_efficiency(
+    nvls: Nvls, graph: NcclGraph, collective: str, algorithm: Algorithm
+) -> float:
+    """Return the rate of NVLS from 2.28 on: an allreduce passes the links twice at once."""
+    assert nvls.efficiency is not None
+    heads, near = graph.nvls_heads, graph.ranks_per_node
+    inside = graph.nvls_gbs * nvls.efficiency[graph.arch] * (heads - 1) / heads
+    inside *= 2 if collective == "allreduce" else (near - 1) / near
+    doubled = algorithm == "NVLSTree" and graph.nodes <= 2
+    rate = min(inside, graph.nvls_net_gbs * (2 if doubled else 1))
+    if algorithm == "NVLSTree":
+        rate = min(rate, _row(nvls.channel_max_tree_gbs, graph))
+    share = graph.ranks / (2 * (graph.ranks - 1)) if collective == "allreduce" else 1.0
+    return heads * rate * share

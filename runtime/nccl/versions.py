@@ -7,11 +7,14 @@ import re
 from tuccl.errors import InputError
 from tuccl.runtime.nccl.constants import tuning_constants
 
-__all__ = ["NCCL_VERSION", "nccl_group", "nccl_release", "nccl_versions"]
+__all__ = ["NCCL_VERSION", "nccl_caveats", "nccl_group", "nccl_release", "nccl_versions"]
 
 NCCL_VERSION = "2.19"  # of baselines by default
 
-_NEWEST = (2, 26)
+_NEWEST = (2, 30)  # whose constants are known
+# Later releases that choose by the same formulas, but for what `nccl_caveats` names.
+_NEWEST_ALIKE = (2, 32)
+_FIRST_WITH_WINDOWS = (2, 27)
 _LAST_PATCH = 10**6
 _TEXT = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,5}))?(?:[-+.][\w.+-]{0,40})?", re.ASCII)
 
@@ -28,11 +31,12 @@ def nccl_versions() -> tuple[str, ...]:
 def nccl_group(version: str) -> str:
     """Return the group of a version like ``2.18``, ``2.18.1`` or ``v2.18.1-1``.
 
-    A version without a patch is the last release of its number. ``newest`` is the newest known;
-    a version newer than that is refused, since its constants would be a guess.
+    A version without a patch is the last release of its number. ``newest`` is the newest whose
+    constants are known. The two releases after it are taken as it, with what that leaves out in
+    `nccl_caveats`; newer ones are refused, since their constants would be a guess.
 
     >>> nccl_group("2.18.5"), nccl_group("2.18.1"), nccl_group("2.21"), nccl_group("newest")
-    ('2.18', '2.18.1', '2.20', '2.25')
+    ('2.18', '2.18.1', '2.20', '2.30')
 
     Raises:
         InputError: no version, or one whose constants are not known.
@@ -42,10 +46,10 @@ def nccl_group(version: str) -> str:
 
 
 def nccl_release(version: str) -> str:
-    """Return how records name a version: ``2.18.3`` for ``v2.18.3-1``, ``2.26`` for ``newest``.
+    """Return how records name a version: ``2.18.3`` for ``v2.18.3-1``, ``2.30`` for ``newest``.
 
     >>> nccl_release("v2.18.3-1"), nccl_release("2.18"), nccl_release("newest")
-    ('2.18.3', '2.18', '2.26')
+    ('2.18.3', '2.18', '2.30')
 
     Raises:
         InputError: as `nccl_group`.
@@ -54,18 +58,48 @@ def nccl_release(version: str) -> str:
     return ".".join(map(str, number if patch == _LAST_PATCH else (*number, patch)))
 
 
+def nccl_caveats(version: str) -> tuple[str, ...]:
+    """Return what of NCCL ``version`` the model leaves out, a sentence each; none up to 2.26.
+
+    >>> nccl_caveats("2.26"), len(nccl_caveats("2.27")), len(nccl_caveats("2.32"))
+    ((), 1, 2)
+
+    Raises:
+        InputError: as `nccl_group`.
+
+    Notes:
+        NVIDIA/nccl src/sym_kernels.cc (2.27 on), src/ce_coll.cc (2.28 on), src/tuning/ring.cc,
+        src/tuning/platforms/rubin.h.
+    """
+    number = _number(version)
+    if number[:2] < _FIRST_WITH_WINDOWS:
+        return ()
+    windows = (
+        f"NCCL {nccl_release(version)}: buffers of ncclCommWindowRegister run symmetric kernels, "
+        "AllGather and AlltoAll without SMs by copy engines: neither is modelled"
+    )
+    caveats = [windows]
+    if number[:2] > _NEWEST:
+        caveats.append(
+            f"NCCL {nccl_release(version)} is taken as {nccl_group(version)}: Rubin's own cost "
+            "model and the plateau of rings on one Blackwell host are not modelled"
+        )
+    return tuple(caveats)
+
+
 def _number(version: str) -> tuple[int, int, int]:
     if version == "newest":
         return (*_NEWEST, _LAST_PATCH)
     match = _TEXT.fullmatch(version)
-    range_text = f"constants are known for {nccl_versions()[0]} to {_NEWEST[0]}.{_NEWEST[1]}"
+    last = ".".join(map(str, _NEWEST_ALIKE))
+    range_text = f"known are {nccl_versions()[0]} to {last}"
     if not match:
         raise InputError(
             f"NCCL version {version[:20]!r}: expected one like 2.19 or 2.18.3; {range_text}"
         )
     major, minor, patch = match[1], match[2], match[3]
     number = int(major), int(minor), int(patch) if patch else _LAST_PATCH
-    if number[:2] > _NEWEST:
+    if number[:2] > _NEWEST_ALIKE:
         raise InputError(
             f"NCCL version {version[:20]!r}: {range_text}; "
             "ask for 'newest' to take those of the newest"

@@ -99,7 +99,9 @@ class NcclTestsExecutor(Executor):
         """
         check_ranks(program, self.ranks)
         if loop.runtime_choice:
-            [timing] = self.sweep(program.collective, [nbytes], root=root, cycles=repeats)
+            [timing] = self.sweep(
+                program.collective, [nbytes], root=root, cycles=repeats, windows=loop.windows
+            )
             return timing
         if loop != MSCCL_LOOP:
             raise InputError(f"program {program.name[:40]!r}: NCCL's own kernels run it, not MSCCL")
@@ -122,10 +124,13 @@ class NcclTestsExecutor(Executor):
         root: int = 0,
         cycles: int = 1,
         variables: Mapping[str, str] | None = None,
+        windows: bool = False,
     ) -> list[Timing]:
         """Return a timing for each of ``sizes`` of what NCCL runs without MSCCL, in one run.
 
-        ``variables`` steer NCCL (NCCL_ALGO ...). nccl-tests rounds sizes down to what ranks share.
+        ``variables`` steer NCCL (NCCL_ALGO ...). ``windows``: buffers are registered as symmetric
+        windows, for which NCCL has kernels of its own. nccl-tests rounds sizes down to what ranks
+        share.
 
         Raises:
             InputError: the run failed.
@@ -135,7 +140,7 @@ class NcclTestsExecutor(Executor):
         timings: list[Timing] = []
         for part in single_runs(sizes):
             steered = {**_MSCCL_OFF[self.dialect], **(variables or {})}
-            out = self._run(collective, part, root, cycles, steered)
+            out = self._run(collective, part, root, cycles, steered, windows=windows)
             for at in range(len(part)):
                 timings.append(self._timing(out, out.rows[at :: len(part)], True, True))
         return timings
@@ -247,6 +252,7 @@ class NcclTestsExecutor(Executor):
         variables: Mapping[str, str],
         *,
         with_msccl: bool = False,
+        windows: bool = False,
     ) -> TestsOutput:
         with self._run_folder() as work:
             out = run_tests(
@@ -258,6 +264,7 @@ class NcclTestsExecutor(Executor):
                 work,
                 root=root,
                 cycles=cycles,
+                windows=windows,
             )
             logs = _logs(work)
             if with_msccl and self.dialect == "rccl" and logs:

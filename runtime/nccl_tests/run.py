@@ -27,6 +27,7 @@ _BINARIES = {
 }
 # What a table or an older run left in the environment must not reach a run that is timed.
 _DROPPED = ("TUCCL_TABLE", "MSCCL_ALGO_DIR", "MSCCL_XML_FILES", "MSCCL_CONFIG", "MSCCL_SCHEDULER")
+_NO_WINDOWS = "Option -R"  # "... is not supported before NCCL 2.27": nccl-tests goes on without
 _HOW_TO = "give --nccl-tests DIR or set NCCL_TESTS to the folder with all_reduce_perf"
 
 
@@ -76,10 +77,12 @@ def run_tests(
     root: int = 0,
     cycles: int = 1,
     log: str = "INIT",
+    windows: bool = False,
 ) -> TestsOutput:
     """Return what nccl-tests printed for ``sizes``, one after another, in each of ``cycles``.
 
-    Every rank gets ``variables``; NCCL's log (of the subsystems ``log``) goes to files ``nccl.*``
+    ``windows``: buffers are registered as symmetric windows (``-R 2``, NCCL 2.27 on). Every rank
+    gets ``variables``; NCCL's log (of the subsystems ``log``) goes to files ``nccl.*``
     in ``work``, an empty folder that every host sees, so that it does not break
     into the results' lines.
 
@@ -98,8 +101,14 @@ def run_tests(
         del inherited["NCCL_ALGO"]
     results = work / "results.json"
     arguments = _arguments(tests, sizes, root, cycles, results)
+    arguments += ["-R", "2"] if windows else []
     command = tests.launcher.command([str(binary), *arguments], forwarded)
     finished = run_to_end(command, {**inherited, **forwarded}, tests.limit_s)
+    if windows and _NO_WINDOWS in finished.out:
+        raise Unavailable(
+            f"{binary.name}: its NCCL has no symmetric windows: they came with 2.27; leave "
+            "nccl-symmetric out"
+        )
     out = _read(tests, finished, binary.name, results)
     _check(finished, out, binary.name, ranks, len(sizes) * cycles)
     return out

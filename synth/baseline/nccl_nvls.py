@@ -1,93 +1,143 @@
-"""NCCL's NVLS allreduce as a program: the NVLink switch as two more ranks.
+"""NCCL's NVLS collectives as programs: the NVLink switch as two more ranks of each GPU.
 
-A GPU's reducing load pulls the shard it owns from all GPUs at once, summed on the way; its
-multicast store puts the sum on all of them. Each is one flow that takes the links of all GPUs at
-the same time, which no route between two ranks says: so the switch is a rank that takes what is
-reduced and another that takes what is multicast, and the routes to them cross those links. Such
-a program is for the simulator alone: no runtime loads it, and it is not verified.
+A GPU's reducing load pulls the shard it owns from all GPUs of its host at once, summed on the way;
+its multicast store puts the sum on all of them. Each is one flow that takes the links of all GPUs
+at the same time, which no route between two ranks says: so each GPU has a rank in the switch that
+takes what is reduced for it and another that takes what it multicasts, and the routes to them
+cross those links. Such a program is for the simulator alone: no runtime loads it, and it is not
+verified.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tuccl._native import Gpu, Network, Program, Resource, Route, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError
+from tuccl.synth.baseline.nccl_tree import double_tree_parents, moves
 
-__all__ = ["SWITCH_RANKS", "nvls_network", "nvls_program"]
+__all__ = ["NVLS_COLLECTIVES", "SWITCH_RANKS", "nvls_network", "nvls_program"]
+
+NVLS_COLLECTIVES = ("allreduce", "allgather", "reduce-scatter")
 
 SWITCH_RANKS = 2
-"""Ranks that stand for the switch: the last ones, where loads reduce and where stores multicast."""
+"""Ranks of the switch for each GPU: where its loads are reduced and its stores multicast."""
+
+# (operation, peers to send to and receive from (-1: none), source)
+_Move = tuple[str, int, int, str]
 
 
-def nvls_program(ranks: int, channels: int) -> Program:
-    """Return the allreduce of ``ranks`` GPUs on ``channels`` channels, for `nvls_network`.
+def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int) -> Program:
+    """Return ``collective`` by NVLS on ``channels`` channels, for `nvls_network`.
 
     Each channel of a GPU has a block for each part of NCCL's: scatter (user's buffer to the
-    multicast one), reduce, multicast and gather.
+    multicast one), reduce, multicast and gather. On several hosts (allreduce alone) the sums of
+    a shard go up and down a binary tree over the GPUs that own it on each host, between reduce
+    and multicast: NVLSTree.
 
-    >>> nvls_program(8, 16).ngpus
-    10
+    Args:
+        collective: One of `NVLS_COLLECTIVES`.
+        hosts: The ranks of each host, as many on each.
+        channels: Number of channels.
+
+    >>> nvls_program("allreduce", [range(8)], 16).ngpus
+    24
 
     Raises:
+        Infeasible: NCCL has no NVLS for the collective on as many hosts, or hosts differ in size.
         InputError: fewer than two ranks or one channel.
 
     Notes:
-        NCCL src/device/all_reduce.h, RunWorkColl of NCCL_ALGO_NVLS, whose warps part alike.
+        NCCL src/device/all_reduce.h, all_gather.h and reduce_scatter.h, RunWorkColl of
+        NCCL_ALGO_NVLS and NCCL_ALGO_NVLS_TREE, whose warps part alike.
     """
+    near = len(hosts[0])
+    ranks = near * len(hosts)
     if ranks < 2 or channels < 1:
         raise InputError(f"NVLS of {ranks} ranks, {channels} channels: expected two and one")
-    chunks = ranks * channels
-    gpus = [
-        Gpu(
-            rank,
-            chunks,
-            chunks,
-            0,
-            [tb for c in range(channels) for tb in _blocks(rank, c, ranks, channels)],
-        )
-        for rank in range(ranks)
-    ]
-    gpus += [
-        Gpu(ranks + n, chunks, chunks, 0, _switch_blocks(ranks, channels))
-        for n in range(SWITCH_RANKS)
-    ]
-    return Program("nccl-nvls", "allreduce", "Simple", channels, chunks, gpus)
+    if collective not in NVLS_COLLECTIVES or (len(hosts) > 1 and collective != "allreduce"):
+        raise Infeasible(f"NCCL has no NVLS for {collective} on {len(hosts)} hosts")
+    if any(len(host) != near for host in hosts):
+        raise Infeasible("NVLS on several hosts needs as many GPUs on each")
+    chunks = near * channels
+    gpus = []
+    for number, host in enumerate(hosts):
+        for local, rank in enumerate(host):
+            blocks: list[ThreadBlock] = []
+            for channel in range(channels):
+                peers = [other[local] for other in hosts]
+                parts = _parts(collective, ranks + SWITCH_RANKS * rank, peers, number, channel)
+                blocks += _chained(parts, len(blocks), local * channels + channel, channel)
+            gpus.append(Gpu(rank, chunks, chunks, 0, blocks))
+            gpus += _switch(rank, ranks, chunks, blocks)
+    name = "nccl-nvls" if len(hosts) == 1 else "nccl-nvls-tree"
+    gpus.sort(key=lambda gpu: gpu.id)
+    return Program(name, collective, "Simple", channels, chunks, gpus)
 
 
-def _blocks(rank: int, channel: int, ranks: int, channels: int) -> list[ThreadBlock]:
-    at, first = rank * channels + channel, 4 * channel
-    steps = (
-        Step("cpy", "i", at, "o", at, 1, has_dep=True),
-        Step("s", "o", at, "o", -1, 1, dep_tb=first, dep_step=0, has_dep=True),
-        Step("s", "o", at, "o", -1, 1, dep_tb=first + 1, dep_step=0, has_dep=True),
-        Step("cpy", "i", at, "o", at, 1, dep_tb=first + 2, dep_step=0),
-    )
-    peers = (-1, ranks, ranks + 1, -1)
-    return [
-        ThreadBlock(first + n, peer, -1, channel, [step])
-        for n, (peer, step) in enumerate(zip(peers, steps, strict=True))
-    ]
+def _parts(
+    collective: str, switch: int, peers: list[int], host: int, channel: int
+) -> Iterator[_Move]:
+    """Yield what a channel of a GPU does with its shard, each part after the one before."""
+    if collective != "allgather":
+        yield "cpy", -1, -1, "i"
+        yield "s", switch, -1, "o"
+    if len(peers) > 1:
+        parents = double_tree_parents(len(peers), mirrored=channel % 2 == 1)
+        parent = peers[parents[host]] if host in parents else None
+        children = [peers[child] for child, of in parents.items() if of == host]
+        yield from ((op, to, by, "o") for op, to, by, _ in moves(parent, children))
+    if collective != "reduce-scatter":
+        yield "s", switch + 1, -1, "o" if collective == "allreduce" else "i"
+        yield "cpy", -1, -1, "i"
 
 
-def _switch_blocks(ranks: int, channels: int) -> list[ThreadBlock]:
-    pairs = [(rank, channel) for rank in range(ranks) for channel in range(channels)]
-    return [
-        ThreadBlock(n, -1, rank, channel, [Step("r", "i", -1, "o", rank * channels + channel, 1)])
-        for n, (rank, channel) in enumerate(pairs)
-    ]
+def _chained(parts: Iterator[_Move], first: int, at: int, channel: int) -> list[ThreadBlock]:
+    steps = list(parts)
+    blocks = []
+    for n, (op, send, receive, source) in enumerate(steps):
+        src = -1 if op in ("r", "rcs") else at
+        dst = -1 if op in ("s", "rrs") else at
+        waits = (first + n - 1, 0) if n else (-1, -1)
+        step = Step(op, source, src, "o", dst, 1, *waits, has_dep=n < len(steps) - 1)
+        blocks.append(ThreadBlock(first + n, send, receive, channel, [step]))
+    return blocks
 
 
-def nvls_network(network: Network) -> Network:
-    """Return the links between GPUs and their switch, with the switch as two more ranks.
+def _switch(rank: int, ranks: int, chunks: int, blocks: list[ThreadBlock]) -> Iterator[Gpu]:
+    """Yield the switch's ranks of a GPU: they receive what it sends to them."""
+    for number in range(ranks + SWITCH_RANKS * rank, ranks + SWITCH_RANKS * (rank + 1)):
+        received = [
+            ThreadBlock(
+                tb.channel,
+                -1,
+                rank,
+                tb.channel,
+                [Step("r", "i", -1, "o", max(tb.steps[0].src_offset, 0), 1)],
+            )
+            for tb in blocks
+            if tb.send_peer == number
+        ]
+        yield Gpu(number, chunks, chunks, 0, received)
+
+
+def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
+    """Return the links between GPUs and their host's switch, with its ranks, and between hosts.
 
     The links keep their rates and get the kind ``nvls``, whose efficiency a machine class has
     apart: multicast and reduction do not reach what copies do.
 
     Raises:
-        Infeasible: some GPU does not reach all others by the same NVLinks.
+        Infeasible: some GPU does not reach all others of its host by the same NVLinks.
     """
+    host_of = {rank: number for number, host in enumerate(hosts) for rank in host}
     ranks = network.ranks
     up, down = [-1] * ranks, [-1] * ranks
+    routes = []
     for route in network.routes:
+        if host_of[route.src] != host_of[route.dst]:
+            routes.append(route)
+            continue
         ends = (up, route.src, route.resources[0]), (down, route.dst, route.resources[-1])
         for side, rank, resource in ends:
             if side[rank] not in (-1, resource) or network.resources[resource].kind != "nvlink":
@@ -95,16 +145,18 @@ def nvls_network(network: Network) -> Network:
             side[rank] = resource
     if min(up + down) < 0:
         raise Infeasible("NVLS needs GPUs that reach each other by one NVLink switch")
+    first = len(network.resources)
     links = [network.resources[n] for n in up + down]
     resources = [Resource(link.name, "nvls", link.bandwidth_gbs) for link in links]
-    latency = max(route.latency_us for route in network.routes)
-    ups, downs = list(range(ranks)), list(range(ranks, 2 * ranks))
-    routes = [
-        route
-        for rank in range(ranks)
-        for route in (
-            Route(rank, ranks, [*ups, downs[rank]], latency),
-            Route(rank, ranks + 1, [ups[rank], *downs], latency),
-        )
-    ]
-    return Network(ranks + SWITCH_RANKS, resources, routes)
+    near = [r for r in network.routes if host_of[r.src] == host_of[r.dst]]
+    latency = max(route.latency_us for route in near)
+    for host in hosts:
+        ups = [first + rank for rank in host]
+        downs = [first + ranks + rank for rank in host]
+        for local, rank in enumerate(host):
+            switch = ranks + SWITCH_RANKS * rank
+            routes += [
+                Route(rank, switch, [*ups, downs[local]], latency),
+                Route(rank, switch + 1, [ups[local], *downs], latency),
+            ]
+    return Network(ranks * (1 + SWITCH_RANKS), [*network.resources, *resources], routes)

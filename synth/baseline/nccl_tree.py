@@ -12,7 +12,7 @@ from tuccl.synth.baseline.nccl_chains import Chain, chains
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
-__all__ = ["double_tree_parents", "nccl_tree"]
+__all__ = ["double_tree_parents", "moves", "nccl_tree"]
 
 
 def nccl_tree(
@@ -50,18 +50,18 @@ def nccl_tree(
 
 def _blocks(first: int, channel: int, parent: int | None, children: list[int]) -> list[ThreadBlock]:
     """Return the blocks of a rank, numbered from ``first``, each after the one before it."""
-    moves = list(_moves(parent, children))
+    order = list(moves(parent, children))
     blocks = []
-    for n, (op, send, receive, source) in enumerate(moves):
+    for n, (op, send, receive, source) in enumerate(order):
         at = -1 if op in ("r", "rcs") else channel
         to = -1 if op in ("s", "rrs") else channel
         waits = (first + n - 1, 0) if n else (-1, -1)
-        step = Step(op, source, at, "o", to, 1, *waits, has_dep=n < len(moves) - 1)
+        step = Step(op, source, at, "o", to, 1, *waits, has_dep=n < len(order) - 1)
         blocks.append(ThreadBlock(first + n, send, receive, channel, [step]))
     return blocks
 
 
-def _moves(parent: int | None, children: list[int]) -> Iterator[tuple[str, int, int, str]]:
+def moves(parent: int | None, children: list[int]) -> Iterator[tuple[str, int, int, str]]:
     """Yield operation, peers to send to and receive from (-1: none) and source; sums first.
 
     The child that is heard last is the first to be told: it is the one with most below it.

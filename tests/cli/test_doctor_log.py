@@ -57,6 +57,16 @@ def test_loaded_and_used_on_every_rank(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(r["tuner"]["table"] for r in told["ranks"])
 
 
+def test_calls_on_symmetric_windows_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They pass by the tuner: NCCL logs them by another line."""
+    past = "AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 1 nthreads 512"
+    lines = [line for rank in range(2) for line in process(rank, LOADED, TABLE, CHOICE, past)]
+    assert judged(lines, tmp_path) == 0
+    assert "1 calls of a process ran kernels for symmetric windows" in capsys.readouterr().out
+
+
 MISSING = "TUNER/Plugin: Could not find: libnccl-tuner.so. Using internal tuner plugin."
 REFUSED = (
     "tuccl: /shared/table: tuned for another machine than TUCCL_SIGNATURE 0123; tune again, "

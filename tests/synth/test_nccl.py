@@ -15,6 +15,7 @@ from tuccl.synth.baseline.nccl import (
     nccl_ring,
 )
 from tuccl.synth.baseline.nccl_chains import chains
+from tuccl.synth.baseline.nccl_nvls import NVLS_COLLECTIVES, nvls_network, nvls_program
 from tuccl.synth.baseline.nccl_tree import double_tree_parents
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.model.certificate import fault
@@ -138,6 +139,41 @@ def test_rings_saturate_an_nvswitch(name: str) -> None:
     result = simulate(program, Knobs("Simple", 1, 512), network(t), ideal, nbytes)
     least = bound(t, collective).time_us(nbytes)
     assert least * (1 - 1e-9) <= result.time_us <= 1.05 * least
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+def test_nvls_takes_no_less_than_its_links(hosts: int) -> None:
+    """Each adapter carries the sums of its GPU's shard, each NVLink the array and the shard."""
+    t = machine(f"dgx-h100 x{hosts}")
+    ranks = [t.gpus_of(host) for host in t.hosts]
+    program = nvls_program("allreduce", ranks, 16)
+    nbytes = program.nchunks << 20
+    shared = nvls_network(network(t), ranks)
+    knobs, ideal = Knobs("Simple", 1, 512), load_machine("ideal")
+    us = simulate(
+        program, knobs, shared, ideal, nbytes, pass_bytes=128 << 10, transfer_slots=1
+    ).time_us
+    least = max(9 / 8 * nbytes / 450e3, nbytes / 8 / 50e3 if hosts > 1 else 0.0)
+    assert least <= us <= (1.15 if hosts == 1 else 2 * (hosts - 1)) * least
+
+
+def test_nvls_does_less_for_a_gather_than_for_an_allreduce() -> None:
+    t = load_profile("dgx-h100")
+    hosts = [t.gpus_of(host) for host in t.hosts]
+    shared, ideal = nvls_network(network(t), hosts), load_machine("ideal")
+    us = {}
+    for name in NVLS_COLLECTIVES:
+        program = nvls_program(name, hosts, 16)
+        nbytes = program.nchunks << 20
+        run = simulate(program, Knobs("Simple", 1, 512), shared, ideal, nbytes)
+        us[name] = run.time_us
+    assert us["allgather"] == pytest.approx(us["reduce-scatter"], rel=0.01)
+    assert us["allgather"] < us["allreduce"]
+
+
+def test_nvls_between_hosts_is_for_allreduce() -> None:
+    with pytest.raises(Infeasible, match="no NVLS for allgather on 2 hosts"):
+        nvls_program("allgather", [range(4), range(4, 8)], 2)
 
 
 @pytest.mark.parametrize("name", ["broadcast", "reduce"])

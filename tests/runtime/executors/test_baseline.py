@@ -149,3 +149,10 @@ def test_grouped_sends_are_as_fast_as_any_number_of_parts(profile: str, hosts: i
             knobs = Knobs("Simple", 1, 512)
             times.append(executor.time(program, knobs, nbytes, loop=chosen.loop).us)
     assert times and chosen.timing.us <= 1.05 * min(times)
+
+
+def test_symmetric_windows_are_for_a_real_nccl_alone(
+    executor: Executor, topology: Topology
+) -> None:
+    with pytest.raises(InputError, match="nccl-symmetric"):
+        time_baseline(executor, topology, "nccl-symmetric", "allreduce", 1024)

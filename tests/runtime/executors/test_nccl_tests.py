@@ -18,7 +18,7 @@ import pytest
 from tests.fake_nccl_tests import Fakes, make_fakes
 from tuccl._native import Knobs, Program, parse_xml
 from tuccl.errors import InputError, Stuck, TucclError, Unavailable
-from tuccl.runtime import NcclTestsExecutor, time_baseline
+from tuccl.runtime import NcclTestsExecutor, baselines_on, time_baseline
 from tuccl.runtime.jobs import job_launcher
 from tuccl.runtime.jobs.child_tree import descendants, lives
 from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests
@@ -99,6 +99,31 @@ def test_nccls_own_choice_runs_without_msccl_and_without_a_table(
         env["NCCL_MSCCL_ENABLE"] == "0" and "MSCCL_ALGO_DIR" not in env and "TUCCL_TABLE" not in env
     )
     assert own.timing.us > 0
+
+
+def test_symmetric_windows_are_a_baseline_of_their_own(
+    tmp_path: Path, hand: SimpleNamespace
+) -> None:
+    fakes = make_fakes(tmp_path)
+    with executor(fakes, tmp_path) as runs:
+        assert "nccl-symmetric" in baselines_on(runs)
+        plain = time_baseline(runs, hand.mesh(), "nccl", "allgather", NBYTES)
+        windows = time_baseline(runs, hand.mesh(), "nccl-symmetric", "allgather", NBYTES)
+    argv = [json.loads(line)["argv"] for line in fakes.seen.read_text().splitlines()]
+    assert ["-R" in words for words in argv] == [False, True]
+    assert argv[1][argv[1].index("-R") + 1] == "2"
+    assert windows.timing.us != plain.timing.us
+    assert "symmetric" in windows.description
+
+
+def test_an_nccl_without_windows_is_not_timed_as_if_it_had_them(
+    tmp_path: Path, hand: SimpleNamespace
+) -> None:
+    with (
+        executor(make_fakes(tmp_path, fault="no-windows"), tmp_path) as runs,
+        pytest.raises(Unavailable, match=r"2\.27"),
+    ):
+        time_baseline(runs, hand.mesh(), "nccl-symmetric", "allgather", NBYTES)
 
 
 def test_one_run_sweeps_all_sizes(tmp_path: Path) -> None:

@@ -154,3 +154,23 @@ def test_tree_chunks_grow_with_the_data(version: str) -> None:
             for n in SIZES[-12:]
         ]
         assert chunks == sorted(chunks)
+
+
+def test_values_of_nvls_from_227_on_worked_out_by_hand() -> None:
+    nbytes = 64 << 20
+    hopper = nccl_graph(load_profile("dgx-h100"), "2.27")
+    # 2.27: an allgather brings 7/8 of the data; 8 heads of 40 GB/s.
+    assert us("2.27", hopper, "allgather", "NVLS", "Simple", nbytes) == near(
+        25 + nbytes / (1e3 * 8 * 40 * 7 / 8)
+    )
+    # 2.28: 0.85 of 40 GB/s, 7/8 of it, twice for an allreduce: 59.5 GB/s a head, 8/14 of it.
+    hopper = nccl_graph(load_profile("dgx-h100"), "2.28")
+    assert us("2.28", hopper, "allreduce", "NVLS", "Simple", nbytes) == near(
+        25 + nbytes / (1e3 * 8 * 2 * 40 * 0.85 * 7 / 8 * 8 / 14)
+    )
+    # Between two nodes twice 48 GB/s a head, but 57.7 at most; 16/30 of it; 20.9 us a level.
+    pair = nccl_graph(join(load_profile("dgx-h100"), 2), "2.28")
+    head = min(2 * pair.nvls_gbs * 0.85 * 7 / 8, 2 * pair.nvls_net_gbs, 57.7)
+    assert us("2.28", pair, "allreduce", "NVLSTree", "Simple", nbytes) == near(
+        25 + 2 * 20.9 + nbytes / (1e3 * 8 * head * 16 / 30)
+    )

@@ -6,7 +6,12 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.runtime.nccl.constants import tuning_constants
-from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group, nccl_versions
+from tuccl.runtime.nccl.versions import (
+    NCCL_VERSION,
+    nccl_caveats,
+    nccl_group,
+    nccl_versions,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +30,12 @@ from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group, nccl_versions
         ("2.21.5+cuda12.4", "2.20"),
         ("2.24.3", "2.23"),
         ("2.26.2", "2.25"),
-        ("newest", "2.25"),
+        ("2.27.3", "2.27"),
+        ("2.28.9-1", "2.28"),
+        ("2.29.2", "2.29"),
+        ("2.30.7", "2.30"),
+        ("2.32.3", "2.30"),
+        ("newest", "2.30"),
     ],
 )
 def test_versions_of_equal_constants_are_one_group(version: str, group: str) -> None:
@@ -40,8 +50,15 @@ def test_every_group_has_constants_with_their_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "version", ["1.0", "2.3.7", "2.27", "3.0", "", "new", "2", "2.19\n", "٢.١٩"]
+    "version", ["1.0", "2.3.7", "2.33", "3.0", "", "new", "2", "2.19\n", "٢.١٩"]
 )
 def test_unknown_versions_are_refused_with_those_known(version: str) -> None:
-    with pytest.raises(InputError, match=r"2\.4 to 2\.26"):
+    with pytest.raises(InputError, match=r"2\.4 to 2\.32"):
         nccl_group(version)
+
+
+def test_what_is_not_modelled_of_a_version_is_said() -> None:
+    assert not nccl_caveats("2.26.5")
+    [windows] = nccl_caveats("2.29")
+    assert "ncclCommWindowRegister" in windows
+    assert any("taken as 2.30" in text and "Rubin" in text for text in nccl_caveats("2.32"))
