@@ -179,8 +179,8 @@ def test_a_damaged_table_leaves_all_calls_alone(table: Path) -> None:
 def test_odd_questions_are_refused_in_a_line(table: Path) -> None:
     with pytest.raises(InputError, match="alltoall"):
         ask_tuner(table, 6, 8, 2, [TunerCall("alltoall", 1)])
-    with pytest.raises(InputError, match="version 7"):
-        ask_tuner(table, 7, 8, 2, [])
+    with pytest.raises(InputError, match="version 8"):
+        ask_tuner(table, 8, 8, 2, [])
 
 
 @pytest.mark.parametrize(
