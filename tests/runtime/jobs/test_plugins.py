@@ -26,7 +26,7 @@ from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.selection import select
 from tuccl.runtime.table.store import load_table, save_table
 
-VERSIONS = [2, 3, 4, 5, 6]
+VERSIONS = [2, 3, 4, 5, 6, 7]
 
 
 def random_knobs(pick: random.Random, collective: str) -> NcclKnobs:
