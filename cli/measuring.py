@@ -60,7 +60,8 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--addresses",
         metavar="LIST",
-        help="with --measure: the hosts' IP addresses, in their order (default: of their names)",
+        help="with --measure: the hosts' IP addresses, in their order, of several NICs joined by +"
+        " (default: of their names)",
     )
     parser.add_argument(
         "--rdma",
@@ -161,22 +162,22 @@ def given_hosts(args: argparse.Namespace) -> tuple[str, ...]:
     return hosts_in_file(args.hosts_file) if args.hosts_file else ()
 
 
-def addresses_of(args: argparse.Namespace, hosts: Sequence[str]) -> dict[str, str]:
-    """Return the IP address of each host.
+def addresses_of(args: argparse.Namespace, hosts: Sequence[str]) -> dict[str, list[str]]:
+    """Return the IP addresses of each host's NICs.
 
     Raises:
         InputError: there are not as many as hosts, or a name resolves to none of use.
     """
     if args.addresses is None:
-        return {host: address_of(host) for host in hosts}
-    addresses = args.addresses.split(",")
-    if len(addresses) != len(hosts):
+        return {host: [address_of(host)] for host in hosts}
+    given = args.addresses.split(",")
+    if len(given) != len(hosts):
         raise InputError(
-            f"--addresses: {len(addresses)} addresses for {len(hosts)} hosts; expected as many"
+            f"--addresses: {len(given)} addresses for {len(hosts)} hosts; expected as many"
         )
     return {
-        host: address_of(address, given=True)
-        for host, address in zip(hosts, addresses, strict=True)
+        host: [address_of(address, given=True) for address in text.split("+")]
+        for host, text in zip(hosts, given, strict=True)
     }
 
 

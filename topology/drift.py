@@ -6,9 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
+
+from tuccl.errors import InputError
 from tuccl.topology.graph import Topology
 from tuccl.topology.paths import all_paths
 from tuccl.topology.signature import signature
+from tuccl.topology.subset import keep_gpus
 
 __all__ = ["differences"]
 
@@ -21,7 +25,8 @@ def differences(old: Topology, new: Topology) -> tuple[str, ...]:
 
     Compared are hosts, ranks, models, NICs, the nominal path of every pair of ranks, the signature,
     and, where both topologies hold them, measured rates of links of equal ends. A measured rate
-    changed if it is more than 10 % and more than both spreads apart.
+    changed if it is more than 10 % and more than both spreads apart. Where the network was probed
+    in one of the two alone, hosts are compared without it.
 
     >>> from tuccl.topology import keep_gpus, load_profile
     >>> t = load_profile("v100x4")
@@ -31,6 +36,9 @@ def differences(old: Topology, new: Topology) -> tuple[str, ...]:
     '4 GPUs before, 2 now'
     """
     lines = [*_parts(old, new), *_measured(old, new)]
+    if old.ranks == new.ranks and _has_probed_network(old) != _has_probed_network(new):
+        lines += [] if lines else _host_differences(old, new)
+        return tuple(lines[:_MOST_LINES])
     if old.ranks == new.ranks:
         lines += _path_differences(old, new)
     if not lines and signature(old) != signature(new):
@@ -52,6 +60,32 @@ def _parts(old: Topology, new: Topology) -> Iterator[str]:
     for rank, (old_gpu, new_gpu) in enumerate(zip(old.gpus, new.gpus, strict=False)):
         if old_gpu.model != new_gpu.model:
             yield f"rank {rank}: {old_gpu.model or 'unknown model'} before, {new_gpu.model} now"
+
+
+def _has_probed_network(topology: Topology) -> bool:
+    return any(not link.has_nominal_rate for link in topology.links)
+
+
+def _host_differences(old: Topology, new: Topology) -> Iterator[str]:
+    """Yield the differences of hosts at the same place, each without its network."""
+    for old_name, new_name in zip(old.hosts, new.hosts, strict=True):
+        before, now = _host(old, old_name), _host(new, new_name)
+        if before is not None and now is not None:
+            yield from (f"host {new_name[:60]}: {line}" for line in differences(before, now))
+
+
+def _host(topology: Topology, host: str) -> Topology | None:
+    """Return a host alone, None where only the network joins its GPUs."""
+    alone = keep_gpus(topology, topology.gpus_of(host))
+    try:
+        return msgspec.structs.replace(
+            alone,
+            nodes=tuple(node for node in alone.nodes if node.kind != "switch"),
+            links=tuple(link for link in alone.links if link.kind != "network"),
+            routes=(),
+        )
+    except InputError:
+        return None
 
 
 def _path_differences(old: Topology, new: Topology) -> Iterator[str]:

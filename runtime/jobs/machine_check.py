@@ -21,7 +21,8 @@ def changed_machine(
 ) -> tuple[str, ...]:
     """Return why ``tuned`` does not describe this machine any more, a line each; none if it does.
 
-    ``current`` is a description of the machine as it is: then signatures are compared. Without one
+    ``current`` is a description of the machine as it is: then signatures are compared, or hosts
+    alone where the network was measured in one of the two only (`differences`). Without one
     this host is probed (below ``root``), where it has GPUs, and compared with the hosts of
     ``tuned`` as far as /sys tells: by signature where ``tuned`` was probed from there too, else by
     the number of GPUs. It tells neither NVLink nor the other hosts.
@@ -32,10 +33,7 @@ def changed_machine(
     ((), '8 GPUs before, 16 now')
     """
     if current is not None:
-        if signature(current) == signature(tuned):
-            return ()
-        lines = differences(tuned, current)
-        return lines or (f"signature {signature(tuned)} before, {signature(current)} now",)
+        return () if signature(current) == signature(tuned) else differences(tuned, current)
     try:
         local, _ = probe_local(root)
     except TucclError:  # no GPU here: the host that launches need not have one

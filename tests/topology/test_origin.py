@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tuccl.errors import InputError
 from tuccl.topology import (
@@ -71,3 +72,20 @@ def test_only_a_change_beyond_noise_is_drift() -> None:
     (line,) = differences(cluster(1.0, 0.01), cluster(0.8, 0.02))
     assert "n0/nic0" in line
     assert "0.8 now" in line
+
+
+def test_without_a_new_measurement_hosts_are_compared_alone() -> None:
+    """A cluster read again is the one that was measured, unless its hosts changed."""
+    host = load_profile("ndv2")
+    read, other = join(host, 2), join(keep_gpus(host, [0, 1, 2, 3, 4, 5, 7, 6]), 2)
+    measured = replace(
+        read,
+        links=tuple(
+            replace(x, bandwidth=9.0, measured=9.0) if x.kind == "network" else x
+            for x in read.links
+        ),
+    )
+    assert signature(read) != signature(measured)
+    assert differences(measured, read) == differences(read, measured) == ()
+    assert "host n0: rank" in differences(measured, other)[0]
+    assert "16 GPUs before, 8 now" in differences(measured, host)[0]

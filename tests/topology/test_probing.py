@@ -249,7 +249,7 @@ def test_a_fit_needs_sizes_and_rising_times() -> None:
 def test_a_joined_cluster_keeps_its_switches_and_routes_where_they_are_right() -> None:
     """Rails that were not probed get the numbers of the one that was."""
     cluster = join(load_profile("dgx-a100"), 4, "rail")
-    ends = endpoints_of(cluster, {host: f"10.0.0.{n}" for n, host in enumerate(cluster.hosts)})
+    ends = endpoints_of(cluster, {host: [f"10.0.0.{n}"] for n, host in enumerate(cluster.hosts)})
     model = ModelProber(network([range(4)]))
     rates = probe_network(model, ends)
     found = measured_topology(cluster, rates)

@@ -63,17 +63,19 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.model or self.mac.lower()[:8]
 
 
-def endpoints_of(topology: Topology, addresses: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """Return the first NIC with a network link of each host, at the host's address.
+def endpoints_of(
+    topology: Topology, addresses: Mapping[str, Sequence[str]]
+) -> tuple[Endpoint, ...]:
+    """Return the first NICs with a network link of each host, at the host's addresses.
 
     Its rack is the switch that it hangs on in ``topology``, which only orders the probes.
 
     Args:
         topology: a cluster.
-        addresses: by host; hosts without one are left out.
+        addresses: by host, of its NICs in their order; hosts without any are left out.
 
     Raises:
-        InputError: a host has no NIC with a network link.
+        InputError: a host has fewer NICs with a network link than addresses.
     """
     switch_of: dict[str, str] = {}
     for link in topology.links:
@@ -82,14 +84,19 @@ def endpoints_of(topology: Topology, addresses: Mapping[str, str]) -> tuple[Endp
             switch_of.setdefault(link.dst, link.src)
     endpoints = []
     for host in topology.hosts:
-        if host not in addresses:
+        if not (given := addresses.get(host)):
             continue
         nics = [nic for nic in topology.nics_of(host) if nic in switch_of]
-        if not nics:
-            raise InputError(f"host {quoted(host)} has no NIC with a network link to probe")
+        if len(nics) < len(given):
+            raise InputError(
+                f"host {quoted(host)} has {len(nics)} NICs with a network link, and "
+                f"{len(given)} addresses to probe; expected one or more NICs"
+            )
         node = topology.node(nics[0])
         model = node.model or (f"{node.port_gbs:g} GB/s" if node.port_gbs else "")
-        endpoints.append(Endpoint(host, nics[0], addresses[host], switch_of[nics[0]], model=model))
+        others = tuple(zip(nics[1:], given[1:], strict=False))
+        rack = switch_of[nics[0]]
+        endpoints.append(Endpoint(host, nics[0], given[0], rack, model=model, others=others))
     return tuple(endpoints)
 
 
