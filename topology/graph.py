@@ -38,11 +38,11 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     Attributes:
         id: its name, unique in the topology.
-        kind: what it is; ``pcie`` is a PCIe switch, bridge or a device with several ports.
+        kind: what it is; ``pcie`` is a PCIe switch or bridge, or a card with several ports.
         host: the server it is in; network switches have none. The trays that an NVLink domain
             joins count as one, as NCCL counts nodes.
         rank: the number of a GPU, 0 to n-1; nothing else has one.
-        model: as the vendor calls it, where known.
+        model: as the vendor calls it, where known; of ``pcie`` nodes cards alone have one.
         port_gbs: of a NIC, what its port can carry in GB/s per direction, where known.
         device: of a NIC, what its host calls it, like mlx5_0, where known.
         guid: of a NIC, its GUID as 16 hexadecimal digits, where known.

@@ -26,7 +26,9 @@ def path_class(topology: Topology, path: Path) -> str:
     ('NVL', 'SYS')
     """
     kinds = [hop.kind for hop in path.hops]
-    passed = [topology.node(hop.dst).kind for hop in path.hops[:-1]]
+    nodes = [topology.node(hop.dst) for hop in path.hops[:-1]]
+    # A card whose ports are NICs is no switch.
+    passed = [node.kind for node in nodes if node.kind != "pcie" or node.model is None]
     if "network" in kinds:
         return "NET"
     if "cpu" in kinds:

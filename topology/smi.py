@@ -99,7 +99,9 @@ class _Server:
         if other.id not in tree:
             return "N/A"
         way = tree[other.id]
-        passed = [self._nodes[node].kind for node in way[1:-1]]
+        nodes = [self._nodes[node] for node in way[1:-1]]
+        # A card whose ports are NICs is no switch.
+        passed = [node.kind for node in nodes if node.kind != "pcie" or node.model is None]
         chip_to_chip = any(
             link.kind == "c2c" for ends in itertools.pairwise(way) for link in self._direct[ends]
         )

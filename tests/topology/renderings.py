@@ -42,6 +42,12 @@ def random_machine(seed: int) -> Topology:
     nics = sorted(chance.choice(parents) for _ in range(chance.randint(0, 4)))
     for number, parent in enumerate(nics):
         add(Node(f"nic{number}", "nic", "n0", port_gbs=12.5, device=f"mlx5_{number}"), parent)
+    for number in range(len(nics), len(nics) + 2 * chance.randint(0, 2), 2):
+        card = Node(f"card{number}", "pcie", "n0", model="ConnectX-5 Ex")
+        nics.append(chance.choice(parents))
+        add(card, nics[-1])
+        for port in (number, number + 1):
+            add(Node(f"nic{port}", "nic", "n0", port_gbs=12.5, device=f"mlx5_{port}"), card.id)
     wiring = chance.choice(("none", "pairs", "switch"))
     if wiring == "switch" and len(places) > 4:
         nodes.append(Node("nvswitch0", "nvswitch", "n0"))
@@ -88,19 +94,27 @@ def devices(topology: Topology) -> list[Device]:
     """The GPUs and NICs of a machine with one bus for each port, in the order of the nodes."""
     above = {link.src: link.dst for link in topology.links if link.kind == "pcie"}
     leaves = [node for node in topology.nodes if node.kind in ("gpu", "nic")]
-    switches_of_all = [node.id for node in topology.nodes if node.kind == "pcie"]
+    cards = {node.id for node in topology.nodes if node.kind == "pcie" and node.model}
+    switches_of_all = [n.id for n in topology.nodes if n.kind == "pcie" and n.id not in cards]
     busids = {node.id: _address(1, at) for at, node in enumerate(leaves)}
+    for src, dst in above.items():
+        ports_of_card = [node for node in leaves if above[node.id] == dst and dst in cards]
+        if src in busids and ports_of_card:
+            first = busids[ports_of_card[0].id]
+            function = [node.id for node in ports_of_card].index(src)
+            busids[src] = f"{first[:-1]}{function}"
     upstream = {node_id: _address(2, at) for at, node_id in enumerate(switches_of_all)}
-    number = {node_id: at for at, node_id in enumerate([*upstream, *busids])}
+    number = {node_id: at for at, node_id in enumerate([*upstream, *busids, *sorted(cards)])}
     found: list[Device] = []
     for node in leaves:
         chain = [above[node.id]]
         while chain[-1] in above:
             chain.append(above[chain[-1]])
+        place = chain.pop(0) if chain[0] in cards else node.id
         cpu, *switches = reversed(chain)
         # A downstream port is of one device below it; where that is a switch, of this switch.
-        below = [*switches[1:], node.id] if switches else []
-        ports = [_address(4, number[switches[0] if switches else node.id])]
+        below = [*switches[1:], place] if switches else []
+        ports = [_address(4, number[switches[0] if switches else place])]
         for switch, child in zip(switches, below, strict=True):
             ports += [upstream[switch], _address(3, number[child])]
         found.append(

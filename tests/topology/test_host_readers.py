@@ -266,6 +266,18 @@ def test_an_idle_gpu_takes_the_rate_of_its_model() -> None:
     assert any("idle GPU" in text for text in warnings)
 
 
+def test_a_card_with_two_ports_is_no_switch() -> None:
+    text = """<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x060400">
+      <pci busid="0000:02:00.0" class="0x030200"/>
+      <pci busid="0000:03:00.0" class="0x020700" vendor="0x15b3" device="0x1021"><nic>
+        <net name="mlx5_0" dev="0" port="1"/><net name="mlx5_1" dev="1" port="2"/>
+      </nic></pci></pci></cpu></system>"""
+    topology, _ = decode_nccl_xml(text.encode())
+    assert smi_matrix(topology).splitlines()[1].split()[:4] == ["GPU0", "X", "PIX", "PIX"]
+    assert smi_matrix(topology).splitlines()[2].split()[1:4] == ["PIX", "X", "PIX"]
+    assert topology.node("pci-0000:03:00.0").model == "ConnectX-7"
+
+
 # --- look-alikes
 
 

@@ -190,7 +190,9 @@ class _Reader:
         self._switches[busid] += 1
         node_id = f"pci-{busid}" + f"+{self._switches[busid]}" * (self._switches[busid] > 1)
         rate = self._rate(pci)
-        self.nodes.append(Node(node_id, "pcie", HOST))
+        is_card = bool(nets) and not (gpus or pci.all("pci"))
+        model = _card_model(pci) if is_card else None
+        self.nodes.append(Node(node_id, "pcie", HOST, model=model))
         self._link(node_id, parent, "pcie", rate, rates.PCIE_US, pci)
         for gpu in gpus:
             self._gpus.append(_Device(pci, gpu, node_id, cpu, rate, gpu))
@@ -307,7 +309,8 @@ class _Reader:
     def _slot(self, device: _Device, key: tuple[str, str]) -> str:
         """Add the slot that the functions of one card share, and return its id."""
         node_id = f"slot-{key[1]}"
-        self.nodes.append(Node(node_id, "pcie", HOST))
+        model = _card_model(device.pci) if device.pci is not None else None
+        self.nodes.append(Node(node_id, "pcie", HOST, model=model))
         self._link(node_id, device.parent, "pcie", device.rate, rates.PCIE_US, device.at)
         return node_id
 
@@ -338,6 +341,11 @@ def natural(name: str) -> list[tuple[int, str]]:
     """Return a key by which mlx5_9 comes before mlx5_10."""
     parts: list[str] = re.findall("[0-9]+|[^0-9]+", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _card_model(pci: Element) -> str:
+    """Return the model of a card with several ports, by which it is told from a switch."""
+    return nic_model(pci.get("vendor"), pci.get("device")) or "NIC"
 
 
 def _cpu_rate(cpu: Element) -> Rate:
