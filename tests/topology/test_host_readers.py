@@ -96,6 +96,24 @@ def test_ports_of_a_card_share_its_slot(tmp_path: Path) -> None:
     assert {x.dst for x in topology.links if x.src in ("nic0", "nic1")} == {"slot-0000:02:00"}
 
 
+def test_a_port_that_is_down_tells_no_rate(tmp_path: Path) -> None:
+    nic = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021", **GEN4}
+    ports = [
+        {"infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)"},
+        {"infiniband/mlx5_1/ports/1/rate": "10 Gb/sec (4X SDR)"},
+    ]
+    ports[0]["infiniband/mlx5_0/ports/1/state"] = "4: ACTIVE"
+    ports[1]["infiniband/mlx5_1/ports/1/state"] = "1: DOWN"
+    root = capture(
+        tmp_path,
+        ("pci0000:00/0000:01:00.0", {**GPU, **GEN4}),
+        *((f"pci0000:00/0000:0{2 + n}:00.0", {**nic, **port}) for n, port in enumerate(ports)),
+    )
+    topology, warnings = read_topology(root)
+    assert [topology.node(nic).port_gbs for nic in topology.nics_of("n0")] == [50.0, None]
+    assert any("port speed is unknown" in text for text in warnings)
+
+
 def test_xgmi_from_the_driver_of_amd(tmp_path: Path) -> None:
     gpu = {"class": "0x038000", "vendor": "0x1002", "device": "0x7408", **GEN4}
     root = capture(

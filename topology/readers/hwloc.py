@@ -53,7 +53,8 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
     if root.tag != "topology":
         raise InputError(f"{root.place}: <{root.tag[:40]}>; expected hwloc's <topology>")
     reader = _Reader(root, place)
-    return host_of(reader.system(), place, name)
+    topology, warnings = host_of(reader.system(), place, name)
+    return topology, (*reader.warnings, *warnings)
 
 
 HWLOC = Reader(
@@ -71,6 +72,7 @@ class _Reader:
         self._root = root
         self._place = place
         self._rdma, self._network = _codes(root)
+        self.warnings: list[str] = []
         self._devices: list[_Device] = []
         self._ids: dict[str, tuple[str, str]] = {}  # object -> address and class, or CPU
         for child in root.all("object"):
@@ -84,6 +86,10 @@ class _Reader:
             raise InputError(
                 f"{self._place}: no GPU among {len(self._devices)} PCI devices; export with "
                 "`lstopo --of xml --whole-io FILE` on the GPU host"
+            )
+        if not any(element.get("type") == "Bridge" for element in self._root.walk()):
+            self.warnings.append(
+                "no bridge in the file: PCIe switches are not known; export without --no-bridges"
             )
         adapters = [nic for nic in nics if nic.adapter] or [nic for nic in nics if nic.is_network]
         pci = PciTree(self._place, self._cpu())

@@ -69,7 +69,9 @@ def _session(warnings: list[str]) -> Iterator[ModuleType | None]:
     try:
         import pynvml
     except ImportError:
-        warnings.append("NVML is not asked; pip install tuccl[nvml] makes it tell NVLinks")
+        warnings.append(
+            "NVML, which tells NVLinks, is not asked (pip install tuccl[nvml]); a profile may tell"
+        )
         yield None
         return
     nvml: ModuleType = pynvml

@@ -163,13 +163,18 @@ def _nics(tree: Tree, chains: list[list[str]]) -> list[tuple[list[str], int]]:
 
 
 def _rdma_mbps(tree: Tree, device: str) -> int:
-    """Return the rate of the fastest port of the device's RDMA adapter, 0 if it has none."""
+    """Return the rate of the fastest port of the device's RDMA adapter, 0 if it has none.
+
+    It is -1, as in NCCL's files, where no port is up: such ports show the rate of the slowest.
+    """
     fastest_mbps = 0
     for adapter in tree.names(f"{device}/infiniband")[:64]:
         for port in tree.names(f"{device}/infiniband/{adapter}/ports")[:64]:
-            text = tree.text(f"{device}/infiniband/{adapter}/ports/{port}/rate")
-            rate = re.match(r"([0-9]{1,4})(?:\.([0-9]))?[0-9]* Gb", text)
-            if rate:
+            folder = f"{device}/infiniband/{adapter}/ports/{port}"
+            rate = re.match(r"([0-9]{1,4})(?:\.([0-9]))?[0-9]* Gb", tree.text(f"{folder}/rate"))
+            if rate and "ACTIVE" not in (tree.text(f"{folder}/state") or "ACTIVE"):
+                fastest_mbps = fastest_mbps or -1
+            elif rate:
                 fastest_mbps = max(fastest_mbps, int(rate[1]) * 1000 + int(rate[2] or 0) * 100)
     return fastest_mbps
 
