@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -10,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime.probing import AgentProber, agent_words, loopback_endpoints, loopback_prober
+from tuccl.runtime.probing import (
+    AgentProber,
+    agent,
+    agent_words,
+    loopback_endpoints,
+    loopback_prober,
+)
 from tuccl.runtime.probing.agent import ping_times
 from tuccl.topology.probing import Endpoint, fit
 
@@ -96,3 +103,22 @@ rtt min/avg/max/mdev = 0.045/0.047/0.050/0.002 ms
 """
     assert ping_times(text) == [45.0, 12000.0, 1000.0]
     assert ping_times("ping: unknown host") == []
+
+
+def test_latency_falls_back_to_ping_and_then_to_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> list[float]:
+        raise PermissionError
+
+    ping = tmp_path / "ping"
+    ping.write_text('#!/bin/sh\nfor n in $(seq 20); do echo "seq=$n ttl=64 time=0.05 ms"; done\n')
+    ping.chmod(0o755)
+    monkeypatch.setattr(agent, "_icmp", forbidden)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    host = agent.Agent(b"t" * agent.TOKEN_BYTES)
+    port = host.listen("127.0.0.1")
+    assert host.echoes("127.0.0.1", port, "127.0.0.1", 12) == ([50.0] * 12, "ICMP echo")
+    ping.write_text("#!/bin/sh\nexit 1\n")
+    trips, method = host.echoes("127.0.0.1", port, "127.0.0.1", 5)
+    assert (len(trips), method) == (5, "TCP echo")
