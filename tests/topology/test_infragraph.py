@@ -144,6 +144,26 @@ def test_hosts_are_joined_by_the_switches_of_the_file(write: Write, nic: str) ->
     assert path(t, 0, 11).nics[0] in ("host.0/nic0", "host.0/nic1")
 
 
+def test_what_the_service_answers_is_read(write: Write) -> None:
+    import yaml
+
+    alone, _ = read_cluster(write(infrastructure()))
+    graph = {"infrastructure": infrastructure(), "annotations": {"nodes": []}}
+    for value in (graph, {"choice": "infragraph", "infragraph": graph}):
+        assert read_cluster(write(value))[0] == alone
+        assert read_cluster(write(yaml.safe_dump(value)))[0] == alone
+
+
+def test_a_cable_from_a_switch_to_itself_is_left_out_and_told(write: Write) -> None:
+    value = infrastructure()
+    loop = edge("port[14]", "port[15]", "200g", "one2one")
+    loop["ep1"]["instance"] = loop["ep2"]["instance"] = "leaf[0]"
+    value["edges"].append(loop)
+    t, warnings = read_cluster(write(value))
+    assert len(rates(t, "network")) == 8
+    assert any("1 cables between hosts, from a switch to itself" in text for text in warnings)
+
+
 def test_it_serves_as_a_fabric_file_too(write: Write) -> None:
     file = write(infrastructure(2, "cx7"))
     assert not describes_fabric(file)

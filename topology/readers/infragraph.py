@@ -2,299 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
-
-import msgspec
 
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 from tuccl.topology.json_files import printable_path
+from tuccl.topology.readers.inventory import (
+    Inventory,
+    check_count,
+    is_nic,
+    joined_pairs,
+    part_of,
+)
 from tuccl.topology.readers.reader import Reader
-from tuccl.topology.readers.yaml_files import decode_values
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
-__all__ = ["INFRAGRAPH", "Component", "Inventory", "Wire", "is_nic", "part_of"]
-
-T = TypeVar("T")
-
-_MOST_ENDS = 1 << 17
-_ENDPOINT = re.compile(
-    r"([\w><() -]+)(?:\[(?:([0-9]{1,9})|([0-9]{0,9}):([0-9]{0,9})(?::([0-9]{1,9}))?)\])?", re.ASCII
-)
-
-
-class _Bandwidth(msgspec.Struct, frozen=True):
-    gigabits_per_second: float | None = None
-    gigabytes_per_second: float | None = None
-
-
-class _Physical(msgspec.Struct, frozen=True):
-    bandwidth: _Bandwidth = _Bandwidth()
-
-
-class Wire(msgspec.Struct, frozen=True):
-    """A link of InfraGraph: a technology that edges refer to by name."""
-
-    name: str
-    description: str = ""
-    physical: _Physical = _Physical()
-
-    @property
-    def gbs(self) -> float | None:
-        """Return the rate in GB/s, None where none is given.
-
-        Raises:
-            InputError: it is no positive rate.
-        """
-        bandwidth = self.physical.bandwidth
-        gbs = bandwidth.gigabytes_per_second
-        if gbs is None and bandwidth.gigabits_per_second is not None:
-            gbs = bandwidth.gigabits_per_second / 8
-        if gbs is not None and not 0 < gbs <= 1e9:
-            raise InputError(f"link {quoted(self.name)}: {gbs} GB/s; expected a positive rate")
-        return gbs
-
-
-class Component(msgspec.Struct, frozen=True):
-    """Equal parts of a device; of the choice ``device`` they are devices of that name."""
-
-    name: str
-    count: int
-    choice: str
-    description: str = ""
-
-
-_Scheme = Literal["one2one", "many2many", "ring"]
-
-
-class _PartEndpoint(msgspec.Struct, frozen=True):
-    component: str
-    device: str = ""
-
-    @property
-    def path(self) -> str:
-        """Return the components from the device down."""
-        return f"{self.device}.{self.component}" if self.device else self.component
-
-
-class _PartEdge(msgspec.Struct, frozen=True):
-    ep1: _PartEndpoint
-    ep2: _PartEndpoint
-    link: str
-    scheme: _Scheme = "one2one"
-
-
-class _Device(msgspec.Struct, frozen=True):
-    name: str
-    components: list[Component] = []
-    links: list[Wire] = []
-    edges: list[_PartEdge] = []
-
-
-class _Instance(msgspec.Struct, frozen=True):
-    name: str
-    device: str
-    count: int
-
-
-class _Endpoint(msgspec.Struct, frozen=True):
-    instance: str
-    component: str
-
-
-class _Edge(msgspec.Struct, frozen=True):
-    ep1: _Endpoint
-    ep2: _Endpoint
-    link: str
-    scheme: _Scheme = "one2one"
-
-
-class _Infrastructure(msgspec.Struct, frozen=True):
-    devices: list[_Device]
-    instances: list[_Instance]
-    edges: list[_Edge] = []
-    links: list[Wire] = []
-    name: str = ""
-
-
-class Inventory:
-    """The devices and instances of an InfraGraph, their parts and what joins them.
-
-    A part is called by its path, ``cx5.0.port.1``. A device inside another that has ports or NICs
-    and neither accelerators nor switches is one part, a NIC.
-    """
-
-    def __init__(self, data: bytes, place: str) -> None:
-        """Read ``data``.
-
-        Raises:
-            InputError: it is no InfraGraph, or a name is there twice or is not defined.
-        """
-        self.infrastructure = decode_values(data, _Infrastructure, place)
-        self.name = self.infrastructure.name
-        self._devices = {device.name: device for device in self.infrastructure.devices}
-        self._instances = {entry.name: entry for entry in self.infrastructure.instances}
-        if len(self._devices) < len(self.infrastructure.devices):
-            raise InputError("$.devices: a name is there twice; each must be there once")
-        if len(self._instances) < len(self.infrastructure.instances):
-            raise InputError("$.instances: a name is there twice; each must be there once")
-        for entry in self.infrastructure.instances:
-            if entry.device not in self._devices:
-                raise InputError(f"instance {quoted(entry.name)}: no device {quoted(entry.device)}")
-        _check_count(sum(max(entry.count, -1) for entry in self._instances.values()), "instances")
-        self._choices: dict[str, frozenset[str]] = {}
-        self._parts: dict[str, dict[str, Component]] = {}
-        for device in self._devices:
-            self._choices_in(device, ())
-
-    def machines(self) -> dict[str, str]:
-        """Return the device of each machine: host.0, host.1, ..."""
-        return {
-            f"{entry.name}.{number}": entry.device
-            for entry in self._instances.values()
-            for number in range(_check_count(entry.count, entry.name))
-        }
-
-    def has(self, device: str, *choices: str) -> bool:
-        """Return whether a part of ``device``, at any depth, is one of ``choices``."""
-        return not self._choices[device].isdisjoint(choices)
-
-    def _choices_in(self, device: str, above: tuple[str, ...]) -> frozenset[str]:
-        if device in above:
-            raise InputError(f"device {quoted(device)} is part of itself")
-        if device not in self._choices:
-            parts = self._components(device)
-            if len({part.name for part in parts}) < len(parts):
-                raise InputError(f"device {quoted(device)}: a component's name is there twice")
-            choices = {part.choice for part in parts}
-            for part in parts:
-                if part.choice == "device":
-                    choices |= self._choices_in(part.name, (*above, device))
-            self._choices[device] = frozenset(choices)
-        return self._choices[device]
-
-    def parts(self, device: str) -> dict[str, Component]:
-        """Return the parts of ``device`` by path.
-
-        Raises:
-            InputError: they are too many.
-        """
-        if device in self._parts:
-            return self._parts[device]
-        parts: dict[str, Component] = {}
-        for part in self._components(device):
-            inner = {"": part}
-            if part.choice == "device" and not self._is_nic(part.name):
-                inner = {f".{path}": value for path, value in self.parts(part.name).items()}
-            count = _check_count(part.count, part.name)
-            _check_count(len(parts) + count * len(inner), device)
-            for number in range(count):
-                parts.update({f"{part.name}.{number}{path}": v for path, v in inner.items()})
-        self._parts[device] = parts
-        return parts
-
-    def edges(self, device: str) -> list[tuple[str, str, Wire]]:
-        """Return the pairs of paths that edges join in ``device``, at any depth.
-
-        Raises:
-            InputError: an edge names what is not there.
-        """
-        links = {link.name: link for link in self._devices[device].links}
-        pairs = []
-        for number, edge in enumerate(self._devices[device].edges):
-            where = f"device {quoted(device)}, $.edges[{number}]"
-            if edge.link not in links:
-                raise InputError(f"{where}.link: no link {quoted(edge.link)}")
-            try:
-                ends = self._paths(device, edge.ep1.path), self._paths(device, edge.ep2.path)
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
-            for src, dst in joined_pairs(*ends, edge.scheme, where):
-                pairs.append((src, dst, links[edge.link]))
-        for part in self._components(device):
-            if part.choice == "device" and not self._is_nic(part.name):
-                inner = self.edges(part.name)
-                _check_count(len(inner) * part.count, part.name)
-                for number in range(part.count):
-                    path = f"{part.name}.{number}."
-                    pairs += [(f"{path}{src}", f"{path}{dst}", link) for src, dst, link in inner]
-        return pairs
-
-    def ends(self, endpoint: _Endpoint) -> list[tuple[str, str]]:
-        """Return the machine and the component's path of each end that ``endpoint`` stands for.
-
-        Raises:
-            InputError: it names what is not there.
-        """
-        name, numbers = _slice(
-            endpoint.instance, {entry.name: entry.count for entry in self._instances.values()}
-        )
-        paths = self._paths(self._instances[name].device, endpoint.component)
-        _check_count(len(numbers) * len(paths), endpoint.component)
-        return [(f"{name}.{number}", path) for number in numbers for path in paths]
-
-    def _components(self, device: str) -> list[Component]:
-        if device not in self._devices:
-            raise InputError(f"no device {quoted(device)}; expected one of $.devices")
-        return self._devices[device].components
-
-    def _is_nic(self, device: str) -> bool:
-        is_switch = re.search("switch|sw[0-9_]*$", device.lower())
-        inner = self.has(device, "port", "nic") and not self.has(device, "xpu", "switch")
-        return inner and not is_switch
-
-    def _paths(self, device: str, text: str) -> list[str]:
-        paths = [""]
-        for words in text.split("."):
-            part, indexes = _slice(words, {c.name: c.count for c in self._components(device)})
-            _check_count(len(paths) * len(indexes), text)
-            paths = [f"{path}.{part}.{index}" for path in paths for index in indexes]
-            device = part if part in self._devices else device
-        return [path[1:] for path in paths]
-
-
-def _check_count(count: int, name: str) -> int:
-    if not 0 <= count <= _MOST_ENDS:
-        raise InputError(f"{quoted(name)}: count {count}; expected at most {_MOST_ENDS}")
-    return count
-
-
-def joined_pairs(
-    first: Sequence[T], second: Sequence[T], scheme: _Scheme, where: str
-) -> Iterator[tuple[T, T]]:
-    """Return the pairs of ends that an edge of that scheme joins, an end with itself left out.
-
-    Raises:
-        InputError: they are too many, or the scheme is a ring, which no reader defines.
-    """
-    if scheme == "ring":
-        raise InputError(f"{where}.scheme: ring is not read; write its edges one by one")
-    if scheme == "many2many":
-        _check_count(len(first) * len(second), where)
-        return ((a, b) for a, b in itertools.product(first, second) if a != b)
-    return ((a, b) for a, b in zip(first, second, strict=False) if a != b)
-
-
-def _slice(text: str, counts: dict[str, int]) -> tuple[str, range]:
-    """Return the name and the indexes that ``name[first:end]`` stands for; all without brackets."""
-    match = _ENDPOINT.fullmatch(text)
-    if match is None or match[1] not in counts:
-        raise InputError(
-            f"endpoint {quoted(text)}: expected one of {', '.join(sorted(counts)[:8])}, and its "
-            "indexes like [0:2]"
-        )
-    count = _check_count(counts[match[1]], match[1])
-    if match[2]:
-        first, end, step = int(match[2]), int(match[2]) + 1, 1
-    else:
-        first, end, step = int(match[3] or 0), int(match[4] or count), int(match[5] or 1)
-    if not (0 <= first < end <= count and step):
-        raise InputError(f"endpoint {quoted(text)}: out of range, there are {count}")
-    return match[1], range(first, end, step)
+__all__ = ["INFRAGRAPH"]
 
 
 def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]:
@@ -303,7 +27,10 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
         fabric, others = _fabric(Inventory(data, place), name)
     except InputError as error:
         raise InputError(f"{place}: {str(error).removeprefix(f'{place}: ')}") from None
-    text = f"{place}: {others} cables between hosts, or to parts that are no NIC, are left out"
+    text = (
+        f"{place}: {others} cables between hosts, from a switch to itself, or to parts that are no "
+        "NIC are left out"
+    )
     return fabric, (text,) if others else ()
 
 
@@ -331,17 +58,17 @@ def _fabric(inventory: Inventory, name: str) -> tuple[Fabric, int]:
             (near, path), (far, _) = sorted(pair, key=lambda end: device_of[end[0]] not in hosts)
             of_near = parts.get(device_of[near], {})
             nic = part_of(path, of_near)
-            if device_of[near] not in hosts:
+            if device_of[near] not in hosts and near != far:
                 low, high = sorted((near, far))
                 cables[low, high].append(gbs)
-            elif device_of[far] in hosts or nic is None or not is_nic(of_near[nic]):
+            elif near == far or device_of[far] in hosts or nic is None or not is_nic(of_near[nic]):
                 others += 1
             else:
                 label = f"{near}.{path}"
                 labels[label] += 1
                 label += f"/{labels[label]}" if labels[label] > 1 else ""
                 adapters.append(Adapter(label, far, gbs, near, nic))
-        _check_count(len(adapters) + sum(map(len, cables.values())), "cables")
+        check_count(len(adapters) + sum(map(len, cables.values())), "cables")
     trunks = tuple(
         Trunk(src, dst, None if None in gbs else sum(g or 0 for g in gbs), len(gbs))
         for (src, dst), gbs in cables.items()
@@ -350,27 +77,10 @@ def _fabric(inventory: Inventory, name: str) -> tuple[Fabric, int]:
     return Fabric(inventory.name or name, switches, tuple(adapters), trunks), others
 
 
-def part_of(path: str, parts: Mapping[str, Component]) -> str | None:
-    """Return the one of ``parts`` that ``path`` is, or is inside; None if it is in none.
-
-    >>> part_of("cx5.0.port.1", {"cx5.0": Component("cx5", 1, "device")})
-    'cx5.0'
-    """
-    words = path.split(".")
-    prefixes = (".".join(words[:length]) for length in range(2, len(words) + 1, 2))
-    return next((prefix for prefix in prefixes if prefix in parts), None)
-
-
-def is_nic(part: Component) -> bool:
-    """Return whether a part of a host is a NIC, or a port on the host itself."""
-    return part.choice in ("nic", "port", "device")
-
-
 _START = tuple(
-    re.compile(rb'"%s"\s*:\s*\[|^%s:' % (key, key), re.MULTILINE)
+    re.compile(rb'"%s"\s*:\s*\[|^[ ]*%s:' % (key, key), re.MULTILINE)
     for key in (b"devices", b"instances")
 )
-
 INFRAGRAPH: Reader[Fabric] = Reader(
     "infragraph",
     "an InfraGraph infrastructure, JSON or YAML",

@@ -11,7 +11,7 @@ from tuccl.topology import rates
 from tuccl.topology.graph import Link, LinkKind, Node, NodeKind, Topology, quoted
 from tuccl.topology.json_files import printable_path
 from tuccl.topology.rates import Rate
-from tuccl.topology.readers.infragraph import Component, Inventory, Wire, is_nic, part_of
+from tuccl.topology.readers.inventory import Component, Inventory, Wire, is_nic, part_of
 from tuccl.topology.switches import natural
 
 __all__ = ["infragraph_hosts"]
