@@ -84,8 +84,8 @@ def overlay(topology: Topology, profile_name: str) -> Topology:
     wired = any(link.kind in ("nvlink", "xgmi") for link in topology.links)
     nodes += () if wired else _switches(topology, profile)
     links = () if wired else _nvlinks(topology, profile)
-    read = [_rated(link, topology, profile) for link in topology.links]
-    return msgspec.structs.replace(topology, nodes=tuple(nodes), links=(*read, *links))
+    links_read = [_rated(link, topology, profile) for link in topology.links]
+    return msgspec.structs.replace(topology, nodes=tuple(nodes), links=(*links_read, *links))
 
 
 def _rated(link: Link, topology: Topology, profile: Topology) -> Link:

@@ -110,20 +110,18 @@ class _Builder:
     def _cpus(self) -> list[list[int]]:
         """Return the devices by CPU: by class, and GPUs of hidden classes by affinity."""
         classes = self._classes
-        merged: list[list[int]] = []
+        cpus: list[list[int]] = []
         of_affinity: dict[str, list[int]] = {}
         for group in self._groups(range(len(classes.lines)), PHB):
             affinity = classes.affinities[group[0]] if group[0] < classes.gpus else ""
-            joined = of_affinity.get(affinity)
-            if joined is not None and not any(
-                classes.levels[a][b] == SYS for a in joined for b in group
-            ):
-                joined += group
+            cpu = of_affinity.get(affinity)
+            if cpu is not None and not any(classes.levels[a][b] == SYS for a in cpu for b in group):
+                cpu += group
             else:
-                merged.append(group)
+                cpus.append(group)
                 if affinity:
                     of_affinity[affinity] = group
-        return [sorted(group) for group in merged]
+        return [sorted(group) for group in cpus]
 
     def _add_nvlinks(self, gpus: list[Element]) -> None:
         nvlinks = self._classes.nvlinks
@@ -146,26 +144,28 @@ class _Builder:
     def _compare(self) -> None:
         """Warn of pairs whose class the tree cannot hold, and of those that NVLink hides."""
         classes = self._classes
-        hidden = 0
-        wrong: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        hidden_pairs = 0
+        misfits: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for a, row in enumerate(classes.levels):
             cpu, upper, lower = self._group[a]
             for b in range(a):
                 level = row[b]
                 if not level:
-                    hidden += 1
+                    hidden_pairs += 1
                     continue
                 other = self._group[b]
                 is_near = cpu == other[0]
-                mine = (PIX if lower == other[2] else PXB) if is_near and upper == other[1] else PHB
-                if level != (mine if is_near else SYS):
-                    wrong[level].append((a, b))
-        if hidden:
+                class_in_tree = (
+                    (PIX if lower == other[2] else PXB) if is_near and upper == other[1] else PHB
+                )
+                if level != (class_in_tree if is_near else SYS):
+                    misfits[level].append((a, b))
+        if hidden_pairs:
             classes.warnings.append(
-                f"NVLink hides the PCIe class of {hidden} pairs of GPUs, taken from NICs and CPU "
+                f"NVLink hides the PCIe class of {hidden_pairs} pairs of GPUs, taken from NICs and CPU "
                 "affinity; `nvidia-smi topo -mp` prints it"
             )
-        for level, pairs in wrong.items():
+        for level, pairs in misfits.items():
             lines = " and ".join(str(classes.lines[index]) for index in sorted(pairs[0]))
             classes.warnings.append(
                 f"{len(pairs)} pairs of class {_NAMES[level]} are nearer than that through "
@@ -177,16 +177,16 @@ def _connected(
     members: Sequence[int], neighbours: Callable[[int], Sequence[bool]]
 ) -> list[list[int]]:
     """Return the members in connected groups, each and all in rising order."""
-    left = dict.fromkeys(members)
+    rest = dict.fromkeys(members)
     groups = []
-    while left:
-        group = [next(iter(left))]
-        del left[group[0]]
+    while rest:
+        group = [next(iter(rest))]
+        del rest[group[0]]
         for member in group:
-            joined = neighbours(member)
-            fresh = [other for other in left if joined[other]]
+            is_neighbour = neighbours(member)
+            fresh = [other for other in rest if is_neighbour[other]]
             group += fresh
             for other in fresh:
-                del left[other]
+                del rest[other]
         groups.append(sorted(group))
     return groups

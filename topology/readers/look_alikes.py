@@ -56,6 +56,6 @@ def look_alike(data: bytes) -> str:
             keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).keys()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return ""
-        return next((what for known, what in _KEYS if known <= keys), "")
+        return next((what for required, what in _KEYS if required <= keys), "")
     start = data[:_LOOKED_AT]
     return next((what for pattern, what in _TEXTS if re.search(pattern, start, re.MULTILINE)), "")

@@ -34,7 +34,7 @@ def add_nvlinks(gpus: Mapping[str, Element]) -> tuple[str, ...]:
             for busid in gpus.keys() & handles.keys():
                 number, _ = handles[busid]
                 gpu = Element("gpu", {"dev": str(number)}, gpus[busid].place, gpus[busid].line)
-                _describe(nvml, gpu, busid, handles, {known: known for known in handles})
+                _describe(nvml, gpu, busid, handles, {name: name for name in handles})
                 gpus[busid].children.append(gpu)
     return tuple(warnings)
 
@@ -52,8 +52,10 @@ def nvml_system(place: str) -> Element | None:
             [0 if one is two else _level(nvml, one, two) for two in handles.values()]
             for one in handles.values()
         ]
-        none = [[0] * len(handles)] * len(handles)
-        classes = Classes(len(handles), [0] * len(handles), levels, none, [""] * len(handles), ())
+        no_links = [[0] * len(handles)] * len(handles)
+        classes = Classes(
+            len(handles), [0] * len(handles), levels, no_links, [""] * len(handles), ()
+        )
         system = system_of_classes(classes, place)
         holders = {pci.all("gpu")[0].get("dev"): pci for pci in system.walk() if pci.all("gpu")}
         targets = {busid: holders[str(at)].get("busid") for at, busid in enumerate(handles)}

@@ -124,9 +124,9 @@ def _check(title: str, matrix: _Matrix, gpus: list[str], place: str) -> None:
     for at, row in enumerate(rows):
         row[at] = "N/A"  # of a GPU to itself; releases differ in what they print
     for gpu, row, back in zip(gpus, rows, zip(*rows, strict=True), strict=True):
-        wrong = {cell for cell in {*row} if not re.fullmatch(pattern, cell)}
-        if tuple(row) != back or wrong:
-            at = next(i for i, cell in enumerate(row) if cell != back[i] or cell in wrong)
+        faults = {cell for cell in {*row} if not re.fullmatch(pattern, cell)}
+        if tuple(row) != back or faults:
+            at = next(i for i, cell in enumerate(row) if cell != back[i] or cell in faults)
             raise InputError(
                 f"{place}:{matrix.rows[gpu][0]}: {title} of {gpu} and {gpus[at]} is "
                 f"{quoted(row[at])}, back {quoted(back[at])}; expected "

@@ -115,13 +115,13 @@ def _add_row(table: _Table, words: list[str], place: str, line: int) -> None:
     cells, tail = cells[:count], cells[count:]
     if any(cell in _PEER_CELLS for cell in cells):
         raise InputError(f"{place}: a matrix of `topo -p2p`; paste that of `nvidia-smi topo -m`")
-    wrong = next((cell for cell in cells if cell not in _CELLS), None)
+    fault = next((cell for cell in cells if cell not in _CELLS), None)
     is_shifted = (
         len(cells) < count or cells.count("X") != 1 or cells[table.devices.index(device)] != "X"
     )
     is_fused = len(tail) > 4 or any(word in _CELLS or word in table.devices for word in tail)
-    if wrong is not None or is_shifted or is_fused:
-        reason = f"{quoted(wrong)} is no class" if wrong else f"not {count} classes, X for itself"
+    if fault is not None or is_shifted or is_fused:
+        reason = f"{quoted(fault)} is no class" if fault else f"not {count} classes, X for itself"
         raise InputError(
             f"{place}: the row of {device} is damaged: {reason}; paste the matrix again"
         )
