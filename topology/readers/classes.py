@@ -162,8 +162,8 @@ class _Builder:
                     misfits[level].append((a, b))
         if hidden_pairs:
             classes.warnings.append(
-                f"NVLink hides the PCIe class of {hidden_pairs} pairs of GPUs, taken from NICs and CPU "
-                "affinity; `nvidia-smi topo -mp` prints it"
+                f"NVLink hides the PCIe class of {hidden_pairs} pairs of GPUs, taken from NICs and "
+                "CPU affinity; `nvidia-smi topo -mp` prints it"
             )
         for level, pairs in misfits.items():
             lines = " and ".join(str(classes.lines[index]) for index in sorted(pairs[0]))
