@@ -182,6 +182,13 @@ def test_a_slurm_file_without_its_last_line_end_may_be_cut(write: Write) -> None
     assert any("may be cut" in text for text in warnings)
 
 
+def test_a_file_of_several_parts_may_be_cut(write: Write) -> None:
+    _, warnings = read_fabric(write(SLURM.partition("SwitchName=core")[0]))
+    assert any("2 parts that no cable joins" in text for text in warnings)
+    with pytest.raises(InputError, match="kind"):
+        read_fabric(write("apiVersion: v1\nitems:\n- metadata:\n    name: a\n"))
+
+
 def test_zones_stand_above_switches_that_nothing_else_joins(write: Write) -> None:
     zone = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}
     labels = FAMILIES["nvidia"]

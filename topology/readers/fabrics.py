@@ -49,7 +49,10 @@ def read_fabric(
         names = ", ".join(reader.name for reader in FABRIC_READERS)
         raise InputError(f"{place}: no fabric file; expected one of {names} (see docs/formats.md)")
     stem = "".join(c if c.isprintable() else "?" for c in Path(path).stem)[:200]
-    return reader.decode(data, os.fspath(path), name or stem or "fabric")
+    fabric, warnings = reader.decode(data, os.fspath(path), name or stem or "fabric")
+    parts = len(fabric.parts)
+    apart = f"{place}: {parts} parts that no cable joins: rails, or a file that was cut"
+    return fabric, (*warnings, *([apart] if parts > 1 else []))
 
 
 _ACCELERATOR = re.compile(rb"""choice["']?\s*:\s*["']?xpu""")

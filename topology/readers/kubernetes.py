@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -72,6 +73,7 @@ class _Node(msgspec.Struct, frozen=True):
 
 class _Nodes(msgspec.Struct, frozen=True):
     items: list[_Node]
+    kind: Literal["List", "NodeList"]  # stands last: a file that was cut lacks it
 
 
 def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]:
