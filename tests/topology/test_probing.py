@@ -214,6 +214,24 @@ def test_pairs_that_jobs_do_not_use_are_not_probed(tmp_path: Path) -> None:
             read_use(file)
 
 
+def test_a_budget_too_small_to_tell_who_shares_says_so() -> None:
+    truth = CASES["one shared uplink"]
+    prober = ModelProber(truth)
+    rates = probe_network(prober, prober.endpoints, budget=14)
+    assert rates.probes <= 14
+    assert "budget is too small" in rates.notes[0]
+
+
+def test_hosts_that_no_job_joins_are_inferred(tmp_path: Path) -> None:
+    """Where the rest shares an uplink, too."""
+    truth = CASES["one shared uplink"]
+    prober = ModelProber(truth)
+    use = {frozenset((f"h{a}", f"h{b}")): 1.0 for a in range(7) for b in range(a)}
+    rates = probe_network(prober, prober.endpoints, use=use)
+    assert all("h7" not in {f"h{n}" for n in pair} for pair in (*prober.pairs, *prober.flows))
+    assert rates.ports[7].inferred_from in range(4, 7)
+
+
 def test_neighbours_of_a_rack_or_subnet_come_first() -> None:
     ends = [Endpoint(f"h{n}", "nic", f"10.0.{n % 2}.{n}") for n in range(6)]
     assert neighbour_pairs(ends) == [(0, 2), (1, 3), (4, 5)]

@@ -18,8 +18,8 @@ from tuccl.topology.probing.plan import (
     racks,
     used,
 )
-from tuccl.topology.probing.prober import Pair, Prober
-from tuccl.topology.probing.shared import Uplink, divided, slowed_flows, typical, uplinks
+from tuccl.topology.probing.prober import Load, Pair, Prober
+from tuccl.topology.probing.shared import Uplink, groups_behind, slowed_flows, typical, uplinks
 
 __all__ = ["NetworkRates", "Port", "probe_network"]
 
@@ -166,7 +166,6 @@ class _Probing:
     def together(self) -> tuple[list[list[int]], tuple[Uplink, ...]]:
         """Return the groups behind shared parts, and what these carry, by flows of all at once."""
         order = list(chain.from_iterable(racks(self._endpoints)))
-        one = [order], ()
         for second in (False, True):
             flows = all_at_once(self._endpoints, self._busy, second=second)
             if not flows or not self._spend(len(flows), "all at once"):
@@ -176,22 +175,25 @@ class _Probing:
                 slowed = slowed_flows(flows, typical(windows), self._rate)
                 if not slowed:
                     continue
-                idle = median(self._idle_us)
-                left = self._budget - self.probes
-                found = divided(load, slowed, order, idle, left, neighbours=not second)
-            if found is None:
-                self.notes.append(
-                    f"{len(slowed)} of {len(flows)} flows slow each other, but queues are too "
-                    "short to tell where"
-                )
-                groups = racks(self._endpoints)
-            else:
-                groups, probes = found
-                self._spend(probes, "queues")
-            if len(groups) == 1:
-                return one
-            return groups, uplinks(groups, flows, windows, slowed)
-        return one
+                groups = self._groups(load, slowed, order, neighbours=not second)
+            return groups, uplinks(groups, flows, windows, slowed) if len(groups) > 1 else ()
+        return [order], ()
+
+    def _groups(
+        self, load: Load, slowed: Sequence[Pair], order: Sequence[int], *, neighbours: bool
+    ) -> list[list[int]]:
+        """Return who is behind the same shared part; racks, with a note, where none can tell."""
+        left = self._budget - self.probes
+        reason = "the budget is too small"
+        if left >= len(order):
+            idle_us = median(self._idle_us)
+            divided = groups_behind(load, slowed, order, idle_us, left, neighbours=neighbours)
+            self._spend(1 if divided is None else divided[1], "queues")
+            if divided is not None:
+                return divided[0]
+            reason = "queues are too short"
+        self.notes.append(f"{len(slowed)} flows slow each other, but {reason} to tell where")
+        return racks(self._endpoints)
 
     def inside(self, groups: Sequence[Sequence[int]], links: Sequence[Uplink]) -> None:
         """Time the endpoints within their group that were timed only past a part narrower."""
@@ -227,22 +229,9 @@ class _Probing:
 
     def ports(self, groups: Sequence[Sequence[int]]) -> tuple[Port, ...]:
         """Return each endpoint's link, inferred from one of its rack and hardware if not timed."""
-        group_of = {index: group for group in groups for index in group}
-        timed = sorted(self._timed())
         ports = []
-        for index, end in enumerate(self._endpoints):
-            model = index
-            if index not in timed:
-
-                def unlike(other: int, end: Endpoint = end, index: int = index) -> tuple[bool, ...]:
-                    peer = self._endpoints[other]
-                    return (
-                        peer.hardware != end.hardware,
-                        other not in group_of[index],
-                        peer.rack != end.rack,
-                    )
-
-                model = min(timed, key=unlike)
+        for index in range(len(self._endpoints)):
+            model = self._timed_like(index, groups)
             out = max((f.gbs for (src, _), f in self._fits.items() if src == model), key=_value)
             into = max((f.gbs for (_, dst), f in self._fits.items() if dst == model), key=_value)
             alphas = [self._fits[pair].alpha_us for pair in self._inner_pairs(model, groups)]
@@ -250,6 +239,18 @@ class _Probing:
             half = Estimate(alpha.value / 2, alpha.low / 2, alpha.high / 2)
             ports.append(Port(out, into, half, None if model == index else model))
         return tuple(ports)
+
+    def _timed_like(self, index: int, groups: Sequence[Sequence[int]]) -> int:
+        """Return the timed endpoint that is most like another: in hardware, group, then rack."""
+        end = self._endpoints[index]
+        group = next(group for group in groups if index in group)
+
+        def unlike(other: int) -> tuple[bool, ...]:
+            peer = self._endpoints[other]
+            same = (other == index, peer.hardware == end.hardware, other in group)
+            return (*(not part for part in same), peer.rack != end.rack)
+
+        return min(sorted(self._timed()), key=unlike)
 
     def _alone(self, pair: Pair) -> bool:
         """Time a pair alone if the budget lets it; return whether it did."""
@@ -285,22 +286,24 @@ class _Probing:
 
     def _slower_way(self, index: int) -> float:
         """Return the highest rate in GB/s out of an endpoint or into it, the lower of the two."""
-        out = max(f.gbs.value for (src, _), f in self._fits.items() if src == index)
-        into = max(f.gbs.value for (_, dst), f in self._fits.items() if dst == index)
-        return min(out, into)
+        return self._highest(index, index)
 
     def _rate(self, flow: Pair) -> float:
         """Return what a flow would get alone over all NICs in GB/s; 0 where that is not known."""
-        out = [f.gbs.value for (src, _), f in self._fits.items() if src == flow[0]]
-        into = [f.gbs.value for (_, dst), f in self._fits.items() if dst == flow[1]]
         nics = min(len(self._endpoints[end].addresses) for end in flow)
-        return nics * min(max(out, default=0.0), max(into, default=0.0))
+        return nics * self._highest(*flow)
+
+    def _highest(self, src: int, dst: int) -> float:
+        """Return the highest rate in GB/s out of one endpoint or into another, the lower one."""
+        out = [f.gbs.value for (begin, _), f in self._fits.items() if begin == src]
+        into = [f.gbs.value for (_, end), f in self._fits.items() if end == dst]
+        return min(max(out, default=0.0), max(into, default=0.0))
 
     def _inner_pairs(self, index: int, groups: Sequence[Sequence[int]]) -> list[Pair]:
-        """Return the timed pairs of an endpoint within its group; all of its own if none are."""
-        own = [pair for pair in self._fits if pair[0] == index]
+        """Return the timed pairs of an endpoint within its group; all of them if none are."""
+        pairs = [pair for pair in self._fits if pair[0] == index]
         group = next(group for group in groups if index in group)
-        return [pair for pair in own if pair[1] in group] or own
+        return [pair for pair in pairs if pair[1] in group] or pairs
 
     def _near_us(self, index: int, groups: Sequence[Sequence[int]]) -> float:
         """Return the latency of an endpoint's link: half of that to a peer of its group."""

@@ -12,7 +12,7 @@ import msgspec
 from tuccl.topology.probing.fit import Estimate, median_estimate
 from tuccl.topology.probing.prober import Load, Pair
 
-__all__ = ["Uplink", "divided", "slowed_flows", "uplinks"]
+__all__ = ["Uplink", "groups_behind", "slowed_flows", "typical", "uplinks"]
 
 _SLOWED = 0.85  # of what a flow gets alone
 _LEAST_RATIO = 4.0  # of round trips through a full queue over idle ones, to tell them apart
@@ -35,7 +35,7 @@ def slowed_flows(
     return [flow for flow, rate in zip(flows, rates, strict=True) if rate < _SLOWED * alone(flow)]
 
 
-def divided(
+def groups_behind(
     load: Load,
     slowed: Sequence[Pair],
     order: Sequence[int],
