@@ -41,7 +41,7 @@ MOST_RUN = 1 << 22  # elements that a run of the interpreter moves
 
 @dataclass
 class Count:
-    """What became of the plans of one collective."""
+    """Counts of the plans of one collective, and of those refused."""
 
     plans: int = 0
     proved: int = 0

@@ -67,14 +67,20 @@ class Layout:
         self.links: dict[Message, Link] = {}
         self._connect()
 
+    def tasks(self) -> Iterator[tuple[Part, Task]]:
+        """Yield every task with the part that it is of."""
+        for parts in self.parts:
+            for part in parts:
+                yield from ((part, task) for task in part.tasks)
+
     def incoming(self, part: Part) -> list[Link]:
         """Return the channels on which `part` receives, each once."""
-        received = (task.receives for task in part.tasks if task.receives)
+        received = (message for task in part.tasks for message in task.receives)
         return list(dict.fromkeys(self.links[message] for message in received))
 
     def outgoing(self, part: Part) -> list[Link]:
         """Return the channels on which `part` sends, each once."""
-        sent = (task.sends for task in part.tasks if task.sends)
+        sent = (message for task in part.tasks for message in task.sends)
         return list(dict.fromkeys(self.links[message] for message in sent))
 
     def _join(self, located: dict[tuple[int, int], tuple[Part, int]]) -> int:
@@ -96,17 +102,11 @@ class Layout:
 
     def _connect(self) -> None:
         """Number the channels: the same order on both ranks, since the k-th pairs with the k-th."""
-        receiver = {
-            task.receives: part
-            for parts in self.parts
-            for part in parts
-            for task in part.tasks
-            if task.receives
-        }
+        receiver = {message: part for part, task in self.tasks() for message in task.receives}
         links: dict[tuple[Part, Part], Link] = {}
         for parts in self.parts:
             for part in parts:
-                for message in (task.sends for task in part.tasks if task.sends):
+                for message in (message for task in part.tasks for message in task.sends):
                     ends = part, receiver[message]
                     if ends not in links:
                         links[ends] = self._link(message.src, message.dst)

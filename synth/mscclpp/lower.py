@@ -23,6 +23,7 @@ from tuccl.mscclpp import (
     verify_plan,
 )
 from tuccl.synth.mscclpp.block_writer import BlockWriter
+from tuccl.synth.mscclpp.fuse import fuse_sends, fuse_sums
 from tuccl.synth.mscclpp.layout import Layout, Part, Slots
 from tuccl.synth.mscclpp.packets import packet_places, write_packets
 from tuccl.synth.mscclpp.simple import simple_places, write_simple
@@ -55,17 +56,27 @@ class _Ways(NamedTuple):
         lands_in_place: Messages land where they are stored, not in scratch.
         ready: A sender waits until its receiver has begun.
         flushes: A sender ends when the proxies have read all that they put.
+        fuses: Tasks of several thread blocks become one where that saves a wait.
     """
 
     lands_in_place: bool
     ready: bool
     flushes: bool
+    fuses: bool
 
 
 # The cheapest first: the proof says which is enough. Where every rank needs every rank, the two
 # halves of scratch keep packets apart without more.
-_SIMPLE_WAYS = (_Ways(True, True, True), _Ways(False, True, True))
-_PACKET_WAYS = (_Ways(False, False, False), _Ways(False, False, True), _Ways(False, True, True))
+_SIMPLE_WAYS = tuple(
+    _Ways(lands_in_place, True, True, fuses)
+    for fuses in (True, False)
+    for lands_in_place in (True, False)
+)
+_PACKET_WAYS = tuple(
+    _Ways(False, ready, flushes, fuses)
+    for fuses in (True, False)
+    for ready, flushes in ((False, False), (False, True), (True, True))
+)
 
 
 def lower_to_plan(
@@ -102,10 +113,14 @@ def lower_to_plan(
     """
     _check(program, hosts, protocol, in_place, min_bytes, max_bytes, threads, unit_bytes)
     packets = protocol == "LL"
-    tasks = tasks_of(program, in_place=in_place, equal_counts=unit_bytes > 0)
     ranks_per_host = program.ngpus // hosts
     problem = ""
     for ways in _PACKET_WAYS if packets else _SIMPLE_WAYS:
+        tasks = tasks_of(program, in_place=in_place, equal_counts=unit_bytes > 0)
+        if ways.fuses:
+            fuse_sums(tasks, once=packets and program.collective == "allreduce")
+            if packets:
+                fuse_sends(tasks)
         form = _Form(program, ranks_per_host, packets, in_place, unit_bytes, ways)
         gpus = form.gpus(tasks)
         scratch = max(gpu.scratch_chunks for gpu in gpus)
@@ -291,7 +306,7 @@ class _Form:
         )
         number = {each: k for k, each in enumerate(remote)}
         blocks: list[ThreadBlock] = []
-        for writer in writers:
+        for writer in [writer for writer in writers if writer.ops] or writers[:1]:
             channels = tuple(
                 ThreadBlockChannels(kind, tuple(ids))  # type: ignore[arg-type]
                 for kind, ids in writer.channels.items()

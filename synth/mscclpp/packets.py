@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuccl.synth.model.schedule import Address
@@ -40,13 +39,15 @@ def packet_places(layout: Layout, scratch: list[Slots]) -> PacketPlaces:
     landing: dict[Message, Address] = {}
     leaving: dict[Message, Address] = {}
     sums: dict[Task, Address] = {}
-    for part, task in _tasks(layout):
-        if task.receives:
-            landing[task.receives] = packets[part.rank].take(task.count)
-        if task.sends and layout.links[task.sends].kind == "port":
-            received = landing[task.receives] if task.receives else None
-            copied = received if task.op == "rcs" else None
-            leaving[task.sends] = copied or packets[part.rank].take(task.count)
+    for part, task in layout.tasks():
+        for message in task.receives:
+            landing[message] = packets[part.rank].take(task.count)
+        ports = [m for m in task.sends if layout.links[m].kind == "port"]
+        if ports:
+            # What is only handed on leaves from where it landed, all else from one copy.
+            copied = landing[task.receives[0]] if task.op in ("r", "rcs") else None
+            copied = copied or packets[part.rank].take(task.count)
+            leaving.update(dict.fromkeys(ports, copied))
         if task.op == "rrs":
             sums[task] = scratch[part.rank].take(task.count)
     first_plain = [2 * each.chunks for each in packets]
@@ -56,55 +57,45 @@ def packet_places(layout: Layout, scratch: list[Slots]) -> PacketPlaces:
     return PacketPlaces(landing, leaving, sums, first_plain)
 
 
-def _tasks(layout: Layout) -> Iterator[tuple[Part, Task]]:
-    for parts in layout.parts:
-        for part in parts:
-            yield from ((part, task) for task in part.tasks)
-
-
 def write_packets(
     part: Part, task: Task, writer: BlockWriter, layout: Layout, places: PacketPlaces
 ) -> None:
     """Write the operations of `task`, one of `part`."""
     src = places.plain(part.rank, task.src)
     dst = places.plain(part.rank, places.sums.get(task, task.dst))
-    slot = places.landing[task.receives] if task.receives else None
-    if task.sends is None:
-        _keep(part, task, writer, places)
-        return
-    link = layout.links[task.sends]
-    landing = places.landing[task.sends]
-    remote = [Remote(task.sends.dst, landing.buffer, landing.offset, link.kind)]
-    if slot and task.op == "rcs":
-        writer.move("upkt", [slot], [dst], task.count)
-        channels = [link.sending] if link.kind == "port" else []
-        writer.move("rppkt", [slot], [], task.count, remote=remote, channels=channels)
-    elif link.kind == "memory":
-        if slot:
-            writer.move("respkt", [src, slot], [dst], task.count, remote=remote)
-        else:
-            writer.move("ppkt", [src], [], task.count, remote=remote)
-    else:
-        leaving = places.leaving[task.sends]
-        if slot:
-            writer.move("recpkt", [src, slot], [dst, leaving], task.count)
-        else:
-            writer.move("cpkt", [src], [leaving], task.count)
-        channels = [link.sending]
-        writer.move("rppkt", [leaving], [], task.count, remote=remote, channels=channels)
-
-
-def _keep(part: Part, task: Task, writer: BlockWriter, places: PacketPlaces) -> None:
-    """Write what `task` does within its rank."""
-    src, dst = places.plain(part.rank, task.src), places.plain(part.rank, task.dst)
-    if task.receives:
-        slot = places.landing[task.receives]
-        if task.op == "r":
-            writer.move("upkt", [slot], [dst], task.count)
-        else:
-            writer.move("repkt", [src, slot], [dst], task.count)
+    plain = [src, *(places.plain(part.rank, at) for at in task.sources)]
+    slots = [places.landing[message] for message in task.receives]
+    near = [m for m in task.sends if layout.links[m].kind == "memory"]
+    far = [m for m in task.sends if layout.links[m].kind == "port"]
+    remote = [_remote(message, layout, places) for message in near]
+    count = task.count
+    if task.op in ("r", "rcs"):
+        writer.move("upkt", slots, [dst], count)
+        if near:
+            writer.move("rppkt", slots, [], count, remote=remote)
+    elif slots:
+        if len(plain) > 1:
+            writer.move("re", plain, [dst], count)
+            src = dst
+        name = ("recspkt" if near else "recpkt") if far else ("respkt" if near else "repkt")
+        targets = [dst, places.leaving[far[0]]] if far else [dst]
+        writer.move(name, [src, *slots], targets, count, remote=remote)
+    elif near:
+        writer.move("ppkt", [src], [], count, remote=remote)
+    elif far:
+        writer.move("cpkt", [src], [places.leaving[far[0]]], count)
     elif task.op == "cpy":
-        writer.move("copy", [src], [dst], task.count)
+        writer.move("copy", [src], [dst], count)
     elif task.op == "re":
-        sources = [places.plain(part.rank, at) for at in task.sources]
-        writer.move("re", [src, *sources], [dst], task.count)
+        writer.move("re", plain, [dst], count)
+    if far:
+        remote = [_remote(message, layout, places) for message in far]
+        channels = [layout.links[message].sending for message in far]
+        source = places.leaving[far[0]]
+        writer.move("rppkt", [source], [], count, remote=remote, channels=channels)
+
+
+def _remote(message: Message, layout: Layout, places: PacketPlaces) -> Remote:
+    landing = places.landing[message]
+    kind = layout.links[message].kind
+    return Remote(message.dst, landing.buffer, landing.offset, kind)

@@ -30,21 +30,19 @@ def simple_places(layout: Layout, scratch: list[Slots], *, in_place: bool) -> Si
     """
     landing: dict[Message, Address] = {}
     leaving: dict[Message, Address] = {}
-    for parts in layout.parts:
-        for part in parts:
-            for task in part.tasks:
-                forwards = task.sends and layout.links[task.sends].kind == "port"
+    for part, task in layout.tasks():
+        forwards = any(layout.links[message].kind == "port" for message in task.sends)
+        for message in task.receives:
+            direct = in_place and task.op in _STORES and not forwards
+            landing[message] = task.dst if direct else scratch[part.rank].take(task.count)
+        for message in task.sends:
+            if layout.links[message].kind == "port":
                 if task.receives:
-                    direct = in_place and task.op in _STORES and not forwards
-                    slot = task.dst if direct else scratch[part.rank].take(task.count)
-                    landing[task.receives] = slot
-                if task.sends and forwards:
-                    if task.receives:
-                        leaving[task.sends] = landing[task.receives]
-                    elif task.src.buffer == "s":
-                        leaving[task.sends] = task.src
-                    else:
-                        leaving[task.sends] = scratch[part.rank].take(task.count)
+                    leaving[message] = landing[task.receives[-1]]
+                elif task.src.buffer == "s":
+                    leaving[message] = task.src
+                else:
+                    leaving[message] = scratch[part.rank].take(task.count)
     return SimplePlaces(landing, leaving)
 
 
@@ -52,51 +50,46 @@ def write_simple(
     part: Part, task: Task, writer: BlockWriter, layout: Layout, places: SimplePlaces
 ) -> None:
     """Write the operations of `task`, one of `part`."""
-    slot = None
-    if task.receives:
-        link = layout.links[task.receives]
-        writer.wait([(link.kind, link.receiving)])
-        slot = places.landing[task.receives]
-    if task.sends is None:
-        _keep(task, writer, slot)
+    links = [layout.links[message] for message in task.receives]
+    writer.wait([(link.kind, link.receiving) for link in links])
+    slots = [places.landing[message] for message in task.receives]
+    if not task.sends:
+        _keep(task, writer, slots)
         return
-    link = layout.links[task.sends]
-    landing = places.landing[task.sends]
-    remote = Remote(task.sends.dst, landing.buffer, landing.offset, link.kind)
+    (message,) = task.sends
+    link, landing = layout.links[message], places.landing[message]
+    remote = Remote(message.dst, landing.buffer, landing.offset, link.kind)
     if link.kind == "port":
-        source = places.leaving[task.sends]
-        _prepare(task, writer, slot, source)
+        source = places.leaving[message]
+        _prepare(task, writer, slots, source)
         writer.put_with_signal(source, remote, task.count, link.sending)
-        if slot and task.op in ("rcs", "rrcs"):
-            writer.move("copy", [slot], [task.dst], task.count)
+        if task.op in ("rcs", "rrcs"):
+            writer.move("copy", [source], [task.dst], task.count)
         return
-    if task.op in ("rrs", "rrcs") and slot:
-        stored = slot if task.op == "rrs" else task.dst
-        writer.move("res", [task.src, slot], [stored], task.count, remote=[remote])
+    if task.op in ("rrs", "rrcs"):
+        stored = slots[-1] if task.op == "rrs" else task.dst
+        sources = [task.src, *task.sources, *slots]
+        writer.move("res", sources, [stored], task.count, remote=[remote])
     else:
-        if slot and slot != task.dst:
-            writer.move("copy", [slot], [task.dst], task.count)
-        writer.move("put", [slot or task.src], [], task.count, remote=[remote])
+        if slots and slots[0] != task.dst:
+            writer.move("copy", slots, [task.dst], task.count)
+        writer.move("put", slots or [task.src], [], task.count, remote=[remote])
     writer.signal([(link.kind, link.sending)])
 
 
-def _prepare(task: Task, writer: BlockWriter, slot: Address | None, source: Address) -> None:
+def _prepare(task: Task, writer: BlockWriter, slots: list[Address], source: Address) -> None:
     """Have in scratch what a port puts."""
-    if slot is None:
-        if source != task.src:
-            writer.move("copy", [task.src], [source], task.count)
-    elif task.op in ("rrs", "rrcs"):
-        writer.move("re", [task.src, slot], [slot], task.count)
+    if task.op in ("rrs", "rrcs"):
+        writer.move("re", [task.src, *task.sources, *slots], [source], task.count)
+    elif not slots and source != task.src:
+        writer.move("copy", [task.src], [source], task.count)
 
 
-def _keep(task: Task, writer: BlockWriter, slot: Address | None) -> None:
+def _keep(task: Task, writer: BlockWriter, slots: list[Address]) -> None:
     """Write what `task` does within its rank."""
-    if slot is None:
-        if task.op == "cpy":
-            writer.move("copy", [task.src], [task.dst], task.count)
-        elif task.op == "re":
-            writer.move("re", [task.src, *task.sources], [task.dst], task.count)
-    elif task.op == "rrc":
-        writer.move("re", [task.src, slot], [task.dst], task.count)
-    elif slot != task.dst:
-        writer.move("copy", [slot], [task.dst], task.count)
+    if task.op == "cpy":
+        writer.move("copy", [task.src], [task.dst], task.count)
+    elif task.op in ("re", "rrc"):
+        writer.move("re", [task.src, *task.sources, *slots], [task.dst], task.count)
+    elif task.op == "r" and slots[0] != task.dst:
+        writer.move("copy", slots, [task.dst], task.count)

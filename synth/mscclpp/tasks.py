@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tuccl._native import Program, Step
 from tuccl.synth.model.schedule import Address
 
-__all__ = ["Message", "Task", "output_place", "tasks_of"]
+__all__ = ["MOST_SOURCES", "Message", "Task", "newest_waits", "output_place", "tasks_of"]
 
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
@@ -37,8 +37,8 @@ class Task:
     src: Address
     dst: Address
     count: int
-    receives: Message | None = None
-    sends: Message | None = None
+    receives: list[Message] = field(default_factory=list)
+    sends: list[Message] = field(default_factory=list)
     sources: tuple[Address, ...] = ()
     waits: list[tuple[int, int]] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ def tasks_of(program: Program, *, in_place: bool, equal_counts: bool) -> list[li
         for block, tasks in zip(gpu.threadblocks, ranks[rank], strict=True):
             key = block.channel, block.recv_peer, rank
             for task in (task for task in tasks if task.op in _RECEIVES):
-                task.receives = messages[key][taken[key]]
+                task.receives = [messages[key][taken[key]]]
                 taken[key] += 1
     return ranks
 
@@ -90,16 +90,11 @@ class _Rank:
             if step.dep_tb >= 0
         }
         made = [self.block(number, awaited) for number in range(len(self.blocks))]
-        for tasks, _ in made:
-            newest: dict[int, int] = {}
-            for task in tasks:
-                waits: dict[int, int] = {}
-                for block, step in task.waits:
-                    at = made[block][1][step]
-                    waits[block] = max(at, waits.get(block, -1))
-                task.waits = [(b, at) for b, at in waits.items() if newest.get(b, -1) < at]
-                newest.update(task.waits)
-        return [tasks for tasks, _ in made]
+        blocks = [tasks for tasks, _ in made]
+        for task in (task for tasks in blocks for task in tasks):
+            task.waits = [(block, made[block][1][step]) for block, step in task.waits]
+        newest_waits(blocks)
+        return blocks
 
     def block(self, number: int, awaited: set[tuple[int, int]]) -> tuple[list[Task], list[int]]:
         """Return the block's tasks, whose waits name steps, and the last task of each step."""
@@ -128,8 +123,9 @@ class _Rank:
             dst = Address(step.dst_buffer, step.dst_offset + first)  # type: ignore[arg-type]
             task = Task(step.op, src, dst, part)
             if step.op in _SENDS:
-                task.sends = Message(self.rank, block.send_peer, part)
-                self.messages[block.channel, self.rank, block.send_peer].append(task.sends)
+                message = Message(self.rank, block.send_peer, part)
+                task.sends = [message]
+                self.messages[block.channel, self.rank, block.send_peer].append(message)
             if step.op == "re":
                 task.src, task.sources = dst, (src,)
             if step.op == "cpy" and self.memory(src) == self.memory(dst):
@@ -139,6 +135,22 @@ class _Rank:
 
     def memory(self, at: Address) -> Address:
         return output_place(self.program, self.rank, at) if self.in_place else at
+
+
+def newest_waits(blocks: list[list[Task]]) -> None:
+    """Drop the waits of one rank's tasks that earlier ones of their thread blocks imply."""
+    for number, tasks in enumerate(blocks):
+        newest: dict[int, int] = {}
+        for at, task in enumerate(tasks):
+            waits: dict[int, int] = {}
+            for block, last in task.waits:
+                waits[block] = max(last, waits.get(block, -1))
+            task.waits = [
+                (block, last)
+                for block, last in waits.items()
+                if newest.get(block, -1) < last and (block != number or last >= at)
+            ]
+            newest.update(task.waits)
 
 
 def output_place(program: Program, rank: int, at: Address) -> Address:

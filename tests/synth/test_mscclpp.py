@@ -3,8 +3,9 @@
 import pytest
 
 from tests.matrix import Recipe, program, topology
-from tests.programs import ring_allreduce
-from tuccl._native import Program
+from tests.programs import program as hand_made
+from tests.programs import ring_allreduce, send
+from tuccl._native import Program, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError, TucclError
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, verify_plan
 from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
@@ -137,3 +138,44 @@ def test_what_no_plan_can_say_is_refused(
     assert callable(made)
     with pytest.raises(error, match=message):
         lower_to_plan(made(), **options)  # type: ignore[arg-type]
+
+
+def operations(plan: ExecutionPlan, name: str) -> int:
+    return sum(op.name == name for _, _, _, op in plan.operations())
+
+
+def test_sums_of_many_messages_are_one_operation() -> None:
+    """A reduce-scatter between all pairs: each rank adds all packets up at once."""
+    for plan in plans(Recipe("allpairs", "reduce-scatter", "ndv4 8")):
+        name = "repkt" if plan.packets else "re"
+        assert operations(plan, name) == 8
+        assert operations(plan, "sem_acquire") == operations(plan, "sem_release") == 0
+        sums = [op for _, _, _, op in plan.operations() if op.name == name]
+        assert {len(op.src_buff) for op in sums} == {8}
+
+
+def test_packets_of_a_sum_go_to_all_ranks_at_once() -> None:
+    for plan in plans(Recipe("allpairs", "allreduce", "ndv4 8")):
+        if plan.packets:
+            sums = [op for _, _, _, op in plan.operations() if op.name == "respkt"]
+            assert {len(op.dst_buff) for op in sums} == {8} and len(sums) == 8
+
+
+def gathered_allreduce(rank: int) -> list[ThreadBlock]:
+    """Each of three ranks sends its chunk to both others and adds up what it gets."""
+    after, before = (rank + 1) % 3, (rank - 1) % 3
+    first = Step("rrc", "i", 0, "o", 0, 1, has_dep=True)
+    second = Step("rrc", "o", 0, "o", 0, 1, dep_tb=0, dep_step=1)
+    return [
+        ThreadBlock(0, after, before, 0, [send("i", 0), first]),
+        ThreadBlock(1, before, after, 0, [send("i", 0), second]),
+    ]
+
+
+def test_ranks_that_make_one_sum_add_in_the_order_of_the_program() -> None:
+    """Packets are added before the rank's own chunk: its place would differ from rank to rank."""
+    made = hand_made("allreduce", 3, 1, gathered_allreduce, in_place=False)
+    for protocol, name, sources in (("LL", "repkt", 2), ("Simple", "re", 3)):
+        plan = lower_to_plan(made, protocol=protocol)
+        sums = [op for _, _, _, op in plan.operations() if op.name == name]
+        assert {len(op.src_buff) for op in sums} == {sources}
