@@ -240,7 +240,8 @@ def packet_allreduce(ranks: int, kind: str = "memory") -> ExecutionPlan:
             ]
         rank.add(ops, kind, links)
         rank.add([move("upkt", [local("s", ranks + p)], [local("o", p)]) for p in peers], kind, [])
-        gpus.append(rank.gpu(ranks, ranks, 2 * ranks if kind == "memory" else 3 * ranks + 1))
+        scratch = 2 * ranks if kind == "memory" else 3 * ranks + 1
+        gpus.append(rank.gpu(ranks, ranks, -(-scratch // 8) * 8))
     fields = {"protocol": "LL", "use_double_scratch_buffer": True}
     return plan(f"packet_allreduce_{kind}_{ranks}", "allreduce", gpus, **fields)
 

@@ -90,8 +90,8 @@ def test_what_waits_for_nothing_is_stuck(broken: ExecutionPlan) -> None:
 
 def test_halves_of_scratch_of_unlike_sizes_do_not_meet() -> None:
     document: Json = json.loads(plan_json(packet_allreduce(3)))
-    document["gpus"][0]["scratch_chunks"] += 1
-    with pytest.raises(Stuck):
+    document["gpus"][0]["scratch_chunks"] += 8
+    with pytest.raises((Stuck, InputError)):
         run_plan(parse_plan(json.dumps(document)), 48)
 
 
@@ -100,11 +100,19 @@ def test_packets_do_not_protect_where_a_rank_needs_no_other() -> None:
     send = move("ppkt", [local("i", 0)], [remote(0, 0)], "memory")
     root.add([send, move("copy", [local("i", 0)], [local("o", 0)])], "memory", [(1, "s")])
     leaf.add([move("upkt", [local("s", 0)], [local("o", 0)])], "memory", [])
-    gpus = [root.gpu(1, 1, 1), leaf.gpu(1, 1, 1)]
+    gpus = [root.gpu(1, 1, 8), leaf.gpu(1, 1, 8)]
     ahead = plan("ahead", "broadcast", gpus, protocol="LL", use_double_scratch_buffer=True)
     with pytest.raises(Stuck):
         for seed in range(40):
             run_plan(ahead, 1024, seed=seed)
+
+
+def test_a_second_half_that_begins_amid_a_packet_is_told() -> None:
+    document: Json = json.loads(plan_json(packet_allreduce(3)))
+    for gpu in document["gpus"]:
+        gpu["scratch_chunks"] = 6
+    with pytest.raises(InputError, match="begins amid a packet"):
+        run_plan(parse_plan(json.dumps(document)), 48)
 
 
 def test_the_seed_decides_all() -> None:

@@ -172,7 +172,9 @@ PARTS = [
     ("unknown collective", ALLPAIRS, top(collective="sendrecv"), "collective"),
     ("unknown protocol", ALLPAIRS, top(protocol="ll"), "protocol"),
     ("double scratch with Simple", RING, top(use_double_scratch_buffer=True), "scratch"),
-    ("scratch of another size, halved", PACKETS, gpu0(scratch_chunks=5), "scratch"),
+    ("scratch of another size, halved", PACKETS, gpu0(scratch_chunks=16), "scratch"),
+    ("half of scratch amid a packet", PACKETS, lambda p: [
+        g.update(scratch_chunks=6) for g in p["gpus"]], "scratch"),
     ("id of another rank", ALLPAIRS, gpu0(id=1), "gpus"),
     ("no input", ALLPAIRS, gpu0(input_chunks=0), "chunks"),
     ("no output", ALLPAIRS, gpu0(output_chunks=0), "chunks"),
@@ -266,7 +268,7 @@ def test_packets_do_not_protect_where_a_rank_needs_no_other() -> None:
     send = move("ppkt", [local("i", 0)], [remote(0, 0)], "memory")
     root.add([send, move("copy", [local("i", 0)], [local("o", 0)])], "memory", [(1, "s")])
     leaf.add([move("upkt", [local("s", 0)], [local("o", 0)])], "memory", [])
-    gpus = [root.gpu(1, 1, 1), leaf.gpu(1, 1, 1)]
+    gpus = [root.gpu(1, 1, 8), leaf.gpu(1, 1, 8)]
     report = verify_plan(
         plan("broadcast", "broadcast", gpus, protocol="LL", use_double_scratch_buffer=True)
     )

@@ -41,6 +41,8 @@ void RunMemory::lay_out(int rank) {
   state.scratch_bytes =
       piece * g.scratch_chunks * (1 + plan_.packets) * (1 + plan_.halves) + plan_.alignment - 1;
   state.scratch_bytes -= state.scratch_bytes % plan_.alignment;
+  if (plan_.halves && state.scratch_bytes % 32 != 0)
+    throw InputError("the second half of scratch begins amid a packet");
   if (state.scratch_bytes > (std::int64_t{1} << 30)) throw InputError("scratch beyond 1 GiB");
   state.memory[2].assign(at(state.scratch_bytes), std::byte{0});
 }

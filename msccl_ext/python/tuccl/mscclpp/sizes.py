@@ -16,6 +16,7 @@ ITERATIONS = 65535
 WORD = 2**32
 SCRATCH = 1 << 26  # bytes of scratch under reuse_resources, and of each half of a double one
 CHUNKS = 1 << 20  # of a buffer, in the proof
+HALVES = 8  # chunks whose packets fill both halves with whole ones, whatever a chunk's bytes
 PIECE = 16  # bytes that a thread moves at once
 
 
@@ -75,6 +76,13 @@ def _check_chunks(plan: ExecutionPlan, findings: Findings) -> None:
                 "takes the second half of another's scratch to begin where its own does",
                 gpu.id,
             )
+    halves = plan.use_double_scratch_buffer and not plan.reuse_resources
+    if halves and first.scratch_chunks % HALVES and plan.buffer_alignment % (2 * PIECE):
+        findings.add(
+            "scratch",
+            f"{first.scratch_chunks} scratch chunks: the second half may begin amid a packet; have "
+            f"a multiple of {HALVES} of them, or of {2 * PIECE} as buffer_alignment",
+        )
     if plan.collective == "alltoall" and first.input_chunks % ranks:
         findings.add("chunks", f"{first.input_chunks} chunks for {ranks} ranks")
 
