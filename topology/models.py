@@ -4,8 +4,9 @@ from __future__ import annotations
 
 __all__ = [
     "gcn_name",
+    "gpu_architecture",
+    "gpu_gts",
     "gpu_model",
-    "gpu_sm",
     "is_gpu_class",
     "is_nic_class",
     "nic_model",
@@ -72,32 +73,26 @@ _NVLINK_GBS = {
     "sm_86": 14.0625,
     "": 25.0,
 }
-# Compute capabilities; NVIDIA's list, https://developer.nvidia.com/cuda-gpus
-_CAPABILITIES = {
-    "P100": 60,
-    "V100": 70,
-    "A100": 80,
-    "H100": 90,
-    "H800": 90,
-    "H200": 90,
-    "GH200": 90,
-    "B200": 100,
-}
-# PCIe of the families above, GT/s a lane; NVIDIA's and AMD's data sheets
-_GTS = {
-    "P100": 8,
-    "V100": 8,
-    "A100": 16,
-    "H100": 32,
-    "H800": 32,
-    "H200": 32,
-    "GH200": 32,
-    "B200": 32,
-    "MI50": 16,
-    "MI100": 16,
-    "MI210": 16,
-    "MI250X": 16,
-    "MI300X": 32,
+# Family -> compute capability or architecture, and GT/s of a PCIe lane (data sheets).
+_FAMILIES: dict[str, tuple[int | str, int]] = {
+    "P100": (60, 8),
+    "V100": (70, 8),
+    "RTX 2080 Ti": (75, 8),
+    "A100": (80, 16),
+    "RTX 3090": (86, 16),
+    "RTX 4090": (89, 16),
+    "L40S": (89, 16),
+    "H100": (90, 32),
+    "H800": (90, 32),
+    "H200": (90, 32),
+    "GH200": (90, 32),
+    "B200": (100, 32),
+    "GB200": (100, 32),
+    "MI50": ("906", 16),
+    "MI100": ("908", 16),
+    "MI210": ("90a", 16),
+    "MI250X": ("90a", 16),
+    "MI300X": ("942", 32),
 }
 _CONSOLES = (0x4752, 0x515E, 0x5969)  # ATI Rage XL and ES1000 on server boards
 _DISPLAY_VENDORS = (0x10DE, 0x1002)
@@ -115,14 +110,13 @@ def gpu_model(vendor: str, device: str, sm: int | None = None, gcn: str = "") ->
     return f"sm_{sm}" if sm is not None else None
 
 
-def gpu_sm(vendor: str, device: str) -> int | None:
-    """Return the compute capability of an NVIDIA GPU, None where it is unknown.
+def gpu_architecture(vendor: str, device: str) -> int | str | None:
+    """Return NVIDIA's compute capability or AMD's architecture, None where it is unknown.
 
-    >>> gpu_sm("0x10de", "0x2330"), gpu_sm("0x1002", "0x74a1")
-    (90, None)
+    >>> gpu_architecture("0x10de", "0x2330"), gpu_architecture("0x1002", "0x74a1")
+    (90, '942')
     """
-    family = (_GPUS.get((_number(vendor), _number(device))) or "").split("-")[0]
-    return _CAPABILITIES.get(family)
+    return _FAMILIES.get(_family(vendor, device), (None, 0))[0]
 
 
 def gpu_gts(vendor: str, device: str) -> int | None:
@@ -131,8 +125,11 @@ def gpu_gts(vendor: str, device: str) -> int | None:
     >>> gpu_gts("0x10de", "0x2330")
     32
     """
-    family = (_GPUS.get((_number(vendor), _number(device))) or "").split("-")[0]
-    return _GTS.get(family)
+    return _FAMILIES.get(_family(vendor, device), (None, None))[1]
+
+
+def _family(vendor: str, device: str) -> str:
+    return (_GPUS.get((_number(vendor), _number(device))) or "").split("-")[0]
 
 
 def gcn_name(gcn: str) -> str:

@@ -201,6 +201,29 @@ def test_a_power_machine_has_nvlinks_to_its_cpus(tmp_path: Path) -> None:
     assert any("idle GPU" in text for text in warnings)
 
 
+def test_xgmi_of_hwloc(tmp_path: Path) -> None:
+    def gpu(n: int) -> str:
+        return (
+            f'<object type="PCIDev" gp_index="{n}" pci_busid="0000:0{n}:00.0" '
+            'pci_type="0380 [1002:7408] [1002:0b0c] 00 00" pci_link_speed="31.507692">'
+            f'<object type="OSDev" gp_index="1{n}" name="rsmi{n - 1}" osdev_type="1"/></object>'
+        )
+
+    gpus = "".join(gpu(n) for n in (1, 2, 3))
+    file = tmp_path / "mi250x.xml"
+    file.write_text(
+        '<topology version="2.0"><object type="Machine" nodeset="0x1" gp_index="0"><object '
+        f'type="Bridge" bridge_type="0-1">{gpus}</object></object>'
+        '<distances2 type="OSDev" nbobjs="3" kind="9" name="XGMIBandwidth" indexing="gp">'
+        "<indexes>11 12 13</indexes>"
+        "<u64values>0 200000 50000 200000 0 0 50000 0 0</u64values></distances2></topology>"
+    )
+    topology, _ = read_topology(file)
+    pairs = [("gpu0", "gpu1"), ("gpu0", "gpu2"), ("gpu1", "gpu2")]
+    assert [nvlink_gbs(topology, *pair) for pair in pairs] == [200, 50, 0]
+    assert topology.gpus[0].model == "MI250X"
+
+
 def test_hwloc_files_that_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.xml"
     good = hwloc_xml(random_machine(0), 2).decode()
@@ -313,6 +336,7 @@ def test_a_card_with_two_ports_is_no_switch() -> None:
         ("\tGPU0GPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X\n", "header is missing or damaged"),
         ("LINK TYPE TABLE:\n", "amd-smi's tables"),
         ("-+-[0000:00]-+-00.0\n", "lspci's output"),
+        ("SwitchName=s0 Nodes=n[0-3]\n", "give it as --fabric-file"),
         ("GPU0 GPU1\n", "no known format"),
         ("", "no known format"),
     ],

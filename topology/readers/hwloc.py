@@ -10,7 +10,7 @@ from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.graph import Topology, quoted
 from tuccl.topology.json_files import printable_path
-from tuccl.topology.models import gpu_sm, is_gpu_class, is_nic_class
+from tuccl.topology.models import gpu_architecture, is_gpu_class, is_nic_class
 from tuccl.topology.readers.pci_tree import Function, PciTree
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.system import host_of
@@ -168,9 +168,9 @@ class _Reader:
                 continue
             holder = elements[gpu.chain[-1].busid]
             attributes = {"dev": number} if number else {}
-            sm = gpu_sm(holder.get("vendor"), holder.get("device"))
-            if sm is not None:
-                attributes["sm"] = str(sm)
+            architecture = gpu_architecture(holder.get("vendor"), holder.get("device"))
+            if architecture is not None:
+                attributes["gcn" if isinstance(architecture, str) else "sm"] = str(architecture)
             holder.children.append(Element("gpu", attributes, holder.place, holder.line))
         for matrix in matrices:
             self._add_matrix(matrix, elements)
@@ -288,5 +288,5 @@ def _speed(text: str) -> tuple[str, str]:
 
 def _link_gbs(tag: str, gpu: Element) -> float:
     if tag == "xgmi":
-        return rates.xgmi_rate("90a").gbs
+        return rates.xgmi_rate(gpu.get("gcn")).gbs
     return rates.nvlink_rate(gpu.integer("sm", 0, 9999)).gbs

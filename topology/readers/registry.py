@@ -9,6 +9,7 @@ from tuccl.errors import InputError
 from tuccl.topology.files import decode_topology
 from tuccl.topology.graph import Topology
 from tuccl.topology.json_files import printable_path, read_bounded
+from tuccl.topology.readers.fabrics import FABRIC_READERS
 from tuccl.topology.readers.hwloc import HWLOC
 from tuccl.topology.readers.look_alikes import look_alike
 from tuccl.topology.readers.nccl_xml import NCCL_XML
@@ -26,9 +27,15 @@ def _decode_json(data: bytes, path: str, _: str) -> tuple[Topology, tuple[str, .
     try:
         return decode_topology(data, path), ()
     except InputError:
-        if what := look_alike(data):
+        if what := _other_kind(data):
             raise InputError(f"{printable_path(path)}: {what}") from None
         raise
+
+
+def _other_kind(data: bytes) -> str:
+    """Return what a file of no host is and what to do with it, empty where that is unknown."""
+    is_fabric = any(reader.matches(data) for reader in FABRIC_READERS)
+    return "lists switches, no host; give it as --fabric-file" if is_fabric else look_alike(data)
 
 
 TOPOLOGY_JSON: Reader[Topology] = Reader(
@@ -71,6 +78,6 @@ def read_topology(
         reader = NCCL_XML  # Its refusal says what other XML files are.
     if reader is None:
         names = ", ".join(reader.name for reader in HOST_READERS)
-        what = look_alike(data) or f"no known format; expected one of {names}"
+        what = _other_kind(data) or f"no known format; expected one of {names}"
         raise InputError(f"{place}: {what} (see docs/formats.md)")
     return reader.decode(data, os.fspath(path), name or stem or "machine")
