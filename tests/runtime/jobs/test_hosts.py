@@ -133,7 +133,7 @@ def test_slow_and_noisy_hosts_are_ended(hosts: Path) -> None:
     (hosts / "noise").write_bytes(b"x" * (1 << 20))
     began = time.monotonic()
     answers = probe_hosts(["slow1", "noisy1", "old"], limit_s=4)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     assert answers["slow1"].reason == "no answer in 4 s"
     assert "prints more than" in answers["noisy1"].reason
     assert answers["old"].topology is not None
@@ -164,7 +164,7 @@ def test_an_interrupt_ends_all(hosts: Path) -> None:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(pids(hosts)) == 6)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted" in err
     assert_gone(hosts)
@@ -211,7 +211,7 @@ def pids(hosts: Path) -> list[int]:
 
 
 def wait_for(condition: object) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not condition() and time.monotonic() < until:  # type: ignore[operator]
         time.sleep(0.05)
 
