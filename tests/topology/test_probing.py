@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -182,6 +183,19 @@ def test_a_damaged_file_of_probes_is_refused(tmp_path: Path) -> None:
         file.write_bytes(data[: chance.randrange(len(data))])
         with pytest.raises(InputError, match=r"probes\.json"):
             RecordedProber(prober, prober.endpoints, file)
+
+
+@given(st.text(alphabet="h01 9\n#-.e", max_size=40))
+def test_any_file_of_use_is_read_or_refused(text: str) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text.encode())
+        file.flush()
+        try:
+            use = read_use(file.name)
+        except InputError as error:
+            assert "\n" not in str(error)
+        else:
+            assert max(use.values()) > 0
 
 
 def test_a_small_budget_probes_each_rack_and_infers_the_rest() -> None:

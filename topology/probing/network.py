@@ -261,6 +261,8 @@ class _Probing:
         if not self._spend(1, names):
             return False
         times = self._prober.pair(src, dst)
+        if not times.round_trips_us:
+            raise InputError(f"{names}: no round trips among the times of this pair")
         trip = {0: [us / 2 for us in times.round_trips_us]}
         for ends, sized in ((pair, times.forth), (pair[::-1], times.back)):
             by_size: dict[int, list[float]] = dict(trip)
