@@ -99,10 +99,14 @@ class BlockWriter:
         count: int,
         *,
         remote: Sequence[Remote] = (),
+        pulled: Sequence[Remote] = (),
         channels: Sequence[int] = (),
     ) -> None:
-        """Move or add up runs of `count` chunks, to this rank's `targets` and to others'."""
-        kind = remote[0].channel_type if remote else "none"
+        """Move or add up runs of `count` chunks, to this rank's `targets` and to others' `remote`.
+
+        What is `pulled` of other ranks is added to the sources.
+        """
+        kind = next((each.channel_type for each in (*remote, *pulled)), "none")
         reads = self._chunks(sources, count)
         writes = self._chunks(targets, count)
         if self._waited or reads & self._written or writes & (self._read | self._written):
@@ -115,7 +119,10 @@ class BlockWriter:
                 name,
                 kind,  # type: ignore[arg-type]
                 tuple(self._channel(kind, c) for c in channels),
-                tuple(local(at, count) for at in sources),
+                (
+                    *(local(at, count) for at in sources),
+                    *(self._remote(at, count) for at in pulled),
+                ),
                 (
                     *(local(at, count) for at in targets),
                     *(self._remote(at, count) for at in remote),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.mscclpp.tasks import MOST_SOURCES, Task, newest_waits
 
-__all__ = ["fuse_sends", "fuse_sums"]
+__all__ = ["fuse_sends", "fuse_sums", "pull_sums"]
 
 Place = tuple[int, int]  # thread block, task
 _SUMS = frozenset({"re", "rrc", "rrs", "rrcs"})
@@ -72,6 +72,34 @@ def _sums(blocks: list[list[Task]]) -> list[tuple[Place, Place]]:
             out.append((here, following[here]))
             here = following[here]
     return out
+
+
+def pull_sums(ranks: Sequence[list[list[Task]]], ranks_per_host: int) -> None:
+    """Have a sum read what other ranks of its host would send it of their input.
+
+    Nothing is put then, and scratch holds nothing. It must be all that the sum adds.
+    """
+    senders = {
+        message: task
+        for blocks in ranks
+        for tasks in blocks
+        for task in tasks
+        for message in task.sends
+    }
+    for blocks in ranks:
+        for task in (task for tasks in blocks for task in tasks):
+            if task.op not in ("rrc", "rrcs") or task.sources or not task.receives:
+                continue
+            sent = [(message, senders[message]) for message in task.receives]
+            if all(
+                sender.op == "s"
+                and sender.src.buffer == "i"
+                and not sender.waits
+                and message.src // ranks_per_host == message.dst // ranks_per_host
+                for message, sender in sent
+            ) and all(m.src // ranks_per_host == m.dst // ranks_per_host for m in task.sends):
+                for message, sender in sent:
+                    message.source = sender.src
 
 
 def fuse_sends(ranks: Sequence[list[list[Task]]]) -> None:

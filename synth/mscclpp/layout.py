@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -73,15 +73,19 @@ class Layout:
             for part in parts:
                 yield from ((part, task) for task in part.tasks)
 
-    def incoming(self, part: Part) -> list[Link]:
-        """Return the channels on which `part` receives, each once."""
+    def incoming(self, part: Part, *, pulled: bool) -> list[Link]:
+        """Return the channels on which `part` receives, or reads what is `pulled`, each once."""
         received = (message for task in part.tasks for message in task.receives)
-        return list(dict.fromkeys(self.links[message] for message in received))
+        return self._links(received, pulled)
 
-    def outgoing(self, part: Part) -> list[Link]:
-        """Return the channels on which `part` sends, each once."""
+    def outgoing(self, part: Part, *, pulled: bool) -> list[Link]:
+        """Return the channels on which `part` sends, or has others read, each once."""
         sent = (message for task in part.tasks for message in task.sends)
-        return list(dict.fromkeys(self.links[message] for message in sent))
+        return self._links(sent, pulled)
+
+    def _links(self, messages: Iterable[Message], pulled: bool) -> list[Link]:
+        some = (m for m in messages if (m.source is not None) == pulled)
+        return list(dict.fromkeys(self.links[message] for message in some))
 
     def _join(self, located: dict[tuple[int, int], tuple[Part, int]]) -> int:
         """Give the parts of one rank their semaphores; return how many."""
@@ -103,11 +107,11 @@ class Layout:
     def _connect(self) -> None:
         """Number the channels: the same order on both ranks, since the k-th pairs with the k-th."""
         receiver = {message: part for part, task in self.tasks() for message in task.receives}
-        links: dict[tuple[Part, Part], Link] = {}
+        links: dict[tuple[Part, Part, bool], Link] = {}
         for parts in self.parts:
             for part in parts:
                 for message in (message for task in part.tasks for message in task.sends):
-                    ends = part, receiver[message]
+                    ends = part, receiver[message], message.source is not None
                     if ends not in links:
                         links[ends] = self._link(message.src, message.dst)
                     self.links[message] = links[ends]

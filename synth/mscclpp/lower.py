@@ -23,7 +23,7 @@ from tuccl.mscclpp import (
     verify_plan,
 )
 from tuccl.synth.mscclpp.block_writer import BlockWriter
-from tuccl.synth.mscclpp.fuse import fuse_sends, fuse_sums
+from tuccl.synth.mscclpp.fuse import fuse_sends, fuse_sums, pull_sums
 from tuccl.synth.mscclpp.layout import Layout, Part, Slots
 from tuccl.synth.mscclpp.packets import packet_places, write_packets
 from tuccl.synth.mscclpp.simple import simple_places, write_simple
@@ -57,23 +57,28 @@ class _Ways(NamedTuple):
         ready: A sender waits until its receiver has begun.
         flushes: A sender ends when the proxies have read all that they put.
         fuses: Tasks of several thread blocks become one where that saves a wait.
+        pulls: Sums read other ranks' input, which is not put.
     """
 
     lands_in_place: bool
     ready: bool
     flushes: bool
     fuses: bool
+    pulls: bool
 
 
 # The cheapest first: the proof says which is enough. Where every rank needs every rank, the two
 # halves of scratch keep packets apart without more.
-_SIMPLE_WAYS = tuple(
-    _Ways(lands_in_place, True, True, fuses)
-    for fuses in (True, False)
-    for lands_in_place in (True, False)
+_SIMPLE_WAYS = (
+    _Ways(True, True, True, fuses=True, pulls=True),
+    *(
+        _Ways(lands_in_place, True, True, fuses, pulls=False)
+        for fuses in (True, False)
+        for lands_in_place in (True, False)
+    ),
 )
 _PACKET_WAYS = tuple(
-    _Ways(False, ready, flushes, fuses)
+    _Ways(False, ready, flushes, fuses, pulls=False)
     for fuses in (True, False)
     for ready, flushes in ((False, False), (False, True), (True, True))
 )
@@ -121,6 +126,8 @@ def lower_to_plan(
             fuse_sums(tasks, once=packets and program.collective == "allreduce")
             if packets:
                 fuse_sends(tasks)
+            if ways.pulls:
+                pull_sums(tasks, ranks_per_host)
         form = _Form(program, ranks_per_host, packets, in_place, unit_bytes, ways)
         gpus = form.gpus(tasks)
         scratch = max(gpu.scratch_chunks for gpu in gpus)
@@ -273,10 +280,16 @@ class _Form:
         """Return the operations of one part."""
         program, in_place = self.program, self.in_place
         writer = BlockWriter(lambda at: output_place(program, part.rank, at) if in_place else at)
-        incoming, outgoing = layout.incoming(part), layout.outgoing(part)
+        incoming = layout.incoming(part, pulled=False)
+        outgoing = layout.outgoing(part, pulled=False)
+        read, given = layout.incoming(part, pulled=True), layout.outgoing(part, pulled=True)
         if self.ways.ready:
-            writer.signal([(link.kind, link.receiving) for link in incoming], relaxed=True)
-            writer.wait([(link.kind, link.sending) for link in outgoing], relaxed=True)
+            begun = [(link.kind, link.receiving) for link in incoming]
+            begun += [(link.kind, link.sending) for link in given]
+            awaited = [(link.kind, link.sending) for link in outgoing]
+            awaited += [(link.kind, link.receiving) for link in read]
+            writer.signal(begun, relaxed=True)
+            writer.wait(awaited, relaxed=True)
         start = len(writer.ops)
         if self.unit_bytes and writer.waits:
             writer.nop()
@@ -288,6 +301,10 @@ class _Form:
         if self.unit_bytes and len(writer.ops) > start:
             writer.loop(start, IterContext(self.unit_bytes, part.tasks[0].count))
         ports = [link.sending for link in outgoing if link.kind == "port"]
+        # What others read must stay until they have read it.
+        if read:
+            writer.signal([(link.kind, link.receiving) for link in read])
+        writer.wait([(link.kind, link.sending) for link in given])
         if self.ways.flushes:
             writer.flush(ports)
         return writer

@@ -32,7 +32,7 @@ def simple_places(layout: Layout, scratch: list[Slots], *, in_place: bool) -> Si
     leaving: dict[Message, Address] = {}
     for part, task in layout.tasks():
         forwards = any(layout.links[message].kind == "port" for message in task.sends)
-        for message in task.receives:
+        for message in (message for message in task.receives if not message.source):
             direct = in_place and task.op in _STORES and not forwards
             landing[message] = task.dst if direct else scratch[part.rank].take(task.count)
         for message in task.sends:
@@ -50,11 +50,18 @@ def write_simple(
     part: Part, task: Task, writer: BlockWriter, layout: Layout, places: SimplePlaces
 ) -> None:
     """Write the operations of `task`, one of `part`."""
-    links = [layout.links[message] for message in task.receives]
+    pulled = [Remote(m.src, *m.source, "memory") for m in task.receives if m.source]
+    if any(message.source for message in task.sends):
+        return
+    put = [message for message in task.receives if not message.source]
+    links = [layout.links[message] for message in put]
     writer.wait([(link.kind, link.receiving) for link in links])
-    slots = [places.landing[message] for message in task.receives]
+    slots = [places.landing[message] for message in put]
     if not task.sends:
-        _keep(task, writer, slots)
+        if pulled:
+            writer.move("rre", [task.src], [task.dst], task.count, pulled=pulled)
+        else:
+            _keep(task, writer, slots)
         return
     (message,) = task.sends
     link, landing = layout.links[message], places.landing[message]
@@ -66,7 +73,9 @@ def write_simple(
         if task.op in ("rcs", "rrcs"):
             writer.move("copy", [source], [task.dst], task.count)
         return
-    if task.op in ("rrs", "rrcs"):
+    if pulled:
+        writer.move("rres", [task.src], [task.dst], task.count, pulled=pulled, remote=[remote])
+    elif task.op in ("rrs", "rrcs"):
         stored = slots[-1] if task.op == "rrs" else task.dst
         sources = [task.src, *task.sources, *slots]
         writer.move("res", sources, [stored], task.count, remote=[remote])

@@ -18,11 +18,15 @@ MOST_SOURCES = 9  # that one `re` adds to its first: an operation has ten buffer
 
 @dataclass(eq=False)
 class Message:
-    """Message of `count` chunks, which one step sends and another receives."""
+    """Message of `count` chunks, which one step sends and another receives.
+
+    From a `source` the receiver reads it there; the sender only lets it.
+    """
 
     src: int
     dst: int
     count: int
+    source: Address | None = None
 
 
 @dataclass(eq=False)

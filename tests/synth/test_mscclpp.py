@@ -145,9 +145,10 @@ def operations(plan: ExecutionPlan, name: str) -> int:
 
 
 def test_sums_of_many_messages_are_one_operation() -> None:
-    """A reduce-scatter between all pairs: each rank adds all packets up at once."""
+    """A reduce-scatter between all pairs: each rank adds up all packets, or all ranks' input."""
     for plan in plans(Recipe("allpairs", "reduce-scatter", "ndv4 8")):
-        name = "repkt" if plan.packets else "re"
+        name = "repkt" if plan.packets else "rre"
+        assert plan.packets or {gpu.scratch_chunks for gpu in plan.gpus} == {0}
         assert operations(plan, name) == 8
         assert operations(plan, "sem_acquire") == operations(plan, "sem_release") == 0
         sums = [op for _, _, _, op in plan.operations() if op.name == name]
@@ -175,7 +176,7 @@ def gathered_allreduce(rank: int) -> list[ThreadBlock]:
 def test_ranks_that_make_one_sum_add_in_the_order_of_the_program() -> None:
     """Packets are added before the rank's own chunk: its place would differ from rank to rank."""
     made = hand_made("allreduce", 3, 1, gathered_allreduce, in_place=False)
-    for protocol, name, sources in (("LL", "repkt", 2), ("Simple", "re", 3)):
+    for protocol, name, sources in (("LL", "repkt", 2), ("Simple", "rre", 3)):
         plan = lower_to_plan(made, protocol=protocol)
         sums = [op for _, _, _, op in plan.operations() if op.name == name]
         assert {len(op.src_buff) for op in sums} == {sources}
