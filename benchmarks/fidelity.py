@@ -57,7 +57,7 @@ CLASSES = {
 }
 # Whose tables are held out.
 HELD_OUT = {"a100": "ndv4 dgx-a100 a100x", "h100": "dgx-h100", "b200": "b200"}
-UNSEEN = {"dgx-h200": "h100"}  # held against a class that was not fitted to it
+UNSEEN = {"dgx-h200": "h100", "mi300x": "mi300x"}  # held against a class that was not fitted to it
 LARGE_BYTES = 16 << 20  # above it a single process's launches no longer show
 # Where NCCL's own cost model says that protocols are as fast as each other.
 SWITCHES = {
@@ -114,7 +114,9 @@ def unseen_tables() -> None:
                 for case, us in zip(trial.cases, predict(trial, machine), strict=True)
                 if case.nbytes >= LARGE_BYTES
             ]
-            print(f"  the same, from 16 MiB: {statistics.fmean(late):.1%}, at most {max(late):.1%}")
+            if late:
+                mean, most = statistics.fmean(late), max(late)
+                print(f"  the same, from 16 MiB: {mean:.1%}, at most {most:.1%}")
 
 
 def by_class() -> dict[str, list[Trial]]:

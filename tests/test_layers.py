@@ -80,7 +80,10 @@ def test_folders_of_a_room_point_up_its_own_table(room: str, folder: str) -> Non
                 assert module.split(".")[2] in allowed, f"{path}: {module}"
 
 
-@pytest.mark.parametrize(("folder", "allowed"), [("readers", READERS), ("probing", PROBING)])
+@pytest.mark.parametrize(
+    ("folder", "allowed"),
+    [("readers", READERS), ("probing", PROBING), ("pictures", {"pictures", "graph"})],
+)
 def test_folders_of_topology_stand_on_the_graph(folder: str, allowed: set[str]) -> None:
     files = sorted((ROOT / "topology" / folder).glob("*.py"))
     assert files

@@ -519,6 +519,18 @@ def test_synth_refuses_a_protocol_that_may_corrupt_data(tuccl: Tuccl, tmp_path: 
     assert tuccl(*order, "--protocol", "LL", "--improve", 9).code == 0
 
 
+@pytest.mark.parametrize("profile", ["rtx2080tix4", "torus-2x2", "gb200"])
+def test_synth_finds_a_protocol_that_the_machine_may_use(
+    tuccl: Tuccl, tmp_path: Path, profile: str
+) -> None:
+    topology, out = tmp_path / "t.json", tmp_path / "p.xml"
+    assert tuccl("probe", "--profile", profile, "-o", topology).code == 0
+    order = ("synth", topology, "-c", "allgather", "-s", "1M", "--method", "ring", "-o", out)
+    facts = json.loads(tuccl(*order, "--json").out)
+    assert profile == "gb200" or facts["protocol"] != "LL128"
+    assert tuccl("bench", out, topology, "-s", "1M").code == 0
+
+
 def test_machines_and_sketches_are_drawn(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
     topology, picture = work / "topology.json", tmp_path / "p.svg"
     answer = tuccl("probe", "--show", topology, "--picture", picture)

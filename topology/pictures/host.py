@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 
 from tuccl.topology.graph import Link, Node, Topology
 from tuccl.topology.pictures.svg import Drawing, number, stroke_width
@@ -25,25 +24,22 @@ _MOST_LEVELS = 16  # of the PCIe tree
 _NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "cpu": "between CPUs"}
 
 
-@dataclass
 class HostPicture:
-    """Places of a host's parts: each node's middle, in a frame of its own.
+    """Places of a host's parts, in a frame of its own.
 
     Attributes:
         topology: the machine.
         host: which of its hosts.
         linked: whether NVLink and its like are drawn; a sketch draws its own links instead.
+        at: the middle of each node that is drawn.
+        width: of the frame.
+        height: of the frame.
     """
 
-    topology: Topology
-    host: str
-    linked: bool = True
-    at: dict[str, tuple[float, float]] = field(default_factory=dict)
-    width: float = 0.0
-    height: float = 0.0
-
-    def __post_init__(self) -> None:
+    def __init__(self, topology: Topology, host: str, *, linked: bool = True) -> None:
         """Place the nodes: half of the sockets above, half below, GPUs towards the middle."""
+        self.topology, self.host, self.linked = topology, host, linked
+        self.at: dict[str, tuple[float, float]] = {}
         nodes = [n for n in self.topology.nodes if (n.host or "") == self.host]
         self._nodes = {node.id: node for node in nodes}
         self._links = [x for x in self.topology.links if self._nodes.keys() >= {x.src, x.dst}]
