@@ -6,6 +6,7 @@ import re
 import weakref
 from dataclasses import dataclass
 
+from tuccl.errors import InputError
 from tuccl.runtime.nccl.constants import (
     MAX_CHANNELS,
     PCI_GBS,
@@ -199,7 +200,11 @@ def _intra_node(
 
 
 def _nvlink_pair(topology: Topology, a: int, b: int) -> bool:
-    return a != b and _is_nvlink(path(topology, a, b))
+    """Return whether NVLink joins two GPUs; in a torus some are joined through others alone."""
+    try:
+        return a != b and _is_nvlink(path(topology, a, b))
+    except InputError:
+        return False
 
 
 def _pci_path_gbs(topology: Topology, a: int, b: int, cpu: str) -> float:
@@ -244,7 +249,7 @@ def _nvlink_connected(topology: Topology, ranks: tuple[int, ...]) -> bool:
     seen, queue = {ranks[0]}, [ranks[0]]
     for rank in queue:
         for other in ranks:
-            if other not in seen and _is_nvlink(path(topology, rank, other)):
+            if other not in seen and _nvlink_pair(topology, rank, other):
                 seen.add(other)
                 queue.append(other)
     return len(seen) == len(ranks)
