@@ -19,6 +19,7 @@ from tuccl.errors import Unavailable
 from tuccl.runtime.executors import find_mpis
 from tuccl.runtime.jobs import plugin_paths, window_notes
 from tuccl.runtime.jobs.plugins import Kind
+from tuccl.runtime.nccl.versions import nccl_release, nccl_versions
 
 HELP = "list what is installed, what is missing and how to get it"
 EXAMPLE = "tuccl doctor --json"
@@ -141,6 +142,13 @@ def machine() -> list[Check]:
             ", ".join(launchers) or None,
             "starting jobs over hosts",
             "apt-get install openmpi-bin",
+        ),
+        Check(
+            "NCCL's model",
+            f"{nccl_versions()[0]} to {nccl_release('newest')}; without symmetric windows, copy "
+            "engines, CollNet, PAT (docs/nccl.md)",
+            "the baseline nccl in the simulator",
+            "",
         ),
         Check(
             "NCCL's windows",
