@@ -1,6 +1,6 @@
 """Print how far simulated times are from public measured ones, per table, and left out.
 
-    .venv/bin/python benchmarks/fidelity.py [--cross] [--write-machines] [CLASS…]
+    .venv/bin/python benchmarks/fidelity.py [--cross | --shipped] [--write-machines] [CLASS…]
 
 For each machine class: the constants are fitted to its tables, starting from what sources say
 (`unfitted`), and the mean absolute errors printed below and from 64 KiB; with --cross also each
@@ -9,7 +9,8 @@ alone). Then what NCCL's cost model itself predicts for the same calls; whether 
 and MSCCL is named right. Then tables that no fit ever sees (held_out.json), by the fitted classes.
 --write-machines writes the fitted classes to topology/machines. The tables are public; most of the
 fits' are not part of this repository: ../shared/data must be at hand. Those in published/ are, and
-a class is held against some of them that no fit saw.
+a class is held against some of them that no fit saw. --shipped fits nothing: the classes as they
+ship.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("classes", nargs="*", default=list(CLASSES))
     parser.add_argument("--cross", action="store_true")
     parser.add_argument("--write-machines", action="store_true")
+    parser.add_argument("--shipped", action="store_true")
     args = parser.parse_args()
     if not (HERE.parent.parent / "shared" / "data").is_dir():
         sys.exit("the measured tables are not here (../shared/data)")
@@ -81,6 +83,9 @@ def main() -> None:
     left_out: list[RunErrors] = []
     machines = {name: read_machine(name) for name in HELD_OUT}
     for name in args.classes:
+        if args.shipped:
+            fitted += shipped(name, trials[name])
+            continue
         result, unseen = one_class(name, trials[name], cross=args.cross)
         if args.write_machines:
             (MACHINES / f"{name}.json").write_bytes(encode_machine(result.machine))
@@ -148,6 +153,16 @@ def one_class(name: str, trials: list[Trial], *, cross: bool) -> tuple[Fit, list
         more = f"   left out {shown(unseen[n])}" if unseen else ""
         print(f"  {errors.name:75} {shown(errors)}{more}")
     return result, unseen
+
+
+def shipped(name: str, trials: list[Trial]) -> list[RunErrors]:
+    """Print the errors of a class as it ships at the tables that it was fitted to."""
+    machine = machine_class(read_machine(name))
+    errors = [errors_of(trial, machine) for trial in trials if trial.cases]
+    print(f"\nclass {name}, as it ships")
+    for each in errors:
+        print(f"  {each.name:75} {shown(each)}")
+    return errors
 
 
 def held_out(machines: dict[str, MachineFile]) -> None:
