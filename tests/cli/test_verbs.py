@@ -347,6 +347,25 @@ def test_export_writes_programs_that_verify(tuccl: Tuccl, work: Path, tmp_path: 
                 assert tuccl("verify", file, "--dialect", dialect).code == 0
 
 
+def test_export_writes_plans_of_a_table_and_of_a_program(
+    tuccl: Tuccl, work: Path, tmp_path: Path
+) -> None:
+    for source in ("table", "program.xml"):
+        out = tmp_path / source
+        words = ["--dialect", "mscclpp", "--hosts", 2, "-o", out, "--json"]
+        answer = tuccl("export", work / source, *words)
+        assert answer.code == 0, answer.err
+        files = json.loads(answer.out)["files"]
+        plans = [file for file in files if "/tuccl-" in file]
+        assert plans and len(plans) == len(files) - 2
+        assert all(tuccl("verify", file).code == 0 for file in plans)
+    answer = tuccl("export", work / "program.xml", "--dialect", "executor", "-o", tmp_path / "x")
+    assert answer.code == 2 and answer.err.count("\n") == 1
+    words = ["--dialect", "mscclpp", "--hosts", 3, "-o", tmp_path / "y"]
+    answer = tuccl("export", work / "program.xml", *words)
+    assert answer.code == 2 and "divides 8 ranks" in answer.err
+
+
 def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) -> None:
     """The fork reserves scratch for maxBytes at start, and adds a warp to nthreads itself."""
     tuccl("probe", "--profile", "ndv2", "--nodes", 2, "-o", work / "ndv2x2.json")
