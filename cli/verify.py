@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl._native import Program, VerifyReport, parse_xml
+from tuccl._native import Finding, Program, VerifyReport, parse_xml
 from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import add_json, add_root, collectives_of
 from tuccl.cli.output import print_json, warn
-from tuccl.errors import InputError
-from tuccl.mscclpp import ExecutionPlan, is_plan, parse_plan, verify_plan
-from tuccl.units import format_bytes
+from tuccl.errors import InputError, Stuck
+from tuccl.mscclpp import ExecutionPlan, is_plan, parse_plan, run_plan, verify_plan
+from tuccl.units import format_bytes, parse_size
 
 HELP = "prove that a program computes the collective, cannot deadlock and loads"
 EXAMPLE = "tuccl verify allgather.xml --dialect fork"
 _MOST_BYTES = 256 << 20
+_ORDERS = 3  # in which a plan is run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--collective", metavar="COLL", help="what it must compute")
     parser.add_argument(
         "--dialect", default="executor", help="of XML: executor (default), rccl (legacy) or fork"
+    )
+    parser.add_argument(
+        "--run",
+        dest="run_size",
+        metavar="SIZE",
+        help="then run an MSCCL++ plan on the CPU, on data of that size",
     )
     add_root(parser)
     add_json(parser)
@@ -40,6 +47,11 @@ def run(args: argparse.Namespace) -> int:
         collective = program.collective.replace("reducescatter", "reduce-scatter")
         report = verify_plan(program, root=args.root)
         line = f"{args.program}: ok: {collective} on {len(program.gpus)} ranks, {dialect}"
+        if args.run_size and report.ok:
+            report = _run(program, parse_size(args.run_size), args.root)
+            line += f", {args.run_size} runs right"
+    elif args.run_size:
+        raise InputError("--run is for plans of MSCCL++; run a program with `tuccl bench --check`")
     else:
         program, dialect = parse_xml(data, args.program), args.dialect
         collective = program.collective
@@ -56,6 +68,20 @@ def run(args: argparse.Namespace) -> int:
     if report.ok:
         print(line)
     return 0 if report.ok else 1
+
+
+def _run(plan: ExecutionPlan, nbytes: int, root: int) -> VerifyReport:
+    """Run the plan in some orders of events; what goes wrong becomes an error."""
+    errors = []
+    for seed in range(_ORDERS):
+        try:
+            result = run_plan(plan, nbytes, root=root, seed=seed)
+        except Stuck as stuck:
+            errors.append(Finding("deadlock", str(stuck)))
+        else:
+            if result.wrong:
+                errors.append(Finding("wrong-result", f"wrong in a run: {result.first_wrong}"))
+    return VerifyReport(errors)
 
 
 def _json(path: str, collective: str, dialect: str, report: VerifyReport) -> dict[str, object]:
