@@ -133,3 +133,42 @@ def test_an_access_beyond_a_buffer_is_told() -> None:
         gpu["scratch_chunks"] = 1
     with pytest.raises(InputError, match="an access beyond buffer 2 of gpu"):
         run_plan(parse_plan(json.dumps(document)), 1 << 10, seed=3)
+
+
+SWITCH = {"switch_channel_id": 0, "index": 1, "size": 1}
+REMOTE = {"buffer_id": 0, "index": 1, "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"src_buff": [SWITCH]}, "not local"),
+        ({"src_buff": [REMOTE]}, "not local"),
+        ({"channel_ids": []}, "channel of an operation 0 of 0"),
+        ({"name": "rppkt", "dst_buff": [SWITCH]}, "target 0 of 0"),
+        ({"name": "signal", "channel_type": "switch", "channel_ids": [0]}, "on no channel"),
+        ({"name": "wait", "channel_type": "none", "channel_ids": [0]}, "on no channel"),
+    ],
+)
+def test_an_operation_that_names_what_is_not_there_is_told(fields: Json, message: str) -> None:
+    document: Json = json.loads(plan_json(port_ring_allgather(2)))
+    gpu = document["gpus"][0]
+    gpu["channels"].append(
+        {"channel_type": "switch", "buffer_type": "i", "rank_groups": [{"size": 0, "ranks": []}]}
+    )
+    gpu["threadblocks"][0]["channels"].append({"channel_type": "switch", "channel_ids": [0]})
+    gpu["threadblocks"][0]["ops"][5].update(fields)
+    with pytest.raises(InputError, match=message):
+        run_plan(parse_plan(json.dumps(document)), 1 << 10)
+
+
+def test_buffers_of_all_ranks_have_one_limit() -> None:
+    with pytest.raises(InputError, match="the buffers of all ranks exceed 4 GiB"):
+        run_plan(allpairs_allgather(32), 1 << 28)
+
+
+def test_a_collective_that_no_plan_has_is_refused() -> None:
+    document: Json = json.loads(plan_json(allpairs_allgather(2)))
+    document["collective"] = "sendrecv"
+    with pytest.raises(InputError, match="'sendrecv': expected one of"):
+        run_plan(parse_plan(json.dumps(document)), 1 << 10)

@@ -57,7 +57,8 @@ void Handlers::connect(int rank) {
 
 int Handlers::channel(const Site& b, const LoadedOperation& op, std::size_t lane) const {
   if (op.channel_type > 1) throw InputError("an operation on no channel");
-  return entry(block(b).channels[op.channel_type], op.channels[lane], "channel");
+  const int id = entry(op.channels, static_cast<std::int64_t>(lane), "channel of an operation");
+  return entry(block(b).channels[op.channel_type], id, "channel");
 }
 int Handlers::queue(const Site& b, const LoadedOperation& op, std::size_t lane) const {
   const int id = channel(b, op, lane);
@@ -133,6 +134,8 @@ void Handlers::put(const Site& b, const LoadedOperation& op, std::uint32_t shift
     LoadedRef source = entry(op.sources, static_cast<std::int64_t>(i), "source");
     const bool port = op.channel_type == 1;
     if (!port) source.type = op.sources[0].type;
+    if (port && (source.type < 0 || source.buffer_id >= 0 || source.switch_id >= 0))
+      throw InputError("a port puts from a buffer that is not local: name the source by its type");
     Transfer t;
     t.sources = resolve(b, op, source, shift, false);
     t.targets = resolve(b, op, op.targets[i], shift, packets);
@@ -158,7 +161,8 @@ void Handlers::push(const Site& b, const LoadedOperation& op, std::size_t lane, 
 }
 
 int Handlers::signals(const Site& b, const LoadedOperation& op, std::size_t lane) const {
-  return entry(out_.at({b.rank, op.channel_type}), channel(b, op, lane), "channel");
+  const int id = channel(b, op, lane);
+  return entry(out_.at({b.rank, op.channel_type}), id, "channel");
 }
 
 /// Adds up all sources to all targets; from `packed` on they are packets.
@@ -178,7 +182,7 @@ void Handlers::combine(const Site& b, const LoadedOperation& op, std::uint32_t s
   if (op.name == Name::kRppkt && op.channel_type == 1) {
     for (std::size_t lane = 0; lane < op.targets.size(); ++lane) {
       Transfer one = t;
-      one.targets = {t.targets[lane]};
+      one.targets = {entry(t.targets, static_cast<std::int64_t>(lane), "target")};
       push(b, op, lane, std::move(one));
     }
     return;
@@ -235,10 +239,9 @@ void Handlers::issue_sync(int rank, int tb, const LoadedOperation& op, std::vect
                          {},
                          counter({2, b.rank, op.semaphores[i], 0})});
     } else if (op.name == Name::kWait || op.name == Name::kRlxWait) {
-      b.tasks.push_back({Task::Kind::kWait,
-                         lane,
-                         {},
-                         entry(in_.at({b.rank, op.channel_type}), channel(b, op, i), "channel")});
+      const int id = channel(b, op, i);
+      b.tasks.push_back(
+          {Task::Kind::kWait, lane, {}, entry(in_.at({b.rank, op.channel_type}), id, "channel")});
     } else if (op.channel_type == 1) {
       b.tasks.push_back({Task::Kind::kPushSignal, lane, {}, signals(b, op, i), queue(b, op, i)});
     } else {

@@ -9,10 +9,20 @@
 namespace tuccl::mscclpp {
 namespace {
 constexpr std::int64_t kPad = 256;  ///< Bytes of an allocation before the tensor.
-}
+constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;  ///< Of all ranks.
+}  // namespace
 
 RunMemory::RunMemory(const PlanCall& order, const LoadedPlan& plan) : order_(order), plan_(plan) {
-  for (int rank = 0; rank < ranks(); ++rank) lay_out(rank);
+  std::int64_t total = 0;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    lay_out(rank);
+    for (const std::int64_t size : ranks_.back().size) total += size;
+    if (total > kMostBytes)
+      throw InputError("nbytes " + std::to_string(order.nbytes) +
+                       ": the buffers of all ranks exceed 4 GiB: use fewer bytes or ranks");
+  }
+  for (Rank& state : ranks_)
+    for (int buffer = 0; buffer < 3; ++buffer) state.memory[buffer].resize(at(state.size[buffer]));
 }
 
 void RunMemory::lay_out(int rank) {
@@ -28,23 +38,20 @@ void RunMemory::lay_out(int rank) {
                      ": expected a multiple of the plan's step, at most 256 MiB");
   Rank& state = ranks_.emplace_back();
   state.tensor[0] = state.tensor[1] = kPad;
-  state.memory[0].resize(at(kPad + input));
-  state.memory[1].resize(at(kPad + output));
+  state.size[0] = plan_.in_place ? 0 : kPad + input;
+  state.size[1] = kPad + (plan_.in_place ? order_.nbytes : output);
   if (plan_.in_place) {
-    state.memory[1].resize(at(kPad + order_.nbytes));
     if (input < output) state.tensor[0] += rank * input;
     if (output < input) state.tensor[1] += rank * output;
   }
   const std::int64_t range =
       std::min(plan_.max_bytes, kPad + (plan_.in_place ? order_.nbytes : input));
   const std::int64_t piece = (range + g.input_chunks - 1) / g.input_chunks;
-  state.scratch_bytes =
+  const std::int64_t scratch =
       piece * g.scratch_chunks * (1 + plan_.packets) * (1 + plan_.halves) + plan_.alignment - 1;
-  state.scratch_bytes -= state.scratch_bytes % plan_.alignment;
-  if (plan_.halves && state.scratch_bytes % 32 != 0)
+  state.size[2] = scratch - scratch % plan_.alignment;
+  if (plan_.halves && state.size[2] % 32 != 0)
     throw InputError("the second half of scratch begins amid a packet");
-  if (state.scratch_bytes > (std::int64_t{1} << 30)) throw InputError("scratch beyond 1 GiB");
-  state.memory[2].assign(at(state.scratch_bytes), std::byte{0});
 }
 
 std::byte* RunMemory::bytes(const Address& a, std::int64_t offset, std::int64_t count) {
@@ -94,7 +101,7 @@ std::uint32_t RunMemory::expected(int call, int rank, std::int64_t position) con
 
 std::int64_t RunMemory::half(int rank) const {
   const bool second = plan_.halves && flag(rank) % 2 == 0;
-  return second ? ranks_[at(rank)].scratch_bytes / 2 : 0;
+  return second ? ranks_[at(rank)].size[2] / 2 : 0;
 }
 
 std::int64_t RunMemory::words_of(int rank, int buffer) const {

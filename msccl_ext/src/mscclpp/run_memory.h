@@ -43,9 +43,9 @@ class RunMemory {
  private:
   struct Rank {
     int call = 0;
-    std::vector<std::byte> memory[3];  ///< In place the first is not used.
+    std::int64_t size[3] = {};  ///< In bytes; in place the first is not used.
+    std::vector<std::byte> memory[3];
     std::int64_t tensor[2] = {};
-    std::int64_t scratch_bytes = 0;
   };
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   int ranks() const { return static_cast<int>(plan_.gpus.size()); }

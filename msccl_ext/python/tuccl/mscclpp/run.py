@@ -7,6 +7,7 @@ from typing import get_args
 
 from tuccl._native import RankResult
 from tuccl._native import run_plan as run_native
+from tuccl.errors import InputError
 from tuccl.mscclpp.checks import COLLECTIVES
 from tuccl.mscclpp.plan import BufferRef, ExecutionPlan, Gpu, Operation, OperationName, ThreadBlock
 
@@ -28,12 +29,14 @@ def run_plan(
     the wrong elements of all ranks and calls.
 
     Raises:
-        InputError: the size is none that the plan takes, or an operation reaches beyond a buffer
-            or a list.
+        InputError: the collective is none of MSCCL++'s, the size is none that the plan takes or
+            needs more than 4 GiB on all ranks, or an operation reaches beyond a buffer or a list.
         Stuck: all blocks wait.
     """
     if plan.collective not in COLLECTIVES:
-        raise ValueError(plan.collective)
+        raise InputError(
+            f"collective {plan.collective[:40]!r}: expected one of {', '.join(COLLECTIVES)}"
+        )
     words = [int(plan.packets), int(plan.inplace), int(plan.use_double_scratch_buffer)]
     words += [plan.buffer_alignment, min(plan.max_message_size, _MOST), len(plan.gpus)]
     for gpu in plan.gpus:
