@@ -124,13 +124,13 @@ def register(rank: int, world_size: int, ranks_per_node: int, *, sums_only: bool
 
     Call it on every rank before a communicator is made.
     """
-    found = algorithms(rank, world_size, ranks_per_node, sums_only=sums_only)
-    if found:
+    plans = algorithms(rank, world_size, ranks_per_node, sums_only=sums_only)
+    if plans:
         builder = importlib.import_module("mscclpp.ext").AlgorithmCollectionBuilder()
-        for algorithm in found:
+        for algorithm in plans:
             builder.add_algorithm_builder(algorithm)
         builder.set_algorithm_selector(select)
-    return len(found)
+    return len(plans)
 
 
 def extend_sglang(communicator: Any) -> None:  # noqa: ANN401
@@ -150,9 +150,9 @@ def extend_sglang(communicator: Any) -> None:  # noqa: ANN401
 
 def _extended(create: Any, names: set[str]) -> Any:  # noqa: ANN401
     def created(self: Any) -> list[Any]:  # noqa: ANN401
-        mine = algorithms(self.rank, self.world_size, self.nranks_per_node, sums_only=True)
-        chosen = [(algorithm, [0], [0]) for algorithm in mine if algorithm.name in names]
-        return [*create(self), *chosen]
+        plans = algorithms(self.rank, self.world_size, self.nranks_per_node, sums_only=True)
+        candidates = [(algorithm, [0], [0]) for algorithm in plans if algorithm.name in names]
+        return [*create(self), *candidates]
 
     return created
 

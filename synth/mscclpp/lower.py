@@ -173,8 +173,8 @@ def _check(
     unit_bytes: int,
 ) -> None:
     if program.collective not in PLAN_COLLECTIVES:
-        known = ", ".join(PLAN_COLLECTIVES)
-        raise Infeasible(f"{program.collective}: MSCCL++ has no plans of it, only of {known}")
+        names = ", ".join(PLAN_COLLECTIVES)
+        raise Infeasible(f"{program.collective}: MSCCL++ has no plans of it, only of {names}")
     if in_place and program.collective == "reduce-scatter":
         raise Infeasible(
             "reduce-scatter in place: MSCCL++ takes it for in place on rank 0 alone, so ranks "
@@ -282,14 +282,15 @@ class _Form:
         writer = BlockWriter(lambda at: output_place(program, part.rank, at) if in_place else at)
         incoming = layout.incoming(part, pulled=False)
         outgoing = layout.outgoing(part, pulled=False)
-        read, given = layout.incoming(part, pulled=True), layout.outgoing(part, pulled=True)
+        sources = layout.incoming(part, pulled=True)
+        readers = layout.outgoing(part, pulled=True)
         if self.ways.ready:
-            begun = [(link.kind, link.receiving) for link in incoming]
-            begun += [(link.kind, link.sending) for link in given]
-            awaited = [(link.kind, link.sending) for link in outgoing]
-            awaited += [(link.kind, link.receiving) for link in read]
-            writer.signal(begun, relaxed=True)
-            writer.wait(awaited, relaxed=True)
+            signals = [(link.kind, link.receiving) for link in incoming]
+            signals += [(link.kind, link.sending) for link in readers]
+            waits = [(link.kind, link.sending) for link in outgoing]
+            waits += [(link.kind, link.receiving) for link in sources]
+            writer.signal(signals, relaxed=True)
+            writer.wait(waits, relaxed=True)
         start = len(writer.ops)
         if self.unit_bytes and writer.waits:
             writer.nop()
@@ -302,9 +303,9 @@ class _Form:
             writer.loop(start, IterContext(self.unit_bytes, part.tasks[0].count))
         ports = [link.sending for link in outgoing if link.kind == "port"]
         # What others read must stay until they have read it.
-        if read:
-            writer.signal([(link.kind, link.receiving) for link in read])
-        writer.wait([(link.kind, link.sending) for link in given])
+        if sources:
+            writer.signal([(link.kind, link.receiving) for link in sources])
+        writer.wait([(link.kind, link.sending) for link in readers])
         if self.ways.flushes:
             writer.flush(ports)
         return writer
