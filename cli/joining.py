@@ -26,12 +26,21 @@ from tuccl.topology import (
     Fabric,
     Topology,
     host_order,
+    hostlist,
     join_hosts,
     read_fabric,
     united,
 )
 
-__all__ = ["add_hosts", "add_joining", "answering_hosts", "host_names", "joined", "report_fabric"]
+__all__ = [
+    "add_hosts",
+    "add_joining",
+    "answering_hosts",
+    "host_names",
+    "joined",
+    "names_of",
+    "report_fabric",
+]
 
 
 def add_joining(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +61,9 @@ def add_joining(parser: argparse.ArgumentParser) -> None:
         "count as one; NICs find their places by GUID, then by the names of host and device",
     )
     group.add_argument(
-        "--names", metavar="LIST", help="the hosts' names, in their order (else the files' names)"
+        "--names",
+        metavar="LIST",
+        help="the hosts' names in their order, a,b or node[01-16] (else the files' names)",
     )
     group.add_argument(
         "--by-rack", action="store_true", help="order the hosts, and so ranks, as in --fabric-file"
@@ -145,6 +156,21 @@ def called(topology: Topology) -> Topology:
     return msgspec.structs.replace(topology, name=name)
 
 
+def names_of(text: str) -> tuple[str, ...]:
+    """Return the hosts' names that ``--names`` lists.
+
+    >>> names_of("a, node[01-02]")
+    ('a', 'node01', 'node02')
+
+    Raises:
+        InputError: a bracket or a range is not closed or falls, or names are too many.
+    """
+    try:
+        return tuple(hostlist(",".join(part.strip() for part in text.split(","))))
+    except InputError as error:
+        raise InputError(f"--names: {error}") from None
+
+
 def host_names(
     args: argparse.Namespace, hosts: int, names: tuple[str, ...] | None
 ) -> tuple[str, ...]:
@@ -155,7 +181,7 @@ def host_names(
     """
     stems = tuple(Path(source).stem for source in args.sources)
     if args.names is not None:
-        names = tuple(name.strip() for name in args.names.split(","))
+        names = names_of(args.names)
     elif names is None and len(set(stems)) == hosts:
         names = stems
     names = names or tuple(f"n{number}" for number in range(hosts))

@@ -15,6 +15,7 @@ from tuccl.cli.joining import (
     answering_hosts,
     host_names,
     joined,
+    names_of,
     report_fabric,
 )
 from tuccl.cli.measuring import add_measuring, emulation_measured, measured
@@ -148,6 +149,8 @@ def report_drift(args: argparse.Namespace, topology: Topology) -> int:
 
 def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     """Return the topology the arguments describe, and what had to be assumed for it."""
+    if not 1 <= args.nodes <= 1024:
+        raise InputError(f"--nodes {args.nodes}: expected 1 to 1024 hosts")
     by_name, warnings = answering_hosts(args)
     if by_name:
         machines = [completed(args, topology, ()) for topology in by_name.values()]
@@ -165,7 +168,7 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
         cluster = join(hosts[0], args.nodes, args.fabric, args.up, args.down) if joins else hosts[0]
         return cluster, warnings
     if len(hosts) == 1 and names is None:
-        hosts *= args.nodes if args.names is None or args.nodes > 1 else args.names.count(",") + 1
+        hosts *= args.nodes if args.names is None or args.nodes > 1 else len(names_of(args.names))
     names = host_names(args, len(hosts), names)
     cluster, notes = joined(args, dict(zip(names, hosts, strict=True)))
     return cluster, (*warnings, *notes)

@@ -260,9 +260,9 @@ def _trunk_links(
         ups[low] += 1
     out = []
     for (low, high), group in sorted(trunks.items(), key=lambda item: tiers[item[0][0]]):
-        known = [trunk.gbs for trunk in group if trunk.gbs is not None]
-        gbs, assumed, source = sum(known), False, fabric.name
-        if len(known) < len(group) or not gbs:
+        rates_gbs = [trunk.gbs for trunk in group if trunk.gbs is not None]
+        gbs, assumed, source = sum(rates_gbs), False, fabric.name
+        if len(rates_gbs) < len(group) or not gbs:
             gbs, assumed = (carried[low] if up_gbs is None else up_gbs) / ups[low], up_gbs is None
             source = "given" if up_gbs is not None else "not blocking: as much as all below"
         if tiers[high] > tiers[low]:

@@ -188,11 +188,11 @@ def _id_in(name: str, host: Topology) -> Callable[[str], str]:
 def _without_nics(host: Topology, name: str, absent: set[str]) -> Topology:
     """Return ``host`` without the NICs whose ids in the cluster are ``absent``."""
     id_of = _id_in(name, host)
-    gone = {part.id for part in host.nodes if id_of(part.id) in absent}
-    if not gone:
+    ids = {part.id for part in host.nodes if id_of(part.id) in absent}
+    if not ids:
         return host
-    nodes = tuple(part for part in host.nodes if part.id not in gone)
-    links = tuple(link for link in host.links if not gone & {link.src, link.dst})
+    nodes = tuple(part for part in host.nodes if part.id not in ids)
+    links = tuple(link for link in host.links if not ids & {link.src, link.dst})
     return msgspec.structs.replace(host, nodes=nodes, links=links)
 
 

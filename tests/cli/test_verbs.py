@@ -63,8 +63,13 @@ def test_probe_joins_the_hosts_of_several_files(tuccl: Tuccl, tmp_path: Path) ->
     assert gpus[-1] == "new/gpu7"
     tuccl("probe", *files, "--names", "a,b", "--fabric", "clos", "--up", "20")
     assert json.loads(out.read_text())["nodes"][0]["host"] == "a"
+    tuccl("probe", *files, "--names", "n[01-02]")
+    assert json.loads(out.read_text())["nodes"][0]["host"] == "n01"
     for extra in (("--nodes", "2"), ("--names", "a"), ("--names", "a,a"), ("--by-rack",)):
         assert tuccl("probe", *files, *extra).code == 2
+    for nodes in ("-3", "0", "2000000000"):
+        refused = tuccl("probe", "--profile", "ndv2", "--nodes", nodes, "--names", "a")
+        assert "expected 1 to 1024 hosts" in refused.err
 
 
 def test_probe_sums_up_a_fabric_file_and_joins_by_it(

@@ -160,6 +160,11 @@ def test_blocks_meet_in_a_switch_that_is_assumed(write: Write) -> None:
         ("SwitchName=a Nodes=h[1-\n", r"txt:1: .*h\[1-"),
         ("SwitchName=a Nodes=h[2-1]\n", r"txt:1: .*rising"),
         ("SwitchName=a Nodes=h[0-99999999]\n", "more than 65536 names"),
+        (
+            "".join(f"SwitchName=s{n} Nodes=h[1-65536]\n" for n in range(150)),
+            "txt:3: more than 131072",
+        ),
+        (f"SwitchName=a Nodes={'h' * 256}[1-9]\n", "txt:1: .*at most 255 characters"),
         ("SwitchName=a Nodes=h1,\n", "ends in a comma"),
         ("SwitchName=a Switches=b\n", "'b', which no line defines"),
         ("SwitchName=a Nodes=h\nSwitchName=a Nodes=i\n", "txt:2: 'a' is there twice"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,27 @@ def test_captures_that_cannot_be_read(tmp_path: Path) -> None:
     place.symlink_to("/etc")
     with pytest.raises(InputError, match="capture /sys with its links"):
         read_topology(tmp_path)
+
+
+def test_a_link_of_no_length_in_a_capture_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "sys.tar"
+    with tarfile.open(file, "w") as tar:
+        link = tarfile.TarInfo("sys/bus/pci/devices/0000:01:00.0")
+        link.type, link.linkname = tarfile.SYMTYPE, "devices/" * 5000 + "!"
+        tar.addfile(link)
+    with pytest.raises(InputError, match="a link of more than 1024 characters"):
+        read_topology(file)
+
+
+@pytest.mark.parametrize("level", ["sys", "sys/devices/pci0000:00", "."])
+def test_a_folder_of_a_capture_leads_nowhere_outside(tmp_path: Path, level: str) -> None:
+    root = tmp_path / "host" / "captured"
+    capture(root, ("pci0000:00/0000:01:00.0", {**GPU, **GEN4}))
+    assert read_topology(root)[0].ranks == 1
+    folder = (root / level).rename(tmp_path / "outside")
+    (root / level).symlink_to(folder)
+    with pytest.raises(InputError, match=r"no GPU|no sys/bus"):
+        read_topology(root.parent)
 
 
 def test_a_capture_points_nowhere_outside(tmp_path: Path) -> None:
@@ -338,6 +360,7 @@ def test_a_card_with_two_ports_is_no_switch() -> None:
         ("-+-[0000:00]-+-00.0\n", "lspci's output"),
         ("SwitchName=s0 Nodes=n[0-3]\n", "give it as --fabric-file"),
         ("GPU0 GPU1\n", "no known format"),
+        ("\n" * 65536, "no known format"),
         ("", "no known format"),
     ],
 )

@@ -201,13 +201,34 @@ def test_a_device_that_is_part_of_itself_is_refused(write: Write) -> None:
 
 def test_devices_in_devices_do_not_grow_without_bound(write: Write) -> None:
     value = infrastructure(1)
-    for depth in range(40):
+    for depth in range(30):
         inner = [{"name": f"d{n}", "count": 9, "choice": "device"} for n in range(depth)]
         leaf = {"name": "gpu", "count": 1, "choice": "xpu"}
         value["devices"].append({"name": f"d{depth}", "components": [*inner, leaf], "edges": []})
-    value["instances"][0]["device"] = "d39"
+    value["instances"][0]["device"] = "d29"
     with pytest.raises(InputError, match="at most"):
         read_cluster(write(value))
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_devices_in_devices_are_refused_beyond_a_depth(write: Write, step: int) -> None:
+    value = infrastructure(1)
+    for depth in range(1500)[::step]:
+        inner = [{"name": f"d{depth - 1}", "count": 1, "choice": "device"}] if depth else []
+        value["devices"].append({"name": f"d{depth}", "components": inner, "edges": []})
+    with pytest.raises(InputError, match="nested over 32 devices deep"):
+        read_cluster(write(value))
+
+
+def test_a_device_of_many_is_read_once(write: Write) -> None:
+    value = infrastructure(1)
+    for depth in range(30):
+        parts = [{"name": f"d{n}", "count": 0, "choice": "device"} for n in range(depth)]
+        gpu = {"name": "gpu", "count": 1, "choice": "xpu"}
+        value["devices"].append({"name": f"d{depth}", "components": [*parts, gpu], "edges": []})
+    value["instances"][0]["device"] = "d29"
+    value["edges"] = []
+    assert read_cluster(write(value))[0].ranks == 1
 
 
 def test_a_gpu_that_nothing_joins_is_refused(write: Write) -> None:

@@ -174,6 +174,11 @@ def test_classes_that_no_tree_holds_are_told(tmp_path: Path) -> None:
     assert any("1 pairs of class SYS are nearer" in text for text in warnings)
 
 
+def test_a_nic_of_many_digits_has_its_place(tmp_path: Path) -> None:
+    text = OLD.replace("mlx4_0", "mlx4_" + "0" * 5000)
+    assert classes(read(text, tmp_path)[0]) == classes(read(OLD, tmp_path)[0])
+
+
 def test_two_machines_in_a_file_are_refused(tmp_path: Path) -> None:
     other = OLD.replace("PIX", "PHB")
     assert "keep one machine a file" in refusal(OLD + other, tmp_path)

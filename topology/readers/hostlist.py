@@ -8,9 +8,11 @@ import re
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 
-__all__ = ["hostlist"]
+__all__ = ["MOST_NAMES", "hostlist"]
 
+MOST_NAMES = 1 << 17
 _MOST_HOSTS = 65536
+_MOST_CHARACTERS = 255
 _TERM = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
@@ -24,7 +26,7 @@ def hostlist(text: str) -> list[str]:
     ['r1n0', 'r1n1', 'r2n0', 'r2n1']
 
     Raises:
-        InputError: a bracket or a range is not closed or falls, or they are too many.
+        InputError: a bracket or a range is not closed or falls, or names are too many or too long.
     """
     names: list[str] = []
     at = 0
@@ -49,6 +51,8 @@ def _expanded(term: str, most: int) -> list[str]:
         if count > most:
             raise InputError(f"{quoted(term)}: more than {_MOST_HOSTS} names in the list")
         parts.append(texts)
+    if sum(max(map(len, texts)) for texts in parts) > _MOST_CHARACTERS:
+        raise InputError(f"{quoted(term)}: expected names of at most {_MOST_CHARACTERS} characters")
     return ["".join(combination) for combination in itertools.product(*parts)]
 
 

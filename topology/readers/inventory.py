@@ -18,6 +18,7 @@ __all__ = ["Component", "Inventory", "Wire", "check_count", "is_nic", "joined_pa
 T = TypeVar("T")
 
 _MOST_ENDS = 1 << 17
+_MOST_DEPTH = 32
 _ENDPOINT = re.compile(
     r"([\w><() -]+)(?:\[(?:([0-9]{1,9})|([0-9]{0,9}):([0-9]{0,9})(?::([0-9]{1,9}))?)\])?", re.ASCII
 )
@@ -166,7 +167,9 @@ class Inventory:
                 raise InputError(f"instance {quoted(entry.name)}: no device {quoted(entry.device)}")
         check_count(sum(max(entry.count, -1) for entry in self._instances.values()), "instances")
         self._choices: dict[str, frozenset[str]] = {}
+        self._depths: dict[str, int] = {}
         self._parts: dict[str, dict[str, Component]] = {}
+        self._edges: dict[str, list[tuple[str, str, Wire]]] = {}
         for device in self._devices:
             self._choices_in(device, ())
 
@@ -185,6 +188,8 @@ class Inventory:
     def _choices_in(self, device: str, above: tuple[str, ...]) -> frozenset[str]:
         if device in above:
             raise InputError(f"device {quoted(device)} is part of itself")
+        if len(above) + self._depths.get(device, 1) > _MOST_DEPTH:
+            raise InputError(f"device {quoted(device)}: nested over {_MOST_DEPTH} devices deep")
         if device not in self._choices:
             parts = self._components(device)
             if len({part.name for part in parts}) < len(parts):
@@ -193,6 +198,8 @@ class Inventory:
             for part in parts:
                 if part.choice == "device":
                     choices |= self._choices_in(part.name, (*above, device))
+            inner = (self._depths[part.name] for part in parts if part.choice == "device")
+            self._depths[device] = 1 + max(inner, default=0)
             self._choices[device] = frozenset(choices)
         return self._choices[device]
 
@@ -220,8 +227,10 @@ class Inventory:
         """Return the pairs of paths that edges join in ``device``, at any depth.
 
         Raises:
-            InputError: an edge names what is not there.
+            InputError: an edge names what is not there, or they are too many.
         """
+        if device in self._edges:
+            return self._edges[device]
         links = {link.name: link for link in self._devices[device].links}
         pairs = []
         for number, edge in enumerate(self._devices[device].edges):
@@ -234,13 +243,15 @@ class Inventory:
                 raise InputError(f"{where}: {error}") from None
             for src, dst in joined_pairs(*ends, edge.scheme, where):
                 pairs.append((src, dst, links[edge.link]))
+            check_count(len(pairs), where)
         for part in self._components(device):
             if part.choice == "device" and not self._is_nic(part.name):
                 inner = self.edges(part.name)
-                check_count(len(inner) * part.count, part.name)
+                check_count(len(pairs) + len(inner) * part.count, part.name)
                 for number in range(part.count):
                     path = f"{part.name}.{number}."
                     pairs += [(f"{path}{src}", f"{path}{dst}", link) for src, dst, link in inner]
+        self._edges[device] = pairs
         return pairs
 
     def ends(self, endpoint: _Endpoint) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ _KEYS = (
 )
 _TEXTS = (
     (
-        rb"^\s*(?:Machine \(|HostBridge L#|Package L#)",
+        rb"^[ \t]*(?:Machine \(|HostBridge L#|Package L#)",
         "lstopo's text; export it by `lstopo --of xml FILE`",
     ),
     (
@@ -31,15 +31,15 @@ _TEXTS = (
         "of rocm-smi, but no topology; run `rocm-smi --showtopo`",
     ),
     (
-        rb"^\s*GPU[0-9]+\s+X\s",
+        rb"^[ \t]*GPU[0-9]+[ \t]+X\s",
         "of `nvidia-smi topo -m`, but its header is missing or damaged; paste all of it",
     ),
     (
-        rb"^\|?\s*NVIDIA-SMI [0-9]|NVSMI LOG",
+        rb"^\|?[ \t]*NVIDIA-SMI [0-9]|NVSMI LOG",
         "of nvidia-smi, but no matrix; run `nvidia-smi topo -m`",
     ),
     (
-        rb"^\s*-?[+\\]?-?\[[0-9a-f]{4}:[0-9a-f]{2}|^[0-9a-f:]{2,12}\.[0-7] .*controller",
+        rb"^[ \t]*-?[+\\]?-?\[[0-9a-f]{4}:[0-9a-f]{2}|^[0-9a-f:]{2,12}\.[0-7] .*controller",
         "lspci's output; capture /sys: `tar cf sys.tar /sys/bus/pci/devices /sys/devices/pci*`",
     ),
 )

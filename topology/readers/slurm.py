@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 from tuccl.topology.json_files import printable_path
-from tuccl.topology.readers.hostlist import hostlist
+from tuccl.topology.readers.hostlist import MOST_NAMES, hostlist
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
@@ -28,6 +28,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
     place = printable_path(path)
     switches: dict[str, tuple[list[str], list[str], str]] = {}
     blocks: dict[str, tuple[list[str], list[str], str]] = {}
+    names = 0
     for where, values in _lines(data, place):
         kind = "switchname" if "switchname" in values else "blockname"
         label = values.get(kind)
@@ -43,6 +44,9 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         entries[label] = (below[0], below[1], where)
+        names += len(below[0]) + len(below[1])
+        if names > MOST_NAMES:
+            raise InputError(f"{where}: more than {MOST_NAMES} names; keep one fabric a file")
     if switches and blocks:
         raise InputError(f"{place}: switches and blocks; expected one of the two, as Slurm does")
     warnings: list[str] = []

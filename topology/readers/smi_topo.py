@@ -11,7 +11,8 @@ from tuccl.topology.graph import Topology, quoted
 from tuccl.topology.json_files import printable_path
 from tuccl.topology.readers.classes import PHB, PIX, PXB, SYS, Classes, system_of_classes
 from tuccl.topology.readers.reader import Reader
-from tuccl.topology.readers.system import host_of, natural
+from tuccl.topology.readers.system import host_of
+from tuccl.topology.switches import natural
 
 __all__ = ["SMI_TOPO"]
 
@@ -164,7 +165,7 @@ def _names(columns: Sequence[str], text: str, warnings: list[str]) -> Sequence[s
     """Return the names of the NICs: the columns' own, or those of the legend of NIC0 and so on."""
     if not all(re.fullmatch("NIC[0-9]{1,4}", column) for column in columns):
         return columns
-    legend = dict(re.findall(r"(?m)^\s*(NIC[0-9]{1,4}): ([\w.:+-]{1,100})\s*$", text))
+    legend = dict(re.findall(r"(?m)^[ \t]*(NIC[0-9]{1,4}): ([\w.:+-]{1,100})\s*$", text))
     names = [legend.get(column, "") for column in columns]
     if all(names) and len(set(names)) == len(names):
         return names

@@ -23,7 +23,7 @@ __all__ = ["SYSFS", "read_sysfs", "sysfs_system"]
 DEVICES = "sys/bus/pci/devices"
 _MOST_DEVICES = 65536
 _BUSID = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
-_TARGET = re.compile(rf"(?:^|/)devices/((?:[\w.:-]+/)*{_BUSID})/?$")
+_TARGET = re.compile(rf"((?:[\w.:-]+/)*{_BUSID})/?")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 
 
@@ -113,7 +113,7 @@ def _chains(tree: Tree, place: str) -> list[list[str]]:
         raise InputError(f"{place}: {len(names)} PCI devices; at most {_MOST_DEVICES} are read")
     chains = []
     for name in names:
-        match = _TARGET.search(tree.link(f"{DEVICES}/{name}"))
+        match = _TARGET.fullmatch(f"/{tree.link(f'{DEVICES}/{name}')}".partition("/devices/")[2])
         if match is None or not match[1].endswith(f"/{name}"):
             raise InputError(
                 f"{place}: {DEVICES}/{quoted(name)} is no link to its place under sys/devices; "

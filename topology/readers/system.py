@@ -20,8 +20,9 @@ from tuccl.topology.models import gpu_gts, gpu_model, is_gpu_class, is_nic_class
 from tuccl.topology.rates import Rate
 from tuccl.topology.readers.nvlinks import NvLinks
 from tuccl.topology.readers.xml_tree import Element
+from tuccl.topology.switches import natural
 
-__all__ = ["host_of", "natural"]
+__all__ = ["host_of"]
 
 HOST = "n0"
 _BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
@@ -335,12 +336,6 @@ class _Reader:
         for (src, element), (dst, peer) in itertools.combinations(cpus, 2):
             rate = min(_cpu_rate(element), _cpu_rate(peer))
             self._link(src, dst, "cpu", rate, rates.CPU_US, element)
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Return a key by which mlx5_9 comes before mlx5_10."""
-    parts: list[str] = re.findall("[0-9]+|[^0-9]+", name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _card_model(pci: Element) -> str:

@@ -18,6 +18,7 @@ from tuccl.errors import InputError
 __all__ = ["Archive", "Folder", "Tree", "is_archive"]
 
 _MOST_TEXT = 4096
+_MOST_LINK = 1024
 _MOST_FILES = 1 << 18
 _MOST_UNPACKED = 1 << 28
 
@@ -42,25 +43,34 @@ class Folder:
         """Read below ``root``, or below its only folder if that is what holds ``sys``."""
         names = self._names(root)
         is_wrapped = "sys" not in names and len(names) == 1
-        self._root = root / names[0] if is_wrapped else root
+        self._root = Path(os.path.realpath(root))
+        if is_wrapped:
+            self._root = self._folder(names[0]) or self._root
 
     def names(self, path: str) -> list[str]:
         """Return the sorted names in the folder ``path``."""
-        return self._names(self._root / path)
+        folder = self._folder(path)
+        return self._names(folder) if folder else []
 
     def link(self, path: str) -> str:
         """Return what the link ``path`` points to, as written."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folder(parent)
         try:
-            return str((self._root / path).readlink())
+            return str((folder / name).readlink()) if folder else ""
         except OSError:
             return ""
 
     def text(self, path: str) -> str:
         """Return the beginning of the file ``path``, stripped."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folder(parent)
+        if folder is None:
+            return ""
         try:
-            # A captured tree may hold anything: links out of it and pipes are not read.
+            # A captured tree may hold anything: files that are links, and pipes, are not read.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            file = os.open(self._root / path, flags)
+            file = os.open(folder / name, flags)
         except OSError:
             return ""
         try:
@@ -71,6 +81,11 @@ class Folder:
         finally:
             os.close(file)
         return _text(data)
+
+    def _folder(self, path: str) -> Path | None:
+        """Return the folder behind its links, None where they lead out of the tree."""
+        folder = Path(os.path.realpath(self._root / path))
+        return folder if folder.is_relative_to(self._root) else None
 
     @staticmethod
     def _names(folder: Path) -> list[str]:
@@ -125,6 +140,8 @@ class Archive:
             return
         path = "/".join(parts)
         if member.issym():
+            if len(member.linkname) > _MOST_LINK:
+                raise tarfile.TarError(f"a link of more than {_MOST_LINK} characters")
             self._links[path] = member.linkname
         elif member.isfile():
             content = tar.extractfile(member)
