@@ -3,8 +3,6 @@
 from tuccl.runtime.probing.agents import (
     AgentProber,
     agent_words,
-    loopback_endpoints,
-    loopback_prober,
 )
 from tuccl.runtime.probing.peer_copies import PeerCopies, read_peer_copies, run_peer_copies
 from tuccl.runtime.probing.perftest import PerftestProber, read_write_bw, read_write_lat
@@ -14,8 +12,6 @@ __all__ = [
     "PeerCopies",
     "PerftestProber",
     "agent_words",
-    "loopback_endpoints",
-    "loopback_prober",
     "read_peer_copies",
     "read_write_bw",
     "read_write_lat",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
@@ -21,7 +22,7 @@ from tuccl.runtime.probing import agent
 from tuccl.topology.probing import Endpoint, PairTimes
 from tuccl.topology.probing.prober import Pair
 
-__all__ = ["AgentProber", "agent_words", "loopback_endpoints"]
+__all__ = ["AgentProber", "agent_words"]
 
 _START_S = 30.0
 _ANSWER_S = 120.0
@@ -31,16 +32,13 @@ _WINDOW_S = 0.5
 _LOADED_ECHOES = 8
 _MOST_AT_ONCE = 64
 _MOST_LINE = 1 << 20
+_MOST_REASON = 2000
+_Trips = tuple[Annotated[list[float], msgspec.Meta(min_length=1)], str]
 
 
 def agent_words(python: str = "python3") -> tuple[str, ...]:
     """Return the command that is an agent, by an interpreter that may be another host's."""
     return (python, "-I", "-S", "-c", Path(agent.__file__).read_text())
-
-
-def loopback_endpoints(count: int) -> tuple[Endpoint, ...]:
-    """Return endpoints on this machine's loopback device, to try probing."""
-    return tuple(Endpoint(f"lo{n}", f"lo{n}/nic0", f"127.0.0.{n + 1}") for n in range(count))
 
 
 class AgentProber:
@@ -78,7 +76,7 @@ class AgentProber:
                 for process, end in zip(self._agents, self._endpoints, strict=True)
             ]
             self._ports = [
-                [int(self._agents[place].answer(future, _START_S)) for future in futures]
+                [self._agents[place].answer(future, int, _START_S) for future in futures]
                 for place, futures in enumerate(listening)
             ]
         except BaseException:
@@ -102,14 +100,11 @@ class AgentProber:
         """Return times of a pair alone.
 
         Raises:
-            TucclError: a host does not answer.
+            TucclError: a host does not answer, or not with times.
         """
         future = self._agents[src].ask("pair", **self._to(src, dst))
-        result = self._agents[src].answer(future)
-        try:
-            return msgspec.convert(result, PairTimes)
-        except msgspec.ValidationError as error:
-            raise TucclError(f"host {self._endpoints[src].host[:60]}: {error}") from None
+        times: PairTimes = self._agents[src].answer(future, PairTimes)
+        return times
 
     @contextmanager
     def load(self, flows: Sequence[Pair]) -> Iterator[_AgentLoad]:
@@ -119,19 +114,18 @@ class AgentProber:
             TucclError: a host does not answer.
         """
         numbers: dict[Pair, list[int]] = {}
-        begun = []
+        asked = []
         for src, dst in flows:
             nics = min(len(self._endpoints[end].addresses) for end in (src, dst))
             numbers[src, dst] = list(range(self._flows, self._flows + nics))
             self._flows += nics
-            begun += [
+            asked += [
                 (src, self._agents[src].ask("send", flow=number, **self._to(src, dst, nic)))
                 for nic, number in enumerate(numbers[src, dst])
             ]
         load = _AgentLoad(self, numbers)
         try:
-            for src, future in begun:
-                self._agents[src].answer(future)
+            self.answers(asked, None)
             time.sleep(_FILL_S)
             yield load
         finally:
@@ -142,9 +136,13 @@ class AgentProber:
         """Return the future answer of an agent."""
         return self._agents[index].ask(operation, **arguments)
 
-    def answers(self, asked: Sequence[tuple[int, Future[Any]]]) -> list[Any]:
-        """Return the answers of agents, in order."""
-        return [self._agents[index].answer(future) for index, future in asked]
+    def answers(self, asked: Sequence[tuple[int, Future[Any]]], kind: Any) -> list[Any]:  # noqa: ANN401 - a type
+        """Return the answers of agents, of type ``kind``, in order.
+
+        Raises:
+            TucclError: a host does not answer, or not with that.
+        """
+        return [self._agents[index].answer(future, kind) for index, future in asked]
 
     def echo(self, src: int, dst: int, count: int = _LOADED_ECHOES) -> Future[Any]:
         """Return the future round trips of a pair in us, and by what they were taken."""
@@ -172,13 +170,13 @@ class _AgentLoad:
         )
 
     def keep(self, flows: Sequence[Pair]) -> None:
-        ended = [flow for flow in self._running if flow not in flows]
+        others = [flow for flow in self._running if flow not in flows]
         asked = [
             (flow[0], self._prober.ask(flow[0], "end", flow=number))
-            for flow in ended
+            for flow in others
             for number in self._running.pop(flow)
         ]
-        self._prober.answers(asked)
+        self._prober.answers(asked, None)
         time.sleep(_DRAIN_S if asked else 0.0)
 
     def round_trips(self, pairs: Sequence[Pair]) -> tuple[float, ...]:
@@ -186,7 +184,7 @@ class _AgentLoad:
         for begin in range(0, len(pairs), _MOST_AT_ONCE):
             some = pairs[begin : begin + _MOST_AT_ONCE]
             asked = [(src, self._prober.echo(src, dst)) for src, dst in some]
-            trips += [min(us) for us, _ in self._prober.answers(asked)]
+            trips += [min(us) for us, _ in self._prober.answers(asked, _Trips)]
         return tuple(trips)
 
     def _received(self) -> list[list[tuple[int, float]]]:
@@ -194,7 +192,7 @@ class _AgentLoad:
             [(dst, self._prober.ask(dst, "received", flow=number)) for number in numbers]
             for (_, dst), numbers in self._numbers.items()
         ]
-        return [[(int(n), float(at)) for n, at in self._prober.answers(each)] for each in asked]
+        return [self._prober.answers(each, tuple[int, float]) for each in asked]
 
 
 def _gbs(before: tuple[int, float], after: tuple[int, float]) -> float:
@@ -202,23 +200,35 @@ def _gbs(before: tuple[int, float], after: tuple[int, float]) -> float:
     return (after[0] - before[0]) / max(after[1] - before[1], 1e-6) / 1e9
 
 
+class _Answer(msgspec.Struct):
+    """A line of an agent: the number of a command, and its result or why there is none."""
+
+    id: int
+    result: Any = None
+    error: str | None = None
+
+
 class _Process:
     """An agent's process: commands in, answers out, read by a thread of its own."""
 
     def __init__(self, host: str, command: Sequence[str], token: str) -> None:
         self._host = host[:60]
+        # A file: what an agent's launcher leaves behind cannot hold it open.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._errors,
                 start_new_session=True,  # a terminal's interrupt comes to the prober alone
             )
         except (OSError, ValueError) as error:
+            self._errors.close()
             raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
         self._futures: dict[int, Future[Any]] = {}
         self._next = 0
+        self._is_over = False
         self._lock = threading.Lock()
         self._write(token.encode() + b"\n")
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -231,15 +241,17 @@ class _Process:
             number = self._next
             self._futures[number] = future
         self._write(msgspec.json.encode({"id": number, "op": operation, **arguments}) + b"\n")
-        if not self._reader.is_alive():  # it ended before it could be asked
+        if self._is_over:  # it ended before it could be asked
             self._give_up()
         return future
 
-    def answer(self, future: Future[Any], limit_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - JSON
+    def answer(self, future: Future[Any], kind: Any, limit_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - a type
         try:
-            return future.result(limit_s)
+            return msgspec.convert(future.result(limit_s), kind)
         except TimeoutError:
             raise TucclError(f"host {self._host}: no answer within {limit_s:g} s") from None
+        except msgspec.ValidationError as error:
+            raise TucclError(f"host {self._host}: bad answer: {error}") from None
 
     def hang_up(self) -> None:
         with contextlib.suppress(OSError):  # it ended, with a command on its way
@@ -253,9 +265,8 @@ class _Process:
             self._process.kill()
             self._process.wait()
         self._reader.join(3)
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self._give_up()  # something left behind may hold its output open
+        self._errors.close()
 
     def _write(self, data: bytes) -> None:
         try:
@@ -267,28 +278,29 @@ class _Process:
 
     def _read(self) -> None:
         output = self._process.stdout
-        while output is not None and (line := output.readline(_MOST_LINE)):
-            try:
-                reply = msgspec.json.decode(line, type=dict[str, Any])
-                future = self._futures.pop(reply["id"])
-            except (msgspec.DecodeError, KeyError):
-                continue  # a host's greeting
-            if "error" in reply:
-                future.set_exception(TucclError(f"host {self._host}: {reply['error']}"))
-            else:
-                future.set_result(reply["result"])
-        self._give_up()
+        try:
+            while output is not None and (line := output.readline(_MOST_LINE)):
+                try:
+                    answer = msgspec.json.decode(line, type=_Answer)
+                    future = self._futures.pop(answer.id)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+                    continue  # a host's greeting
+                if answer.error is not None:
+                    future.set_exception(TucclError(f"host {self._host}: {answer.error}"))
+                else:
+                    future.set_result(answer.result)
+        finally:
+            self._give_up()
+            if output is not None:
+                output.close()
 
     def _give_up(self) -> None:
         with self._lock:
+            self._is_over = True
             left, self._futures = list(self._futures.values()), {}
         if left:
-            error = self._process.stderr.read(2000) if self._process.stderr is not None else b""
+            begin = max(0, os.fstat(self._errors.fileno()).st_size - _MOST_REASON)
+            error = os.pread(self._errors.fileno(), _MOST_REASON, begin)
             why = " ".join(error.decode("utf-8", "replace").split())[-200:] or "it ended"
             for future in left:
                 future.set_exception(TucclError(f"host {self._host}: {why}"))
-
-
-def loopback_prober(endpoints: Sequence[Endpoint]) -> AgentProber:
-    """Return a prober whose agents all run on this host, each on its endpoint's address."""
-    return AgentProber(endpoints, [agent_words(sys.executable)] * len(endpoints))

@@ -25,6 +25,7 @@ _LEAST_BYTES = 1 << 20
 _LIMIT_S = 60.0  # a server whose client never comes ends by itself
 _TRIES, _BETWEEN_S = 5, 0.5
 _LOAD_S, _HELD_S = 3, 30
+_PAIRS_PER_LOAD = 6  # some two seconds each, by ssh: flows of _HELD_S outlast them
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _ROW = re.compile(rf"\s*([0-9]{{1,12}})\s+[0-9]+((?:\s+{_NUMBER})+)\s*")
 
@@ -73,7 +74,16 @@ class PerftestProber:
             endpoints: whose addresses perftest makes contact by.
             on_host: the command that runs words on an endpoint's host.
             options: of perftest on all hosts: ``-d mlx5_0``, ``-x 3``.
+
+        Raises:
+            InputError: an endpoint has several NICs; perftest's flows go over one device.
         """
+        several = next((end for end in endpoints if end.others), None)
+        if several is not None:
+            raise InputError(
+                f"host {several.host[:60]}: {len(several.addresses)} addresses to probe by "
+                "perftest; expected one, that of the device it is told (-d)"
+            )
         self._endpoints, self._on_host, self._options = endpoints, on_host, tuple(options)
 
     def pair(self, src: int, dst: int) -> PairTimes:
@@ -157,8 +167,12 @@ class _PerftestLoad:
         self._kept = tuple(flow for flow in self._flows if flow in flows)
 
     def round_trips(self, pairs: Sequence[Pair]) -> tuple[float, ...]:
-        with self._prober.running(self._kept, _BW, "-D", str(_HELD_S)):
-            return tuple(2 * self._prober.latency(*pair) for pair in pairs)
+        trips: list[float] = []
+        for begin in range(0, len(pairs), _PAIRS_PER_LOAD):
+            some = pairs[begin : begin + _PAIRS_PER_LOAD]
+            with self._prober.running(self._kept, _BW, "-D", str(_HELD_S)):
+                trips += [2 * self._prober.latency(*pair) for pair in some]
+        return tuple(trips)
 
 
 @contextmanager

@@ -10,15 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.probing.loopback import loopback_endpoints
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime.probing import (
-    PerftestProber,
-    loopback_endpoints,
-    perftest,
-    read_write_bw,
-    read_write_lat,
-)
-from tuccl.topology.probing import probe_network
+from tuccl.runtime.probing import PerftestProber, perftest, read_write_bw, read_write_lat
+from tuccl.topology.probing import Endpoint, probe_network
 
 # As perftest 4.5 and 6 print, written down from logs that users published.
 LATENCY = """---------------------------------------------------------------------------------------
@@ -120,6 +115,27 @@ def test_a_network_is_probed_by_perftest(stand_in: Path) -> None:
     assert all(
         words[2] in ("ib_write_lat", "ib_write_bw") and "mlx5_0" in words for words in started
     )
+
+
+def test_queues_stay_full_however_many_pairs_are_timed(stand_in: Path) -> None:
+    """Flows run for 30 s: a few pairs later others take their place."""
+    started: list[str] = []
+
+    def on_host(index: int, words: Sequence[str]) -> Sequence[str]:
+        started.append(words[2])
+        return words
+
+    with PerftestProber(loopback_endpoints(4), on_host).load([(0, 1)]) as load:
+        assert len(load.round_trips([(2, 3)] * 20)) == 20
+    between = " ".join(started).split("ib_write_bw ib_write_bw")[1:]
+    assert sum(part.count("ib_write_lat") for part in between) == 40
+    assert all(part.count("ib_write_lat") <= 12 for part in between)
+
+
+def test_several_addresses_of_a_host_are_refused() -> None:
+    ends = [Endpoint("a", "a/nic0", "10.0.0.1", others=(("a/nic1", "10.1.0.1"),))]
+    with pytest.raises(InputError, match="host a: 2 addresses"):
+        PerftestProber(ends, lambda _, words: words)
 
 
 def test_a_perftest_that_fails_is_told(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
