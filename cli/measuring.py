@@ -60,8 +60,8 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--addresses",
         metavar="LIST",
-        help="with --measure: the hosts' IP addresses, in their order, of several NICs joined by +"
-        " (default: of their names)",
+        help="with --measure: the hosts' IP addresses, in their order, of several NICs joined by +,"
+        " one alone with --rdma (default: of their names)",
     )
     parser.add_argument(
         "--rdma",
@@ -110,7 +110,7 @@ def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tu
 
     with ended_by_signals():
         if args.rdma is not None:
-            by_rdma = PerftestProber(endpoints, on_host, shlex.split(args.rdma))
+            by_rdma = PerftestProber(endpoints, on_host, options_of(args.rdma))
             return network_measured(args, topology, by_rdma, endpoints)
         commands = [on_host(index, agent_words()) for index in range(len(endpoints))]
         with AgentProber(endpoints, commands) as prober:
@@ -155,6 +155,18 @@ def gpus_measured(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
     return with_peer_rates(topology, copies.one_way, "CUDA peer copies"), tuple(notes)
 
 
+def options_of(text: str) -> list[str]:
+    """Return the words of perftest's options.
+
+    Raises:
+        InputError: a quotation has no end.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"--rdma: {text[:80]!r}: {error}; expected options of perftest") from None
+
+
 def given_hosts(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the hosts as the arguments name them, users included."""
     if args.hosts:
@@ -170,29 +182,29 @@ def addresses_of(args: argparse.Namespace, hosts: Sequence[str]) -> dict[str, li
     """
     if args.addresses is None:
         return {host: [address_of(host)] for host in hosts}
-    given = args.addresses.split(",")
-    if len(given) != len(hosts):
+    texts = args.addresses.split(",")
+    if len(texts) != len(hosts):
         raise InputError(
-            f"--addresses: {len(given)} addresses for {len(hosts)} hosts; expected as many"
+            f"--addresses: {len(texts)} addresses for {len(hosts)} hosts; expected as many"
         )
     return {
-        host: [address_of(address, given=True) for address in text.split("+")]
-        for host, text in zip(hosts, given, strict=True)
+        host: [address_of(address, is_explicit=True) for address in text.split("+")]
+        for host, text in zip(hosts, texts, strict=True)
     }
 
 
-def address_of(name: str, *, given: bool = False) -> str:
-    """Return the IP address of a name; a loopback one only where it is ``given`` as such.
+def address_of(name: str, *, is_explicit: bool = False) -> str:
+    """Return the IP address of a name; a loopback one only where a user wrote it.
 
     Raises:
         InputError: there is none.
     """
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise InputError(f"host {name[:80]!r}: {error}; name its address by --addresses") from None
-    address = str(found[0][4][0])
-    if ipaddress.ip_address(address.partition("%")[0]).is_loopback and not given:
+    address = str(infos[0][4][0])
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback and not is_explicit:
         raise InputError(
             f"host {name[:80]!r}: its name resolves to {address}, where others cannot reach it; "
             "name its address by --addresses"
@@ -215,7 +227,8 @@ def network_measured(
         check_target(Path(file))
         if Path(file).exists():
             say(f"{file}: probes that it holds are not repeated")
-        prober = RecordedProber(prober, endpoints, file)
+        method = "TCP" if args.rdma is None else f"perftest {args.rdma}".strip()
+        prober = RecordedProber(prober, endpoints, file, method=method)
     try:
         with Progress() as progress:
             rates = probe_network(

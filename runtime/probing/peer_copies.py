@@ -68,7 +68,7 @@ def read_peer_copies(text: str) -> PeerCopies:
         raise InputError("peer copies: cut off before `# done`; run the program again")
     pairs = {(a, b) for a in range(len(bus_ids)) for b in range(len(bus_ids)) if a != b}
     ways = {way: {key[1:] for key in times if key[0] == way} for way in ("one", "both")}
-    if not pairs or any(found != pairs for found in ways.values()):
+    if not pairs or any(ways[way] != pairs for way in ways):
         raise InputError(
             f"peer copies: expected times of all {len(pairs)} pairs of GPUs, both ways"
         )
@@ -111,22 +111,22 @@ def peer_copies_program() -> Path:
             "pairs of GPUs are measured by a CUDA program, and there is no nvcc: put the CUDA "
             "toolkit's bin folder on the PATH"
         )
-    made_from = "\0".join([_SOURCE.read_text(), str(Path(nvcc).resolve())])
-    program = cache_folder() / f"peer-copies-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}"
+    inputs = "\0".join([_SOURCE.read_text(), str(Path(nvcc).resolve())])
+    program = cache_folder() / f"peer-copies-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
     if program.exists():
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        made = Path(folder) / "peer-copies"
-        command = [nvcc, "-O2", "-o", str(made), str(_SOURCE)]
+        binary = Path(folder) / "peer-copies"
+        command = [nvcc, "-O2", "-o", str(binary), str(_SOURCE)]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command, capture_output=True, text=True, timeout=_COMPILE_S, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unavailable(f"{nvcc} cannot compile {_SOURCE.name}: {error}") from None
-        if done.returncode != 0 or not made.exists():
-            why = " ".join(done.stderr.split())[:300]
+        if result.returncode != 0 or not binary.exists():
+            why = " ".join(result.stderr.split())[:300]
             raise Unavailable(f"{nvcc} cannot compile {_SOURCE.name}: {why}")
-        made.replace(program)
+        binary.replace(program)
     return program

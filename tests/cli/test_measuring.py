@@ -55,6 +55,7 @@ def test_hosts_without_an_address_of_use_are_named(
         (["--addresses", "127.0.0.1"], "1 addresses for 2 hosts"),
         (["--addresses", "127.0.0.1,no such host"], "no such host"),
         (["--addresses", "127.0.0.1,127.0.0.2+127.0.0.3"], "1 NICs with a network link, and 2"),
+        (["--addresses", "127.0.0.1,127.0.0.2", "--rdma=-d 'mlx"], '--rdma: "-d \'mlx"'),
     ):
         assert main([*words, *more]) == 2
         assert why in capsys.readouterr().err

@@ -172,6 +172,8 @@ def test_probing_goes_on_from_its_file(tmp_path: Path) -> None:
     assert not quiet.flows
     with pytest.raises(InputError, match="other hosts"):
         RecordedProber(quiet, quiet.endpoints[:2], file)
+    with pytest.raises(InputError, match="not by 'perftest'"):
+        RecordedProber(quiet, quiet.endpoints, file, method="perftest")
 
 
 def test_a_damaged_file_of_probes_is_refused(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_pairs_that_jobs_do_not_use_are_not_probed(tmp_path: Path) -> None:
         frozenset((0, 1)),
         frozenset((2, 3)),
     }
-    for bad in ("h0 h0 5", "h0 h1", "h0 h1 -5", "h0 h1 many"):
+    for bad in ("h0 h0 5", "h0 h1", "h0 h1 -5", "h0 h1 many", f"h0 h1 {10**18}"):
         file.write_text(f"h0 h1 5\n{bad}\n")
         with pytest.raises(InputError, match="use:2"):
             read_use(file)

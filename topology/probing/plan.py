@@ -28,6 +28,7 @@ __all__ = [
 Busy = frozenset[frozenset[str]]
 
 _MOST_BYTES = 1 << 24
+_MOST_DIGITS = 18
 _LEAST_USE = 0.01  # of the busiest pair's: what has less is not probed
 
 
@@ -179,12 +180,13 @@ def read_use(path: str | os.PathLike[str]) -> dict[frozenset[str], float]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 3 or words[0] == words[1] or not words[2].isdecimal():
+        is_sound = len(words) == 3 and words[0] != words[1] and words[2].isdecimal()
+        if not is_sound or len(words[2]) > _MOST_DIGITS:
             raise InputError(
                 f"{place}:{number}: {quoted(line)}; expected two different hosts and a number of "
-                "bytes"
+                f"bytes of at most {_MOST_DIGITS} digits"
             )
-        use[frozenset(words[:2])] += float(words[2][:18])
+        use[frozenset(words[:2])] += float(words[2])
     if not any(use.values()):
         raise InputError(f"{place}: no pair of hosts in use; expected lines `host host bytes`")
     return dict(use)

@@ -34,6 +34,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
 
     format: Literal["tuccl-probes/1"]
     endpoints: tuple[Endpoint, ...]
+    method: str = ""
     pairs: list[tuple[Pair, PairTimes]] = []
     loads: list[_LoadRecord] = []
 
@@ -42,22 +43,38 @@ class RecordedProber:
     """Asks another prober for what its file does not hold yet, and adds each answer to the file."""
 
     def __init__(
-        self, prober: Prober, endpoints: Sequence[Endpoint], path: str | os.PathLike[str]
+        self,
+        prober: Prober,
+        endpoints: Sequence[Endpoint],
+        path: str | os.PathLike[str],
+        *,
+        method: str = "",
     ) -> None:
         """Read ``path`` if it is there.
 
+        Args:
+            prober: runs the probes.
+            endpoints: what it probes between.
+            path: of the file.
+            method: name of how ``prober`` probes; a file of another method's answers is refused.
+
         Raises:
-            InputError: it is no file of probes, or one between other endpoints.
+            InputError: it is no file of probes, or one of other endpoints or by another method.
         """
         self._prober = prober
         self._path = Path(path)
-        self._record = _Record(FORMAT, tuple(endpoints))
+        self._record = _Record(FORMAT, tuple(endpoints), method)
         if self._path.exists():
             self._record = _read(self._path)
             if self._record.endpoints != tuple(endpoints):
                 raise InputError(
                     f"{printable_path(path)}: holds probes between other hosts; remove it or name "
                     "another file"
+                )
+            if self._record.method != method:
+                raise InputError(
+                    f"{printable_path(path)}: holds probes by {self._record.method[:80]!r}, not by "
+                    f"{method[:80]!r}; remove it or name another file"
                 )
 
     def pair(self, src: int, dst: int) -> PairTimes:
