@@ -221,6 +221,8 @@ def test_a_power_machine_has_nvlinks_to_its_cpus(tmp_path: Path) -> None:
     # The link of an idle GPU shows 2.5 GT/s; its model's speed is taken.
     assert {x.bandwidth for x in topology.links if x.dst == "cpu0" and x.kind == "pcie"} == {15.76}
     assert any("idle GPU" in text for text in warnings)
+    file.write_text(file.read_text().replace("40000 1000000 40000", "20000 1000000 40000"))
+    assert any("to OSDev:12 is 40000, but 20000 back" in w for w in read_topology(file)[1])
 
 
 def test_xgmi_of_hwloc(tmp_path: Path) -> None:

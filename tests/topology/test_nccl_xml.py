@@ -102,6 +102,8 @@ def test_several_nvswitches_are_one_node() -> None:
     assert [node.id for node in t.nodes if node.kind == "nvswitch"] == ["nvswitch0"]
     assert all(way.bandwidth == 300.0 for way in all_paths(t).values())
     assert t.gpus[0].model == "A100-SXM4-80GB"
+    fewer = (MACHINES / "nvswitch.xml").read_bytes().replace(b'count="6"', b'count="5"', 1)
+    assert any("fewer links to the NVSwitches" in text for text in decode_nccl_xml(fewer)[1])
 
 
 def test_xgmi() -> None:
@@ -147,6 +149,10 @@ def test_bare_gpus_are_numbered_by_address_whatever_the_order() -> None:
         (b"<a>" * 100, "64 levels"),
         (b"<system version='1'><cpu host_hash='1'/><cpu host_hash='2'/></system>", "2 hosts"),
         (b"<?xml version='1.0' encoding='utf-7'?><system version='9'/>", "version='9'"),
+        (
+            (MACHINES / "nvswitch.xml").read_bytes().replace(b'count="6"', b'count="60"', 1),
+            "x.xml:7: more than the 12 NVLinks that a GPU of sm_80 has",
+        ),
     ],
 )
 def test_other_files_are_refused_in_one_line(data: bytes, expected: str) -> None:

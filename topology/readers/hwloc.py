@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -20,6 +21,7 @@ __all__ = ["HWLOC"]
 
 _MOST_BYTES = 1 << 26
 _MOST_LINKED = 4096
+_MOST_WARNINGS = 20
 _LINKS = {"NVLinkBandwidth": "nvlink", "XGMIBandwidth": "xgmi"}
 _TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 _GPU_NAMES = [re.compile(rf"{driver}([0-9]{{1,4}})") for driver in ("nvml", "rsmi", "cuda")]
@@ -180,6 +182,13 @@ class _Reader:
         names, values = self._matrix(matrix)
         tag = _LINKS[matrix.get("name")]
         ends = [self._end(name, matrix) for name in names]
+        for row, column in itertools.combinations(range(len(ends)), 2):
+            there, back = values[row * len(ends) + column], values[column * len(ends) + row]
+            if there != back and len(self.warnings) < _MOST_WARNINGS:
+                self.warnings.append(
+                    f"{matrix.get('name')} from {names[row]} to {names[column]} is {there}, but "
+                    f"{back} back (line {matrix.line})"
+                )
         for row, (busid, _) in enumerate(ends):
             if busid not in elements:
                 continue

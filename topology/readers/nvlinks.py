@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeAlias
 
+from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.graph import LinkKind, Node
 from tuccl.topology.rates import Rate
@@ -15,6 +16,7 @@ __all__ = ["NvLinks"]
 
 _Gpu: TypeAlias = tuple[str, str, str, Element | None]  # id, bus address, CPU, <gpu>
 _MOST_LINKS = 1024
+_MOST_OF_SM = {60: 4, 70: 6, 80: 12, 90: 18, 100: 18}  # NVLinks of one GPU (data sheets)
 _NVSWITCH = "nvswitch0"
 
 
@@ -66,6 +68,7 @@ class NvLinks:
                 self._read_c2c(gpu_id, cpu, link)
             else:
                 self._warn(f"<{link.tag[:40]}> in <gpu> is not known", link)
+        _check_count(element)
 
     def _read_link(
         self,
@@ -122,7 +125,24 @@ class NvLinks:
         if not self._switched:
             return
         self._add_node(Node(_NVSWITCH, "nvswitch", self._host))
+        most = max(self._switched.values())
         for gpu_id, count in self._switched.items():
+            if count != most:
+                text = "a GPU lists fewer links to the NVSwitches than another"
+                self._warn(text, self._elements[gpu_id])
             rate = self._scaled_rate(gpu_id, count)
             at = self._elements[gpu_id]
             self._add_link(gpu_id, _NVSWITCH, "nvlink", rate, rates.NVSWITCH_US, at)
+
+
+def _check_count(gpu: Element) -> None:
+    """Refuse more NVLinks than a GPU of its compute capability has."""
+    sm, count = gpu.integer("sm", 0, 9999), 0
+    most = _MOST_OF_SM.get(sm or 0)
+    for link in gpu.all("nvlink"):
+        count += link.integer("count", 0, _MOST_LINKS) or 0
+        if most is not None and count > most:
+            raise InputError(
+                f"{link.place}: more than the {most} NVLinks that a GPU of sm_{sm} has; write "
+                "the file again"
+            )
