@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ _GPU = re.compile(r"GPU[0-9]{1,4}")
 _LEVELS = {"X": 0, "PIX": PIX, "PXB": PXB, "PHB": PHB, "NODE": PHB, "SYS": SYS, "SOC": SYS}
 _NVLINKS = {f"NV{count}": count for count in range(1, 100)}
 _CELLS = {*_LEVELS, *_NVLINKS}
+_CPUS = re.compile("N/A|[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
+_NUMA = re.compile("N/A|-1|[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*")
+_AFFINITIES = {"CPU Affinity": _CPUS, "NUMA Affinity": _NUMA, "GPU NUMA ID": _NUMA}
+_MOST_NUMA = 4095
 _PEER_CELLS = {"OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 
 
@@ -34,6 +39,7 @@ class _Table:
     Attributes:
         line: of its header.
         devices: the columns.
+        columns: those that follow the devices: ``CPU Affinity`` and so on.
         rows: cells by device, in the order of the columns.
         lines: of the rows, by device.
         affinities: the CPUs and NUMA nodes that follow the cells, by device.
@@ -41,9 +47,10 @@ class _Table:
 
     line: int
     devices: list[str]
+    columns: list[str]
     rows: dict[str, list[str]] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
-    affinities: dict[str, str] = field(default_factory=dict)
+    affinities: dict[str, list[str]] = field(default_factory=dict)
 
 
 def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...]]:
@@ -89,7 +96,8 @@ def _tables(text: str, place: str) -> list[_Table]:
     for line, content in enumerate(text.splitlines(), start=1):
         words = _UNDERLINE.sub("", content).split()
         if devices := _header(words):
-            tables.append(_Table(line, devices))
+            columns = re.findall("|".join(_AFFINITIES), " ".join(words[len(devices) :]))
+            tables.append(_Table(line, devices, columns))
             if len(devices) > _MOST_DEVICES or len(set(devices)) < len(devices):
                 raise InputError(
                     f"{place}:{line}: a column twice, or more than {_MOST_DEVICES}; paste the "
@@ -128,7 +136,35 @@ def _add_row(table: _Table, words: list[str], place: str, line: int) -> None:
         )
     table.rows[device] = cells
     table.lines[device] = line
-    table.affinities[device] = " ".join(tail[:2])
+    table.affinities[device] = tail
+    for column, word in zip(table.columns, tail, strict=False):
+        if not _is_rising(column, word):
+            raise InputError(
+                f"{place}: the row of {device} is damaged: {column} {quoted(word)} is no rising "
+                "list of ranges like 0-15,128-143; paste the matrix again"
+            )
+
+
+def _is_rising(column: str, word: str) -> bool:
+    """Return whether ``word`` is a list of CPUs or NUMA nodes in rising order, or none."""
+    if not _AFFINITIES[column].fullmatch(word):
+        return False
+    ranges = [part.split("-") for part in word.split(",") if part[0].isdecimal()]
+    ends = [(int(part[0]), int(part[-1])) for part in ranges]
+    rises = all(low <= high for low, high in ends)
+    rises &= all(one[1] < other[0] for one, other in itertools.pairwise(ends))
+    return rises and (column == "CPU Affinity" or all(high <= _MOST_NUMA for _, high in ends))
+
+
+def _check_affinities(table: _Table, gpus: Sequence[str], place: str) -> None:
+    """Refuse a row that lacks a cell which the other rows of GPUs have."""
+    counts = {gpu: len(table.affinities[gpu]) for gpu in gpus}
+    for gpu, count in counts.items():
+        if count != max(counts.values()):
+            raise InputError(
+                f"{place}:{table.lines[gpu]}: the row of {gpu} is damaged: {count} cells after "
+                f"the classes, {max(counts.values())} in others; paste the matrix again"
+            )
 
 
 def _classes(tables: list[_Table], place: str) -> Classes:
@@ -140,6 +176,7 @@ def _classes(tables: list[_Table], place: str) -> Classes:
     nvlinks = [[0] * len(devices) for _ in devices]
     for table in tables:
         rows = _rows(table, devices, first, place)
+        _check_affinities(table, gpus, place)
         for at, row in enumerate(rows):
             for peer, cell in enumerate(row):
                 if cell in _NVLINKS:
@@ -156,7 +193,7 @@ def _classes(tables: list[_Table], place: str) -> Classes:
         lines=[first.lines[device] for device in devices],
         levels=levels,
         nvlinks=[row[: len(gpus)] for row in nvlinks[: len(gpus)]],
-        affinities=[first.affinities[gpu] for gpu in gpus],
+        affinities=[" ".join(first.affinities[gpu][:2]) for gpu in gpus],
         names=devices[len(gpus) :],
     )
 
