@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 
@@ -254,6 +255,7 @@ def test_hwloc_files_that_are_refused(tmp_path: Path) -> None:
     for text, expected in (
         (good.replace('version="2.0"', 'version="9.1"'), "expected 1, 2 or 3"),
         (good.replace("[10de:1db1]", "[10de]"), "expected a class and ids"),
+        (re.sub('pci_link_speed="[^"]*', 'pci_link_speed="15.x', good), "expected GB/s"),
         (good.replace("OSDev:", "OSDev:9", 1), "no object 'OSDev:9"),
         (good.replace("<u64values>", "<u64values>7 ", 1), "values for"),
         (good.replace("0302 ", "0108 "), "--whole-io"),

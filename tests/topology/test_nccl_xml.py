@@ -103,6 +103,8 @@ def test_several_nvswitches_are_one_node() -> None:
     assert all(way.bandwidth == 300.0 for way in all_paths(t).values())
     assert t.gpus[0].model == "A100-SXM4-80GB"
     fewer = (MACHINES / "nvswitch.xml").read_bytes().replace(b'count="6"', b'count="5"', 1)
+    twice = fewer.replace(b'rank="1"', b'rank="0"')
+    assert any("rank 0 is given to several" in text for text in decode_nccl_xml(twice)[1])
     assert any("fewer links to the NVSwitches" in text for text in decode_nccl_xml(fewer)[1])
 
 
@@ -149,6 +151,19 @@ def test_bare_gpus_are_numbered_by_address_whatever_the_order() -> None:
         (b"<a>" * 100, "64 levels"),
         (b"<system version='1'><cpu host_hash='1'/><cpu host_hash='2'/></system>", "2 hosts"),
         (b"<?xml version='1.0' encoding='utf-7'?><system version='9'/>", "version='9'"),
+        *(
+            (
+                (MACHINES / "nvswitch.xml").read_bytes().replace(good, damaged, 1),
+                f"x.xml:4: <pci {damaged.decode().partition('=')[0]}=",
+            )
+            for good, damaged in (
+                (b'class="0x060400"', b'class="0x06O4"'),
+                (b'link_width="16"', b'link_width="1G"'),
+                (b'link_width="16"', b'link_width="160"'),
+                (b'link_speed="16 GT/s"', b'link_speed="1600 GT/s"'),
+                (b'link_speed="16 GT/s"', b'link_speed="16 GB/s"'),
+            )
+        ),
         (
             (MACHINES / "nvswitch.xml").read_bytes().replace(b'count="6"', b'count="60"', 1),
             "x.xml:7: more than the 12 NVLinks that a GPU of sm_80 has",

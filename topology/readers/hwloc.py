@@ -22,10 +22,12 @@ __all__ = ["HWLOC"]
 _MOST_BYTES = 1 << 26
 _MOST_LINKED = 4096
 _MOST_WARNINGS = 20
+_MOST_GBS = 1024  # 64 lanes of 128 GT/s
 _LINKS = {"NVLinkBandwidth": "nvlink", "XGMIBandwidth": "xgmi"}
 _TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 _GPU_NAMES = [re.compile(rf"{driver}([0-9]{{1,4}})") for driver in ("nvml", "rsmi", "cuda")]
 _DRIVER = re.compile("nvml|rsmi|cuda|opencl|card")
+_GBS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,8})?")
 _LANES = (16, 8, 4, 2, 1, 32, 12)
 _GTS = {0.25: 2.5, 0.5: 5.0, 0.985: 8.0, 1.969: 16.0, 3.938: 32.0, 7.563: 64.0}
 
@@ -141,7 +143,12 @@ class _Reader:
                 f"{obj.place}: pci_type={quoted(obj.get('pci_type'))}; expected a class and ids "
                 "like '0302 [10de:20b0]'"
             )
-        speed, width = _speed(obj.get("pci_link_speed"))
+        text = obj.get("pci_link_speed")
+        if text and (not _GBS.fullmatch(text) or float(text) > _MOST_GBS):
+            raise InputError(
+                f"{obj.place}: pci_link_speed={quoted(text)}; expected GB/s up to {_MOST_GBS}"
+            )
+        speed, width = _speed(text)
         attributes = {
             "class": f"0x{match[1]}00",
             "vendor": f"0x{match[2]}",
@@ -285,7 +292,7 @@ def _speed(text: str) -> tuple[str, str]:
     >>> _speed("15.753846"), _speed("4.000000"), _speed("0.000000")
     (('8 GT/s', '16'), ('2.5 GT/s', '16'), ('', ''))
     """
-    gbs = float(text) if re.fullmatch(r"[0-9]{1,4}(?:\.[0-9]{1,8})?", text) else 0.0
+    gbs = float(text) if _GBS.fullmatch(text) else 0.0
     errors = {
         (lane, lanes): abs(lane * lanes / gbs - 1) for lane in _GTS for lanes in _LANES if gbs > 0
     }

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
+from tuccl.errors import InputError
+from tuccl.topology.graph import quoted
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["Function", "PciTree"]
+__all__ = ["Function", "PciTree", "check_pci"]
+
+_CLASS = re.compile("(?:0x)?[0-9a-fA-F]{1,8}")
+_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) GT/s(?: PCIe)?")
+_MOST_GTS, _MOST_LANES = 128, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +82,31 @@ class PciTree:
         place = f"{self._place}:{function.line}" if function.line else self._place
         attributes = {"busid": function.busid, **function.attributes}
         return Element("pci", attributes, place, function.line)
+
+
+def check_pci(pci: Element) -> None:
+    """Refuse a <pci> whose class or link is no number of its field's form.
+
+    An empty attribute, a width of 0 or 255 and ``Unknown`` are what drivers write for links they
+    cannot see.
+
+    Raises:
+        InputError: such a <pci>.
+    """
+    kind, speed, width = (pci.get(n).strip() for n in ("class", "link_speed", "link_width"))
+    if kind and not _CLASS.fullmatch(kind):
+        _refuse(pci, "class", "a hexadecimal number like 0x030200")
+    match = _SPEED.fullmatch(speed)
+    if not _is_unknown(speed) and (match is None or float(match[1]) > _MOST_GTS):
+        _refuse(pci, "link_speed", f"GT/s up to {_MOST_GTS}, like 16.0 GT/s PCIe")
+    is_width = re.fullmatch("[0-9]{1,3}", width) and (int(width) <= _MOST_LANES or width == "255")
+    if not _is_unknown(width) and not is_width:
+        _refuse(pci, "link_width", f"lanes up to {_MOST_LANES}")
+
+
+def _is_unknown(text: str) -> bool:
+    return not text or text.lower().startswith("unknown")
+
+
+def _refuse(pci: Element, name: str, expected: str) -> NoReturn:
+    raise InputError(f"{pci.place}: <pci {name}={quoted(pci.get(name))}>; expected {expected}")

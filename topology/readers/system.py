@@ -19,6 +19,7 @@ from tuccl.topology.graph import Link, LinkKind, Node, Topology, quoted
 from tuccl.topology.models import gpu_gts, gpu_model, is_gpu_class, is_nic_class, nic_model
 from tuccl.topology.rates import Rate
 from tuccl.topology.readers.nvlinks import NvLinks
+from tuccl.topology.readers.pci_tree import check_pci
 from tuccl.topology.readers.xml_tree import Element
 from tuccl.topology.switches import natural
 
@@ -162,6 +163,7 @@ class _Reader:
 
     def _pci(self, pci: Element, parent: str, cpu: str) -> None:
         busid = _busid(pci)
+        check_pci(pci)
         if busid in self._busids and not (pci.all("pci") or busid in self._switches):
             raise InputError(
                 f"{pci.place}: <pci busid={busid!r}> is there already, in line "
@@ -319,7 +321,11 @@ class _Reader:
         """Return ``devices`` by the first attribute that tells all apart, name, or address."""
         for name in names:
             numbers = [device.integer(name) for device in devices]
-            unique = {number for number in numbers if number is not None and number >= 0}
+            given = [number for number in numbers if number is not None and number >= 0]
+            unique = set(given)
+            if twice := [n for n, count in Counter(given).items() if count > 1]:
+                place = devices[numbers.index(twice[0])].at
+                self.warnings.add(f"{name} {twice[0]} is given to several devices", place)
             if devices and len(unique) == len(devices):
                 order = sorted(range(len(devices)), key=lambda place: numbers[place] or 0)
                 return [devices[place] for place in order]
