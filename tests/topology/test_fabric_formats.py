@@ -165,6 +165,7 @@ def test_blocks_meet_in_a_switch_that_is_assumed(write: Write) -> None:
             "txt:3: more than 131072",
         ),
         (f"SwitchName=a Nodes={'h' * 256}[1-9]\n", "txt:1: .*at most 255 characters"),
+        ("SwitchName=a Nodes=h\n" + "long name\\\n" * 100000, "txt:100001: .*expected SwitchName"),
         ("SwitchName=a Nodes=h1,\n", "ends in a comma"),
         ("SwitchName=a Switches=b\n", "'b', which no line defines"),
         ("SwitchName=a Nodes=h\nSwitchName=a Nodes=i\n", "txt:2: 'a' is there twice"),
@@ -180,6 +181,16 @@ def test_blocks_meet_in_a_switch_that_is_assumed(write: Write) -> None:
 def test_slurm_lines_that_make_no_sense_are_refused(write: Write, text: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         read_fabric(write(text))
+
+
+def test_slurm_lines_are_joined_and_names_counted_in_yaml_too(write: Write) -> None:
+    joined, _ = read_fabric(
+        write("SwitchName=a \\\n  # none\nSwitchName=b\\\n Nodes=h[1-2] \\\n\n")
+    )
+    assert joined.hosts == ("h1", "h2")
+    switches = "".join(f"    - switch: s{n}\n      nodes: h[1-65536]\n" for n in range(150))
+    with pytest.raises(InputError, match="more than 131072 names"):
+        read_fabric(write(f"- topology: t\n  tree:\n    switches:\n{switches}"))
 
 
 def test_a_slurm_file_without_its_last_line_end_may_be_cut(write: Write) -> None:

@@ -71,13 +71,15 @@ def _lines(data: bytes, place: str) -> Iterator[tuple[str, dict[str, str]]]:
     lines = data.decode("utf-8-sig", "replace").splitlines()
     if len(lines) > _MOST_LINES:
         raise InputError(f"{place}: more than {_MOST_LINES} lines")
-    begun = ""
+    parts: list[str] = []
     for number, text in enumerate(lines, 1):
-        line = begun + text.partition("#")[0].strip()
-        begun = ""
-        if line.endswith("\\") and number < len(lines):
-            begun = f"{line[:-1]} "
+        part = text.partition("#")[0].strip()
+        is_continued = part.endswith("\\") and number < len(lines)
+        parts.append(part[:-1] if is_continued else part)
+        if is_continued:
             continue
+        line = " ".join(parts)
+        parts = []
         where = f"{place}:{number}"
         values: dict[str, str] = {}
         at = 0
