@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Classes:
         nvlinks: NVLinks of each pair, both ways; behind an NVSwitch those of a GPU.
         affinities: equal for GPUs of equal CPUs, empty where unknown, by GPU.
         names: what the host calls each NIC, empty where unknown.
+        numa: the number of each GPU's NUMA node, empty where unknown.
         warnings: what was assumed.
     """
 
@@ -40,6 +42,7 @@ class Classes:
     nvlinks: Sequence[Sequence[int]]
     affinities: Sequence[str]
     names: Sequence[str]
+    numa: Sequence[str]
     warnings: list[str] = field(default_factory=list)
 
 
@@ -64,8 +67,9 @@ class _Builder:
         root = Element("system", {"version": "1"}, self._place, 0)
         devices = [self._device(index) for index in range(len(classes.lines))]
         cpus = self._cpus()
-        for number, members in enumerate(cpus):
-            cpu = Element("cpu", {"numaid": str(number)}, devices[members[0]].place, 0)
+        numbers = self._numa_numbers(cpus)
+        for number, (numa, members) in enumerate(zip(numbers, cpus, strict=True)):
+            cpu = Element("cpu", {"numaid": numa}, devices[members[0]].place, 0)
             root.children.append(cpu)
             for upper in self._groups(members, PXB):
                 lower = self._groups(upper, PIX)
@@ -122,6 +126,16 @@ class _Builder:
                 if affinity:
                     of_affinity[affinity] = group
         return [sorted(group) for group in cpus]
+
+    def _numa_numbers(self, cpus: Sequence[Sequence[int]]) -> list[str]:
+        """Return the NUMA node that a CPU's GPUs all name, else the next number that none names."""
+        named = []
+        for members in cpus:
+            numbers = {self._classes.numa[gpu] for gpu in members if gpu < self._classes.gpus}
+            number = numbers.pop() if len(numbers) == 1 else ""
+            named.append("" if number in named else number)
+        free = (str(n) for n in itertools.count() if str(n) not in named)
+        return [number or next(free) for number in named]
 
     def _add_nvlinks(self, gpus: list[Element]) -> None:
         nvlinks = self._classes.nvlinks

@@ -53,9 +53,8 @@ def nvml_system(place: str) -> Element | None:
             for one in handles.values()
         ]
         no_links = [[0] * len(handles)] * len(handles)
-        classes = Classes(
-            len(handles), [0] * len(handles), levels, no_links, [""] * len(handles), ()
-        )
+        unknown = [""] * len(handles)
+        classes = Classes(len(handles), [0] * len(handles), levels, no_links, unknown, (), unknown)
         system = system_of_classes(classes, place)
         holders = {pci.all("gpu")[0].get("dev"): pci for pci in system.walk() if pci.all("gpu")}
         targets = {busid: holders[str(at)].get("busid") for at, busid in enumerate(handles)}

@@ -195,7 +195,14 @@ def _classes(tables: list[_Table], place: str) -> Classes:
         nvlinks=[row[: len(gpus)] for row in nvlinks[: len(gpus)]],
         affinities=[" ".join(first.affinities[gpu][:2]) for gpu in gpus],
         names=devices[len(gpus) :],
+        numa=[_numa(first, gpu) for gpu in gpus],
     )
+
+
+def _numa(table: _Table, gpu: str) -> str:
+    cells = dict(zip(table.columns, table.affinities[gpu], strict=False))
+    number = cells.get("NUMA Affinity", "")
+    return str(int(number)) if number.isdecimal() else ""
 
 
 def _names(columns: Sequence[str], text: str, warnings: list[str]) -> Sequence[str]:
