@@ -209,9 +209,7 @@ def joined(
         fabric = united([of_file for of_file, _ in files])
         warnings = tuple(warning for _, of_file in files for warning in of_file)
     names = tuple(hosts)
-    if args.by_rack:
-        if not isinstance(fabric, Fabric):
-            raise InputError("--by-rack: expected --fabric-file, which tells the racks")
+    if args.by_rack and isinstance(fabric, Fabric):
         names = host_order(fabric, names)
     cluster, notes = join_hosts([hosts[n] for n in names], names, fabric, args.up, args.down)
     return cluster, (*warnings, *notes)

@@ -19,7 +19,7 @@ from tuccl.cli.joining import (
     report_fabric,
 )
 from tuccl.cli.measuring import add_measuring, emulation_measured, measured
-from tuccl.cli.output import print_json, say, warn, write_text
+from tuccl.cli.output import check_target, print_json, say, warn, write_text
 from tuccl.errors import InputError
 from tuccl.topology import (
     HOST_READERS,
@@ -40,6 +40,7 @@ from tuccl.topology import (
     signature,
     smi_matrix,
 )
+from tuccl.topology.json_files import printable_path
 
 HELP = "read this machine, or a description of one, into a topology"
 EXAMPLE = "tuccl probe --from ndv2-topo.xml --profile ndv2 --nodes 2 -o ndv2x2.json"
@@ -105,6 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, join, write and print."""
+    check_arguments(args)
     if len(args.sources) == 1 and describes_fabric(args.sources[0]):
         return report_fabric(args)
     if args.cluster and not args.measure:
@@ -137,6 +139,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse, before anything is read, arguments that lack another and places not to be written.
+
+    Raises:
+        InputError: such an argument.
+    """
+    for target in (args.output, args.picture):
+        if target and target != "-":
+            check_target(Path(target))
+    if args.by_rack and not args.fabric_files:
+        raise InputError("--by-rack: expected --fabric-file, which tells the racks")
+    if args.scale is not None and not args.cluster:
+        raise InputError("--scale: expected --cluster, whose rates it scales")
+
+
 def report_drift(args: argparse.Namespace, topology: Topology) -> int:
     """Print how the machine differs from the topology it is checked against; 1 where it does."""
     drift = differences(topology_of(args.check), topology)
@@ -158,7 +175,12 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     elif len(args.sources) > 1:
         if args.nodes != 1:
             raise InputError("--nodes: expected one host's file; several files are one host each")
-        machines, names = [read_host(args, source) for source in args.sources], None
+        by_source = [(source, *read_host(args, source)) for source in args.sources]
+        machines = [
+            (topology, tuple(f"{printable_path(source)}: {text}" for text in of_host))
+            for source, topology, of_host in by_source
+        ]
+        names = None
     else:
         machines, names = [read_host(args, *args.sources)], None
     warnings += tuple(warning for _, of_host in machines for warning in of_host)

@@ -59,7 +59,8 @@ def _parts(old: Topology, new: Topology) -> Iterator[str]:
         yield f"{len(old.hosts)} hosts before, {len(new.hosts)} now"
     for rank, (old_gpu, new_gpu) in enumerate(zip(old.gpus, new.gpus, strict=False)):
         if old_gpu.model != new_gpu.model:
-            yield f"rank {rank}: {old_gpu.model or 'unknown model'} before, {new_gpu.model} now"
+            before, now = (gpu.model or "unknown" for gpu in (old_gpu, new_gpu))
+            yield f"rank {rank}: {before} before, {now} now"
 
 
 def _has_probed_network(topology: Topology) -> bool:

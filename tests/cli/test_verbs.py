@@ -72,6 +72,21 @@ def test_probe_joins_the_hosts_of_several_files(tuccl: Tuccl, tmp_path: Path) ->
         assert "expected 1 to 1024 hosts" in refused.err
 
 
+def test_probe_names_the_file_of_a_warning(tuccl: Tuccl, tmp_path: Path) -> None:
+    pci = '<pci busid="0000:01:00.0" class="0x030200"/><pci busid="0000:02:00.0" class="0x0207"/>'
+    files = [tmp_path / "a.xml", tmp_path / "b.xml"]
+    for file in files:
+        file.write_text(f'<system version="1"><cpu numaid="0">{pci}</cpu></system>')
+    answer = tuccl("probe", "--from", *files, "-o", tmp_path / "t.json")
+    assert all(f"warning: {file}: link speed unknown" in answer.err for file in files)
+    tuccl("probe", "--profile", "v100x4", "--gpus", "0", "-o", tmp_path / "t.json")
+    drift = tuccl("probe", "--from", files[0], "--check", tmp_path / "t.json").out
+    assert "unknown now" in drift
+    # The place is refused before the file is read.
+    refused = tuccl("probe", "--from", "nowhere.xml", "-o", tmp_path)
+    assert (refused.code, "is a folder" in refused.err) == (2, True)
+
+
 def test_probe_sums_up_a_fabric_file_and_joins_by_it(
     tuccl: Tuccl, tmp_path: Path, shared_data: Path
 ) -> None:
