@@ -13,7 +13,7 @@ from tuccl.topology.readers.hostlist import MOST_NAMES, hostlist
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
-__all__ = ["SLURM", "blocks_joined", "tree_of"]
+__all__ = ["SLURM", "SlurmSwitches", "blocks_joined", "tree_of"]
 
 _MOST_LINES = 1 << 20
 _START = re.compile(
@@ -26,9 +26,7 @@ _ABOVE_BLOCKS = "above all blocks"
 
 def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]:
     place = printable_path(path)
-    switches: dict[str, tuple[list[str], list[str], str]] = {}
-    blocks: dict[str, tuple[list[str], list[str], str]] = {}
-    names = 0
+    switches, blocks = SlurmSwitches(), SlurmSwitches()
     for where, values in _lines(data, place):
         kind = "switchname" if "switchname" in values else "blockname"
         label = values.get(kind)
@@ -39,14 +37,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
         entries = switches if kind == "switchname" else blocks
         if label in switches or label in blocks:
             raise InputError(f"{where}: {quoted(label)} is there twice; each must be there once")
-        try:
-            below = [hostlist(values[k]) if k in values else [] for k in ("nodes", "switches")]
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
-        entries[label] = (below[0], below[1], where)
-        names += len(below[0]) + len(below[1])
-        if names > MOST_NAMES:
-            raise InputError(f"{where}: more than {MOST_NAMES} names; keep one fabric a file")
+        entries.add(label, values.get("nodes", ""), values.get("switches", ""), where)
     if switches and blocks:
         raise InputError(f"{place}: switches and blocks; expected one of the two, as Slurm does")
     warnings: list[str] = []
@@ -56,9 +47,28 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
     return tree_of(switches or blocks, place, name), tuple(warnings)
 
 
-def blocks_joined(
-    blocks: dict[str, tuple[list[str], list[str], str]], place: str
-) -> tuple[str, ...]:
+class SlurmSwitches(dict[str, tuple[list[str], list[str], str]]):
+    """Switches or blocks by name: the hosts and the switches below, and the place in the file."""
+
+    _names = 0
+
+    def add(self, label: str, nodes: str, switches: str, where: str) -> None:
+        """Add a switch; ``nodes`` and ``switches`` are lists of names as Slurm writes them.
+
+        Raises:
+            InputError: a list is damaged, or all lists together name too many.
+        """
+        try:
+            below = [hostlist(text) if text else [] for text in (nodes, switches)]
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        self[label] = (below[0], below[1], where)
+        self._names += len(below[0]) + len(below[1])
+        if self._names > MOST_NAMES:
+            raise InputError(f"{where}: more than {MOST_NAMES} names; keep one fabric a file")
+
+
+def blocks_joined(blocks: SlurmSwitches, place: str) -> tuple[str, ...]:
     """Add a switch above all of several ``blocks``, as `tree_of` takes them; return warnings."""
     if len(blocks) < 2:
         return ()
@@ -97,7 +107,7 @@ def _lines(data: bytes, place: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield where, values
 
 
-def tree_of(switches: dict[str, tuple[list[str], list[str], str]], place: str, name: str) -> Fabric:
+def tree_of(switches: SlurmSwitches, place: str, name: str) -> Fabric:
     """Return the fabric of ``switches``: for each its hosts, the switches below it, and its place.
 
     Raises:
@@ -128,7 +138,7 @@ def tree_of(switches: dict[str, tuple[list[str], list[str], str]], place: str, n
         raise InputError(f"{place}: {error}") from None
 
 
-def _check_rising(switches: dict[str, tuple[list[str], list[str], str]]) -> None:
+def _check_rising(switches: SlurmSwitches) -> None:
     """Refuse a loop: switches that are above themselves."""
     parents = Counter(child for _, below, _ in switches.values() for child in below)
     pending = [label for label in switches if not parents[label]]

@@ -9,9 +9,8 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 from tuccl.topology.json_files import printable_path
-from tuccl.topology.readers.hostlist import MOST_NAMES, hostlist
 from tuccl.topology.readers.reader import Reader
-from tuccl.topology.readers.slurm import blocks_joined, tree_of
+from tuccl.topology.readers.slurm import SlurmSwitches, blocks_joined, tree_of
 from tuccl.topology.readers.yaml_files import decode_values
 from tuccl.topology.switches import Fabric
 
@@ -55,20 +54,12 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
     entries = [(b.block, b.nodes, "") for b in (topology.block.blocks if topology.block else ())]
     if topology.tree:
         entries = [(s.switch, s.nodes, s.children) for s in topology.tree.switches]
-    switches: dict[str, tuple[list[str], list[str], str]] = {}
+    switches = SlurmSwitches()
     where = f"{place}: topology {quoted(topology.topology)}"
-    names = 0
     for label, nodes, children in entries:
         if label in switches:
             raise InputError(f"{where}: {quoted(label)} is there twice; each must be there once")
-        try:
-            below = [hostlist(text) if text else [] for text in (nodes, children)]
-        except InputError as error:
-            raise InputError(f"{where}, {quoted(label)}: {error}") from None
-        switches[label] = (below[0], below[1], where)
-        names += len(below[0]) + len(below[1])
-        if names > MOST_NAMES:
-            raise InputError(f"{where}: more than {MOST_NAMES} names; keep one fabric a file")
+        switches.add(label, nodes, children, f"{where}, {quoted(label)}")
     warnings = () if topology.tree else blocks_joined(switches, place)
     return tree_of(switches, place, name), warnings
 
