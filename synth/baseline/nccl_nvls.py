@@ -14,7 +14,12 @@ from collections.abc import Iterator, Sequence
 
 from tuccl._native import Gpu, Network, Program, Resource, Route, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError
-from tuccl.synth.baseline.nccl_tree import double_tree_parents, moves
+from tuccl.synth.baseline.nccl_tree import (
+    Move,
+    blocks_in_turn,
+    double_tree_parents,
+    moves,
+)
 
 __all__ = ["NVLS_COLLECTIVES", "SWITCH_RANKS", "nvls_network", "nvls_program"]
 
@@ -22,9 +27,6 @@ NVLS_COLLECTIVES = ("allreduce", "allgather", "reduce-scatter")
 
 SWITCH_RANKS = 2
 """Ranks of the switch for each GPU: where its loads are reduced and its stores multicast."""
-
-# (operation, peers to send to and receive from (-1: none), source)
-_Move = tuple[str, int, int, str]
 
 
 def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int) -> Program:
@@ -67,7 +69,8 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
             for channel in range(channels):
                 peers = [other[local] for other in hosts]
                 parts = _parts(collective, ranks + SWITCH_RANKS * rank, peers, number, channel)
-                blocks += _chained(parts, len(blocks), local * channels + channel, channel)
+                offset = local * channels + channel
+                blocks += blocks_in_turn(parts, len(blocks), channel, offset)
             gpus.append(Gpu(rank, chunks, chunks, 0, blocks))
             gpus += _switch(rank, ranks, chunks, blocks)
     name = "nccl-nvls" if len(hosts) == 1 else "nccl-nvls-tree"
@@ -77,7 +80,7 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
 
 def _parts(
     collective: str, switch: int, peers: list[int], host: int, channel: int
-) -> Iterator[_Move]:
+) -> Iterator[Move]:
     """Yield what a channel of a GPU does with its shard, each part after the one before."""
     if collective != "allgather":
         yield "cpy", -1, -1, "i"
@@ -90,18 +93,6 @@ def _parts(
     if collective != "reduce-scatter":
         yield "s", switch + 1, -1, "o" if collective == "allreduce" else "i"
         yield "cpy", -1, -1, "i"
-
-
-def _chained(parts: Iterator[_Move], first: int, at: int, channel: int) -> list[ThreadBlock]:
-    steps = list(parts)
-    blocks = []
-    for n, (op, send, receive, source) in enumerate(steps):
-        src = -1 if op in ("r", "rcs") else at
-        dst = -1 if op in ("s", "rrs") else at
-        waits = (first + n - 1, 0) if n else (-1, -1)
-        step = Step(op, source, src, "o", dst, 1, *waits, has_dep=n < len(steps) - 1)
-        blocks.append(ThreadBlock(first + n, send, receive, channel, [step]))
-    return blocks
 
 
 def _switch(rank: int, ranks: int, chunks: int, blocks: list[ThreadBlock]) -> Iterator[Gpu]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import TypeAlias
 
 from tuccl._native import Gpu, Program, Step, ThreadBlock
 from tuccl.errors import Infeasible
@@ -12,7 +13,10 @@ from tuccl.synth.baseline.nccl_chains import Chain, chains
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
-__all__ = ["double_tree_parents", "moves", "nccl_tree"]
+__all__ = ["Move", "blocks_in_turn", "double_tree_parents", "moves", "nccl_tree"]
+
+Move: TypeAlias = tuple[str, int, int, str]
+"""Operation, peers to send to and to receive from (-1: none), and source."""
 
 
 def nccl_tree(
@@ -43,25 +47,35 @@ def nccl_tree(
         for child, parent in parents.items():
             children[parent].append(child)
         for rank, of_rank in blocks.items():
-            of_rank += _blocks(len(of_rank), channel, parents.get(rank), children[rank])
+            up_and_down = moves(parents.get(rank), children[rank])
+            of_rank += blocks_in_turn(up_and_down, len(of_rank), channel, offset=channel)
     gpus = [Gpu(rank, channels, channels, 0, of_rank) for rank, of_rank in blocks.items()]
     return Program(f"nccl-tree-{channels}", "allreduce", protocol, channels, channels, gpus)
 
 
-def _blocks(first: int, channel: int, parent: int | None, children: list[int]) -> list[ThreadBlock]:
-    """Return the blocks of a rank, numbered from ``first``, each after the one before it."""
-    order = list(moves(parent, children))
+def blocks_in_turn(
+    parts: Iterable[Move], first: int, channel: int, offset: int
+) -> list[ThreadBlock]:
+    """Return a thread block of one step for each part, each waiting for the one before it.
+
+    Args:
+        parts: of the blocks, in their order.
+        first: number of the first block in its GPU.
+        channel: of the blocks.
+        offset: of the chunk that all of them move.
+    """
+    order = list(parts)
     blocks = []
     for n, (op, send, receive, source) in enumerate(order):
-        at = -1 if op in ("r", "rcs") else channel
-        to = -1 if op in ("s", "rrs") else channel
+        src = -1 if op in ("r", "rcs") else offset
+        dst = -1 if op in ("s", "rrs") else offset
         waits = (first + n - 1, 0) if n else (-1, -1)
-        step = Step(op, source, at, "o", to, 1, *waits, has_dep=n < len(order) - 1)
+        step = Step(op, source, src, "o", dst, 1, *waits, has_dep=n < len(order) - 1)
         blocks.append(ThreadBlock(first + n, send, receive, channel, [step]))
     return blocks
 
 
-def moves(parent: int | None, children: list[int]) -> Iterator[tuple[str, int, int, str]]:
+def moves(parent: int | None, children: list[int]) -> Iterator[Move]:
     """Yield operation, peers to send to and receive from (-1: none) and source; sums first.
 
     The child that is heard last is the first to be told: it is the one with most below it.
