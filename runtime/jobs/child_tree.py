@@ -14,7 +14,7 @@ from typing import Any
 
 from tuccl.errors import InputError
 
-__all__ = ["Finished", "descendants", "lives", "run_all", "run_to_end"]
+__all__ = ["Finished", "descendants", "lives", "run_all", "run_to_end", "start_command"]
 
 _GRACE_S = 5.0  # a launcher takes its ranks on other hosts down
 _ORPHANS_S = 0.5  # what outlives it gets no longer
@@ -30,6 +30,22 @@ class Finished:
     err: str
 
 
+def start_command(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:  # noqa: ANN401
+    """Start ``command`` without a shell, without input, in a session of its own.
+
+    ``options`` are those of `subprocess.Popen`. In its own session a terminal's interrupt does not
+    reach it: who started it ends it.
+
+    Raises:
+        InputError: there is no such command, or it cannot be started.
+    """
+    options = {"stdin": subprocess.DEVNULL, **options}
+    try:
+        return subprocess.Popen(list(command), start_new_session=True, **options)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+
+
 def run_to_end(
     command: Sequence[str], environment: Mapping[str, str], limit_s: float | None
 ) -> Finished:
@@ -41,19 +57,10 @@ def run_to_end(
     Raises:
         InputError: there is no such command, or it cannot be started.
     """
-    try:
-        process = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+    pipe = subprocess.PIPE
+    process = start_command(
+        command, env=dict(environment), stdout=pipe, stderr=pipe, text=True, errors="replace"
+    )
     try:
         out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -114,18 +121,13 @@ class _Child:
         self._most_bytes = most_bytes
         self._until = time.monotonic() + limit_s
         try:
-            self.process = subprocess.Popen(
-                list(command),
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=self._out,
-                stderr=self._err,
-                start_new_session=True,
+            self.process = start_command(
+                command, env=dict(environment), stdout=self._out, stderr=self._err
             )
-        except (OSError, ValueError) as error:
+        except InputError:
             self._out.close()
             self._err.close()
-            raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+            raise
 
     def is_over(self) -> bool:
         """Return whether it ended, or has to."""

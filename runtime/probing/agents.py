@@ -18,6 +18,7 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from tuccl.errors import InputError, TucclError
+from tuccl.runtime.jobs.child_tree import start_command
 from tuccl.runtime.probing import agent
 from tuccl.topology.probing import Endpoint, PairTimes
 from tuccl.topology.probing.prober import Pair
@@ -216,16 +217,12 @@ class _Process:
         # A file: what an agent's launcher leaves behind cannot hold it open.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,  # a terminal's interrupt comes to the prober alone
+            self._process = start_command(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
             )
-        except (OSError, ValueError) as error:
+        except InputError:
             self._errors.close()
-            raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+            raise
         self._futures: dict[int, Future[Any]] = {}
         self._next = 0
         self._is_over = False

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from tuccl.errors import InputError, TucclError
+from tuccl.runtime.jobs.child_tree import start_command
 from tuccl.topology.probing import Endpoint, PairTimes
 from tuccl.topology.probing.prober import Pair
 
@@ -177,18 +178,8 @@ class _PerftestLoad:
 
 @contextmanager
 def _process(command: Words) -> Iterator[subprocess.Popen[str]]:
-    try:
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{command[0][:80]!r} cannot be started: {error}") from None
+    pipe = subprocess.PIPE
+    process = start_command(command, stdout=pipe, stderr=pipe, text=True, errors="replace")
     try:
         yield process
     finally:
