@@ -107,7 +107,7 @@ def _lines(data: bytes, place: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield where, values
 
 
-def tree_of(switches: SlurmSwitches, place: str, name: str) -> Fabric:
+def tree_of(switches: dict[str, tuple[list[str], list[str], str]], place: str, name: str) -> Fabric:
     """Return the fabric of ``switches``: for each its hosts, the switches below it, and its place.
 
     Raises:
@@ -138,7 +138,7 @@ def tree_of(switches: SlurmSwitches, place: str, name: str) -> Fabric:
         raise InputError(f"{place}: {error}") from None
 
 
-def _check_rising(switches: SlurmSwitches) -> None:
+def _check_rising(switches: dict[str, tuple[list[str], list[str], str]]) -> None:
     """Refuse a loop: switches that are above themselves."""
     parents = Counter(child for _, below, _ in switches.values() for child in below)
     pending = [label for label in switches if not parents[label]]
