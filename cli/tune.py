@@ -65,28 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_root(parser)
     add_executor(parser)
     add_real(parser, elements=False)
-    parser.add_argument(
-        "--search",
-        default="descent",
-        help="descent (default); rl, with --policy; and what it was compared with: mraco, "
-        "mraco-literal, tpe, tpe-halving, coordinate, random, grid",
-    )
-    parser.add_argument(
-        "--budget",
-        type=int,
-        default=100,
-        metavar="N",
-        help="evaluations at full effort per collective and size (default 100)",
-    )
-    parser.add_argument(
-        "--time-limit",
-        type=float,
-        metavar="S",
-        help="seconds for all searches together, shared by collectives and sizes (default: none)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
-    )
+    add_search(parser)
     parser.add_argument(
         "--dialect",
         default="executor",
@@ -96,56 +75,89 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_prefer(parser, "default speed; the runtime takes the candidate that stands first")
     add_any_order(parser)
     add_nccl_version(parser)
+    add_workers(parser)
+    parser.add_argument("--resume", action="store_true", help="go on with the study of TABLE")
     parser.add_argument(
-        "--workers",
+        "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
+    )
+    add_json(parser)
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the search: which one, how long, and what it begins with."""
+    group = parser.add_argument_group("the search")
+    group.add_argument(
+        "--search",
+        default="descent",
+        help="descent (default); rl, with --policy; and what it was compared with: mraco, "
+        "mraco-literal, tpe, tpe-halving, coordinate, random, grid",
+    )
+    group.add_argument(
+        "--budget",
         type=int,
-        default=1,
+        default=100,
         metavar="N",
-        help="processes that search at the same time, where times are simulated (default 1)",
+        help="evaluations at full effort per collective and size (default 100)",
     )
-    parser.add_argument(
-        "--storage",
-        metavar="URL",
-        help="an Optuna storage, like postgresql://host/db: every process that is started with "
-        "the same one takes a share of the work, under any launcher",
-    )
-    parser.add_argument(
-        "--scheduler", metavar="URL", help="a Dask scheduler (tcp://host:8786) whose workers search"
-    )
-    parser.add_argument(
-        "--evaluation-limit",
+    group.add_argument(
+        "--time-limit",
         type=float,
-        default=600.0,
         metavar="S",
-        help="seconds after which a worker's evaluation counts as hung (default 600)",
+        help="seconds for all searches together, shared by collectives and sizes (default: none)",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
+    )
+    group.add_argument(
         "--policy",
         metavar="FILE",
         help="a policy that `tuccl policy` trained on other machines: --search rl follows it, "
         "other searches begin with its points",
     )
-    parser.add_argument(
+    group.add_argument(
         "--intensity",
         type=float,
         metavar="I",
         help="operations a sample and parameter of the model (ResNet-50 470, BERT 249); with "
         "--local-batch, says where only sending less makes calls faster",
     )
-    parser.add_argument(
+    group.add_argument(
         "--local-batch", type=int, metavar="M", help="samples a rank and step (see --intensity)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--from",
         dest="start",
         metavar="TABLE",
         help="begin with the points of another table: of other sizes, or of a similar machine",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the study of TABLE")
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of processes that search together."""
+    group = parser.add_argument_group("many processes")
+    group.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that search at the same time, where times are simulated (default 1)",
     )
-    add_json(parser)
+    group.add_argument(
+        "--storage",
+        metavar="URL",
+        help="an Optuna storage, like postgresql://host/db: every process that is started with "
+        "the same one takes a share of the work, under any launcher",
+    )
+    group.add_argument(
+        "--scheduler", metavar="URL", help="a Dask scheduler (tcp://host:8786) whose workers search"
+    )
+    group.add_argument(
+        "--evaluation-limit",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds after which a worker's evaluation counts as hung (default 600)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
