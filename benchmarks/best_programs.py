@@ -7,11 +7,9 @@ On every profile, and on two hosts of those with network adapters, the search of
 --any-order` (its budget in evaluations a size; `--equal`: without --any-order) stands next to
 
 - templates: ring, rings, recursive, all-pairs and hierarchical ones, on the best sketch and on the
-full
-  mesh, and both forms of msccl-default;
+  full mesh, and both forms of msccl-default;
 - programs made by TACCL, and programs shipped with MSCCL, for as many ranks, whatever sizes they
-claim,
-  where the data is there.
+  claim, where the data is there.
 
 These get the same knobs: each protocol, up to 16 channels (instances), and the best three of a size
 also other threads and buffers. Where the search tries `--budget` points of that, they get all.

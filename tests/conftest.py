@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tuccl._native import Program
+from tuccl.cli import main
 
 # A busy machine is no fault, and equal trees shall fail or pass alike; `make soak` explores.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -59,6 +61,33 @@ def covering() -> ModuleType:
 def numbers() -> ModuleType:
     """Return tests/reference.py: what collectives must leave on every rank, by numpy alone."""
     return _module("reference")
+
+
+class Answer(NamedTuple):
+    """What a verb did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Tuccl = Callable[..., Answer]
+
+
+@pytest.fixture
+def tuccl(capfd: pytest.CaptureFixture[str]) -> Tuccl:
+    """Return a function that runs a verb in this process."""
+
+    def run(*args: object) -> Answer:
+        capfd.readouterr()
+        try:
+            code = main([str(a) for a in args])
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        out, err = capfd.readouterr()
+        return Answer(code, out, err)
+
+    return run
 
 
 @pytest.fixture

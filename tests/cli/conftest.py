@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tuccl.cli import main
-
-
-class Answer(NamedTuple):
-    """What a verb did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Tuccl = Callable[..., Answer]
-
-
-@pytest.fixture
-def tuccl(capfd: pytest.CaptureFixture[str]) -> Tuccl:
-    """Return a function that runs a verb in this process."""
-
-    def run(*args: object) -> Answer:
-        capfd.readouterr()
-        try:
-            code = main([str(a) for a in args])
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 1
-        out, err = capfd.readouterr()
-        return Answer(code, out, err)
-
-    return run
 
 
 @pytest.fixture(scope="session")

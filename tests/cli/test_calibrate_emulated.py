@@ -9,7 +9,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from tests.cli.conftest import Tuccl
+from tests.conftest import Tuccl
 from tuccl._native import Knobs, Program, to_xml
 from tuccl.emulation import EmulatedSimExecutor
 from tuccl.topology import (

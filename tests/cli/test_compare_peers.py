@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tuccl
+from tests.conftest import Tuccl
 from tuccl.errors import Unavailable
 from tuccl.runtime import find_mpi
 from tuccl.topology import keep_gpus, load_profile, save_topology

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tuccl
+from tests.conftest import Tuccl
 from tuccl.emulation import netns
 from tuccl.errors import Unavailable
 from tuccl.runtime import find_mpi, load_table

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Tuccl
+from tests.conftest import Tuccl
 from tuccl.runtime import open_table, select
 
 CALLS = "collective,bytes,count\nallreduce,1M,40\nallreduce,4,7\nallgather,256K,2\nsend,1M,3\n"

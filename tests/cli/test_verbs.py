@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.topology.fabric_renderings import fat_tree, ibnetdiscover
-from tuccl._native import parse_xml
-
 Tuccl = Callable[..., Any]
 
 VERBS = [
@@ -37,126 +34,11 @@ VERBS = [
 ]
 
 
-def test_probe_says_what_it_read(tuccl: Tuccl, tmp_path: Path) -> None:
-    out = tmp_path / "t.json"
-    answer = tuccl(
-        "probe", "--profile", "dgx-a100", "--gpus", "0-3", "--nodes", 2, "-o", out, "--json"
-    )
-    facts = json.loads(answer.out)
-    assert answer.code == 0
-    assert (facts["ranks"], facts["hosts"]) == (8, 2)
-    assert (
-        facts["signature"] == json.loads(tuccl("probe", "--show", out, "--json").out)["signature"]
-    )
-    assert {"name", "links", "warnings"} <= facts.keys()
-
-
-def test_probe_joins_the_hosts_of_several_files(tuccl: Tuccl, tmp_path: Path) -> None:
-    for name, profile in (("old", "ndv2"), ("new", "dgx-a100")):
-        tuccl("probe", "--profile", profile, "-o", tmp_path / f"{name}.json")
-    out = tmp_path / "t.json"
-    files = ("--from", tmp_path / "old.json", "--from", tmp_path / "new.json", "-o", out)
-    assert tuccl("probe", *files).code == 0
-    nodes = json.loads(out.read_text())["nodes"]
-    gpus = [node["id"] for node in nodes if node["kind"] == "gpu"]
-    assert gpus[0] == "old/gpu0"
-    assert gpus[-1] == "new/gpu7"
-    tuccl("probe", *files, "--names", "a,b", "--fabric", "clos", "--up", "20")
-    assert json.loads(out.read_text())["nodes"][0]["host"] == "a"
-    tuccl("probe", *files, "--names", "n[01-02]")
-    assert json.loads(out.read_text())["nodes"][0]["host"] == "n01"
-    for extra in (("--nodes", "2"), ("--names", "a"), ("--names", "a,a"), ("--by-rack",)):
-        assert tuccl("probe", *files, *extra).code == 2
-    for nodes in ("-3", "0", "2000000000"):
-        refused = tuccl("probe", "--profile", "ndv2", "--nodes", nodes, "--names", "a")
-        assert "expected 1 to 1024 hosts" in refused.err
-
-
-def test_probe_names_the_file_of_a_warning(tuccl: Tuccl, tmp_path: Path) -> None:
-    pci = '<pci busid="0000:01:00.0" class="0x030200"/><pci busid="0000:02:00.0" class="0x0207"/>'
-    files = [tmp_path / "a.xml", tmp_path / "b.xml"]
-    for file in files:
-        file.write_text(f'<system version="1"><cpu numaid="0">{pci}</cpu></system>')
-    answer = tuccl("probe", "--from", *files, "-o", tmp_path / "t.json")
-    assert all(f"warning: {file}: link speed unknown" in answer.err for file in files)
-    tuccl("probe", "--profile", "v100x4", "--gpus", "0", "-o", tmp_path / "t.json")
-    drift = tuccl("probe", "--from", files[0], "--check", tmp_path / "t.json").out
-    assert "unknown now" in drift
-    # The place is refused before the file is read.
-    refused = tuccl("probe", "--from", "nowhere.xml", "-o", tmp_path)
-    assert (refused.code, "is a folder" in refused.err) == (2, True)
-
-
-def test_probe_sums_up_a_fabric_file_and_joins_by_it(
-    tuccl: Tuccl, tmp_path: Path, shared_data: Path
-) -> None:
-    file = shared_data / "topologies" / "fabric" / "ibnetdiscover_example.out"
-    facts = json.loads(tuccl("probe", "--from", file, "--json").out)
-    assert (facts["switches"], facts["adapters"], facts["parts"]) == (40, 582, 1)
-    assert facts["tiers"] == [31, 9]
-    assert tuccl("probe", "--from", file, "-o", tmp_path / "t.json").code == 2
-    refused = tuccl("probe", "--profile", "ndv2", "--names", "n0,n1", "--fabric-file", file)
-    assert refused.code == 2
-    assert "host 'n0' has no place in it" in refused.err
-
-
-def test_probe_joins_by_a_fabric_file_rack_after_rack(tuccl: Tuccl, tmp_path: Path) -> None:
-    (tmp_path / "ib.out").write_text(ibnetdiscover(fat_tree(2, 1, 4, gbs=12.5)))
-    out = tmp_path / "t.json"
-    by_file = ("--profile", "ndv2", "--fabric-file", tmp_path / "ib.out", "-o", out)
-    assert tuccl("probe", *by_file, "--names", "node04,node02,node01", "--by-rack").code == 0
-    topology = json.loads(out.read_text())
-    gpus = [node["host"] for node in topology["nodes"] if node["kind"] == "gpu"]
-    assert list(dict.fromkeys(gpus)) == ["node01", "node02", "node04"]
-    ends = {(x["src"], x["dst"]) for x in topology["links"] if x["kind"] == "network"}
-    assert {("node02/nic0", "leaf0"), ("node04/nic0", "leaf1"), ("leaf1", "spine0")} <= ends
-    for extra in (("--fabric", "clos"), ("--up", "9"), ("--fabric-file", tmp_path / "ib.out")):
-        assert tuccl("probe", *by_file, "--names", "node01,node02", *extra).code == 2
-
-
-def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:
-    matrix = tuccl("probe", "--show", work / "topology.json").out
-    assert matrix.startswith("n0, n1:\n\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\t")
-    rates = tuccl("probe", "--show", work / "topology.json", "--rates").out
-    assert all(f"GPU{rank}" in rates for rank in range(8))
-
-
-def test_probe_check_tells_drift_by_its_exit_code(tuccl: Tuccl, work: Path) -> None:
-    check = ("--check", work / "topology.json", "--json")
-    same = tuccl("probe", "--profile", "v100x4", "--nodes", 2, *check)
-    other = tuccl("probe", "--profile", "v100x4", "--nodes", 2, "--gpus", "0-2", *check)
-    assert (same.code, json.loads(same.out)["drift"]) == (0, [])
-    assert other.code == 1
-    assert "8 GPUs before, 6 now" in json.loads(other.out)["drift"]
-
-
 def test_bound_names_the_cut(tuccl: Tuccl, work: Path) -> None:
     answer = tuccl("bound", work / "topology.json", "-c", "allgather,allreduce", "--json")
     rows = [json.loads(line) for line in answer.out.splitlines()]
     assert [r["collective"] for r in rows] == ["allgather", "allreduce"]
     assert all(r["algbw_bound_gbs"] > 0 and r["bottleneck"] for r in rows)
-
-
-def test_sketch_writes_ranked_files_that_synth_reads(
-    tuccl: Tuccl, work: Path, tmp_path: Path
-) -> None:
-    topology = work / "topology.json"
-    answer = tuccl(
-        "sketch", topology, "-c", "allgather", "-s", "64M", "-o", tmp_path / "s", "--json"
-    )
-    sketches = json.loads(answer.out)["sketches"]
-    assert sketches[-1]["name"] == "full-mesh"
-    assert sketches[0]["internode_links"] < sketches[-1]["internode_links"]
-    assert all(p["stage"] and p["reason"] for p in sketches[0]["pruned"])
-    program = tmp_path / "p.xml"
-    made = tuccl(
-        "synth", topology, "-c", "allgather", "-s", "64M", "--sketch", sketches[0]["file"],
-        "--method", "greedy", "-o", program, "--json",
-    )  # fmt: skip
-    facts = json.loads(made.out)
-    assert made.code == 0
-    assert 0 < facts["fraction_of_bound"] <= 1
-    assert tuccl("verify", program, "-c", "allgather").code == 0
 
 
 def test_verify_answers_no_with_the_reason(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
@@ -386,39 +268,6 @@ def test_export_writes_plans_of_a_table_and_of_a_program(
     assert answer.code == 2 and "divides 8 ranks" in answer.err
 
 
-def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) -> None:
-    """The fork reserves scratch for maxBytes at start, and adds a warp to nthreads itself."""
-    tuccl("probe", "--profile", "ndv2", "--nodes", 2, "-o", work / "ndv2x2.json")
-    words = ["synth", work / "ndv2x2.json", "-c", "alltoall", "--method", "hierarchical2"]
-    for size, top in (("1M", 1 << 30), ("2G", 4 << 30)):
-        file = work / f"fork-{size}.xml"
-        knobs = ["--protocol", "Simple", "--channels", "1", "--threads", "256"]
-        order = [*words, "-s", size, "--dialect", "fork", *knobs, "-o", file]
-        assert tuccl(*order).code == 0
-        program = parse_xml(file.read_bytes())
-        assert (program.max_bytes, program.nthreads) == (top, 256)
-        assert any(gpu.scratch_chunks for gpu in program.gpus)
-        assert tuccl("verify", file, "--dialect", "fork").code == 0
-    knobs = ["--protocol", "Simple", "--threads", "384"]
-    answer = tuccl(*words, "-s", "1M", "--dialect", "fork", *knobs, "-o", file)
-    assert answer.code == 2 and "divide a slice" in answer.err
-
-
-def test_synth_makes_no_broadcast_that_hangs_between_hosts(tuccl: Tuccl, work: Path) -> None:
-    """Kernel and proxy count the slots of Simple differently there (docs/msccl.md)."""
-    tuccl("probe", "--profile", "v100x4", "--nodes", 1, "-o", work / "one.json")
-    words = ["-c", "broadcast", "-s", "256M", "--method", "packing", "-o", work / "b.xml"]
-    for machine, asked, protocol, said in (
-        ("topology.json", (), ("LL", "LL128"), "made for another protocol"),
-        ("topology.json", ("--protocol", "Simple"), ("Simple",), "warning"),
-        ("one.json", (), ("Simple", "LL", "LL128"), ""),
-    ):
-        answer = tuccl("synth", work / machine, *words, *asked)
-        assert answer.code == 0, answer.err
-        assert parse_xml((work / "b.xml").read_bytes()).protocol in protocol
-        assert said in answer.err and ("hang" in answer.err) == bool(said)
-
-
 def test_run_passes_the_environment_and_the_exit_code(
     tuccl: Tuccl, work: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -485,99 +334,3 @@ def test_an_interrupted_tune_leaves_no_table_and_resumes(
     resumed = tuccl(*tune, "--budget", 8, "--resume", "-o", out)
     assert resumed.code == 0, resumed.err
     assert tuccl("explain", out).code == 0
-
-
-def test_synth_by_the_solver_says_what_is_proved(
-    tuccl: Callable[..., Any], work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "exact.xml"
-    order = (
-        "synth", work / "topology.json", "-c", "allgather", "-s", "1M", "--method", "taccl",
-        "--time-limit", 4, "-o", out,
-    )  # fmt: skip
-    answer = tuccl(*order)
-    assert answer.code == 0
-    assert "bound" in answer.out and "gap" in answer.out
-    assert tuccl("verify", out).code == 0
-    facts = json.loads(tuccl(*order, "--json").out)
-    proof = facts["proof"]
-    assert 0 < proof["bound_us"] <= proof["time_us"]
-    assert proof["gap"] == pytest.approx(1 - proof["bound_us"] / proof["time_us"])
-    for name in ("ortools", "ortools.sat", "ortools.sat.python"):
-        monkeypatch.setitem(sys.modules, name, None)
-    refused = tuccl(*order)
-    assert refused.code == 2
-    assert "pip install tuccl[solver]" in refused.err
-    assert refused.err.count("\n") == 1
-
-
-def test_synth_keeps_to_the_steps_asked_for_and_says_what_is_proved(
-    tuccl: Callable[..., Any], tmp_path: Path
-) -> None:
-    pytest.importorskip("ortools")
-    topology, out = tmp_path / "t.json", tmp_path / "p.xml"
-    assert tuccl("probe", "--profile", "v100x4", "-o", topology).code == 0
-    order = (
-        "synth", topology, "-c", "allgather", "-s", "8K", "--method", "fewstep", "--steps", 1,
-        "-o", out,
-    )  # fmt: skip
-    answer = tuccl(*order)
-    assert answer.code == 0
-    assert "1 step of" in answer.out and "proved the fewest for 1 step" in answer.out
-    facts = json.loads(tuccl(*order, "--json").out)
-    assert facts["hops"] == 1
-    assert "proved" in facts["outcome"]
-
-
-def test_synth_shows_a_row_a_method_the_bound_and_the_cut(
-    tuccl: Tuccl, work: Path, tmp_path: Path
-) -> None:
-    order = ("synth", work / "topology.json", "-c", "allgather", "-s", "1M", "-o", tmp_path / "p")
-    answer = tuccl(*order, "--time-limit", 0.5)
-    assert answer.code == 0
-    header, *rows = answer.out.splitlines()[:-1]
-    assert header.split()[:5] == ["method", "sketch", "chunks", "protocol", "channels"]
-    methods = [row.split()[0] for row in rows if "%" in row]
-    assert methods[-1] == "(bound)"
-    assert len(methods) == len(set(methods))
-    assert "were not tried" in answer.err
-    facts = json.loads(tuccl(*order, "--time-limit", 0.5, "--json").out)
-    assert facts["search_ended"] in ("limit", "clock")  # the latter on a busy machine
-    assert facts["untried"] > 0
-    assert f"{facts['method']}, {facts['protocol']}, {facts['instances']} channel" in answer.out
-    cut = json.loads(tuccl("bound", *order[1:4], "--json").out)["bottleneck"]
-    assert answer.out.rstrip().endswith(cut)
-
-
-def test_synth_refuses_a_protocol_that_may_corrupt_data(tuccl: Tuccl, tmp_path: Path) -> None:
-    topology, out = tmp_path / "t.json", tmp_path / "p.xml"
-    assert tuccl("probe", "--profile", "dgx-1v", "-o", topology).code == 0
-    order = ("synth", topology, "-c", "allgather", "-s", "1M", "--method", "allpairs", "-o", out)
-    refused = tuccl(*order, "--protocol", "LL128")
-    assert refused.code == 2
-    assert "LL128 does not keep data whole on links that it uses, such as PCIe" in refused.err
-    assert tuccl(*order, "--protocol", "LL", "--improve", 9).code == 0
-
-
-@pytest.mark.parametrize("profile", ["rtx2080tix4", "torus-2x2", "gb200"])
-def test_synth_finds_a_protocol_that_the_machine_may_use(
-    tuccl: Tuccl, tmp_path: Path, profile: str
-) -> None:
-    topology, out = tmp_path / "t.json", tmp_path / "p.xml"
-    assert tuccl("probe", "--profile", profile, "-o", topology).code == 0
-    order = ("synth", topology, "-c", "allgather", "-s", "1M", "--method", "ring", "-o", out)
-    facts = json.loads(tuccl(*order, "--json").out)
-    assert profile == "gb200" or facts["protocol"] != "LL128"
-    assert tuccl("bench", out, topology, "-s", "1M").code == 0
-
-
-def test_machines_and_sketches_are_drawn(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
-    topology, picture = work / "topology.json", tmp_path / "p.svg"
-    answer = tuccl("probe", "--show", topology, "--picture", picture)
-    assert answer.code == 0
-    assert f"{picture}: picture of 2x v100x4" in answer.err
-    assert picture.read_text().startswith("<svg ")
-    order = ("sketch", topology, "-c", "allgather", "-s", "1M", "--picture", picture)
-    assert tuccl(*order).code == 0
-    assert "before: 56 links" in picture.read_text()
-    assert tuccl(*order[:-1], tmp_path).code == 2

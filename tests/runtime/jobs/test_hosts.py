@@ -10,11 +10,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
-from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import (
     HostLauncher,
@@ -71,27 +70,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Answer(NamedTuple):
-    """What `tuccl probe` did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Tuccl = Callable[..., Answer]
-
-
-@pytest.fixture
-def tuccl(capfd: pytest.CaptureFixture[str]) -> Tuccl:
-    """Return a function that runs `tuccl probe` in this process."""
-
-    def run(*args: object) -> Answer:
-        capfd.readouterr()
-        code = main(["probe", *map(str, args)])
-        return Answer(code, *capfd.readouterr())
-
-    return run
+Tuccl = Callable[..., Any]
 
 
 @pytest.mark.parametrize("launcher", ["ssh", "slurm", "mpi"])
@@ -105,7 +84,7 @@ def test_hosts_answer_in_their_order(hosts: Path, launcher: HostLauncher) -> Non
 
 def test_the_cluster_of_hosts_is_written(tuccl: Tuccl, hosts: Path) -> None:
     out = hosts / "t.json"
-    done = tuccl("--hosts", "old,new", "-o", out)
+    done = tuccl("probe", "--hosts", "old,new", "-o", out)
     assert done.code == 0, done.err
     assert json.loads(out.read_text())["name"] == "1x V100-SXM2-32GB x8 + 1x A100-SXM4-80GB x8"
     gpus = [n["id"] for n in json.loads(out.read_text())["nodes"] if n["kind"] == "gpu"]
@@ -113,20 +92,20 @@ def test_the_cluster_of_hosts_is_written(tuccl: Tuccl, hosts: Path) -> None:
     assert "warning: old: an idle GPU" in done.err
     # Slurm's own list of a job's hosts serves too, and so does a host file.
     (hosts / "machines").write_text("# two\nold slots=8\nnew:8\nnew\n")
-    again = tuccl("--hosts-file", hosts / "machines", "--launcher", "mpi", "--json")
+    again = tuccl("probe", "--hosts-file", hosts / "machines", "--launcher", "mpi", "--json")
     assert json.loads(again.out)["ranks"] == 16
 
 
 def test_a_host_that_does_not_answer_is_named(tuccl: Tuccl, hosts: Path) -> None:
-    done = tuccl("--hosts", "old,down1,bare1", "--json")
+    done = tuccl("probe", "--hosts", "old,down1,bare1", "--json")
     assert done.code == 2
     assert "2 of 3 hosts missing" in done.err
     assert "down1: ssh: connect to host down1 port 22: No route to host" in done.err
     assert "--remote-tuccl" in done.err
-    done = tuccl("--hosts", "old,down1,new", "--allow-missing", "--json")
+    done = tuccl("probe", "--hosts", "old,down1,new", "--allow-missing", "--json")
     assert json.loads(done.out)["hosts"] == 2
     assert "warning: down1 is left out: ssh: connect" in done.err
-    assert tuccl("--hosts", "down1,down2", "--allow-missing").code == 2
+    assert tuccl("probe", "--hosts", "down1,down2", "--allow-missing").code == 2
 
 
 def test_slow_and_noisy_hosts_are_ended(hosts: Path) -> None:
@@ -148,7 +127,9 @@ def test_hosts_without_tuccl_tell_by_the_vendors_tool(tuccl: Tuccl, hosts: Path)
         assert answer.topology is not None
         assert (answer.topology.ranks, len(answer.topology.nics_of("n0"))) == (8, 8)
         assert answer.topology.name == host
-    done = tuccl("--hosts", "a,b", "--remote", "nvidia-smi", "--profile", "dgx-h100", "--json")
+    done = tuccl(
+        "probe", "--hosts", "a,b", "--remote", "nvidia-smi", "--profile", "dgx-h100", "--json"
+    )
     assert json.loads(done.out)["ranks"] == 2 * expected.ranks
     with pytest.raises(InputError, match="expected one of tuccl, nvidia-smi, rocm-smi"):
         probe_hosts(["a"], tool="sh")
@@ -201,7 +182,7 @@ def test_a_slurm_job_names_its_hosts(hosts: Path) -> None:
 
 
 def test_standard_output_takes_the_topology(tuccl: Tuccl) -> None:
-    done = tuccl("--profile", "ndv2", "-o", "-")
+    done = tuccl("probe", "--profile", "ndv2", "-o", "-")
     assert done.out.encode() == encode_topology(load_profile("ndv2"))
 
 
