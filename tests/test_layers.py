@@ -8,7 +8,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOOR = {"_native", "__version__", "errors", "units", "mscclpp"}
-ROOMS = ["topology", "sketches", "synth", "runtime", "emulation", "torch", "tuning", "eval", "cli"]
+ROOMS = [
+    "topology",
+    "sketches",
+    "synth",
+    "runtime",
+    "emulation",
+    "torch",
+    "training",
+    "tuning",
+    "eval",
+    "cli",
+]
 SYNTH = [
     "model",
     "bounds",

@@ -15,6 +15,7 @@ ROOMS = [
     "runtime",
     "emulation",
     "torch_backend",
+    "training",
     "tuning",
     "eval",
     "cli",
