@@ -21,8 +21,16 @@ from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
 from tuccl.sketches import full_mesh
-from tuccl.synth import METHODS, PLAN_COLLECTIVES, Collective, Problem, lower, synthesize
-from tuccl.synth.mscclpp.lower import lower_to_plan
+from tuccl.synth import (
+    METHODS,
+    PLAN_COLLECTIVES,
+    Collective,
+    PlanKnobs,
+    Problem,
+    lower,
+    lower_to_plan,
+    synthesize,
+)
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
 SHAPES = (  # machine, hosts, ranks a host
@@ -90,8 +98,7 @@ def ask(program: Program, hosts: int, count: Count) -> None:
         for in_place in (False, True):
             if not (program.in_place if in_place else program.out_of_place):
                 continue
-            form = {"hosts": hosts, "protocol": protocol, "in_place": in_place}
-            form["unit_bytes"] = PIECE if protocol == "Simple" else 0
+            knobs = PlanKnobs(protocol, unit_bytes=PIECE if protocol == "Simple" else 0)
             served: list[tuple[int, int]] = []
             for size in SIZES:
                 step = program.nchunks * 16
@@ -101,7 +108,14 @@ def ask(program: Program, hosts: int, count: Count) -> None:
                     first = size == SIZES[0]
                     low, high = (0, 1 << 30) if first else (nbytes, nbytes)
                     try:
-                        plan = lower_to_plan(program, min_bytes=low, max_bytes=high, **form)  # type: ignore[arg-type]
+                        plan = lower_to_plan(
+                            program,
+                            knobs,
+                            hosts=hosts,
+                            in_place=in_place,
+                            min_bytes=low,
+                            max_bytes=high,
+                        )
                     except Infeasible as error:
                         count.refused[reason(str(error))] += 1
                         continue

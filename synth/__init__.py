@@ -15,6 +15,7 @@ from tuccl.synth.model.problem import Options, Problem
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
+from tuccl.synth.mscclpp.knobs import PlanKnobs
 from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Method",
     "Options",
     "Placement",
+    "PlanKnobs",
     "Problem",
     "Proof",
     "Schedule",

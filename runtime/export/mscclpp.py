@@ -14,7 +14,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, plan_json
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry
 from tuccl.runtime.table.store import StoredTable
-from tuccl.synth import PLAN_COLLECTIVES, lower_to_plan
+from tuccl.synth import PLAN_COLLECTIVES, PlanKnobs, lower_to_plan
 from tuccl.units import format_bytes
 
 __all__ = ["PLAN_FILES", "PlanSource", "plan_contents", "sources_of_program", "sources_of_table"]
@@ -30,12 +30,10 @@ class PlanSource:
     """One plan to be: a program for calls of one placement and the sizes [min_bytes, max_bytes]."""
 
     program: Program
-    protocol: str
+    knobs: PlanKnobs
     in_place: bool
     min_bytes: int
     max_bytes: int
-    threads: int = 1024
-    unit_bytes: int = 0
     root: int | None = None
     datatype_bytes: int | None = None
 
@@ -47,13 +45,11 @@ class PlanSource:
         """
         return lower_to_plan(
             self.program,
+            self.knobs,
             hosts=hosts,
-            protocol=self.protocol,
             in_place=self.in_place,
             min_bytes=self.min_bytes,
             max_bytes=self.max_bytes,
-            threads=self.threads,
-            unit_bytes=self.unit_bytes,
             share_scratch=share_scratch,
             root=self.root or 0,
             name=name,
@@ -89,7 +85,7 @@ def sources_of_table(stored: StoredTable, notes: list[str]) -> list[PlanSource]:
                 continue
             sources += lowered.sources(entry, in_place)
     sources = _joined(sources)
-    if any(source.protocol == "LL" for source in sources):
+    if any(source.knobs.packets for source in sources):
         for source in sources:
             if source.root is not None:
                 _note(
@@ -111,7 +107,7 @@ def sources_of_program(program: Program, root: int) -> list[PlanSource]:
     sources = [
         PlanSource(
             program,
-            _protocol(program.protocol),
+            PlanKnobs(_protocol(program.protocol)),
             in_place,
             program.min_bytes or 0,
             top,
@@ -148,8 +144,10 @@ def plan_contents(
     for number, source in enumerate(sources):
         collective = source.program.collective.replace("-", "")
         placement = "in" if source.in_place else "out"
-        name = f"tuccl-{prefix}-{number:03d}-{collective}-{placement}-{source.protocol.lower()}"
-        plan = source.plan(hosts, name, share_scratch=share_scratch and source.protocol == "LL")
+        name = (
+            f"tuccl-{prefix}-{number:03d}-{collective}-{placement}-{source.knobs.protocol.lower()}"
+        )
+        plan = source.plan(hosts, name, share_scratch=share_scratch and source.knobs.packets)
         if plan.max_message_size < source.max_bytes // _multiple(plan) * _multiple(plan):
             notes.append(f"{source.text} ends at {plan.max_message_size} bytes: 32-bit offsets")
         contents[f"{name}.json"] = plan_json(plan).encode()
@@ -193,7 +191,7 @@ def _advice(sources: list[PlanSource]) -> Iterator[str]:
         yield "alltoall: MSCCL++'s NCCL library refuses ncclAllToAll; run the plan by its executor"
     if collectives & {"broadcast", "reduce"}:
         yield "broadcast, reduce: all ranks must pass both buffers, all in place or none"
-    if any(source.protocol == "LL" for source in sources):
+    if any(source.knobs.packets for source in sources):
         yield (
             "LL: communicators of one process must launch equally many plans on all ranks; a CUDA "
             "graph needs three LL calls or more"
@@ -238,10 +236,9 @@ class _Lowered:
             _note(self._notes, "MSCCL++ has no LL128: those programs run under Simple")
         protocol = _protocol(knobs.protocol)
         unit = knobs.knobs.slice_bytes // 16 * 16 if protocol == "Simple" else 0
+        plan_knobs = PlanKnobs(protocol, knobs.threads, unit)
         size = _DATATYPES[entry.datatype_class]
-        return PlanSource(
-            *(program, protocol, in_place, low, top, knobs.threads, unit, entry.root, size)
-        )
+        return PlanSource(*(program, plan_knobs, in_place, low, top, entry.root, size))
 
     def _runs(self, source: PlanSource, candidate: Candidate) -> bool:
         sizes = source.min_bytes, source.max_bytes

@@ -64,8 +64,10 @@ class BlockWriter:
 
     def signal(self, channels: Iterable[tuple[str, int]], *, relaxed: bool = False) -> None:
         """Signal on each channel, after all that the block did so far."""
-        self._meet()
-        self._synchronize("signal", channels, relaxed)
+        ends = list(channels)
+        if ends:
+            self._meet()
+            self._synchronize("signal", ends, relaxed)
 
     def acquire(self, semaphores: Sequence[int]) -> None:
         """Wait for other thread blocks of the rank."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.mscclpp.block_writer import BlockWriter, Remote
-from tuccl.synth.mscclpp.layout import Layout, Part, Slots
+from tuccl.synth.mscclpp.layout import Layout, Link, Part, Slots
 from tuccl.synth.mscclpp.tasks import Message, Task
 
 __all__ = ["SimplePlaces", "simple_places", "write_simple"]
@@ -16,34 +17,82 @@ _STORES = frozenset({"r", "rcs"})
 
 @dataclass(frozen=True)
 class SimplePlaces:
-    """Place where each message lands, and place in scratch that those through a port leave."""
+    """Place where each message lands, and place in scratch that those through a port leave.
+
+    `waits` and `gives` are the messages before which the sender waits for a credit, and after
+    whose use the receiver gives one.
+    """
 
     landing: dict[Message, Address]
     leaving: dict[Message, Address]
+    waits: set[Message]
+    gives: set[Message]
 
 
-def simple_places(layout: Layout, scratch: list[Slots], *, in_place: bool) -> SimplePlaces:
+def simple_places(
+    layout: Layout, scratch: list[Slots], *, in_place: bool, slots: int
+) -> SimplePlaces:
     """Choose the places of all messages, and take what they need of each rank's scratch.
 
     `in_place`: what is only stored lands where it is stored. What goes on through a port lands in
-    scratch even so, since a port's put reads there alone.
+    scratch even so, since a port's put reads there alone. Of each channel `slots` messages at a
+    time are in scratch, at either end; 0: each has a place of its own.
     """
-    landing: dict[Message, Address] = {}
-    leaving: dict[Message, Address] = {}
-    for part, task in layout.tasks():
-        forwards = any(layout.links[message].kind == "port" for message in task.sends)
-        for message in (message for message in task.receives if not message.source):
-            direct = in_place and task.op in _STORES and not forwards
-            landing[message] = task.dst if direct else scratch[part.rank].take(task.count)
+    receivers = {message: task for _, task in layout.tasks() for message in task.receives}
+    places = SimplePlaces({}, {}, set(), set())
+    for (src, dst, link), sent in _connections(layout).items():
+        port = link.kind == "port"
+        stored = {m for m in sent if in_place and _only_stored(receivers[m], layout)}
+        copied = [m for m in sent if port and _needs_copy(sent[m], slots)]
+        buffered = [m for m in sent if not slots or m not in stored or m in copied]
+        most = slots or len(sent)
+        slot = {m: k % most for k, m in enumerate(buffered)}
+        places.landing.update((m, receivers[m].dst) for m in stored)
+        places.landing.update(_take(scratch[dst], slot, [m for m in buffered if m not in stored]))
+        places.leaving.update(_take(scratch[src], slot, copied))
+        places.waits.update(buffered[most:])
+        places.gives.update(buffered[: max(0, len(buffered) - most)])
+    for _, task in layout.tasks():
         for message in task.sends:
-            if layout.links[message].kind == "port":
-                if task.receives:
-                    leaving[message] = landing[task.receives[-1]]
-                elif task.src.buffer == "s":
-                    leaving[message] = task.src
-                else:
-                    leaving[message] = scratch[part.rank].take(task.count)
-    return SimplePlaces(landing, leaving)
+            if layout.links[message].kind == "port" and message not in places.leaving:
+                source = places.landing[task.receives[-1]] if task.receives else task.src
+                places.leaving[message] = source
+    return places
+
+
+def _connections(layout: Layout) -> dict[tuple[int, int, Link], dict[Message, Task]]:
+    """Return the messages that each channel carries, in order, with the tasks that send them."""
+    out: dict[tuple[int, int, Link], dict[Message, Task]] = defaultdict(dict)
+    for _, task in layout.tasks():
+        for message in (message for message in task.sends if not message.source):
+            out[message.src, message.dst, layout.links[message]][message] = task
+    return out
+
+
+def _only_stored(task: Task, layout: Layout) -> bool:
+    """Return whether what `task` receives is for its target alone, or goes on from memory."""
+    forwards = any(layout.links[message].kind == "port" for message in task.sends)
+    return task.op in _STORES and not forwards
+
+
+def _needs_copy(task: Task, slots: int) -> bool:
+    """Return whether what `task` sends through a port needs a place in scratch for that.
+
+    What it received leaves from where it landed; but a slot is given back when the task ends,
+    before a port has read it.
+    """
+    return bool(slots) if task.receives else task.src.buffer != "s"
+
+
+def _take(
+    scratch: Slots, slot: dict[Message, int], messages: list[Message]
+) -> dict[Message, Address]:
+    """Return the place of each message, one for all of a slot."""
+    widths: dict[int, int] = {}
+    for message in messages:
+        widths[slot[message]] = max(widths.get(slot[message], 0), message.count)
+    places = {number: scratch.take(width) for number, width in widths.items()}
+    return {message: places[slot[message]] for message in messages}
 
 
 def write_simple(
@@ -54,14 +103,17 @@ def write_simple(
     if any(message.source for message in task.sends):
         return
     put = [message for message in task.receives if not message.source]
-    links = [layout.links[message] for message in put]
-    writer.wait([(link.kind, link.receiving) for link in links])
+    full = [m for m in task.sends if m in places.waits]
+    links = [(layout.links[m].kind, layout.links[m].receiving) for m in put]
+    writer.wait([*links, *((layout.links[m].kind, layout.links[m].sending) for m in full)])
     slots = [places.landing[message] for message in put]
+    done = [link for m, link in zip(put, links, strict=True) if m in places.gives]
     if not task.sends:
         if pulled:
             writer.move("rre", [task.src], [task.dst], task.count, pulled=pulled)
         else:
             _keep(task, writer, slots)
+        writer.signal(done)
         return
     (message,) = task.sends
     link, landing = layout.links[message], places.landing[message]
@@ -72,6 +124,7 @@ def write_simple(
         writer.put_with_signal(source, remote, task.count, link.sending)
         if task.op in ("rcs", "rrcs"):
             writer.move("copy", [source], [task.dst], task.count)
+        writer.signal(done)
         return
     if pulled:
         writer.move("rres", [task.src], [task.dst], task.count, pulled=pulled, remote=[remote])
@@ -83,15 +136,15 @@ def write_simple(
         if slots and slots[0] != task.dst:
             writer.move("copy", slots, [task.dst], task.count)
         writer.move("put", slots or [task.src], [], task.count, remote=[remote])
-    writer.signal([(link.kind, link.sending)])
+    writer.signal([(link.kind, link.sending), *done])
 
 
 def _prepare(task: Task, writer: BlockWriter, slots: list[Address], source: Address) -> None:
     """Have in scratch what a port puts."""
     if task.op in ("rrs", "rrcs"):
         writer.move("re", [task.src, *task.sources, *slots], [source], task.count)
-    elif not slots and source != task.src:
-        writer.move("copy", [task.src], [source], task.count)
+    elif source not in (*slots, task.src):
+        writer.move("copy", slots or [task.src], [source], task.count)
 
 
 def _keep(task: Task, writer: BlockWriter, slots: list[Address]) -> None:

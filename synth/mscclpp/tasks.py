@@ -51,10 +51,10 @@ def tasks_of(program: Program, *, in_place: bool, equal_counts: bool) -> list[li
     """Return the tasks of each thread block of each rank.
 
     Copies of a chunk onto itself and nops move nothing; additions to one place become one task.
-    `equal_counts` cuts runs so that all tasks move as many chunks: pipelines need that.
+    `equal_counts` cuts runs so that all tasks move as many chunks, and two that share one share
+    all: pieces and parts of a run then meet the same piece or part of every other.
     """
-    counts = {s.count for g in program.gpus for b in g.threadblocks for s in b.steps if s.count}
-    part = math.gcd(*counts) if equal_counts and counts else 0
+    part = _common_run(program) if equal_counts else 0
     messages: dict[tuple[int, int, int], list[Message]] = defaultdict(list)
     ranks = [
         _Rank(program, rank, in_place, part, messages).tasks() for rank in range(program.ngpus)
@@ -67,6 +67,13 @@ def tasks_of(program: Program, *, in_place: bool, equal_counts: bool) -> list[li
                 task.receives = [messages[key][taken[key]]]
                 taken[key] += 1
     return ranks
+
+
+def _common_run(program: Program) -> int:
+    """Return the chunks of which all runs, their places and the ranks' shares are multiples."""
+    steps = [s for g in program.gpus for b in g.threadblocks for s in b.steps if s.count]
+    numbers = {n for s in steps for n in (s.count, s.src_offset, s.dst_offset)}
+    return math.gcd(*numbers, program.nchunks // program.ngpus)
 
 
 class _Rank:

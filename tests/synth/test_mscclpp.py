@@ -1,5 +1,7 @@
 """Execution plans of programs: proved for every collective, protocol, placement and host."""
 
+from typing import Any
+
 import pytest
 
 from tests.matrix import Recipe, program, topology
@@ -8,6 +10,7 @@ from tests.programs import ring_allreduce, send
 from tuccl._native import Program, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError, TucclError
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, verify_plan
+from tuccl.synth.mscclpp.knobs import SIMPLE, PlanKnobs
 from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
 
 SHAPES = ("ndv4 2", "ndv4 3", "ndv4 1+1", "v100x4 2+2")
@@ -20,7 +23,7 @@ RECIPES = [
 ]
 
 
-def plans(recipe: Recipe, unit_bytes: int = 0) -> list[ExecutionPlan]:
+def plans(recipe: Recipe, knobs: PlanKnobs = SIMPLE) -> list[ExecutionPlan]:
     """Return the plans of both protocols and placements of what the recipe makes."""
     made = program(recipe)
     if made is None:
@@ -28,10 +31,9 @@ def plans(recipe: Recipe, unit_bytes: int = 0) -> list[ExecutionPlan]:
     return [
         lower_to_plan(
             made,
+            knobs if protocol == knobs.protocol else PlanKnobs(protocol),
             hosts=len(topology(recipe.shape).hosts),
-            protocol=protocol,
             in_place=in_place,
-            unit_bytes=unit_bytes if protocol == "Simple" else 0,
             root=recipe.collective.root,
         )
         for protocol in ("Simple", "LL")
@@ -41,11 +43,22 @@ def plans(recipe: Recipe, unit_bytes: int = 0) -> list[ExecutionPlan]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("unit_bytes", [0, 1 << 12])
-def test_plans_are_proved_as_their_files_say(shape: str, unit_bytes: int) -> None:
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        SIMPLE,
+        PlanKnobs(unit_bytes=1 << 12),
+        PlanKnobs(slots=2),
+        PlanKnobs(slots=2, unit_bytes=1 << 12),
+        PlanKnobs(group_size=2),
+        PlanKnobs("LL", group_size=3),
+    ],
+    ids=str,
+)
+def test_plans_are_proved_as_their_files_say(shape: str, knobs: PlanKnobs) -> None:
     done = 0
     for recipe in (each for each in RECIPES if each.shape == shape):
-        for plan in plans(recipe, unit_bytes):
+        for plan in plans(recipe, knobs):
             report = verify_plan(parse_plan(plan_json(plan)), root=recipe.collective.root)
             assert report.ok, f"{recipe}: {report.errors[0].message}"
             done += 1
@@ -72,7 +85,7 @@ def test_what_is_only_stored_lands_where_it_is_stored() -> None:
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_halves_of_scratch_begin_at_whole_packets_on_all_ranks(ranks: int) -> None:
     """The loader divides whatever was allocated by the chunks, rounded up, then by two."""
-    plan = lower_to_plan(ring_allreduce(ranks), protocol="LL")
+    plan = lower_to_plan(ring_allreduce(ranks), PlanKnobs("LL"))
     scratch = {gpu.scratch_chunks for gpu in plan.gpus}
     assert len(scratch) == 1
     for allocated in range(1000, 1100):
@@ -82,26 +95,62 @@ def test_halves_of_scratch_begin_at_whole_packets_on_all_ranks(ranks: int) -> No
 
 
 def test_long_thread_blocks_are_cut() -> None:
-    plan = lower_to_plan(ring_allreduce(16), protocol="Simple", in_place=True)
+    plan = lower_to_plan(ring_allreduce(16), in_place=True)
     counts = [sum(1 + len(op.ops) for op in b.ops) for g in plan.gpus for b in g.threadblocks]
     assert len(plan.gpus[0].threadblocks) > 1 and max(counts) <= 64
 
 
 def test_pieces_are_pipelines_around_all_that_moves() -> None:
-    plan = lower_to_plan(ring_allreduce(4), unit_bytes=1 << 16)
+    plan = lower_to_plan(ring_allreduce(4), PlanKnobs(unit_bytes=1 << 16))
     (block,) = plan.gpus[0].threadblocks
     (loop,) = (op for op in block.ops if op.ops)
     assert loop.iter_context and loop.iter_context.unit_size == 1 << 16
     assert all(not op.src_buff for op in block.ops if op is not loop)
 
 
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_slots_with_credits_save_scratch(hosts: int) -> None:
+    each, few = (
+        lower_to_plan(ring_allreduce(4), PlanKnobs(slots=slots), hosts=hosts, max_bytes=1 << 31)
+        for slots in (0, 2)
+    )
+    assert 0 < few.gpus[0].scratch_chunks < each.gpus[0].scratch_chunks
+    assert few.max_message_size >= each.max_message_size
+
+
+def test_blocks_of_a_group_have_channels_of_their_own() -> None:
+    alone, group = (lower_to_plan(ring_allreduce(4), PlanKnobs(group_size=size)) for size in (1, 3))
+    for one, three in zip(alone.gpus, group.gpus, strict=True):
+        assert len(three.threadblocks) == 3 * len(one.threadblocks)
+        assert len(three.peers("memory")) == 3 * len(one.peers("memory"))
+    parts = {op.tbg_info.tb_id for _, _, _, op in group.operations() if op.tbg_info}
+    assert parts == {0, 1, 2} and group.min_message_size >= 3 * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"protocol": "LL128"}, "has Simple and LL"),
+        ({"protocol": "LL", "unit_bytes": 64}, "packets"),
+        ({"protocol": "LL", "slots": 2}, "packets"),
+        ({"slots": 1}, "2 or more"),
+        ({"threads": 2048}, "multiple of 32 up to 1024"),
+        ({"group_size": 0}, "expected 1 to 64"),
+        ({"group_size": 2, "unit_bytes": 64}, "not pieces"),
+    ],
+)
+def test_knobs_out_of_range_are_refused(knobs: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PlanKnobs(**knobs)
+
+
 def test_sizes_end_where_offsets_or_shared_scratch_do() -> None:
     ring = ring_allreduce(4)
-    alone = lower_to_plan(ring, protocol="LL", max_bytes=1 << 31)
-    shared = lower_to_plan(ring, protocol="LL", max_bytes=1 << 31, share_scratch=True)
+    alone = lower_to_plan(ring, PlanKnobs("LL"), max_bytes=1 << 31)
+    shared = lower_to_plan(ring, PlanKnobs("LL"), max_bytes=1 << 31, share_scratch=True)
     assert shared.reuse_resources and shared.max_message_size < alone.max_message_size < 1 << 31
     with pytest.raises(Infeasible, match="chunks of scratch leave sizes up to"):
-        lower_to_plan(ring, protocol="LL", min_bytes=1 << 30, max_bytes=1 << 31)
+        lower_to_plan(ring, PlanKnobs("LL"), min_bytes=1 << 30, max_bytes=1 << 31)
 
 
 def reduce_scatter() -> Program:
@@ -115,9 +164,6 @@ def reduce_scatter() -> Program:
     [
         (reduce_scatter, {"in_place": True}, Infeasible, "ranks would choose different plans"),
         (lambda: ring_allreduce(3), {"hosts": 2}, InputError, "that divides 3 ranks"),
-        (lambda: ring_allreduce(2), {"protocol": "LL128"}, InputError, "has Simple and LL"),
-        (lambda: ring_allreduce(2), {"protocol": "LL", "unit_bytes": 64}, InputError, "packets"),
-        (lambda: ring_allreduce(2), {"threads": 2048}, InputError, "multiple of 32 up to 1024"),
         (
             lambda: ring_allreduce(2),
             {"min_bytes": 1 << 31, "max_bytes": 1 << 32},
@@ -177,6 +223,6 @@ def test_ranks_that_make_one_sum_add_in_the_order_of_the_program() -> None:
     """Packets are added before the rank's own chunk: its place would differ from rank to rank."""
     made = hand_made("allreduce", 3, 1, gathered_allreduce, in_place=False)
     for protocol, name, sources in (("LL", "repkt", 2), ("Simple", "rre", 3)):
-        plan = lower_to_plan(made, protocol=protocol)
+        plan = lower_to_plan(made, PlanKnobs(protocol))
         sums = [op for _, _, _, op in plan.operations() if op.name == name]
         assert {len(op.src_buff) for op in sums} == {sources}
