@@ -2,10 +2,11 @@
 
     python benchmarks/plan_mutations.py [--plans N] [--seed S] [--write]
 
-A mutant is a right plan (reference_plans.py) with one to three changes of its JSON: numbers, names,
-lists and operations. What the reader or the proof refuses is counted by its first code, and one in
-ten of it is run as well, to see how much of it goes wrong in truth. What passes is run by the
-interpreter, which knows nothing of the proof, with several sizes and orders of events.
+A mutant is a right plan with one to three changes of its JSON: numbers, names, lists, operations.
+Half are made of plans written by hand (reference_plans.py), half of plans that programs became.
+What the reader or the proof refuses is counted by its first code, and one in ten of it is run as
+well, to see how much of it goes wrong in truth. What passes is run by the interpreter, which knows
+nothing of the proof, with several sizes and orders of events.
 """
 
 from __future__ import annotations
@@ -18,17 +19,40 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from plans import programs, topology
 from report import publish
 
 from reference_plans import reference_plans
-from tuccl.errors import InputError, Stuck
+from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
 from tuccl.mscclpp.sizes import size_step
+from tuccl.synth import PLAN_COLLECTIVES, PlanKnobs, lower_to_plan
 
 Json = Any
 NUMBERS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 64, 65, 255, 256, 1024, 4096, 65536, 2**31 - 1, 2**32)
 ORDERS = 4  # seeds of a run
+SHAPES = ((1, 2), (1, 3), (2, 1), (2, 2))  # hosts, ranks a host
+KNOBS = (
+    *(PlanKnobs(), PlanKnobs(unit_bytes=64), PlanKnobs(slots=2), PlanKnobs(group_size=2)),
+    *(PlanKnobs("LL"), PlanKnobs("LL", group_size=2)),
+)
 MOST_RUN = 1 << 20
+
+
+def emitted_plans() -> Iterator[ExecutionPlan]:
+    """Yield the plans of every method's programs on a few ranks, with each knob."""
+    for hosts, ranks in SHAPES:
+        machine = topology("dgx-a100", hosts, ranks)
+        for collective in PLAN_COLLECTIVES:
+            for program in programs(machine, collective):
+                for knobs in KNOBS:
+                    for in_place in (False, True):
+                        try:
+                            yield lower_to_plan(
+                                program, knobs, hosts=hosts, in_place=in_place, max_bytes=MOST_RUN
+                            )
+                        except Infeasible:
+                            continue
 
 
 def places(value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -135,14 +159,18 @@ def main() -> int:
     parser.add_argument("--plans", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    documents = [json.loads(plan_json(plan)) for plan in reference_plans()]
-    vocabulary = words(documents)
+    sources = [
+        [json.loads(plan_json(plan)) for plan in plans]
+        for plans in (reference_plans(), emitted_plans())
+    ]
+    vocabulary = words([document for documents in sources for document in documents])
+    print(f"{len(sources[0])} plans written by hand, {len(sources[1])} made of programs\n")
     refused: Counter[str] = Counter()
     sampled: Counter[str] = Counter()
     ends: Counter[str] = Counter()
     for number in range(args.plans):
         rng = random.Random(args.seed * args.plans + number)
-        document = copy.deepcopy(rng.choice(documents))
+        document = copy.deepcopy(rng.choice(sources[number % 2]))
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             mutate(document, vocabulary, rng)
         try:
