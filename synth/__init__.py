@@ -17,6 +17,7 @@ from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.mscclpp.knobs import PlanKnobs
 from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
+from tuccl.synth.mscclpp.switch import SWITCH_COLLECTIVES, Multicast, switch_plan
 
 __all__ = [
     "COLLECTIVES",
@@ -24,12 +25,14 @@ __all__ = [
     "METHODS",
     "MSCCL_DEFAULT_KNOBS",
     "PLAN_COLLECTIVES",
+    "SWITCH_COLLECTIVES",
     "Address",
     "Bound",
     "Budget",
     "Candidates",
     "Collective",
     "Method",
+    "Multicast",
     "Options",
     "Placement",
     "PlanKnobs",
@@ -50,6 +53,7 @@ __all__ = [
     "nccl_program",
     "replicate",
     "searched_methods",
+    "switch_plan",
     "synthesize",
     "synthesize_best",
 ]

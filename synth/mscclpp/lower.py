@@ -8,6 +8,7 @@ from tuccl.mscclpp import ExecutionPlan, verify_plan
 from tuccl.synth.mscclpp.form import Form, Ways
 from tuccl.synth.mscclpp.fuse import fuse_sends, fuse_sums, pull_sums
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, SIMPLE, PlanKnobs
+from tuccl.synth.mscclpp.limits import Extent
 from tuccl.synth.mscclpp.tasks import tasks_of
 
 __all__ = ["PLAN_COLLECTIVES", "lower_to_plan"]
@@ -21,10 +22,6 @@ PLAN_COLLECTIVES = {
     "reduce": "reduce",
     "reduce-scatter": "reducescatter",
 }
-_MOST_PIECES = 65535  # of a pipeline
-_WORD = 1 << 32  # offsets have 32 bits
-_SHARED_SCRATCH = 1 << 26  # bytes of half the scratch that plans share
-
 # The cheapest first: the proof says which is enough. Where every rank needs every rank, the two
 # halves of scratch keep packets apart without more.
 _SIMPLE_WAYS = (
@@ -75,8 +72,6 @@ def lower_to_plan(
     _check(program, hosts, in_place, min_bytes, max_bytes)
     packets = knobs.packets
     ranks_per_host = program.ngpus // hosts
-    step = _step(program)
-    least = min_bytes if knobs.group_size == 1 else max(min_bytes, knobs.group_size * step)
     problem = ""
     for ways in _PACKET_WAYS if packets else _SIMPLE_WAYS:
         parted = knobs.unit_bytes > 0 or knobs.group_size > 1
@@ -90,12 +85,11 @@ def lower_to_plan(
         gpus = Form(program, ranks_per_host, in_place, knobs, ways).gpus(tasks)
         scratch = max(gpu.scratch_chunks for gpu in gpus)
         share = packets and share_scratch
-        most = _most_bytes(program, scratch, packets, share, max_bytes)
-        if knobs.unit_bytes:
-            count = max(task.count for blocks in tasks for block in blocks for task in block)
-            loop = _MOST_PIECES * knobs.unit_bytes // count * program.nchunks
-            most = min(most, loop // step * step)
-        if most < max(least, step):
+        extent = Extent(program.nchunks, gpus[0].input_chunks, scratch, packets, share)
+        run = max(task.count for blocks in tasks for block in blocks for task in block)
+        most = extent.most_bytes(max_bytes, knobs.unit_bytes, run)
+        least = max(min_bytes, knobs.group_size * extent.step if knobs.group_size > 1 else 0)
+        if most < max(least, extent.step):
             raise Infeasible(
                 f"{program.name}: {scratch} chunks of scratch leave sizes up to {most} bytes; use "
                 "fewer chunks, ranks or slots, or a smaller size"
@@ -136,20 +130,3 @@ def _check(program: Program, hosts: int, in_place: bool, min_bytes: int, max_byt
         raise InputError(f"{hosts} hosts: expected a number that divides {program.ngpus} ranks")
     if not 0 <= min_bytes < 1 << 31 or max_bytes < max(1, min_bytes):
         raise InputError(f"sizes {min_bytes} to {max_bytes}: expected a range from below 2 GiB on")
-
-
-def _step(program: Program) -> int:
-    """Return the bytes of which every size is a multiple."""
-    return program.nchunks * ALIGNMENT
-
-
-def _most_bytes(program: Program, scratch: int, packets: bool, share: bool, max_bytes: int) -> int:
-    """Return the largest size up to `max_bytes` whose offsets and scratch the loader can have."""
-    chunk = _WORD - 1 if not scratch else _WORD // (scratch * (4 if packets else 1))
-    if share and scratch:
-        chunk = min(chunk, _SHARED_SCRATCH // (2 * scratch))
-    inputs = program.nchunks
-    if program.collective == "allgather":  # the loader takes the limit for the send buffer's
-        inputs = inputs // program.ngpus if not share else inputs
-    most = min(max_bytes, _WORD - 1, chunk * inputs)
-    return most // _step(program) * _step(program)
