@@ -28,7 +28,7 @@ from tuccl.synth.model.collective import ROOTED
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
 
 LIMIT_S = 90
-JOBS = Path(__file__).with_name("jobs.py")
+ROOT = Path(__file__).resolve().parents[2]
 
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -103,7 +103,7 @@ Outcome = tuple[int, str]
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., list[Outcome]]:
-    """Return a runner of jobs of jobs.py on several ranks: exit codes and outputs by rank."""
+    """Return a runner of jobs (ranks.py) on several ranks: exit codes and outputs by rank."""
 
     def run(names: str, ranks: int, *tables: Path, **settings: str) -> list[Outcome]:
         environment = {
@@ -116,8 +116,9 @@ def job(tmp_path: Path) -> Callable[..., list[Outcome]]:
             "OMP_NUM_THREADS": "1",
         }
         done = subprocess.run(
-            [sys.executable, JOBS, names],
+            [sys.executable, "-m", "tests.torch_backend", names],
             check=False,
+            cwd=ROOT,
             env=environment,
             capture_output=True,
             text=True,

@@ -1,46 +1,23 @@
-"""What the processes of a test do: python jobs.py NAME, told by the environment who they are.
-
-Without RANK in it this process imports PyTorch once and becomes all ranks by forking, each with a
-log in the folder LOGS; it prints their exit codes.
-"""
+"""What the processes of a test do with single calls: each function is a job (ranks.py)."""
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
 import tuccl.torch
+from tests.torch_backend.ranks import begin, begin_again, job
 
-RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ["WORLD_SIZE"])
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-NAME = ""
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 Op = dist.ReduceOp
-JOBS: dict[str, Callable[[], None]] = {}
-
-
-def job(function: Callable[[], None]) -> Callable[[], None]:
-    JOBS[function.__name__] = function
-    return function
-
-
-def begin(**more: object) -> None:
-    where = f"file://{os.environ['STORE']}-{NAME}" if "STORE" in os.environ else "env://"
-    more.setdefault("timeout", timedelta(seconds=60))
-    dist.init_process_group("tuccl", init_method=where, rank=RANK, world_size=SIZE, **more)
 
 
 def drawn(count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -324,151 +301,6 @@ def no_table() -> None:
     assert dist.group.WORLD.counts == {"program": 0, "gloo": 1}
 
 
-def trained(group: dist.ProcessGroup) -> list[torch.Tensor]:
-    """Return the weights of a small network after some steps on this rank's share of the data."""
-    torch.manual_seed(7)
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 8, 3, padding=1),
-        torch.nn.BatchNorm2d(8),
-        torch.nn.ReLU(),
-        torch.nn.Conv2d(8, 16, 3, stride=2, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.Flatten(),
-        torch.nn.Linear(16 * 8 * 8, 101),
-        torch.nn.Linear(101, 10),
-    )
-    data = torch.Generator().manual_seed(RANK)
-    parallel = torch.nn.parallel.DistributedDataParallel(
-        model, process_group=group, bucket_cap_mb=0.1
-    )
-    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05, momentum=0.9)
-    for _ in range(8):
-        images = torch.randn(16, 1, 16, 16, generator=data)
-        labels = (images.mean((1, 2, 3)) * 40).long().clamp(0, 9)
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(parallel(images), labels).backward()
-        optimizer.step()
-    return [t.detach().clone() for t in parallel.state_dict().values()]
-
-
-@job
-def training() -> None:
-    """DDP ends with Gloo's weights: bit by bit on two ranks, where a sum has one order."""
-    begin()
-    torch.set_num_threads(1)
-    ours = trained(dist.group.WORLD)
-    assert dist.group.WORLD.counts["program"] > 20, dist.group.WORLD.counts
-    theirs = trained(dist.new_group(backend="gloo"))
-    for a, b in zip(ours, theirs, strict=True):
-        if SIZE == 2:
-            assert torch.equal(a, b)
-        else:
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    copies = [torch.empty_like(ours[0]) for _ in range(SIZE)]
-    dist.all_gather(copies, ours[0])
-    assert all(torch.equal(copy, ours[0]) for copy in copies)
-
-
-def compressed(group: dist.ProcessGroup) -> list[torch.Tensor]:
-    """Return what a model's weights are after steps with PyTorch's PowerSGD hook."""
-    torch.manual_seed(7)
-    model = torch.nn.parallel.DistributedDataParallel(
-        torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 32)),
-        process_group=group,
-    )
-    state = powerSGD_hook.PowerSGDState(
-        process_group=group,
-        matrix_approximation_rank=1,
-        start_powerSGD_iter=2,
-        min_compression_rate=0.5,
-    )
-    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(6):
-        torch.manual_seed(100 * step + RANK)
-        optimizer.zero_grad()
-        model(torch.randn(8, 64)).square().mean().backward()
-        optimizer.step()
-    return [p.detach().clone() for p in model.parameters()]
-
-
-@job
-def compressed_training() -> None:
-    """A hook whose callbacks wait for further collectives."""
-    begin()
-    theirs = compressed(dist.new_group(backend="gloo"))
-    for ours, expected in zip(compressed(dist.group.WORLD), theirs, strict=True):
-        assert torch.equal(ours, expected), (ours - expected).abs().max()
-
-
-def network() -> torch.nn.Module:
-    torch.manual_seed(11)
-    layers = [
-        torch.nn.Sequential(torch.nn.Linear(33, 57), torch.nn.GELU(), torch.nn.Linear(57, 33))
-    ]
-    layers += [torch.nn.Sequential(torch.nn.LayerNorm(33), torch.nn.Linear(33, 33))]
-    return torch.nn.Sequential(*layers, torch.nn.Linear(33, 7))
-
-
-def stepped(model: torch.nn.Module, count: int = 4) -> None:
-    data = torch.Generator().manual_seed(RANK)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(count):
-        optimizer.zero_grad()
-        model(torch.randn(8, 33, generator=data)).square().mean().backward()
-        optimizer.step()
-
-
-def fully_sharded(group: dist.ProcessGroup) -> list[torch.Tensor]:
-    """Return this rank's part of the weights after some steps of ``fully_shard``."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
-    model, mesh = network(), DeviceMesh.from_group(group, "cpu")
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    stepped(model)
-    return [p.to_local().detach().clone() for p in model.parameters()]
-
-
-def flat_sharded(group: dist.ProcessGroup) -> list[torch.Tensor]:
-    """Return the same of the older class."""
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = FullyShardedDataParallel(
-            network(),
-            process_group=group,
-            device_id=torch.device("cpu"),
-            auto_wrap_policy=ModuleWrapPolicy({torch.nn.Sequential}),
-            use_orig_params=True,
-        )
-        stepped(model)
-    return [p.detach().clone() for p in model.parameters()]
-
-
-@job
-def sharded_training() -> None:
-    """Weights that are kept in shards come out as with Gloo, and their shards go by programs."""
-    begin()
-    torch.set_num_threads(1)
-    gloo = dist.new_group(backend="gloo")
-    for trained_by in (fully_sharded, flat_sharded):
-        before = dist.group.WORLD.counts
-        ours = trained_by(dist.group.WORLD)
-        after = dist.group.WORLD.counts
-        assert after["program"] >= before["program"] + 16, (before, after)
-        theirs = trained_by(gloo)
-        for a, b in zip(ours, theirs, strict=True):
-            if SIZE == 2:
-                assert torch.equal(a, b), trained_by
-            else:
-                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-
-
 @job
 def odd_calls() -> None:
     """What is seldom called, and what ends and begins anew."""
@@ -522,49 +354,3 @@ def threads() -> None:
         assert wrong == [0] * 18
         assert all(group.counts == {"program": 9, "gloo": 0} for group in groups)
         dist.destroy_process_group()
-
-
-def begin_again(turn: int) -> None:
-    where = f"file://{os.environ['STORE']}-{NAME}-{turn}"
-    dist.init_process_group("tuccl", init_method=where, rank=RANK, world_size=SIZE)
-
-
-def run(names: str) -> None:
-    global NAME
-    for NAME in names.split(","):
-        JOBS[NAME]()
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-
-def become(rank: int, names: str) -> None:
-    """Be a rank, which ends with the process that it was forked from."""
-    global RANK
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    log = os.open(f"{os.environ['LOGS']}/{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    RANK = rank
-    os.environ["RANK"] = str(rank)
-    try:
-        run(names)
-        sys.stdout.flush()
-    except BaseException:  # noqa: BLE001 - nothing of a rank goes on as its parent
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    atexit._run_exitfuncs()
-    os._exit(0)
-
-
-def fork_all(names: str) -> None:
-    pids = []
-    for rank in range(SIZE):
-        if (pid := os.fork()) == 0:
-            become(rank, names)
-        pids.append(pid)
-    print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
-
-
-if __name__ == "__main__":
-    (run if "RANK" in os.environ else fork_all)(sys.argv[1])

@@ -16,7 +16,7 @@ import pytest
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import Unavailable
 
-JOBS = Path(__file__).with_name("jobs.py")
+ROOT = Path(__file__).resolve().parents[2]
 Outcome = tuple[int, str]
 Job = Callable[..., list[Outcome]]
 Table = Callable[..., Path]
@@ -44,8 +44,44 @@ def test_two_ranks_train_to_the_same_bits(job: Job, table: Table) -> None:
     all_well(job("training,sharded_training,more_operations", 2, table(1, 2, "LL")))
 
 
-def test_a_hook_may_wait_for_collectives_in_its_callbacks(job: Job, table: Table) -> None:
-    all_well(job("compressed_training", 2, table(1, 2)))
+def test_stock_hooks_and_habits_of_ddp_do_as_on_gloo(job: Job, table: Table) -> None:
+    all_well(job("stock_hooks,ddp_in_use", 2, table(1, 2)))
+
+
+def test_a_hook_that_raises_ends_all_ranks_with_a_line(job: Job, table: Table) -> None:
+    outcomes = job("raising_hook", 2, table(1, 2))
+    all_well(outcomes)
+    assert "compression ratio of 7" in told(outcomes[1][1])
+    assert re.search(r"rank 1 (closed its connection|has left)", told(outcomes[0][1]))
+
+
+def test_a_rank_that_dies_ends_the_backward_pass_of_the_others(job: Job, table: Table) -> None:
+    outcomes = job("killed_in_backward", 2, table(1, 2))
+    assert [code for code, _ in outcomes] == [0, -9], outcomes
+    assert re.search(r"rank 1 (closed its connection|has left)", told(outcomes[0][1]))
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_ranks_that_died(table: Table, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "1"),
+            *("--nproc-per-node", "2", "-m", "tests.torch_backend", "restarted"),
+        ],
+        check=False,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "TUCCL_TABLE": str(table(1, 2)),
+            "LOGS": str(tmp_path),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert done.stdout.count("RESTARTED 1") == 2
 
 
 def test_who_shares_no_memory_is_joined_by_sockets(job: Job, table: Table) -> None:
@@ -106,7 +142,8 @@ def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
         pytest.skip(str(missing))
     run = (
         f"{sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 "
-        f"--master-addr $MASTER_ADDR --master-port 29511 --node-rank {{}} {JOBS} more_operations"
+        "--master-addr $MASTER_ADDR --master-port 29511 --node-rank {} "
+        "-m tests.torch_backend more_operations"
     )
     second = "${TUCCL_HOSTS##*,}"
     script = tmp_path / "both.sh"
@@ -119,6 +156,7 @@ def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
     done = subprocess.run(
         [*cluster, "sh", str(script)],
         check=False,
+        cwd=ROOT,
         env={**os.environ, "TUCCL_TABLE": str(stored), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -38,8 +38,9 @@ def create_group(
     """
     rank, size, limit = options.group_rank, options.group_size, options.timeout
     group_options = options_of(given)
-    gloo = _gloo(dist.PrefixStore("gloo/", options.store), rank, size, limit)
-    outcome = _programs(dist.PrefixStore("tuccl/", options.store), rank, size, group_options.tables)
+    store = _store_of_this_start(options.store)
+    gloo = _gloo(dist.PrefixStore("gloo/", store), rank, size, limit)
+    outcome = _programs(dist.PrefixStore("tuccl/", store), rank, size, group_options.tables)
     programs, group = (None, None) if isinstance(outcome, Refusal) else outcome
     if (
         isinstance(outcome, Refusal)
@@ -48,6 +49,21 @@ def create_group(
     ):
         warnings.warn(f"tuccl: all goes to Gloo: {outcome.reason}", stacklevel=2)
     return TucclGroup(rank, size, limit, gloo, programs, group)
+
+
+def _store_of_this_start(
+    store: dist.Store, environment: Mapping[str, str] = os.environ
+) -> dist.Store:
+    """Return the part of a store that no start of the job before this one wrote to.
+
+    Notes:
+        torchrun gives the ranks that it restarts the store of those that died, with their
+        addresses (pytorch/pytorch#135712). Agents of several nodes may count starts differently.
+    """
+    shared = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not shared or environment.get("GROUP_WORLD_SIZE") != "1":
+        return store
+    return dist.PrefixStore(f"start{environment.get('TORCHELASTIC_RESTART_COUNT')}/", store)
 
 
 def _matters(refusal: Refusal, members: list[int]) -> bool:

@@ -37,6 +37,7 @@ class TucclWork(dist.Work):  # type: ignore[misc]
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._error: Exception | None = None
+        self._end_future: torch.futures.Future[None] | None = None
         self._future: torch.futures.Future[Any] | None = None
         self.request: Request | None = None  # once the engine has it
         self.keeps: list[torch.Tensor] = []  # whose memory must stay until the end
@@ -48,16 +49,15 @@ class TucclWork(dist.Work):  # type: ignore[misc]
         with self._lock:
             self._error = error
             self._ended.set()
-            future = self._future
+            future = self._end_future
         if future is not None:
             # Callbacks may wait for other collectives: not on the thread that ends those.
-            threading.Thread(target=self._complete, args=(future,), name="tuccl callback").start()
+            threading.Thread(target=future.set_result, args=(None,), name="tuccl callback").start()
 
-    def _complete(self, future: torch.futures.Future[Any]) -> None:
-        if self._error is None:
-            future.set_result(self._results)
-        else:
-            future.set_exception(self._error)
+    def _outcome(self, _: torch.futures.Future[None]) -> list[torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        return self._results
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True once it is done, without a limit where ``timeout`` is 0.
@@ -107,9 +107,11 @@ class TucclWork(dist.Work):  # type: ignore[misc]
         """Return a future of the results."""
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
+                self._end_future = torch.futures.Future()
+                # DDP's reducer, in C++, does not see an error that `set_exception` sets.
+                self._future = self._end_future.then(self._outcome)
                 if self._ended.is_set():
-                    self._complete(self._future)
+                    self._end_future.set_result(None)
             return self._future
 
 
