@@ -6,10 +6,17 @@ import argparse
 from pathlib import Path
 
 from tuccl._native import parse_xml
-from tuccl.cli.arguments import add_json, add_prefer, add_root
+from tuccl.cli.arguments import (
+    add_json,
+    add_prefer,
+    add_root,
+    collectives_of,
+    topology_of,
+)
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.verify import read_bytes
-from tuccl.runtime import export_program, export_table
+from tuccl.errors import InputError
+from tuccl.runtime import export_program, export_switch, export_table
 
 HELP = "write the table as files that an unmodified runtime loads"
 EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
@@ -35,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="mscclpp: LL plans share one scratch, whatever buffers calls have; only for jobs that "
         "run no other packet algorithms of MSCCL++",
     )
+    parser.add_argument(
+        "--switch",
+        metavar="COLLECTIVES",
+        help="mscclpp: TABLE is a topology of one host, whose NVLink switch adds up and multicasts "
+        "(NVLS) for allreduce, allgather, reduce-scatter; nothing is tuned",
+    )
     add_prefer(parser, "default: the table's order")
     parser.add_argument("-o", "--output", required=True, metavar="DIR")
     add_json(parser)
@@ -43,7 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export and print the files."""
     path, out, share_scratch = Path(args.table), Path(args.output), args.share_scratch
-    if path.is_file() and args.dialect == "mscclpp":
+    if args.switch is not None:
+        if args.dialect != "mscclpp":
+            raise InputError("--switch is for --dialect mscclpp")
+        collectives = collectives_of(args.switch)
+        topology = topology_of(args.table)
+        exported = export_switch(topology, collectives, out, share_scratch=share_scratch)
+    elif path.is_file() and args.dialect == "mscclpp":
         program = parse_xml(read_bytes(args.table), args.table)
         exported = export_program(
             program, out, hosts=args.hosts, root=args.root, share_scratch=share_scratch

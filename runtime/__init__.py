@@ -22,7 +22,7 @@ from tuccl.runtime.executors import (
     find_mpi,
     paired_timings,
 )
-from tuccl.runtime.export import export_program, export_table
+from tuccl.runtime.export import export_program, export_switch, export_table
 from tuccl.runtime.jobs import plugin_path, run, run_environment
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.runtime.nccl_tests import NcclTestsExecutor
@@ -72,6 +72,7 @@ __all__ = [
     "default_candidate",
     "explain",
     "export_program",
+    "export_switch",
     "export_table",
     "find_mpi",
     "load_table",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "gcn_name",
     "gpu_architecture",
     "gpu_gts",
     "gpu_model",
+    "has_multicast",
     "is_gpu_class",
     "is_nic_class",
     "nic_model",
@@ -85,6 +88,7 @@ _FAMILIES: dict[str, tuple[int | str, int]] = {
     "H100": (90, 32),
     "H800": (90, 32),
     "H200": (90, 32),
+    "H20": (90, 32),
     "GH200": (90, 32),
     "B200": (100, 32),
     "GB200": (100, 32),
@@ -126,6 +130,17 @@ def gpu_gts(vendor: str, device: str) -> int | None:
     32
     """
     return _FAMILIES.get(_family(vendor, device), (None, None))[1]
+
+
+def has_multicast(model: str | None) -> bool:
+    """Return whether NVLink switches add up and multicast for a GPU model (NVLS): from 9.0 on.
+
+    >>> has_multicast("H100-SXM5-80GB"), has_multicast("sm_100"), has_multicast("A100-SXM4-80GB")
+    (True, True, False)
+    """
+    name = (model or "").split("-")[0]
+    capability = int(name[3:]) if re.fullmatch(r"sm_\d+", name) else _FAMILIES.get(name, (0, 0))[0]
+    return isinstance(capability, int) and capability >= 90
 
 
 def _family(vendor: str, device: str) -> str:

@@ -8,20 +8,35 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
 from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
-from tuccl.runtime.export.mscclpp import plan_contents, sources_of_program, sources_of_table
+from tuccl.runtime.export.mscclpp import (
+    PlanSource,
+    plan_contents,
+    sources_of_program,
+    sources_of_switch,
+    sources_of_table,
+)
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
 from tuccl.runtime.export.plan import Rule, plan_export
 from tuccl.runtime.table.atomic_dir import replace_directory
 from tuccl.runtime.table.store import StoredTable, open_table
 from tuccl.runtime.table.supported_knobs import fork_threads
+from tuccl.topology import Topology, signature
 
-__all__ = ["DIALECTS", "EXPORTS", "Export", "double_match", "export_program", "export_table"]
+__all__ = [
+    "DIALECTS",
+    "EXPORTS",
+    "Export",
+    "double_match",
+    "export_program",
+    "export_switch",
+    "export_table",
+]
 
 DIALECTS = ("executor", "rccl", "fork")
 EXPORTS = (*DIALECTS, *CSV_FILES, "mscclpp")
@@ -125,17 +140,31 @@ def _export_csv(stored: StoredTable, dialect: str, out: Path) -> Export:
 def _export_plans(stored: StoredTable, out: Path, share_scratch: bool) -> Export:
     table = stored.table
     notes: list[str] = []
+    sources = sources_of_table(stored, notes)
+    signature = table.signature
+    return _put_plans(sources, out, (table.ranks, table.hosts), signature, notes, share_scratch)
+
+
+def _put_plans(
+    sources: list[PlanSource],
+    out: Path,
+    shape: tuple[int, int],
+    signature: str,
+    notes: list[str],
+    share_scratch: bool,
+) -> Export:
+    """Write the plans of `sources` for (ranks, hosts), named by the `signature` they are for."""
+    ranks, hosts = shape
     contents = plan_contents(
-        sources_of_table(stored, notes),
-        ranks=table.ranks,
-        hosts=table.hosts,
-        prefix=table.signature[:8],
+        sources,
+        ranks=ranks,
+        hosts=hosts,
+        prefix=signature[:8],
         notes=notes,
         share_scratch=share_scratch,
     )
     _put(out, contents)
-    files = tuple(out / name for name in sorted(contents))
-    return Export(files, tuple(notes), {}, table.signature)
+    return Export(tuple(out / name for name in sorted(contents)), tuple(notes), {}, signature)
 
 
 def export_program(
@@ -151,17 +180,24 @@ def export_program(
         Infeasible: MSCCL++ cannot run it.
     """
     _check_target(out)
-    notes: list[str] = []
-    contents = plan_contents(
-        sources_of_program(program, root),
-        ranks=program.ngpus,
-        hosts=hosts,
-        prefix=hashlib.sha256(to_xml(program).encode()).hexdigest()[:8],
-        notes=notes,
-        share_scratch=share_scratch,
-    )
-    _put(out, contents)
-    return Export(tuple(out / name for name in sorted(contents)), tuple(notes), {}, "")
+    sources = sources_of_program(program, root)
+    digest = hashlib.sha256(to_xml(program).encode()).hexdigest()
+    exported = _put_plans(sources, out, (program.ngpus, hosts), digest, [], share_scratch)
+    return replace(exported, signature="")
+
+
+def export_switch(
+    topology: Topology, collectives: Sequence[str], out: Path, *, share_scratch: bool = False
+) -> Export:
+    """Write plans of MSCCL++ in which the NVLink switch of one host adds up and multicasts (NVLS).
+
+    Raises:
+        InputError: ``out`` holds something else.
+        Infeasible: the machine has no such switch, or it does not do a collective.
+    """
+    _check_target(out)
+    sources = sources_of_switch(topology, collectives)
+    return _put_plans(sources, out, (topology.ranks, 1), signature(topology), [], share_scratch)
 
 
 def _unlistable(files: Sequence[Path]) -> str | None:

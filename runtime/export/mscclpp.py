@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,22 +14,33 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, plan_json
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry
 from tuccl.runtime.table.store import StoredTable
-from tuccl.synth import PLAN_COLLECTIVES, PlanKnobs, lower_to_plan
+from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, lower_to_plan, switch_plan
+from tuccl.synth.baseline.nccl_nvls import nvls_network
+from tuccl.topology import Topology, network
+from tuccl.topology.models import has_multicast
 from tuccl.units import format_bytes
 
-__all__ = ["PLAN_FILES", "PlanSource", "plan_contents", "sources_of_program", "sources_of_table"]
+__all__ = [
+    "PLAN_FILES",
+    "PlanSource",
+    "plan_contents",
+    "sources_of_program",
+    "sources_of_switch",
+    "sources_of_table",
+]
 
 PLAN_FILES = ("tuccl_plans.py", "selection.json")
 _MODULE = Path(__file__).with_name("tuccl_plans.py")
 _TOP = (1 << 32) - 1  # offsets have 32 bits
+_PACKETS_TOP = 1 << 16  # bytes, as in MSCCL++'s own plans of packets
 _DATATYPES = {"any": None, "1-byte": 1, "2-byte": 2, "4-byte": 4, "8-byte": 8}
 
 
 @dataclass(frozen=True)
 class PlanSource:
-    """One plan to be: a program for calls of one placement and the sizes [min_bytes, max_bytes]."""
+    """One plan to be, for calls of one placement and the sizes [min_bytes, max_bytes]."""
 
-    program: Program
+    program: Program | Multicast
     knobs: PlanKnobs
     in_place: bool
     min_bytes: int
@@ -43,6 +54,16 @@ class PlanSource:
         Raises:
             Infeasible: MSCCL++ cannot run it.
         """
+        if isinstance(self.program, Multicast):
+            return switch_plan(
+                self.program,
+                self.knobs,
+                in_place=self.in_place,
+                min_bytes=self.min_bytes,
+                max_bytes=self.max_bytes,
+                share_scratch=share_scratch,
+                name=name,
+            )
         return lower_to_plan(
             self.program,
             self.knobs,
@@ -119,6 +140,31 @@ def sources_of_program(program: Program, root: int) -> list[PlanSource]:
     ]
     if not sources:
         raise InputError(f"{program.name}: is right in place alone, which MSCCL++ has no plans for")
+    return sources
+
+
+def sources_of_switch(topology: Topology, collectives: Sequence[str]) -> list[PlanSource]:
+    """Return what the NVLink switch of a host does by itself: packets up to 64 KiB, else stores.
+
+    Raises:
+        Infeasible: the machine has no such switch, or it does not do a collective.
+    """
+    models = {gpu.model for gpu in topology.gpus}
+    if len(topology.hosts) > 1 or not all(map(has_multicast, models)):
+        raise Infeasible(
+            f"hosts: {len(topology.hosts)}, GPUs: {', '.join(sorted(map(str, models)))}; a switch "
+            "adds up on one host, for GPUs of compute capability 9.0 or more: export programs"
+        )
+    nvls_network(network(topology), [range(topology.ranks)])
+    sources = []
+    for collective in collectives:
+        multicast = Multicast(collective, topology.ranks)
+        both = collective != "reduce-scatter"
+        for in_place in (False, True) if both else (False,):
+            if both:
+                sources.append(PlanSource(multicast, PlanKnobs("LL"), in_place, 0, _PACKETS_TOP))
+            low = _PACKETS_TOP + 1 if both else 0
+            sources.append(PlanSource(multicast, PlanKnobs(), in_place, low, _TOP))
     return sources
 
 

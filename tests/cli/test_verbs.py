@@ -266,6 +266,9 @@ def test_export_writes_plans_of_a_table_and_of_a_program(
     words = ["--dialect", "mscclpp", "--hosts", 3, "-o", tmp_path / "y"]
     answer = tuccl("export", work / "program.xml", *words)
     assert answer.code == 2 and "divides 8 ranks" in answer.err
+    words = ["--dialect", "mscclpp", "--switch", "allreduce", "-o", tmp_path / "z"]
+    answer = tuccl("export", work / "topology.json", *words)
+    assert answer.code == 2 and "a switch adds up on one host" in answer.err
 
 
 def test_run_passes_the_environment_and_the_exit_code(

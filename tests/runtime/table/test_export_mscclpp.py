@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from tests.programs import ring_allreduce, ring_reduce_scatter
-from tuccl.errors import InputError
+from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, parse_plan, verify_plan
-from tuccl.runtime.export.export import export_program, export_table
+from tuccl.runtime.export.export import export_program, export_switch, export_table
 from tuccl.runtime.table.programs import program_file
 from tuccl.runtime.table.selection import select
 from tuccl.runtime.table.store import open_table, save_table
+from tuccl.topology import join, load_profile
 
 
 def plans_of(folder: Path) -> dict[str, ExecutionPlan]:
@@ -276,3 +277,18 @@ def test_a_script_runs_with_the_plans_registered(
     monkeypatch.setattr(sys, "argv", ["tuccl_plans", "--sums-only", str(script), "argument"])
     loaded(sums).main()
     assert [each.plan.rank for each in mscclpp.added] == [2, 2]
+
+
+def test_the_switch_of_a_host_serves_all_sizes(tmp_path: Path, mscclpp: Builder) -> None:
+    export_switch(load_profile("dgx-h100"), ["allreduce"], tmp_path / "out", share_scratch=True)
+    plans = plans_of(tmp_path / "out")
+    assert all(verify_plan(plan).ok for plan in plans.values())
+    module = loaded(tmp_path / "out")
+    assert module.register(0, 8, 8, sums_only=True) == len(plans) == 4
+    for nbytes, protocol in ((1 << 10, "LL"), (1 << 26, "Simple")):
+        for in_place in (False, True):
+            name = module.choose("allreduce", nbytes, "float16", in_place=in_place)
+            assert plans[name].protocol == protocol and plans[name].inplace == in_place
+    for machine in (load_profile("dgx-a100"), join(load_profile("dgx-h100"), 2, "single")):
+        with pytest.raises(Infeasible, match="a switch adds up on one host, for GPUs"):
+            export_switch(machine, ["allreduce"], tmp_path / "no")
