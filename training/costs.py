@@ -1,0 +1,102 @@
+"""The cost of a call: by start-up time and rate, and of a parameter server's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tuccl.errors import InputError
+from tuccl.training.model import ELEMENT_BYTES
+
+__all__ = ["Costs", "c2c_by_operations", "c2c_by_time", "linear", "server_costs"]
+
+Cost = Callable[[int], float]
+_WIRES = {"push": "to servers", "pull": "from servers"}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Time in us by call and bytes; ``alpha_us`` is an all-reduce's start-up.
+
+    Args:
+        by_call: us for bytes, for each of the calls that there are.
+        alpha_us: what a call takes however small it is.
+        label: where the times are from: simulated, measured, given.
+        has_program: whether a table's program does the call of so many bytes; else the default.
+    """
+
+    by_call: Mapping[str, Cost]
+    alpha_us: float
+    label: str = "given"
+    has_program: Callable[[str, int], bool] = field(default=lambda _, __: False)
+
+    def of(self, call: str) -> Cost:
+        """Return the cost of ``call``.
+
+        Raises:
+            InputError: there is none.
+        """
+        if call not in self.by_call:
+            raise InputError(f"cost of {call}: none is given; expected one of {list(self.by_call)}")
+        return self.by_call[call]
+
+    def wire(self, call: str) -> str:
+        """Return what the call occupies: all collectives share the wire, servers have both ways."""
+        if call.startswith("local"):
+            return "links of the host"
+        return _WIRES.get(call, "wire")
+
+
+def linear(alpha_us: float, us_per_byte: float) -> Cost:
+    """Return the cost a + b M of M bytes in us, 0 of none.
+
+    >>> linear(10.0, 0.5)(4), linear(10.0, 0.5)(0)
+    (12.0, 0.0)
+    """
+    return lambda nbytes: alpha_us + us_per_byte * nbytes if nbytes else 0.0
+
+
+def server_costs(
+    local: Cost | None,
+    worker_gbs: float,
+    server_gbs: float,
+    hosts: int,
+    servers: int,
+    alpha_us: float,
+) -> dict[str, Cost]:
+    """Return the costs of a parameter server's four stages.
+
+    Args:
+        local: an all-reduce inside a host, whose halves come before and after; None: one rank.
+        worker_gbs: of a worker host's network, each way.
+        server_gbs: of a server's.
+        hosts: of workers; with one alone nothing is pushed.
+        servers: that share the keys.
+        alpha_us: of a message each way.
+
+    Notes:
+        max(M / B_worker, W M / (S B_server)) each way.
+    """
+    us_per_byte = max(1 / worker_gbs, hosts / (servers * server_gbs)) / 1e3 if hosts > 1 else 0.0
+    half: Cost = (lambda nbytes: local(nbytes) / 2) if local else linear(0.0, 0.0)
+    one_way = linear(alpha_us if hosts > 1 else 0.0, us_per_byte)
+    return {"local-reduce": half, "push": one_way, "pull": one_way, "local-gather": half}
+
+
+def c2c_by_time(call_us: float, step_us: float) -> float:
+    """Return communication over computing as times: T_c(N) / T_1.
+
+    Notes:
+        The speed-up without overlap is N / (1 + C2C), with all of it at best N / max(1, C2C).
+    """
+    return call_us / step_us
+
+
+def c2c_by_operations(nbytes: int, ranks: int, batch: int, operations_per_sample: float) -> float:
+    """Return communication over computing as the survey prints it: f(N) / (M I), I = C / D.
+
+    D parameters, C operations a sample, M samples a rank. f(N) is not given there; a ring's
+    2 (N - 1) / N is taken. Machines do not occur in it, so it compares models on one machine.
+    """
+    intensity = operations_per_sample / (nbytes / ELEMENT_BYTES)
+    return 2 * (ranks - 1) / ranks / (batch * intensity)

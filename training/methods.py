@@ -1,0 +1,211 @@
+"""The methods: how each turns a model and the cost of its calls into a plan, with its label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tuccl.errors import InputError
+from tuccl.training.buckets import (
+    Group,
+    ddp_groups,
+    fused_groups,
+    merged_groups,
+    merged_groups_exact,
+    partitions,
+)
+from tuccl.training.costs import Costs
+from tuccl.training.model import ELEMENT_BYTES, Model
+from tuccl.training.plan import Bucket, BucketPlan
+from tuccl.training.timeline import simulate_steps
+
+__all__ = ["METHODS", "SURVEY", "Label", "Method", "best_bucket_cap", "method_of"]
+
+_SERVER_CALLS = ("local-reduce", "push", "pull", "local-gather")
+_BYTEPS_PARTITION = 4_096_000
+_BYTESCHEDULER = 4_000_000 * ELEMENT_BYTES, 16_000_000 * ELEMENT_BYTES
+_SERVER_CREDIT = 4_000_000 * ELEMENT_BYTES
+_CAPS_MIB = (1, 2, 4, 8, 16, 25, 32, 50, 64, 100, 200)
+
+
+@dataclass(frozen=True)
+class Label:
+    """The survey's six words for a method; transport and fabric are the machine's.
+
+    Notes:
+        Shi et al., "A Quantitative Survey of Communication Optimizations in Distributed Deep
+        Learning", IEEE Network 35(3), 2021.
+    """
+
+    synchronization: str
+    compression: str
+    architecture: str
+    scheduling: str
+    transport: str = "machine's"
+    fabric: str = "machine's"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method by name: its label, and its plan for a model under the cost of calls."""
+
+    name: str
+    label: Label
+    plan: Callable[[Model, Costs], BucketPlan]
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it needs parameter servers."""
+        return self.label.architecture == "PS"
+
+
+def _buckets(model: Model, groups: Iterable[Group]) -> tuple[Bucket, ...]:
+    sizes = model.sizes
+    return tuple(Bucket(first, last, sum(sizes[first:last])) for first, last in groups)
+
+
+def _one_by_one(model: Model) -> list[Group]:
+    return [(place, place + 1) for place in range(len(model.parameters) - 1, -1, -1)]
+
+
+def _bsp(model: Model, _: Costs) -> BucketPlan:
+    return BucketPlan(_buckets(model, [(0, len(model.parameters))]))
+
+
+def _wfbp(model: Model, _: Costs) -> BucketPlan:
+    return BucketPlan(_buckets(model, _one_by_one(model)))
+
+
+def _mg_wfbp(model: Model, costs: Costs) -> BucketPlan:
+    cost = costs.of("allreduce")
+    return BucketPlan(
+        _buckets(model, merged_groups(model.sizes, model.ready_us, cost, costs.alpha_us))
+    )
+
+
+def _mg_wfbp_exact(model: Model, costs: Costs) -> BucketPlan:
+    cost = costs.of("allreduce")
+    return BucketPlan(_buckets(model, merged_groups_exact(model.sizes, model.ready_us, cost)))
+
+
+def _ddp(model: Model, _: Costs) -> BucketPlan:
+    return BucketPlan(_buckets(model, ddp_groups(model.sizes)))
+
+
+def _ddp_searched(model: Model, costs: Costs) -> BucketPlan:
+    cap = best_bucket_cap(model, costs)
+    return BucketPlan(_buckets(model, ddp_groups(model.sizes, cap << 20)))
+
+
+def best_bucket_cap(model: Model, costs: Costs) -> int:
+    """Return DDP's ``bucket_cap_mb`` whose simulated step is shortest, the default 25 at ties."""
+
+    def step_us(cap: int) -> tuple[float, bool]:
+        plan = BucketPlan(_buckets(model, ddp_groups(model.sizes, cap << 20)))
+        return simulate_steps(model, plan, costs).step_us, cap != 25
+
+    return min(_CAPS_MIB, key=step_us)
+
+
+def _horovod(model: Model, _: Costs) -> BucketPlan:
+    sizes = model.sizes
+    return BucketPlan(
+        tuple(
+            Bucket(first, last, sum(sizes[first:last]), release_us=tick)
+            for (first, last), tick in fused_groups(sizes, model.ready_us)
+        )
+    )
+
+
+def _dear(model: Model, _: Costs) -> BucketPlan:
+    buckets = _buckets(model, ddp_groups(model.sizes))
+    return BucketPlan(buckets, ("reduce-scatter", "allgather"), barrier=False, late=True)
+
+
+def _parts(model: Model, most_bytes: int, *, after_all: bool = False) -> tuple[Bucket, ...]:
+    """Parts of tensors from the last to the first; ``after_all``: ready with the whole model."""
+    whole = (0, len(model.parameters))
+    return tuple(
+        Bucket(*(whole if after_all else group), nbytes, priority=group[0] * 1000 + part)
+        for group in _one_by_one(model)
+        for part, nbytes in enumerate(partitions(model.sizes[group[0]], most_bytes))
+    )
+
+
+def _bytescheduler(model: Model, _: Costs) -> BucketPlan:
+    partition, credit = _BYTESCHEDULER
+    buckets = _parts(model, partition)
+    return BucketPlan(buckets, order="priority", credit_bytes=credit, barrier=False)
+
+
+def _bsp_ps(model: Model, _: Costs) -> BucketPlan:
+    return BucketPlan(_parts(model, _BYTEPS_PARTITION, after_all=True), _SERVER_CALLS)
+
+
+def _wfbp_ps(model: Model, _: Costs) -> BucketPlan:
+    return BucketPlan(_parts(model, _BYTEPS_PARTITION), _SERVER_CALLS)
+
+
+def _wfbp_ps_server_order(model: Model, _: Costs) -> BucketPlan:
+    return BucketPlan(_parts(model, _BYTEPS_PARTITION), _SERVER_CALLS, server_order=True)
+
+
+def _bytescheduler_ps(model: Model, _: Costs) -> BucketPlan:
+    return BucketPlan(
+        _parts(model, _BYTEPS_PARTITION),
+        _SERVER_CALLS,
+        order="priority",
+        credit_bytes=_SERVER_CREDIT,
+        barrier=False,
+        server_order=True,
+    )
+
+
+def _method(
+    name: str, architecture: str, scheduling: str, plan: Callable[[Model, Costs], BucketPlan]
+) -> Method:
+    return Method(name, Label("BSP", "none", architecture, scheduling), plan)
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        _method("bsp", "A2A", "none", _bsp),
+        _method("wfbp", "A2A", "WFBP", _wfbp),
+        _method("mg-wfbp", "A2A", "MG-WFBP", _mg_wfbp),
+        _method("mg-wfbp-exact", "A2A", "MG-WFBP (exact)", _mg_wfbp_exact),
+        _method("bytescheduler", "A2A", "ByteScheduler", _bytescheduler),
+        _method("ddp", "A2A", "DDP buckets", _ddp),
+        _method("ddp-searched", "A2A", "DDP buckets (searched)", _ddp_searched),
+        _method("horovod", "A2A", "Horovod fusion", _horovod),
+        _method("dear", "A2A", "DeAR", _dear),
+        _method("bsp-ps", "PS", "none", _bsp_ps),
+        _method("wfbp-ps", "PS", "WFBP", _wfbp_ps),
+        _method("wfbp-ps+server-order", "PS", "WFBP (server order)", _wfbp_ps_server_order),
+        _method("bytescheduler-ps", "PS", "ByteScheduler", _bytescheduler_ps),
+    )
+}
+SURVEY = {
+    "BSP-A2A": "bsp",
+    "WFBP-A2A": "wfbp",
+    "MG-WFBP": "mg-wfbp",
+    "ByteScheduler-A2A": "bytescheduler",
+    "BSP-PS": "bsp-ps",
+    "WFBP-PS": "wfbp-ps",
+    "ByteScheduler-PS": "wfbp-ps+server-order",
+}
+"""The survey's methods by the names of its figure; its ByteScheduler-PS is a flag of BytePS."""
+
+
+def method_of(name: str) -> Method:
+    """Return the method ``name``.
+
+    >>> method_of("wfbp").label.architecture
+    'A2A'
+
+    Raises:
+        InputError: there is no such method.
+    """
+    if name not in METHODS:
+        raise InputError(f"method {name[:40]!r}: expected one of {', '.join(METHODS)}")
+    return METHODS[name]

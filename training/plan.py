@@ -1,0 +1,48 @@
+"""A step's calls as planned: buckets in order, and the rules by which they take the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Bucket", "BucketPlan"]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The bytes that one call moves: of tensors ``first`` to ``last`` - 1, or a part of one.
+
+    The call is made once all of them are ready, and not before ``release_us`` of the step.
+    """
+
+    first: int
+    last: int
+    nbytes: int
+    priority: int = 0
+    release_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """Buckets in the order of their calls; ``calls`` is what each goes through, one after another.
+
+    Attributes:
+        buckets: in the order in which the calls are made.
+        calls: collectives, or stages of a parameter server.
+        order: ``fixed``, an early bucket waits for those before it; ``priority``, the ready one
+            of the least priority goes first, while credit lasts.
+        credit_bytes: bytes under way at most, which the last may overdraw; 0 is no limit.
+        barrier: the next step begins when all is updated; without it a layer's forward waits for
+            its own tensors alone.
+        server_order: the server answers by priority instead of by arrival.
+        late: calls made only when the first of ``calls`` is through for all buckets, in forward
+            order (DeAR's all-gathers).
+    """
+
+    buckets: tuple[Bucket, ...]
+    calls: tuple[str, ...] = ("allreduce",)
+    order: Literal["fixed", "priority"] = "fixed"
+    credit_bytes: int = 0
+    barrier: bool = True
+    server_order: bool = False
+    late: bool = False
