@@ -28,6 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_scale(parser)
     parser.add_argument(
+        "--latency",
+        type=float,
+        default=0.0,
+        metavar="F",
+        help="delay each message of a program by F times its route's latency: those of tuccl.torch "
+        "only, not Gloo's or MPI's (default: none)",
+    )
+    parser.add_argument(
         "--set-rate",
         nargs=3,
         metavar=("SRC", "DST", "MBPS"),
@@ -62,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
         say(f"emulation {found}: {src} to {dst} at {rate} Mb/s")
         return 0
     command = command_of(args)
-    with ended_by_signals(), Emulation(topology_of(args.topology), args.scale) as emulation:
+    emulation = Emulation(topology_of(args.topology), args.scale, args.latency)
+    with ended_by_signals(), emulation:
         introduce(emulation)
         return run_command([*emulation.prefix(), *command], emulation.environment)
 

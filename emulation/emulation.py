@@ -43,6 +43,7 @@ __all__ = ["Emulation", "RunningEmulation", "running_emulations", "set_rate"]
 
 MOST_BURST = 1 << 16
 _STATE = "state.json"
+_LATENCIES = "latencies.json"  # read by tuccl.torch
 _MOST_LATENCY_SCALE = 1e6
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -69,8 +70,9 @@ class Emulation:
         Args:
             topology: at least two hosts joined by NICs and switches.
             scale: emulated over nominal rates; None makes the fastest NIC 1 Gb/s.
-            latency_scale: emulated over nominal latencies, which our own executor adds to its
-                messages; 0 adds none. No other program's messages have them.
+            latency_scale: emulated over nominal latencies, which our own executor and
+                `tuccl.torch` add to messages of programs; 0 adds none. No other messages have
+                them, Gloo's neither.
 
         Raises:
             InputError: the topology cannot be emulated, or not at that scale.
@@ -160,9 +162,22 @@ class Emulation:
         )
 
     @property
+    def latency_matrix(self) -> tuple[tuple[float, ...], ...]:
+        """The same in us by sender and receiver; () where none is added."""
+        ranks = sum(len(host.ranks) for host in self._plan.hosts)
+        rows = [[0.0] * ranks for _ in range(ranks)]
+        for route in self.added_latencies:
+            rows[route.src][route.dst] = route.latency_us
+        return tuple(map(tuple, rows)) if self.added_latencies else ()
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables by which launchers and libraries find the hosts."""
-        return launch_environment(self._plan, self._owned.path, self._owned.memory)
+        latencies = self._owned.path / _LATENCIES
+        return {
+            **launch_environment(self._plan, self._owned.path, self._owned.memory),
+            **({"TUCCL_LATENCIES": str(latencies)} if latencies.exists() else {}),
+        }
 
     def prefix(self, host: int = 0) -> tuple[str, ...]:
         """Return what stands before a command so that it runs on that host."""
@@ -249,6 +264,8 @@ class Emulation:
         folder.write("places", places_file(self._plan, self._spaces).encode())
         folder.write("openmpi-hosts", host_list(self._plan, "{} slots={}\n").encode())
         folder.write("mpich-hosts", host_list(self._plan, "{}:{}\n").encode())
+        if matrix := self.latency_matrix:
+            folder.write(_LATENCIES, msgspec.json.encode(matrix))
         for host in self._plan.hosts:
             folder_of_host = HOSTS_FOLDER / self._spaces[host.space]
             folder_of_host.mkdir(parents=True)

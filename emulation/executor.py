@@ -46,7 +46,7 @@ class EmulatedExecutor(MpiExecutor):
             operands=operands,
             effort=effort,
             timeout_s=_TIMEOUT_S,
-            latency_us=_by_route(emulation),
+            latency_us=[us for row in emulation.latency_matrix for us in row],
         )
         self._crossed_by: tuple[int, ...] = ()
 
@@ -125,12 +125,3 @@ class EmulatedExecutor(MpiExecutor):
             if step.op in _SENDS and host_of[gpu.id] != host_of[block.send_peer]
         )
         return chunks / program.nchunks
-
-
-def _by_route(emulation: Emulation) -> tuple[float, ...]:
-    """Return what a message is held back in us, by sender x ranks + receiver; none: ()."""
-    ranks = sum(len(host.ranks) for host in emulation.plan.hosts)
-    out = [0.0] * ranks**2
-    for route in emulation.added_latencies:
-        out[route.src * ranks + route.dst] = route.latency_us
-    return tuple(out) if any(out) else ()

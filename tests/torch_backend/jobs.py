@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+import tuccl.errors
 import tuccl.torch
 from tests.torch_backend.ranks import begin, begin_again, job
 
@@ -290,6 +291,28 @@ def killed_peer() -> None:
     except RuntimeError as error:
         print("TOLD", error)
     os._exit(0)
+
+
+@job
+def delayed() -> None:
+    """Messages of programs have the latencies of an emulated cluster, in every group."""
+    begin()
+    for group in (dist.group.WORLD, dist.new_group()):
+        tensor = torch.full((10,), float(RANK))
+        dist.barrier(group)
+        began = time.monotonic()
+        dist.all_reduce(tensor, group=group)
+        assert (tensor == SIZE * (SIZE - 1) / 2).all()
+        assert time.monotonic() - began >= 0.1
+        assert group.counts["program"] == 1
+
+
+@job
+def misfit_latencies() -> None:
+    try:
+        begin()
+    except tuccl.errors.InputError as error:
+        print("TOLD", error)
 
 
 @job

@@ -88,6 +88,22 @@ def test_who_shares_no_memory_is_joined_by_sockets(job: Job, table: Table) -> No
     all_well(job("one_shares_nothing", 3, table(1, 3)))
 
 
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_programs_have_the_latency_of_an_emulated_cluster(
+    job: Job, table: Table, tmp_path: Path, protocol: str
+) -> None:
+    (tmp_path / "latencies.json").write_text("[[0, 100000], [100000, 0]]")
+    latencies = {"TUCCL_LATENCIES": str(tmp_path / "latencies.json")}
+    all_well(job("delayed", 2, table(1, 2, protocol), **latencies))
+
+
+def test_latencies_of_other_ranks_are_refused(job: Job, table: Table, tmp_path: Path) -> None:
+    (tmp_path / "latencies.json").write_text("[[0, 1, 1], [1, 0, 1], [1, 1, 0]]")
+    outcomes = job("misfit_latencies", 2, TUCCL_LATENCIES=str(tmp_path / "latencies.json"))
+    all_well(outcomes)
+    assert "is for 3 ranks, the job has 2" in told(outcomes[0][1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["Simple", "LL", "LL128"])
 @pytest.mark.parametrize("layout", [(1, 2), (1, 3), (1, 5), (2, 4)])

@@ -15,7 +15,7 @@ from tuccl.errors import TucclError
 from tuccl.torch.agreement import Refusal, agree_on_table, vote
 from tuccl.torch.connections import Connections, connect
 from tuccl.torch.group import TucclGroup
-from tuccl.torch.options import interface, options_of, shares_memory
+from tuccl.torch.options import added_latencies, interface, options_of, shares_memory
 from tuccl.torch.programs import Programs
 from tuccl.torch.work import progress_thread
 
@@ -34,13 +34,19 @@ def create_group(
     Gloo, and rank 0 warns once.
 
     Raises:
-        InputError: ``given`` (pg_options) says nothing of tables.
+        InputError: ``given`` (pg_options) says nothing of tables, or ``TUCCL_LATENCIES`` names no
+            file for the job's ranks.
     """
     rank, size, limit = options.group_rank, options.group_size, options.timeout
     group_options = options_of(given)
     store = _store_of_this_start(options.store)
     gloo = _gloo(dist.PrefixStore("gloo/", store), rank, size, limit)
-    outcome = _programs(dist.PrefixStore("tuccl/", store), rank, size, group_options.tables)
+    members = options.global_ranks_in_group or range(size)
+    world = dist.get_world_size() if dist.is_initialized() else size
+    latency_us = added_latencies(members, world)
+    outcome = _programs(
+        dist.PrefixStore("tuccl/", store), rank, size, group_options.tables, latency_us
+    )
     programs, group = (None, None) if isinstance(outcome, Refusal) else outcome
     if (
         isinstance(outcome, Refusal)
@@ -82,12 +88,16 @@ def _gloo(store: dist.Store, rank: int, size: int, limit: timedelta) -> dist.Pro
 
 
 def _programs(
-    store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
+    store: dist.Store,
+    rank: int,
+    size: int,
+    tables: Sequence[str | Path],
+    latency_us: Sequence[float],
 ) -> tuple[Programs, Group] | Refusal:
     stored = agree_on_table(store, rank, size, tables)
     if isinstance(stored, Refusal):
         return stored
-    programs = Programs(stored, rank)
+    programs = Programs(stored, rank, latency_us)
     connections: Connections | None = None
     message = "connected"
     try:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tuccl.errors import InputError
 
-__all__ = ["Options", "interface", "options_of", "shares_memory"]
+__all__ = ["Options", "added_latencies", "interface", "options_of", "shares_memory"]
 
 TABLES = "TUCCL_TABLE"
 NO_SHARING = "TUCCL_SHM_DISABLE"
+LATENCIES = "TUCCL_LATENCIES"
 _INTERFACES = ("TUCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
@@ -71,3 +74,31 @@ def shares_memory(environment: Mapping[str, str] = os.environ) -> bool:
     (True, False)
     """
     return environment.get(NO_SHARING, "0").strip() in ("", "0")
+
+
+def added_latencies(
+    members: Sequence[int], ranks: int, environment: Mapping[str, str] = os.environ
+) -> tuple[float, ...]:
+    """Return how long messages are held back in us, by sender and receiver; none: ().
+
+    Args:
+        members: the ranks of a job that make up a group.
+        ranks: the job's.
+        environment: where ``TUCCL_LATENCIES`` names the file of an emulated cluster.
+
+    Raises:
+        InputError: the file cannot be read, or is for another number of ranks.
+    """
+    path = environment.get(LATENCIES, "")
+    if not path:
+        return ()
+    try:
+        by_sender = msgspec.json.decode(Path(path).read_bytes(), type=list[list[float]])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(f"{LATENCIES}={path[:200]}: {error}") from None
+    if len(by_sender) != ranks or any(len(row) != ranks for row in by_sender):
+        raise InputError(
+            f"{LATENCIES}={path[:200]}: is for {len(by_sender)} ranks, the job has {ranks}; start "
+            "one for each GPU of the emulated cluster, or emulate without --latency"
+        )
+    return tuple(by_sender[src][dst] for src in members for dst in members)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,10 +57,11 @@ class ProgramKey:
 class Programs:
     """The programs of one table on one rank, ready to run: the last few kinds of calls are kept."""
 
-    def __init__(self, stored: StoredTable, rank: int) -> None:
-        """Serve ``rank`` from ``stored``."""
+    def __init__(self, stored: StoredTable, rank: int, latency_us: Sequence[float] = ()) -> None:
+        """Serve ``rank`` from ``stored``; ``latency_us`` is added to messages (`Call`)."""
         self._stored = stored
         self._rank = rank
+        self._latency_us = list(latency_us)
         self._ready: OrderedDict[ProgramKey, tuple[Bound, bool] | None] = OrderedDict()
 
     @property
@@ -120,5 +121,6 @@ class Programs:
             op=key.op,
             root=key.root,
             in_place=in_place,
+            latency_us=self._latency_us,
         )
         return Bound(call, self._rank), in_place

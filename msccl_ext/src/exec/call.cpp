@@ -19,15 +19,6 @@ constexpr std::int64_t kPiece = 1 << 16;
 /// What buffers hold that nobody may read before it is written.
 constexpr int kPoison = 0xa5;
 
-/// What is added to messages for `rank`, by sender.
-std::vector<double> latencies(const Call& call, int rank) {
-  std::vector<double> out;
-  const auto ranks = static_cast<std::size_t>(call.program.ngpus);
-  for (std::size_t at = static_cast<std::size_t>(rank); at < call.latency_us.size(); at += ranks)
-    out.push_back(call.latency_us[at]);
-  return out;
-}
-
 class Rank {
  public:
   Rank(const Call& call, MessageTransport& transport, Watch& watch, Contents* contents)

@@ -1,5 +1,6 @@
 #include "exec/group.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -21,6 +22,16 @@ constexpr int kLookMs = 100;              // how often a deadline is looked at
 std::string seconds(double s) {
   std::string text = std::to_string(s);
   return text.substr(0, text.find('.') + 2);
+}
+
+/// Sleeps until `due`, for `kLookMs` at most, or until something happens that `epoll` listens to.
+void sleep_until(Clock::time_point due, int epoll) {
+  const auto left = std::clamp<Clock::duration>(due - Clock::now(), Clock::duration::zero(),
+                                                std::chrono::milliseconds(kLookMs));
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  const ::timespec limit{.tv_sec = 0, .tv_nsec = static_cast<long>(ns)};
+  ::pollfd descriptor{.fd = epoll, .events = POLLIN, .revents = 0};
+  (void)::ppoll(&descriptor, 1, &limit, nullptr);
 }
 
 }  // namespace
@@ -140,6 +151,7 @@ void Group::give_up(const std::string& why) {
 void Group::begin(Request& order) {
   begun_ = true;
   order.bound_->bind_memory(order.inputs_, order.outputs_, scratch_);
+  messages_.set_latencies(latencies(order.bound_->call(), rank()));
   const auto limit = std::chrono::duration<double>(order.limit_s_);
   order.deadline_ =
       Request::Clock::now() + std::chrono::duration_cast<Request::Clock::duration>(limit);
@@ -300,8 +312,16 @@ void ProgressThread::listen_to(Group& group) {
 void ProgressThread::wait(bool busy) {
   const std::vector<Group*> all = groups();
   int limit_ms = busy ? kLookMs : -1;
-  for (Group* group : all)
+  std::optional<Clock::time_point> due;
+  for (Group* group : all) {
     if (!group->sockets_->may_sleep()) limit_ms = 0;
+    const std::optional<Clock::time_point> next = group->head_ ? group->messages_.due() : due;
+    if (next && (!due || *next < *due)) due = next;
+  }
+  if (due && limit_ms != 0) {  // which no limit in whole ms would meet
+    sleep_until(*due, epoll_);
+    limit_ms = 0;
+  }
   std::array<::epoll_event, 64> events;
   const int n = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), limit_ms);
   for (Group* group : all) group->sockets_->stay_awake();

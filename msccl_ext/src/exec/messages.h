@@ -33,6 +33,8 @@ class Messages {
   /// `latency_us` by sender; none: nothing is held back.
   explicit Messages(MessageTransport& transport, std::vector<double> latency_us = {})
       : transport_(transport), latency_us_(std::move(latency_us)) {}
+  /// From now on messages are held back so long, by sender.
+  void set_latencies(std::vector<double> us) { latency_us_ = std::move(us); }
   /// What is still under way is abandoned.
   ~Messages();
   Messages(const Messages&) = delete;

@@ -315,6 +315,14 @@ Plan compile(const Call& call, int rank) {
   return Compiler(call, rank).compile();
 }
 
+std::vector<double> latencies(const Call& call, int rank) {
+  std::vector<double> out;
+  const auto ranks = static_cast<std::size_t>(call.program.ngpus);
+  for (std::size_t at = static_cast<std::size_t>(rank); at < call.latency_us.size(); at += ranks)
+    out.push_back(call.latency_us[at]);
+  return out;
+}
+
 }  // namespace tuccl::exec
 
 namespace tuccl {

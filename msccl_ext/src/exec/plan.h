@@ -64,4 +64,7 @@ struct Plan {
 /// The part of `rank`. Throws InputError for what is wrong with that part.
 Plan compile(const Call& call, int rank);
 
+/// Us that messages for `rank` are held back, by sender; empty: none is.
+std::vector<double> latencies(const Call& call, int rank);
+
 }  // namespace tuccl::exec
