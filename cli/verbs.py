@@ -23,6 +23,7 @@ from tuccl.cli import (
     probe,
     sketch,
     synth,
+    train,
     tune,
     verify,
 )
@@ -43,6 +44,7 @@ VERBS = {
     "verify": verify,
     "bench": bench,
     "tune": tune,
+    "train": train,
     "policy": policy,
     "compare": compare,
     "explain": explain,
@@ -99,7 +101,7 @@ def run(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
-        goes_on = "; --resume goes on" if args.verb == "tune" else ""
+        goes_on = "; --resume goes on" if args.verb in ("tune", "train") else ""
         say(f"tuccl {args.verb}: interrupted; nothing half-written is left{goes_on}")
         return INTERRUPTED
     except TucclError as error:

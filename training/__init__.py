@@ -1,5 +1,6 @@
-"""What a tuned table saves a step of data-parallel training: schedules, their cost, their runs."""
+"""Data-parallel training: what a tuned table saves a step; schedules, their cost, their runs."""
 
+from tuccl.training.advice import Advice, advise, workload_json
 from tuccl.training.buckets import (
     ddp_groups,
     fused_groups,
@@ -9,6 +10,7 @@ from tuccl.training.buckets import (
     partitions,
 )
 from tuccl.training.costs import Costs, c2c_by_operations, c2c_by_time, linear, server_costs
+from tuccl.training.journal import Journal
 from tuccl.training.methods import METHODS, SURVEY, Label, Method, best_bucket_cap, method_of
 from tuccl.training.model import Model, Parameter
 from tuccl.training.model_files import encode_model, load_model
@@ -24,9 +26,11 @@ __all__ = [
     "METHODS",
     "REFERENCE_MODELS",
     "SURVEY",
+    "Advice",
     "Bucket",
     "BucketPlan",
     "Costs",
+    "Journal",
     "Label",
     "Method",
     "Model",
@@ -35,6 +39,7 @@ __all__ = [
     "StepTimeline",
     "TrainingRow",
     "TrainingRun",
+    "advise",
     "best_bucket_cap",
     "best_run",
     "c2c_by_operations",
@@ -58,4 +63,5 @@ __all__ = [
     "simulated_costs",
     "timeline_svg",
     "timeline_trace",
+    "workload_json",
 ]

@@ -55,7 +55,7 @@ class Method:
 
     @property
     def is_server(self) -> bool:
-        """Whether it needs parameter servers."""
+        """Return whether it needs parameter servers."""
         return self.label.architecture == "PS"
 
 

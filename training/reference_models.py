@@ -109,7 +109,7 @@ def reference_model(name: str) -> Model:
 
     >>> model = reference_model("ResNet-50")
     >>> model.nbytes // 4, round(model.step_us)
-    (25557032, 252865)
+    (25557032, 252864)
     """
     layers, batch, samples_per_s = REFERENCE_MODELS[name]
     every = list(layers())

@@ -89,7 +89,7 @@ def _gaps(spans: tuple[Span, ...], step_us: float) -> tuple[tuple[float, float],
 
 
 class _Wire:
-    """What moves one call at a time, the least key first."""
+    """A wire: it moves one call at a time, the least key first."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, int, Callable[[], None]]] = []

@@ -1,0 +1,84 @@
+"""The verb train: rows, files and advice from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Tuccl
+from tuccl.runtime.workload import read_workload
+
+LAYERS = "name,elements,forward_us,backward_us\n" + "".join(
+    f"w{n},{500_000 * (n % 3 + 1)},400,800\n" for n in range(8)
+)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "layers.csv"
+    path.write_text(LAYERS)
+    return path
+
+
+def test_rows_are_kept_and_an_interrupted_run_goes_on(
+    tuccl: Tuccl, work: Path, model: Path, tmp_path: Path
+) -> None:
+    rows, svg, trace = (tmp_path / name for name in ("rows.json", "step.svg", "trace.json"))
+    train = ["train", work / "topology.json", "--model", model, "--methods"]
+    first = tuccl(*train, "bsp,wfbp", "-o", rows, "--svg", svg, "--trace", trace, "--json")
+    assert first.code == 0, first.err
+    assert [row["method"] for row in json.loads(first.out)["rows"]] == ["bsp", "wfbp"]
+    assert "simulated" in svg.read_text() and json.loads(trace.read_text())["traceEvents"]
+    again = tuccl(*train, "bsp,wfbp,ddp", "-o", rows)
+    assert again.code == 2 and "--resume" in again.err
+    more = tuccl(*train, "bsp,wfbp,ddp", "-o", rows, "--resume")
+    assert more.code == 0 and more.out.count("sim ") == 3
+    other = tuccl(*train, "ddp", "-o", rows, "--resume", "--batch", 7)
+    assert other.code == 2 and "another run" in other.err
+
+
+def test_a_table_stands_beside_the_default(tuccl: Tuccl, work: Path, model: Path) -> None:
+    train = ["train", work / "topology.json", "--model", model, "--table", work / "table"]
+    answer = tuccl(*train, "--methods", "dear", "--json")
+    assert answer.code == 0, answer.err
+    default, table = json.loads(answer.out)["rows"]
+    assert default["by_program"] == 0 and default["backend"] == "default"
+    assert table["by_program"] + table["by_default"] == default["by_default"]
+
+
+def test_advice_names_a_method_and_tunes_exactly_its_calls(
+    tuccl: Tuccl, work: Path, model: Path, tmp_path: Path
+) -> None:
+    calls, out = tmp_path / "calls.json", tmp_path / "table"
+    train = ["train", work / "topology.json", "--model", model, "--advise"]
+    answer = tuccl(*train, "-o", calls)
+    assert answer.code == 0, answer.err
+    assert "method: " in answer.out and f"--workload {calls}" in answer.out
+    kinds = {(call.collective, call.nbytes) for call in read_workload(calls, 8).calls}
+    tuned = tuccl(*train, "--tune", out, "--budget", 6, "--json")
+    assert tuned.code == 0, tuned.err
+    result = json.loads(tuned.out)
+    advice = result["advice"]
+    assert {(c["collective"], c["nbytes"]) for c in advice["tune_for"]} == kinds
+    assert advice["gain"] >= 1 and advice["row"]["label"][2] == "A2A"
+    assert result["tuned"]["row"]["step_us"] <= advice["row"]["step_us"] * 1.0001
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kind", "real"], "expected sim"),
+        (["--methods", "best"], "expected one of bsp"),
+        (["--tune", "x"], "--advise"),
+        (["--resume"], "-o FILE"),
+        (["--limit", "0"], "more than 0"),
+        (["--servers", "-1"], "at least 1"),
+        (["--batch", "0"], "at least 1 sample"),
+        (["--svg", "no/such/x.svg"], "no such folder"),
+    ],
+)
+def test_wrong_options_are_refused(
+    tuccl: Tuccl, work: Path, model: Path, options: list[str], message: str
+) -> None:
+    answer = tuccl("train", work / "topology.json", "--model", model, *options)
+    assert answer.code == 2 and message in answer.err and answer.err.count("\n") == 1

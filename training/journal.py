@@ -1,0 +1,74 @@
+"""Rows of a run in a file, so that an interrupted run goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.topology.json_files import write_file
+from tuccl.training.rows import TrainingRow
+
+__all__ = ["Journal", "RowsFile"]
+
+_MOST_BYTES = 1 << 26
+
+
+class RowsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A ``tuccl-training/1`` file: the rows so far of the run that ``run`` describes."""
+
+    run: str
+    rows: tuple[TrainingRow, ...] = ()
+    format: Literal["tuccl-training/1"] = "tuccl-training/1"
+
+
+class Journal:
+    """The rows of one run, written whole to its file after each; without a file only kept."""
+
+    def __init__(self, path: Path | None, run: str, *, resume: bool = False) -> None:
+        """Begin, or go on where the file ends.
+
+        Args:
+            path: of the file; None: none is written.
+            run: whatever makes rows comparable: kind, model, machine, table.
+            resume: go on with the file if there is one.
+
+        Raises:
+            InputError: the file is there and not to be resumed, or it is another run's.
+        """
+        self._path = path
+        self._file = RowsFile(run=run)
+        if path is None or not path.exists():
+            return
+        if not resume:
+            raise InputError(f"{path}: is there already; --resume goes on with it")
+        self._file = _read(path)
+        if self._file.run != run:
+            raise InputError(f"{path}: rows of another run ({self._file.run[:200]}); name another")
+
+    @property
+    def rows(self) -> tuple[TrainingRow, ...]:
+        """All rows so far, in the order in which they came."""
+        return self._file.rows
+
+    def row(self, method: str, backend: str) -> TrainingRow | None:
+        """Return the row of a method by a backend, None where there is none yet."""
+        names = (method, backend)
+        return next((row for row in self.rows if (row.method, row.backend) == names), None)
+
+    def add(self, row: TrainingRow) -> None:
+        """Keep ``row``, in the file before this returns."""
+        self._file = msgspec.structs.replace(self._file, rows=(*self.rows, row))
+        if self._path is not None:
+            write_file(self._path, msgspec.json.encode(self._file) + b"\n")
+
+
+def _read(path: Path) -> RowsFile:
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    try:
+        return msgspec.json.decode(data, type=RowsFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: {error}; expected the rows of tuccl train") from None
