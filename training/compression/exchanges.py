@@ -1,0 +1,145 @@
+"""Ways to exchange sparse gradients, and what each takes: by formula or by a table's programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tuccl.errors import InputError
+from tuccl.training.costs import Costs
+from tuccl.training.model import ELEMENT_BYTES
+
+__all__ = [
+    "EXCHANGES",
+    "Exchange",
+    "Link",
+    "exchange_us",
+    "fastest_exchange",
+    "formula_costs",
+    "is_worth_compressing",
+    "regret",
+    "values_sent",
+]
+
+# What carries the values: an all-gather, with every rank's own indices, or an all-reduce after a
+# broadcast of one rank's indices.
+Exchange = Literal["allgather", "allreduce", "tree-allreduce"]
+EXCHANGES: tuple[Exchange, ...] = get_args(Exchange)
+INDEX_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Link:
+    """Network between ranks: latency of a message in us, and the rate in GB/s of each rank."""
+
+    alpha_us: float
+    gbs: float
+
+    def __post_init__(self) -> None:
+        """Refuse what no network has.
+
+        Raises:
+            InputError: the latency is below 0, or the rate is not above it.
+        """
+        if not (0 <= self.alpha_us < 1e12 and 0 < self.gbs < 1e12):
+            raise InputError(
+                f"link of {self.alpha_us:g} us and {self.gbs:g} GB/s: expected a latency from 0 "
+                "up and a rate above 0"
+            )
+
+
+def values_sent(elements: int, ratio: float) -> int:
+    """Return k, the values that a rank sends of ``elements``: at least one.
+
+    >>> values_sent(1000, 0.1), values_sent(5, 0.01)
+    (100, 1)
+
+    Raises:
+        InputError: the ratio is not above 0 and at most 1.
+    """
+    if not 0 < ratio <= 1:
+        raise InputError(
+            f"compression ratio {ratio:g}: expected above 0 and at most 1, the part kept"
+        )
+    return max(1, int(ratio * elements))
+
+
+def formula_costs(link: Link, ranks: int) -> Costs:
+    """Return what collectives of ``ranks`` ranks take on ``link``.
+
+    A size is that of the whole array. Trees and broadcasts are not pipelined, unlike NCCL's: a
+    table's times are those to go by where there is one.
+
+    Notes:
+        Table I of the paper: a the latency, b the time of a byte, M bytes, N ranks, log2 rounded
+        up. Ring 2(N-1)a + 2(N-1)/N Mb, tree 2 log N (a + Mb), broadcast log N (a + Mb),
+        all-gather a log N + (N-1)/N Mb, parameter server 2a + 2(N-1)Mb.
+    """
+    if ranks < 1:
+        raise InputError(f"{ranks} ranks: expected at least 1")
+    rounds, others = (ranks - 1).bit_length(), ranks - 1
+    a, b = link.alpha_us, 1 / (link.gbs * 1e3)
+    return Costs(
+        {
+            "allreduce": lambda m: 2 * others * a + 2 * others / ranks * m * b,
+            "tree-allreduce": lambda m: 2 * rounds * (a + m * b),
+            "broadcast": lambda m: rounds * (a + m * b),
+            "allgather": lambda m: rounds * a + others / ranks * m * b,
+            "parameter-server": lambda m: 2 * a + 2 * others * m * b,
+        },
+        2 * others * a,
+        "by formula",
+    )
+
+
+def exchange_us(exchange: str, values: int, ranks: int, costs: Costs) -> float:
+    """Return what it takes to exchange ``values`` values a rank in us, of 4 bytes each.
+
+    Notes:
+        Equations 4a and 4b; the all-gather carries values and indices of all ranks.
+    """
+    nbytes = values * ELEMENT_BYTES
+    if exchange == "allgather":
+        return costs.of(exchange)((nbytes + values * INDEX_BYTES) * ranks)
+    return costs.of("broadcast")(values * INDEX_BYTES) + costs.of(exchange)(nbytes)
+
+
+def fastest_exchange(
+    values: int, ranks: int, costs: Costs, exchanges: Sequence[Exchange] = EXCHANGES
+) -> Exchange:
+    """Return the exchange that takes least, of those that have a cost; of equals the first.
+
+    >>> fastest_exchange(4_000_000, 8, formula_costs(Link(1000.0, 1.25), 8))
+    'allreduce'
+    """
+    priced = [exchange for exchange in exchanges if exchange in costs.by_call]
+    if not priced:
+        raise InputError(f"costs {costs.label[:60]}: none of {', '.join(exchanges)} has one")
+    return min(priced, key=lambda exchange: exchange_us(exchange, values, ranks, costs))
+
+
+def regret(values: int, ranks: int, link: Link, costs: Costs) -> float:
+    """Return by what part of the least time the choice by formula is slower, going by ``costs``."""
+    both: tuple[Exchange, ...] = ("allgather", "allreduce")
+    by_formula = fastest_exchange(values, ranks, formula_costs(link, ranks), both)
+    least = min(exchange_us(exchange, values, ranks, costs) for exchange in both)
+    return exchange_us(by_formula, values, ranks, costs) / least - 1
+
+
+def is_worth_compressing(
+    elements: int, ratio: float, ranks: int, costs: Costs, compression_us: float
+) -> bool:
+    """Return whether compressing and the fastest exchange take less than the dense all-reduce.
+
+    Notes:
+        Equations 1b and 3: else gradients are better sent whole.
+    """
+    values = values_sent(elements, ratio)
+    exchange = fastest_exchange(values, ranks, costs)
+    dense = min(
+        costs.of(call)(elements * ELEMENT_BYTES)
+        for call in ("allreduce", "tree-allreduce")
+        if call in costs.by_call
+    )
+    return compression_us + exchange_us(exchange, values, ranks, costs) < dense
