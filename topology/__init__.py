@@ -20,6 +20,7 @@ from tuccl.topology.machine import (
     load_machine,
     machine_class,
     machine_of,
+    plan_machine_of,
     read_machine,
 )
 from tuccl.topology.network import cluster_network, network, used_pairs
@@ -86,6 +87,7 @@ __all__ = [
     "overlay",
     "path",
     "path_class",
+    "plan_machine_of",
     "probe_local",
     "process_gpus",
     "read_cluster",

@@ -25,12 +25,14 @@ __all__ = [
     "load_machine",
     "machine_class",
     "machine_of",
+    "plan_machine_of",
     "read_machine",
 ]
 
 MACHINES = (
     *("v100", "a100", "h100", "b200", "mi250x", "mi300x", "rtx"),
     *("plain", "ideal", "emulated"),
+    *("mscclpp-a100", "mscclpp-h100"),
 )
 
 _FOLDER = Path(__file__).parent / "machines"
@@ -197,6 +199,22 @@ def machine_of(topology: Topology) -> MachineClass:
     plain = read_machine("plain")
     label = f"plain (no class for {', '.join(models)[:60]})"
     return _build(msgspec.structs.replace(plain, name=label), "plain")
+
+
+def plan_machine_of(topology: Topology) -> MachineClass:
+    """Return the class of MSCCL++'s executor for the GPUs of a topology.
+
+    There are two; GPUs without one of their own get the nearest, under a name that says so.
+
+    >>> from tuccl.topology import load_profile
+    >>> plan_machine_of(load_profile("ndv4")).name
+    'mscclpp-a100'
+    """
+    gpus = class_name_of(topology)
+    name = "mscclpp-h100" if gpus in ("h100", "b200") else "mscclpp-a100"
+    file = read_machine(name)
+    label = name if name.endswith(gpus) else f"{name} (none for {gpus})"
+    return _build(msgspec.structs.replace(file, name=label), name)
 
 
 def class_name_of(topology: Topology) -> str:

@@ -107,7 +107,9 @@ def time_baseline(
     else:
         program, knobs, description = _msccl(topology, call, kind)
         loop, sms = MSCCL_LOOP, program.threadblocks
-    timing = executor.time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)
+    timing = executor.of_defaults.time(
+        program, knobs, nbytes, root=root, repeats=repeats, loop=loop
+    )
     return BaselineTiming(timing, description, program, knobs, loop, sms)
 
 

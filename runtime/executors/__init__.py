@@ -7,6 +7,7 @@ from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.paired_timing import TimingCandidate, paired_timings, pool_timings
+from tuccl.runtime.executors.plan_sim import PlanSimExecutor, PlanSimulator
 from tuccl.runtime.executors.sim import SimExecutor
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Mpi",
     "MpiExecutor",
     "Operands",
+    "PlanSimExecutor",
+    "PlanSimulator",
     "SimExecutor",
     "StepLoop",
     "Timing",

@@ -159,6 +159,11 @@ class Executor(ABC):
         """One phrase for figures: whether simulated or measured, and on what."""
 
     @property
+    def of_defaults(self) -> Executor:
+        """The executor that times the defaults to beat: itself, where they run as programs do."""
+        return self
+
+    @property
     def supported_knobs(self) -> KnobGrid:
         """The knobs that change what it does, each value that it tells apart."""
         return WHOLE_GRID

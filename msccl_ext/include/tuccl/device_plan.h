@@ -27,6 +27,7 @@ struct Move {
   int parts = 1;
   int proxy = -1;
   int lane = 0;  ///< The thread that hands it to the proxy.
+  bool multicast = false;  ///< The NVLink switch adds up its sources and stores to all targets.
 };
 
 /// A counter that signals or releases raise and waits or acquires lower, by one lane of the block;

@@ -58,6 +58,7 @@ Move read_move(Words& words, const DevicePlan& plan) {
   move.part = words.next(0, move.parts - 1);
   move.proxy = words.next(-1, plan.proxies - 1);
   move.lane = words.next(0, kMost);
+  move.multicast = words.next(0, 1) == 1;
   const int sources = words.count();
   const int targets = words.count();
   move.sources = read_ranges(words, sources, plan);

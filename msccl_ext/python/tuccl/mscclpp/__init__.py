@@ -18,6 +18,7 @@ from tuccl.mscclpp.plan import (
     ThreadBlockGroup,
 )
 from tuccl.mscclpp.run import run_plan
+from tuccl.mscclpp.simulate import simulate_plan
 from tuccl.mscclpp.verify import verify_plan
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "parse_plan",
     "plan_json",
     "run_plan",
+    "simulate_plan",
     "verify_plan",
 ]

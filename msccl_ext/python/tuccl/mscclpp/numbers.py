@@ -18,6 +18,7 @@ __all__ = ["device_plan"]
 
 _SYNC, _BARRIER, _MOVE, _POST, _TAKE, _FLUSH, _PIPELINE = range(7)
 _BUFFERS = "ios"
+_MULTICAST = ("glres", "gstore", "gstorepkt")
 
 
 def device_plan(plan: ExecutionPlan, root: int, units: dict[int, int]) -> DevicePlan:
@@ -157,7 +158,7 @@ class _Numbers:
             proxy = self._proxy(gpu, channels[op.channel_ids[lane]]) if port else -1
             ranges = [self._ranges(gpu, block, op, refs) for refs in (read, written)]
             counts = [len(each) // 4 for each in ranges]
-            head = [read[0][0].size, *part, proxy, lane, *counts]
+            head = [read[0][0].size, *part, proxy, lane, int(op.name in _MULTICAST), *counts]
             # The reader has the number of parts before the part.
             head[1:3] = reversed(part)
             out.append([*head, *ranges[0], *ranges[1]])

@@ -1,0 +1,206 @@
+#include "sim/plan_costs.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "tuccl/error.h"
+
+namespace tuccl::sim {
+namespace {
+
+using Kind = DeviceOperation::Kind;
+
+constexpr double kPacketWire = 2;   // LL: as many flags as data
+constexpr int kPacketOfThread = 8;  // bytes of data that a thread stores with its flag
+constexpr int kWarp = 32;
+
+class Pricing {
+ public:
+  Pricing(const DevicePlan& plan, const PlanSimCall& call, const Network& network,
+          const MachineClass& machine)
+      : plan_(plan),
+        network_(network),
+        machine_(machine),
+        costs_(machine.costs(call.packets ? Protocol::kLL : Protocol::kSimple)),
+        speed_(costs_.speed(call.threads)) {
+    out_.source = &plan;
+    out_.links.network = &network;
+    for (const Resource& r : network.resources())
+      out_.links.capacity.push_back(r.bandwidth_gbs * 1e3 * machine.efficiency(r.kind) *
+                                    (machine.joins_gpus(r.kind) ? costs_.link_efficiency : 1));
+    out_.wire_factor = call.packets ? kPacketWire : 1;
+    out_.post_us = machine.simple.slice_us;
+    out_.sync_us = machine.local_us;
+    out_.line_bytes = kWarp * kPacketOfThread * speed_ / costs_.speed(kWarp);
+    out_.counters.resize(plan.counters.size());
+    out_.channels.resize(static_cast<std::size_t>(plan.proxies));
+  }
+
+  PricedPlan priced() {
+    find_takers();
+    out_.moves.resize(plan_.ranks.size());
+    for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank)
+      for (const auto& block : plan_.ranks[rank].blocks) {
+        auto& ops = out_.moves[rank].emplace_back();
+        for (const DeviceOperation& op : block) {
+          auto& moves = ops.emplace_back();
+          for (const Move& move : op.moves) moves.push_back(price(static_cast<int>(rank), move));
+          if (op.kind == Kind::kPost) price_signals(static_cast<int>(rank), op);
+        }
+      }
+    return std::move(out_);
+  }
+
+ private:
+  void find_takers() {
+    takers_.assign(plan_.counters.size(), -1);
+    for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank)
+      for (const auto& block : plan_.ranks[rank].blocks)
+        for (const DeviceOperation& op : block)
+          if (op.kind == Kind::kTake)
+            for (const CounterRef& ref : op.counters) takers_[ref.counter] = static_cast<int>(rank);
+  }
+
+  const Route& route(int src, int dst) const {
+    const int index = network_.find(src, dst);
+    if (index < 0)
+      throw InputError("the network has no route from rank " + std::to_string(src) + " to " +
+                       std::to_string(dst));
+    return network_.routes()[index];
+  }
+
+  void price_signals(int rank, const DeviceOperation& op) {
+    for (const CounterRef& ref : op.counters) {
+      const int taker = takers_[ref.counter];
+      if (taker == rank || taker < 0) {
+        out_.counters[ref.counter].arrive_us = machine_.dependency_us;
+        continue;
+      }
+      const double latency = route(rank, taker).latency_us + machine_.simple.hop_us;
+      out_.counters[ref.counter].arrive_us = latency;
+      if (ref.proxy >= 0) join(ref.proxy, rank, taker);
+    }
+  }
+
+  void join(int proxy, int rank, int peer) {
+    PricedChannel& channel = out_.channels[proxy];
+    const Route& way = route(rank, peer);
+    channel.rank = rank;
+    channel.arrive_us = way.latency_us + costs_.hop_us;
+    if (channel.nic_out >= 0) return;
+    for (const int id : way.resources) {
+      if (network_.resources()[id].kind != "network") continue;
+      if (channel.nic_out < 0) channel.nic_out = id;
+      channel.nic_in = id;
+    }
+  }
+
+  /// A load that the switch reduces crosses all GPUs' links to it and the own one back; a store
+  /// that it multicasts the other way round.
+  void price_multicast(PricedMove& out, int rank, const Move& move) {
+    const int ranks = static_cast<int>(plan_.ranks.size());
+    const int place = ranks + 2 * rank;  // of the switch's ranks in nvls_network
+    if (network_.ranks() < 3 * ranks)
+      throw InputError("switch channels: the network has no NVLink switch that reduces");
+    out.start_us += machine_.nvls_us;
+    const bool loads = move.sources.size() > 1;
+    out.us_per_byte = (loads / costs_.recv_gbs + 1 / costs_.send_gbs) / (1e3 * speed_);
+    const double wire = out_.wire_factor / out.us_per_byte;
+    if (loads) out.bundles.push_back(bundle(network_.find(rank, place), wire));
+    out.bundles.push_back(bundle(network_.find(rank, place + 1), wire));
+    const double arrive = network_.routes()[network_.find(rank, place)].latency_us + costs_.hop_us;
+    for (const BufferRange& range : move.targets)
+      if (range.packets) add_packets(out, range, move.size, arrive);
+  }
+
+  void add_packets(PricedMove& out, const BufferRange& range, int size, double arrive) {
+    for (int k = 0; k < size; ++k) {
+      const int at = cell(range.rank, range.index + k);
+      ++out_.writers[at];
+      out.writes.push_back({at, arrive});
+    }
+  }
+
+  PricedMove price(int rank, const Move& move) {
+    PricedMove out{.start_us = costs_.transfer_us};
+    for (const BufferRange& range : move.sources)
+      for (int k = 0; range.packets && k < move.size; ++k)
+        out.reads.push_back(cell(rank, range.index + k));
+    if (move.multicast)
+      price_multicast(out, rank, move);
+    else
+      price_own(out, rank, move);
+    return out;
+  }
+
+  void price_own(PricedMove& out, int rank, const Move& move) {
+    double own = 0, in = 0, away = 0;
+    for (const BufferRange& range : move.sources) {
+      ++(range.rank == rank ? own : in);
+      if (range.rank != rank) add_read(out, rank, range.rank);
+    }
+    for (const BufferRange& range : move.targets) ++(range.rank == rank ? own : away);
+    const double remote = in / costs_.recv_gbs + away / costs_.send_gbs;
+    const double sources = static_cast<double>(move.sources.size());
+    double near = own / 2 / (sources > 1 ? costs_.reduce_gbs : costs_.copy_gbs);
+    if (in + away > 0) near -= 1 / (2 * costs_.copy_gbs);
+    out.us_per_byte = (remote + std::max(near, 0.0)) / (1e3 * speed_);
+    const double wire = out_.wire_factor / out.us_per_byte;
+    for (int& way : out.bundles) way = bundle(way, wire);
+    add_targets(out, rank, move, wire);
+  }
+
+  void add_read(PricedMove& out, int rank, int peer) {
+    const Route& way = route(peer, rank);
+    out.start_us = std::max(out.start_us, costs_.transfer_us + 2 * way.latency_us);
+    if (!way.resources.empty()) out.bundles.push_back(network_.find(peer, rank));
+  }
+
+  void add_targets(PricedMove& out, int rank, const Move& move, double wire) {
+    for (const BufferRange& range : move.targets) {
+      const bool away = range.rank != rank;
+      double arrive = costs_.hop_us;
+      if (away) {
+        arrive += route(rank, range.rank).latency_us;
+        if (!route(rank, range.rank).resources.empty())
+          out.bundles.push_back(
+              bundle(network_.find(rank, range.rank), move.proxy < 0 ? wire : kUnlimited));
+        if (move.proxy >= 0) join(move.proxy, rank, range.rank);
+      }
+      if (range.packets) add_packets(out, range, move.size, arrive);
+    }
+  }
+
+  int bundle(int way, double cap) {
+    const auto [at, fresh] = bundles_.try_emplace({way, cap}, out_.links.bundles.size());
+    if (fresh) out_.links.bundles.push_back({way, cap});
+    return at->second;
+  }
+
+  int cell(int rank, int index) {
+    const auto [at, fresh] = cells_.try_emplace({rank, index}, out_.writers.size());
+    if (fresh) out_.writers.push_back(0);
+    return at->second;
+  }
+
+  const DevicePlan& plan_;
+  const Network& network_;
+  const MachineClass& machine_;
+  const ProtocolCosts& costs_;
+  double speed_ = 1;
+  PricedPlan out_;
+  std::vector<int> takers_;  ///< Ranks, by counter.
+  std::map<std::pair<int, double>, int> bundles_;
+  std::map<std::pair<int, int>, int> cells_;
+};
+
+}  // namespace
+
+PricedPlan price(const DevicePlan& plan, const PlanSimCall& call, const Network& network,
+                 const MachineClass& machine) {
+  return Pricing(plan, call, network, machine).priced();
+}
+
+}  // namespace tuccl::sim

@@ -1,0 +1,54 @@
+// What each operation of an MSCCL++ plan costs on one machine.
+#pragma once
+#include <vector>
+
+#include "sim/plan.h"
+#include "tuccl/simulate_plan.h"
+
+namespace tuccl::sim {
+
+/// Packets of one chunk, and how long after the store their reader sees them.
+struct PacketStore {
+  int cell = 0;
+  double arrive_us = 0;
+};
+
+struct PricedMove {
+  double start_us = 0;
+  double us_per_byte = 0;    ///< Of payload, at the block's own rate.
+  std::vector<int> bundles;  ///< A flow for each range of another rank; a port's is its proxy's.
+  std::vector<int> reads;    ///< Cells.
+  std::vector<PacketStore> writes;
+};
+
+/// A signal's way: from its poster to who waits.
+struct PricedCounter {
+  double arrive_us = 0;
+};
+
+/// One queue pair: a proxy of DevicePlan.
+struct PricedChannel {
+  int rank = 0;
+  int nic_out = -1;  ///< Resources of kind "network" at the two ends.
+  int nic_in = -1;
+  double arrive_us = 0;
+};
+
+struct PricedPlan {
+  const DevicePlan* source = nullptr;
+  Plan links;  ///< Bundles, rates and network alone.
+  /// By rank, block, operation and move.
+  std::vector<std::vector<std::vector<std::vector<PricedMove>>>> moves;
+  std::vector<PricedCounter> counters;
+  std::vector<PricedChannel> channels;
+  std::vector<int> writers;  ///< By cell: moves that store it.
+  double wire_factor = 1;
+  double post_us = 0;
+  double sync_us = 0;
+  double line_bytes = 0;  ///< As in Plan.
+};
+
+/// Throws InputError for ranks or routes that the network lacks.
+PricedPlan price(const DevicePlan&, const PlanSimCall&, const Network&, const MachineClass&);
+
+}  // namespace tuccl::sim

@@ -1,0 +1,369 @@
+#include "sim/plan_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "tuccl/error.h"
+
+namespace tuccl::sim {
+namespace {
+
+using Kind = DeviceOperation::Kind;
+
+constexpr double kElement = 16;            // bytes that a thread moves at once
+constexpr double kSameMoment = 1 + 1e-12;  // keeps symmetric plans in step
+
+}  // namespace
+
+PlanRun::PlanRun(const PricedPlan& priced, double chunk_bytes, const MachineClass& machine)
+    : priced_(priced), chunk_bytes_(chunk_bytes), machine_(machine), sharing_(priced.links) {}
+
+double PlanRun::execute(std::int64_t most_pieces) {
+  start(most_pieces);
+  drain();
+  while (true) {
+    const double now =
+        std::min(heap_.empty() ? kUnlimited : heap_.front().time, sharing_.next_end());
+    if (now == kUnlimited) break;
+    const double moment = now * kSameMoment;
+    while (true) {
+      if (sharing_.next_end() <= moment) {
+        ended(now, sharing_.end_next(now));
+      } else if (!heap_.empty() && heap_.front().time <= moment) {
+        const int owner = heap_.front().owner;
+        std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+        heap_.pop_back();
+        open(now, owner);
+      } else {
+        break;
+      }
+      drain();
+    }
+    sharing_.update_rates(now);
+  }
+  double finished = 0;
+  for (const Block& b : blocks_) {
+    if (!b.done) refuse_stuck();
+    finished = std::max(finished, b.now);
+  }
+  return finished;
+}
+
+void PlanRun::start(std::int64_t most_pieces) {
+  const DevicePlan& plan = *priced_.source;
+  most_pieces_ = most_pieces;
+  sharing_.reset();
+  heap_.clear();
+  blocks_.clear();
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
+    for (std::size_t i = 0; i < plan.ranks[rank].blocks.size(); ++i)
+      blocks_.push_back({.rank = static_cast<int>(rank), .index = static_cast<int>(i)});
+  counters_.assign(plan.counters.size(), {});
+  for (std::size_t c = 0; c < plan.counters.size(); ++c)
+    counters_[c].posts.assign(static_cast<std::size_t>(plan.counters[c]), 0.0);
+  cells_.assign(priced_.writers.size(), {});
+  channels_.assign(priced_.channels.size(), {});
+  barriers_.assign(plan.barriers.size(), {});
+  proxy_free_.assign(plan.ranks.size(), 0.0);
+  nic_last_.assign(priced_.links.capacity.size(), -1);
+  for (int b = static_cast<int>(blocks_.size()) - 1; b >= 0; --b) awake_.push_back(b);
+}
+
+void PlanRun::drain() {
+  while (!awake_.empty()) {
+    const int block = awake_.back();
+    awake_.pop_back();
+    advance(block);
+  }
+}
+
+void PlanRun::advance(int block) {
+  Block& b = blocks_[block];
+  const auto& ops = priced_.source->ranks[b.rank].blocks[b.index];
+  while (b.at < ops.size()) {
+    if (!step(block, ops[b.at])) return;
+    next(b);
+  }
+  b.done = true;
+}
+
+/// Does the block's present operation; false where it waits.
+bool PlanRun::step(int block, const DeviceOperation& op) {
+  Block& b = blocks_[block];
+  switch (op.kind) {
+    case Kind::kSync:
+      b.now += priced_.sync_us;
+      return true;
+    case Kind::kBarrier:
+      return meet(block, op);
+    case Kind::kMove:
+      return move(block, op);
+    case Kind::kPost:
+      post(block, op);
+      return true;
+    case Kind::kTake:
+      return take(block, op);
+    case Kind::kFlush:
+      return flush(block, op);
+    case Kind::kPipeline:
+      enter(b, op);
+      return true;
+  }
+  return true;
+}
+
+void PlanRun::enter(Block& b, const DeviceOperation& op) const {
+  b.unit = op.unit * kElement;
+  b.loop = op.chunks * chunk_bytes_;
+  b.pieces = static_cast<std::int64_t>(std::ceil(b.loop / b.unit));
+  b.pieces = std::min(b.pieces, most_pieces_);
+  b.piece = 0;
+  b.first = b.at + 1;
+  b.last = b.first + static_cast<std::size_t>(op.count);
+}
+
+/// Goes on to the next operation, or to the first of a pipeline's next piece.
+void PlanRun::next(Block& b) const {
+  ++b.at;
+  b.part = 0;
+  if (b.unit == 0 || b.at != b.last) return;
+  if (++b.piece < b.pieces)
+    b.at = b.first;
+  else
+    b.unit = 0;
+}
+
+bool PlanRun::meet(int block, const DeviceOperation& op) {
+  Block& b = blocks_[block];
+  if (b.part > 0) return b.part == 2;
+  Barrier& barrier = barriers_[op.barrier];
+  barrier.latest = std::max(barrier.latest, b.now);
+  b.part = 1;
+  barrier.waiting.push_back(block);
+  if (++barrier.arrived < priced_.source->barriers[op.barrier]) return false;
+  for (const int each : barrier.waiting) {
+    blocks_[each].now = barrier.latest + machine_.dependency_us;
+    blocks_[each].part = 2;
+  }
+  barrier.waiting.pop_back();
+  const auto others = std::move(barrier.waiting);
+  barrier = {};
+  awake_.insert(awake_.end(), others.rbegin(), others.rend());
+  return true;
+}
+
+double PlanRun::payload(const Block& b, const Move& move) const {
+  if (b.unit > 0) return std::min(b.unit, b.loop - static_cast<double>(b.piece) * b.unit);
+  return move.size * chunk_bytes_ / move.parts;
+}
+
+bool PlanRun::move(int block, const DeviceOperation& op) {
+  Block& b = blocks_[block];
+  const auto& priced = priced_.moves[b.rank][b.index][b.at];
+  for (; b.part < op.moves.size(); ++b.part) {
+    if (!move_through(block, op.moves[b.part], priced[b.part])) return false;
+    b.moving = b.moved = false;
+    ++events_;
+  }
+  return true;
+}
+
+/// Packets are passed on while they come in: a move begins with the first and ends with the last.
+bool PlanRun::move_through(int block, const Move& move, const PricedMove& priced) {
+  Block& b = blocks_[block];
+  const double bytes = payload(b, move);
+  if (!b.moving) {
+    if (!see(block, priced, move.proxy >= 0)) return false;
+    b.moving = true;
+    if (b.part == 0) b.now += priced.start_us;  // the rest follow without a pause
+    if (move.proxy >= 0) {
+      ask(move.proxy, {.move = &priced, .bytes = bytes, .time = b.now});
+      return true;
+    }
+    store(priced, b.now + std::min(bytes, priced_.line_bytes) * priced.us_per_byte, false);
+    b.flows = bytes > 0 ? static_cast<int>(priced.bundles.size()) : 0;
+    if (b.flows > 0) {
+      push(b.now, block);
+      return false;
+    }
+    b.now += bytes * priced.us_per_byte;
+    b.moved = true;
+  }
+  if (!b.moved || !see(block, priced, true)) return false;
+  store(priced, b.now, true);
+  return true;
+}
+
+/// Waits until the packets that a move reads begin to be there, or are all there.
+bool PlanRun::see(int block, const PricedMove& priced, bool whole) {
+  for (const int id : priced.reads) {
+    Cell& cell = cells_[id];
+    const int stored = whole ? cell.ended : cell.begun;
+    if (priced_.writers[id] == 0 || stored < priced_.writers[id]) {
+      cell.waiting.push_back(block);
+      return false;
+    }
+    blocks_[block].now = std::max(blocks_[block].now, whole ? cell.whole : cell.head);
+  }
+  return true;
+}
+
+void PlanRun::store(const PricedMove& priced, double now, bool whole) {
+  for (const PacketStore& packets : priced.writes) {
+    Cell& cell = cells_[packets.cell];
+    ++(whole ? cell.ended : cell.begun);
+    double& time = whole ? cell.whole : cell.head;
+    time = std::max(time, now + packets.arrive_us);
+    if ((whole ? cell.ended : cell.begun) == priced_.writers[packets.cell]) wake(cell.waiting);
+  }
+}
+
+void PlanRun::wake(std::vector<int>& waiting) {
+  awake_.insert(awake_.end(), waiting.rbegin(), waiting.rend());
+  waiting.clear();
+}
+
+void PlanRun::post(int block, const DeviceOperation& op) {
+  Block& b = blocks_[block];
+  if (!op.relaxed) b.now += priced_.post_us;
+  for (const CounterRef& ref : op.counters) {
+    if (ref.proxy >= 0)
+      ask(ref.proxy, {.counter = ref.counter, .time = b.now});
+    else
+      raise(ref.counter, b.now + priced_.counters[ref.counter].arrive_us);
+  }
+}
+
+void PlanRun::raise(int counter, double time) {
+  counters_[counter].posts.push_back(time);
+  wake(counters_[counter].waiting);
+}
+
+bool PlanRun::take(int block, const DeviceOperation& op) {
+  Block& b = blocks_[block];
+  for (; b.part < op.counters.size(); ++b.part) {
+    Counter& counter = counters_[op.counters[b.part].counter];
+    if (counter.posts.empty()) {
+      counter.waiting.push_back(block);
+      return false;
+    }
+    b.now = std::max(b.now, counter.posts.front());
+    counter.posts.pop_front();
+  }
+  return true;
+}
+
+bool PlanRun::flush(int block, const DeviceOperation& op) {
+  Block& b = blocks_[block];
+  for (; b.part < op.proxies.size(); ++b.part) {
+    Channel& channel = channels_[op.proxies[b.part]];
+    if (!channel.asked.empty() || !channel.ready.empty()) {
+      channel.waiting.push_back(block);
+      return false;
+    }
+    b.now = std::max(b.now, channel.done);
+  }
+  return true;
+}
+
+void PlanRun::push(double time, int owner) {
+  heap_.push_back({time, owner});
+  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+}
+
+/// Owners from the blocks on are channels: first as their proxy takes a request, then, behind all
+/// channels, as the adapter may begin with the next.
+void PlanRun::ask(int channel, const Request& request) {
+  channels_[channel].asked.push_back(request);
+  push(request.time, static_cast<int>(blocks_.size()) + channel);
+}
+
+void PlanRun::open(double now, int owner) {
+  const int blocks = static_cast<int>(blocks_.size());
+  const int channels = static_cast<int>(channels_.size());
+  if (owner >= blocks + channels) return serve(now, owner - blocks - channels);
+  if (owner < blocks) {
+    const Block& b = blocks_[owner];
+    const PricedMove& priced = priced_.moves[b.rank][b.index][b.at][b.part];
+    const double bytes = payload(b, operation(b).moves[b.part]) * priced_.wire_factor;
+    for (const int bundle : priced.bundles) sharing_.start(now, bundle, bytes, owner);
+    return;
+  }
+  Channel& channel = channels_[owner - blocks];
+  Request request = channel.asked.front();
+  channel.asked.pop_front();
+  double& free = proxy_free_[priced_.channels[owner - blocks].rank];
+  free = std::max(now, free) + (request.move ? machine_.net_message_us : 0);
+  request.time = free + (request.move ? machine_.net_latency_us : 0);
+  channel.ready.push_back(request);
+  if (channel.busy) return;
+  channel.busy = true;
+  push(request.time, owner + channels);
+}
+
+/// Begins the oldest request of a channel: data flows, a signal follows all data before it.
+void PlanRun::serve(double now, int id) {
+  Channel& channel = channels_[id];
+  const Request& request = channel.ready.front();
+  if (request.move && request.bytes > 0 && !request.move->bundles.empty()) {
+    const double lost = switched_bytes(id);
+    sharing_.start(now, request.move->bundles.front(), request.bytes * priced_.wire_factor + lost,
+                   static_cast<int>(blocks_.size()) + id);
+    return;
+  }
+  finish(now, id);
+}
+
+/// What an adapter could have sent while it turned to this connection.
+double PlanRun::switched_bytes(int id) {
+  const PricedChannel& channel = priced_.channels[id];
+  double bytes = 0;
+  for (const int nic : {channel.nic_out, channel.nic_in}) {
+    if (nic < 0) continue;
+    if (nic_last_[nic] >= 0 && nic_last_[nic] != id)
+      bytes = machine_.nic_switch_us * priced_.links.capacity[nic];
+    nic_last_[nic] = id;
+  }
+  return bytes;
+}
+
+void PlanRun::finish(double now, int id) {
+  Channel& channel = channels_[id];
+  const Request request = channel.ready.front();
+  channel.ready.pop_front();
+  channel.done = now + priced_.channels[id].arrive_us;
+  if (request.move) {
+    store(*request.move, now, false);
+    store(*request.move, now, true);
+  } else {
+    raise(request.counter, now + priced_.counters[request.counter].arrive_us);
+  }
+  channel.busy = !channel.ready.empty();
+  if (channel.busy)
+    push(std::max(now, channel.ready.front().time),
+         static_cast<int>(blocks_.size() + channels_.size()) + id);
+  else if (channel.asked.empty())
+    wake(channel.waiting);
+}
+
+void PlanRun::ended(double now, int owner) {
+  const int blocks = static_cast<int>(blocks_.size());
+  if (owner >= blocks) return finish(now, owner - blocks);
+  Block& b = blocks_[owner];
+  if (--b.flows > 0) return;
+  b.now = now;
+  b.moved = true;
+  awake_.push_back(owner);
+}
+
+void PlanRun::refuse_stuck() const {
+  for (const Block& b : blocks_)
+    if (!b.done)
+      throw InputError("plan: thread block " + std::to_string(b.index) + " of gpu " +
+                       std::to_string(b.rank) + " waits for ever at operation " +
+                       std::to_string(operation(b).number));
+  throw InputError("plan: waits for ever");
+}
+
+}  // namespace tuccl::sim

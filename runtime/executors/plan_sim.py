@@ -1,0 +1,236 @@
+"""The simulator of MSCCL++: plans in virtual time, and programs as the plans that they become."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+from tuccl._native import Knobs, MachineClass, Network, Program, SimResult
+from tuccl.errors import Infeasible, InputError
+from tuccl.mscclpp import ExecutionPlan, simulate_plan
+from tuccl.runtime.executors.executor import (
+    MSCCL_LOOP,
+    Call,
+    Executor,
+    StepLoop,
+    Timing,
+    TracedRun,
+)
+from tuccl.runtime.executors.knob_grid import KnobGrid
+from tuccl.runtime.executors.sim import SimExecutor, padded
+from tuccl.synth.baseline.nccl_nvls import nvls_network
+from tuccl.synth.mscclpp.knobs import ALIGNMENT, PlanKnobs
+from tuccl.synth.mscclpp.lower import lower_to_plan
+from tuccl.topology import Topology, network, plan_machine_of, process_gpus
+from tuccl.topology.models import has_multicast
+
+__all__ = ["PLAN_GRID", "PlanSimExecutor", "PlanSimulator", "plan_knobs", "program_plan"]
+
+_WHOLE = 8 << 20  # buffer bytes that stand for chunks moved whole
+_UNIT = 8  # buffers hold so many pieces, as a connection's FIFO has slots
+_SLOTS = 2  # where scratch has no room for every message: the fewest that cannot deadlock
+
+PLAN_GRID = KnobGrid(
+    protocols=("Simple", "LL"),
+    threads=(64, 128, 256, 512),
+    buffers=(128 << 10, 512 << 10, 2 << 20, _WHOLE),
+)
+"""The knobs of plans: `plan_knobs` says what each is."""
+
+
+def plan_knobs(knobs: Knobs) -> PlanKnobs:
+    """Return the knobs of a plan that a point of the search stands for.
+
+    A plan's thread block has twice the threads, up to MSCCL++'s 1024; a piece is an eighth of the
+    buffer, and of the largest buffer the whole chunk. Channels are instances of the program where
+    chunks move in pieces, else the thread blocks of a group, which share each operation: a group
+    needs whole chunks. Slots are as many as messages (see `program_plan`).
+
+    >>> plan_knobs(Knobs("Simple", 4, 512, 8 << 20))
+    PlanKnobs(protocol='Simple', threads=1024, unit_bytes=0, slots=0, group_size=4)
+    """
+    packets = knobs.protocol == "LL"
+    unit = 0 if packets or knobs.buffer_bytes >= _WHOLE else knobs.buffer_bytes // _UNIT
+    return PlanKnobs(
+        "LL" if packets else "Simple",
+        min(2 * knobs.threads, 1024),
+        unit // ALIGNMENT * ALIGNMENT,
+        group_size=1 if unit else knobs.channels,
+    )
+
+
+def program_plan(
+    program: Program,
+    knobs: PlanKnobs,
+    nbytes: int,
+    *,
+    hosts: int,
+    root: int = 0,
+    name: str | None = None,
+) -> ExecutionPlan:
+    """Return the proved plan that runs `program` on a whole array of `nbytes` bytes.
+
+    It is for calls out of place, or in place where the program is right there alone. Where scratch
+    has no room for every message, each connection gets the fewest slots.
+
+    Raises:
+        Infeasible: MSCCL++ cannot run it.
+    """
+    most = max(nbytes, program.nchunks * ALIGNMENT)
+
+    def plan(knobs: PlanKnobs) -> ExecutionPlan:
+        return lower_to_plan(
+            program,
+            knobs,
+            hosts=hosts,
+            in_place=not program.out_of_place,
+            min_bytes=min(nbytes, (1 << 31) - 1),
+            max_bytes=most,
+            root=root,
+            name=name,
+        )
+
+    try:
+        return plan(knobs)
+    except Infeasible:
+        if knobs.packets or knobs.slots:
+            raise
+        fewer = PlanKnobs(knobs.protocol, knobs.threads, knobs.unit_bytes, _SLOTS, knobs.group_size)
+        return plan(fewer)
+
+
+class PlanSimulator:
+    """Runs plans of MSCCL++ in virtual time on one topology."""
+
+    def __init__(
+        self, topology: Topology, machine: MachineClass | None = None, launch: str = "graph"
+    ) -> None:
+        """Prepare ``topology`` for many runs.
+
+        Args:
+            topology: the machine.
+            machine: its class for MSCCL++; None is that of its GPUs.
+            launch: who launches: ``process``, ``mpi`` or ``graph``, as ``executor_test.py`` does.
+        """
+        self.topology = topology
+        self.machine = machine if machine is not None else plan_machine_of(topology)
+        self._launch = launch
+        self._process_gpus = process_gpus(topology)
+
+    @cached_property
+    def network(self) -> Network:
+        """The links, with those through a switch that adds up and multicasts where there is one."""
+        links = network(self.topology)
+        if not all(has_multicast(gpu.model) for gpu in self.topology.gpus):
+            return links
+        hosts = [self.topology.gpus_of(host) for host in self.topology.hosts]
+        try:
+            switch = nvls_network(links, hosts)
+        except Infeasible:
+            return links
+        through = [route for route in switch.routes if route.dst >= links.ranks]
+        return Network(switch.ranks, switch.resources, [*links.routes, *through])
+
+    def run(self, plan: ExecutionPlan, nbytes: int) -> SimResult:
+        """Return the simulated call of ``plan`` on the whole array of ``nbytes`` bytes.
+
+        Raises:
+            InputError: the chunks do not divide the size, or the plan is for other ranks.
+        """
+        if len(plan.gpus) != self.topology.ranks:
+            raise InputError(
+                f"plan {plan.name[:60]!r}: for {len(plan.gpus)} ranks, the topology has "
+                f"{self.topology.ranks}"
+            )
+        return simulate_plan(
+            plan,
+            nbytes,
+            self.network,
+            self.machine,
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+        )
+
+
+class PlanSimExecutor(Executor):
+    """Runs programs as plans of MSCCL++ in virtual time; the defaults to beat run as NCCL's do."""
+
+    name = "sim"
+    simulated = True
+    deterministic = True
+    full_effort = 1
+
+    def __init__(
+        self, topology: Topology, machine: MachineClass | None = None, launch: str = "graph"
+    ) -> None:
+        """Prepare ``topology`` for many runs, as `PlanSimulator` does."""
+        self.ranks = topology.ranks
+        self.simulator = PlanSimulator(topology, machine, launch)
+        self._hosts = len(topology.hosts)
+        self._defaults = SimExecutor(topology, launch=launch)
+
+    @property
+    def topology(self) -> Topology:
+        """The topology that is simulated."""
+        return self.simulator.topology
+
+    @property
+    def label(self) -> str:
+        """That it simulates, and what."""
+        return f"simulated MSCCL++ on {self.topology.name}, class {self.simulator.machine.name}"
+
+    @property
+    def of_defaults(self) -> Executor:
+        """The simulator of NCCL and MSCCL."""
+        return self._defaults
+
+    @property
+    def supported_knobs(self) -> KnobGrid:
+        """The knobs that change a plan."""
+        return PLAN_GRID
+
+    def time(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+        loop: StepLoop = MSCCL_LOOP,
+    ) -> Timing:
+        """Return the simulated time of the plan that ``program`` becomes with `plan_knobs`.
+
+        A size that its chunks do not divide is rounded up to one that they do.
+
+        Raises:
+            Infeasible: MSCCL++ cannot run it.
+            InputError: the program is for another number of ranks.
+        """
+        if loop != MSCCL_LOOP:
+            raise InputError(f"program {program.name[:40]!r}: NCCL's own kernels run it, no plan")
+        nbytes = padded(nbytes, program.nchunks * ALIGNMENT)
+        plan = program_plan(program, plan_knobs(knobs), nbytes, hosts=self._hosts, root=root)
+        us = self.simulator.run(plan, nbytes).time_us
+        in_place = us if program.in_place else None
+        samples = (us,) * repeats
+        return Timing(
+            us if program.out_of_place else None,
+            in_place,
+            samples,
+            self.name,
+            samples_us_ip=samples if program.in_place else (),
+        )
+
+    def least_us(self, program: Program, calls: Sequence[Call]) -> list[float]:
+        """Return nothing known for each of ``calls``: infinite where the ranks are others."""
+        return [0.0 if program.ngpus == self.ranks else math.inf] * len(calls)
+
+    def trace(self, program: Program, knobs: Knobs, nbytes: int, **_: object) -> TracedRun:
+        """Refuse: plans are not recorded.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("plans of MSCCL++ are not recorded; leave --trace, or --dialect mscclpp")
