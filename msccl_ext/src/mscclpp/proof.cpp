@@ -7,9 +7,9 @@
 #include "mscclpp/cells.h"
 #include "mscclpp/counters.h"
 #include "mscclpp/order.h"
-#include "mscclpp/symbols.h"
 #include "tuccl/device_plan.h"
 #include "tuccl/error.h"
+#include "verify/symbols.h"
 
 namespace tuccl {
 namespace mscclpp {
@@ -42,7 +42,8 @@ class Proof {
       : plan_(plan),
         out_(findings),
         cells_(plan, chunk_elements),
-        symbols_(plan, chunk_elements, findings),
+        symbols_({plan.collective, plan.nchunks, plan.root, ranks(), chunk_elements, true},
+                 findings),
         order_(count_threads()),
         accesses_(cells_, order_, findings),
         counters_(plan, proxy(0), order_, accesses_, findings) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "verify/stages.h"
-#include "verify/value.h"
+#include "verify/symbols.h"
 
 namespace tuccl {
 namespace {
@@ -18,12 +18,17 @@ std::string chunk_name(int rank, Buffer buffer, int offset) {
 class Execution {
  public:
   Execution(const Flow& flow, const Memory& memory, Findings& findings)
-      : flow_(flow), p_(flow.program()), memory_(memory), out_(findings), sets_(p_.ngpus) {
+      : flow_(flow),
+        p_(flow.program()),
+        memory_(memory),
+        out_(findings),
+        symbols_({p_.collective, p_.nchunks, memory.root(), p_.ngpus, 1, false, memory.form()},
+                 findings) {
     for (int rank = 0; rank < p_.ngpus; ++rank) {
       first_.push_back(held_.size());
       held_.resize(held_.size() + index(memory.size(rank)));
       for (int j = 0; j < memory.user(rank).input; ++j)
-        at(rank, Buffer::kInput, j) = initial(rank, j);
+        at(rank, Buffer::kInput, j) = symbols_.input(0, rank, j);
     }
     message_.resize(index(flow.steps()));
   }
@@ -46,10 +51,6 @@ class Execution {
   Value& at(int rank, Buffer buffer, int offset) {
     return held_[first_[index(rank)] + index(memory_.location(rank, buffer, offset))];
   }
-  Value initial(int rank, int chunk) const {
-    return {static_cast<std::uint32_t>(chunk), sets_.single(rank)};
-  }
-
   void execute(int s) {
     const Step& step = flow_.step(s);
     if (step.op == Op::kNop) return;
@@ -83,9 +84,10 @@ class Execution {
       case Op::kRrs:
       case Op::kRrc:
       case Op::kRrcs:
-        return sum(s, source(), received());
+        return symbols_.sum(flow_.place(s), source(), received());
       case Op::kReduce:
-        return sum(s, read(s, rank, step.dst_buffer, step.dst_offset + j), source());
+        return symbols_.sum(flow_.place(s), read(s, rank, step.dst_buffer, step.dst_offset + j),
+                            source());
       case Op::kNop:
         break;
     }
@@ -102,35 +104,14 @@ class Execution {
     return kUnknownValue;
   }
 
-  Value sum(int s, Value a, Value b) {
-    if (a.unknown() || b.unknown()) return kUnknownValue;
-    if (a.chunk != b.chunk) {
-      if (!out_.counted("mixed-chunks"))
-        out_.error("mixed-chunks", flow_.place(s),
-                   "adds " + describe(a) + " to " + describe(b) + memory_.form());
-      return kUnknownValue;
-    }
-    const std::uint32_t both = sets_.join(a.ranks, b.ranks);
-    if (both == Value::kUnknown && !out_.counted("counted-twice"))
-      out_.error("counted-twice", flow_.place(s),
-                 "adds " + describe(a) + " to " + describe(b) + ": rank " +
-                     std::to_string(sets_.shared(a.ranks, b.ranks)) + " is counted twice" +
-                     memory_.form());
-    return {a.chunk, both};
-  }
-
-  std::string describe(Value value) const {
-    if (value.nothing()) return "nothing";
-    return "chunk " + std::to_string(value.chunk) + " of " + sets_.describe(value.ranks);
-  }
-
   void check_output(int rank, int j) {
     const Value held = at(rank, Buffer::kOutput, j);
     if (held.unknown()) return;
-    const Value right = expected_output(p_.collective, p_.nchunks, memory_.root(), rank, j, sets_);
+    const Value right = symbols_.output(0, rank, j);
     if (held == right) return;
     const Place place{rank, -1, -1};
-    const bool missing = held.nothing() && right.ranks == sets_.single(rank);
+    const bool missing =
+        held.nothing() && right == symbols_.input(0, rank, static_cast<int>(right.chunk));
     if (out_.counted(missing ? "missing-copy" : "wrong-result")) return;
     if (missing)
       out_.error("missing-copy", place,
@@ -140,8 +121,8 @@ class Execution {
                      memory_.form());
     else
       out_.error("wrong-result", place,
-                 "output chunk " + std::to_string(j) + " ends with " + describe(held) +
-                     ", expected " + describe(right) + memory_.form());
+                 "output chunk " + std::to_string(j) + " ends with " + symbols_.describe(held) +
+                     ", expected " + symbols_.describe(right) + memory_.form());
   }
 
   /// Whether input chunk `j` is also a chunk of the caller's receive buffer.
@@ -153,7 +134,7 @@ class Execution {
 
   void check_input(int rank, int j) {
     const Value held = at(rank, Buffer::kInput, j);
-    if (held == initial(rank, j) || out_.counted("clobbered-input")) return;
+    if (held == symbols_.input(0, rank, j) || out_.counted("clobbered-input")) return;
     out_.error("clobbered-input", {rank, -1, -1},
                "input chunk " + std::to_string(j) +
                    " is overwritten, and the caller's send buffer must stay as it is" +
@@ -164,7 +145,7 @@ class Execution {
   const Program& p_;
   const Memory& memory_;
   Findings& out_;
-  RankSets sets_;
+  Symbols symbols_;
   std::vector<std::size_t> first_;  ///< First location of each rank in `held_`.
   std::vector<Value> held_;
   std::vector<std::vector<Value>> message_;  ///< By sending step, until received.

@@ -2,20 +2,29 @@
 // What elements hold, symbolically: an element of the input in one of the calls, of some ranks.
 #include <cstdint>
 #include <string>
+#include <utility>
 
-#include "tuccl/device_plan.h"
+#include "tuccl/program.h"
 #include "verify/report.h"
 #include "verify/value.h"
 
-namespace tuccl::mscclpp {
+namespace tuccl {
+
+/// Calls of a collective on `ranks` ranks, `elements` to a chunk. `form` ends what is reported.
+struct Calls {
+  Collective collective = Collective::kAllReduce;
+  int nchunks = 0;
+  int root = 0;
+  int ranks = 0;
+  int elements = 1;
+  bool several = false;  ///< Whether a report says of which call it is.
+  std::string form = {};
+};
 
 class Symbols {
  public:
-  Symbols(const DevicePlan& plan, int chunk_elements, Findings& findings)
-      : plan_(plan),
-        elements_(chunk_elements),
-        out_(findings),
-        sets_(static_cast<int>(plan.ranks.size())) {}
+  Symbols(Calls calls, Findings& findings)
+      : calls_(std::move(calls)), out_(findings), sets_(calls_.ranks) {}
 
   /// Element `element` of the input of `rank` in a call.
   Value input(int call, int rank, int element) const {
@@ -32,13 +41,12 @@ class Symbols {
 
  private:
   std::uint32_t number(int call, int element) const {
-    return static_cast<std::uint32_t>(call * plan_.nchunks * elements_ + element);
+    return static_cast<std::uint32_t>(call * calls_.nchunks * calls_.elements + element);
   }
 
-  const DevicePlan& plan_;
-  int elements_;
+  Calls calls_;
   Findings& out_;
   RankSets sets_;
 };
 
-}  // namespace tuccl::mscclpp
+}  // namespace tuccl
