@@ -11,8 +11,8 @@ from tuccl.synth.model.schedule import Address
 
 __all__ = ["BlockWriter", "Remote", "local"]
 
-MOST_CHANNELS = 8  # of an operation
-MOST_SEMAPHORES = 16
+MOST_CHANNELS = 8  # of an operation, each of which a thread of its own serves
+MOST_SEMAPHORES = 8  # likewise; the executor takes 16
 MOST_PER_BLOCK = 16  # channels and remote buffers of a thread block, of each type
 _NOP = Operation("nop")
 T = TypeVar("T")
