@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, add_nccl_version, topology_of
+from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import check_target, columns, print_json, say, warn, write_text
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION, StoredTable, open_table
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 HELP = "what a table saves a training step: methods from BSP to DeAR, simulated, replayed or run"
 EXAMPLE = "tuccl train cluster.json --model resnet50 --table table/ --svg step.svg"
 
+EQUAL = {"bitwise": "equal bit for bit", "rounding": "equal within rounding", "no": "not equal"}
+KINDS = ("sim", "replay", "train")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
@@ -31,14 +35,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         required=True,
         metavar="M",
-        help="ResNet-50, BERT-Base, BERT-Large; a file of layer sizes and times (docs/training.md)",
+        help="ResNet-50, BERT-Base, BERT-Large; a file of layers (docs/training.md); "
+        "with --kind train: mlp, a small net, or module:function",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="samples a step of one rank")
     parser.add_argument(
-        "--kind", default="sim", help="sim: simulated (default); rows never mix kinds"
+        "--kind",
+        default="sim",
+        help="sim: simulated (default); replay: timers compute, real bytes move; train: a real "
+        "module computes; several hosts are emulated (needs root), by PyTorch",
     )
     parser.add_argument("--methods", metavar="LIST", help="by comma (default: all)")
     parser.add_argument("--table", metavar="DIR", help="a table: rows with it beside the default")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        metavar="F",
+        help="with replay, train: emulated over nominal rates, and of replayed bytes (default: the "
+        "fastest NIC at 1 Gb/s)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=5, metavar="N", help="of a turn (default 5), and one before"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="turns of each method (default 3)"
+    )
     parser.add_argument("--machine", metavar="CLASS", help="machine class, a name or a file")
     add_nccl_version(parser)
     parser.add_argument(
@@ -56,7 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", metavar="OUT", help="write it as a trace for ui.perfetto.dev")
     parser.add_argument("-o", "--output", metavar="FILE", help="keep the rows, for --resume")
     parser.add_argument("--resume", action="store_true", help="go on with the rows of -o")
-    parser.add_argument("--limit", type=float, metavar="S", help="begin no method after S seconds")
+    parser.add_argument(
+        "--limit", type=float, metavar="S", help="begin no method, or round, after S s"
+    )
     add_json(parser)
 
 
@@ -65,16 +88,25 @@ def run(args: argparse.Namespace) -> int:
     from tuccl.training import load_model
 
     check_options(args)
-    topology, model = topology_of(args.topology), load_model(args.model, args.batch)
-    if args.advise:
-        return print_advice(args, topology, model)
-    runs = simulated(args, topology, model)
-    if args.json:
-        print_json({"model": model, "rows": runs[0].rows})
+    topology = topology_of(args.topology)
+    if args.kind == "train":
+        journal, runs = measured(args, topology, None)
+        about = f"{args.model} on {topology.name}; speed-ups are of a step alone at equal shares"
     else:
-        print(f"# {heading(model, topology, args)}")
-        print(rows_text(runs[0].rows))
-    write_pictures(args, runs[1])
+        model = load_model(args.model, args.batch)
+        if args.advise:
+            return print_advice(args, topology, model)
+        take = simulated if args.kind == "sim" else measured
+        journal, runs = take(args, topology, model)
+        about = heading(model, topology)
+    if args.json:
+        print_json({"kind": args.kind, "rows": journal.rows, "runs": extra_rows(runs)})
+    else:
+        print(f"# {args.kind}: {about}")
+        print(rows_text(journal.rows))
+        if more := extra_rows(runs):
+            print("\n" + columns([*more[0]], [list(each.values()) for each in more]))
+    write_pictures(args, runs)
     return 0
 
 
@@ -84,8 +116,12 @@ def check_options(args: argparse.Namespace) -> None:
     Raises:
         InputError: they do not.
     """
-    if args.kind != "sim":
-        raise InputError(f"--kind {args.kind[:20]}: expected sim")
+    if args.kind not in KINDS:
+        raise InputError(f"--kind {args.kind[:20]}: expected {', '.join(KINDS)}")
+    if args.advise and args.kind != "sim":
+        raise InputError(f"--advise: simulates, not --kind {args.kind}; leave --kind out")
+    if args.steps < 1 or args.rounds < 1:
+        raise InputError("--steps, --rounds: expected at least 1 of each")
     if args.tune and not args.advise:
         raise InputError("--tune: expected --advise with it")
     if args.resume and not args.output:
@@ -135,6 +171,57 @@ def backends_of(
             )
 
 
+def measured(
+    args: argparse.Namespace, topology: Topology, model: Model | None
+) -> tuple[Journal, list[TrainingRun]]:
+    """Return the rows of the methods that ranks run, and the runs of those that ran just now.
+
+    Raises:
+        InputError: a method cannot be run.
+    """
+    from tuccl.topology import signature
+    from tuccl.training import Journal
+    from tuccl.training.runs import RUN_METHODS, TORCH_DDP, replay_training, train_module
+
+    stored = open_table(Path(args.table)) if args.table else None
+    about = (
+        f"{args.kind} {args.model} {model.step_us if model else 0:.6g} us on "
+        f"{signature(topology)}, table {stored.table.checksum[:16] if stored else 'none'}, scale "
+        f"{args.scale}, {args.steps} x {args.rounds}"
+    )
+    journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
+    usual = RUN_METHODS if model is not None else (*RUN_METHODS, TORCH_DDP.name)
+    asked = [m.strip() for m in args.methods.split(",")] if args.methods else usual
+    methods = [name for name in asked if journal.row(name, "gloo") is None]
+    if not methods:
+        return journal, []
+    options = {"scale": args.scale, "steps": args.steps, "rounds": args.rounds}
+    options |= {"table": stored and stored.folder, "limit_s": args.limit or 0.0}
+    with ended_by_signals():
+        if model is not None:
+            runs = replay_training(model, topology, methods, **options)
+        else:
+            runs = train_module(args.model, topology, methods, **options)
+    for each in runs:
+        journal.add(each.row)
+    return journal, list(runs)
+
+
+def extra_rows(runs: Sequence[TrainingRun]) -> list[dict[str, object]]:
+    """Return beside measured steps what measured calls predicted, and whether weights are DDP's."""
+    from tuccl.training.runs import MeasuredRun
+
+    rows: list[dict[str, object]] = []
+    for each in runs:
+        if isinstance(each, MeasuredRun):
+            row: dict[str, object] = {"method": each.method.name, "calls by": each.row.backend}
+            row["step ms"], row["predicted ms"] = each.row.step_us / 1e3, each.predicted_us / 1e3
+            if each.equal:
+                row["weights after 20 steps, and DDP's"] = EQUAL[each.equal]
+            rows.append(row)
+    return rows
+
+
 def simulated(
     args: argparse.Namespace, topology: Topology, model: Model
 ) -> tuple[Journal, list[TrainingRun]]:
@@ -163,10 +250,10 @@ def simulated(
     return journal, runs
 
 
-def heading(model: Model, topology: Topology, args: argparse.Namespace) -> str:
+def heading(model: Model, topology: Topology) -> str:
     """Return what the rows are of, in a line."""
     return (
-        f"{args.kind}: {model.name}, batch {model.batch}, {format_bytes(model.nbytes)} bytes of "
+        f"{model.name}, batch {model.batch}, {format_bytes(model.nbytes)} bytes of "
         f"gradients, step alone {model.step_us / 1e3:.4g} ms ({model.source}), on {topology.name}"
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuccl.errors import InputError
 from tuccl.training.model import ELEMENT_BYTES
 
-__all__ = ["Costs", "c2c_by_operations", "c2c_by_time", "linear", "server_costs"]
+__all__ = ["Costs", "c2c_by_operations", "c2c_by_time", "linear", "server_costs", "through"]
 
 Cost = Callable[[int], float]
 _WIRES = {"push": "to servers", "pull": "from servers"}
@@ -100,3 +101,28 @@ def c2c_by_operations(nbytes: int, ranks: int, batch: int, operations_per_sample
     """
     intensity = operations_per_sample / (nbytes / ELEMENT_BYTES)
     return 2 * (ranks - 1) / ranks / (batch * intensity)
+
+
+def through(points: Sequence[tuple[int, float]]) -> Cost:
+    """Return the cost that is straight between measured ``points``, bytes and us, in rising order.
+
+    Below the first it is the first's, above the last it goes on at the last's rate.
+
+    >>> cost = through([(100, 10.0), (200, 30.0)])
+    >>> cost(50), cost(150), cost(400)
+    (10.0, 20.0, 60.0)
+    """
+    sizes = [nbytes for nbytes, _ in points]
+
+    def cost(nbytes: int) -> float:
+        place = bisect_left(sizes, nbytes)
+        if not nbytes:
+            return 0.0
+        if place == 0:
+            return points[0][1]
+        if place == len(sizes):
+            return points[-1][1] * nbytes / sizes[-1]
+        (low, low_us), (high, high_us) = points[place - 1], points[place]
+        return low_us + (high_us - low_us) * (nbytes - low) / (high - low)
+
+    return cost

@@ -67,7 +67,7 @@ def test_advice_names_a_method_and_tunes_exactly_its_calls(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--kind", "real"], "expected sim"),
+        (["--kind", "real"], "expected sim, replay, train"),
         (["--methods", "best"], "expected one of bsp"),
         (["--tune", "x"], "--advise"),
         (["--resume"], "-o FILE"),

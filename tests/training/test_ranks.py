@@ -1,0 +1,86 @@
+"""Ranks that replay and train: right sums, DDP's weights, and one clear line when one fails."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuccl.errors import InputError, TucclError
+from tuccl.topology import join, keep_gpus, load_profile
+from tuccl.training import Model, Parameter, timeline_svg
+from tuccl.training.runs import replay_training, scaled, train_module
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch (make torch)"
+)
+PAIR = keep_gpus(load_profile("v100x4"), range(2))
+MODEL = Model(
+    name="timers",
+    parameters=tuple(Parameter(f"w{n}", 20_000, 500.0, 1000.0) for n in range(4)),
+)
+
+
+def test_replay_moves_the_bytes_of_every_bucket_between_emulated_hosts() -> None:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("emulated clusters need root")
+    hosts = join(keep_gpus(load_profile("v100x4"), range(1)), 2)
+    runs = replay_training(MODEL, hosts, ["bsp", "wfbp"], steps=2, rounds=1)
+    by_name = {run.row.method: run for run in runs}
+    assert {run.row.kind for run in runs} == {"replay"}
+    assert by_name["wfbp"].row.by_default == 4 and by_name["bsp"].row.by_default == 1
+    for run in runs:
+        assert run.row.steps == 2 and run.row.step_us > MODEL.step_us
+        assert run.predicted_us > MODEL.step_us
+        assert "replayed" in timeline_svg(run)
+    assert sum(span.kind == "wire" for span in by_name["wfbp"].timeline.spans) == 4
+
+
+def test_weights_after_twenty_steps_are_those_of_ddp() -> None:
+    methods = ["bsp", "wfbp", "mg-wfbp-exact", "torch-ddp"]
+    runs = train_module("mlp", PAIR, methods, steps=1, rounds=1)
+    assert [run.row.method for run in runs] == methods
+    assert {run.equal for run in runs} == {"bitwise"}
+    assert {run.row.kind for run in runs} == {"train"}
+
+
+FAULTY = """
+import os, torch
+def make(rank):
+    module = torch.nn.Linear(4, 4)
+    def loss(step):
+        if rank == 1:
+            {fault}
+        return module(torch.ones(1, 4)).sum()
+    return module, loss
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raise ValueError('no data')", "rank 1 ended with 1: ValueError: no data"),
+        pytest.param(
+            "os.kill(os.getpid(), 9)", "rank 1 was ended by signal 9", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_rank_that_fails_ends_the_job_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, message: str
+) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY.format(fault=fault))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TucclError, match=message) as error:
+        train_module("faulty:make", PAIR, ["bsp"], steps=1, rounds=1)
+    assert "\n" not in str(error.value)
+
+
+def test_methods_that_ranks_cannot_run_are_refused() -> None:
+    with pytest.raises(InputError, match="simulated only"):
+        replay_training(MODEL, PAIR, ["bytescheduler-ps"])
+
+
+def test_bytes_are_scaled_and_times_are_not() -> None:
+    smaller = scaled(MODEL, 0.01)
+    assert smaller.step_us == MODEL.step_us and smaller.nbytes == MODEL.nbytes // 100

@@ -1,0 +1,65 @@
+"""A job of ranks that replay or train: its description for them, and their results."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tuccl.training.model import Model
+from tuccl.training.timeline import Span
+
+__all__ = ["CONTROL", "JOB_FILE", "RESULTS_FILE", "Job", "MethodResult"]
+
+JOB_FILE, RESULTS_FILE = "job.json", "results.json"
+CONTROL = "gloo"
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job for each rank to read: ``methods`` in turns, ``rounds`` times, by each backend.
+
+    Attributes:
+        kind: ``replay``: timers compute ``model``; ``train``: the module of ``factory`` computes.
+        factory: ``module:function`` (`tuccl.training.ranks.modules`).
+        backends: ``table`` and ``gloo``, or ``gloo`` alone where there is no table.
+        steps: of a turn that are timed; one more goes before.
+        limit_s: no round begins after it; 0 is no limit.
+    """
+
+    kind: Literal["replay", "train"]
+    methods: tuple[str, ...]
+    backends: tuple[str, ...]
+    ranks: int
+    steps: int
+    rounds: int
+    model: Model | None = None
+    factory: str = ""
+    limit_s: float = 0.0
+    seed: int = 0
+
+
+class MethodResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The steps of a method by a backend: times of the slowest rank in us, one by one.
+
+    Attributes:
+        alone_us: of a step without communication, as measured or given.
+        predicted_us: the step that the measured costs of all-reduces predict.
+        calls: of a step, by a program and by Gloo.
+        buckets: bytes of the calls.
+        spans: of the last step, on rank 0.
+        equal: parameters after the steps are DDP's: bit for bit, within rounding or not at all;
+            "" where nothing was trained.
+    """
+
+    method: str
+    backend: str
+    steps_us: tuple[float, ...]
+    exposed_us: float
+    alone_us: float
+    predicted_us: float
+    calls: tuple[int, int]
+    buckets: tuple[int, ...]
+    c2c: float
+    spans: tuple[Span, ...]
+    model: Model
+    equal: Literal["", "bitwise", "rounding", "no"] = ""

@@ -1,0 +1,106 @@
+"""Ranks as processes: on the hosts of an emulated cluster, or on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from tuccl.emulation import Emulation
+from tuccl.errors import TucclError, Unavailable
+from tuccl.topology import Topology
+from tuccl.training.job import JOB_FILE, RESULTS_FILE, Job, MethodResult
+
+__all__ = ["run_job"]
+
+_POLL_S = 0.05
+_START_S = 120.0
+_FREE = ("RANK", "WORLD_SIZE", "TUCCL_TABLE")
+
+
+def run_job(
+    job: Job, topology: Topology, table: Path | None = None, emulation: Emulation | None = None
+) -> list[MethodResult]:
+    """Start a rank for each GPU of ``topology``, and return the results when all have ended.
+
+    Args:
+        job: what they do.
+        topology: the machine; with several hosts ``emulation`` is its cluster.
+        table: folder of the table of the backend ``table``.
+        emulation: where ranks run; None: side by side on this machine.
+
+    Raises:
+        TucclError: a rank failed, with its last words; all others are ended.
+        Unavailable: PyTorch is not installed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise Unavailable("replay and train run under PyTorch: pip install torch")
+    with tempfile.TemporaryDirectory(prefix="tuccl-train-") as place, ExitStack() as stack:
+        folder = Path(place)
+        (folder / JOB_FILE).write_bytes(msgspec.json.encode(job))
+        environment = {name: value for name, value in os.environ.items() if name not in _FREE}
+        environment |= {} if emulation is None else emulation.environment
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        if table is not None:
+            environment["TUCCL_TABLE"] = str(table.resolve())
+        prefixes = _prefixes(topology, emulation)
+        ranks = []
+        for rank, prefix in enumerate(prefixes):
+            log = stack.enter_context((folder / f"rank{rank}.log").open("wb"))
+            command = [*prefix, sys.executable, "-m", "tuccl.training.ranks", place, str(rank)]
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+            stack.callback(_end, process)
+            ranks.append(process)
+        _wait(ranks, folder, job.limit_s)
+        return msgspec.json.decode((folder / RESULTS_FILE).read_bytes(), type=list[MethodResult])
+
+
+def _prefixes(topology: Topology, emulation: Emulation | None) -> list[tuple[str, ...]]:
+    if emulation is None:
+        return [()] * topology.ranks
+    by_rank = {
+        rank: number for number, host in enumerate(emulation.plan.hosts) for rank in host.ranks
+    }
+    return [emulation.prefix(by_rank[rank]) for rank in range(topology.ranks)]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def _wait(ranks: list[subprocess.Popen[bytes]], folder: Path, limit_s: float) -> None:
+    """Wait for all, or for the first that fails.
+
+    Raises:
+        TucclError: a rank failed, or none had ended long after the limit.
+    """
+    begin = time.monotonic()
+    while True:
+        codes = [rank.poll() for rank in ranks]
+        if failed := [n for n, code in enumerate(codes) if code]:
+            words = [_last_words(folder, n, codes[n]) for n in failed]
+            # The others fail as their connections to the first end.
+            raise TucclError(next((w for w in words if "gloo" not in w.lower()), words[0]))
+        if None not in codes:
+            return
+        if limit_s and time.monotonic() - begin > 2 * limit_s + _START_S:
+            raise TucclError(f"training: no end {time.monotonic() - begin:.0f} s after the start")
+        time.sleep(_POLL_S)
+
+
+def _last_words(folder: Path, rank: int, code: int | None) -> str:
+    lines = (folder / f"rank{rank}.log").read_text(errors="replace").strip().splitlines()
+    last = lines[-1].removeprefix(f"[rank{rank}]: ")[:300] if lines else "it said nothing"
+    how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
+    return f"rank {rank} {how}: {last}"

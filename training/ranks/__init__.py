@@ -1,0 +1,1 @@
+"""Ranks that replay or train under PyTorch: one process each."""

@@ -1,0 +1,18 @@
+"""``python -m tuccl.training.ranks FOLDER RANK``: one rank of the job that the folder describes."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tuccl.errors import TucclError
+from tuccl.training.job import JOB_FILE, Job
+from tuccl.training.ranks.rank import Rank
+
+if __name__ == "__main__":
+    folder, number = Path(sys.argv[1]), int(sys.argv[2])
+    job = msgspec.json.decode((folder / JOB_FILE).read_bytes(), type=Job)
+    try:
+        Rank(job, number, folder).run()
+    except TucclError as error:
+        sys.exit(str(error))

@@ -1,0 +1,231 @@
+"""One rank of a job: it measures calls, gets rank 0's plans, makes steps in turns, and reports."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+import tuccl.torch  # noqa: F401 - registers the backend
+from tuccl.errors import TucclError
+from tuccl.training.costs import Costs, through
+from tuccl.training.job import RESULTS_FILE, Job, MethodResult
+from tuccl.training.methods import METHODS
+from tuccl.training.model import Model
+from tuccl.training.plan import BucketPlan
+from tuccl.training.ranks.modules import measured_model, module_of
+from tuccl.training.ranks.turns import DdpSteps, LocalSteps, ReplaySteps, Steps, TrainSteps
+from tuccl.training.timeline import simulate_steps
+
+__all__ = ["Rank"]
+
+_TIMEOUT = timedelta(seconds=60)
+_LEAST_BYTES, _FACTOR = 1 << 12, 4
+_REPEATS = 5
+_EQUAL_STEPS = 20
+_DDP = "torch-ddp"
+
+Turn = tuple[str, str]
+
+
+class Rank:
+    """One process of the job, in the default group by a table and in another by Gloo."""
+
+    def __init__(self, job: Job, rank: int, folder: Path) -> None:
+        """Join the groups; a core of its own where there are enough, else an equal share."""
+        torch.set_num_threads(1)
+        cores = sorted(os.sched_getaffinity(0))
+        if job.kind == "train" and len(cores) > 1:
+            os.sched_setaffinity(0, {cores[rank % len(cores)]})
+        self._job, self._rank, self._folder = job, rank, folder
+        store = f"file://{folder / 'store'}"
+        first = "tuccl" if "table" in job.backends else "gloo"
+        dist.init_process_group(
+            first, init_method=store, rank=rank, world_size=job.ranks, timeout=_TIMEOUT
+        )
+        self._control: Any = dist.new_group(backend="gloo")
+        groups = {"table": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+        self._groups: dict[str, Any] = {name: groups[name] for name in job.backends}
+        self._results: dict[Turn, MethodResult] = {}
+
+    def run(self) -> None:
+        """Do all the job asks for; rank 0 writes the results."""
+        model = self._job.model or self._measured()
+        costs = self._measure(model.nbytes)
+        plans = self._plans(model, costs)
+        turns = {turn: self._steps(turn, model, plan) for turn, plan in plans.items()}
+        alone_us = model.step_us
+        equal: dict[Turn, str] = {}
+        if self._job.kind == "train":
+            alone_us = median(self._timed(LocalSteps(*module_of(self._job.factory, self._rank)))[0])
+            equal = self._compare(turns)
+        begin = time.monotonic()
+        for number in range(self._job.rounds):
+            spent = time.monotonic() - begin
+            if self._agreed(0 < self._job.limit_s < spent and number > 0):
+                break
+            for turn, steps in turns.items():
+                self._note(turn, steps, model, plans[turn], costs, alone_us, equal.get(turn, ""))
+        if self._rank == 0:
+            results = msgspec.json.encode(list(self._results.values()))
+            (self._folder / RESULTS_FILE).write_bytes(results)
+        dist.barrier(self._control)
+        dist.destroy_process_group()
+
+    def _measured(self) -> Model:
+        """Rank 0's measurement of the module's layers, while all ranks measure."""
+        module, loss = module_of(self._job.factory, self._rank)
+        model = measured_model(self._job.factory, module, loss)
+        return msgspec.json.decode(self._shared(msgspec.json.encode(model)), type=Model)
+
+    def _shared(self, mine: bytes) -> bytes:
+        """Rank 0's bytes."""
+        size = torch.tensor([len(mine)])
+        dist.broadcast(size, 0, group=self._control)
+        data = torch.zeros(int(size), dtype=torch.uint8)
+        if self._rank == 0:
+            data = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        dist.broadcast(data, 0, group=self._control)
+        return bytes(data.tolist())
+
+    def _agreed(self, yes: bool) -> bool:
+        return self._shared(b"+" if yes else b"-") == b"+"
+
+    def _slowest(self, times_us: list[float]) -> list[float]:
+        """The times of the slowest rank, one by one."""
+        times = torch.tensor(times_us, dtype=torch.float64)
+        dist.all_reduce(times, op=dist.ReduceOp.MAX, group=self._control)
+        return [float(each) for each in times]
+
+    def _measure(self, most_bytes: int) -> dict[str, Costs]:
+        """What an all-reduce takes by backend, at sizes up to all gradients; backends in turns."""
+        sizes = [most_bytes]
+        while sizes[-1] > _LEAST_BYTES:
+            sizes.append(max(sizes[-1] // _FACTOR, 1024))
+        points: dict[str, list[tuple[int, float]]] = {name: [] for name in self._groups}
+        for nbytes in reversed(sizes):
+            buffer = torch.zeros(nbytes // 4)
+            times: dict[str, list[float]] = {name: [] for name in self._groups}
+            for _, name in itertools.product(range(_REPEATS + 1), self._groups):
+                dist.barrier(self._control)
+                begin = time.perf_counter()
+                dist.all_reduce(buffer, group=self._groups[name])
+                times[name].append((time.perf_counter() - begin) * 1e6)
+            for name, each in times.items():
+                points[name].append((nbytes, median(self._slowest(each)[1:])))
+        return {
+            name: Costs({"allreduce": through(each)}, each[0][1], "measured")
+            for name, each in points.items()
+        }
+
+    def _plans(self, model: Model, costs: dict[str, Costs]) -> dict[Turn, BucketPlan]:
+        """Rank 0's plans by method and backend, each for the costs that it measured."""
+        turns = list(itertools.product(self._job.methods, self._groups))
+        mine = [
+            METHODS["ddp" if method == _DDP else method].plan(model, costs[name])
+            for method, name in turns
+        ]
+        shared = self._shared(msgspec.json.encode(mine))
+        plans = msgspec.json.decode(shared, type=list[BucketPlan])
+        return dict(zip(turns, plans, strict=True))
+
+    def _steps(self, turn: Turn, model: Model, plan: BucketPlan) -> Steps:
+        method, name = turn
+        group = self._groups[name]
+        if self._job.kind == "replay":
+            return ReplaySteps(model, plan, group)
+        module, loss = module_of(self._job.factory, self._rank)
+        if method == _DDP:
+            return DdpSteps(module, loss, group)
+        return TrainSteps(module, loss, model, plan, group, self._job.ranks)
+
+    def _timed(self, steps: Steps) -> tuple[list[float], list[float]]:
+        """The times of the steps of a turn on the slowest rank and here; one goes before."""
+        times = []
+        for number in range(self._job.steps + 1):
+            begin = time.perf_counter()
+            steps.step(number)
+            times.append((time.perf_counter() - begin) * 1e6)
+        return self._slowest(times)[1:], times[1:]
+
+    def _compare(self, turns: dict[Turn, Steps]) -> dict[Turn, str]:
+        """Whether parameters after some steps are those of DDP over Gloo, by turn."""
+        module, loss = module_of(self._job.factory, self._rank)
+        ddp = DdpSteps(module, loss, self._control)
+        every = {("", ""): ddp, **turns}
+        weights: dict[Turn, list[torch.Tensor]] = {}
+        for turn, steps in every.items():
+            for number in range(_EQUAL_STEPS):
+                steps.step(number)
+            assert isinstance(steps, LocalSteps)
+            weights[turn] = [p.detach().clone() for p in steps.module.parameters()]
+        reference = weights.pop(("", ""))
+        verdicts = {}
+        for turn, mine in weights.items():
+            pairs = list(zip(mine, reference, strict=True))
+            bitwise = all(torch.equal(a, b) for a, b in pairs)
+            near = all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
+            worst = self._slowest([0.0 if bitwise else 1.0 if near else 2.0])[0]
+            verdicts[turn] = ("bitwise", "rounding", "no")[int(worst)]
+        return verdicts
+
+    def _note(
+        self,
+        turn: Turn,
+        steps: Steps,
+        model: Model,
+        plan: BucketPlan,
+        costs: dict[str, Costs],
+        alone_us: float,
+        equal: str,
+    ) -> None:
+        """Make a turn of steps, and add their times to what is known of the method."""
+        method, name = turn
+        if isinstance(steps, ReplaySteps):
+            self._check_sums(steps)
+        before = self._programs(name)
+        times, _ = self._timed(steps)
+        programs = (self._programs(name) - before) // (self._job.steps + 1)
+        known = self._results.get(turn)
+        every = (*(known.steps_us if known else ()), *times)
+        self._results[turn] = MethodResult(
+            method=method,
+            backend=name,
+            steps_us=every,
+            exposed_us=max(median(every) - alone_us, 0.0),
+            alone_us=alone_us,
+            predicted_us=simulate_steps(model, plan, costs[name]).step_us,
+            calls=(programs, max(len(plan.buckets) - programs, 0)),
+            buckets=tuple(bucket.nbytes for bucket in plan.buckets),
+            c2c=costs[name].of("allreduce")(model.nbytes) / alone_us,
+            spans=tuple(steps.spans()),
+            model=model,
+            equal=equal,  # type: ignore[arg-type]
+        )
+
+    def _programs(self, name: str) -> int:
+        group = self._groups[name]
+        return int(group.counts["program"]) if name == "table" else 0
+
+    def _check_sums(self, steps: ReplaySteps) -> None:
+        """Make a step whose sums are known.
+
+        Raises:
+            TucclError: one was wrong.
+        """
+        for buffer in steps.buffers:
+            buffer.fill_(1.0)
+        steps.step(0)
+        wrong = next((b for b in steps.buffers if not bool((b == self._job.ranks).all())), None)
+        if wrong is not None:
+            raise TucclError(f"a bucket of {wrong.nbytes} bytes was reduced wrongly")
+        for buffer in steps.buffers:
+            buffer.zero_()

@@ -1,0 +1,171 @@
+"""Replay and training on ranks: from a model and a machine to rows like the simulated ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tuccl.emulation import Emulation
+from tuccl.errors import InputError
+from tuccl.topology import Topology
+from tuccl.training.job import Job, MethodResult
+from tuccl.training.launch import run_job
+from tuccl.training.methods import METHODS, Label, Method
+from tuccl.training.model import Model
+from tuccl.training.plan import Bucket, BucketPlan
+from tuccl.training.rows import row_of
+from tuccl.training.simulation import TrainingRun
+from tuccl.training.timeline import StepTimeline
+
+__all__ = ["RUN_METHODS", "TORCH_DDP", "MeasuredRun", "replay_training", "scaled", "train_module"]
+
+RUN_METHODS = ("bsp", "wfbp", "mg-wfbp", "mg-wfbp-exact", "ddp", "ddp-searched", "horovod")
+"""Methods that ranks run: all-reduces in an order that all know, and a barrier."""
+TORCH_DDP = Method("torch-ddp", Label("BSP", "none", "A2A", "DDP buckets"), METHODS["ddp"].plan)
+"""PyTorch's own DistributedDataParallel, a row beside in training."""
+
+
+@dataclass(frozen=True)
+class MeasuredRun(TrainingRun):
+    """A run on ranks: beside the row what the measured costs of all-reduces predicted for it.
+
+    ``equal`` says whether the parameters after 20 steps are those of DDP: bitwise, rounding, no.
+    """
+
+    predicted_us: float
+    equal: str
+
+
+def scaled(model: Model, factor: float) -> Model:
+    """Return ``model`` with its gradients times ``factor``, at least an element each.
+
+    Times stay: with rates times the same factor, so does what a collective takes.
+    """
+    return msgspec.structs.replace(
+        model,
+        parameters=tuple(
+            msgspec.structs.replace(p, elements=max(round(p.elements * factor), 1))
+            for p in model.parameters
+        ),
+    )
+
+
+def replay_training(
+    model: Model,
+    topology: Topology,
+    methods: Sequence[str],
+    *,
+    table: Path | None = None,
+    scale: float | None = None,
+    steps: int = 5,
+    rounds: int = 3,
+    limit_s: float = 0.0,
+) -> list[MeasuredRun]:
+    """Return runs whose ranks compute by timers and move the gradients' bytes for real.
+
+    Several hosts are emulated, with rates and bytes times ``scale`` and times as they are. All
+    methods go in turns, each by the table's programs and by Gloo where there is a table.
+
+    Raises:
+        InputError: a method cannot be run, or the topology not be emulated.
+        Unavailable: PyTorch is missing, or the privilege to make namespaces.
+        TucclError: a rank failed.
+    """
+    _check(methods, RUN_METHODS)
+    with _cluster(topology, scale) as emulation:
+        smaller = scaled(model, emulation.plan.scale if emulation is not None else scale or 1.0)
+        job = Job(
+            kind="replay",
+            methods=tuple(methods),
+            backends=_backends(table),
+            ranks=topology.ranks,
+            steps=steps,
+            rounds=rounds,
+            model=smaller,
+            limit_s=limit_s,
+        )
+        return [_run("replay", each, topology) for each in run_job(job, topology, table, emulation)]
+
+
+def train_module(
+    factory: str,
+    topology: Topology,
+    methods: Sequence[str],
+    *,
+    table: Path | None = None,
+    scale: float | None = None,
+    steps: int = 10,
+    rounds: int = 3,
+    limit_s: float = 0.0,
+) -> list[MeasuredRun]:
+    """Return runs whose ranks compute the module of ``factory`` and reduce its gradients.
+
+    ``factory`` is ``mlp`` or ``module:function`` (`tuccl.training.ranks.modules`). Each rank has
+    the same share of the processors, also for the step alone that speed-ups are of.
+
+    Raises:
+        InputError: a method cannot be run, or the topology not be emulated.
+        Unavailable: PyTorch is missing, or the privilege to make namespaces.
+        TucclError: a rank failed, with its last words.
+    """
+    _check(methods, (*RUN_METHODS, TORCH_DDP.name))
+    with _cluster(topology, scale) as emulation:
+        job = Job(
+            kind="train",
+            methods=tuple(methods),
+            backends=_backends(table),
+            ranks=topology.ranks,
+            steps=steps,
+            rounds=rounds,
+            factory=factory,
+            limit_s=limit_s,
+        )
+        return [_run("train", each, topology) for each in run_job(job, topology, table, emulation)]
+
+
+def _check(methods: Sequence[str], allowed: Sequence[str]) -> None:
+    for name in methods:
+        if name not in allowed:
+            raise InputError(
+                f"method {name[:40]!r}: ranks run {', '.join(allowed)}; others are simulated only"
+            )
+
+
+def _backends(table: Path | None) -> tuple[str, ...]:
+    return ("gloo",) if table is None else ("table", "gloo")
+
+
+@contextmanager
+def _cluster(topology: Topology, scale: float | None) -> Iterator[Emulation | None]:
+    """The emulated hosts of ``topology``; None for one host, whose ranks run side by side."""
+    if len(topology.hosts) == 1:
+        yield None
+        return
+    with Emulation(topology, scale) as emulation:
+        yield emulation
+
+
+def _run(kind: str, result: MethodResult, topology: Topology) -> MeasuredRun:
+    method = METHODS.get(result.method, TORCH_DDP)
+    row = row_of(
+        kind,  # type: ignore[arg-type]
+        result.model,
+        method,
+        result.backend,  # type: ignore[arg-type]
+        topology.ranks,
+        result.steps_us,
+        result.exposed_us,
+        result.calls,
+        c2c=result.c2c,
+        alone_us=result.alone_us,
+    )
+    ends = [span.end_us for span in result.spans]
+    busy = [span.end_us for span in result.spans if span.track == "compute"]
+    exposed = ((max(busy), max(ends)),) if ends and max(ends) > max(busy) else ()
+    plan = BucketPlan(tuple(Bucket(0, 1, nbytes) for nbytes in result.buckets))
+    timeline = StepTimeline(max(ends, default=row.step_us), result.spans, exposed)
+    return MeasuredRun(row, method, plan, timeline, result.predicted_us, result.equal)
