@@ -117,7 +117,10 @@ def lower_to_plan(
 def _check(program: Program, hosts: int, in_place: bool, min_bytes: int, max_bytes: int) -> None:
     if program.collective not in PLAN_COLLECTIVES:
         names = ", ".join(PLAN_COLLECTIVES)
-        raise Infeasible(f"{program.collective}: MSCCL++ has no plans of it, only of {names}")
+        raise Infeasible(
+            f"{program.collective}: MSCCL++ has no plans of it, only of {names}: none of its calls "
+            "reaches one, and its executor takes both buffers from every rank"
+        )
     if in_place and program.collective == "reduce-scatter":
         raise Infeasible(
             "reduce-scatter in place: MSCCL++ takes it for in place on rank 0 alone, so ranks "
