@@ -2,9 +2,10 @@
 
     python benchmarks/plans.py [--ranks N] [--write]
 
-Collectives x hosts (1 to 4) x ranks (2 to 32) x methods x protocols x placements. A plan is asked
-for at 1 KiB to 1 GiB; what it leaves out is asked for again, size by size. Each is proved from its
-file, then run on real data by the interpreter, which knows nothing of the proof.
+Collectives x hosts (1 to 4) x ranks (2 to 32) x methods x knobs x placements, and what a switch
+does on one host. A plan is asked for at 1 KiB to 1 GiB; what it leaves out is asked for again, size
+by size. Each is proved from its file, then run on real data by the interpreter, which knows nothing
+of the proof.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from report import publish
 
@@ -24,11 +26,14 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,
     PLAN_COLLECTIVES,
+    SWITCH_COLLECTIVES,
     Collective,
+    Multicast,
     PlanKnobs,
     Problem,
     lower,
     lower_to_plan,
+    switch_plan,
     synthesize,
 )
 from tuccl.topology import Topology, join, keep_gpus, load_profile
@@ -41,9 +46,17 @@ SHAPES = (  # machine, hosts, ranks a host
     *(("dgx-a100", 4, ranks) for ranks in (1, 2, 8)),
     ("v100x4", 4, 4),
 )
+SWITCHED = (2, 4, 8)  # ranks of a host whose switch adds up
 METHOD_NAMES = ("ring", "rings", "recursive", "allpairs", "hierarchical2", "greedy")
 SIZES = tuple(1 << bits for bits in (10, 15, 20, 25, 30))
 PIECE = 1 << 19
+KNOBS = (
+    PlanKnobs(unit_bytes=PIECE),
+    PlanKnobs(unit_bytes=PIECE, slots=2),
+    PlanKnobs(group_size=2),
+    PlanKnobs("LL"),
+    PlanKnobs("LL", group_size=2),
+)
 MOST_RUN = 1 << 22  # elements that a run of the interpreter moves
 
 
@@ -93,40 +106,58 @@ def check(plan: ExecutionPlan, count: Count) -> None:
 
 
 def ask(program: Program, hosts: int, count: Count) -> None:
-    """Lower a program to plans of both protocols and placements."""
-    for protocol in ("Simple", "LL"):
+    """Lower a program to plans with all knobs and in both placements."""
+    for knobs in KNOBS:
         for in_place in (False, True):
-            if not (program.in_place if in_place else program.out_of_place):
+            if in_place and program.collective == "reduce-scatter":
+                continue  # ranks would choose different plans
+            if program.in_place if in_place else program.out_of_place:
+                make = partial(lower_to_plan, program, knobs, hosts=hosts, in_place=in_place)
+                serve(make, program.nchunks * 16, count)
+
+
+def ask_switch(collective: str, ranks: int, count: Count) -> None:
+    """Ask for what a switch does, through scratch and without."""
+    for through_scratch in (True, False):
+        multicast = Multicast(collective, ranks, 8, through_scratch)
+        for knobs in (PlanKnobs(), PlanKnobs(unit_bytes=PIECE), PlanKnobs("LL")):
+            for in_place in (False, True):
+                if collective == "reduce-scatter" and (in_place or knobs.packets):
+                    continue
+                serve(partial(switch_plan, multicast, knobs, in_place=in_place), 128 * ranks, count)
+
+
+def serve(make: Callable[..., ExecutionPlan], step: int, count: Count) -> None:
+    """Ask for a plan of all sizes, and for one of each size that it leaves out."""
+    served: list[tuple[int, int]] = []
+    for size in SIZES:
+        nbytes = -(-size // step) * step
+        count.sizes += 1
+        if not any(low <= nbytes <= high for low, high in served):
+            low, high = (0, 1 << 30) if size == SIZES[0] else (nbytes, nbytes)
+            try:
+                plan = make(min_bytes=low, max_bytes=high)
+            except Infeasible as error:
+                count.refused[reason(str(error))] += 1
                 continue
-            knobs = PlanKnobs(protocol, unit_bytes=PIECE if protocol == "Simple" else 0)
-            served: list[tuple[int, int]] = []
-            for size in SIZES:
-                step = program.nchunks * 16
-                nbytes = -(-size // step) * step
-                count.sizes += 1
-                if not any(low <= nbytes <= high for low, high in served):
-                    first = size == SIZES[0]
-                    low, high = (0, 1 << 30) if first else (nbytes, nbytes)
-                    try:
-                        plan = lower_to_plan(
-                            program,
-                            knobs,
-                            hosts=hosts,
-                            in_place=in_place,
-                            min_bytes=low,
-                            max_bytes=high,
-                        )
-                    except Infeasible as error:
-                        count.refused[reason(str(error))] += 1
-                        continue
-                    check(plan, count)
-                    served.append((plan.min_message_size, plan.max_message_size))
-                count.served += any(low <= nbytes <= high for low, high in served)
+            check(plan, count)
+            served.append((plan.min_message_size, plan.max_message_size))
+        count.served += any(low <= nbytes <= high for low, high in served)
 
 
 def reason(message: str) -> str:
     """Return a refusal without its names and numbers."""
     return re.sub(r"\d+", "N", message.partition(": ")[2])[:90]
+
+
+def report(title: str, count: Count) -> Counter[tuple[str, str]]:
+    """Print a row and return what was refused."""
+    print(
+        f"{title:<24}{count.plans:>7}{count.proved:>8}{count.right:>7}{count.sizes:>13}"
+        f"{count.served:>8}",
+        flush=True,
+    )
+    return Counter({(title, why): n for why, n in count.refused.items()})
 
 
 def main() -> None:
@@ -137,7 +168,7 @@ def main() -> None:
     shapes = [shape for shape in SHAPES if shape[1] * shape[2] <= most]
     print(f"{len(shapes)} machines, methods {', '.join(METHOD_NAMES)}, 1 KiB to 1 GiB\n")
     print(
-        f"{'collective':<16}{'plans':>7}{'proved':>8}{'right':>7}{'sizes asked':>13}{'served':>8}"
+        f"{'collective':<24}{'plans':>7}{'proved':>8}{'right':>7}{'sizes asked':>13}{'served':>8}"
     )
     refused: Counter[tuple[str, str]] = Counter()
     for collective in PLAN_COLLECTIVES:
@@ -145,16 +176,16 @@ def main() -> None:
         for machine, hosts, ranks in shapes:
             for program in programs(topology(machine, hosts, ranks), collective):
                 ask(program, hosts, count)
-        print(
-            f"{collective:<16}{count.plans:>7}{count.proved:>8}{count.right:>7}{count.sizes:>13}"
-            f"{count.served:>8}",
-            flush=True,
-        )
-        refused += Counter({(collective, why): n for why, n in count.refused.items()})
+        refused += report(collective, count)
+    for collective in SWITCH_COLLECTIVES:
+        count = Count()
+        for ranks in SWITCHED:
+            ask_switch(collective, ranks, count)
+        refused += report(f"{collective}, switch", count)
     print("\nRefused:")
     for (collective, why), number in refused.most_common():
         print(f"{number:>5}  {collective}: {why}")
-    print("    -  gather, scatter: MSCCL++ has no plans of them")
+    print("    -  gather, scatter, reduce-scatter in place: MSCCL++ has no plans of them")
 
 
 if __name__ == "__main__":

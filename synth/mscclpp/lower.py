@@ -22,6 +22,7 @@ PLAN_COLLECTIVES = {
     "reduce": "reduce",
     "reduce-scatter": "reducescatter",
 }
+_MOST_ADAPTERS = 8  # of a host, by the ranks' indices in it
 # The cheapest first: the proof says which is enough. Where every rank needs every rank, the two
 # halves of scratch keep packets apart without more.
 _SIMPLE_WAYS = (
@@ -110,7 +111,7 @@ def lower_to_plan(
         report = verify_plan(plan, root=root)
         if report.ok:
             return plan
-        problem = report.errors[0].message
+        problem = report.errors[0].message + ("; use more slots" if knobs.slots else "")
     raise Infeasible(f"{program.name}: no plan of MSCCL++: {problem}")
 
 
@@ -131,5 +132,10 @@ def _check(program: Program, hosts: int, in_place: bool, min_bytes: int, max_byt
         raise Infeasible(f"{program.name}: the program is not right {where}")
     if hosts < 1 or program.ngpus % hosts:
         raise InputError(f"{hosts} hosts: expected a number that divides {program.ngpus} ranks")
+    if hosts > 1 and program.ngpus // hosts > _MOST_ADAPTERS:
+        raise Infeasible(
+            f"{program.ngpus // hosts} ranks a host: across hosts MSCCL++ gives each an adapter of "
+            f"its own, of {_MOST_ADAPTERS} a host at most; use fewer ranks or one host"
+        )
     if not 0 <= min_bytes < 1 << 31 or max_bytes < max(1, min_bytes):
         raise InputError(f"sizes {min_bytes} to {max_bytes}: expected a range from below 2 GiB on")

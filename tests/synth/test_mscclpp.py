@@ -164,6 +164,7 @@ def reduce_scatter() -> Program:
     [
         (reduce_scatter, {"in_place": True}, Infeasible, "ranks would choose different plans"),
         (lambda: ring_allreduce(3), {"hosts": 2}, InputError, "that divides 3 ranks"),
+        (lambda: ring_allreduce(18), {"hosts": 2}, Infeasible, "an adapter of"),
         (
             lambda: ring_allreduce(2),
             {"min_bytes": 1 << 31, "max_bytes": 1 << 32},
