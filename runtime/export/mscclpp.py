@@ -12,6 +12,7 @@ import msgspec
 from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, plan_json
+from tuccl.mscclpp.checks import MEMORY_IDS, PORT_CHANNELS
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry
 from tuccl.runtime.table.store import StoredTable
 from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, lower_to_plan, switch_plan
@@ -187,6 +188,7 @@ def plan_contents(
     """
     contents: dict[str, bytes] = {}
     calls = []
+    plans = []
     for number, source in enumerate(sources):
         collective = source.program.collective.replace("-", "")
         placement = "in" if source.in_place else "out"
@@ -198,11 +200,34 @@ def plan_contents(
             notes.append(f"{source.text} ends at {plan.max_message_size} bytes: 32-bit offsets")
         contents[f"{name}.json"] = plan_json(plan).encode()
         calls.append(_call(source, plan))
+        plans.append(plan)
     document = {"world_size": ranks, "ranks_per_node": ranks // hosts, "plans": calls}
     contents["selection.json"] = (json.dumps(document, indent=1) + "\n").encode()
     contents["tuccl_plans.py"] = _MODULE.read_bytes()
-    notes += _advice(sources)
+    notes += [*_advice(sources), *_port_advice(plans)]
     return contents
+
+
+def _port_advice(plans: list[ExecutionPlan]) -> Iterator[str]:
+    """Yield on how many buffers a process may call all plans: nothing is freed nor looked at."""
+    channels = memories = 0
+    for plan in plans:
+        channels += max(len(gpu.peers("port")) for gpu in plan.gpus)
+        remote = [
+            [b for b in gpu.remote_buffers if "port" in b.access_channel_types] for gpu in plan.gpus
+        ]
+        memories += 3 + max(map(len, remote))
+    if channels:
+        most = min(PORT_CHANNELS // channels, MEMORY_IDS // memories)
+        if not most:
+            raise Infeasible(
+                f"{len(plans)} plans with {channels} port channels and {memories} memories in all: "
+                f"an executor has {PORT_CHANNELS} and {MEMORY_IDS}; export fewer collectives"
+            )
+        yield (
+            f"port channels: a process may call all plans on {most} pairs of allocations; more "
+            f"overrun the executor's {PORT_CHANNELS} channels and {MEMORY_IDS} memories"
+        )
 
 
 def _multiple(plan: ExecutionPlan) -> int:

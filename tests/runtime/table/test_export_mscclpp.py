@@ -292,3 +292,14 @@ def test_the_switch_of_a_host_serves_all_sizes(tmp_path: Path, mscclpp: Builder)
     for machine in (load_profile("dgx-a100"), join(load_profile("dgx-h100"), 2, "single")):
         with pytest.raises(Infeasible, match="a switch adds up on one host, for GPUs"):
             export_switch(machine, ["allreduce"], tmp_path / "no")
+
+
+def test_what_port_channels_leave_room_for_is_said(tmp_path: Path) -> None:
+    alone = export_program(ring_allreduce(4), tmp_path / "one")
+    assert not any("port channels" in note for note in alone.notes)
+    exported = export_program(ring_allreduce(4), tmp_path / "two", hosts=2)
+    plans = plans_of(tmp_path / "two").values()
+    ports = sum(max(len(gpu.peers("port")) for gpu in plan.gpus) for plan in plans)
+    (note,) = (note for note in exported.notes if "port channels" in note)
+    pairs = int(note.split(" pairs")[0].split()[-1])
+    assert 0 < pairs * ports <= 1024
