@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tuccl.errors import InputError
-from tuccl.training.costs import Costs
+from tuccl.training.costs import Cost, Costs
 from tuccl.training.model import ELEMENT_BYTES
 
 __all__ = [
     "EXCHANGES",
     "Exchange",
     "Link",
+    "exchange_terms",
     "exchange_us",
     "fastest_exchange",
     "formula_costs",
@@ -78,19 +79,36 @@ def formula_costs(link: Link, ranks: int) -> Costs:
     """
     if ranks < 1:
         raise InputError(f"{ranks} ranks: expected at least 1")
-    rounds, others = (ranks - 1).bit_length(), ranks - 1
-    a, b = link.alpha_us, 1 / (link.gbs * 1e3)
+
+    def cost(call: str) -> Cost:
+        messages, part = _TERMS[call](ranks, (ranks - 1).bit_length())
+        return lambda nbytes: messages * link.alpha_us + part * nbytes / (link.gbs * 1e3)
+
     return Costs(
-        {
-            "allreduce": lambda m: 2 * others * a + 2 * others / ranks * m * b,
-            "tree-allreduce": lambda m: 2 * rounds * (a + m * b),
-            "broadcast": lambda m: rounds * (a + m * b),
-            "allgather": lambda m: rounds * a + others / ranks * m * b,
-            "parameter-server": lambda m: 2 * a + 2 * others * m * b,
-        },
-        2 * others * a,
-        "by formula",
+        {call: cost(call) for call in _TERMS}, 2 * (ranks - 1) * link.alpha_us, "by formula"
     )
+
+
+# By call: messages one after another, and what part of the array passes one by one, of the ranks
+# and log2 of them.
+_TERMS: dict[str, Callable[[int, int], tuple[int, float]]] = {
+    "allreduce": lambda ranks, _: (2 * (ranks - 1), 2 * (ranks - 1) / ranks),
+    "tree-allreduce": lambda _, rounds: (2 * rounds, 2 * rounds),
+    "broadcast": lambda _, rounds: (rounds, rounds),
+    "allgather": lambda ranks, rounds: (rounds, (ranks - 1) / ranks),
+    "parameter-server": lambda ranks, _: (2, 2 * (ranks - 1)),
+}
+
+
+def exchange_terms(exchange: str, values: int, ranks: int) -> tuple[float, float]:
+    """Return the messages and the bytes that by formula pass one after another in an exchange.
+
+    >>> exchange_terms("allgather", 10, 8)
+    (3.0, 560.0)
+    """
+    slow, fast = (formula_costs(Link(alpha, 1e-3), ranks) for alpha in (1.0, 0.0))
+    nbytes = exchange_us(exchange, values, ranks, fast)
+    return exchange_us(exchange, values, ranks, slow) - nbytes, nbytes
 
 
 def exchange_us(exchange: str, values: int, ranks: int, costs: Costs) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -18,6 +17,7 @@ from tuccl.training.compression.exchanges import (
     formula_costs,
     values_sent,
 )
+from tuccl.training.compression.smoothing import SmoothedMean
 from tuccl.training.costs import Costs
 
 __all__ = ["ARTopkState", "Selection", "mean_of_states"]
@@ -94,8 +94,7 @@ class ARTopkState:
         self.root: int | None = None  # whose indices the last step used
         self.compression_us = 0.0  # what choosing indices took in the last step
         self._numel = self._sent = 0
-        self._norms: deque[float] = deque(maxlen=_WINDOW)
-        self._norm = 0.0
+        self._norm = SmoothedMean(_WINDOW, _SMOOTHING)
         self._order: tuple[int, ...] = ()
         self._sizes: tuple[int, ...] = ()
         self._residual: torch.Tensor | None = None
@@ -175,13 +174,7 @@ class ARTopkState:
         Notes:
             The mean of the first 25, from then on moved by a thousandth of the distance.
         """
-        norm = float(torch.linalg.vector_norm(gradient))
-        if len(self._norms) < _WINDOW:
-            self._norms.append(norm)
-            self._norm = sum(self._norms) / len(self._norms)
-        else:
-            self._norm += _SMOOTHING * (norm - self._norm)
-        return self._norm
+        return self._norm.add(float(torch.linalg.vector_norm(gradient)))
 
     def exchange_for(self, values: int) -> Exchange:
         """Return the collective that carries ``values`` values a rank."""
@@ -198,8 +191,7 @@ class ARTopkState:
             "iter": self.iter,
             "compression_ratio": self.compression_ratio,
             "residuals": {place: part.clone() for place, part in self.error_dict.items()},
-            "norms": list(self._norms),
-            "norm": self._norm,
+            "norm": (self._norm.count, self._norm.value),
             "numel": self._numel,
             "sent": self._sent,
         }
@@ -218,8 +210,8 @@ class ARTopkState:
                 int(saved["iter"]),
                 float(saved["compression_ratio"]),
             )
-            self._norms = deque(saved["norms"], maxlen=_WINDOW)
-            self._norm = float(saved["norm"])
+            count, value = saved["norm"]
+            self._norm.count, self._norm.value = int(count), float(value)
             self._numel, self._sent = int(saved["numel"]), int(saved["sent"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"state of AR-Topk: {error!r} is missing or of a wrong type") from None
