@@ -13,7 +13,11 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from tests.torch_backend.ranks import begin, job
 from tuccl.errors import InputError
+from tuccl.training.compression.controller import RatioController
+from tuccl.training.compression.exchanges import Link
 from tuccl.training.compression.hooks import ar_topk_hook, lw_topk_hook, ms_topk_hook
+from tuccl.training.compression.measuring import exchange_probe, measured_costs
+from tuccl.training.compression.monitors import ProbingMonitor, ScheduledMonitor
 from tuccl.training.compression.state import ARTopkState
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -153,3 +157,56 @@ def wrong_ratio() -> None:
         print("TOLD", str(error).splitlines()[0])
         sys.stdout.flush()
     os._exit(0)
+
+
+@job
+def controlled_training() -> None:
+    """Trying ratios changes nothing but the ratio; the network's change is followed."""
+    begin()
+    fast, slow = Link(1.0, 10.0), Link(1e5, 1e-4)
+    state = ARTopkState(start_ARTopk_iter=2)
+    model = hooked(network(), state, ar_topk_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    # Other ranks believe something else: rank 0 decides.
+    monitor = ScheduledMonitor([(0, fast), (6, slow)] if RANK == 0 else [(0, slow)])
+    controller = RatioController(
+        state, model, optimizer, monitor, candidates=(0.5, 0.1, 0.02), iterations=3, every=3
+    )
+    found: list[list[torch.Tensor]] = []  # by every step before it changes anything
+
+    def train() -> None:
+        found.append([torch.get_rng_state(), *(p.detach().clone() for p in model.parameters())])
+        optimizer.zero_grad()
+        model(torch.randn(8, 20)).square().mean().backward()
+        optimizer.step()
+
+    torch.manual_seed(RANK)
+    for _ in range(9):
+        controller.step(train)
+    # Two dense steps, three of each candidate, then the step itself: from the same snapshot.
+    assert len(found) == 9 + 3 * 3
+    for start in (5, 8, 11):
+        assert all(torch.equal(a, b) for a, b in zip(found[2], found[start], strict=True))
+    assert state.iter == 9
+    first, second = controller.decisions
+    assert (first.reason, first.step, first.link) == ("start", 2, fast)
+    assert (second.reason, second.step, second.link) == ("network", 6, slow)
+    assert second.us > first.us and first.regret is None
+    choices = torch.tensor([d.ratio for d in controller.decisions])
+    dist.broadcast(choices, 0)
+    assert choices.tolist() == [float(torch.tensor(d.ratio)) for d in controller.decisions]
+
+    costs = measured_costs(sizes=(1024, 65536), repeats=2)
+    assert all(costs.of(call)(4096) > 0 for call in ("allreduce", "broadcast", "allgather"))
+    same = torch.tensor([costs.of("allgather")(n) for n in (1, 3000, 1 << 20)])
+    copies = torch.empty(SIZE * 3)
+    dist.all_gather_into_tensor(copies, same)
+    assert all(torch.equal(copy, same) for copy in copies.split(3))
+    probed = ProbingMonitor(exchange_probe(repeats=1), SIZE, values=(10, 1000)).link(0)
+    assert probed.gbs > 0
+    chosen = RatioController(
+        state, model, optimizer, monitor, candidates=(0.5, 0.1), iterations=1, costs=costs
+    )
+    chosen.step(train)
+    regret = chosen.decisions[0].regret
+    assert regret is not None and regret >= 0

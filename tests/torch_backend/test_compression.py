@@ -28,6 +28,11 @@ def test_sparse_gradients_lose_nothing_and_go_on_bitwise(job: Job, table: Table)
     all_well(job("nothing_is_lost,sparse_training", 4, table(2, 2)))
 
 
+def test_ratio_and_exchange_follow_gradients_and_network(job: Job, table: Table) -> None:
+    pytest.importorskip("scipy")
+    all_well(job("controlled_training", 2, table(1, 2)))
+
+
 def test_one_rank_needs_no_exchange(job: Job) -> None:
     all_well(job("nothing_is_lost", 1))
 
