@@ -23,6 +23,7 @@ from tuccl.runtime import (
     MpiExecutor,
     NcclTestsExecutor,
     Operands,
+    PlanSimExecutor,
     SimExecutor,
     find_mpi,
 )
@@ -77,9 +78,11 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def executor_of(
-    args: argparse.Namespace, topology: Topology, others: tuple[str, ...] = ()
-) -> SimExecutor:
+    args: argparse.Namespace, topology: Topology, others: tuple[str, ...] = (), dialect: str = ""
+) -> Executor:
     """Return the simulator as the arguments ask for it; ``others`` could be had instead.
+
+    Of ``dialect`` mscclpp it is that of MSCCL++'s plans.
 
     Raises:
         InputError: there is no such executor or launch.
@@ -91,6 +94,8 @@ def executor_of(
     if args.launch not in _LAUNCHES:
         raise InputError(f"--launch {args.launch[:40]}: expected one of {', '.join(_LAUNCHES)}")
     machine = load_machine(args.machine) if args.machine else None
+    if dialect == "mscclpp":
+        return PlanSimExecutor(topology, machine, args.launch)
     return SimExecutor(topology, machine=machine, launch=args.launch)
 
 
@@ -177,12 +182,13 @@ def real_executor_of(
     """Return the executor the arguments ask for, real or simulated; ``stack`` ends its processes.
 
     ``effort`` says how often a program runs for one time; ``real`` which executors may be real;
-    ``dialect`` what nccl-tests' runtime loads, where no argument says so.
+    ``dialect`` which runtime loads the programs, where no argument says so.
 
     Raises:
         InputError: there is no such executor, or it does not take one of the options.
         Unavailable: there is no such MPI.
     """
+    dialect = dialect or getattr(args, "dialect", "")
     network = args.emulate or args.scale is not None or args.latency is not None
     if network and args.on not in ("mpi", "sim"):
         raise InputError(
@@ -203,9 +209,11 @@ def real_executor_of(
                 raise InputError("--emulate: only bench simulates it; use --on mpi")
             machine = load_machine(args.machine) if args.machine else None
             return EmulatedSimExecutor(topology, args.scale, args.latency or 0.0, machine)
-        return executor_of(args, topology, real)
+        return executor_of(args, topology, real, dialect)
+    if dialect == "mscclpp":
+        raise InputError(f"--dialect mscclpp: --on {args.on[:40]} runs no plans; use --on sim")
     if args.on == "nccl-tests":
-        return nccl_tests_executor(args, topology, stack, dialect or getattr(args, "dialect", ""))
+        return nccl_tests_executor(args, topology, stack, dialect)
     operands = Operands(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
         return emulated_executor(args, topology, operands, stack, effort)

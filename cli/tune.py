@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dialect",
         default="executor",
-        help="executor (default), rccl (legacy) or fork; "
+        help="executor (default), rccl (legacy) or fork; mscclpp: as its execution plans; "
         "nccl, with --on nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
     )
     add_prefer(parser, "default speed; the runtime takes the candidate that stands first")
@@ -183,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             warn(uneven(sizes, executor.ranks, even_size))
         warn(without_simple(collectives, executor, len(topology.hosts)))
-        warn(pinned(executor))
+        warn(executor.pinned_knobs())
         update = stack.enter_context(Progress()).update
         if workload is not None:
             result = tune_workload(executor, topology, workload, out, options, progress=update)
@@ -372,15 +372,6 @@ def without_simple(collectives: list[str], executor: Executor, hosts: int) -> It
         yield (
             f"{', '.join(names)}: Simple is left out, MSCCL's runtimes hang in it between hosts "
             "(docs/msccl.md)"
-        )
-
-
-def pinned(executor: Executor) -> Iterator[str]:
-    """Yield which values of the knobs are searched, where others change nothing."""
-    if restrictions := executor.supported_knobs.restrictions():
-        yield (
-            f"on {executor.name} other knobs change nothing or cannot be set, so that "
-            f"{'; '.join(restrictions)} are searched"
         )
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import variance
 from typing import Literal, cast
 
+import msgspec
+
 from tuccl._native import Program
 from tuccl.runtime import (
     BaselineTiming,
@@ -171,7 +173,7 @@ def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:
 
 def _candidate(timed: TimedPoint, file: ProgramFile, samples: tuple[float, ...]) -> Candidate:
     point = timed.point
-    return program_candidate(
+    candidate = program_candidate(
         file,
         point.knobs,
         on=_source(timed.timing),
@@ -180,6 +182,7 @@ def _candidate(timed: TimedPoint, file: ProgramFile, samples: tuple[float, ...])
         method=point.plan.method,
         chunks_per_rank=point.plan.chunks_per_rank,
     )
+    return msgspec.structs.replace(candidate, sms=timed.timing.sms or candidate.sms)
 
 
 def _source(timing: Timing) -> Literal["sim", "mpi", "cuda", "nccl-tests"]:

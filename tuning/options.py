@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION
 from tuccl.runtime.table import PREFERENCES
+from tuccl.runtime.table.programs import program_dialect
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.search import RlSearch
@@ -49,7 +50,7 @@ class TuneOptions:
         seed: Equal seeds give equal tables.
         root: The root of the collectives that have one.
         resume: Go on with an unfinished study, to the end that it would have had.
-        dialect: Of the program files: executor, rccl or fork.
+        dialect: Of the program files: executor, rccl or fork; mscclpp: they run as its plans.
         storage: URL of an Optuna storage; None: a journal next to the table.
         nccl_version: The NCCL whose own choice has to be beaten.
         seconds: Time limit of all searches together; what is left of it is shared by the
@@ -113,7 +114,7 @@ class TuneOptions:
             raise InputError(
                 f"evaluation limit {self.evaluation_limit:g}: expected more than 0 seconds"
             )
-        limits_of(self.dialect)
+        limits_of(program_dialect(self.dialect))
 
     def deadline(self, start: float) -> float:
         """Return when searches end, on the clock that ``start`` is from."""

@@ -10,13 +10,15 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tuccl._native import Program, default_buffer_bytes, to_xml, verify
+from tuccl._native import Knobs, Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import Infeasible
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
+from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.sketches import Sketch
 from tuccl.synth import (
     METHODS,
+    PLAN_COLLECTIVES,
     Collective,
     Placement,
     Problem,
@@ -81,11 +83,14 @@ class Programs:
         dialect: str = "executor",
         *,
         any_order: bool = False,
+        as_plans: bool = False,
     ) -> None:
         """Prepare to make programs for ``collective`` on ``topology``.
 
-        With ``any_order`` also those whose ranks add in different orders.
+        With ``any_order`` also those whose ranks add in different orders. ``as_plans``: MSCCL++
+        runs them, where channels may be thread blocks of a group (`plan_knobs`) and not instances.
         """
+        self.as_plans = as_plans
         self.topology = topology
         self.collective = collective
         self.dialect = dialect
@@ -152,6 +157,8 @@ class Programs:
 
         Of plans with equal schedules the first that is looked at closely stays legal.
         """
+        if self.as_plans and self.collective.name not in PLAN_COLLECTIVES:
+            return None
         channels = self.plans(sketches, nbytes)
         start = default_point(channels, grid)
         if start is None:
@@ -253,6 +260,9 @@ class Programs:
             Infeasible: it cannot be made, or is not right; remembered.
         """
         numbered = self._schedule(sketch, plan, nbytes)
+        size = buffer_bytes or default_buffer_bytes(protocol, self.dialect)
+        if self.as_plans and plan_knobs(Knobs(protocol, channels, 512, size)).group_size > 1:
+            channels = 1
         key = (numbered.number, placement, protocol, channels)
         if key not in self._verified:
             try:

@@ -237,7 +237,7 @@ def new_table(
         ranks=topology.ranks,
         hosts=len(topology.hosts),
         entries=tuple(entries),
-        dialect=cast("Literal['executor', 'rccl', 'fork', 'nccl']", dialect),
+        dialect=cast("Literal['executor', 'rccl', 'fork', 'nccl', 'mscclpp']", dialect),
         tuned_on=label,
         baseline=baseline,
     )

@@ -22,6 +22,7 @@ from tuccl.runtime import (
     time_baseline,
 )
 from tuccl.runtime.executors.knob_grid import KnobGrid
+from tuccl.runtime.table.entry import ROOTED
 from tuccl.runtime.table.supported_knobs import hangs_between_hosts
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
@@ -195,7 +196,7 @@ class Tuner:
             effort,
             max(most, 1) if noisy else _SIM_CANDIDATES,
             # No GPU runtime runs what is tuned on CPUs: its default knobs do not matter.
-            default_knobs_trials=most if executor.default_baseline == "nccl" else 0,
+            default_knobs_trials=most if self._runs_in_msccl else 0,
             pareto=pareto[: trials if noisy else _SIM_CANDIDATES],
         )
         programs = [(p, evaluate.program(p).program) for p in points]
@@ -206,6 +207,11 @@ class Tuner:
         if not noisy:
             evaluations -= len(points)  # whose times were known
         return SizeResult(final, space.legal_points, evaluations)
+
+    @property
+    def _runs_in_msccl(self) -> bool:
+        """Return whether MSCCL on GPUs runs the programs, with its limits and its defaults."""
+        return self.executor.default_baseline == "nccl" and not self.programs.as_plans
 
     def _cold_start(self, space: Space, most: int) -> list[Point]:
         """Points that suit the size, for searches that do not begin with such by themselves."""
@@ -275,9 +281,12 @@ class Tuner:
     def _grid(self) -> KnobGrid:
         """The executor's knobs, on GPUs without those that MSCCL does not run."""
         grid = self.executor.supported_knobs
-        if self.executor.default_baseline != "nccl":
-            return grid
         collective, hosts = self.collective.name, len(self.topology.hosts)
+        if self.programs.as_plans and collective in ROOTED:
+            # Packets of plans stay apart only where every rank waits for every rank.
+            return grid.without(("LL",), max(grid.threads))
+        if not self._runs_in_msccl:
+            return grid
         hangs = [p for p in grid.protocols if hangs_between_hosts(collective, p, hosts)]
         return grid.without(hangs, max_threads("LL128", self.programs.dialect))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.runtime import Executor, time_baseline
+from tuccl.runtime.table.programs import program_dialect
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology
 from tuccl.tuning.options import TuneOptions
@@ -124,8 +125,9 @@ class Work:
             self._programs[collective] = Programs(
                 self.topology,
                 Collective(collective, self.topology.ranks, self.options.root),
-                self.options.dialect,
+                program_dialect(self.options.dialect),
                 any_order=self.options.any_order,
+                as_plans=self.options.dialect == "mscclpp",
             )
         programs = self._programs[collective]
         return Tuner(self.executor, self.topology, programs, studies, self.options)

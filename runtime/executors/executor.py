@@ -64,7 +64,8 @@ class Timing:
     them; ``on`` says what ran it ("sim", "mpi", "cuda",
     "loopback", "nccl-tests"); ``wrong`` counts wrong elements, None where none were compared;
     ``first_wrong`` is the
-    first of them; ``runs`` is the number of timed runs behind ``us``, 0 where none was measured.
+    first of them; ``runs`` is the number of timed runs behind ``us``, 0 where none was measured;
+    ``sms`` are the thread blocks that ran on a GPU, 0: the program's own.
 
     >>> Timing(12.0, None, (12.0,), "sim", None).us
     12.0
@@ -78,6 +79,7 @@ class Timing:
     samples_us_ip: tuple[float, ...] = ()
     runs: int = 0
     first_wrong: str = ""
+    sms: int = 0
 
     @property
     def us(self) -> float:
@@ -167,6 +169,14 @@ class Executor(ABC):
     def supported_knobs(self) -> KnobGrid:
         """The knobs that change what it does, each value that it tells apart."""
         return WHOLE_GRID
+
+    def pinned_knobs(self) -> tuple[str, ...]:
+        """Return sentences on knobs of which a search tries fewer values than there are."""
+        if restrictions := self.supported_knobs.restrictions():
+            searched = "; ".join(restrictions)
+            why = f"on {self.name} other knobs change nothing or cannot be set"
+            return (f"{why}, so that {searched} are searched",)
+        return ()
 
     @abstractmethod
     def time(

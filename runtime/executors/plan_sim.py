@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from tuccl._native import Knobs, MachineClass, Network, Program, SimResult
@@ -25,10 +26,19 @@ from tuccl.synth.mscclpp.lower import lower_to_plan
 from tuccl.topology import Topology, network, plan_machine_of, process_gpus
 from tuccl.topology.models import has_multicast
 
-__all__ = ["PLAN_GRID", "PlanSimExecutor", "PlanSimulator", "plan_knobs", "program_plan"]
+__all__ = [
+    "PLAN_GRID",
+    "PLAN_KNOBS",
+    "PlanSimExecutor",
+    "PlanSimulator",
+    "plan_knobs",
+    "program_plan",
+    "takes_in_place",
+]
 
 _WHOLE = 8 << 20  # buffer bytes that stand for chunks moved whole
 _UNIT = 8  # buffers hold so many pieces, as a connection's FIFO has slots
+_MOST_LEAST = (1 << 31) - 1  # bytes: the loader reads 32 bits of a plan's least size
 _SLOTS = 2  # where scratch has no room for every message: the fewest that cannot deadlock
 
 PLAN_GRID = KnobGrid(
@@ -37,6 +47,13 @@ PLAN_GRID = KnobGrid(
     buffers=(128 << 10, 512 << 10, 2 << 20, _WHOLE),
 )
 """The knobs of plans: `plan_knobs` says what each is."""
+PLAN_KNOBS = (
+    "plans of MSCCL++ have Simple and LL, twice the threads, pieces of an eighth of the buffer and "
+    "whole chunks with the largest one; channels are instances where chunks move in pieces, else "
+    "thread blocks of a group; slots are as many as messages, or 2 where scratch has room for no "
+    "more"
+)
+"""The same for users of a search."""
 
 
 def plan_knobs(knobs: Knobs) -> PlanKnobs:
@@ -63,30 +80,31 @@ def plan_knobs(knobs: Knobs) -> PlanKnobs:
 def program_plan(
     program: Program,
     knobs: PlanKnobs,
-    nbytes: int,
+    sizes: tuple[int, int],
     *,
     hosts: int,
+    in_place: bool,
     root: int = 0,
+    share_scratch: bool = False,
     name: str | None = None,
 ) -> ExecutionPlan:
-    """Return the proved plan that runs `program` on a whole array of `nbytes` bytes.
+    """Return the proved plan that runs `program` on whole arrays of `sizes`, least and most bytes.
 
-    It is for calls out of place, or in place where the program is right there alone. Where scratch
-    has no room for every message, each connection gets the fewest slots.
+    Where scratch has no room for every message, each connection gets the fewest slots.
 
     Raises:
         Infeasible: MSCCL++ cannot run it.
     """
-    most = max(nbytes, program.nchunks * ALIGNMENT)
 
     def plan(knobs: PlanKnobs) -> ExecutionPlan:
         return lower_to_plan(
             program,
             knobs,
             hosts=hosts,
-            in_place=not program.out_of_place,
-            min_bytes=min(nbytes, (1 << 31) - 1),
-            max_bytes=most,
+            in_place=in_place,
+            min_bytes=sizes[0],
+            max_bytes=sizes[1],
+            share_scratch=share_scratch,
             root=root,
             name=name,
         )
@@ -96,8 +114,16 @@ def program_plan(
     except Infeasible:
         if knobs.packets or knobs.slots:
             raise
-        fewer = PlanKnobs(knobs.protocol, knobs.threads, knobs.unit_bytes, _SLOTS, knobs.group_size)
-        return plan(fewer)
+        return plan(replace(knobs, slots=_SLOTS))
+
+
+def takes_in_place(program: Program) -> bool:
+    """Return whether calls in place can have a plan of `program`.
+
+    Rank 0 alone would take those of a reduce-scatter for such.
+    """
+    in_place: bool = program.in_place
+    return in_place and not (program.collective == "reduce-scatter" and program.out_of_place)
 
 
 class PlanSimulator:
@@ -190,6 +216,10 @@ class PlanSimExecutor(Executor):
         """The knobs that change a plan."""
         return PLAN_GRID
 
+    def pinned_knobs(self) -> tuple[str, ...]:
+        """Return what a search's knobs are in plans."""
+        return (PLAN_KNOBS,)
+
     def time(
         self,
         program: Program,
@@ -211,16 +241,34 @@ class PlanSimExecutor(Executor):
         if loop != MSCCL_LOOP:
             raise InputError(f"program {program.name[:40]!r}: NCCL's own kernels run it, no plan")
         nbytes = padded(nbytes, program.nchunks * ALIGNMENT)
-        plan = program_plan(program, plan_knobs(knobs), nbytes, hosts=self._hosts, root=root)
-        us = self.simulator.run(plan, nbytes).time_us
-        in_place = us if program.in_place else None
-        samples = (us,) * repeats
+        sizes = min(nbytes, _MOST_LEAST), nbytes
+
+        blocks = 0
+
+        def us(in_place: bool) -> float:
+            nonlocal blocks
+            plan = program_plan(
+                program,
+                plan_knobs(knobs),
+                sizes,
+                hosts=self._hosts,
+                in_place=in_place,
+                root=root,
+            )
+            blocks = max(blocks, *(len(gpu.threadblocks) for gpu in plan.gpus))
+            return self.simulator.run(plan, nbytes).time_us
+
+        out_of_place = us(in_place=False) if program.out_of_place else None
+        in_place = us(in_place=True) if takes_in_place(program) else None
+        samples = ((out_of_place or in_place or 0.0),) * repeats
+        in_place_samples = () if in_place is None else (in_place,) * repeats
         return Timing(
-            us if program.out_of_place else None,
+            out_of_place,
             in_place,
             samples,
             self.name,
-            samples_us_ip=samples if program.in_place else (),
+            samples_us_ip=in_place_samples,
+            sms=blocks,
         )
 
     def least_us(self, program: Program, calls: Sequence[Call]) -> list[float]:

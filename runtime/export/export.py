@@ -124,6 +124,8 @@ def export_table(
 def _check_kind(stored: StoredTable, dialect: str) -> None:
     """Programs run in MSCCL, choices of NCCL's own in NCCL."""
     is_nccl = stored.table.dialect == "nccl"
+    if stored.table.dialect == "mscclpp" and dialect != "mscclpp":
+        raise InputError(f"{stored.folder}: tuned for MSCCL++; expected --dialect mscclpp")
     if is_nccl != (dialect in CSV_FILES):
         holds = "choices of NCCL's own" if is_nccl else "MSCCL programs"
         expected = ", ".join(CSV_FILES if is_nccl else (*DIALECTS, "mscclpp"))

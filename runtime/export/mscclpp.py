@@ -13,9 +13,10 @@ from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, plan_json
 from tuccl.mscclpp.checks import MEMORY_IDS, PORT_CHANNELS
-from tuccl.runtime.table.entry import ROOTED, Candidate, Entry
+from tuccl.runtime.executors.plan_sim import plan_knobs, program_plan
+from tuccl.runtime.table.entry import ROOTED, Candidate, Entry, KnobValues
 from tuccl.runtime.table.store import StoredTable
-from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, lower_to_plan, switch_plan
+from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, switch_plan
 from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.topology import Topology, network
 from tuccl.topology.models import has_multicast
@@ -65,13 +66,12 @@ class PlanSource:
                 share_scratch=share_scratch,
                 name=name,
             )
-        return lower_to_plan(
+        return program_plan(
             self.program,
             self.knobs,
+            (self.min_bytes, self.max_bytes),
             hosts=hosts,
             in_place=self.in_place,
-            min_bytes=self.min_bytes,
-            max_bytes=self.max_bytes,
             share_scratch=share_scratch,
             root=self.root or 0,
             name=name,
@@ -303,13 +303,18 @@ class _Lowered:
         if low >= 1 << 31 or top < max(low, program.nchunks * 16):
             _note(self._notes, f"{entry.collective} of {low} bytes left out: no size for a plan")
             return None
+        size = _DATATYPES[entry.datatype_class]
+        return PlanSource(program, self._knobs(knobs), in_place, low, top, entry.root, size)
+
+    def _knobs(self, knobs: KnobValues) -> PlanKnobs:
+        """Return the knobs that the program was tuned with, or those nearest to MSCCL's."""
+        if self._stored.table.dialect == "mscclpp":
+            return plan_knobs(knobs.knobs)
         if knobs.protocol == "LL128":
             _note(self._notes, "MSCCL++ has no LL128: those programs run under Simple")
         protocol = _protocol(knobs.protocol)
         unit = knobs.knobs.slice_bytes // 16 * 16 if protocol == "Simple" else 0
-        plan_knobs = PlanKnobs(protocol, knobs.threads, unit)
-        size = _DATATYPES[entry.datatype_class]
-        return PlanSource(*(program, plan_knobs, in_place, low, top, entry.root, size))
+        return PlanKnobs(protocol, knobs.threads, unit)
 
     def _runs(self, source: PlanSource, candidate: Candidate) -> bool:
         sizes = source.min_bytes, source.max_bytes

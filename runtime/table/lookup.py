@@ -28,7 +28,8 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Entries for one topology, in the order in which files list them.
 
     ``signature``, ``ranks`` and ``hosts`` are the topology's, ``dialect`` the one that the program
-    files are written in (``nccl``: there are none, and candidates are NCCL's own), ``tuned_on``
+    files are written in (``nccl``: there are none, and candidates are NCCL's own; ``mscclpp``: they
+    are the executor's, timed as plans), ``tuned_on``
     the executor's label ("simulated on ..."), ``baseline`` what the default candidates stand for
     ("nccl 2.19"). The three checksums are filled in by ``save_table``.
     """
@@ -38,7 +39,7 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ranks: int
     entries: tuple[Entry, ...]
     hosts: int = 1
-    dialect: Literal["executor", "rccl", "fork", "nccl"] = "executor"
+    dialect: Literal["executor", "rccl", "fork", "nccl", "mscclpp"] = "executor"
     tuned_on: str = ""
     baseline: str = ""
     created_by: str = CREATED_BY

@@ -41,6 +41,11 @@ class ProgramFile:
         return max_safe_bytes(self.program, self.dialect, self.root, buffer_bytes)
 
 
+def program_dialect(dialect: str) -> str:
+    """Return the dialect in which a table of `dialect` keeps its programs."""
+    return "executor" if dialect == "mscclpp" else dialect
+
+
 def program_file(program: Program, dialect: str = "executor", root: int = 0) -> ProgramFile:
     """Return ``program`` as a file of the table, proven, named by its collective and content.
 
@@ -51,6 +56,7 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
     Raises:
         InputError: it fails to verify, or the dialect cannot express it.
     """
+    dialect = program_dialect(dialect)
     safe = max_safe_bytes(program, dialect, root, 0)
     top = safe
     if dialect == "fork":  # half open, and 0 is an empty range
@@ -77,7 +83,8 @@ def max_safe_bytes(program: Program, dialect: str, root: int, buffer_bytes: int)
     Raises:
         InputError: it fails to verify.
     """
-    report = verify(program.replace(min_bytes=0, max_bytes=1), dialect, root, buffer_bytes)
+    bare = program.replace(min_bytes=0, max_bytes=1)
+    report = verify(bare, program_dialect(dialect), root, buffer_bytes)
     if not report.ok:
         raise InputError(f"program {program.name[:60]!r}: {report.errors[0].message}")
     return report.max_safe_bytes

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lookup import LookupTable
+from tuccl.runtime.table.programs import program_dialect
 
 __all__ = ["HEADER", "table_text"]
 
@@ -30,7 +31,7 @@ def table_text(table: LookupTable) -> bytes:
 def _lines(table: LookupTable) -> Iterator[str]:
     yield HEADER
     size = f"{table.ranks} {table.hosts}"
-    yield f"table {table.signature} {size} {table.dialect} {len(table.entries)}"
+    yield f"table {table.signature} {size} {program_dialect(table.dialect)} {len(table.entries)}"
     for entry in table.entries:
         yield _entry_line(entry)
         yield from (_candidate_line(candidate) for candidate in entry.candidates)

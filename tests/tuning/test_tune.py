@@ -323,7 +323,7 @@ def test_progress_rises_to_its_end(topology: Topology, tmp_path: Path) -> None:
     [
         ({"search": "annealing"}, "mraco"),
         ({"budget": 0}, "budget"),
-        ({"dialect": "mscclpp"}, "dialect"),
+        ({"dialect": "lisp"}, "dialect"),
         ({"collectives": ["allgather", "sendrecv"]}, "sendrecv"),
         ({"storage": "nosuch://user:secret@host/db"}, "storage nosuch://..."),
     ],

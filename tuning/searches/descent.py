@@ -57,7 +57,10 @@ class DescentSearch(Search):
             yield from self._descent(start, step)
         rng, best_us, misses = random.Random(self.seed), self.best_us, 0
         while misses < _PATIENCE and not self.exhausted:
-            yield varied(self.space, self.measurements.ranked()[:_PARENTS], rng), step
+            parents = self.measurements.ranked()[:_PARENTS]
+            if not parents:  # nothing that was tried runs
+                return
+            yield varied(self.space, parents, rng), step
             yield from self._in_full()
             misses = misses + 1 if self.best_us >= best_us else 0
             best_us = self.best_us
