@@ -3,10 +3,10 @@
     python benchmarks/plan_mutations.py [--plans N] [--seed S] [--write]
 
 A mutant is a right plan with one to three changes of its JSON: numbers, names, lists, operations.
-Half are made of plans written by hand (reference_plans.py), half of plans that programs became.
-What the reader or the proof refuses is counted by its first code, and one in ten of it is run as
-well, to see how much of it goes wrong in truth. What passes is run by the interpreter, which knows
-nothing of the proof, with several sizes and orders of events.
+Plans are written by hand (reference_plans.py), made of programs, or of what a switch does. What the
+reader or the proof refuses is counted by its first code, and one in ten of it is run as well, to
+see how much of it goes wrong in truth. What passes is run by the interpreter, which knows nothing
+of the proof, with several sizes and orders of events.
 """
 
 from __future__ import annotations
@@ -26,11 +26,19 @@ from reference_plans import reference_plans
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
 from tuccl.mscclpp.sizes import size_step
-from tuccl.synth import PLAN_COLLECTIVES, PlanKnobs, lower_to_plan
+from tuccl.synth import (
+    PLAN_COLLECTIVES,
+    SWITCH_COLLECTIVES,
+    Multicast,
+    PlanKnobs,
+    lower_to_plan,
+    switch_plan,
+)
 
 Json = Any
 NUMBERS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 64, 65, 255, 256, 1024, 4096, 65536, 2**31 - 1, 2**32)
 ORDERS = 4  # seeds of a run
+KINDS = (0, 1, 0, 1, 2)  # of a mutant's plan: written by hand, made of a program, of a switch
 SHAPES = ((1, 2), (1, 3), (2, 1), (2, 2))  # hosts, ranks a host
 KNOBS = (
     *(PlanKnobs(), PlanKnobs(unit_bytes=64), PlanKnobs(slots=2), PlanKnobs(group_size=2)),
@@ -53,6 +61,19 @@ def emitted_plans() -> Iterator[ExecutionPlan]:
                             )
                         except Infeasible:
                             continue
+
+
+def switch_plans() -> Iterator[ExecutionPlan]:
+    """Yield plans in which a switch adds up."""
+    for collective in SWITCH_COLLECTIVES:
+        for through_scratch in (True, False):
+            multicast = Multicast(collective, 3, 2, through_scratch)
+            for knobs in (PlanKnobs(), PlanKnobs(unit_bytes=64), PlanKnobs("LL")):
+                for in_place in (False, True):
+                    try:
+                        yield switch_plan(multicast, knobs, in_place=in_place, max_bytes=MOST_RUN)
+                    except Infeasible:
+                        continue
 
 
 def places(value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -161,16 +182,17 @@ def main() -> int:
     args = parser.parse_args()
     sources = [
         [json.loads(plan_json(plan)) for plan in plans]
-        for plans in (reference_plans(), emitted_plans())
+        for plans in (reference_plans(), emitted_plans(), switch_plans())
     ]
     vocabulary = words([document for documents in sources for document in documents])
-    print(f"{len(sources[0])} plans written by hand, {len(sources[1])} made of programs\n")
+    hand, made, switch = map(len, sources)
+    print(f"{hand} plans written by hand, {made} made of programs, {switch} of a switch\n")
     refused: Counter[str] = Counter()
     sampled: Counter[str] = Counter()
     ends: Counter[str] = Counter()
     for number in range(args.plans):
         rng = random.Random(args.seed * args.plans + number)
-        document = copy.deepcopy(rng.choice(sources[number % 2]))
+        document = copy.deepcopy(rng.choice(sources[KINDS[number % len(KINDS)]]))
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             mutate(document, vocabulary, rng)
         try:

@@ -83,17 +83,18 @@ class Form:
                     if count > _MOST_OPERATIONS or writer.too_wide:
                         before = cuts.get(key, 1)
                         longer[key] = max(longer.get(key, 1), before + 1)
+            blocks = max(sum(bool(writer.ops) for writer in of_rank) for of_rank in writers)
+            if blocks * self.knobs.group_size > _MOST_BLOCKS:
+                raise Infeasible(
+                    f"{self.program.name}: more than {_MOST_BLOCKS} thread blocks of "
+                    f"{_MOST_OPERATIONS} operations; use fewer chunks, instances or blocks a group"
+                )
             if longer == cuts:
                 return tuple(
                     self.gpu(layout, rank, writers[rank], scratch[rank])
                     for rank in range(self.program.ngpus)
                 )
             cuts = longer
-            if max(map(len, layout.parts)) * self.knobs.group_size > _MOST_BLOCKS:
-                raise Infeasible(
-                    f"{self.program.name}: more than {_MOST_BLOCKS} thread blocks of "
-                    f"{_MOST_OPERATIONS} operations; use fewer chunks, instances or blocks a group"
-                )
 
     def written(self, layout: Layout) -> tuple[list[list[BlockWriter]], list[int]]:
         """Return the operations of each part of each rank, and the chunks of scratch of each."""

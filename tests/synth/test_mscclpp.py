@@ -127,6 +127,11 @@ def test_blocks_of_a_group_have_channels_of_their_own() -> None:
     assert parts == {0, 1, 2} and group.min_message_size >= 3 * 16 * 4
 
 
+def test_more_thread_blocks_than_run_at_once_are_refused() -> None:
+    with pytest.raises(Infeasible, match="more than 108 thread blocks"):
+        lower_to_plan(ring_allreduce(16), PlanKnobs(group_size=64))
+
+
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
