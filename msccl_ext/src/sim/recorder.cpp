@@ -64,7 +64,7 @@ void Recorder::credited(int block, double now) {
 }
 
 void Recorder::filled(int owner, double now) {
-  wait(owner, Cause::kData, now, 0, plan_.connections[owner - blocks_].sender);
+  wait(owner, Cause::kData, now, plan_.net_ready_us, plan_.connections[owner - blocks_].sender);
 }
 
 void Recorder::slotted(int owner, double now) {
@@ -75,7 +75,6 @@ void Recorder::slotted(int owner, double now) {
 void Recorder::posted(int owner, double free) {
   add(owner, Cause::kTurn, free - plan_.net_message_us);
   add(owner, Cause::kSetup, free);
-  add(owner, Cause::kFlight, free + plan_.net_ready_us);
 }
 
 /// A wait whose last part is what the other side's act takes to get here.

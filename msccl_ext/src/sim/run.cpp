@@ -300,7 +300,8 @@ void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
     const Connection& c = plan_.connections[b.out];
     if (c.net) {
       connections_[b.out].bytes.push(store_, s.part * plan_.wire_factor);
-      push(connections_[b.out].ready, s.now, static_cast<int>(blocks_.size()) + b.out);
+      push(connections_[b.out].ready, s.now + plan_.net_ready_us,
+           static_cast<int>(blocks_.size()) + b.out);
     } else {
       push(connections_[b.out].whole, s.now + c.arrive_us, c.receiver);
     }
@@ -398,9 +399,8 @@ void Run<kRecorded>::post(double now, int connection) {
     double& free = proxy_free_[c.src];
     free = std::max(now, free) + plan_.net_message_us;
     if constexpr (kRecorded) recorder_->posted(owner, free);
-    const double at = free + plan_.net_ready_us;
-    if (at > now) {
-      starts_.push_back({at, owner});
+    if (free > now) {
+      starts_.push_back({free, owner});
       std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
       return;
     }
