@@ -1,0 +1,103 @@
+// A GPU's thread, for the interpreter: the loads, stores and waits of its protocols in PTX.
+#pragma once
+#include "cuda/interpreter.h"
+
+namespace tuccl::cuda {
+
+class GpuThread {
+ public:
+  static constexpr int kWarp = 32;
+  static constexpr int kLanes = kLineLanes;
+
+  __device__ GpuThread(const Work& work, int block)
+      : waits_(work.waits + block), stop_(work.stop) {}
+
+  __device__ int index() const { return static_cast<int>(threadIdx.x); }
+  __device__ int count() const { return static_cast<int>(blockDim.x); }
+  __device__ void set_transfer(int number) { transfer_ = number; }
+  __device__ bool all(bool ok) const { return __syncthreads_and(ok) != 0; }
+
+  template <class Condition>
+  __device__ bool wait(Wait why, std::uint64_t slot, Condition condition) const {
+    for (std::uint32_t turns = 1; !condition(); ++turns)
+      if (turns % kTurns == 0 && gives_up(why, slot)) return false;
+    return true;
+  }
+
+  __device__ std::uint64_t load(const std::uint64_t* p) const {
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+    return value;
+  }
+  __device__ void store_after_stores(std::uint64_t* p, std::uint64_t value) const {
+    __threadfence_system();
+    store(p, value);
+  }
+  /// Loads are done when their values are used, before the barrier: no fence is needed, which would
+  /// wait for stores to other GPUs.
+  __device__ void store_after_loads(std::uint64_t* p, std::uint64_t value) const {
+    store(p, value);
+  }
+  __device__ void publish(std::uint64_t* p, std::uint64_t value) const {
+    __threadfence();
+    store(p, value);
+  }
+
+  __device__ LLLine load_line(const LLLine* p) const {
+    LLLine line;
+    asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(line.data0), "=r"(line.flag0), "=r"(line.data1), "=r"(line.flag1)
+                 : "l"(p)
+                 : "memory");
+    return line;
+  }
+  __device__ void store_line(LLLine* p, const LLLine& line) const {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(line.data0),
+                 "r"(line.flag0), "r"(line.data1), "r"(line.flag1)
+                 : "memory");
+  }
+
+  /// All threads of the warp, which load and store whole lines at once.
+  __device__ bool wait_for_lane(const std::byte* p, std::uint64_t flag, std::uint64_t slot,
+                                bool within, Pack& out) const {
+    const bool looks = within && threadIdx.x % kLanes == kLanes - 1;
+    for (std::uint32_t turns = 1;; ++turns) {
+      __syncwarp();
+      if (within)
+        asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];"
+                     : "=l"(out.words[0]), "=l"(out.words[1])
+                     : "l"(p)
+                     : "memory");
+      if (!__any_sync(kEveryone, looks && out.words[1] != flag)) return true;
+      if (turns % kTurns != 0) continue;
+      if (__any_sync(kEveryone, gives_up(Wait::kData, slot))) return false;
+    }
+  }
+  __device__ void store_lane(std::byte* p, const Pack& value, bool within) const {
+    __syncwarp();
+    if (within)
+      asm volatile("st.volatile.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(value.words[0]),
+                   "l"(value.words[1])
+                   : "memory");
+  }
+
+ private:
+  static constexpr std::uint32_t kTurns = 1 << 14;  // between two looks at the host: milliseconds
+  static constexpr unsigned kEveryone = 0xffffffffu;
+
+  __device__ static void store(std::uint64_t* p, std::uint64_t value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+  }
+  /// Tells the host what it waits for. The host does not take it back: it looks only where nothing
+  /// gets on.
+  __device__ bool gives_up(Wait why, std::uint64_t slot) const {
+    store(waits_, packed(why, transfer_, slot));
+    return *static_cast<const volatile int*>(stop_) != 0;
+  }
+
+  std::uint64_t* waits_;
+  const int* stop_;
+  int transfer_ = 0;
+};
+
+}  // namespace tuccl::cuda

@@ -1,0 +1,169 @@
+// A call's checked runs by the interpreter on this CPU.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "cuda/host_ranks.h"
+#include "exec/check_data.h"
+#include "exec/element.h"
+#include "tuccl/interpret.h"
+
+namespace tuccl {
+namespace cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr auto kRest = std::chrono::microseconds(50);
+constexpr int kPoison = 0xa5;
+
+class Run {
+ public:
+  Run(const Call& call, const HostForm& form)
+      : call_(call), form_(form), ranks_(call, form.first_step) {
+    results_.resize(ranks_.plans().size());
+    for (const exec::Plan& plan : ranks_.plans()) {
+      const int blocks = static_cast<int>(plan.blocks.size());
+      ends_.emplace_back(blocks * form.threads);
+      for (int block = 0; block < blocks; ++block)
+        blocks_.emplace_back(host_, ranks_.waits(plan.rank) + block, form.threads, kLineLanes);
+    }
+    cores_.resize(static_cast<std::size_t>(form.cores));
+    std::size_t number = 0;
+    for (const exec::Plan& plan : ranks_.plans())
+      for (std::size_t block = 0; block < plan.blocks.size(); ++block, ++number)
+        for (int lane = 0; lane < form.threads; ++lane)
+          cores_[number % cores_.size()].push_back(std::make_unique<Fiber>(
+              [=, this] { work(plan.rank, static_cast<int>(block), lane, blocks_[number]); }));
+  }
+
+  std::vector<RankResult> run(double timeout_s, bool (*interrupted)()) {
+    running_ = cores_.size();
+    for (std::size_t i = 0; i < cores_.size(); ++i)
+      threads_.emplace_back([this, i] { take_turns(i); });
+    const std::string stuck = watch(timeout_s, interrupted);
+    for (std::thread& thread : threads_) thread.join();
+    if (!stuck.empty()) throw Stuck(stuck);
+    if (host_.stop.load() != 0) throw Stopped();
+    return results_;
+  }
+
+ private:
+  /// Everything that a thread of a block does.
+  void work(int rank, int block, int lane, HostBlock& shared) {
+    HostThread<kLineLanes> thread(
+        shared, lane,
+        call_.seed * 1000003 + static_cast<std::uint64_t>((rank * 1024 + block) * 1024 + lane));
+    const bool first = block == 0 && lane == 0;
+    Barrier& all_blocks = ends_[static_cast<std::size_t>(rank)];
+    const auto gather = [&] { return thread.gather(all_blocks); };
+    for (int round = 0; round < call_.checked + call_.warmup + call_.timed; ++round) {
+      if (first && round < call_.checked) fill(rank, round);
+      if (!gather()) return;
+      run_block(call_.knobs.protocol, thread, ranks_.work(rank), block);
+      if (!gather()) return;
+      if (first && round < call_.checked) compare(rank, round);
+    }
+  }
+
+  /// Walks the fibers of a core round and round, from another one each time.
+  void take_turns(std::size_t core) {
+    auto& fibers = cores_[core];
+    std::uint64_t random = call_.seed + core;
+    for (std::size_t left = fibers.size(); left > 0;) {
+      left = 0;
+      bool idle = true;
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      for (std::size_t i = 0; i < fibers.size(); ++i) {
+        const Fiber::State state = fibers[(i + (random >> 33)) % fibers.size()]->resume();
+        left += state != Fiber::State::kDone;
+        idle &= state != Fiber::State::kReady;
+      }
+      if (idle && left > 0) std::this_thread::sleep_for(kRest);
+    }
+    const std::lock_guard lock(mutex_);
+    --running_;
+    ended_.notify_one();
+  }
+
+  /// Waits for all; what they wait for if they had to be stopped.
+  std::string watch(double timeout_s, bool (*interrupted)()) {
+    std::unique_lock lock(mutex_);
+    std::uint64_t before = 0;
+    Clock::time_point since = Clock::now();
+    std::string stuck;
+    while (!ended_.wait_for(lock, kLook, [this] { return running_ == 0; })) {
+      const std::uint64_t progress = host_.progress.load();
+      if (progress != before) since = Clock::now();
+      before = progress;
+      const bool silent = Clock::now() - since > std::chrono::duration<double>(timeout_s);
+      if (silent) stuck = describe_waits(ranks_.plans(), ranks_.all_waits(), timeout_s);
+      if (!silent && !(interrupted && interrupted())) continue;
+      host_.stop.store(1);
+      ended_.wait(lock, [this] { return running_ == 0; });
+    }
+    return stuck;
+  }
+
+  std::span<std::byte> bytes(int rank, int first, int chunks) {
+    const std::int64_t each = ranks_.plans()[static_cast<std::size_t>(rank)].chunk_bytes;
+    return {ranks_.memory(rank) + first * each, static_cast<std::size_t>(chunks * each)};
+  }
+
+  void fill(int rank, int round) {
+    const exec::Plan& plan = ranks_.plans()[static_cast<std::size_t>(rank)];
+    const auto memory = bytes(rank, 0, plan.chunks);
+    std::memset(memory.data(), kPoison, memory.size());
+    exec::CheckData(call_, plan.chunk_elements, round)
+        .fill(rank, 0, bytes(rank, plan.input, plan.input_chunks));
+  }
+
+  void compare(int rank, int round) {
+    const exec::Plan& plan = ranks_.plans()[static_cast<std::size_t>(rank)];
+    const auto output = bytes(rank, plan.output, plan.output_chunks);
+    RankResult& result = results_[static_cast<std::size_t>(rank)];
+    if (const int ranks = ranks_.work(rank).divisor; ranks > 1)
+      exec::divide(call_.element, output.data(), ranks,
+                   static_cast<std::size_t>(plan.output_chunks * plan.chunk_elements));
+    const exec::CheckData right(call_, plan.chunk_elements, round);
+    right.check_output(rank, 0, output, result);
+    // What of the send buffer is not also receive buffer must be as it was.
+    const int before = std::clamp(plan.output - plan.input, 0, plan.input_chunks);
+    const int after =
+        std::clamp(plan.output + plan.output_chunks - plan.input, before, plan.input_chunks);
+    right.check_input(rank, 0, bytes(rank, plan.input, before), result);
+    right.check_input(rank, after * plan.chunk_elements,
+                      bytes(rank, plan.input + after, plan.input_chunks - after), result);
+  }
+
+  const Call& call_;
+  const HostForm form_;
+  HostRun host_;
+  HostRanks ranks_;
+  std::deque<HostBlock> blocks_;
+  std::deque<Barrier> ends_;  ///< By rank: of all its threads, where a kernel begins and ends.
+  std::vector<RankResult> results_;
+  std::vector<std::vector<std::unique_ptr<Fiber>>> cores_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::size_t running_ = 0;
+};
+
+}  // namespace
+}  // namespace cuda
+
+std::vector<RankResult> run_host_form(const Call& call, const HostForm& form, double timeout_s,
+                                      bool (*interrupted)()) {
+  if (form.threads < cuda::kLineLanes || form.threads % cuda::kLineLanes != 0 || form.cores < 1)
+    throw InputError(std::to_string(form.threads) + " threads on " + std::to_string(form.cores) +
+                     " cores: expected a multiple of 8, and at least one core");
+  return cuda::Run(call, form).run(timeout_s, interrupted);
+}
+
+}  // namespace tuccl

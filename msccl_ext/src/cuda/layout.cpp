@@ -1,0 +1,82 @@
+#include "cuda/layout.h"
+
+#include <algorithm>
+#include <set>
+
+#include "exec/step_loop.h"
+
+namespace tuccl::cuda {
+namespace {
+
+constexpr std::int64_t kAlignment = 128;  // a line of LL128
+constexpr int kMostNamed = 4;             // blocks of a run that is stuck
+
+}  // namespace
+
+std::vector<Ends> connections(const std::vector<exec::Plan>& plans) {
+  std::set<Ends> all;
+  for (const exec::Plan& plan : plans)
+    for (const exec::Block& b : plan.blocks) {
+      if (b.send_peer >= 0) all.insert({plan.rank, b.send_peer, b.channel});
+      if (b.recv_peer >= 0) all.insert({b.recv_peer, plan.rank, b.channel});
+    }
+  return {all.begin(), all.end()};
+}
+
+std::int64_t slot_stride(std::int64_t buffer_bytes) {
+  return (buffer_bytes / kSlots + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride) {
+  Work w;
+  w.input_first = plan.input;
+  w.input_chunks = plan.input_chunks;
+  w.output_first = plan.output;
+  w.output_chunks = plan.output_chunks;
+  w.scratch_first = std::max(plan.input + plan.input_chunks, plan.output + plan.output_chunks);
+  w.chunk_bytes = plan.chunk_bytes;
+  w.slice_bytes = plan.slice_bytes;
+  w.passes = plan.passes;
+  w.least_part = plan.least_part;
+  w.stride = stride;
+  w.transfer_slots = transfer_slots(call.knobs, call.step_loop);
+  w.width = plan.width;
+  if (call.reduction == Reduction::kAvg && is_reducing(call.program.collective))
+    w.divisor = call.program.ngpus;
+  w.element = call.element;
+  w.reduction = call.reduction;
+  return w;
+}
+
+std::string describe_wait(const exec::Plan& plan, std::size_t block, std::uint64_t wait) {
+  const exec::Block& b = plan.blocks[block];
+  const auto number = static_cast<std::size_t>(wait >> 32 & 0xffffff);
+  const auto kind = static_cast<Wait>(wait >> 56);
+  if (kind == Wait::kNothing || number >= b.transfers.size()) return "";
+  const Transfer& t = b.transfers[number];
+  std::string out = "tb " + std::to_string(b.id) + " step " + std::to_string(t.step) + " (" +
+                    std::string(to_string(t.op)) + ") waits for ";
+  if (kind == Wait::kStep)
+    return out + "step " + std::to_string(t.waits_step) + " of tb " +
+           std::to_string(plan.blocks[static_cast<std::size_t>(t.waits_block)].id);
+  const std::string slot = std::to_string((wait & 0xffffffff) % kSlots);
+  if (kind == Wait::kCredit)
+    return out + "rank " + std::to_string(b.send_peer) + " to empty slot " + slot + " (FIFO full)";
+  return out + "data from rank " + std::to_string(b.recv_peer) + " in slot " + slot;
+}
+
+std::string describe_waits(const std::vector<exec::Plan>& plans,
+                           const std::vector<std::vector<std::uint64_t>>& waits, double timeout_s) {
+  std::string out = "no rank got on for " + std::to_string(timeout_s).substr(0, 4) + " s: ";
+  int named = 0;
+  for (std::size_t rank = 0; rank < plans.size(); ++rank)
+    for (std::size_t block = 0; block < waits[rank].size(); ++block) {
+      const std::string text = describe_wait(plans[rank], block, waits[rank][block]);
+      if (text.empty() || named++ >= kMostNamed) continue;
+      out += (named > 1 ? "; rank " : "rank ") + std::to_string(plans[rank].rank) + " " + text;
+    }
+  if (named > kMostNamed) out += "; and " + std::to_string(named - kMostNamed) + " blocks more";
+  return out;
+}
+
+}  // namespace tuccl::cuda
