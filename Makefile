@@ -38,6 +38,7 @@ format: setup
 
 soak: setup cpp mpi
 	$(RUN) pytest -n 2 -m slow --hypothesis-profile=explore
+	$(SANITIZED)/cuda_model_test soak
 	TUCCL_SOAK_S=120 $(SANITIZED)/plugin_agreement_test soak
 	TUCCL_SOAK_S=120 $(THREADED)/plugin_agreement_test soak
 

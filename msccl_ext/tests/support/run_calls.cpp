@@ -1,5 +1,6 @@
-// run_calls: runs the calls on its standard input by threads as ranks. Each is its bytes, a line
-// break, and as many bytes of a worker's call (src/exec_text.h). What is wrong is named by the
+// run_calls [host-form]: runs the calls on its standard input by threads as ranks, or by the
+// interpreter of GPUs on this CPU. Each is its bytes, a line break, and as many bytes of a worker's
+// call (src/exec/text.h). What is wrong is named by the
 // call's number; the exit code is 1 if anything was.
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 
 #include "exec/text.h"
 #include "tuccl/execute.h"
+#include "tuccl/interpret.h"
 
 namespace tuccl {
 namespace {
@@ -16,10 +18,11 @@ constexpr double kPatienceS = 60;
 constexpr std::size_t kMostBytes = 1u << 30;
 
 /// What is wrong on any rank; empty where nothing is.
-std::string fault(const std::string& text) {
+std::string fault(const std::string& text, bool host_form) {
   try {
     const Call call = read_call(text);
-    const std::vector<RankResult> results = run_in_threads(call, kPatienceS);
+    const std::vector<RankResult> results =
+        host_form ? run_host_form(call, {}, kPatienceS) : run_in_threads(call, kPatienceS);
     for (std::size_t rank = 0; rank < results.size(); ++rank)
       if (results[rank].wrong > 0)
         return "rank " + std::to_string(rank) + ": " + results[rank].first_wrong;
@@ -29,7 +32,7 @@ std::string fault(const std::string& text) {
   return "";
 }
 
-int run_all(std::istream& in) {
+int run_all(std::istream& in, bool host_form) {
   int number = 0, wrong = 0;
   for (std::string line; std::getline(in, line); ++number) {
     const std::size_t size = std::strtoull(line.c_str(), nullptr, 10);
@@ -38,7 +41,7 @@ int run_all(std::istream& in) {
       std::printf("call %d is cut short\n", number);
       return 2;
     }
-    const std::string what = fault(text);
+    const std::string what = fault(text, host_form);
     if (!what.empty()) std::printf("call %d: %s\n", number, what.c_str());
     wrong += what.empty() ? 0 : 1;
   }
@@ -49,4 +52,6 @@ int run_all(std::istream& in) {
 }  // namespace
 }  // namespace tuccl
 
-int main() { return tuccl::run_all(std::cin); }
+int main(int count, char** arguments) {
+  return tuccl::run_all(std::cin, count > 1 && std::string(arguments[1]) == "host-form");
+}
