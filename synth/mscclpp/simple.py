@@ -42,13 +42,13 @@ def simple_places(
     places = SimplePlaces({}, {}, set(), set())
     for (src, dst, link), sent in _connections(layout).items():
         port = link.kind == "port"
-        stored = {m for m in sent if in_place and _only_stored(receivers[m], layout)}
+        direct = {m for m in sent if in_place and _may_land(receivers[m], layout)}
         copied = [m for m in sent if port and _needs_copy(sent[m], slots)]
-        buffered = [m for m in sent if not slots or m not in stored or m in copied]
+        buffered = [m for m in sent if not slots or m not in direct or m in copied]
         most = slots or len(sent)
         slot = {m: k % most for k, m in enumerate(buffered)}
-        places.landing.update((m, receivers[m].dst) for m in stored)
-        places.landing.update(_take(scratch[dst], slot, [m for m in buffered if m not in stored]))
+        places.landing.update((m, receivers[m].dst) for m in direct)
+        places.landing.update(_take(scratch[dst], slot, [m for m in buffered if m not in direct]))
         places.leaving.update(_take(scratch[src], slot, copied))
         places.waits.update(buffered[most:])
         places.gives.update(buffered[: max(0, len(buffered) - most)])
@@ -69,8 +69,8 @@ def _connections(layout: Layout) -> dict[tuple[int, int, Link], dict[Message, Ta
     return out
 
 
-def _only_stored(task: Task, layout: Layout) -> bool:
-    """Return whether what `task` receives is for its target alone, or goes on from memory."""
+def _may_land(task: Task, layout: Layout) -> bool:
+    """Return whether what `task` receives may land where it stores it: no port puts it on."""
     forwards = any(layout.links[message].kind == "port" for message in task.sends)
     return task.op in _STORES and not forwards
 
