@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="M",
         help="ResNet-50, BERT-Base, BERT-Large; a file of layers (docs/training.md); "
-        "with --kind train: mlp, a small net, or module:function",
+        "mlp, a small net, or module:function: a module of PyTorch (with --kind train computed)",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="samples a step of one rank")
     parser.add_argument(
@@ -201,7 +201,7 @@ def measured(
         if model is not None:
             runs = replay_training(model, topology, methods, **options)
         else:
-            runs = train_module(args.model, topology, methods, **options)
+            runs = train_module(args.model, topology, methods, batch=args.batch, **options)
     for each in runs:
         journal.add(each.row)
     return journal, list(runs)

@@ -21,6 +21,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     Attributes:
         kind: ``replay``: timers compute ``model``; ``train``: the module of ``factory`` computes.
         factory: ``module:function`` (`tuccl.training.ranks.modules`).
+        batch: samples of a step of its loss on one rank.
         backends: ``table`` and ``gloo``, or ``gloo`` alone where there is no table.
         steps: of a turn that are timed; one more goes before.
         limit_s: no round begins after it; 0 is no limit.
@@ -34,6 +35,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     rounds: int
     model: Model | None = None
     factory: str = ""
+    batch: int | None = None
     limit_s: float = 0.0
     seed: int = 0
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 from pathlib import Path
 
 import msgspec
 
-from tuccl.errors import InputError
+from tuccl.errors import InputError, Unavailable
 from tuccl.training.model import Model, Parameter
 from tuccl.training.reference_models import REFERENCE_MODELS, reference_model
 
@@ -20,6 +21,7 @@ _COLUMNS = ("name", "elements", "forward_us", "backward_us")
 def load_model(name_or_path: str, batch: int | None = None) -> Model:
     """Return a reference model by name, or the model of a file.
 
+    ``mlp`` and ``module:function`` are modules of PyTorch, whose layers are timed here on one rank.
     A file is ``tuccl-model/1`` JSON, or a CSV or TSV with the columns name, elements, forward_us
     and backward_us, a line for each tensor in forward order.
 
@@ -29,12 +31,16 @@ def load_model(name_or_path: str, batch: int | None = None) -> Model:
 
     Raises:
         InputError: there is no such model, or the file is none.
+        Unavailable: it is a module, and PyTorch is not installed.
     """
     names = {name.lower().replace("-", ""): name for name in REFERENCE_MODELS}
+    path = Path(name_or_path)
+    if name_or_path == "mlp" or (":" in name_or_path and not path.exists()):
+        return _of_module(name_or_path, batch)
     if known := names.get(name_or_path.lower().replace("-", "")):
         model = reference_model(known)
     else:
-        model = _read(Path(name_or_path))
+        model = _read(path)
     if batch is None:
         return model
     if batch < 1:
@@ -47,6 +53,14 @@ def encode_model(model: Model) -> bytes:
     return msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n"
 
 
+def _of_module(factory: str, batch: int | None) -> Model:
+    if importlib.util.find_spec("torch") is None:
+        raise Unavailable(f"--model {factory[:60]} is a module of PyTorch: pip install torch")
+    from tuccl.training.ranks.modules import measured_model, module_of
+
+    return measured_model(factory, *module_of(factory, 0), batch)
+
+
 def _read(path: Path) -> Model:
     text = str(path)[:200]
     try:
@@ -55,7 +69,9 @@ def _read(path: Path) -> Model:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "cannot be read"
         choices = ", ".join(REFERENCE_MODELS)
-        raise InputError(f"model {text}: {why}; expected {choices}, or a file") from None
+        raise InputError(
+            f"model {text}: {why}; expected {choices}, mlp, module:function or a file"
+        ) from None
     if len(data) > _MOST_BYTES:
         raise InputError(f"{text}: over {_MOST_BYTES >> 20} MiB; expected the layers of a model")
     try:

@@ -96,6 +96,7 @@ def train_module(
     topology: Topology,
     methods: Sequence[str],
     *,
+    batch: int | None = None,
     table: Path | None = None,
     scale: float | None = None,
     steps: int = 10,
@@ -104,7 +105,8 @@ def train_module(
 ) -> list[MeasuredRun]:
     """Return runs whose ranks compute the module of ``factory`` and reduce its gradients.
 
-    ``factory`` is ``mlp`` or ``module:function`` (`tuccl.training.ranks.modules`). Each rank has
+    ``factory`` is ``mlp`` or ``module:function`` (`tuccl.training.ranks.modules`), ``batch`` the
+    samples of a step on one rank. Each rank has
     the same share of the processors, also for the step alone that speed-ups are of.
 
     Raises:
@@ -122,6 +124,7 @@ def train_module(
             steps=steps,
             rounds=rounds,
             factory=factory,
+            batch=batch,
             limit_s=limit_s,
         )
         return [_run("train", each, topology) for each in run_job(job, topology, table, emulation)]

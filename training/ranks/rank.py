@@ -28,8 +28,9 @@ from tuccl.training.timeline import simulate_steps
 __all__ = ["Rank"]
 
 _TIMEOUT = timedelta(seconds=60)
-_LEAST_BYTES, _FACTOR = 1 << 12, 4
+_LEAST_BYTES, _FACTOR = 64, 4
 _REPEATS = 5
+_SMALL, _LINE = 1 << 17, 8
 _EQUAL_STEPS = 20
 _DDP = "torch-ddp"
 
@@ -83,7 +84,7 @@ class Rank:
     def _measured(self) -> Model:
         """Rank 0's measurement of the module's layers, while all ranks measure."""
         module, loss = module_of(self._job.factory, self._rank)
-        model = measured_model(self._job.factory, module, loss)
+        model = measured_model(self._job.factory, module, loss, self._job.batch)
         return msgspec.json.decode(self._shared(msgspec.json.encode(model)), type=Model)
 
     def _shared(self, mine: bytes) -> bytes:
@@ -106,19 +107,21 @@ class Rank:
         return [float(each) for each in times]
 
     def _measure(self, most_bytes: int) -> dict[str, Costs]:
-        """What an all-reduce takes by backend, at sizes up to all gradients; backends in turns."""
+        """Measure all-reduces by backend, of sizes up to all gradients; backends go in turns."""
         sizes = [most_bytes]
         while sizes[-1] > _LEAST_BYTES:
-            sizes.append(max(sizes[-1] // _FACTOR, 1024))
+            sizes.append(max(sizes[-1] // _FACTOR, _LEAST_BYTES))
         points: dict[str, list[tuple[int, float]]] = {name: [] for name in self._groups}
         for nbytes in reversed(sizes):
-            buffer = torch.zeros(nbytes // 4)
+            # Calls of a step stand in line: small ones are timed so, as their start-ups overlap.
+            buffers = [torch.zeros(nbytes // 4) for _ in range(_LINE if nbytes <= _SMALL else 1)]
             times: dict[str, list[float]] = {name: [] for name in self._groups}
             for _, name in itertools.product(range(_REPEATS + 1), self._groups):
                 dist.barrier(self._control)
-                begin = time.perf_counter()
-                dist.all_reduce(buffer, group=self._groups[name])
-                times[name].append((time.perf_counter() - begin) * 1e6)
+                begin, group = time.perf_counter(), self._groups[name]
+                for work in [dist.all_reduce(b, group=group, async_op=True) for b in buffers]:
+                    work.wait()
+                times[name].append((time.perf_counter() - begin) * 1e6 / len(buffers))
             for name, each in times.items():
                 points[name].append((nbytes, median(self._slowest(each)[1:])))
         return {
@@ -157,7 +160,7 @@ class Rank:
         return self._slowest(times)[1:], times[1:]
 
     def _compare(self, turns: dict[Turn, Steps]) -> dict[Turn, str]:
-        """Whether parameters after some steps are those of DDP over Gloo, by turn."""
+        """Say whether parameters after some steps are those of DDP over Gloo, by turn."""
         module, loss = module_of(self._job.factory, self._rank)
         ddp = DdpSteps(module, loss, self._control)
         every = {("", ""): ddp, **turns}
