@@ -367,19 +367,13 @@ def advice_text(args: argparse.Namespace, advice: Advice) -> str:
             f"{advice.gain:.3f}x of DDP's defaults; without communication "
             f"{advice.least_us / 1e3:.4g} ms (simulated)"
         ),
-        (
-            f"buckets: {len(advice.buckets)} calls of {format_bytes(min(advice.buckets))} to "
-            f"{format_bytes(max(advice.buckets))} bytes"
-        ),
+        (f"buckets: {len(advice.buckets)} of {bytes_text(advice.buckets)} bytes"),
         f"compression: {advice.compression}",
     ]
     if not sizes:
         return "\n".join([*lines, "tune: nothing; parameter servers call no collective"])
     names = ", ".join(dict.fromkeys(each.collective for each in advice.tune_for))
-    lines.append(
-        f"tune: {names} at {len(sizes)} sizes of {format_bytes(min(sizes))} to "
-        f"{format_bytes(max(sizes))} bytes"
-    )
+    lines.append(f"tune: {names}, {len(sizes)} kinds of call of {bytes_text(sizes)} bytes")
     if args.output:
         write_text(Path(args.output), workload_json(advice).decode())
         command = f"tuccl tune {args.topology} --workload {args.output} -o table"
@@ -387,3 +381,9 @@ def advice_text(args: argparse.Namespace, advice: Advice) -> str:
     elif not args.tune:
         lines.append("with -o FILE the calls are written for tuccl tune --workload FILE")
     return "\n".join(lines)
+
+
+def bytes_text(sizes: Sequence[int]) -> str:
+    """Return the least and the most of ``sizes`` in bytes."""
+    least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+    return least if least == most else f"{least} to {most}"
