@@ -14,6 +14,7 @@ _SIZES = ((64 << 10, "small"), (1 << 20, "middle"), (32 << 20, "large"))  # up t
 # Payload that one pass moves of a chunk, by the buffer (docs/simulator.md): half of the slots
 # for Simple; one slot of eight, of which half or an eighth part in 16 is flags, for the others.
 _PASS_OF_BUFFER = {"Simple": 1 / 2, "LL": 1 / 16, "LL128": 15 / 128}
+_LEAST_PASS = 8 << 10  # bytes; of less, a pass takes as long as its latency
 # Protocols by preference, and (protocol's place, channels, passes) by preference.
 _PROTOCOLS = {
     "small": ("LL", "LL128", "Simple"),
@@ -45,8 +46,9 @@ def suited_points(space: Space, plan: Plan) -> tuple[Point, ...]:
         protocol = protocols[min(place, len(protocols) - 1)]
         count = max((c for c in legal[protocol] if c <= channels), default=min(legal[protocol]))
         buffer_bytes = default_buffer_bytes(protocol)
+        chunk_bytes = space.nbytes / space.nchunks(plan) / count
+        passes = min(passes, int(chunk_bytes) // _LEAST_PASS)
         if passes > 1:
-            chunk_bytes = space.nbytes / space.nchunks(plan) / count
             wanted = chunk_bytes / passes / _PASS_OF_BUFFER[protocol]
             buffer_bytes = min(buffer_bytes, 1 << round(math.log2(max(wanted, 1))))
         points.append(space.nearest(Point(plan, protocol, count, THREADS[-1], buffer_bytes)))
