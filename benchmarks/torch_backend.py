@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -43,6 +43,7 @@ from tuccl.runtime import (
 from tuccl.runtime.table.entry import Entry
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth.model.collective import ROOTED
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
 from tuccl.units import format_bytes, parse_size
 
@@ -61,29 +62,32 @@ def cluster() -> Topology:
     return join(host, HOSTS)
 
 
-def write_table(folder: Path, place: str, topology: Topology) -> None:
-    """Save a table with one program for each collective."""
+def table_of(
+    folder: Path, name: str, topology: Topology, methods: Mapping[str, str], chunks: int = 2
+) -> None:
+    """Save a table with one program for each collective by its method, and root if it has one."""
     time = Statistics.of((1.0,))
     entries, files = [], []
-    for name, method in METHODS[place].items():
-        schedule = synthesize(
-            Problem(Collective(name, topology.ranks), full_mesh(topology), 2, 16 << 20), method
-        )
-        file = program_file(lower(schedule))
-        knobs = Knobs("Simple", buffer_bytes=4 << 20)
-        chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
-        entries.append(
-            Entry(
-                collective=name,
-                reduction_class=reduction_class(name),
-                min_bytes=1,
-                max_bytes=None,
-                candidates=(chosen, default_candidate("mpi")),
+    for collective, method in methods.items():
+        for root in range(topology.ranks) if collective in ROOTED else [None]:
+            asked = Collective(collective, topology.ranks, root=root or 0)
+            schedule = synthesize(Problem(asked, full_mesh(topology), chunks, 16 << 20), method)
+            file = program_file(lower(schedule), root=root or 0)
+            knobs = Knobs("Simple", buffer_bytes=4 << 20)
+            chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
+            entries.append(
+                Entry(
+                    collective=collective,
+                    reduction_class=reduction_class(collective),
+                    min_bytes=1,
+                    max_bytes=None,
+                    candidates=(chosen, default_candidate("mpi")),
+                    root=root,
+                )
             )
-        )
-        files.append(file)
+            files.append(file)
     table = LookupTable(
-        name=f"benchmark on {place}",
+        name=name,
         signature=signature(topology),
         ranks=topology.ranks,
         hosts=len(topology.hosts),
@@ -111,7 +115,7 @@ def launch(place: str, options: list[str]) -> None:
     topology = cluster()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         table = Path(folder, "table")
-        write_table(table, place, topology)
+        table_of(table, f"benchmark on {place}", topology, METHODS[place])
         extra, prefixes = {}, [()] * topology.ranks
         label = "loopback, one host"
         if place == "cluster":

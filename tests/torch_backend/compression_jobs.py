@@ -136,7 +136,7 @@ def sparse_training() -> None:
             weights.append(flat(state, model))
         assert torch.equal(weights[0], weights[2]) and torch.equal(weights[1], weights[3])
         copies = torch.empty(SIZE * weights[0].numel())
-        dist.all_gather_into_tensor(copies, weights[0])
+        dist.all_gather_single(copies, weights[0])
         assert all(torch.equal(copy, weights[0]) for copy in copies.split(weights[0].numel()))
         again = pickle.loads(pickle.dumps(state))
         assert again.process_group is None and again.iter == state.iter
@@ -200,7 +200,7 @@ def controlled_training() -> None:
     assert all(costs.of(call)(4096) > 0 for call in ("allreduce", "broadcast", "allgather"))
     same = torch.tensor([costs.of("allgather")(n) for n in (1, 3000, 1 << 20)])
     copies = torch.empty(SIZE * 3)
-    dist.all_gather_into_tensor(copies, same)
+    dist.all_gather_single(copies, same)
     assert all(torch.equal(copy, same) for copy in copies.split(3))
     probed = ProbingMonitor(exchange_probe(repeats=1), SIZE, values=(10, 1000)).link(0)
     assert probed.gbs > 0

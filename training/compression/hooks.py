@@ -27,6 +27,8 @@ __all__ = ["ar_topk_hook", "lw_topk_hook", "ms_topk_hook"]
 # The indices to send of a whole model's gradient, whose parameters have those sizes.
 _Choose = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 _MOST_ELEMENTS = 1 << 31
+# The name since PyTorch 2.13, and before.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # sums of squares need it
 
 
@@ -135,7 +137,7 @@ def _by_allgather(
     values, squares = _taken(gradient, index.long())
     sent = torch.cat([squares.view(torch.uint8), index.view(torch.uint8), values.view(torch.uint8)])
     gathered = sent.new_empty(ranks * sent.numel())
-    dist.all_gather_into_tensor(gathered, sent, group=state.process_group)
+    _all_gather(gathered, sent, group=state.process_group)
     mean = torch.zeros_like(gradient)
     total = torch.zeros_like(squares)
     parts = [squares.nbytes, index.nbytes, values.nbytes]
@@ -200,6 +202,6 @@ def _largest_norm(state: ARTopkState, gradient: torch.Tensor) -> int:
     """Return the rank whose gradient has the largest norm, the lowest of equals."""
     mine = torch.tensor([state.smoothed_norm(gradient)])
     norms = torch.empty(dist.get_world_size(state.process_group))
-    dist.all_gather_into_tensor(norms, mine, group=state.process_group)
+    _all_gather(norms, mine, group=state.process_group)
     every: list[float] = norms.tolist()
     return every.index(max(every))

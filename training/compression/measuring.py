@@ -15,15 +15,19 @@ from tuccl.training.costs import Cost, Costs
 __all__ = ["exchange_probe", "measured_costs"]
 
 _SIZES = tuple(1 << power for power in range(8, 23, 2))
-_WARM = 2
+_WARM = 1
+# The name since PyTorch 2.13, and before.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def exchange_probe(
-    process_group: dist.ProcessGroup | None = None, repeats: int = 5
+    process_group: dist.ProcessGroup | None = None,
+    repeats: int = 5,
+    tree_group: dist.ProcessGroup | None = None,
 ) -> Callable[[str, int], float]:
     """Return a probe for `ProbingMonitor`: us of an exchange, the median of the slowest rank's.
 
-    All ranks must call it alike.
+    All ranks must call it alike. ``tree_group`` does the all-reduce of ``tree-allreduce``.
     """
 
     def probe(exchange: str, values: int) -> float:
@@ -31,7 +35,11 @@ def exchange_probe(
             ranks = dist.get_world_size(process_group)
             calls = [_call("allgather", 8 * values * ranks, process_group)]
         else:
-            calls = [_call(name, 4 * values, process_group) for name in ("broadcast", "allreduce")]
+            by_tree = exchange == "tree-allreduce"
+            calls = [
+                _call("broadcast", 4 * values, process_group),
+                _call("allreduce", 4 * values, tree_group if by_tree else process_group),
+            ]
         return _timed(calls, process_group, repeats)
 
     return probe
@@ -68,7 +76,7 @@ def _call(name: str, nbytes: int, group: dist.ProcessGroup | None) -> Callable[[
         ranks = dist.get_world_size(group)
         share = torch.zeros(max(nbytes // ranks, 1), dtype=torch.uint8)
         whole = torch.zeros(share.numel() * ranks, dtype=torch.uint8)
-        return lambda: dist.all_gather_into_tensor(whole, share, group=group)
+        return lambda: _all_gather(whole, share, group=group)
     values = torch.zeros(max(nbytes // 4, 1))
     if name == "broadcast":
         return lambda: dist.broadcast(values, group=group, group_src=0)
