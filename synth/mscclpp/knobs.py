@@ -13,7 +13,7 @@ ALIGNMENT = 16  # bytes: a thread moves and adds up so many at once
 
 @dataclass(frozen=True)
 class PlanKnobs:
-    """How a plan of MSCCL++ moves what its program says.
+    """Knobs with which a plan of MSCCL++ moves what its program says.
 
     Attributes:
         protocol: "Simple" (puts and signals) or "LL" (packets).
