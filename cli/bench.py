@@ -37,19 +37,25 @@ from tuccl.cli.recording import (
 )
 from tuccl.cli.verify import read_bytes
 from tuccl.errors import InputError
+from tuccl.mscclpp import is_plan, parse_plan, verify_plan
 from tuccl.runtime import (
     BASELINES,
     MSCCL_LOOP,
     NCCL_VERSION,
     SYMMETRIC_BASELINE,
     Executor,
+    MscclppExecutor,
+    PlanSimExecutor,
     StepLoop,
     Timing,
     TracedRun,
     time_baseline,
 )
+from tuccl.runtime.baseline.defaults import collective_stub
+from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.synth import replicate
+from tuccl.runtime.table.programs import program_dialect
+from tuccl.synth import PLAN_COLLECTIVES, Collective, replicate
 
 HELP = "time a program, or a baseline's own choice per size, in nccl-tests' columns"
 EXAMPLE = "tuccl bench allgather.xml ndv2x2.json -s 1K:1G:x4 --on sim"
@@ -74,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="F.xml T",
-        help="program and topology; with --baseline only the topology",
+        help="program, or plan of MSCCL++, and topology; with --baseline only the topology",
     )
     parser.add_argument(
         "--baseline",
@@ -87,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dialect",
         default="executor",
-        help="the program's: executor (default), rccl (legacy) or fork",
+        help="the program's: executor (default), rccl (legacy) or fork; mscclpp: run it as a plan",
     )
     add_sizes(parser)
     add_root(parser)
@@ -201,21 +207,53 @@ def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor
             f"{args.files[0]}: computes {program.collective}, not {args.collective[:40]}"
         )
     executor = real_executor_of(args, topology_of(args.files[1]), stack)
-    report = verify_program(program, args.dialect, root=args.root)
+    plans = isinstance(executor, PlanSimExecutor | MscclppExecutor)
+    report = verify_program(program, program_dialect(args.dialect), root=args.root)
     if not report.ok:
         first = report.errors[0]
         raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
     # MSCCL on GPUs always runs a protocol with its most threads.
     threads = max_threads(program.protocol, args.dialect) if executor.runs_nccl else 512
     knobs = knobs_of(args, program.protocol, threads=threads)
-    program = replicate(program, knobs.channels) if knobs.channels > 1 else program
+    if knobs.channels > 1 and not (plans and plan_knobs(knobs).group_size > 1):
+        program = replicate(program, knobs.channels)
     return executor, program, knobs
+
+
+def bench_plan(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, str, Iterator[Timed]]:
+    """Return the executor, the collective and the timings of a file with a plan of MSCCL++.
+
+    Raises:
+        InputError: the plan is not right, or a knob was given, of which the plan has its own.
+    """
+    knobs = ("protocol", "channels", "threads", "buffer")
+    if given := [f"--{name}" for name in knobs if getattr(args, name) is not None]:
+        raise InputError(f"{', '.join(given)}: a plan has its own knobs; leave them out")
+    plan = parse_plan(read_bytes(args.files[0]), args.files[0])
+    report = verify_plan(plan, root=args.root)
+    if not report.ok:
+        first = report.errors[0]
+        raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
+    args.dialect = "mscclpp"
+    executor = real_executor_of(args, topology_of(args.files[1]), stack)
+    if not isinstance(executor, PlanSimExecutor | MscclppExecutor):
+        raise InputError(f"--on {args.on}: runs no plans; use --on sim or mscclpp")
+    collective = next(name for name, word in PLAN_COLLECTIVES.items() if word == plan.collective)
+    chosen = f"{'LL' if plan.packets else 'Simple'}/{len(plan.gpus[0].threadblocks)}tb"
+    stub = collective_stub(Collective(collective, executor.ranks, args.root))
+    timings = (
+        Timed(n, executor.time_plan(plan, n, repeats=_ROUNDS), chosen, stub, Knobs())
+        for n in sizes_of(args.size)
+    )
+    return executor, collective, timings
 
 
 def bench_program(
     args: argparse.Namespace, stack: ExitStack
 ) -> tuple[Executor, str, Iterator[Timed]]:
-    """Return the executor, the collective and the timings of a program file."""
+    """Return the executor, the collective and the timings of a program file, or of a plan."""
+    if len(args.files) == 2 and is_plan(read_bytes(args.files[0])):
+        return bench_plan(args, stack)
     executor, program, knobs = loaded_program(args, stack)
     timings = (
         Timed(

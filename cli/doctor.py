@@ -15,10 +15,11 @@ from tuccl.cli.arguments import add_json
 from tuccl.cli.log_report import judge_log
 from tuccl.cli.output import columns, print_json
 from tuccl.emulation.netns import check_privilege
-from tuccl.errors import Unavailable
+from tuccl.errors import TucclError, Unavailable
 from tuccl.runtime.executors import find_mpis
 from tuccl.runtime.jobs import plugin_paths, window_notes
 from tuccl.runtime.jobs.plugins import Kind
+from tuccl.runtime.mscclpp import find_executor_test
 from tuccl.runtime.nccl.versions import nccl_release, nccl_versions
 
 HELP = "list what is installed, what is missing and how to get it"
@@ -97,6 +98,16 @@ def emulation() -> str | None:
     return "root, ip, tc, bridge"
 
 
+def executor_test() -> str | None:
+    """Return where MSCCL++'s executor_test.py is, with the package's version, or None."""
+    try:
+        script = find_executor_test(None)
+    except TucclError:
+        return None
+    version = version_of("mscclpp")
+    return f"{script}" + (f", mscclpp {version}" if version else "")
+
+
 def plugins() -> list[Check]:
     """Return the checks of what runtimes load."""
     there = plugin_paths()
@@ -130,6 +141,12 @@ def machine() -> list[Check]:
             ", ".join(f"{m.family} {m.version} ({m.mpiexec})" for m in find_mpis()) or None,
             "bench --on mpi",
             "apt-get install openmpi-bin libopenmpi-dev, or mpich libmpich-dev",
+        ),
+        Check(
+            "MSCCL++",
+            executor_test(),
+            "bench, tune --on mscclpp",
+            "set MSCCLPP_SOURCE to its source tree, with python/test/executor_test.py",
         ),
         Check(
             "emulation",

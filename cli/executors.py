@@ -31,6 +31,7 @@ from tuccl.runtime.executors import Mpi
 from tuccl.runtime.export.export import DIALECTS
 from tuccl.runtime.jobs import job_launcher
 from tuccl.runtime.jobs.launch import cache_folder
+from tuccl.runtime.mscclpp import ExecutorTest, MscclppExecutor, find_executor_test
 from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests
 from tuccl.topology import Topology, load_machine
 
@@ -45,12 +46,13 @@ __all__ = [
 ]
 
 _EXECUTORS = ("sim",)
-_REAL = ("mpi", "loopback", "nccl-tests")
-TUNED_ON = ("mpi", "nccl-tests")
+_REAL = ("mpi", "loopback", "nccl-tests", "mscclpp")
+TUNED_ON = ("mpi", "nccl-tests", "mscclpp")
 """Real executors that can tune and compare."""
 _USUAL = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
-_NCCL_TESTS = {"nccl_tests": None, "launcher": None, "shared": None, "timeout": 600.0}
-_NCCL_TESTS |= {"tests_json": False}
+_JOB = {"launcher": None, "shared": None, "timeout": 600.0}
+_NCCL_TESTS = {"nccl_tests": None, "tests_json": False}
+_MSCCLPP = {"mscclpp": None}
 ONE_RUN = Effort(warmup=1, runs=1)
 """One time is one run: who compares takes many, in turns."""
 _LAUNCHES = ("process", "mpi", "graph")
@@ -62,7 +64,8 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
         "--on",
         default="sim",
         metavar="EXECUTOR",
-        help="sim: simulated (default); bench, tune, compare: mpi, nccl-tests; bench: loopback",
+        help="sim: simulated (default); bench, tune, compare: mpi, nccl-tests, mscclpp (its "
+        "executor_test.py); bench: loopback",
     )
     parser.add_argument(
         "--machine",
@@ -146,22 +149,29 @@ def add_nccl_tests(parser: argparse.ArgumentParser) -> None:
         "NCCL_TESTS)",
     )
     parser.add_argument(
+        "--mscclpp",
+        metavar="DIR",
+        help="with --on mscclpp: MSCCL++'s source tree, with python/test/executor_test.py "
+        "(default: MSCCLPP_SOURCE, or where mscclpp is installed)",
+    )
+    parser.add_argument(
         "--launcher",
         metavar="CMD",
-        help="with --on nccl-tests: what starts a process a GPU, without a shell, like "
+        help="with --on nccl-tests, mscclpp: what starts a process a GPU, without a shell, like "
         "'mpirun -np 16 -H a,b' or 'srun -N 2' (default: mpirun -np RANKS)",
     )
     parser.add_argument(
         "--shared",
         metavar="DIR",
-        help="with --on nccl-tests: a folder that every host sees (default: the user's cache)",
+        help="with --on nccl-tests, mscclpp: a folder that every host sees (default: the user's "
+        "cache)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
-        default=_NCCL_TESTS["timeout"],
+        default=_JOB["timeout"],
         metavar="S",
-        help="with --on nccl-tests: seconds after which a run is ended (default 600)",
+        help="with --on nccl-tests, mscclpp: seconds after which a run is ended (default 600)",
     )
     parser.add_argument(
         "--tests-json",
@@ -196,10 +206,7 @@ def real_executor_of(
         )
     if (args.scale is not None or args.latency is not None) and not args.emulate:
         raise InputError("--scale, --latency: shape the network of --emulate; add it")
-    if args.on != "nccl-tests" and (options := _options_given(args, _NCCL_TESTS)):
-        raise InputError(
-            f"{', '.join(options)}: --on {args.on[:40]} starts none; use --on nccl-tests"
-        )
+    _check_jobs(args)
     if args.on not in real:
         options = _options_given(args, _USUAL)
         if options and args.on in _EXECUTORS:
@@ -210,8 +217,12 @@ def real_executor_of(
             machine = load_machine(args.machine) if args.machine else None
             return EmulatedSimExecutor(topology, args.scale, args.latency or 0.0, machine)
         return executor_of(args, topology, real, dialect)
+    if args.on == "mscclpp":
+        return mscclpp_executor(args, topology, stack)
     if dialect == "mscclpp":
-        raise InputError(f"--dialect mscclpp: --on {args.on[:40]} runs no plans; use --on sim")
+        raise InputError(
+            f"--dialect mscclpp: --on {args.on[:40]} runs no plans; use --on sim or mscclpp"
+        )
     if args.on == "nccl-tests":
         return nccl_tests_executor(args, topology, stack, dialect)
     operands = Operands(args.datatype, args.op, args.check)
@@ -235,6 +246,48 @@ def _options_given(args: argparse.Namespace, usual: Mapping[str, object]) -> lis
     """The options that were given something else than usual."""
     names = [name for name, value in usual.items() if getattr(args, name) != value]
     return [f"--{name.replace('_', '-')}" for name in names]
+
+
+def _check_jobs(args: argparse.Namespace) -> None:
+    """Refuse options of jobs that the executor does not start."""
+    own: dict[str, dict[str, object]] = {
+        "nccl-tests": {**_JOB, **_NCCL_TESTS},
+        "mscclpp": {**_JOB, **_MSCCLPP},
+    }
+    for on, usual in own.items():
+        taken = own.get(args.on, {})
+        others = {name: value for name, value in usual.items() if name not in taken}
+        if args.on != on and (options := _options_given(args, others)):
+            raise InputError(
+                f"{', '.join(options)}: --on {args.on[:40]} starts none; use --on {on}"
+            )
+
+
+def mscclpp_executor(
+    args: argparse.Namespace, topology: Topology, stack: ExitStack
+) -> MscclppExecutor:
+    """Return an executor that starts MSCCL++'s executor_test.py; ``stack`` ends it.
+
+    Raises:
+        InputError: the launcher or an option cannot be.
+        Unavailable: there is no executor_test.py.
+    """
+    if args.mpi:
+        raise InputError("--mpi: --on mscclpp is started by --launcher")
+    if args.op != "sum":
+        raise InputError(f"--op {args.op[:20]}: plans of MSCCL++ only add up; leave it out")
+    if not args.timeout > 0:
+        raise InputError(f"--timeout {args.timeout:g}: expected more than 0 seconds")
+    test = ExecutorTest(
+        find_executor_test(args.mscclpp),
+        job_launcher(args.launcher, topology.ranks),
+        Path(args.shared).resolve() if args.shared else cache_folder() / "mscclpp",
+        datatype=args.datatype,
+        limit_s=args.timeout,
+    )
+    stack.enter_context(ended_by_signals())
+    hosts = len(topology.hosts)
+    return stack.enter_context(MscclppExecutor(test, topology.ranks, hosts, topology.name))
 
 
 def nccl_tests_executor(

@@ -164,6 +164,10 @@ def run(args: argparse.Namespace) -> int:
     """Tune and print what was found."""
     from tuccl.tuning import even_size, tune, tune_workload
 
+    if args.on == "mscclpp":
+        if args.dialect not in ("executor", "mscclpp"):
+            raise InputError(f"--dialect {args.dialect[:20]}: --on mscclpp runs plans of its own")
+        args.dialect = "mscclpp"
     if args.budget < 1:
         raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
     if args.workload is None and (args.collective is None or args.size is None):

@@ -26,6 +26,7 @@ from tuccl.runtime.executors import (
 )
 from tuccl.runtime.export import export_program, export_switch, export_table
 from tuccl.runtime.jobs import plugin_path, run, run_environment
+from tuccl.runtime.mscclpp import MscclppExecutor
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.runtime.nccl_tests import NcclTestsExecutor
 from tuccl.runtime.table import (
@@ -60,6 +61,7 @@ __all__ = [
     "LookupTable",
     "LoopbackExecutor",
     "MpiExecutor",
+    "MscclppExecutor",
     "NcclTestsExecutor",
     "Operands",
     "PlanSimExecutor",

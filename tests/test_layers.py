@@ -40,6 +40,7 @@ RUNTIME = [
     "export",
     "jobs",
     "nccl_tests",
+    "mscclpp",
     "workload",
     "probing",
 ]

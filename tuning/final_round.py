@@ -26,7 +26,7 @@ from tuccl.runtime import (
     reduction_class,
 )
 from tuccl.runtime.table import pareto_set, placements
-from tuccl.runtime.table.entry import ROOTED
+from tuccl.runtime.table.entry import ROOTED, Source
 from tuccl.synth import Collective
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tie_break import tie_break
@@ -185,8 +185,8 @@ def _candidate(timed: TimedPoint, file: ProgramFile, samples: tuple[float, ...])
     return msgspec.structs.replace(candidate, sms=timed.timing.sms or candidate.sms)
 
 
-def _source(timing: Timing) -> Literal["sim", "mpi", "cuda", "nccl-tests"]:
-    return cast("Literal['sim', 'mpi', 'cuda', 'nccl-tests']", timing.on)
+def _source(timing: Timing) -> Source:
+    return cast("Source", timing.on)
 
 
 def placement_samples(timing: Timing, in_place: bool) -> tuple[float, ...]:

@@ -62,10 +62,10 @@ class Timing:
     A placement that the program does not claim has None. ``samples_us`` holds the repeats of
     the placement that ``us`` names, ``samples_us_ip`` those in place, where the executor keeps
     them; ``on`` says what ran it ("sim", "mpi", "cuda",
-    "loopback", "nccl-tests"); ``wrong`` counts wrong elements, None where none were compared;
-    ``first_wrong`` is the
-    first of them; ``runs`` is the number of timed runs behind ``us``, 0 where none was measured;
-    ``sms`` are the thread blocks that ran on a GPU, 0: the program's own.
+    "loopback", "nccl-tests", "mscclpp"); ``wrong`` counts wrong elements, None where none were
+    compared; ``first_wrong`` is the first of them; ``runs`` is the number of timed runs behind
+    ``us``, 0 where none was measured; ``sms`` are the thread blocks that
+    ran on a GPU, 0: the program's own.
 
     >>> Timing(12.0, None, (12.0,), "sim", None).us
     12.0
@@ -127,7 +127,7 @@ class Executor(ABC):
     its attributes; none asks which class it is of.
 
     Attributes:
-        name: Short name for tables: "sim", "mpi", "loopback" or "nccl-tests".
+        name: Short name for tables: "sim", "mpi", "loopback", "nccl-tests" or "mscclpp".
         ranks: Ranks of the machine; a program must have as many.
         simulated: Times come from a model of the machine, which has what only a model has (the
             multicast of an NVLink switch).

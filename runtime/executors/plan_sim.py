@@ -271,6 +271,23 @@ class PlanSimExecutor(Executor):
             sms=blocks,
         )
 
+    def time_plan(self, plan: ExecutionPlan, nbytes: int, *, repeats: int = 1) -> Timing:
+        """Return the simulated time of a verified ``plan`` on the whole array of ``nbytes`` bytes.
+
+        A size that its chunks do not divide is rounded up to one that they do.
+
+        Raises:
+            InputError: the plan is for other ranks.
+        """
+        gpu = plan.gpus[0]
+        step = plan.buffer_alignment * max(gpu.input_chunks, gpu.output_chunks)
+        us = self.simulator.run(plan, padded(nbytes, step)).time_us
+        out_of_place, in_place = (None, us) if plan.inplace else (us, None)
+        samples = (us,) * repeats
+        placed = samples if plan.inplace else ()
+        blocks = max(len(gpu.threadblocks) for gpu in plan.gpus)
+        return Timing(out_of_place, in_place, samples, self.name, samples_us_ip=placed, sms=blocks)
+
     def least_us(self, program: Program, calls: Sequence[Call]) -> list[float]:
         """Return nothing known for each of ``calls``: infinite where the ranks are others."""
         return [0.0 if program.ngpus == self.ranks else math.inf] * len(calls)

@@ -28,7 +28,7 @@ __all__ = [
 DatatypeClass = Literal["any", "1-byte", "2-byte", "4-byte", "8-byte"]
 ReductionClass = Literal["none", "plain"]
 Placement = Literal["in-place", "out-of-place", "any"]
-Source = Literal["sim", "mpi", "cuda", "nccl-tests"]
+Source = Literal["sim", "mpi", "cuda", "nccl-tests", "mscclpp"]
 
 DATATYPE_CLASSES = ("1-byte", "2-byte", "4-byte", "8-byte")
 DEFAULT_NAME = "default"

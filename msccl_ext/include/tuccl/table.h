@@ -17,7 +17,7 @@ namespace tuccl::select {
 enum class Datatype : std::uint8_t { k1Byte, k2Byte, k4Byte, k8Byte, kAny };
 enum class ReductionClass : std::uint8_t { kNone, kPlain };
 enum class Placement : std::uint8_t { kOutOfPlace, kInPlace, kAny };
-enum class Source : std::uint8_t { kSim, kMpi, kCuda, kNcclTests };
+enum class Source : std::uint8_t { kSim, kMpi, kCuda, kNcclTests, kMscclpp };
 /// NCCL's own algorithms, where a candidate is one of them and no program.
 enum class Algorithm : std::uint8_t {
   kTree,

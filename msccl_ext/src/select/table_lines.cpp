@@ -25,7 +25,7 @@ constexpr std::string_view kStock = "nccl";
 constexpr std::array<std::string_view, 5> kDatatypes{"1-byte", "2-byte", "4-byte", "8-byte", "any"};
 constexpr std::array<std::string_view, 2> kReductions{"none", "plain"};
 constexpr std::array<std::string_view, 3> kPlacements{"out-of-place", "in-place", "any"};
-constexpr std::array<std::string_view, 4> kSources{"sim", "mpi", "cuda", "nccl-tests"};
+constexpr std::array<std::string_view, 5> kSources{"sim", "mpi", "cuda", "nccl-tests", "mscclpp"};
 constexpr int kProtocols = 3;
 constexpr int kDialects = 3;
 constexpr int kCollectives = 8;
