@@ -24,12 +24,13 @@ from tuccl.cli.output import columns
 from tuccl.emulation import EmulatedSimExecutor
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 from tuccl.training import METHODS, Model, reference_model, simulated_costs
-from tuccl.training.runs import RUN_METHODS, MeasuredRun, replay_training, scaled
+from tuccl.training.runs import REPLAYED, MeasuredRun, replay_training
 from tuccl.tuning import TuneOptions, tune
 
 SCALE = 0.025
 GBS = 1.25
 LEAST = 1 << 6
+COLLECTIVES = ["allreduce", "reduce-scatter", "allgather"]
 
 
 def cluster(hosts: int) -> Topology:
@@ -37,21 +38,20 @@ def cluster(hosts: int) -> Topology:
     return join(keep_gpus(load_profile("rtx2080tix4"), [0]), hosts, down_gbs=GBS)
 
 
-def sizes_of(model: Model, topology: Topology) -> list[int]:
+def sizes_of(model: Model, topology: Topology, methods: list[str]) -> list[int]:
     """Return powers of two about the calls of all methods."""
     executor = EmulatedSimExecutor(topology, SCALE)
-    costs = simulated_costs(topology, executor=executor)
-    calls = {
-        bucket.nbytes for name in RUN_METHODS for bucket in METHODS[name].plan(model, costs).buckets
-    }
+    costs = simulated_costs(topology, executor=executor).scaled(SCALE)
+    plans = [METHODS[name].plan(model, costs).scaled(SCALE) for name in methods]
+    calls = {bucket.nbytes for plan in plans for bucket in plan.buckets}
     return sorted({1 << max(nbytes, LEAST).bit_length() - 1 for nbytes in calls})
 
 
-def write_table(folder: Path, model: Model, topology: Topology, budget: int) -> None:
-    """Tune for the sizes of ``model``, simulated on the emulated cluster."""
+def write_table(folder: Path, topology: Topology, sizes: list[int], budget: int) -> None:
+    """Tune for ``sizes``, simulated on the emulated cluster."""
     executor = EmulatedSimExecutor(topology, SCALE)
     options = TuneOptions(budget=budget)
-    tune(executor, topology, ["allreduce"], sizes_of(model, topology), folder, options)
+    tune(executor, topology, COLLECTIVES, sizes, folder, options)
 
 
 def rows_of(runs: list[MeasuredRun]) -> list[list[object]]:
@@ -98,11 +98,12 @@ def main() -> int | None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", default="4,8")
     parser.add_argument("--models", default="ResNet-50,BERT-Base")
-    parser.add_argument("--methods", default=",".join(RUN_METHODS))
+    parser.add_argument("--methods", default=",".join(REPLAYED))
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=int, default=12)
     args = parser.parse_args()
+    methods = args.methods.split(",")
     header = ["method", "calls by", "samples/s", "speed-up", "exposed", "step ms", "10-90 %"]
     header += ["predicted ms", "error", "by program", "by default", "saved"]
     for hosts in map(int, args.hosts.split(",")):
@@ -111,11 +112,11 @@ def main() -> int | None:
             model = reference_model(name)
             with tempfile.TemporaryDirectory() as place:
                 table = Path(place, "table")
-                write_table(table, scaled(model, SCALE), topology, args.budget)
+                write_table(table, topology, sizes_of(model, topology, methods), args.budget)
                 runs = replay_training(
                     model,
                     topology,
-                    args.methods.split(","),
+                    methods,
                     table=table,
                     scale=SCALE,
                     steps=args.steps,

@@ -181,7 +181,7 @@ def measured(
     """
     from tuccl.topology import signature
     from tuccl.training import Journal
-    from tuccl.training.runs import RUN_METHODS, TORCH_DDP, replay_training, train_module
+    from tuccl.training.runs import REPLAYED, RUN_METHODS, TORCH_DDP, replay_training, train_module
 
     stored = open_table(Path(args.table)) if args.table else None
     about = (
@@ -190,7 +190,7 @@ def measured(
         f"{args.scale}, {args.steps} x {args.rounds}"
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
-    usual = RUN_METHODS if model is not None else (*RUN_METHODS, TORCH_DDP.name)
+    usual = REPLAYED if model is not None else (*RUN_METHODS, TORCH_DDP.name)
     asked = [m.strip() for m in args.methods.split(",")] if args.methods else usual
     methods = [name for name in asked if journal.row(name, "gloo") is None]
     if not methods:

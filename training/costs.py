@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuccl.errors import InputError
 from tuccl.training.model import ELEMENT_BYTES
@@ -40,6 +40,14 @@ class Costs:
         if call not in self.by_call:
             raise InputError(f"cost of {call}: none is given; expected one of {list(self.by_call)}")
         return self.by_call[call]
+
+    def scaled(self, factor: float) -> Costs:
+        """Return the costs of calls that stand for larger ones: M bytes take what M factor do."""
+
+        def scale(cost: Cost) -> Cost:
+            return lambda nbytes: cost(max(round(nbytes * factor), 1) if nbytes else 0)
+
+        return replace(self, by_call={call: scale(cost) for call, cost in self.by_call.items()})
 
     def wire(self, call: str) -> str:
         """Return what the call occupies: all collectives share the wire, servers have both ways."""

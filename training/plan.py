@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from tuccl.training.model import ELEMENT_BYTES
 
 __all__ = ["Bucket", "BucketPlan"]
 
@@ -46,3 +48,13 @@ class BucketPlan:
     barrier: bool = True
     server_order: bool = False
     late: bool = False
+
+    def scaled(self, factor: float) -> BucketPlan:
+        """Return the plan with bytes and credit times ``factor``, whole elements, at least one."""
+
+        def scale(nbytes: int) -> int:
+            return max(round(nbytes * factor / ELEMENT_BYTES), 1) * ELEMENT_BYTES
+
+        buckets = tuple(replace(bucket, nbytes=scale(bucket.nbytes)) for bucket in self.buckets)
+        credit = scale(self.credit_bytes) if self.credit_bytes else 0
+        return replace(self, buckets=buckets, credit_bytes=credit)

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from tuccl.emulation import Emulation
 from tuccl.errors import InputError
 from tuccl.topology import Topology
@@ -21,10 +19,19 @@ from tuccl.training.rows import row_of
 from tuccl.training.simulation import TrainingRun
 from tuccl.training.timeline import StepTimeline
 
-__all__ = ["RUN_METHODS", "TORCH_DDP", "MeasuredRun", "replay_training", "scaled", "train_module"]
+__all__ = [
+    "REPLAYED",
+    "RUN_METHODS",
+    "TORCH_DDP",
+    "MeasuredRun",
+    "replay_training",
+    "train_module",
+]
 
 RUN_METHODS = ("bsp", "wfbp", "mg-wfbp", "mg-wfbp-exact", "ddp", "ddp-searched", "horovod")
 """Methods that ranks run: all-reduces in an order that all know, and a barrier."""
+REPLAYED = (*RUN_METHODS, "dear", "bytescheduler")
+"""And those whose steps overlap, which timers can replay."""
 TORCH_DDP = Method("torch-ddp", Label("BSP", "none", "A2A", "DDP buckets"), METHODS["ddp"].plan)
 """PyTorch's own DistributedDataParallel, a row beside in training."""
 
@@ -38,20 +45,6 @@ class MeasuredRun(TrainingRun):
 
     predicted_us: float
     equal: str
-
-
-def scaled(model: Model, factor: float) -> Model:
-    """Return ``model`` with its gradients times ``factor``, at least an element each.
-
-    Times stay: with rates times the same factor, so does what a collective takes.
-    """
-    return msgspec.structs.replace(
-        model,
-        parameters=tuple(
-            msgspec.structs.replace(p, elements=max(round(p.elements * factor), 1))
-            for p in model.parameters
-        ),
-    )
 
 
 def replay_training(
@@ -75,9 +68,8 @@ def replay_training(
         Unavailable: PyTorch is missing, or the privilege to make namespaces.
         TucclError: a rank failed.
     """
-    _check(methods, RUN_METHODS)
+    _check(methods, REPLAYED)
     with _cluster(topology, scale) as emulation:
-        smaller = scaled(model, emulation.plan.scale if emulation is not None else scale or 1.0)
         job = Job(
             kind="replay",
             methods=tuple(methods),
@@ -85,7 +77,8 @@ def replay_training(
             ranks=topology.ranks,
             steps=steps,
             rounds=rounds,
-            model=smaller,
+            model=model,
+            byte_scale=emulation.plan.scale if emulation is not None else scale or 1.0,
             limit_s=limit_s,
         )
         return [_run("replay", each, topology) for each in run_job(job, topology, table, emulation)]

@@ -319,9 +319,12 @@ def misfit_latencies() -> None:
 def no_table() -> None:
     begin()
     tensor = torch.ones(1000)
+    share = torch.zeros(2)
+    dist.reduce_scatter_single(share, torch.ones(2 * SIZE))
+    assert share.tolist() == [SIZE, SIZE]
     dist.all_reduce(tensor)
     assert (tensor == SIZE).all()
-    assert dist.group.WORLD.counts == {"program": 0, "gloo": 1}
+    assert dist.group.WORLD.counts == {"program": 0, "gloo": 2}
 
 
 @job

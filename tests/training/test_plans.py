@@ -176,3 +176,13 @@ def test_labels_have_six_words_and_unknown_names_are_refused() -> None:
         method_of("best")
     with pytest.raises(InputError, match="cost of push"):
         Costs({"allreduce": linear(1.0, 0.0)}, 1.0).of("push")
+
+
+def test_scaled_bytes_under_scaled_costs_take_the_same_time() -> None:
+    model, costs = random_model(7)
+    for name in ("bsp", "mg-wfbp", "dear"):
+        plan = METHODS[name].plan(model, costs)
+        as_planned = simulate_steps(model, plan, costs)
+        larger = simulate_steps(model, plan.scaled(4.0), costs.scaled(0.25))
+        assert larger.step_us == pytest.approx(as_planned.step_us)
+        assert sum(b.nbytes for b in plan.scaled(4.0).buckets) == 4 * model.nbytes

@@ -10,7 +10,7 @@ import pytest
 from tuccl.errors import InputError, TucclError
 from tuccl.topology import join, keep_gpus, load_profile
 from tuccl.training import Model, Parameter, timeline_svg
-from tuccl.training.runs import replay_training, scaled, train_module
+from tuccl.training.runs import replay_training, train_module
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs PyTorch (make torch)"
@@ -26,7 +26,8 @@ def test_replay_moves_the_bytes_of_every_bucket_between_emulated_hosts() -> None
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("emulated clusters need root")
     hosts = join(keep_gpus(load_profile("v100x4"), range(1)), 2)
-    runs = replay_training(MODEL, hosts, ["bsp", "wfbp"], steps=2, rounds=1)
+    methods = ["bsp", "wfbp", "dear", "bytescheduler"]
+    runs = replay_training(MODEL, hosts, methods, steps=2, rounds=1)
     by_name = {run.row.method: run for run in runs}
     assert {run.row.kind for run in runs} == {"replay"}
     assert by_name["wfbp"].row.by_default == 4 and by_name["bsp"].row.by_default == 1
@@ -79,8 +80,3 @@ def test_a_rank_that_fails_ends_the_job_in_one_line(
 def test_methods_that_ranks_cannot_run_are_refused() -> None:
     with pytest.raises(InputError, match="simulated only"):
         replay_training(MODEL, PAIR, ["bytescheduler-ps"])
-
-
-def test_bytes_are_scaled_and_times_are_not() -> None:
-    smaller = scaled(MODEL, 0.01)
-    assert smaller.step_us == MODEL.step_us and smaller.nbytes == MODEL.nbytes // 100

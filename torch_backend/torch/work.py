@@ -195,7 +195,7 @@ class CollectiveQueue:
             self._end(work, self._gloo(work, future))
 
         try:
-            call().get_future().add_done_callback(then or ended)
+            _future(call()).add_done_callback(then or ended)
         except RuntimeError as error:  # refused at once: as Gloo words it
             self._end(work, error)
 
@@ -231,6 +231,24 @@ class CollectiveQueue:
         with self._lock:
             self._under_way -= 1
             self._start_next()
+
+
+def _future(gloo: dist.Work) -> torch.futures.Future[Any]:
+    """Gloo's future of a call; some of its calls (reduce-scatter to one tensor) only let wait."""
+    try:
+        future: torch.futures.Future[Any] = gloo.get_future()
+    except RuntimeError:
+        future = torch.futures.Future()
+
+        def wait() -> None:
+            try:
+                gloo.wait()
+                future.set_result(None)
+            except RuntimeError as error:
+                future.set_exception(error)
+
+        threading.Thread(target=wait, name="tuccl-gloo", daemon=True).start()
+    return future
 
 
 def _failure(request: Request | None) -> Exception | None:

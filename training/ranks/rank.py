@@ -19,9 +19,10 @@ from tuccl.errors import TucclError
 from tuccl.training.costs import Costs, through
 from tuccl.training.job import RESULTS_FILE, Job, MethodResult
 from tuccl.training.methods import METHODS
-from tuccl.training.model import Model
+from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.modules import measured_model, module_of
+from tuccl.training.ranks.overlapped import DearSteps, PrioritySteps
 from tuccl.training.ranks.turns import DdpSteps, LocalSteps, ReplaySteps, Steps, TrainSteps
 from tuccl.training.timeline import simulate_steps
 
@@ -53,6 +54,7 @@ class Rank:
             first, init_method=store, rank=rank, world_size=job.ranks, timeout=_TIMEOUT
         )
         self._control: Any = dist.new_group(backend="gloo")
+        self._picks: Any = dist.new_group(backend="gloo")
         groups = {"table": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
         self._groups: dict[str, Any] = {name: groups[name] for name in job.backends}
         self._results: dict[Turn, MethodResult] = {}
@@ -60,13 +62,13 @@ class Rank:
     def run(self) -> None:
         """Do all the job asks for; rank 0 writes the results."""
         model = self._job.model or self._measured()
-        costs = self._measure(model.nbytes)
+        costs = self._measure(max(round(model.nbytes * self._job.byte_scale), ELEMENT_BYTES))
         plans = self._plans(model, costs)
         turns = {turn: self._steps(turn, model, plan) for turn, plan in plans.items()}
         alone_us = model.step_us
         equal: dict[Turn, str] = {}
         if self._job.kind == "train":
-            alone_us = median(self._timed(LocalSteps(*module_of(self._job.factory, self._rank)))[0])
+            alone_us = median(self._timed(LocalSteps(*module_of(self._job.factory, self._rank))))
             equal = self._compare(turns)
         begin = time.monotonic()
         for number in range(self._job.rounds):
@@ -107,27 +109,53 @@ class Rank:
         return [float(each) for each in times]
 
     def _measure(self, most_bytes: int) -> dict[str, Costs]:
-        """Measure all-reduces by backend, of sizes up to all gradients; backends go in turns."""
+        """Measure calls by backend, of sizes up to all gradients; backends go in turns."""
         sizes = [most_bytes]
         while sizes[-1] > _LEAST_BYTES:
             sizes.append(max(sizes[-1] // _FACTOR, _LEAST_BYTES))
-        points: dict[str, list[tuple[int, float]]] = {name: [] for name in self._groups}
-        for nbytes in reversed(sizes):
-            # Calls of a step stand in line: small ones are timed so, as their start-ups overlap.
-            buffers = [torch.zeros(nbytes // 4) for _ in range(_LINE if nbytes <= _SMALL else 1)]
-            times: dict[str, list[float]] = {name: [] for name in self._groups}
-            for _, name in itertools.product(range(_REPEATS + 1), self._groups):
-                dist.barrier(self._control)
-                begin, group = time.perf_counter(), self._groups[name]
-                for work in [dist.all_reduce(b, group=group, async_op=True) for b in buffers]:
-                    work.wait()
-                times[name].append((time.perf_counter() - begin) * 1e6 / len(buffers))
-            for name, each in times.items():
-                points[name].append((nbytes, median(self._slowest(each)[1:])))
+        names = ("allreduce", *(("reduce-scatter", "allgather") if self._scatters else ()))
+        points: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        for call, nbytes in itertools.product(names, reversed(sizes)):
+            for backend, us in self._measured_us(call, nbytes).items():
+                points.setdefault((backend, call), []).append((nbytes, us))
         return {
-            name: Costs({"allreduce": through(each)}, each[0][1], "measured")
-            for name, each in points.items()
+            backend: Costs(
+                {call: through(points[backend, call]) for call in names},
+                points[backend, "allreduce"][0][1],
+                "measured",
+            ).scaled(self._job.byte_scale)
+            for backend in self._groups
         }
+
+    @property
+    def _scatters(self) -> bool:
+        return any(METHODS[m].name == "dear" for m in self._job.methods if m in METHODS)
+
+    def _measured_us(self, call: str, nbytes: int) -> dict[str, float]:
+        """The time of a call by each backend.
+
+        Calls of a step stand in line: small ones are timed so, as their start-ups overlap.
+        """
+        ranks = self._job.ranks
+        share = -(-nbytes // ELEMENT_BYTES // ranks)
+        count = share * ranks if call != "allreduce" else -(-nbytes // ELEMENT_BYTES)
+        buffers = [torch.zeros(count) for _ in range(_LINE if nbytes <= _SMALL else 1)]
+        times: dict[str, list[float]] = {name: [] for name in self._groups}
+        for _, name in itertools.product(range(_REPEATS + 1), self._groups):
+            dist.barrier(self._control)
+            begin = time.perf_counter()
+            for work in [self._call(call, b, share, self._groups[name]) for b in buffers]:
+                work.wait()
+            times[name].append((time.perf_counter() - begin) * 1e6 / len(buffers))
+        return {name: median(self._slowest(each)[1:]) for name, each in times.items()}
+
+    def _call(self, call: str, buffer: torch.Tensor, share: int, group: Any) -> Any:  # noqa: ANN401
+        if call == "allreduce":
+            return dist.all_reduce(buffer, group=group, async_op=True)
+        mine = buffer[self._rank * share :][:share]
+        if call == "allgather":
+            return dist.all_gather_single(buffer, mine, group=group, async_op=True)
+        return dist.reduce_scatter_single(mine, buffer, group=group, async_op=True)
 
     def _plans(self, model: Model, costs: dict[str, Costs]) -> dict[Turn, BucketPlan]:
         """Rank 0's plans by method and backend, each for the costs that it measured."""
@@ -142,22 +170,22 @@ class Rank:
 
     def _steps(self, turn: Turn, model: Model, plan: BucketPlan) -> Steps:
         method, name = turn
-        group = self._groups[name]
+        group, plan = self._groups[name], plan.scaled(self._job.byte_scale)
+        if plan.late:
+            return DearSteps(model, plan, group, self._rank, self._job.ranks)
+        if plan.order == "priority":
+            return PrioritySteps(model, plan, group, self._picks, self._rank)
         if self._job.kind == "replay":
             return ReplaySteps(model, plan, group)
         module, loss = module_of(self._job.factory, self._rank)
         if method == _DDP:
             return DdpSteps(module, loss, group)
-        return TrainSteps(module, loss, model, plan, group, self._job.ranks)
+        return TrainSteps(module, loss, plan, group, self._job.ranks)
 
-    def _timed(self, steps: Steps) -> tuple[list[float], list[float]]:
-        """The times of the steps of a turn on the slowest rank and here; one goes before."""
-        times = []
-        for number in range(self._job.steps + 1):
-            begin = time.perf_counter()
-            steps.step(number)
-            times.append((time.perf_counter() - begin) * 1e6)
-        return self._slowest(times)[1:], times[1:]
+    def _timed(self, steps: Steps) -> list[float]:
+        """The times of the steps of a turn on the slowest rank; one goes before."""
+        times = steps.run(self._job.steps + 1)
+        return self._slowest(times)[1:]
 
     def _compare(self, turns: dict[Turn, Steps]) -> dict[Turn, str]:
         """Say whether parameters after some steps are those of DDP over Gloo, by turn."""
@@ -166,8 +194,7 @@ class Rank:
         every = {("", ""): ddp, **turns}
         weights: dict[Turn, list[torch.Tensor]] = {}
         for turn, steps in every.items():
-            for number in range(_EQUAL_STEPS):
-                steps.step(number)
+            steps.run(_EQUAL_STEPS)
             assert isinstance(steps, LocalSteps)
             weights[turn] = [p.detach().clone() for p in steps.module.parameters()]
         reference = weights.pop(("", ""))
@@ -192,10 +219,10 @@ class Rank:
     ) -> None:
         """Make a turn of steps, and add their times to what is known of the method."""
         method, name = turn
-        if isinstance(steps, ReplaySteps):
+        if isinstance(steps, ReplaySteps | DearSteps | PrioritySteps):
             self._check_sums(steps)
         before = self._programs(name)
-        times, _ = self._timed(steps)
+        times = self._timed(steps)
         programs = (self._programs(name) - before) // (self._job.steps + 1)
         known = self._results.get(turn)
         every = (*(known.steps_us if known else ()), *times)
@@ -206,7 +233,7 @@ class Rank:
             exposed_us=max(median(every) - alone_us, 0.0),
             alone_us=alone_us,
             predicted_us=simulate_steps(model, plan, costs[name]).step_us,
-            calls=(programs, max(len(plan.buckets) - programs, 0)),
+            calls=(programs, max(len(plan.buckets) * len(plan.calls) - programs, 0)),
             buckets=tuple(bucket.nbytes for bucket in plan.buckets),
             c2c=costs[name].of("allreduce")(model.nbytes) / alone_us,
             spans=tuple(steps.spans()),
@@ -218,7 +245,7 @@ class Rank:
         group = self._groups[name]
         return int(group.counts["program"]) if name == "table" else 0
 
-    def _check_sums(self, steps: ReplaySteps) -> None:
+    def _check_sums(self, steps: ReplaySteps | DearSteps | PrioritySteps) -> None:
         """Make a step whose sums are known.
 
         Raises:
@@ -226,7 +253,7 @@ class Rank:
         """
         for buffer in steps.buffers:
             buffer.fill_(1.0)
-        steps.step(0)
+        steps.run(1)
         wrong = next((b for b in steps.buffers if not bool((b == self._job.ranks).all())), None)
         if wrong is not None:
             raise TucclError(f"a bucket of {wrong.nbytes} bytes was reduced wrongly")

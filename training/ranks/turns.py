@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tuccl.training.model import Model
+from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import BucketCalls
 from tuccl.training.ranks.modules import Loss
@@ -21,25 +21,41 @@ LEARNING_RATE = 0.05
 class Steps(Protocol):
     """Something that makes one step after another."""
 
-    def step(self, number: int) -> None:
-        """Make the step ``number``."""
+    def run(self, count: int) -> list[float]:
+        """Make ``count`` steps; return the time of each in us."""
 
     def spans(self) -> list[Span]:
         """Return what happened in the last step, in us from its begin."""
 
 
-def _buffers(model: Model, plan: BucketPlan) -> list[torch.Tensor]:
-    elements = [parameter.elements for parameter in model.parameters]
-    return [torch.zeros(sum(elements[b.first : b.last])) for b in plan.buckets]
+class _Separate:
+    """Steps one after another, each ending in a barrier."""
+
+    def run(self, count: int) -> list[float]:
+        """Make ``count`` steps; return the time of each in us."""
+        times = []
+        for number in range(count):
+            begin = time.perf_counter()
+            self.step(number)
+            times.append((time.perf_counter() - begin) * 1e6)
+        return times
+
+    def step(self, number: int) -> None:
+        """Make the step ``number``."""
+        raise NotImplementedError
 
 
-class ReplaySteps:
+def _buffers(plan: BucketPlan) -> list[torch.Tensor]:
+    return [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
+
+
+class ReplaySteps(_Separate):
     """Timers in place of computing; the buckets' bytes are reduced for real."""
 
     def __init__(self, model: Model, plan: BucketPlan, group: Any) -> None:  # noqa: ANN401
         """Prepare the buckets."""
         self._model, self._plan = model, plan
-        self.buffers = _buffers(model, plan)
+        self.buffers = _buffers(plan)
         self._calls = BucketCalls(plan, self.buffers, group)
 
     def step(self, number: int) -> None:
@@ -72,7 +88,7 @@ class ReplaySteps:
         return [*spans, *self._calls.spans()]
 
 
-class LocalSteps:
+class LocalSteps(_Separate):
     """Steps of a module without communication: the baseline of one rank."""
 
     def __init__(self, module: torch.nn.Module, loss: Loss) -> None:
@@ -138,15 +154,14 @@ class TrainSteps(LocalSteps):
         self,
         module: torch.nn.Module,
         loss: Loss,
-        model: Model,
         plan: BucketPlan,
         group: Any,  # noqa: ANN401
         ranks: int,
     ) -> None:
-        """Hook the parameters, in the order of ``model``'s."""
+        """Hook the parameters, which the plan counts in their order."""
         super().__init__(module, loss)
         self._plan, self._ranks = plan, ranks
-        self._buffers = _buffers(model, plan)
+        self._buffers = _buffers(plan)
         self._calls = BucketCalls(plan, self._buffers, group)
         self._missing: list[int] = []
         self._views: dict[int, torch.Tensor] = {}
