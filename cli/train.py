@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tuccl.cli.arguments import add_json, add_nccl_version, topology_of
 from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import check_target, columns, print_json, say, warn, write_text
+from tuccl.cli.sparse import RATIOS_HELP, print_sparse
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION, StoredTable, open_table
 from tuccl.topology import Topology, load_machine
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--advise", action="store_true", help="instead: name the method to take and what to tune"
     )
+    parser.add_argument("--ratios", metavar="LIST", help=RATIOS_HELP)
     parser.add_argument("--tune", metavar="DIR", help="with --advise: tune for it, write the table")
     parser.add_argument(
         "--budget", type=int, default=60, metavar="N", help="with --tune: as tune has it"
@@ -96,6 +98,9 @@ def run(args: argparse.Namespace) -> int:
         model = load_model(args.model, args.batch)
         if args.advise:
             return print_advice(args, topology, model)
+        if args.ratios:
+            backends = backends_of(args, topology, table_of(args))
+            return print_sparse(args, heading(model, topology), model, topology.ranks, backends)
         take = simulated if args.kind == "sim" else measured
         journal, runs = take(args, topology, model)
         about = heading(model, topology)
@@ -120,6 +125,8 @@ def check_options(args: argparse.Namespace) -> None:
         raise InputError(f"--kind {args.kind[:20]}: expected {', '.join(KINDS)}")
     if args.advise and args.kind != "sim":
         raise InputError(f"--advise: simulates, not --kind {args.kind}; leave --kind out")
+    if args.ratios and (args.advise or args.kind != "sim"):
+        raise InputError("--ratios: simulates, and gives no advice; leave --kind, --advise out")
     if args.steps < 1 or args.rounds < 1:
         raise InputError("--steps, --rounds: expected at least 1 of each")
     if args.tune and not args.advise:
@@ -146,6 +153,11 @@ def methods_of(args: argparse.Namespace) -> list[Method]:
     if args.methods is None:
         return list(METHODS.values())
     return [method_of(name.strip()) for name in args.methods.split(",")]
+
+
+def table_of(args: argparse.Namespace) -> StoredTable | None:
+    """Return the table of --table, None without."""
+    return open_table(Path(args.table)) if args.table else None
 
 
 def backends_of(
@@ -183,7 +195,7 @@ def measured(
     from tuccl.training import Journal
     from tuccl.training.runs import REPLAYED, RUN_METHODS, TORCH_DDP, replay_training, train_module
 
-    stored = open_table(Path(args.table)) if args.table else None
+    stored = table_of(args)
     about = (
         f"{args.kind} {args.model} {model.step_us if model else 0:.6g} us on "
         f"{signature(topology)}, table {stored.table.checksum[:16] if stored else 'none'}, scale "
@@ -229,7 +241,7 @@ def simulated(
     from tuccl.topology import signature
     from tuccl.training import Journal, simulate_training
 
-    stored = open_table(Path(args.table)) if args.table else None
+    stored = table_of(args)
     about = (
         f"sim {model.name} x{model.batch} {model.step_us:.6g} us on {signature(topology)}, table "
         f"{stored.table.checksum[:16] if stored else 'none'}, NCCL {args.nccl_version}, "
@@ -298,7 +310,7 @@ def write_pictures(args: argparse.Namespace, runs: Sequence[TrainingRun]) -> Non
 
 def print_advice(args: argparse.Namespace, topology: Topology, model: Model) -> int:
     """Simulate all methods, print which to take and what to tune; with --tune tune it."""
-    stored = open_table(Path(args.table)) if args.table else None
+    stored = table_of(args)
     before = list(backends_of(args, topology, stored))[-1]
     advice = advised(args, topology, model, before)
     if args.tune and advice.tune_for:

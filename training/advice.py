@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tuccl.training.compression.sparse_steps import sparse_step
 from tuccl.training.costs import Costs
 from tuccl.training.model import Model
 from tuccl.training.rows import TrainingRow
@@ -60,7 +61,7 @@ def advise(model: Model, runs: Sequence[TrainingRun], costs: Costs) -> Advice:
     best = best_run(runs)
     ddp = next(run for run in runs if run.method.name == "ddp")
     fastest = min(runs, key=lambda run: run.row.step_us)
-    saved = compressed_step_us(model, costs)
+    saved = compressed_step_us(model, best.row.ranks, costs)
     worth = 1 - saved / best.row.step_us
     reason = f"{best.row.exposed:.1%} of its step is exposed communication"
     if fastest is not best:
@@ -92,15 +93,13 @@ def call_sizes(run: TrainingRun) -> tuple[CallSize, ...]:
     return tuple(CallSize(call, nbytes, count) for (call, nbytes), count in sorted(counts.items()))
 
 
-def compressed_step_us(model: Model, costs: Costs, ratio: float = _RATIO) -> float:
+def compressed_step_us(model: Model, ranks: int, costs: Costs, ratio: float = _RATIO) -> float:
     """Return a step in us of AR-Topk on the whole model: indices broadcast, values all-reduced.
 
     Notes:
-        The broadcast is taken for an all-gather of as many bytes, which it costs at most; finding
-        the largest elements is not counted.
+        By the faster exchange; finding the largest elements is not counted.
     """
-    kept = max(4, int(model.nbytes * ratio))
-    return model.step_us + costs.of("allreduce")(kept) + costs.of("allgather")(kept)
+    return sparse_step(model, ranks, costs, ratio).step_us
 
 
 def workload_json(advice: Advice) -> bytes:

@@ -27,6 +27,7 @@ _MOST_POWER = 40
 _GRID = sorted({part << power for power in range(7, _MOST_POWER) for part in (2, 3)})
 _ALPHA_BYTES = range(32 << 10, (504 << 12) + 1, 160 << 10)
 _LARGE = 256 << 20
+_COLLECTIVES = ("allreduce", "reduce-scatter", "allgather", "broadcast")
 
 
 def interpolated(us_of: Callable[[int], float]) -> Cost:
@@ -105,7 +106,7 @@ def simulated_costs(
         )
     calls = {
         name: interpolated(partial(_us, executor, topology, stored, version, name))
-        for name in ("allreduce", "reduce-scatter", "allgather")
+        for name in _COLLECTIVES
     }
     allreduce = calls["allreduce"]
     alpha_us, _ = fitted_line(allreduce)
@@ -120,9 +121,10 @@ def simulated_costs(
 
 def _program(stored: StoredTable | None, collective: str, nbytes: int) -> Candidate | None:
     """The candidate with a program that the table has for a call in place, as PyTorch's are."""
-    if stored is None or collective not in ("allreduce", "reduce-scatter", "allgather"):
+    if stored is None or collective not in _COLLECTIVES:
         return None
-    choice = select(stored.table, collective, nbytes, in_place=collective == "allreduce", pads=True)
+    in_place = collective in ("allreduce", "broadcast")
+    choice = select(stored.table, collective, nbytes, in_place=in_place, pads=True)
     return choice.candidate if choice.candidate.program is not None else None
 
 

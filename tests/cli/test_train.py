@@ -82,3 +82,25 @@ def test_wrong_options_are_refused(
 ) -> None:
     answer = tuccl("train", work / "topology.json", "--model", model, *options)
     assert answer.code == 2 and message in answer.err and answer.err.count("\n") == 1
+
+
+def test_sparse_steps_are_priced_by_the_default_and_the_table(
+    tuccl: Tuccl, work: Path, model: Path
+) -> None:
+    train = ["train", work / "topology.json", "--model", model, "--table", work / "table"]
+    answer = tuccl(*train, "--ratios", "0.1,0.001", "--json")
+    assert answer.code == 0, answer.err
+    steps = json.loads(answer.out)["steps"]
+    assert [each["by"] for each in steps] == ["default", "default", "table", "table"]
+    for each in steps:
+        step = each["step"]
+        took = {name: step[f"{name}_us"] for name in ("allgather", "allreduce")}
+        assert took[step["exchange"]] == min(took.values())
+        assert step["regret"] == took[step["by_formula"]] / took[step["exchange"]] - 1
+    assert "simulated" in steps[0]["step"]["source"]
+    shown = tuccl(*train, "--ratios", "0.1")
+    assert shown.code == 0 and shown.out.count("sim ") == 2
+    for wrong in ("7", "x", "0"):
+        refused = tuccl(*train, "--ratios", wrong)
+        assert refused.code == 2 and "ratio" in refused.err
+    assert tuccl(*train, "--ratios", "0.1", "--advise").code == 2

@@ -5,7 +5,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import TypeAlias
 
@@ -130,27 +129,6 @@ def stock_hooks() -> None:
         assert dist.group.WORLD.counts["program"] > before, name  # noop: DDP's first broadcast
         for mine, theirs in zip(ours, hooked(gloo, name), strict=True):
             assert torch.equal(mine, theirs), (name, (mine - theirs).abs().max())
-
-
-@job
-def raising_hook() -> None:
-    """A hook that raises on one rank ends that rank, and the others hear of it."""
-    begin(timeout=timedelta(seconds=20))
-
-    def hook(group: dist.ProcessGroup, bucket: dist.GradBucket) -> Future:
-        if RANK == 1:
-            raise ValueError("compression ratio of 7")
-        return default_hooks.allreduce_hook(group, bucket)
-
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
-    model.register_comm_hook(dist.group.WORLD, hook)
-    try:
-        model(torch.ones(2, 4)).sum().backward()
-        raise AssertionError("went on without a rank")
-    except (RuntimeError, ValueError) as error:
-        print("TOLD", str(error).splitlines()[0])
-        sys.stdout.flush()
-    os._exit(0)
 
 
 @job

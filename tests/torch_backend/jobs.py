@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-import tuccl.errors
 import tuccl.torch
 from tests.torch_backend.ranks import begin, begin_again, job
 
@@ -305,14 +304,6 @@ def delayed() -> None:
         assert (tensor == SIZE * (SIZE - 1) / 2).all()
         assert time.monotonic() - began >= 0.1
         assert group.counts["program"] == 1
-
-
-@job
-def misfit_latencies() -> None:
-    try:
-        begin()
-    except tuccl.errors.InputError as error:
-        print("TOLD", error)
 
 
 @job

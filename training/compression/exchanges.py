@@ -60,9 +60,7 @@ def values_sent(elements: int, ratio: float) -> int:
         InputError: the ratio is not above 0 and at most 1.
     """
     if not 0 < ratio <= 1:
-        raise InputError(
-            f"compression ratio {ratio:g}: expected above 0 and at most 1, the part kept"
-        )
+        raise InputError(f"compression ratio {ratio:g}: expected above 0 and at most 1")
     return max(1, int(ratio * elements))
 
 
