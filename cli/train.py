@@ -310,8 +310,7 @@ def write_pictures(args: argparse.Namespace, runs: Sequence[TrainingRun]) -> Non
 
 def print_advice(args: argparse.Namespace, topology: Topology, model: Model) -> int:
     """Simulate all methods, print which to take and what to tune; with --tune tune it."""
-    stored = table_of(args)
-    before = list(backends_of(args, topology, stored))[-1]
+    before = list(backends_of(args, topology, table_of(args)))[-1]
     advice = advised(args, topology, model, before)
     if args.tune and advice.tune_for:
         tuned = tuned_table(args, topology, advice)

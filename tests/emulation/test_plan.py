@@ -8,6 +8,7 @@ import re
 import msgspec
 import pytest
 
+from tuccl.emulation import Emulation
 from tuccl.emulation.launch import hosts_file, places_file
 from tuccl.emulation.plan import EmulationPlan, plan_emulation
 from tuccl.errors import InputError
@@ -159,3 +160,15 @@ def test_what_cannot_be_emulated_is_refused_in_a_line(
 ) -> None:
     with pytest.raises(InputError, match=said):
         plan_emulation(t, scale)
+
+
+def test_latencies_are_by_sender_and_receiver() -> None:
+    topology = join(load_profile("ndv2"), 2)
+    matrix = Emulation(topology, latency_scale=10).latency_matrix
+    plan = plan_emulation(topology)
+    for src, row in enumerate(matrix):
+        for dst, us in enumerate(row):
+            assert (us > 0) == (src // 8 != dst // 8)
+    route = plan.latencies[0]
+    assert matrix[route.src][route.dst] == route.latency_us * 10
+    assert Emulation(topology).latency_matrix == ()

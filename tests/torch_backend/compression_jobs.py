@@ -17,7 +17,7 @@ from tuccl.training.compression.controller import RatioController
 from tuccl.training.compression.exchanges import Link
 from tuccl.training.compression.hooks import ar_topk_hook, lw_topk_hook, ms_topk_hook
 from tuccl.training.compression.measuring import exchange_probe, measured_costs
-from tuccl.training.compression.monitors import ProbingMonitor, ScheduledMonitor
+from tuccl.training.compression.monitors import CallMonitor, ProbingMonitor, ScheduledMonitor
 from tuccl.training.compression.state import ARTopkState
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -204,9 +204,11 @@ def controlled_training() -> None:
     assert all(torch.equal(copy, same) for copy in copies.split(3))
     probed = ProbingMonitor(exchange_probe(repeats=1), SIZE, values=(10, 1000)).link(0)
     assert probed.gbs > 0
+    calls = CallMonitor(SIZE, Link(0.0, 123.0))
     chosen = RatioController(
-        state, model, optimizer, monitor, candidates=(0.5, 0.1), iterations=1, costs=costs
+        state, model, optimizer, calls, candidates=(0.5, 0.1), iterations=1, costs=costs
     )
     chosen.step(train)
+    assert calls.link(0) != Link(0.0, 123.0)
     regret = chosen.decisions[0].regret
     assert regret is not None and regret >= 0

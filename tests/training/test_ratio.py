@@ -71,9 +71,9 @@ def test_a_monitor_of_calls_finds_the_network_that_they_ran_on() -> None:
     assert monitor.link(0) == Link(1.0, 1.0)
     for new in (link, Link(70.0, 0.5)):  # and follows it
         for _ in range(40):
-            exchange, values = draw.choice(EXCHANGES), draw.randint(1000, 400_000)
-            us = exchange_us(exchange, values, 8, formula_costs(new, 8))
-            monitor.observe(exchange, values, us * draw.uniform(0.98, 1.02))
+            call, nbytes = draw.choice(EXCHANGES), draw.randint(1000, 400_000)
+            us = formula_costs(new, 8).of(call)(nbytes)
+            monitor.observe(call, nbytes, us * draw.uniform(0.98, 1.02))
         seen = monitor.link(40)
         assert seen.alpha_us == pytest.approx(new.alpha_us, rel=0.1)
         assert seen.gbs == pytest.approx(new.gbs, rel=0.1)
@@ -84,7 +84,7 @@ def test_equal_calls_tell_the_rate_alone() -> None:
     monitor = CallMonitor(8, Link(100.0, 9.0))
     costs = formula_costs(Link(100.0, 0.2), 8)
     for _ in range(5):
-        monitor.observe("allgather", 50_000, exchange_us("allgather", 50_000, 8, costs))
+        monitor.observe("allgather", 50_000, costs.of("allgather")(50_000))
     assert monitor.link(5).alpha_us == 100.0
     assert monitor.link(5).gbs == pytest.approx(0.2)
 

@@ -22,7 +22,7 @@ from tuccl.training.compression.exchanges import (
     regret,
     values_sent,
 )
-from tuccl.training.compression.monitors import NetworkMonitor, has_changed
+from tuccl.training.compression.monitors import CallMonitor, NetworkMonitor, has_changed
 from tuccl.training.compression.ratio import TriedRatio, choose_ratio
 from tuccl.training.compression.smoothing import SmoothedMean
 from tuccl.training.compression.state import ARTopkState
@@ -102,6 +102,8 @@ class RatioController:
             raise InputError("controller of the ratio: expected two candidates and steps for each")
         self._state, self._model, self._optimizer = state, model, optimizer
         self._monitor, self._costs, self._search = monitor, costs, search
+        if isinstance(monitor, CallMonitor):
+            state.monitor = monitor
         self._candidates, self._iterations = tuple(sorted(candidates, reverse=True)), iterations
         self._drift, self._network_change = drift, network_change
         self._rest, self._every = rest, every

@@ -14,6 +14,7 @@ __all__ = [
     "EXCHANGES",
     "Exchange",
     "Link",
+    "call_terms",
     "exchange_terms",
     "exchange_us",
     "fastest_exchange",
@@ -82,9 +83,8 @@ def formula_costs(link: Link, ranks: int) -> Costs:
         messages, part = _TERMS[call](ranks, (ranks - 1).bit_length())
         return lambda nbytes: messages * link.alpha_us + part * nbytes / (link.gbs * 1e3)
 
-    return Costs(
-        {call: cost(call) for call in _TERMS}, 2 * (ranks - 1) * link.alpha_us, "by formula"
-    )
+    by_call = {call: cost(call) for call in _TERMS}
+    return Costs(by_call, 2 * (ranks - 1) * link.alpha_us, "by formula")
 
 
 # By call: messages one after another, and what part of the array passes one by one, of the ranks
@@ -98,15 +98,28 @@ _TERMS: dict[str, Callable[[int, int], tuple[int, float]]] = {
 }
 
 
-def exchange_terms(exchange: str, values: int, ranks: int) -> tuple[float, float]:
-    """Return the messages and the bytes that by formula pass one after another in an exchange.
+def call_terms(call: str, nbytes: int, ranks: int) -> tuple[float, float]:
+    """Return the messages and the bytes that by formula pass one after another in a call.
 
-    >>> exchange_terms("allgather", 10, 8)
-    (3.0, 560.0)
+    >>> call_terms("allgather", 640, 8)
+    (3, 560.0)
     """
-    slow, fast = (formula_costs(Link(alpha, 1e-3), ranks) for alpha in (1.0, 0.0))
-    nbytes = exchange_us(exchange, values, ranks, fast)
-    return exchange_us(exchange, values, ranks, slow) - nbytes, nbytes
+    messages, part = _TERMS[call](ranks, (ranks - 1).bit_length())
+    return messages, part * nbytes
+
+
+def exchange_terms(exchange: Exchange, values: int, ranks: int) -> tuple[float, float]:
+    """Return the same of an exchange of ``values`` values a rank."""
+    terms = [call_terms(call, nbytes, ranks) for call, nbytes in _calls(exchange, values, ranks)]
+    return sum(messages for messages, _ in terms), sum(nbytes for _, nbytes in terms)
+
+
+def _calls(exchange: str, values: int, ranks: int) -> list[tuple[str, int]]:
+    """Return the calls of an exchange with their bytes."""
+    nbytes, indices = values * ELEMENT_BYTES, values * INDEX_BYTES
+    if exchange == "allgather":
+        return [(exchange, (nbytes + indices) * ranks)]
+    return [("broadcast", indices), (exchange, nbytes)]
 
 
 def exchange_us(exchange: str, values: int, ranks: int, costs: Costs) -> float:
@@ -115,10 +128,7 @@ def exchange_us(exchange: str, values: int, ranks: int, costs: Costs) -> float:
     Notes:
         Equations 4a and 4b; the all-gather carries values and indices of all ranks.
     """
-    nbytes = values * ELEMENT_BYTES
-    if exchange == "allgather":
-        return costs.of(exchange)((nbytes + values * INDEX_BYTES) * ranks)
-    return costs.of("broadcast")(values * INDEX_BYTES) + costs.of(exchange)(nbytes)
+    return sum(costs.of(call)(nbytes) for call, nbytes in _calls(exchange, values, ranks))
 
 
 def fastest_exchange(

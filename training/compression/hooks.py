@@ -6,7 +6,8 @@
 
 # DDP looks at a hook's annotations themselves: they must not be postponed to strings.
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -137,7 +138,8 @@ def _by_allgather(
     values, squares = _taken(gradient, index.long())
     sent = torch.cat([squares.view(torch.uint8), index.view(torch.uint8), values.view(torch.uint8)])
     gathered = sent.new_empty(ranks * sent.numel())
-    _all_gather(gathered, sent, group=state.process_group)
+    with _observed(state, "allgather", gathered.nbytes):
+        _all_gather(gathered, sent, group=state.process_group)
     mean = torch.zeros_like(gradient)
     total = torch.zeros_like(squares)
     parts = [squares.nbytes, index.nbytes, values.nbytes]
@@ -173,14 +175,23 @@ def _by_allreduce(
     values, squares = _taken(gradient, where)
     wide = _WIDE.get(values.dtype, values.dtype)
     payload = torch.cat([values.to(wide), squares.to(wide)])
-    dist.all_reduce(
-        payload, group=state.tree_group if state.exchange == "tree-allreduce" else group
-    )
+    reducing = state.tree_group if state.exchange == "tree-allreduce" else group
+    with _observed(state, state.exchange or "allreduce", payload.nbytes):
+        dist.all_reduce(payload, group=reducing)
     mean = torch.zeros_like(gradient)
     mean[where] = payload[:count].div_(ranks).to(mean.dtype)
     state.root, state.gain = root, _gain(payload[count:])
     state.keep(gradient, count)
     return mean
+
+
+@contextmanager
+def _observed(state: ARTopkState, call: str, nbytes: int) -> Iterator[None]:
+    """Tell the state's monitor how long what is done meanwhile takes."""
+    began = time.perf_counter()
+    yield
+    if state.monitor is not None:
+        state.monitor.observe(call, nbytes, (time.perf_counter() - began) * 1e6)
 
 
 def _taken(gradient: torch.Tensor, where: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

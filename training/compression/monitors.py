@@ -9,7 +9,7 @@ from math import fsum
 from typing import Protocol
 
 from tuccl.errors import InputError
-from tuccl.training.compression.exchanges import Link, exchange_terms
+from tuccl.training.compression.exchanges import Link, call_terms, exchange_terms
 
 __all__ = ["CallMonitor", "NetworkMonitor", "ProbingMonitor", "ScheduledMonitor", "has_changed"]
 
@@ -84,7 +84,10 @@ class ProbingMonitor:
 
 
 class CallMonitor:
-    """A network as the job's own exchanges show it: a fit to the last of them, nothing is sent."""
+    """A network as the job's own calls show it: a fit to the last of them, nothing is sent.
+
+    A hook whose state has it as ``monitor`` lets it observe.
+    """
 
     def __init__(self, ranks: int, first: Link, *, window: int = 40) -> None:
         """Believe in ``first`` until calls of two kinds were seen.
@@ -97,9 +100,9 @@ class CallMonitor:
         self._ranks, self._link = ranks, first
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=window)
 
-    def observe(self, exchange: str, values: int, us: float) -> None:
-        """Take note of an exchange of ``values`` values a rank that took ``us``."""
-        self._samples.append((*exchange_terms(exchange, values, self._ranks), us))
+    def observe(self, call: str, nbytes: int, us: float) -> None:
+        """Take note of a collective on an array of ``nbytes`` bytes in all that took ``us``."""
+        self._samples.append((*call_terms(call, nbytes, self._ranks), us))
 
     def link(self, step: int) -> Link:
         """Return latency and rate that fit the last calls."""
@@ -120,7 +123,7 @@ def has_changed(before: Link, now: Link, part: float = 0.1) -> bool:
 def _fitted(samples: Sequence[tuple[float, float, float]], believed: Link) -> Link:
     """Return the link whose times are nearest in parts: of (messages, bytes, us) each.
 
-    Where calls are too much alike to tell latency and rate apart, the latency stays.
+    What calls are too much alike to tell, or noise hides, stays as it was believed to be.
     """
     if not samples:
         return believed
@@ -128,13 +131,16 @@ def _fitted(samples: Sequence[tuple[float, float, float]], believed: Link) -> Li
     mm, mb, bb = (fsum(x * y for x, y in pairs) for pairs in _products(rows))
     m, b = fsum(x for x, _ in rows), fsum(y for _, y in rows)
     determinant = mm * bb - mb * mb
+    alpha, us_per_byte = believed.alpha_us, 1e-3 / believed.gbs
     if determinant > 1e-4 * mm * bb:
         alpha, us_per_byte = (m * bb - b * mb) / determinant, (b * mm - m * mb) / determinant
-    else:
-        alpha = believed.alpha_us
-        us_per_byte = (b - alpha * mb) / bb if bb > 0 else 0.0
-    gbs = 1e-3 / us_per_byte if us_per_byte > 0 else _MOST_RATE
-    return Link(max(alpha, 0.0), min(max(gbs, _LEAST_RATE), _MOST_RATE))
+        if us_per_byte <= 0:  # what the rate takes is lost in noise
+            us_per_byte = 1e-3 / believed.gbs
+            alpha = (m - us_per_byte * mb) / mm
+        alpha = max(alpha, 0.0)
+    if bb > 0 and (rest := (b - alpha * mb) / bb) > 0:
+        us_per_byte = rest
+    return Link(alpha, min(max(1e-3 / us_per_byte, _LEAST_RATE), _MOST_RATE))
 
 
 def _products(

@@ -17,6 +17,7 @@ from tuccl.training.compression.exchanges import (
     formula_costs,
     values_sent,
 )
+from tuccl.training.compression.monitors import CallMonitor
 from tuccl.training.compression.smoothing import SmoothedMean
 from tuccl.training.costs import Costs
 
@@ -93,6 +94,7 @@ class ARTopkState:
         self.exchange: Exchange | None = None  # of the last step
         self.root: int | None = None  # whose indices the last step used
         self.compression_us = 0.0  # what choosing indices took in the last step
+        self.monitor: CallMonitor | None = None  # told of every call that carries values
         self._numel = self._sent = 0
         self._norm = SmoothedMean(_WINDOW, _SMOOTHING)
         self._order: tuple[int, ...] = ()
@@ -221,12 +223,12 @@ class ARTopkState:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: no group, and no parameters, which another process has anew."""
-        left_out = ("process_group", "tree_group", "_parameters", "_index", "pending")
+        left_out = ("process_group", "tree_group", "monitor", "_parameters", "_index", "pending")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take what was pickled; the group is the world until it is set."""
-        self.__dict__.update(state, process_group=None, tree_group=None)
+        self.__dict__.update(state, process_group=None, tree_group=None, monitor=None)
         self._forget_parameters()
 
 
