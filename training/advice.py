@@ -13,7 +13,7 @@ from tuccl.training.model import Model
 from tuccl.training.rows import TrainingRow
 from tuccl.training.simulation import TrainingRun, best_run
 
-__all__ = ["Advice", "CallSize", "advise", "call_sizes", "compressed_step_us", "workload_json"]
+__all__ = ["Advice", "CallSize", "advise", "call_sizes", "workload_json"]
 
 _RATIO = 0.1
 _WORTH = 0.1  # of a step, for which a lossy method is worth a thought
@@ -61,15 +61,16 @@ def advise(model: Model, runs: Sequence[TrainingRun], costs: Costs) -> Advice:
     best = best_run(runs)
     ddp = next(run for run in runs if run.method.name == "ddp")
     fastest = min(runs, key=lambda run: run.row.step_us)
-    saved = compressed_step_us(model, best.row.ranks, costs)
-    worth = 1 - saved / best.row.step_us
+    sparse = sparse_step(model, best.row.ranks, costs, _RATIO)
+    worth = 1 - sparse.step_us / best.row.step_us
     reason = f"{best.row.exposed:.1%} of its step is exposed communication"
     if fastest is not best:
         loss = best.row.step_us / fastest.row.step_us - 1
         reason += f"; {fastest.row.method} is {loss:.1%} faster, a tie, and needs more"
     compression = "none"
     if worth > _WORTH:
-        compression = f"AR-Topk at {_RATIO:g} would save up to {worth:.0%} of a step; it is lossy"
+        saved = f"by {sparse.exchange} would save up to {worth:.0%} of a step"
+        compression = f"AR-Topk at {_RATIO:g} {saved}; it is lossy"
     return Advice(
         row=best.row,
         reason=reason,
@@ -78,7 +79,7 @@ def advise(model: Model, runs: Sequence[TrainingRun], costs: Costs) -> Advice:
         gain=ddp.row.step_us / best.row.step_us,
         least_us=model.step_us,
         compression=compression,
-        compressed_us=saved,
+        compressed_us=sparse.step_us,
     )
 
 
@@ -91,15 +92,6 @@ def call_sizes(run: TrainingRun) -> tuple[CallSize, ...]:
         if call in _COLLECTIVES
     )
     return tuple(CallSize(call, nbytes, count) for (call, nbytes), count in sorted(counts.items()))
-
-
-def compressed_step_us(model: Model, ranks: int, costs: Costs, ratio: float = _RATIO) -> float:
-    """Return a step in us of AR-Topk on the whole model: indices broadcast, values all-reduced.
-
-    Notes:
-        By the faster exchange; finding the largest elements is not counted.
-    """
-    return sparse_step(model, ranks, costs, ratio).step_us
 
 
 def workload_json(advice: Advice) -> bytes:

@@ -59,8 +59,10 @@ class Journal:
         return next((row for row in self.rows if (row.method, row.backend) == names), None)
 
     def add(self, row: TrainingRow) -> None:
-        """Keep ``row``, in the file before this returns."""
-        self._file = msgspec.structs.replace(self._file, rows=(*self.rows, row))
+        """Keep ``row``, in the file before this returns, in place of an earlier one like it."""
+        key = (row.method, row.backend)
+        others = tuple(each for each in self.rows if (each.method, each.backend) != key)
+        self._file = msgspec.structs.replace(self._file, rows=(*others, row))
         if self._path is not None:
             write_file(self._path, msgspec.json.encode(self._file) + b"\n")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,7 +27,11 @@ _FREE = ("RANK", "WORLD_SIZE", "TUCCL_TABLE")
 
 
 def run_job(
-    job: Job, topology: Topology, table: Path | None = None, emulation: Emulation | None = None
+    job: Job,
+    topology: Topology,
+    table: Path | None = None,
+    emulation: Emulation | None = None,
+    progress: Callable[[list[MethodResult]], None] = lambda _: None,
 ) -> list[MethodResult]:
     """Start a rank for each GPU of ``topology``, and return the results when all have ended.
 
@@ -35,6 +40,7 @@ def run_job(
         topology: the machine; with several hosts ``emulation`` is its cluster.
         table: folder of the table of the backend ``table``.
         emulation: where ranks run; None: side by side on this machine.
+        progress: is told the results so far after each round.
 
     Raises:
         TucclError: a rank failed, with its last words; all others are ended.
@@ -60,8 +66,11 @@ def run_job(
             )
             stack.callback(_end, process)
             ranks.append(process)
-        _wait(ranks, folder, job.limit_s)
-        return msgspec.json.decode((folder / RESULTS_FILE).read_bytes(), type=list[MethodResult])
+        results: list[MethodResult] = []
+        for data in _rounds(ranks, folder, job.limit_s):
+            results = msgspec.json.decode(data, type=list[MethodResult])
+            progress(results)
+        return results
 
 
 def _prefixes(topology: Topology, emulation: Emulation | None) -> list[tuple[str, ...]]:
@@ -79,19 +88,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], folder: Path, limit_s: float) -> None:
-    """Wait for all, or for the first that fails.
+def _rounds(ranks: list[subprocess.Popen[bytes]], folder: Path, limit_s: float) -> Iterator[bytes]:
+    """Yield the results after each round until all ranks have ended, or the first that fails.
 
     Raises:
         TucclError: a rank failed, or none had ended long after the limit.
     """
-    begin = time.monotonic()
+    begin, last = time.monotonic(), b""
     while True:
         codes = [rank.poll() for rank in ranks]
         if failed := [n for n, code in enumerate(codes) if code]:
             words = [_last_words(folder, n, codes[n]) for n in failed]
             # The others fail as their connections to the first end.
             raise TucclError(next((w for w in words if "gloo" not in w.lower()), words[0]))
+        file = folder / RESULTS_FILE
+        if file.exists() and (data := file.read_bytes()) != last:
+            last = data
+            yield data
         if None not in codes:
             return
         if limit_s and time.monotonic() - begin > 2 * limit_s + _START_S:

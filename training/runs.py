@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,10 @@ class MeasuredRun(TrainingRun):
     equal: str
 
 
+Progress = Callable[[Sequence[MeasuredRun]], None]
+"""Is told the runs as they are after each round."""
+
+
 def replay_training(
     model: Model,
     topology: Topology,
@@ -57,11 +61,13 @@ def replay_training(
     steps: int = 5,
     rounds: int = 3,
     limit_s: float = 0.0,
+    progress: Progress = lambda _: None,
 ) -> list[MeasuredRun]:
     """Return runs whose ranks compute by timers and move the gradients' bytes for real.
 
     Several hosts are emulated, with rates and bytes times ``scale`` and times as they are. All
-    methods go in turns, each by the table's programs and by Gloo where there is a table.
+    methods go in turns, each by the table's programs and by Gloo where there is a table;
+    ``progress`` is told the runs so far after each round.
 
     Raises:
         InputError: a method cannot be run, or the topology not be emulated.
@@ -81,7 +87,7 @@ def replay_training(
             byte_scale=emulation.plan.scale if emulation is not None else scale or 1.0,
             limit_s=limit_s,
         )
-        return [_run("replay", each, topology) for each in run_job(job, topology, table, emulation)]
+        return _runs(job, topology, table, emulation, progress)
 
 
 def train_module(
@@ -95,6 +101,7 @@ def train_module(
     steps: int = 10,
     rounds: int = 3,
     limit_s: float = 0.0,
+    progress: Progress = lambda _: None,
 ) -> list[MeasuredRun]:
     """Return runs whose ranks compute the module of ``factory`` and reduce its gradients.
 
@@ -120,7 +127,20 @@ def train_module(
             batch=batch,
             limit_s=limit_s,
         )
-        return [_run("train", each, topology) for each in run_job(job, topology, table, emulation)]
+        return _runs(job, topology, table, emulation, progress)
+
+
+def _runs(
+    job: Job,
+    topology: Topology,
+    table: Path | None,
+    emulation: Emulation | None,
+    progress: Progress,
+) -> list[MeasuredRun]:
+    def made(results: list[MethodResult]) -> list[MeasuredRun]:
+        return [_run(job.kind, each, topology) for each in results]
+
+    return made(run_job(job, topology, table, emulation, lambda some: progress(made(some))))
 
 
 def _check(methods: Sequence[str], allowed: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 import tuccl.torch  # noqa: F401 - registers the backend
 from tuccl.errors import TucclError
+from tuccl.topology.json_files import write_file
 from tuccl.training.costs import Costs, through
 from tuccl.training.job import RESULTS_FILE, Job, MethodResult
 from tuccl.training.methods import METHODS
@@ -77,9 +78,9 @@ class Rank:
                 break
             for turn, steps in turns.items():
                 self._note(turn, steps, model, plans[turn], costs, alone_us, equal.get(turn, ""))
-        if self._rank == 0:
-            results = msgspec.json.encode(list(self._results.values()))
-            (self._folder / RESULTS_FILE).write_bytes(results)
+            if self._rank == 0:
+                results = msgspec.json.encode(list(self._results.values()))
+                write_file(self._folder / RESULTS_FILE, results)
         dist.barrier(self._control)
         dist.destroy_process_group()
 

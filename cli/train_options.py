@@ -1,0 +1,147 @@
+"""Arguments of ``tuccl train``, and what they ask for: methods, and the costs of calls."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuccl.cli.arguments import add_json, add_nccl_version
+from tuccl.cli.output import check_target
+from tuccl.cli.sparse import RATIOS_HELP
+from tuccl.errors import InputError
+from tuccl.runtime import NCCL_VERSION, StoredTable, open_table
+from tuccl.topology import Topology, load_machine
+
+if TYPE_CHECKING:
+    from tuccl.training import Costs, Method
+    from tuccl.training.rows import Backend
+
+__all__ = ["add_arguments", "backends_of", "check_options", "methods_of", "table_of"]
+
+KINDS = ("sim", "replay", "train")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("topology", metavar="T", help="topology file; a rank for each GPU")
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="M",
+        help="ResNet-50, BERT-Base, BERT-Large; a file of layers (docs/training.md); "
+        "mlp, a small net, or module:function: a module of PyTorch (with --kind train computed)",
+    )
+    parser.add_argument("--batch", type=int, metavar="N", help="samples a step of one rank")
+    parser.add_argument(
+        "--kind",
+        default="sim",
+        help="sim: simulated (default); replay: timers compute, real bytes move; train: a real "
+        "module computes; several hosts are emulated (needs root), by PyTorch",
+    )
+    parser.add_argument("--methods", metavar="LIST", help="by comma (default: all)")
+    parser.add_argument("--table", metavar="DIR", help="a table: rows with it beside the default")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        metavar="F",
+        help="with replay, train: emulated over nominal rates, and of replayed bytes (default: the "
+        "fastest NIC at 1 Gb/s)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=5, metavar="N", help="of a turn (default 5), and one before"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="turns of each method (default 3)"
+    )
+    parser.add_argument("--machine", metavar="CLASS", help="machine class, a name or a file")
+    add_nccl_version(parser)
+    parser.add_argument(
+        "--servers", type=int, default=0, metavar="N", help="server hosts (default: as workers)"
+    )
+    parser.add_argument("--colocated", action="store_true", help="servers on the workers' hosts")
+    parser.add_argument(
+        "--advise", action="store_true", help="instead: name the method to take and what to tune"
+    )
+    parser.add_argument("--ratios", metavar="LIST", help=RATIOS_HELP)
+    parser.add_argument("--tune", metavar="DIR", help="with --advise: tune for it, write the table")
+    parser.add_argument(
+        "--budget", type=int, default=60, metavar="N", help="with --tune: as tune has it"
+    )
+    parser.add_argument("--svg", metavar="OUT", help="write a picture of the fastest step")
+    parser.add_argument("--trace", metavar="OUT", help="write it as a trace for ui.perfetto.dev")
+    parser.add_argument("-o", "--output", metavar="FILE", help="keep the rows, for --resume")
+    parser.add_argument("--resume", action="store_true", help="go on with the rows of -o")
+    parser.add_argument(
+        "--limit", type=float, metavar="S", help="begin no method, or round, after S s"
+    )
+    add_json(parser)
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together, and files that cannot be written.
+
+    Raises:
+        InputError: they do not.
+    """
+    if args.kind not in KINDS:
+        raise InputError(f"--kind {args.kind[:20]}: expected {', '.join(KINDS)}")
+    if args.advise and args.kind != "sim":
+        raise InputError(f"--advise: simulates, not --kind {args.kind}; leave --kind out")
+    if args.ratios and (args.advise or args.kind != "sim"):
+        raise InputError("--ratios: simulates, and gives no advice; leave --kind, --advise out")
+    if args.steps < 1 or args.rounds < 1:
+        raise InputError("--steps, --rounds: expected at least 1 of each")
+    if args.tune and not args.advise:
+        raise InputError("--tune: expected --advise with it")
+    if args.resume and not args.output:
+        raise InputError("--resume: expected -o FILE with it")
+    if args.servers < 0:
+        raise InputError(f"--servers {args.servers}: expected at least 1 host")
+    if args.limit is not None and not args.limit > 0:
+        raise InputError(f"--limit {args.limit:g}: expected more than 0 seconds")
+    for target in (args.svg, args.trace, args.output):
+        if target:
+            check_target(Path(target))
+
+
+def methods_of(args: argparse.Namespace) -> list[Method]:
+    """Return the methods asked for, all by default.
+
+    Raises:
+        InputError: one of them is unknown.
+    """
+    from tuccl.training import METHODS, method_of
+
+    if args.methods is None:
+        return list(METHODS.values())
+    return [method_of(name.strip()) for name in args.methods.split(",")]
+
+
+def table_of(args: argparse.Namespace) -> StoredTable | None:
+    """Return the table of --table, None without."""
+    return open_table(Path(args.table)) if args.table else None
+
+
+def backends_of(
+    args: argparse.Namespace, topology: Topology, stored: StoredTable | None
+) -> Iterator[tuple[Backend, Costs]]:
+    """Yield the default's costs, and the table's where one is given."""
+    from tuccl.training import simulated_costs
+
+    backends: tuple[tuple[Backend, StoredTable | None], ...]
+    backends = (("default", None), ("table", stored))
+    for backend, table in backends:
+        if backend == "default" or table is not None:
+            yield (
+                backend,
+                simulated_costs(
+                    topology,
+                    table,
+                    servers=args.servers,
+                    colocated=args.colocated,
+                    version=args.nccl_version or NCCL_VERSION,
+                    machine=load_machine(args.machine) if args.machine else None,
+                ),
+            )
