@@ -3,9 +3,9 @@
     python benchmarks/plans.py [--ranks N] [--write]
 
 Collectives x hosts (1 to 4) x ranks (2 to 32) x methods x knobs x placements, and what a switch
-does on one host. A plan is asked for at 1 KiB to 1 GiB; what it leaves out is asked for again, size
-by size. Each is proved from its file, then run on real data by the interpreter, which knows nothing
-of the proof.
+does on one host; slots and groups on up to 8 ranks. A plan is asked for at 1 KiB to 1 GiB; what it
+leaves out is asked for again, size by size. Each is proved from its file, then run on real data by
+the interpreter, which knows nothing of the proof.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ SWITCHED = (2, 4, 8)  # ranks of a host whose switch adds up
 METHOD_NAMES = ("ring", "rings", "recursive", "allpairs", "hierarchical2", "greedy")
 SIZES = tuple(1 << bits for bits in (10, 15, 20, 25, 30))
 PIECE = 1 << 19
-KNOBS = (
-    PlanKnobs(unit_bytes=PIECE),
+KNOBS = (PlanKnobs(unit_bytes=PIECE), PlanKnobs("LL"))
+MORE_KNOBS = (  # up to 8 ranks
     PlanKnobs(unit_bytes=PIECE, slots=2),
     PlanKnobs(group_size=2),
-    PlanKnobs("LL"),
     PlanKnobs("LL", group_size=2),
 )
 MOST_RUN = 1 << 22  # elements that a run of the interpreter moves
@@ -107,7 +106,7 @@ def check(plan: ExecutionPlan, count: Count) -> None:
 
 def ask(program: Program, hosts: int, count: Count) -> None:
     """Lower a program to plans with all knobs and in both placements."""
-    for knobs in KNOBS:
+    for knobs in (*KNOBS, *(MORE_KNOBS if program.ngpus <= 8 else ())):
         for in_place in (False, True):
             if in_place and program.collective == "reduce-scatter":
                 continue  # ranks would choose different plans
