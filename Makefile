@@ -1,4 +1,5 @@
 # make demo: set up and run the main job.   make test: set up and run every test.
+# make cuda: the interpreter for GPUs, where nvcc is.   make gpu: all checks and figures that need a GPU.
 # make mpi: Open MPI and MPICH, and what joins tuccl to them.   make torch: PyTorch for the tests.
 # make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
 export UV_PYTHON_PREFERENCE := only-system
@@ -6,7 +7,7 @@ export UV_PYTHON_DOWNLOADS := never
 UV := $(shell command -v uv || echo build/uv/bin/uv)
 RUN := $(UV) run --no-sync
 PYTHON_FOLDERS := topology sketches synth runtime emulation torch_backend training tuning eval cli tests benchmarks msccl_ext/python
-CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h')
+CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h' 'msccl_ext/*.cu')
 SANITIZED := build/cpp
 THREADED := build/tsan
 # What is fuzzed, and the folder of its corpus in msccl_ext/fuzz.
@@ -85,6 +86,19 @@ cpp: | $(UV)
 	cmake -S msccl_ext -B $(THREADED) -DTUCCL_SANITIZE=thread
 	cmake --build $(THREADED) -j 2
 
+# libtuccl-cuda.so beside the native module; ARCHITECTURES=native is quicker where the GPU is.
+ARCHITECTURES := all-major
+cuda: setup
+	@command -v nvcc >/dev/null || { echo "nvcc is missing: install the CUDA toolkit (12.8 or later)" >&2; exit 1; }
+	cmake -S msccl_ext -B build/cuda -DCMAKE_BUILD_TYPE=Release -DTUCCL_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=$(ARCHITECTURES)
+	cmake --build build/cuda -j 2 --target tuccl-cuda
+	mkdir -p build/native/live/tuccl/cuda && cp build/cuda/libtuccl-cuda.so build/native/live/tuccl/cuda/
+
+gpu:
+	$(MAKE) cuda ARCHITECTURES=native
+	$(RUN) pytest -m gpu tests/gpu
+	$(RUN) python benchmarks/gpu.py --write
+
 build/uv/bin/uv:
 	@sh scripts/system-packages
 	python3 -m pip install -q --root-user-action=ignore --target build/uv uv
@@ -92,4 +106,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: demo test mpi torch postgresql check format soak fuzz wheel wheel-test setup cpp clean
+.PHONY: demo test mpi cuda gpu torch postgresql check format soak fuzz wheel wheel-test setup cpp clean

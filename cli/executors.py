@@ -17,6 +17,7 @@ from tuccl.emulation import (
 )
 from tuccl.errors import InputError
 from tuccl.runtime import (
+    CudaExecutor,
     Effort,
     Executor,
     LoopbackExecutor,
@@ -46,8 +47,8 @@ __all__ = [
 ]
 
 _EXECUTORS = ("sim",)
-_REAL = ("mpi", "loopback", "nccl-tests", "mscclpp")
-TUNED_ON = ("mpi", "nccl-tests", "mscclpp")
+_REAL = ("mpi", "loopback", "cuda", "nccl-tests", "mscclpp")
+TUNED_ON = ("mpi", "cuda", "nccl-tests", "mscclpp")
 """Real executors that can tune and compare."""
 _USUAL = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
 _JOB = {"launcher": None, "shared": None, "timeout": 600.0}
@@ -65,7 +66,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
         default="sim",
         metavar="EXECUTOR",
         help="sim: simulated (default); bench, tune, compare: mpi, nccl-tests, mscclpp (its "
-        "executor_test.py); bench: loopback",
+        "executor_test.py), cuda (the GPUs here, by tuccl's own interpreter); bench: loopback",
     )
     parser.add_argument(
         "--machine",
@@ -115,7 +116,7 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="with --on mpi, loopback: compare every element with what is right",
+        help="with --on mpi, loopback, cuda: compare every element with what is right",
     )
     if elements:
         parser.add_argument(
@@ -233,7 +234,9 @@ def real_executor_of(
         executor = MpiExecutor(topology.ranks, mpi, operands=operands, effort=effort)
         return stack.enter_context(executor)
     if args.mpi:
-        raise InputError("--mpi: --on loopback uses none; use --on mpi")
+        raise InputError(f"--mpi: --on {args.on} uses none; use --on mpi")
+    if args.on == "cuda":
+        return stack.enter_context(CudaExecutor(topology.ranks, operands, effort))
     return LoopbackExecutor(topology.ranks, operands)
 
 

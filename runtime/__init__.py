@@ -9,6 +9,7 @@ from tuccl.runtime.baseline import (
 )
 from tuccl.runtime.executors import (
     MSCCL_LOOP,
+    CudaExecutor,
     Effort,
     Executor,
     LoopbackExecutor,
@@ -55,6 +56,7 @@ __all__ = [
     "SYMMETRIC_BASELINE",
     "BaselineTiming",
     "Candidate",
+    "CudaExecutor",
     "Effort",
     "Entry",
     "Executor",

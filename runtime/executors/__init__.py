@@ -1,5 +1,6 @@
-"""Executors: the contract, simulated, on threads and over MPI; how runs are timed."""
+"""Executors: the contract, simulated, on threads, over MPI, on GPUs; how runs are timed."""
 
+from tuccl.runtime.executors.cuda import CudaExecutor, cuda_devices
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
 from tuccl.runtime.executors.loopback import LoopbackExecutor
 from tuccl.runtime.executors.measure import Effort, Operands, cpu_threads
@@ -12,6 +13,7 @@ from tuccl.runtime.executors.sim import SimExecutor
 
 __all__ = [
     "MSCCL_LOOP",
+    "CudaExecutor",
     "Effort",
     "Executor",
     "Launch",
@@ -27,6 +29,7 @@ __all__ = [
     "TimingCandidate",
     "TracedRun",
     "cpu_threads",
+    "cuda_devices",
     "find_mpi",
     "find_mpis",
     "glue_library",

@@ -127,7 +127,7 @@ class Executor(ABC):
     its attributes; none asks which class it is of.
 
     Attributes:
-        name: Short name for tables: "sim", "mpi", "loopback", "nccl-tests" or "mscclpp".
+        name: Short name for tables: "sim", "mpi", "loopback", "cuda", "nccl-tests" or "mscclpp".
         ranks: Ranks of the machine; a program must have as many.
         simulated: Times come from a model of the machine, which has what only a model has (the
             multicast of an NVLink switch).

@@ -14,7 +14,7 @@ from tuccl.errors import InputError
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 
-__all__ = ["CpuExecutor", "Effort", "Operands", "check_ranks", "cpu_threads"]
+__all__ = ["CpuExecutor", "DataExecutor", "Effort", "Operands", "check_ranks", "cpu_threads"]
 
 _GPU_THREADS_OF_A_CPU_THREAD = 128
 _MOST_THREADS = 512
@@ -71,8 +71,8 @@ def check_ranks(program: Program, ranks: int) -> None:
         )
 
 
-class CpuExecutor(Executor):
-    """Runs programs on CPUs as ranks: moves real data, but none of its times are a GPU's."""
+class DataExecutor(Executor):
+    """Runs programs on real data: what it measures is measured, not simulated."""
 
     default_baseline = "msccl-default-robust"
 
@@ -93,19 +93,6 @@ class CpuExecutor(Executor):
     def pause_us(self) -> int:
         """The rest in us of all ranks before each timed run: each finds the same network."""
         return 0
-
-    @property
-    def supported_knobs(self) -> KnobGrid:
-        """The knobs that change what it does.
-
-        Notes:
-            On CPUs (docs/cpu.md) LL128 runs as LL with other slots; threads share a reduction
-            only as far as a rank has cores to itself, in steps of 128; a channel is a mere tag.
-        """
-        cores = (os.cpu_count() or 1) // self.ranks
-        steps = range(1, min(cores, _MOST_THREADS // _GPU_THREADS_OF_A_CPU_THREAD))
-        fewer = (_GPU_THREADS_OF_A_CPU_THREAD * n for n in steps)
-        return KnobGrid(("Simple", "LL"), _CHANNELS, (*fewer, _MOST_THREADS), _BUFFERS)
 
     @abstractmethod
     def run(self, call: Call) -> Sequence[RankResult]:
@@ -189,6 +176,23 @@ class CpuExecutor(Executor):
         warmup = min(self._effort.warmup, runs)
         times = _slowest(self.run(call(warmup=warmup, timed=runs * repeats)))
         return [times[i : i + runs] for i in range(0, len(times), runs)], first
+
+
+class CpuExecutor(DataExecutor):
+    """Runs programs on CPUs as ranks: moves real data, but none of its times are a GPU's."""
+
+    @property
+    def supported_knobs(self) -> KnobGrid:
+        """The knobs that change what it does.
+
+        Notes:
+            On CPUs (docs/cpu.md) LL128 runs as LL with other slots; threads share a reduction
+            only as far as a rank has cores to itself, in steps of 128; a channel is a mere tag.
+        """
+        cores = (os.cpu_count() or 1) // self.ranks
+        steps = range(1, min(cores, _MOST_THREADS // _GPU_THREADS_OF_A_CPU_THREAD))
+        fewer = (_GPU_THREADS_OF_A_CPU_THREAD * n for n in steps)
+        return KnobGrid(("Simple", "LL"), _CHANNELS, (*fewer, _MOST_THREADS), _BUFFERS)
 
 
 def _first_wrong(results: Sequence[RankResult], in_place: bool) -> str:

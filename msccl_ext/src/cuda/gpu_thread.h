@@ -19,8 +19,10 @@ class GpuThread {
 
   template <class Condition>
   __device__ bool wait(Wait why, std::uint64_t slot, Condition condition) const {
-    for (std::uint32_t turns = 1; !condition(); ++turns)
+    std::uint32_t turns = 1;
+    for (; !condition(); ++turns)
       if (turns % kTurns == 0 && gives_up(why, slot)) return false;
+    if (turns >= kTurns) store(waits_, 0);
     return true;
   }
 
@@ -68,7 +70,10 @@ class GpuThread {
                      : "=l"(out.words[0]), "=l"(out.words[1])
                      : "l"(p)
                      : "memory");
-      if (!__any_sync(kEveryone, looks && out.words[1] != flag)) return true;
+      if (!__any_sync(kEveryone, looks && out.words[1] != flag)) {
+        if (turns >= kTurns) store(waits_, 0);
+        return true;
+      }
       if (turns % kTurns != 0) continue;
       if (__any_sync(kEveryone, gives_up(Wait::kData, slot))) return false;
     }
@@ -88,8 +93,7 @@ class GpuThread {
   __device__ static void store(std::uint64_t* p, std::uint64_t value) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
   }
-  /// Tells the host what it waits for. The host does not take it back: it looks only where nothing
-  /// gets on.
+  /// Tells the host what it waits for, and asks whether to go on.
   __device__ bool gives_up(Wait why, std::uint64_t slot) const {
     store(waits_, packed(why, transfer_, slot));
     return *static_cast<const volatile int*>(stop_) != 0;

@@ -1,15 +1,12 @@
 // A call's checked runs by the interpreter on this CPU.
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
 
 #include "cuda/host_ranks.h"
-#include "exec/check_data.h"
 #include "exec/element.h"
 #include "tuccl/interpret.h"
 
@@ -20,7 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kRest = std::chrono::microseconds(50);
-constexpr int kPoison = 0xa5;
 
 class Run {
  public:
@@ -110,35 +106,22 @@ class Run {
     return stuck;
   }
 
-  std::span<std::byte> bytes(int rank, int first, int chunks) {
-    const std::int64_t each = ranks_.plans()[static_cast<std::size_t>(rank)].chunk_bytes;
-    return {ranks_.memory(rank) + first * each, static_cast<std::size_t>(chunks * each)};
+  std::span<std::byte> memory(int rank) {
+    const exec::Plan& plan = ranks_.plans()[static_cast<std::size_t>(rank)];
+    return {ranks_.memory(rank), static_cast<std::size_t>(plan.chunks * plan.chunk_bytes)};
   }
 
   void fill(int rank, int round) {
-    const exec::Plan& plan = ranks_.plans()[static_cast<std::size_t>(rank)];
-    const auto memory = bytes(rank, 0, plan.chunks);
-    std::memset(memory.data(), kPoison, memory.size());
-    exec::CheckData(call_, plan.chunk_elements, round)
-        .fill(rank, 0, bytes(rank, plan.input, plan.input_chunks));
+    fill_memory(ranks_.plans()[static_cast<std::size_t>(rank)], call_, round, memory(rank));
   }
 
   void compare(int rank, int round) {
     const exec::Plan& plan = ranks_.plans()[static_cast<std::size_t>(rank)];
-    const auto output = bytes(rank, plan.output, plan.output_chunks);
-    RankResult& result = results_[static_cast<std::size_t>(rank)];
-    if (const int ranks = ranks_.work(rank).divisor; ranks > 1)
-      exec::divide(call_.element, output.data(), ranks,
+    const Work& work = ranks_.work(rank);
+    if (work.divisor > 1)
+      exec::divide(call_.element, work.output, work.divisor,
                    static_cast<std::size_t>(plan.output_chunks * plan.chunk_elements));
-    const exec::CheckData right(call_, plan.chunk_elements, round);
-    right.check_output(rank, 0, output, result);
-    // What of the send buffer is not also receive buffer must be as it was.
-    const int before = std::clamp(plan.output - plan.input, 0, plan.input_chunks);
-    const int after =
-        std::clamp(plan.output + plan.output_chunks - plan.input, before, plan.input_chunks);
-    right.check_input(rank, 0, bytes(rank, plan.input, before), result);
-    right.check_input(rank, after * plan.chunk_elements,
-                      bytes(rank, plan.input + after, plan.input_chunks - after), result);
+    check_memory(plan, call_, round, memory(rank), results_[static_cast<std::size_t>(rank)]);
   }
 
   const Call& call_;

@@ -4,12 +4,12 @@
 namespace tuccl::cuda {
 namespace {
 
-constexpr int kMostThreads = 640;
+constexpr int most_threads(Protocol protocol) { return protocol == Protocol::kLL128 ? 640 : 512; }
 constexpr int kDivideThreads = 512;
 constexpr int kDivideBlocks = 64;
 
 template <Protocol protocol>
-__global__ void __launch_bounds__(kMostThreads, 1)
+__global__ void __launch_bounds__(most_threads(protocol), 1)
     interpret(const __grid_constant__ Launch launch) {
   const int at = static_cast<int>(blockIdx.x);
   int rank = 0;

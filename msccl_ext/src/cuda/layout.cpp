@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "exec/check_data.h"
 #include "exec/step_loop.h"
 
 namespace tuccl::cuda {
@@ -10,6 +11,14 @@ namespace {
 
 constexpr std::int64_t kAlignment = 128;  // a line of LL128
 constexpr int kMostNamed = 4;             // blocks of a run that is stuck
+
+constexpr std::byte kPoison{0xa5};  // what nobody may read before it is written
+
+template <class Byte>
+std::span<Byte> part(const exec::Plan& plan, std::span<Byte> memory, int first, int chunks) {
+  return memory.subspan(static_cast<std::size_t>(first * plan.chunk_bytes),
+                        static_cast<std::size_t>(chunks * plan.chunk_bytes));
+}
 
 }  // namespace
 
@@ -46,6 +55,25 @@ Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride) {
   w.element = call.element;
   w.reduction = call.reduction;
   return w;
+}
+
+void fill_memory(const exec::Plan& plan, const Call& call, int round, std::span<std::byte> memory) {
+  std::ranges::fill(memory, kPoison);
+  exec::CheckData(call, plan.chunk_elements, round)
+      .fill(plan.rank, 0, part(plan, memory, plan.input, plan.input_chunks));
+}
+
+void check_memory(const exec::Plan& plan, const Call& call, int round,
+                  std::span<const std::byte> memory, RankResult& result) {
+  const exec::CheckData right(call, plan.chunk_elements, round);
+  right.check_output(plan.rank, 0, part(plan, memory, plan.output, plan.output_chunks), result);
+  // What of the send buffer is not also receive buffer must be as it was.
+  const int before = std::clamp(plan.output - plan.input, 0, plan.input_chunks);
+  const int after =
+      std::clamp(plan.output + plan.output_chunks - plan.input, before, plan.input_chunks);
+  right.check_input(plan.rank, 0, part(plan, memory, plan.input, before), result);
+  right.check_input(plan.rank, after * plan.chunk_elements,
+                    part(plan, memory, plan.input + after, plan.input_chunks - after), result);
 }
 
 std::string describe_wait(const exec::Plan& plan, std::size_t block, std::uint64_t wait) {

@@ -1,7 +1,9 @@
 // From the engine's plans to what kernels are given, wherever the memory is.
 #pragma once
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,13 @@ std::int64_t slot_stride(std::int64_t buffer_bytes);
 
 /// `plan` with its sizes and places; all pointers are null.
 Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride);
+
+/// A rank's memory, chunk after chunk, before checked run number `round`.
+void fill_memory(const exec::Plan& plan, const Call& call, int round, std::span<std::byte> memory);
+
+/// Adds to `result` what is wrong in it after that run, averages being divided already.
+void check_memory(const exec::Plan& plan, const Call& call, int round,
+                  std::span<const std::byte> memory, RankResult& result);
 
 /// "tb 1 step 4 (rrc) waits for data from rank 3 in slot 5" of a wait as `packed` packs it; empty
 /// for none.

@@ -14,37 +14,42 @@ struct alignas(16) Pack {
 inline constexpr int kPackBytes = 16;
 inline constexpr int kUnroll = 4;  // packs in flight of each thread
 
-template <Reduction op, int count, class T>
-TUCCL_DEVICE void combine_packs(Pack* sum, const Pack* more) {
+template <Reduction op, class T>
+TUCCL_DEVICE Pack combined_packs(Pack a, const Pack& b) {
   constexpr int kElements = kPackBytes / static_cast<int>(sizeof(T));
+  T x[kElements], y[kElements];
+  std::memcpy(x, &a, kPackBytes);
+  std::memcpy(y, &b, kPackBytes);
   TUCCL_UNROLL
-  for (int i = 0; i < count; ++i) {
-    T a[kElements], b[kElements];
-    std::memcpy(a, &sum[i], kPackBytes);
-    std::memcpy(b, &more[i], kPackBytes);
-    TUCCL_UNROLL
-    for (int e = 0; e < kElements; ++e) a[e] = exec::combined<op, T>(a[e], b[e]);
-    std::memcpy(&sum[i], a, kPackBytes);
-  }
+  for (int e = 0; e < kElements; ++e) x[e] = exec::combined<op, T>(x[e], y[e]);
+  std::memcpy(&a, x, kPackBytes);
+  return a;
 }
 
-/// sum[i] = sum[i] op more[i]. One choice of type and reduction for all `count` packs: that is
-/// cheap beside the memory, and keeps the kernels three instead of a hundred and twenty.
-template <int count>
-TUCCL_DEVICE void combine(const Work& w, Pack* sum, const Pack* more) {
-  exec::typed(w.element, [&]<class T>(T) {
-    switch (w.reduction) {
+/// `a` op `b`. A call for 16 bytes is cheap beside the memory; inlined for every type and
+/// reduction, the kernels would be a hundred and twenty, or would spill.
+TUCCL_DEVICE_CALL Pack combined_packs(Element element, Reduction reduction, Pack a, Pack b) {
+  return exec::typed(element, [&]<class T>(T) {
+    switch (reduction) {
+      case Reduction::kProd:
+        return combined_packs<Reduction::kProd, T>(a, b);
+      case Reduction::kMin:
+        return combined_packs<Reduction::kMin, T>(a, b);
+      case Reduction::kMax:
+        return combined_packs<Reduction::kMax, T>(a, b);
       case Reduction::kSum:
       case Reduction::kAvg:
-        return combine_packs<Reduction::kSum, count, T>(sum, more);
-      case Reduction::kProd:
-        return combine_packs<Reduction::kProd, count, T>(sum, more);
-      case Reduction::kMin:
-        return combine_packs<Reduction::kMin, count, T>(sum, more);
-      case Reduction::kMax:
-        return combine_packs<Reduction::kMax, count, T>(sum, more);
+        break;
     }
+    return combined_packs<Reduction::kSum, T>(a, b);
   });
+}
+
+/// sum[i] = sum[i] op more[i].
+template <int count>
+TUCCL_DEVICE void combine(const Work& w, Pack* sum, const Pack* more) {
+  TUCCL_UNROLL
+  for (int i = 0; i < count; ++i) sum[i] = combined_packs(w.element, w.reduction, sum[i], more[i]);
 }
 
 TUCCL_DEVICE bool aligned(const void* p, std::uintptr_t to) {
@@ -66,20 +71,28 @@ TUCCL_DEVICE void copy_elements(std::byte* to, const std::byte* from, std::int64
   }
 }
 
-/// 0 to 8 bytes, a multiple of the width; the others are 0.
-TUCCL_DEVICE std::uint64_t load_word(const std::byte* p, std::int64_t bytes, int width) {
-  if (bytes >= 8 && aligned(p, 8)) return *reinterpret_cast<const std::uint64_t*>(p);
+TUCCL_DEVICE_CALL std::uint64_t load_elements(const std::byte* p, std::int64_t bytes, int width) {
   std::uint64_t word = 0;
-  copy_elements(reinterpret_cast<std::byte*>(&word), p, bytes < 8 ? bytes : 8, width);
+  copy_elements(reinterpret_cast<std::byte*>(&word), p, bytes, width);
   return word;
 }
 
+TUCCL_DEVICE_CALL void store_elements(std::byte* p, std::uint64_t word, std::int64_t bytes,
+                                      int width) {
+  copy_elements(p, reinterpret_cast<const std::byte*>(&word), bytes, width);
+}
+
+/// 0 to 8 bytes, a multiple of the width; the others are 0.
+TUCCL_DEVICE std::uint64_t load_word(const std::byte* p, std::int64_t bytes, int width) {
+  if (bytes >= 8 && aligned(p, 8)) return *reinterpret_cast<const std::uint64_t*>(p);
+  return load_elements(p, bytes < 8 ? bytes : 8, width);
+}
+
 TUCCL_DEVICE void store_word(std::byte* p, std::uint64_t word, std::int64_t bytes, int width) {
-  if (bytes >= 8 && aligned(p, 8)) {
+  if (bytes >= 8 && aligned(p, 8))
     *reinterpret_cast<std::uint64_t*>(p) = word;
-    return;
-  }
-  copy_elements(p, reinterpret_cast<const std::byte*>(&word), bytes < 8 ? bytes : 8, width);
+  else
+    store_elements(p, word, bytes < 8 ? bytes : 8, width);
 }
 
 /// What a transfer reads and writes in memory; null where there is none. All sources are reduced,
