@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,12 +29,14 @@ from tuccl.cli.executors import (
     nccl_tests_executor,
     real_executor_of,
 )
-from tuccl.cli.output import columns, print_json, warn
+from tuccl.cli.output import warn
 from tuccl.cli.progress import Progress
+from tuccl.cli.tune_output import print_result
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
     Executor,
+    export_table,
     load_table,
 )
 from tuccl.runtime.nccl.versions import nccl_caveats
@@ -44,8 +46,7 @@ from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
     from tuccl.runtime.workload import Workload
-    from tuccl.tuning import Saturation, SizeSummary, TrainingJob, TuneOptions, TuneResult
-    from tuccl.tuning.workload_tasks import WorkloadGain
+    from tuccl.tuning import TrainingJob, TuneOptions, TuneResult
 
 HELP = "search sketch, method and knobs together, into a lookup table"
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
@@ -77,6 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_nccl_version(parser)
     add_workers(parser)
     parser.add_argument("--resume", action="store_true", help="go on with the study of TABLE")
+    parser.add_argument(
+        "--plans",
+        metavar="DIR",
+        help="with --dialect mscclpp: write the table's plans there too, as export does",
+    )
     parser.add_argument(
         "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
     )
@@ -168,6 +174,8 @@ def run(args: argparse.Namespace) -> int:
         if args.dialect not in ("executor", "mscclpp"):
             raise InputError(f"--dialect {args.dialect[:20]}: --on mscclpp runs plans of its own")
         args.dialect = "mscclpp"
+    if args.plans and args.dialect != "mscclpp":
+        raise InputError("--plans: only --dialect mscclpp has plans; add it")
     if args.budget < 1:
         raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
     if args.workload is None and (args.collective is None or args.size is None):
@@ -193,6 +201,8 @@ def run(args: argparse.Namespace) -> int:
             result = tune_workload(executor, topology, workload, out, options, progress=update)
         else:
             result = tune(executor, topology, collectives, sizes, out, options, progress=update)
+    if args.plans:
+        warn(export_table(out, "mscclpp", Path(args.plans)).notes)
     return print_result(args, result)
 
 
@@ -309,66 +319,6 @@ def tune_configurations(
         )
 
 
-def print_result(args: argparse.Namespace, result: TuneResult) -> int:
-    """Print what a tune wrote, in a line or as JSON."""
-    if args.time_limit is not None:
-        warn(unsearched(result.tuned))
-    if args.json:
-        print_json(result)
-        return 0
-    print(tuned_columns(result))
-    if result.workload is not None:
-        print(gain_text(result.workload, len(result.tuned), result.label))
-    print(
-        f"{args.output}: {result.entries} entries, {result.label}; {result.evaluations} "
-        f"evaluations of a grid of {result.grid_size:,} points in {result.seconds:.1f} s, "
-        f"against {result.baseline}"
-    )
-    for call in result.lossless_saturated:
-        print(saturated_line(call))
-    return 0
-
-
-def saturated_line(call: Saturation) -> str:
-    """Return that nothing lossless is left for a call, in a line."""
-    return (
-        f"{call.collective} {format_bytes(call.size)}: lossless_saturated: {call.best_us:.1f} us "
-        f"is {call.of_the_bound:.0%} of the bound and {call.best_us / call.predicted_us:.1f} "
-        f"times what C2C {call.c2c:.2g} predicts; only sending less makes it faster: "
-        "compression, or a larger batch"
-    )
-
-
-def tuned_columns(result: TuneResult) -> str:
-    """Return what stands first for each size, beside the default, with the SMs of both."""
-    header = ["collective", "size", "default us", "SMs", "us", "SMs", "speed-up", "choice"]
-    rows = [
-        [
-            row.collective,
-            format_bytes(row.size),
-            row.default_us,
-            row.default_sms or None,
-            row.best_us,
-            row.sms or None,
-            "-" if row.best_us is None else f"{row.default_us / row.best_us:.2f}x",
-            row.best or "default",
-        ]
-        for row in result.tuned
-    ]
-    return columns(header, rows)
-
-
-def gain_text(gain: WorkloadGain, tasks: int, label: str) -> str:
-    """Return the gain of a whole job in a line; near sizes are one task."""
-    indivisible = f", {gain.indivisible:.0%} of it in sizes that no program divides"
-    indivisible = indivisible if gain.indivisible > 0.005 else ""
-    return (
-        f"the job: {gain.calls:,} calls of {gain.kinds} kinds, tuned as {tasks} tasks, take "
-        f"{gain.default_us / 1e3:.4g} ms by default{indivisible}, "
-        f"{gain.tuned_us / 1e3:.4g} ms with the table: {gain.gain:.3f}x, {label}"
-    )
-
-
 def without_simple(collectives: list[str], executor: Executor, hosts: int) -> Iterator[str]:
     """Yield for which collectives Simple is not tried, and why."""
     names = [name for name in collectives if hangs_between_hosts(name, "Simple", hosts)]
@@ -388,17 +338,6 @@ def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
         )
     elif args.nccl_version:
         yield from nccl_caveats(args.nccl_version)
-
-
-def unsearched(tuned: Sequence[SizeSummary]) -> Iterator[str]:
-    """Yield a warning if the time limit left sizes without a search."""
-    sizes = [f"{t.collective} {format_bytes(t.size)}" for t in tuned if t.evaluations == 0]
-    if sizes:
-        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
-        yield (
-            f"not searched, so the runtime keeps its default: {', '.join(sizes[:3])}{more}; "
-            "give --time-limit more seconds"
-        )
 
 
 def uneven(sizes: list[int], ranks: int, even_size: Callable[[int, int], int]) -> Iterator[str]:

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from tuccl._native import Knobs
+from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.mscclpp import parse_plan, verify_plan
 from tuccl.runtime import PlanSimExecutor, PlanSimulator, export_table, open_table, time_baseline
 from tuccl.runtime.executors.plan_sim import plan_knobs
-from tuccl.topology import Topology, join, keep_gpus, load_profile
+from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
 from tuccl.tuning import TuneOptions, TuneResult, tune
 
 HOST = keep_gpus(load_profile("ndv4"), range(4))
@@ -54,6 +55,19 @@ def test_two_hosts_and_a_root_are_tuned_without_what_plans_lack(tmp_path: Path) 
     exported = export_table(tmp_path / "table", "mscclpp", tmp_path / "plans")
     assert any("broadcast" in file.name for file in exported.files)
     assert not any("gather" in file.name for file in exported.files)
+
+
+def test_one_command_makes_a_folder_that_a_job_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, plans = tmp_path / "t.json", tmp_path / "plans"
+    save_topology(HOST, machine)
+    words = ["tune", str(machine), "-c", "allgather", "-s", "64K", "--budget", "4"]
+    words += ["-o", str(tmp_path / "table"), "--plans", str(plans)]
+    assert main(words) == 2
+    assert "--dialect mscclpp" in capsys.readouterr().err
+    assert main([*words, "--dialect", "mscclpp", "--launch", "graph"]) == 0
+    assert {"selection.json", "tuccl_plans.py"} <= {file.name for file in plans.iterdir()}
 
 
 def test_the_table_is_for_mscclpp_alone(tmp_path: Path) -> None:
