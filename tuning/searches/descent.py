@@ -80,15 +80,15 @@ class DescentSearch(Search):
     def _trials(self, plans: Sequence[Plan]) -> Iterator[Point]:
         """The points of the rounds, each of which the better half of the one before enters."""
         suited = {plan: suited_points(self.space, plan) for plan in plans}
-        times = dict.fromkeys(plans, math.inf)
+        times: dict[Plan, list[float]] = {plan: [] for plan in plans}
         for variant, share in enumerate(_SHARES):
-            ranked = sorted(times, key=lambda p: times[p])
-            if variant:  # plans of one time are one program, made twice: the first goes on
+            ranked = sorted(times, key=lambda p: (min(times[p], default=math.inf), times[p]))
+            if variant:  # plans of the same times are one program, made twice: the first goes on
                 ranked = [next(same) for _, same in groupby(ranked, key=lambda p: times[p])]
             for plan in ranked[: max(len(ranked) // share, 1)]:
                 if variant < len(suited[plan]):
                     yield (point := suited[plan][variant])
-                    times[plan] = min(times[plan], self.measurements.us(point))
+                    times[plan].append(self.measurements.us(point))
 
     def _next_start(self, started: set[tuple[object, ...]], most_us: float) -> Point | None:
         """The best point of a plan that no descent began at and no other was as good as.
