@@ -29,7 +29,9 @@ def test_the_guide_runs(tmp_path: Path) -> None:
     assert written <= {path.name for path in tmp_path.iterdir()}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/probing.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/guide.md", "docs/probing.md", "training/README.md"]
+)
 def test_python_examples_run(page: str, tmp_path: Path) -> None:
     for example in blocks(page, "python"):
         ran = subprocess.run(
