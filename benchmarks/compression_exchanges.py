@@ -4,11 +4,11 @@
 
 The cells of the published table VI: 4 models, 3 rates, 3 ratios at a latency of 1 ms. Models have
 2 MB each here and rates are scaled by as much, so that times stay what they would be; the latency
-is as it was. Exchanges run by a table's programs: all-gather and broadcast by `recursive`,
-all-reduce by `ring` and, as the tree, by `recursive` (halving and doubling, no tree of whole
-arrays). `by costs` is the switch that goes by collectives timed one by one on the same network,
-`by formula` the paper's between all-gather and ring. A time is that of the slowest rank, a figure
-the median of the rounds. Run it alone; it needs root.
+is as it was. Exchanges run by a table's programs: all-gather by `allpairs`, broadcast by
+`recursive`, all-reduce by `ring` and, as the tree, by `recursive` (halving and doubling, no tree of
+whole arrays). `by costs` is the switch that goes by collectives timed one by one on the same
+network, `by formula` the paper's between all-gather and ring. A time is that of the slowest rank, a
+figure the median of the rounds. Run it alone; it needs root.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from tuccl.training.compression.exchanges import (
 
 RANKS, ALPHA_US, ELEMENTS = 8, 1000.0, 500_000
 RATIOS = (0.1, 0.01, 0.001)
-SIZES = tuple(1 << power for power in (10, 13, 16, 19, 22))
+SIZES = tuple(1 << power for power in (10, 13, 16, 19))  # beyond by a straight line
 PUBLISHED = Path(__file__).with_name("published") / "flexible_communication.tsv"
-COLLECTIVES = ("allreduce", "allgather", "broadcast")
 TABLES = {
-    "ring": {"allreduce": "ring", "allgather": "recursive", "broadcast": "recursive"},
-    "recursive": dict.fromkeys(("allreduce", "allgather", "broadcast"), "recursive"),
+    "ring": {"allreduce": "ring", "allgather": "allpairs", "broadcast": "recursive"},
+    "recursive": {"allreduce": "recursive"},
 }
 LIMIT_S = 3600
+TIE = 0.05  # of a time: less is no difference here
 
 
 def networks(models: list[str]) -> Iterator[tuple[str, float, float]]:
@@ -79,7 +79,7 @@ def main() -> None:
     topology = cluster()
     with tempfile.TemporaryDirectory() as folder:
         for name, methods in TABLES.items():
-            table_of(Path(folder, name), name, topology, methods, chunks=1)
+            table_of(Path(folder, name), name, topology, methods, 1, 1 << 16)
         nominal = Emulation(topology).plan.latencies[0].latency_us
         with Emulation(topology, latency_scale=ALPHA_US / nominal) as emulation:
             run(emulation, folder, todo, args)
@@ -148,7 +148,7 @@ def measure(rank: int, todo: list[tuple[str, float, float]], rounds: int) -> Non
     dist.init_process_group("tuccl", init_method=store, rank=rank, world_size=RANKS)
     tree = dist.new_group(pg_options=tuccl.torch.Options((folder / "recursive",)))
     probe = exchange_probe(repeats=rounds, tree_group=tree)
-    rows, hits, formula_hits, regrets = [], 0, 0, []
+    rows, hits, form_hits, formula_hits, regrets = [], 0, 0, 0, []
     for number, (model, gbps, mbps) in enumerate(todo):
         wait_for(folder / f"shaped-{number}")
         dist.barrier()
@@ -160,9 +160,10 @@ def measure(rank: int, todo: list[tuple[str, float, float]], rounds: int) -> Non
             chosen = fastest_exchange(values, RANKS, costs)
             named = fastest_exchange(values, RANKS, formula, EXCHANGES[:2])
             least, of_two = min(us.values()), min(us[e] for e in EXCHANGES[:2])
-            # Within the measurement's own spread two exchanges are equally fast.
-            hits += us[chosen] <= 1.03 * least
-            formula_hits += us[named] <= 1.03 * of_two
+            hits += us[chosen] <= (1 + TIE) * least
+            same_form = [e for e in EXCHANGES if (e == "allgather") == (chosen == "allgather")]
+            form_hits += min(us[e] for e in same_form) <= (1 + TIE) * least
+            formula_hits += us[named] <= (1 + TIE) * of_two
             regrets.append(us[named] / least - 1)
             off = [us[e] / exchange_us(e, values, RANKS, formula) for e in EXCHANGES[:2]]
             rows.append(
@@ -180,8 +181,9 @@ def measure(rank: int, todo: list[tuple[str, float, float]], rounds: int) -> Non
         head = ["model", "Gb/s", "scaled Mb/s", "ratio", *(f"{e} ms" for e in EXCHANGES)]
         print(columns([*head, "/ formula", "/ formula", "by costs", "by formula"], rows))
         print(
-            f"measured: by costs the fastest of three, or within 3 % of it, in {hits} of "
-            f"{len(rows)}; by formula the faster of all-gather and ring in {formula_hits}; "
+            f"measured: by costs the fastest of three, or within {TIE:.0%} of it, in {hits} of "
+            f"{len(rows)}, and the faster form, all-gather or all-reduce, in {form_hits}; "
+            f"by formula the faster of all-gather and ring in {formula_hits}; "
             f"regret of the formula against three: mean {sum(regrets) / len(regrets):.1%}, "
             f"largest {max(regrets):.1%}; calls {dist.group.WORLD.counts}"
         )

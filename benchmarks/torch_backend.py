@@ -63,7 +63,12 @@ def cluster() -> Topology:
 
 
 def table_of(
-    folder: Path, name: str, topology: Topology, methods: Mapping[str, str], chunks: int = 2
+    folder: Path,
+    name: str,
+    topology: Topology,
+    methods: Mapping[str, str],
+    chunks: int = 2,
+    buffer_bytes: int = 4 << 20,
 ) -> None:
     """Save a table with one program for each collective by its method, and root if it has one."""
     time = Statistics.of((1.0,))
@@ -73,7 +78,7 @@ def table_of(
             asked = Collective(collective, topology.ranks, root=root or 0)
             schedule = synthesize(Problem(asked, full_mesh(topology), chunks, 16 << 20), method)
             file = program_file(lower(schedule), root=root or 0)
-            knobs = Knobs("Simple", buffer_bytes=4 << 20)
+            knobs = Knobs("Simple", buffer_bytes=buffer_bytes)
             chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
             entries.append(
                 Entry(
