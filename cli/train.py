@@ -153,10 +153,16 @@ def simulated(
 
 def heading(model: Model, topology: Topology) -> str:
     """Return what the rows are of, in a line."""
-    return (
-        f"{model.name}, batch {model.batch}, {format_bytes(model.nbytes)} bytes of "
-        f"gradients, step alone {model.step_us / 1e3:.4g} ms ({model.source}), on {topology.name}"
+    from tuccl.training import c2c_by_operations
+
+    text = (
+        f"{model.name}, batch {model.batch}, {format_bytes(model.nbytes)} bytes of gradients, "
+        f"step alone {model.step_us / 1e3:.4g} ms ({model.source}), on {topology.name}"
     )
+    if not model.operations:
+        return text
+    c2c = c2c_by_operations(model.nbytes, topology.ranks, model.batch, model.operations)
+    return f"{text}; C2C by operations {c2c:.3g}"
 
 
 def rows_text(rows: Sequence[TrainingRow]) -> str:

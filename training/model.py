@@ -11,7 +11,8 @@ import msgspec
 __all__ = ["ELEMENT_BYTES", "Model", "Parameter"]
 
 ELEMENT_BYTES = 4
-_MOST_PARAMETERS = 100_000
+_MOST_PARAMETERS = 5000  # the exact plan takes time with their square
+_MOST_NAME = 200
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,8 +29,9 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse sizes and times that cannot be."""
-        if not 0 < self.elements < 1 << 40:
-            raise ValueError(f"elements {self.elements}: expected 1 to 2**40")
+        _check_name(self.name)
+        if not 0 < self.elements < 1 << 36:
+            raise ValueError(f"elements {self.elements}: expected 1 to 2**36")
         if not all(0 <= us < 1e12 for us in (self.forward_us, self.backward_us)):
             raise ValueError("forward_us, backward_us: expected times from 0 up, in us")
 
@@ -42,7 +44,8 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model for one rank: ``parameters`` in forward order, ``batch`` samples a step.
 
-    ``update_us`` is the optimizer's time for all of them; ``source`` says what the times are:
+    ``update_us`` is the optimizer's time for all of them; ``operations`` are those of a sample's
+    forward and backward pass, 0 where they are not known; ``source`` says what the times are:
     given, measured or an estimate. As JSON it is a ``tuccl-model/1`` file.
 
     >>> Model(name="m", parameters=(Parameter("w", 8, 1.0, 2.0),), update_us=0.5).step_us
@@ -56,11 +59,15 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parameters: tuple[Parameter, ...]
     batch: int = 1
     update_us: float = 0.0
+    operations: float = 0.0
     source: str = "given"
     format: Literal["tuccl-model/1"] = "tuccl-model/1"
 
     def __post_init__(self) -> None:
         """Refuse models without a parameter or a sample."""
+        _check_name(self.name)
+        if not self.source.isprintable() or not 0 <= self.operations < 1e30:
+            raise ValueError("source, operations: expected printable text, and a number from 0 up")
         if not 0 < len(self.parameters) <= _MOST_PARAMETERS:
             raise ValueError(f"parameters: expected 1 to {_MOST_PARAMETERS}")
         if not 0 < self.batch < 1 << 31:
@@ -103,3 +110,8 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         backward = (parameter.backward_us for parameter in reversed(self.parameters))
         times = list(accumulate(backward, initial=self.forward_us))[1:]
         return tuple(reversed(times))
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name) <= _MOST_NAME or not name.isprintable():
+        raise ValueError(f"name {name[:40]!r}: expected 1 to {_MOST_NAME} printable characters")

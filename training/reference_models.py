@@ -122,5 +122,6 @@ def reference_model(name: str) -> Model:
             for share in [each.operations * us_per_operation]
         ),
         batch=batch,
+        operations=6.0 * math.fsum(each.operations for each in every),
         source=f"estimate: shares by multiply-adds of {samples_per_s:g} samples/s, RTX 2080 Ti",
     )

@@ -68,7 +68,8 @@ def test_models_are_read_back_and_damaged_files_refused(tmp_path: Path) -> None:
     table.write_text("name,elements,forward_us,backward_us\na,-1,1.5,3\n")
     with pytest.raises(InputError, match="line 2: elements -1"):
         load_model(str(table))
-    for damaged in ("", "name,elements\na,1\n", '{"format": "tuccl-model/1"}'):
+    control = "name,elements,forward_us,backward_us\na\x07,1,1,1\n"
+    for damaged in ("", "name,elements\na,1\n", '{"format": "tuccl-model/1"}', control):
         table.write_text(damaged)
         with pytest.raises(InputError, match=r"layers.csv: .*expected"):
             load_model(str(table))
