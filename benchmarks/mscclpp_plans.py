@@ -42,11 +42,11 @@ from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
 SIZES = tuple(1 << bits for bits in range(10, 31, 2))
-MADE_FOR = (1 << 12, 1 << 20)  # sizes that methods look at
+MADE_FOR = (1 << 20, 1 << 12)  # sizes that methods look at
 # By hosts: methods with the sizes and the chunks a rank that they are asked for.
 METHOD_NAMES = {
-    1: (("allpairs", (1, 4)), ("allpairs-paired", (1, 8))),
-    2: (("hierarchical3", (1,)), ("hierarchical2", (1,)), ("allpairs", (1,))),
+    1: (("allpairs", (1, 4)), ("allpairs-paired", (1,))),
+    2: (("hierarchical3", (1,)), ("hierarchical2", (1,))),
 }
 TOP = (1 << 32) - 1
 COLLECTIVES = {word: name for name, word in PLAN_COLLECTIVES.items()}
@@ -92,10 +92,13 @@ def ours(machine: Topology, collective: str, in_place: bool) -> Iterator[Executi
     for method, chunk_counts in METHOD_NAMES[hosts]:
         if name not in METHODS[method].collectives:
             continue
-        for nbytes, chunks in product(MADE_FOR, chunk_counts):
+        for nbytes, chunks in product(MADE_FOR[: 3 - hosts], chunk_counts):
             call = Collective(name, machine.ranks)
             problem = Problem(call, full_mesh(machine), chunks, nbytes, machine)
-            schedule = synthesize(problem, method)
+            try:
+                schedule = synthesize(problem, method)
+            except Infeasible:
+                continue
             schedules.setdefault((schedule.nchunks, schedule.transfers), schedule)
     for schedule, (knobs, instances) in product(schedules.values(), KNOBS):
         try:

@@ -108,9 +108,9 @@ def fuse_sends(ranks: Sequence[list[list[Task]]]) -> None:
         moved: dict[Place, Place] = {}
         for block, tasks in enumerate(blocks):
             for at, task in enumerate(tasks):
-                if task.op != "s" or len(task.waits) != 1:
+                if task.op != "s" or len(task.waits) > 1 or (not task.waits and not at):
                     continue
-                place = task.waits[0]
+                place = task.waits[0] if task.waits else (block, at - 1)
                 maker = blocks[place[0]][place[1]]
                 if (
                     maker.op in ("r", "rcs", "rrc", "rrcs", "re")

@@ -155,3 +155,11 @@ def test_blocks_that_wait_for_ever_are_named() -> None:
             network(HOST),
             A100,
         )
+
+
+def test_a_sum_goes_to_all_ranks_in_one_operation() -> None:
+    packets = plan(HOST, "allreduce", "allpairs-paired", PlanKnobs("LL"))
+    for gpu in packets.gpus:
+        [adding] = [b for b in gpu.threadblocks if any(op.name == "respkt" for op in b.ops)]
+        [sums] = [op for op in adding.ops if op.name == "respkt"]
+        assert len([ref for ref in sums.dst_buff if ref.buffer_id >= 0]) == 7
