@@ -30,8 +30,8 @@ __all__ = [
 
 RUN_METHODS = ("bsp", "wfbp", "mg-wfbp", "mg-wfbp-exact", "ddp", "ddp-searched", "horovod")
 """Methods that ranks run: all-reduces in an order that all know, and a barrier."""
-REPLAYED = (*RUN_METHODS, "dear", "bytescheduler")
-"""And those whose steps overlap, which timers can replay."""
+REPLAYED = (*RUN_METHODS, "dear", "bytescheduler", "bsp-ps", "wfbp-ps")
+"""And those that timers can replay: steps that overlap, and servers, on the workers' hosts."""
 TORCH_DDP = Method("torch-ddp", Label("BSP", "none", "A2A", "DDP buckets"), METHODS["ddp"].plan)
 """PyTorch's own DistributedDataParallel, a row beside in training."""
 

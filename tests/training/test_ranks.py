@@ -26,7 +26,7 @@ def test_replay_moves_the_bytes_of_every_bucket_between_emulated_hosts() -> None
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("emulated clusters need root")
     hosts = join(keep_gpus(load_profile("v100x4"), range(1)), 2)
-    methods = ["bsp", "wfbp", "dear", "bytescheduler"]
+    methods = ["bsp", "wfbp", "dear", "bytescheduler", "wfbp-ps"]
     runs = replay_training(MODEL, hosts, methods, steps=2, rounds=1)
     by_name = {run.row.method: run for run in runs}
     assert {run.row.kind for run in runs} == {"replay"}

@@ -17,13 +17,14 @@ import torch.distributed as dist
 import tuccl.torch  # noqa: F401 - registers the backend
 from tuccl.errors import TucclError
 from tuccl.topology.json_files import write_file
-from tuccl.training.costs import Costs, through
+from tuccl.training.costs import Cost, Costs, server_costs, through
 from tuccl.training.job import RESULTS_FILE, Job, MethodResult
 from tuccl.training.methods import METHODS
 from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.modules import measured_model, module_of
 from tuccl.training.ranks.overlapped import DearSteps, PrioritySteps
+from tuccl.training.ranks.servers import ServerSteps
 from tuccl.training.ranks.turns import DdpSteps, LocalSteps, ReplaySteps, Steps, TrainSteps
 from tuccl.training.timeline import simulate_steps
 
@@ -121,12 +122,22 @@ class Rank:
                 points.setdefault((backend, call), []).append((nbytes, us))
         return {
             backend: Costs(
-                {call: through(points[backend, call]) for call in names},
+                {
+                    **{call: through(points[backend, call]) for call in names},
+                    **self._server_costs(points[backend, "allreduce"]),
+                },
                 points[backend, "allreduce"][0][1],
                 "measured",
             ).scaled(self._job.byte_scale)
             for backend in self._groups
         }
+
+    def _server_costs(self, allreduces: list[tuple[int, float]]) -> dict[str, Cost]:
+        """The stages of colocated servers, at the rate that the largest all-reduce reached."""
+        ranks, (nbytes, us) = self._job.ranks, allreduces[-1]
+        alpha_us = allreduces[0][1] / max(2 * (ranks - 1), 1)
+        gbs = nbytes / us / 1e3  # of what goes each way, pushes and answers together
+        return server_costs(None, gbs, gbs, ranks, ranks, alpha_us)
 
     @property
     def _scatters(self) -> bool:
@@ -160,7 +171,12 @@ class Rank:
 
     def _plans(self, model: Model, costs: dict[str, Costs]) -> dict[Turn, BucketPlan]:
         """Rank 0's plans by method and backend, each for the costs that it measured."""
-        turns = list(itertools.product(self._job.methods, self._groups))
+        turns = [
+            (method, name)
+            for method, name in itertools.product(self._job.methods, self._groups)
+            # Servers' messages are no collectives: no table has them.
+            if name == "gloo" or method not in METHODS or not METHODS[method].is_server
+        ]
         mine = [
             METHODS["ddp" if method == _DDP else method].plan(model, costs[name])
             for method, name in turns
@@ -172,6 +188,8 @@ class Rank:
     def _steps(self, turn: Turn, model: Model, plan: BucketPlan) -> Steps:
         method, name = turn
         group, plan = self._groups[name], plan.scaled(self._job.byte_scale)
+        if method in METHODS and METHODS[method].is_server:
+            return ServerSteps(model, plan, group, self._rank, self._job.ranks)
         if plan.late:
             return DearSteps(model, plan, group, self._rank, self._job.ranks)
         if plan.order == "priority":
@@ -220,7 +238,7 @@ class Rank:
     ) -> None:
         """Make a turn of steps, and add their times to what is known of the method."""
         method, name = turn
-        if isinstance(steps, ReplaySteps | DearSteps | PrioritySteps):
+        if isinstance(steps, ReplaySteps | DearSteps | PrioritySteps | ServerSteps):
             self._check_sums(steps)
         before = self._programs(name)
         times = self._timed(steps)
@@ -246,7 +264,7 @@ class Rank:
         group = self._groups[name]
         return int(group.counts["program"]) if name == "table" else 0
 
-    def _check_sums(self, steps: ReplaySteps | DearSteps | PrioritySteps) -> None:
+    def _check_sums(self, steps: ReplaySteps | DearSteps | PrioritySteps | ServerSteps) -> None:
         """Make a step whose sums are known.
 
         Raises:

@@ -13,7 +13,16 @@ from tuccl.training.ranks.calls import BucketCalls
 from tuccl.training.ranks.modules import Loss
 from tuccl.training.timeline import Span
 
-__all__ = ["LEARNING_RATE", "DdpSteps", "LocalSteps", "ReplaySteps", "Steps", "TrainSteps"]
+__all__ = [
+    "LEARNING_RATE",
+    "DdpSteps",
+    "LocalSteps",
+    "ReplaySteps",
+    "SeparateSteps",
+    "Steps",
+    "TrainSteps",
+    "layer_spans",
+]
 
 LEARNING_RATE = 0.05
 
@@ -28,7 +37,7 @@ class Steps(Protocol):
         """Return what happened in the last step, in us from its begin."""
 
 
-class _Separate:
+class SeparateSteps:
     """Steps one after another, each ending in a barrier."""
 
     def run(self, count: int) -> list[float]:
@@ -49,7 +58,19 @@ def _buffers(plan: BucketPlan) -> list[torch.Tensor]:
     return [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
 
 
-class ReplaySteps(_Separate):
+def layer_spans(model: Model) -> list[Span]:
+    """Return when the layers' timers run in a step, in us from its begin."""
+    spans, at = [], 0.0
+    for parameter in model.parameters:
+        spans.append(Span("forward", "compute", parameter.name, at, at + parameter.forward_us))
+        at += parameter.forward_us
+    for parameter in reversed(model.parameters):
+        spans.append(Span("backward", "compute", parameter.name, at, at + parameter.backward_us))
+        at += parameter.backward_us
+    return spans
+
+
+class ReplaySteps(SeparateSteps):
     """Timers in place of computing; the buckets' bytes are reduced for real."""
 
     def __init__(self, model: Model, plan: BucketPlan, group: Any) -> None:  # noqa: ANN401
@@ -76,19 +97,10 @@ class ReplaySteps(_Separate):
 
     def spans(self) -> list[Span]:
         """Return the timers, and the calls as they were."""
-        spans, at = [], 0.0
-        for parameter in self._model.parameters:
-            spans.append(Span("forward", "compute", parameter.name, at, at + parameter.forward_us))
-            at += parameter.forward_us
-        for parameter in reversed(self._model.parameters):
-            spans.append(
-                Span("backward", "compute", parameter.name, at, at + parameter.backward_us)
-            )
-            at += parameter.backward_us
-        return [*spans, *self._calls.spans()]
+        return [*layer_spans(self._model), *self._calls.spans()]
 
 
-class LocalSteps(_Separate):
+class LocalSteps(SeparateSteps):
     """Steps of a module without communication: the baseline of one rank."""
 
     def __init__(self, module: torch.nn.Module, loss: Loss) -> None:
