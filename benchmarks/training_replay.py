@@ -5,10 +5,11 @@
 
 Hosts of one rank each, on 10 Gb/s; rates and bytes are scaled by 0.025 (to 250 Mb/s), times are as
 they are: timers stand for computing, bytes cross the emulated wires for real. All methods go in
-turns, each by the programs of a table and by Gloo. The table is tuned, simulated on the emulated
-cluster, for the sizes that the methods' plans have. `predicted` is the simulated step under the
-all-reduce times measured in the same job; `10-90 %` is the interval of the steps. `saved` is the
-part of Gloo's step that the table saves. Ranks share this machine's cores: run it alone.
+turns, each by the programs of a table and by Gloo; servers' messages are Gloo's alone. The table is
+tuned, simulated on the emulated cluster, for the sizes that the methods' plans have. `predicted` is
+the simulated step under the all-reduce times measured in the same job; `10-90 %` is the interval of
+the steps. `saved` is the part of Gloo's step that the table saves. Ranks share this machine's
+cores: run it alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def sizes_of(model: Model, topology: Topology, methods: list[str]) -> list[int]:
     """Return powers of two about the calls of all methods."""
     executor = EmulatedSimExecutor(topology, SCALE)
     costs = simulated_costs(topology, executor=executor).scaled(SCALE)
-    plans = [METHODS[name].plan(model, costs).scaled(SCALE) for name in methods]
+    collective = [METHODS[name] for name in methods if not METHODS[name].is_server]
+    plans = [method.plan(model, costs).scaled(SCALE) for method in collective]
     calls = {bucket.nbytes for plan in plans for bucket in plan.buckets}
     return sorted({1 << max(nbytes, LEAST).bit_length() - 1 for nbytes in calls})
 

@@ -133,11 +133,13 @@ class Rank:
         }
 
     def _server_costs(self, allreduces: list[tuple[int, float]]) -> dict[str, Cost]:
-        """The stages of colocated servers, at the rate that the largest all-reduce reached."""
-        ranks, (nbytes, us) = self._job.ranks, allreduces[-1]
-        alpha_us = allreduces[0][1] / max(2 * (ranks - 1), 1)
+        """The stages of colocated servers, at the rate that the largest all-reduce reached.
+
+        Start-ups do not add up: messages to several servers are under way at once.
+        """
+        nbytes, us = allreduces[-1]
         gbs = nbytes / us / 1e3  # of what goes each way, pushes and answers together
-        return server_costs(None, gbs, gbs, ranks, ranks, alpha_us)
+        return server_costs(None, gbs, gbs, self._job.ranks, self._job.ranks, 0.0)
 
     @property
     def _scatters(self) -> bool:
