@@ -45,7 +45,7 @@ SIZES = tuple(1 << bits for bits in range(10, 31, 2))
 MADE_FOR = (1 << 20, 1 << 12)  # sizes that methods look at
 # By hosts: methods with the sizes and the chunks a rank that they are asked for.
 METHOD_NAMES = {
-    1: (("allpairs", (1, 4)), ("allpairs-paired", (1,))),
+    1: (("allpairs", (1,)), ("allpairs-paired", (1,))),
     2: (("hierarchical3", (1,)), ("hierarchical2", (1,))),
 }
 TOP = (1 << 32) - 1
@@ -99,7 +99,8 @@ def ours(machine: Topology, collective: str, in_place: bool) -> Iterator[Executi
                 schedule = synthesize(problem, method)
             except Infeasible:
                 continue
-            schedules.setdefault((schedule.nchunks, schedule.transfers), schedule)
+            key = schedule.nchunks, schedule.transfers, schedule.hints
+            schedules.setdefault(key, schedule)
     for schedule, (knobs, instances) in product(schedules.values(), KNOBS):
         try:
             program = lower(schedule, instances=instances)
