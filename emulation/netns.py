@@ -34,7 +34,7 @@ _STEP_S = 30.0  # no step takes longer; all take milliseconds
 _END_S = 3.0
 _CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21
 _TOOLS = ("ip", "tc", "bridge", "unshare")
-_INSTEAD = "simulate instead, with --on sim"
+_INSTEAD = "simulate instead, with --on sim (tuccl train: --kind sim)"
 
 
 class Queue(NamedTuple):
