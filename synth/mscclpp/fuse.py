@@ -3,74 +3,157 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.mscclpp.tasks import MOST_SOURCES, Task, newest_waits
 
-__all__ = ["fuse_sends", "fuse_sums", "pull_sums"]
+__all__ = ["fuse_receives", "fuse_sends", "fuse_sums", "pull_sums"]
 
 Place = tuple[int, int]  # thread block, task
 _SUMS = frozenset({"re", "rrc", "rrs", "rrcs"})
 _MOST_SENDS = 7  # of one operation, which stores its result twice besides
 
 
-def fuse_sums(ranks: Sequence[list[list[Task]]], *, once: bool) -> None:
-    """Have a sum that goes on from another's result add all sources itself.
+def fuse_receives(ranks: Sequence[list[list[Task]]], *, sums: Container[Task] | None) -> None:
+    """Have `sums` (None: all) add packets where they landed, unpacked by no thread block.
 
-    It then waits for all messages at once, and no thread block hands its result to the next.
-    `once`: only where no other rank adds up the same chunk, since packets are added in another
-    order than before, and ranks that make one sum must all make it alike.
+    It must be all that the sum adds, and all that is done with the message.
     """
-    pairs = [(rank, *pair) for rank, blocks in enumerate(ranks) for pair in _sums(blocks)]
-    makers: dict[Address, set[int]] = defaultdict(set)
-    for rank, _, second in pairs:
-        makers[ranks[rank][second[0]][second[1]].dst].add(rank)
-    for rank, first, second in pairs:
+    for blocks in ranks:
+        unpacked: dict[int, Place] = {}  # chunk of scratch, by the only task that writes it
+        shared: set[int] = set()  # chunks of scratch that another task reads or writes
+        readers: list[Task] = []
+        for block, tasks in enumerate(blocks):
+            for at, task in enumerate(tasks):
+                received = task.op == "r" and task.dst.buffer == "s"
+                for chunk in _scratch(task.dst, task.count):
+                    shared |= {chunk} if not received or chunk in unpacked else set()
+                    unpacked[chunk] = block, at
+                shared |= set(_scratch(task.src, task.count))
+                if task.op == "re":
+                    readers.append(task)
+        reads = {task: [_scratch(at, task.count) for at in task.sources] for task in readers}
+        left = {task for task in readers if sums is not None and task not in sums}
+        while True:  # a message that one sum cannot take is unpacked for all
+            spoilt = {unpacked[chunk] for chunk in shared if chunk in unpacked}
+            spoilt |= {
+                unpacked[chunk]
+                for task in left
+                for chunks in reads[task]
+                for chunk in chunks
+                if chunk in unpacked
+            }
+            more = {
+                task
+                for task in readers
+                if not all(
+                    chunks
+                    and len({unpacked.get(chunk) for chunk in chunks} - spoilt) == 1
+                    and unpacked.get(chunks[0]) not in spoilt | {None}
+                    for chunks in reads[task]
+                )
+            }
+            if more <= left:
+                break
+            left |= more
+        for task in readers:
+            if task not in left:
+                _take(blocks, task, [unpacked[chunks[0]] for chunks in reads[task]])
+        for block, at in {unpacked[c[0]] for t in readers if t not in left for c in reads[t]}:
+            blocks[block][at].op, blocks[block][at].receives = "nop", []
+        newest_waits(blocks)
+
+
+def _scratch(at: Address, count: int) -> range:
+    return range(at.offset, at.offset + count) if at.buffer == "s" else range(0)
+
+
+def _take(blocks: list[list[Task]], task: Task, places: list[Place]) -> None:
+    """Have a sum take the messages of the tasks in `places`, and wait for what those followed."""
+    for at, (block, number) in zip(task.sources, places, strict=True):
+        before = blocks[block][number]
+        task.receives.append(before.receives[0])
+        task.parts[before.receives[0]] = at.offset - before.dst.offset
+        earlier = [(block, number - 1)] if number else []
+        task.waits = [wait for wait in task.waits if wait != (block, number)]
+        task.waits += before.waits + earlier
+    task.sources = ()
+
+
+def fuse_sums(
+    ranks: Sequence[list[list[Task]]], *, packets: bool, sums: Container[Task] | None = None
+) -> None:
+    """Have `sums` that go on from another's result add all sources themselves; None: all sums.
+
+    They then wait for all messages at once, and no thread block hands its result to the next. Of
+    `packets`, several sums may each take a part of one that they go on from.
+    """
+    pairs = [(rank, *pair) for rank, blocks in enumerate(ranks) for pair in _sums(blocks, packets)]
+    for rank, first, seconds in pairs:
         blocks = ranks[rank]
-        before, task = blocks[first[0]][first[1]], blocks[second[0]][second[1]]
-        sources = len(before.sources) + len(before.receives)
-        sources += len(task.sources) + len(task.receives)
-        if sources > MOST_SOURCES or (once and len(makers[task.dst]) > 1):
+        before = blocks[first[0]][first[1]]
+        tasks = [blocks[block][at] for block, at in seconds]
+        had = len(before.sources) + len(before.receives)
+        if any(
+            had + len(task.sources) + len(task.receives) > MOST_SOURCES
+            or (sums is not None and task not in sums)
+            for task in tasks
+        ):
             continue
-        task.src = before.src
-        task.sources = before.sources + task.sources
-        task.receives = before.receives + task.receives
-        task.waits = [wait for wait in task.waits if wait != first] + before.waits
+        for task in tasks:
+            part = task.dst.offset - before.dst.offset
+            task.src = before.src.shifted(part)
+            task.sources = (*(at.shifted(part) for at in before.sources), *task.sources)
+            if task.count < before.count:
+                task.parts |= {m: before.parts.get(m, 0) + part for m in before.receives}
+            else:
+                task.parts |= before.parts
+            task.receives = before.receives + task.receives
+            task.waits = [wait for wait in task.waits if wait != first] + before.waits
         before.op, before.sources, before.receives, before.waits = "nop", (), [], []
     for blocks in ranks:
         newest_waits(blocks)
 
 
-def _sums(blocks: list[list[Task]]) -> list[tuple[Place, Place]]:
-    """Return (first, second) where the second task goes on from what the first, only for it, made.
+def _sums(blocks: list[list[Task]], packets: bool) -> list[tuple[Place, list[Place]]]:
+    """Return (first, seconds) where each second goes on from its part of what the first made.
 
-    They come in an order in which the second of a pair is the first of a later one.
+    The first made it only for them. They come in an order in which the second of a pair is the
+    first of a later one.
     """
     waiting: dict[Place, list[Place]] = defaultdict(list)
     for block, tasks in enumerate(blocks):
         for at, task in enumerate(tasks):
             for wait in task.waits:
                 waiting[wait].append((block, at))
-    following: dict[Place, Place] = {}
+    following: dict[Place, list[Place]] = {}
     for block, tasks in enumerate(blocks):
         for at, task in enumerate(tasks):
             others = waiting[block, at]
             if not others and at + 1 < len(tasks):
                 others = [(block, at + 1)]
-            if task.op not in ("re", "rrc", "cpy") or len(others) != 1:
+            if task.op not in ("re", "rrc", "cpy") or (len(others) != 1 and not packets):
                 continue
-            after = blocks[others[0][0]][others[0][1]]
-            same = after.src == after.dst == task.dst and after.count == task.count
-            if after.op in _SUMS and same:
-                following[block, at] = others[0]
-    out = []
-    starts = following.keys() - following.values()
-    for start in sorted(starts):
-        here = start
-        while here in following:
-            out.append((here, following[here]))
-            here = following[here]
+            after = [blocks[b][k] for b, k in others]
+            parts = sorted(
+                chunk
+                for each in after
+                for chunk in range(each.dst.offset, each.dst.offset + each.count)
+            )
+            whole = parts == list(range(task.dst.offset, task.dst.offset + task.count))
+            if whole and all(
+                each.op in _SUMS and each.src == each.dst and each.dst.buffer == task.dst.buffer
+                for each in after
+            ):
+                following[block, at] = others
+    out: list[tuple[Place, list[Place]]] = []
+    seconds = {place for places in following.values() for place in places}
+    ready = sorted(following.keys() - seconds, reverse=True)
+    while ready:
+        here = ready.pop()
+        out.append((here, following[here]))
+        ready += [place for place in following[here] if place in following]
     return out
 
 

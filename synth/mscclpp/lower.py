@@ -6,9 +6,10 @@ from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, verify_plan
 from tuccl.synth.mscclpp.form import Form, Ways
-from tuccl.synth.mscclpp.fuse import fuse_sends, fuse_sums, pull_sums
+from tuccl.synth.mscclpp.fuse import fuse_receives, fuse_sends, fuse_sums, pull_sums
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, SIMPLE, PlanKnobs
 from tuccl.synth.mscclpp.limits import Extent
+from tuccl.synth.mscclpp.sums import lone_sums
 from tuccl.synth.mscclpp.tasks import tasks_of
 
 __all__ = ["PLAN_COLLECTIVES", "lower_to_plan"]
@@ -78,7 +79,11 @@ def lower_to_plan(
         parted = knobs.unit_bytes > 0 or knobs.group_size > 1
         tasks = tasks_of(program, in_place=in_place, equal_counts=parted)
         if ways.fuses:
-            fuse_sums(tasks, once=packets and program.collective == "allreduce")
+            # Ranks that make one sum must all make it alike.
+            sums = lone_sums(tasks) if packets and program.collective == "allreduce" else None
+            if packets:
+                fuse_receives(tasks, sums=sums)
+            fuse_sums(tasks, packets=packets, sums=sums)
             if packets:
                 fuse_sends(tasks)
             if ways.pulls:

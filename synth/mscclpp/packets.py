@@ -41,7 +41,8 @@ def packet_places(layout: Layout, scratch: list[Slots]) -> PacketPlaces:
     sums: dict[Task, Address] = {}
     for part, task in layout.tasks():
         for message in task.receives:
-            landing[message] = packets[part.rank].take(task.count)
+            if message not in landing:  # several tasks may each take a part
+                landing[message] = packets[part.rank].take(message.count)
         ports = [m for m in task.sends if layout.links[m].kind == "port"]
         if ports:
             # What is only handed on leaves from where it landed, all else from one copy.
@@ -64,7 +65,7 @@ def write_packets(
     src = places.plain(part.rank, task.src)
     dst = places.plain(part.rank, places.sums.get(task, task.dst))
     plain = [src, *(places.plain(part.rank, at) for at in task.sources)]
-    slots = [places.landing[message] for message in task.receives]
+    slots = [places.landing[m].shifted(task.parts.get(m, 0)) for m in task.receives]
     near = [m for m in task.sends if layout.links[m].kind == "memory"]
     far = [m for m in task.sends if layout.links[m].kind == "port"]
     remote = [_remote(message, layout, places) for message in near]

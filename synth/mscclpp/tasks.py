@@ -34,7 +34,8 @@ class Task:
     """A step without numbers: what it moves, and which tasks of its rank it waits for.
 
     `sources` are added to `src` by a reduction; `waits` holds (thread block, task) pairs, each of
-    them later than any that the thread block waited for before.
+    them later than any that the thread block waited for before. `parts` holds the first chunk that
+    it takes of a message, where that is not the whole.
     """
 
     op: str
@@ -45,6 +46,7 @@ class Task:
     sends: list[Message] = field(default_factory=list)
     sources: tuple[Address, ...] = ()
     waits: list[tuple[int, int]] = field(default_factory=list)
+    parts: dict[Message, int] = field(default_factory=dict)
 
 
 def tasks_of(program: Program, *, in_place: bool, equal_counts: bool) -> list[list[list[Task]]]:
