@@ -26,7 +26,7 @@ struct Move {
   int part = 0;
   int parts = 1;
   int proxy = -1;
-  int lane = 0;  ///< The thread that hands it to the proxy.
+  int lane = 0;            ///< The thread that hands it to the proxy.
   bool multicast = false;  ///< The NVLink switch adds up its sources and stores to all targets.
 };
 
