@@ -30,7 +30,7 @@ test: setup cpp mpi torch postgresql
 check: setup
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
-	$(RUN) clang-format --dry-run --Werror $(CPP_FILES)
+	@$(RUN) clang-format --dry-run --Werror $(CPP_FILES)
 	$(RUN) mypy
 
 format: setup

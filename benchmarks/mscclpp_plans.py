@@ -52,6 +52,7 @@ TOP = (1 << 32) - 1
 COLLECTIVES = {word: name for name, word in PLAN_COLLECTIVES.items()}
 KNOBS = (
     *((PlanKnobs("LL", group_size=k), 1) for k in (1, 4, 8)),
+    *((PlanKnobs("LL"), instances) for instances in (2, 4, 6)),
     *((PlanKnobs(group_size=k), 1) for k in (2, 8)),
     *((PlanKnobs(unit_bytes=unit), 4) for unit in (1 << 16, 1 << 19)),
 )

@@ -232,3 +232,15 @@ def test_ranks_that_make_one_sum_add_in_the_order_of_the_program() -> None:
         plan = lower_to_plan(made, PlanKnobs(protocol))
         sums = [op for _, _, _, op in plan.operations() if op.name == name]
         assert {len(op.src_buff) for op in sums} == {sources}
+
+
+def test_sums_take_packets_where_they_landed() -> None:
+    """Ranks of two hosts make different partial sums of a chunk, so their order is free."""
+    made = program(Recipe("hierarchical3", "allreduce", "ndv4 3+3"))
+    assert made is not None
+    steps = {step.op for gpu in made.gpus for block in gpu.threadblocks for step in block.steps}
+    plan = lower_to_plan(made, PlanKnobs("LL"), hosts=2)
+    operations = [op for _, _, _, op in plan.operations()]
+    assert "re" in steps and "re" not in {op.name for op in operations}
+    # The rank's own chunk and those of both others of its host.
+    assert {len(op.src_buff) for op in operations if op.name == "recpkt"} == {3}
