@@ -29,11 +29,11 @@ Words exchange(bool nops = true) {
   for (std::int32_t r = 0; r < 2; ++r) {
     const std::int32_t other = 1 - r;
     add(out, {0, 1, nops ? 10 : 7});  // scratch, one block
-    add(out, {kMove, 0, 1, 1, 1, 0, -1, 0, 1, 1, r, 0, 0, 0, r, 1, r, 0});
+    add(out, {kMove, 0, 1, 1, 1, 0, -1, 0, 0, 1, 1, r, 0, 0, 0, r, 1, r, 0});
     add(out, {kPost, 1, 1, 1, other, -1, kTake, 2, 1, 1, r, -1});
     if (nops) add(out, {kSync, 3});
     add(out, {kPipeline, 4, 1, 1, nops ? 4 : 2});
-    add(out, {kMove, 5, 1, 1, 1, 0, -1, 0, 1, 1, r, 0, 0, 0, other, 1, r, 0});
+    add(out, {kMove, 5, 1, 1, 1, 0, -1, 0, 0, 1, 1, r, 0, 0, 0, other, 1, r, 0});
     if (nops) add(out, {kSync, 6});
     add(out, {kPost, 7, 0, 1, 2 + other, -1});
     if (nops) add(out, {kSync, 8});
