@@ -1,4 +1,4 @@
-"""What the sums of a program hold: which other ranks make the same one."""
+"""Sums of a program: which of them one rank alone makes."""
 
 from __future__ import annotations
 
