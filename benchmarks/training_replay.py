@@ -25,7 +25,7 @@ from tuccl.cli.output import columns
 from tuccl.emulation import EmulatedSimExecutor
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 from tuccl.training import METHODS, Model, reference_model, simulated_costs
-from tuccl.training.runs import REPLAYED, MeasuredRun, replay_training
+from tuccl.training.runs import RUN_METHODS, MeasuredRun, replay_training
 from tuccl.tuning import TuneOptions, tune
 
 SCALE = 0.025
@@ -100,7 +100,7 @@ def main() -> int | None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", default="4,8")
     parser.add_argument("--models", default="ResNet-50,BERT-Base")
-    parser.add_argument("--methods", default=",".join(REPLAYED))
+    parser.add_argument("--methods", default=",".join(RUN_METHODS))
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=int, default=12)

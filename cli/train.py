@@ -75,16 +75,16 @@ def measured(
     """
     from tuccl.topology import signature
     from tuccl.training import Journal
-    from tuccl.training.runs import REPLAYED, RUN_METHODS, TORCH_DDP, replay_training, train_module
+    from tuccl.training.runs import RUN_METHODS, TORCH_DDP, replay_training, train_module
 
     stored = table_of(args)
     about = (
         f"{args.kind} {args.model} {model_text(model)} on "
         f"{signature(topology)}, table {stored.table.checksum[:16] if stored else 'none'}, scale "
-        f"{args.scale}, {args.steps} x {args.rounds}"
+        f"{args.scale}, {args.steps} x {args.rounds}, servers {args.servers} {args.colocated}"
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
-    usual = REPLAYED if model is not None else (*RUN_METHODS, TORCH_DDP.name)
+    usual = RUN_METHODS if model is not None else (*RUN_METHODS, TORCH_DDP.name)
     asked = [m.strip() for m in args.methods.split(",")] if args.methods else usual
     whole = args.steps * args.rounds
     done = {row.method for row in journal.rows if row.backend == "gloo" and row.steps >= whole}
@@ -93,6 +93,7 @@ def measured(
         return journal, []
     options = {"scale": args.scale, "steps": args.steps, "rounds": args.rounds}
     options |= {"table": stored and stored.folder, "limit_s": args.limit or 0.0}
+    options |= {"servers": args.servers, "colocated": args.colocated}
 
     def keep(some: Sequence[TrainingRun]) -> None:
         for each in some:

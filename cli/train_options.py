@@ -58,7 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machine", metavar="CLASS", help="machine class, a name or a file")
     add_nccl_version(parser)
     parser.add_argument(
-        "--servers", type=int, default=0, metavar="N", help="server hosts (default: as workers)"
+        "--servers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="parameter servers: so many further hosts (default: as workers; in replay and train "
+        "on the workers' hosts)",
     )
     parser.add_argument("--colocated", action="store_true", help="servers on the workers' hosts")
     parser.add_argument(

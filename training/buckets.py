@@ -136,12 +136,12 @@ def fused_groups(
     return (*groups, ((0, last), tick))
 
 
-def partitions(nbytes: int, most_bytes: int) -> tuple[int, ...]:
-    """Return the bytes of the parts, as equal as can be, of a tensor cut at ``most_bytes``.
+def partitions(elements: int, most: int) -> tuple[int, ...]:
+    """Return the elements of the parts, as equal as can be, of a tensor cut at ``most``.
 
     >>> partitions(10, 4)
     (4, 3, 3)
     """
-    count = -(-nbytes // most_bytes)
-    least, larger = divmod(nbytes, count)
+    count = -(-elements // most)
+    least, larger = divmod(elements, count)
     return (least + 1,) * larger + (least,) * (count - larger)

@@ -25,6 +25,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         batch: samples of a step of its loss on one rank.
         backends: ``table`` and ``gloo``, or ``gloo`` alone where there is no table.
         steps: of a turn that are timed; one more goes before.
+        servers: parameter servers; 0 are as many as there are ranks.
+        colocated: they share the processes of the first ranks, in place of further ones.
         limit_s: no round begins after it; 0 is no limit.
     """
 
@@ -38,8 +40,22 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     byte_scale: float = 1.0
     factory: str = ""
     batch: int | None = None
+    servers: int = 0
+    colocated: bool = True
     limit_s: float = 0.0
     seed: int = 0
+
+    @property
+    def processes(self) -> int:
+        """Ranks, and after them servers that are processes of their own."""
+        return self.ranks + (0 if self.colocated else self.servers)
+
+    @property
+    def serving(self) -> range:
+        """Return the processes that serve."""
+        if self.colocated:
+            return range(self.servers or self.ranks)
+        return range(self.ranks, self.processes)
 
 
 class MethodResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

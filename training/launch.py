@@ -16,7 +16,6 @@ import msgspec
 
 from tuccl.emulation import Emulation
 from tuccl.errors import TucclError, Unavailable
-from tuccl.topology import Topology
 from tuccl.training.job import JOB_FILE, RESULTS_FILE, Job, MethodResult
 
 __all__ = ["run_job"]
@@ -28,16 +27,14 @@ _FREE = ("RANK", "WORLD_SIZE", "TUCCL_TABLE")
 
 def run_job(
     job: Job,
-    topology: Topology,
     table: Path | None = None,
     emulation: Emulation | None = None,
     progress: Callable[[list[MethodResult]], None] = lambda _: None,
 ) -> list[MethodResult]:
-    """Start a rank for each GPU of ``topology``, and return the results when all have ended.
+    """Start the processes of ``job``, and return its results when all have ended.
 
     Args:
         job: what they do.
-        topology: the machine; with several hosts ``emulation`` is its cluster.
         table: folder of the table of the backend ``table``.
         emulation: where ranks run; None: side by side on this machine.
         progress: is told the results so far after each round.
@@ -56,7 +53,7 @@ def run_job(
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         if table is not None:
             environment["TUCCL_TABLE"] = str(table.resolve())
-        prefixes = _prefixes(topology, emulation)
+        prefixes = _prefixes(job.processes, emulation)
         ranks = []
         for rank, prefix in enumerate(prefixes):
             log = stack.enter_context((folder / f"rank{rank}.log").open("wb"))
@@ -73,13 +70,12 @@ def run_job(
         return results
 
 
-def _prefixes(topology: Topology, emulation: Emulation | None) -> list[tuple[str, ...]]:
+def _prefixes(processes: int, emulation: Emulation | None) -> list[tuple[str, ...]]:
     if emulation is None:
-        return [()] * topology.ranks
-    by_rank = {
-        rank: number for number, host in enumerate(emulation.plan.hosts) for rank in host.ranks
-    }
-    return [emulation.prefix(by_rank[rank]) for rank in range(topology.ranks)]
+        return [()] * processes
+    hosts = emulation.plan.hosts
+    host_of = {rank: number for number, host in enumerate(hosts) for rank in host.ranks}
+    return [emulation.prefix(host_of[rank]) for rank in range(processes)]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -59,9 +59,16 @@ class Method:
         return self.label.architecture == "PS"
 
 
-def _buckets(model: Model, groups: Iterable[Group]) -> tuple[Bucket, ...]:
+def _bucket(model: Model, group: Group, release_us: float = 0.0) -> Bucket:
+    first, last = group
     sizes = model.sizes
-    return tuple(Bucket(first, last, sum(sizes[first:last])) for first, last in groups)
+    return Bucket(
+        first, last, sum(sizes[first:last]), release_us=release_us, offset=sum(sizes[:first])
+    )
+
+
+def _buckets(model: Model, groups: Iterable[Group]) -> tuple[Bucket, ...]:
+    return tuple(_bucket(model, group) for group in groups)
 
 
 def _one_by_one(model: Model) -> list[Group]:
@@ -108,13 +115,8 @@ def best_bucket_cap(model: Model, costs: Costs) -> int:
 
 
 def _horovod(model: Model, _: Costs) -> BucketPlan:
-    sizes = model.sizes
-    return BucketPlan(
-        tuple(
-            Bucket(first, last, sum(sizes[first:last]), release_us=tick)
-            for (first, last), tick in fused_groups(sizes, model.ready_us)
-        )
-    )
+    groups = fused_groups(model.sizes, model.ready_us)
+    return BucketPlan(tuple(_bucket(model, group, tick) for group, tick in groups))
 
 
 def _dear(model: Model, _: Costs) -> BucketPlan:
@@ -124,12 +126,16 @@ def _dear(model: Model, _: Costs) -> BucketPlan:
 
 def _parts(model: Model, most_bytes: int, *, after_all: bool = False) -> tuple[Bucket, ...]:
     """Parts of tensors from the last to the first; ``after_all``: ready with the whole model."""
-    whole = (0, len(model.parameters))
-    return tuple(
-        Bucket(*(whole if after_all else group), nbytes, priority=group[0] * 1000 + part)
-        for group in _one_by_one(model)
-        for part, nbytes in enumerate(partitions(model.sizes[group[0]], most_bytes))
-    )
+    parts = []
+    for first, last in _one_by_one(model):
+        offset = sum(model.sizes[:first])
+        elements = partitions(model.parameters[first].elements, most_bytes // ELEMENT_BYTES)
+        for part, count in enumerate(elements):
+            whole = (0, len(model.parameters)) if after_all else (first, last)
+            nbytes = count * ELEMENT_BYTES
+            parts.append(Bucket(*whole, nbytes, priority=first * 1000 + part, offset=offset))
+            offset += nbytes
+    return tuple(parts)
 
 
 def _bytescheduler(model: Model, _: Costs) -> BucketPlan:

@@ -15,6 +15,7 @@ class Bucket:
     """The bytes that one call moves: of tensors ``first`` to ``last`` - 1, or a part of one.
 
     The call is made once all of them are ready, and not before ``release_us`` of the step.
+    ``offset`` is the bytes of all gradients before it, in forward order.
     """
 
     first: int
@@ -22,6 +23,7 @@ class Bucket:
     nbytes: int
     priority: int = 0
     release_us: float = 0.0
+    offset: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from tuccl.training.methods import METHODS, Label, Method
 from tuccl.training.model import Model
 from tuccl.training.plan import Bucket, BucketPlan
 from tuccl.training.rows import row_of
+from tuccl.training.server_hosts import with_servers
 from tuccl.training.simulation import TrainingRun
-from tuccl.training.timeline import StepTimeline
+from tuccl.training.timeline import StepTimeline, gaps
 
 __all__ = [
-    "REPLAYED",
     "RUN_METHODS",
     "TORCH_DDP",
     "MeasuredRun",
@@ -28,10 +28,8 @@ __all__ = [
     "train_module",
 ]
 
-RUN_METHODS = ("bsp", "wfbp", "mg-wfbp", "mg-wfbp-exact", "ddp", "ddp-searched", "horovod")
-"""Methods that ranks run: all-reduces in an order that all know, and a barrier."""
-REPLAYED = (*RUN_METHODS, "dear", "bytescheduler", "bsp-ps", "wfbp-ps")
-"""And those that timers can replay: steps that overlap, and servers, on the workers' hosts."""
+RUN_METHODS = tuple(METHODS)
+"""Methods that ranks run."""
 TORCH_DDP = Method("torch-ddp", Label("BSP", "none", "A2A", "DDP buckets"), METHODS["ddp"].plan)
 """PyTorch's own DistributedDataParallel, a row beside in training."""
 
@@ -60,6 +58,8 @@ def replay_training(
     scale: float | None = None,
     steps: int = 5,
     rounds: int = 3,
+    servers: int = 0,
+    colocated: bool = False,
     limit_s: float = 0.0,
     progress: Progress = lambda _: None,
 ) -> list[MeasuredRun]:
@@ -67,15 +67,17 @@ def replay_training(
 
     Several hosts are emulated, with rates and bytes times ``scale`` and times as they are. All
     methods go in turns, each by the table's programs and by Gloo where there is a table;
-    ``progress`` is told the runs so far after each round.
+    ``progress`` is told the runs so far after each round. Parameter servers are ``servers`` further
+    hosts, or share the first of the workers' hosts; 0 share all of them.
 
     Raises:
         InputError: a method cannot be run, or the topology not be emulated.
         Unavailable: PyTorch is missing, or the privilege to make namespaces.
         TucclError: a rank failed.
     """
-    _check(methods, REPLAYED)
-    with _cluster(topology, scale) as emulation:
+    _check(methods, RUN_METHODS)
+    further = 0 if colocated else servers
+    with _cluster(topology, scale, further) as emulation:
         job = Job(
             kind="replay",
             methods=tuple(methods),
@@ -85,6 +87,8 @@ def replay_training(
             rounds=rounds,
             model=model,
             byte_scale=emulation.plan.scale if emulation is not None else scale or 1.0,
+            servers=servers,
+            colocated=not further,
             limit_s=limit_s,
         )
         return _runs(job, topology, table, emulation, progress)
@@ -100,14 +104,16 @@ def train_module(
     scale: float | None = None,
     steps: int = 10,
     rounds: int = 3,
+    servers: int = 0,
+    colocated: bool = False,
     limit_s: float = 0.0,
     progress: Progress = lambda _: None,
 ) -> list[MeasuredRun]:
     """Return runs whose ranks compute the module of ``factory`` and reduce its gradients.
 
     ``factory`` is ``mlp`` or ``module:function`` (`tuccl.training.ranks.modules`), ``batch`` the
-    samples of a step on one rank. Each rank has
-    the same share of the processors, also for the step alone that speed-ups are of.
+    samples of a step on one rank. Each rank has the same share of the processors, also for the
+    step alone that speed-ups are of. Servers are as in `replay_training`.
 
     Raises:
         InputError: a method cannot be run, or the topology not be emulated.
@@ -115,7 +121,8 @@ def train_module(
         TucclError: a rank failed, with its last words.
     """
     _check(methods, (*RUN_METHODS, TORCH_DDP.name))
-    with _cluster(topology, scale) as emulation:
+    further = 0 if colocated else servers
+    with _cluster(topology, scale, further) as emulation:
         job = Job(
             kind="train",
             methods=tuple(methods),
@@ -125,6 +132,8 @@ def train_module(
             rounds=rounds,
             factory=factory,
             batch=batch,
+            servers=servers,
+            colocated=not further,
             limit_s=limit_s,
         )
         return _runs(job, topology, table, emulation, progress)
@@ -140,15 +149,13 @@ def _runs(
     def made(results: list[MethodResult]) -> list[MeasuredRun]:
         return [_run(job.kind, each, topology) for each in results]
 
-    return made(run_job(job, topology, table, emulation, lambda some: progress(made(some))))
+    return made(run_job(job, table, emulation, lambda some: progress(made(some))))
 
 
 def _check(methods: Sequence[str], allowed: Sequence[str]) -> None:
     for name in methods:
         if name not in allowed:
-            raise InputError(
-                f"method {name[:40]!r}: ranks run {', '.join(allowed)}; others are simulated only"
-            )
+            raise InputError(f"method {name[:40]!r}: expected one of {', '.join(allowed)}")
 
 
 def _backends(table: Path | None) -> tuple[str, ...]:
@@ -156,12 +163,15 @@ def _backends(table: Path | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _cluster(topology: Topology, scale: float | None) -> Iterator[Emulation | None]:
-    """The emulated hosts of ``topology``; None for one host, whose ranks run side by side."""
+def _cluster(topology: Topology, scale: float | None, servers: int) -> Iterator[Emulation | None]:
+    """The emulated hosts of ``topology``, and of servers beside them.
+
+    None for one host, whose ranks run side by side, and servers with them.
+    """
     if len(topology.hosts) == 1:
         yield None
         return
-    with Emulation(topology, scale) as emulation:
+    with Emulation(with_servers(topology, servers), scale) as emulation:
         yield emulation
 
 
@@ -179,9 +189,7 @@ def _run(kind: str, result: MethodResult, topology: Topology) -> MeasuredRun:
         c2c=result.c2c,
         alone_us=result.alone_us,
     )
-    ends = [span.end_us for span in result.spans]
-    busy = [span.end_us for span in result.spans if span.track == "compute"]
-    exposed = ((max(busy), max(ends)),) if ends and max(ends) > max(busy) else ()
+    step_us = max((span.end_us for span in result.spans), default=row.step_us)
     plan = BucketPlan(tuple(Bucket(0, 1, nbytes) for nbytes in result.buckets))
-    timeline = StepTimeline(max(ends, default=row.step_us), result.spans, exposed)
+    timeline = StepTimeline(step_us, result.spans, gaps(result.spans, step_us))
     return MeasuredRun(row, method, plan, timeline, result.predicted_us, result.equal)

@@ -14,7 +14,7 @@ from tuccl.training.costs import Costs
 from tuccl.training.model import Model
 from tuccl.training.plan import Bucket, BucketPlan
 
-__all__ = ["Span", "StepTimeline", "simulate_steps"]
+__all__ = ["Span", "StepTimeline", "gaps", "simulate_steps"]
 
 Kind = Literal["forward", "backward", "queue", "wire", "update"]
 _STEPS = 8  # without a barrier, until steps repeat
@@ -74,11 +74,11 @@ def simulate_steps(model: Model, plan: BucketPlan, costs: Costs) -> StepTimeline
         for s in run.spans
         if s.end_us > begin and s.start_us < window[1]
     )
-    return StepTimeline(step_us, spans, _gaps(spans, step_us))
+    return StepTimeline(step_us, spans, gaps(spans, step_us))
 
 
-def _gaps(spans: tuple[Span, ...], step_us: float) -> tuple[tuple[float, float], ...]:
-    """The times of the step in which no layer computes and nothing is updated."""
+def gaps(spans: tuple[Span, ...], step_us: float) -> tuple[tuple[float, float], ...]:
+    """Return the times of a step in which no layer computes and nothing is updated."""
     busy = sorted((s.start_us, s.end_us) for s in spans if s.kind not in ("queue", "wire"))
     gaps, end = [], 0.0
     for start, stop in [*busy, (step_us, step_us)]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tuccl.emulation import plan_emulation
 from tuccl.errors import InputError, TucclError
 from tuccl.topology import join, keep_gpus, load_profile
 from tuccl.training import Model, Parameter, timeline_svg
 from tuccl.training.runs import replay_training, train_module
+from tuccl.training.server_hosts import with_servers
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs PyTorch (make torch)"
@@ -26,7 +28,7 @@ def test_replay_moves_the_bytes_of_every_bucket_between_emulated_hosts() -> None
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("emulated clusters need root")
     hosts = join(keep_gpus(load_profile("v100x4"), range(1)), 2)
-    methods = ["bsp", "wfbp", "dear", "bytescheduler", "wfbp-ps"]
+    methods = ["bsp", "wfbp", "dear", "bytescheduler", "wfbp-ps+server-order", "bytescheduler-ps"]
     runs = replay_training(MODEL, hosts, methods, steps=2, rounds=1)
     by_name = {run.row.method: run for run in runs}
     assert {run.row.kind for run in runs} == {"replay"}
@@ -35,12 +37,51 @@ def test_replay_moves_the_bytes_of_every_bucket_between_emulated_hosts() -> None
         assert run.row.steps == 2 and run.row.step_us > MODEL.step_us
         assert run.predicted_us > MODEL.step_us
         assert "replayed" in timeline_svg(run)
+        assert any(span.kind == "wire" for span in run.timeline.spans)
     assert sum(span.kind == "wire" for span in by_name["wfbp"].timeline.spans) == 4
 
 
-def test_weights_after_twenty_steps_are_those_of_ddp() -> None:
-    methods = ["bsp", "wfbp", "mg-wfbp-exact", "torch-ddp"]
-    runs = train_module("mlp", PAIR, methods, steps=1, rounds=1)
+def test_servers_have_further_hosts_on_the_same_switches() -> None:
+    pair = join(keep_gpus(load_profile("ndv2"), range(2)), 2)
+    more = with_servers(pair, 3)
+    assert more.ranks == 4 + 3 and len(more.hosts) == 5
+    network = [link for link in pair.links if link.kind == "network"]
+    assert sum(link.kind == "network" for link in more.links) == len(network) * 5 / 2
+    assert len(plan_emulation(more).hosts) == 5
+    assert with_servers(pair, 0) == pair
+
+
+# A net whose gradients come late by chance, with a layer that takes another's weights itself.
+DELAYED = """
+import random, time, torch
+class Borrowing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(32, 32)
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.inner.weight, self.inner.bias).relu()
+def make(rank):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 32), Borrowing(), torch.nn.Linear(32, 1))
+    late = random.Random(rank)
+    for weight in module.parameters():
+        weight.register_hook(lambda _: time.sleep(late.uniform(0, 2e-3)))
+    def loss(step):
+        seeded = torch.Generator().manual_seed(100 * step + rank)
+        x = torch.randn(4, 8, generator=seeded)
+        return (module(x) - x.sum(1, keepdim=True)).square().mean()
+    return module, loss
+"""
+
+
+def test_weights_after_twenty_steps_are_those_of_ddp_for_late_gradients_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "delayed.py").write_text(DELAYED)
+    monkeypatch.chdir(tmp_path)
+    methods = ["bsp", "wfbp", "dear", "bytescheduler", "torch-ddp"]
+    methods += ["bsp-ps", "wfbp-ps", "wfbp-ps+server-order", "bytescheduler-ps"]
+    runs = train_module("delayed:make", PAIR, methods, steps=1, rounds=1, servers=1)
     assert [run.row.method for run in runs] == methods
     assert {run.equal for run in runs} == {"bitwise"}
     assert {run.row.kind for run in runs} == {"train"}
@@ -78,5 +119,5 @@ def test_a_rank_that_fails_ends_the_job_in_one_line(
 
 
 def test_methods_that_ranks_cannot_run_are_refused() -> None:
-    with pytest.raises(InputError, match="simulated only"):
-        replay_training(MODEL, PAIR, ["bytescheduler-ps"])
+    with pytest.raises(InputError, match="expected one of bsp"):
+        replay_training(MODEL, PAIR, ["torch-ddp"])

@@ -22,10 +22,12 @@ from tuccl.training.job import RESULTS_FILE, Job, MethodResult
 from tuccl.training.methods import METHODS
 from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.plan import BucketPlan
+from tuccl.training.ranks.calls import AllreduceCalls, Calls, ScatteredCalls
 from tuccl.training.ranks.modules import measured_model, module_of
-from tuccl.training.ranks.overlapped import DearSteps, PrioritySteps
-from tuccl.training.ranks.servers import ServerSteps
-from tuccl.training.ranks.turns import DdpSteps, LocalSteps, ReplaySteps, Steps, TrainSteps
+from tuccl.training.ranks.priority import PriorityCalls
+from tuccl.training.ranks.servers import Server, ServerCalls
+from tuccl.training.ranks.trained import DdpSteps, LocalSteps, ModuleSteps
+from tuccl.training.ranks.turns import IdleSteps, PlannedSteps, Steps, TimerSteps
 from tuccl.training.timeline import simulate_steps
 
 __all__ = ["Rank"]
@@ -50,15 +52,18 @@ class Rank:
         if job.kind == "train" and len(cores) > 1:
             os.sched_setaffinity(0, {cores[rank % len(cores)]})
         self._job, self._rank, self._folder = job, rank, folder
+        self._works = rank < job.ranks  # else it serves
         store = f"file://{folder / 'store'}"
-        first = "tuccl" if "table" in job.backends else "gloo"
         dist.init_process_group(
-            first, init_method=store, rank=rank, world_size=job.ranks, timeout=_TIMEOUT
+            "gloo", init_method=store, rank=rank, world_size=job.processes, timeout=_TIMEOUT
         )
         self._control: Any = dist.new_group(backend="gloo")
-        self._picks: Any = dist.new_group(backend="gloo")
-        groups = {"table": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
-        self._groups: dict[str, Any] = {name: groups[name] for name in job.backends}
+        workers = list(range(job.ranks))
+        self._picks: Any = dist.new_group(workers, backend="gloo")
+        backends = {"table": "tuccl", "gloo": "gloo"}
+        self._groups: dict[str, Any] = {
+            name: dist.new_group(workers, backend=backends[name]) for name in job.backends
+        }
         self._results: dict[Turn, MethodResult] = {}
 
     def run(self) -> None:
@@ -70,7 +75,7 @@ class Rank:
         alone_us = model.step_us
         equal: dict[Turn, str] = {}
         if self._job.kind == "train":
-            alone_us = median(self._timed(LocalSteps(*module_of(self._job.factory, self._rank))))
+            alone_us = median(self._timed(self._local_steps()))
             equal = self._compare(turns)
         begin = time.monotonic()
         for number in range(self._job.rounds):
@@ -87,9 +92,17 @@ class Rank:
 
     def _measured(self) -> Model:
         """Rank 0's measurement of the module's layers, while all ranks measure."""
-        module, loss = module_of(self._job.factory, self._rank)
-        model = measured_model(self._job.factory, module, loss, self._job.batch)
-        return msgspec.json.decode(self._shared(msgspec.json.encode(model)), type=Model)
+        mine = b""
+        if self._works:
+            module, loss = module_of(self._job.factory, self._rank)
+            model = measured_model(self._job.factory, module, loss, self._job.batch)
+            mine = msgspec.json.encode(model)
+        return msgspec.json.decode(self._shared(mine), type=Model)
+
+    def _local_steps(self) -> Steps:
+        if not self._works:
+            return IdleSteps()
+        return LocalSteps(*module_of(self._job.factory, self._rank))
 
     def _shared(self, mine: bytes) -> bytes:
         """Rank 0's bytes."""
@@ -133,13 +146,15 @@ class Rank:
         }
 
     def _server_costs(self, allreduces: list[tuple[int, float]]) -> dict[str, Cost]:
-        """The stages of colocated servers, at the rate that the largest all-reduce reached.
+        """The stages of servers, at the rate that the largest all-reduce reached.
 
         Start-ups do not add up: messages to several servers are under way at once.
         """
         nbytes, us = allreduces[-1]
-        gbs = nbytes / us / 1e3  # of what goes each way, pushes and answers together
-        return server_costs(None, gbs, gbs, self._job.ranks, self._job.ranks, 0.0)
+        gbs, ranks = nbytes / us / 1e3, self._job.ranks
+        if not self._job.colocated:  # else pushes and answers share each way
+            gbs *= 2 * (ranks - 1) / ranks
+        return server_costs(None, gbs, gbs, ranks, len(self._job.serving), 0.0)
 
     @property
     def _scatters(self) -> bool:
@@ -158,7 +173,9 @@ class Rank:
         for _, name in itertools.product(range(_REPEATS + 1), self._groups):
             dist.barrier(self._control)
             begin = time.perf_counter()
-            for work in [self._call(call, b, share, self._groups[name]) for b in buffers]:
+            for work in [
+                self._call(call, b, share, self._groups[name]) for b in buffers if self._works
+            ]:
                 work.wait()
             times[name].append((time.perf_counter() - begin) * 1e6 / len(buffers))
         return {name: median(self._slowest(each)[1:]) for name, each in times.items()}
@@ -176,7 +193,7 @@ class Rank:
         turns = [
             (method, name)
             for method, name in itertools.product(self._job.methods, self._groups)
-            # Servers' messages are no collectives: no table has them.
+            # Servers' messages are no collectives, so no table has them.
             if name == "gloo" or method not in METHODS or not METHODS[method].is_server
         ]
         mine = [
@@ -189,35 +206,50 @@ class Rank:
 
     def _steps(self, turn: Turn, model: Model, plan: BucketPlan) -> Steps:
         method, name = turn
-        group, plan = self._groups[name], plan.scaled(self._job.byte_scale)
-        if method in METHODS and METHODS[method].is_server:
-            return ServerSteps(model, plan, group, self._rank, self._job.ranks)
-        if plan.late:
-            return DearSteps(model, plan, group, self._rank, self._job.ranks)
-        if plan.order == "priority":
-            return PrioritySteps(model, plan, group, self._picks, self._rank)
-        if self._job.kind == "replay":
-            return ReplaySteps(model, plan, group)
-        module, loss = module_of(self._job.factory, self._rank)
+        job, plan = self._job, plan.scaled(self._job.byte_scale)
+        is_server = method in METHODS and METHODS[method].is_server
+        if not self._works:
+            return Server(plan, *self._roles()) if is_server else IdleSteps()
         if method == _DDP:
-            return DdpSteps(module, loss, group)
-        return TrainSteps(module, loss, plan, group, self._job.ranks)
+            return DdpSteps(*module_of(job.factory, self._rank), self._groups[name])
+        calls = self._calls(plan, self._groups[name], is_server)
+        if job.kind == "replay":
+            return TimerSteps(model, plan, calls)
+        return ModuleSteps(*module_of(job.factory, self._rank), plan, calls, job.ranks)
 
-    def _timed(self, steps: Steps) -> list[float]:
-        """The times of the steps of a turn on the slowest rank; one goes before."""
-        times = steps.run(self._job.steps + 1)
-        return self._slowest(times)[1:]
+    def _roles(self) -> tuple[Any, int, range, range]:
+        return dist.group.WORLD, self._rank, self._job.serving, range(self._job.ranks)
+
+    def _calls(self, plan: BucketPlan, group: Any, is_server: bool) -> Calls:  # noqa: ANN401
+        if is_server:
+            return ServerCalls(plan, *self._roles())
+        if plan.late:
+            return ScatteredCalls(plan, group, self._rank, self._job.ranks)
+        if plan.order == "priority":
+            return PriorityCalls(plan, group, self._picks, self._rank)
+        return AllreduceCalls(plan, group)
+
+    def _timed(self, steps: Steps, plan: BucketPlan | None = None) -> list[float]:
+        """The times of the steps of a turn on the slowest rank.
+
+        One goes before, and another follows where steps overlap, for the last one's end.
+        """
+        after = 0 if plan is None or plan.barrier else 1
+        times = steps.run(self._job.steps + 1 + after)
+        return self._slowest(times)[1 : self._job.steps + 1]
 
     def _compare(self, turns: dict[Turn, Steps]) -> dict[Turn, str]:
         """Say whether parameters after some steps are those of DDP over Gloo, by turn."""
-        module, loss = module_of(self._job.factory, self._rank)
-        ddp = DdpSteps(module, loss, self._control)
-        every = {("", ""): ddp, **turns}
+        gloo: Steps = IdleSteps()
+        if self._works:
+            gloo = DdpSteps(*module_of(self._job.factory, self._rank), self._groups["gloo"])
+        every = {("", ""): gloo, **turns}
         weights: dict[Turn, list[torch.Tensor]] = {}
         for turn, steps in every.items():
             steps.run(_EQUAL_STEPS)
-            assert isinstance(steps, LocalSteps)
-            weights[turn] = [p.detach().clone() for p in steps.module.parameters()]
+            module = steps.module if isinstance(steps, LocalSteps | ModuleSteps) else None
+            trained = module.parameters() if module is not None else ()
+            weights[turn] = [p.detach().clone() for p in trained]
         reference = weights.pop(("", ""))
         verdicts = {}
         for turn, mine in weights.items():
@@ -240,11 +272,12 @@ class Rank:
     ) -> None:
         """Make a turn of steps, and add their times to what is known of the method."""
         method, name = turn
-        if isinstance(steps, ReplaySteps | DearSteps | PrioritySteps | ServerSteps):
+        if self._job.kind == "replay":
             self._check_sums(steps)
         before = self._programs(name)
-        times = self._timed(steps)
-        programs = (self._programs(name) - before) // (self._job.steps + 1)
+        times = self._timed(steps, plan)
+        made = self._job.steps + (1 if plan.barrier else 2)
+        programs = (self._programs(name) - before) // made
         known = self._results.get(turn)
         every = (*(known.steps_us if known else ()), *times)
         self._results[turn] = MethodResult(
@@ -264,19 +297,20 @@ class Rank:
 
     def _programs(self, name: str) -> int:
         group = self._groups[name]
-        return int(group.counts["program"]) if name == "table" else 0
+        return int(group.counts["program"]) if name == "table" and self._works else 0
 
-    def _check_sums(self, steps: ReplaySteps | DearSteps | PrioritySteps | ServerSteps) -> None:
+    def _check_sums(self, steps: Steps) -> None:
         """Make a step whose sums are known.
 
         Raises:
             TucclError: one was wrong.
         """
-        for buffer in steps.buffers:
+        buffers = steps.calls.buffers if isinstance(steps, PlannedSteps) else []
+        for buffer in buffers:
             buffer.fill_(1.0)
         steps.run(1)
-        wrong = next((b for b in steps.buffers if not bool((b == self._job.ranks).all())), None)
+        wrong = next((b for b in buffers if not bool((b == self._job.ranks).all())), None)
         if wrong is not None:
             raise TucclError(f"a bucket of {wrong.nbytes} bytes was reduced wrongly")
-        for buffer in steps.buffers:
+        for buffer in buffers:
             buffer.zero_()

@@ -1,103 +1,323 @@
-"""Steps over parameter servers: every rank works, and serves a share of the parts."""
+"""Parameter servers by Gloo's messages: parts are pushed, summed where they belong, pulled."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from tuccl.training.model import ELEMENT_BYTES, Model
+from tuccl.training.model import ELEMENT_BYTES
 from tuccl.training.plan import BucketPlan
-from tuccl.training.ranks.turns import SeparateSteps, layer_spans
+from tuccl.training.ranks.calls import CallLog, call_name
 from tuccl.training.timeline import Span
 
-__all__ = ["ServerSteps"]
+__all__ = ["Server", "ServerCalls"]
+
+_ANSWERS = 2  # parts whose answers are under way at once
+_PUSH, _PULL = 0, 1
 
 
-class ServerSteps(SeparateSteps):
-    """Parts are pushed to their server, which adds them up and answers with the sum.
+class _Messages:
+    """Parts between two processes, each with its tag.
 
-    Servers are colocated: part p is served by rank p modulo the ranks. Messages are Gloo's.
+    Where the order in which parts come is not known before, a message with its number goes ahead.
     """
 
-    def __init__(self, model: Model, plan: BucketPlan, group: Any, rank: int, ranks: int) -> None:  # noqa: ANN401
-        """Prepare the parts, and the places of what others push."""
-        self._model, self._plan, self._group, self._rank = model, plan, group, rank
-        self.buffers = [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
-        self._server = [part % ranks for part in range(len(plan.buckets))]
-        self._others = [other for other in range(ranks) if other != rank]
-        self._pulled = [torch.zeros_like(buffer) for buffer in self.buffers]
-        self._pushed = {
-            part: [torch.zeros_like(self.buffers[part]) for _ in self._others]
-            for part, server in enumerate(self._server)
-            if server == rank
+    def __init__(self, plan: BucketPlan, group: Any) -> None:  # noqa: ANN401
+        self.plan, self._group = plan, group
+        self._announced = plan.order == "priority"
+
+    def send(self, way: int, number: int, tensor: torch.Tensor, peer: int) -> list[Any]:
+        """Begin to send a part; return the works to wait for."""
+        works = []
+        if self._announced:
+            ahead = torch.tensor([number])
+            works.append(dist.isend(ahead, peer, self._group, tag=self._ahead(way)))
+        return [*works, dist.isend(tensor, peer, self._group, tag=2 * number + way)]
+
+    def received(
+        self, way: int, parts: Sequence[int], place: Callable[[int], torch.Tensor], peer: int
+    ) -> Iterator[int]:
+        """Yield the numbers of a step's ``parts`` as each has come from ``peer`` to its place."""
+        if self._announced:
+            for _ in parts:
+                ahead = torch.zeros(1, dtype=torch.int64)
+                dist.recv(ahead, peer, self._group, tag=self._ahead(way))
+                dist.recv(place(int(ahead)), peer, self._group, tag=2 * int(ahead) + way)
+                yield int(ahead)
+            return
+        works = [dist.irecv(place(n), peer, self._group, tag=2 * n + way) for n in parts]
+        for number, work in zip(parts, works, strict=True):
+            work.wait()
+            yield number
+
+    def _ahead(self, way: int) -> int:
+        return 2 * len(self.plan.buckets) + way
+
+
+class _Threads:
+    """Threads of a run; the first error of any is kept, and told."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._threads: list[threading.Thread] = []
+        self._told = told
+        self.error: BaseException | None = None
+
+    def start(self, target: Callable[..., None], *args: object) -> None:
+        def guarded() -> None:
+            try:
+                target(*args)
+            except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
+                self.error = self.error or error
+                self._told()
+
+        self._threads.append(threading.Thread(target=guarded, daemon=True))
+        self._threads[-1].start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        if self.error is not None:
+            raise self.error
+
+
+class Server:
+    """One server: it adds up what all workers push of its parts, and answers each with the sum.
+
+    Sums are in the workers' order. Of parts that all have pushed it takes the one that was first
+    complete, or by the plan's ``server_order`` that of least priority. It moves nothing of its
+    own, so its steps take no time.
+    """
+
+    def __init__(
+        self,
+        plan: BucketPlan,
+        group: Any,  # noqa: ANN401
+        rank: int,
+        servers: Sequence[int],
+        workers: Sequence[int],
+    ) -> None:
+        """Prepare the parts of rank ``rank``, one of ``servers``, for what ``workers`` push."""
+        self._messages, self._workers, self._rank = _Messages(plan, group), workers, rank
+        self._plan = plan
+        self._parts = [n for n in range(len(plan.buckets)) if _server(n, servers) == rank]
+        self._places = {
+            (n, worker): torch.zeros(plan.buckets[n].nbytes // ELEMENT_BYTES)
+            for n in self._parts
+            for worker in workers
         }
-        self._graded = [threading.Event() for _ in plan.buckets]
-        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self.answer_here: Callable[[int, torch.Tensor], None] = lambda _, __: None
+
+    def run(self, count: int) -> list[float]:
+        """Serve ``count`` steps; return 0 us for each."""
+        self.begin(count)
+        self.end()
+        return [0.0] * count
 
     def spans(self) -> list[Span]:
-        """Return the timers; messages go both ways at once, and are left out."""
-        return layer_spans(self._model)
+        """Return nothing: spans are of workers."""
+        return []
 
-    def step(self, number: int) -> None:
-        """Push each part when it is ready, and wait until all sums are here."""
-        model, begin = self._model, time.perf_counter()
+    def begin(self, steps: int) -> None:
+        """Begin to serve so many steps, by threads."""
+        self._complete: list[tuple[float, int]] = []
+        self._arrived = Counter[int]()
+        self._order = itertools.count()
+        self._threads = _Threads(self._tell)
+        if not self._parts:
+            return
+        for worker in self._workers:
+            if worker != self._rank:
+                self._threads.start(self._receive, steps, worker)
+        self._threads.start(self._serve, steps)
 
-        def sleep_until(us: float) -> None:
-            if (left := begin + us / 1e6 - time.perf_counter()) > 0:
-                time.sleep(left)
+    def end(self) -> None:
+        """Wait until all is served."""
+        self._threads.join()
 
-        for event in self._graded:
-            event.clear()
-        pulls = {
-            part: dist.irecv(self._pulled[part], server, self._group, tag=2 * part + 1)
-            for part, server in enumerate(self._server)
-            if server != self._rank
-        }
-        serving = threading.Thread(target=self._serve, daemon=True)
-        serving.start()
-        pushes = []
-        for part, bucket in enumerate(self._plan.buckets):
-            sleep_until(model.ready_us[bucket.first])
-            self._graded[part].set()
-            if part in pulls:
-                server = self._server[part]
-                pushes.append(dist.isend(self.buffers[part], server, self._group, tag=2 * part))
-        sleep_until(model.forward_us + model.backward_us)
-        for work in (*pushes, *pulls.values()):
-            work.wait()
-        serving.join()
-        if self._error is not None:
-            raise self._error
-        for part in pulls:
-            self.buffers[part].copy_(self._pulled[part])
-        time.sleep(model.update_us / 1e6)
+    @property
+    def error(self) -> BaseException | None:
+        """Why serving has failed, if it has."""
+        return self._threads.error
 
-    def _serve(self) -> None:
-        """Add up what is pushed, part by part, and answer."""
-        try:
-            arrivals = {
-                part: [
-                    dist.irecv(place, other, self._group, tag=2 * part)
-                    for other, place in zip(self._others, places, strict=True)
-                ]
-                for part, places in self._pushed.items()
-            }
-            answers = []
-            for part, works in arrivals.items():
-                for work in works:
+    def push_here(self, number: int, tensor: torch.Tensor) -> None:
+        """Take a part that the worker in this process pushes."""
+        self._places[number, self._rank] = tensor
+        self._arrive(number)
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _receive(self, steps: int, worker: int) -> None:
+        for _ in range(steps):
+            numbers = self._messages.received(
+                _PUSH, self._parts, lambda n: self._places[n, worker], worker
+            )
+            for number in numbers:
+                self._arrive(number)
+
+    def _arrive(self, number: int) -> None:
+        with self._changed:
+            self._arrived[number] += 1
+            if self._arrived[number] == len(self._workers):
+                self._arrived[number] = 0
+                ordered = self._plan.server_order
+                key = self._plan.buckets[number].priority if ordered else next(self._order)
+                heapq.heappush(self._complete, (key, number))
+                self._changed.notify_all()
+
+    def _serve(self, steps: int) -> None:
+        answers: deque[list[Any]] = deque()
+        for _ in range(steps * len(self._parts)):
+            with self._changed:
+                self._changed.wait_for(lambda: self._complete or self.error)
+                if self.error:
+                    return
+                _, number = heapq.heappop(self._complete)
+            first, *others = (self._places[number, worker] for worker in self._workers)
+            total = first.clone()
+            for other in others:
+                total += other
+            works = []
+            for worker in self._workers:
+                if worker == self._rank:
+                    self.answer_here(number, total)
+                else:
+                    works += self._messages.send(_PULL, number, total, worker)
+            answers.append(works)
+            while len(answers) == _ANSWERS:
+                for work in answers.popleft():
                     work.wait()
-                self._graded[part].wait()
-                for place in self._pushed[part]:
-                    self.buffers[part] += place
-                answers += [
-                    dist.isend(self.buffers[part], other, self._group, tag=2 * part + 1)
-                    for other in self._others
-                ]
-            for answer in answers:
-                answer.wait()
-        except BaseException as error:  # noqa: BLE001 - raised again by the step
-            self._error = error
+        for work in itertools.chain(*answers):
+            work.wait()
+
+
+class ServerCalls:
+    """The calls of a worker: each part goes to its server when it is ready, and comes back summed.
+
+    Part p is served by server p modulo their number, which may be this process too. By priority
+    parts go while credit lasts, as ByteScheduler has it.
+    """
+
+    def __init__(
+        self,
+        plan: BucketPlan,
+        group: Any,  # noqa: ANN401
+        rank: int,
+        servers: Sequence[int],
+        workers: Sequence[int],
+    ) -> None:
+        """Prepare the parts of the worker ``rank``; ``group`` has all servers and workers."""
+        self._plan, self._messages, self._rank = plan, _Messages(plan, group), rank
+        self.buffers = [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
+        self._server_of = [_server(number, servers) for number in range(len(plan.buckets))]
+        self._server: Server | None = None
+        if rank in servers:
+            self._server = Server(plan, group, rank, servers, workers)
+            self._server.answer_here = self._answered_here
+        self.log = CallLog()
+        self._changed = threading.Condition()
+
+    def begin(self, steps: int) -> None:
+        """Begin a run of so many steps."""
+        self.log.clear()
+        self._waiting: list[tuple[int, int]] = []
+        self._credit = float(self._plan.credit_bytes or "inf")
+        self._pulled = Counter[int]()
+        self._sent: dict[int, float] = {}
+        self._pushes: SimpleQueue[tuple[int, float, list[Any]] | None] = SimpleQueue()
+        self._threads = _Threads(self._tell)
+        self._threads.start(self._note_pushes)
+        for server in set(self._server_of) - {self._rank}:
+            self._threads.start(self._pull, steps, server)
+        if self._server:
+            self._server.begin(steps)
+
+    def end(self) -> None:
+        """End the run."""
+        self._pushes.put(None)
+        self._threads.join()
+        if self._server:
+            self._server.end()
+
+    def ready(self, step: int, number: int) -> None:
+        """Say that the buffer of part ``number`` is ready."""
+        with self._changed:
+            heapq.heappush(self._waiting, (self._plan.buckets[number].priority, number))
+            self._spend()
+
+    def graded(self, step: int) -> None:
+        """Say that all are."""
+
+    def wait(self, step: int, numbers: Iterable[int]) -> None:
+        """Wait until the parts ``numbers`` of ``step`` are summed."""
+        wanted = list(numbers)
+
+        def error() -> BaseException | None:
+            return self._threads.error or (self._server.error if self._server else None)
+
+        def here() -> bool:
+            return all(self._pulled[number] > step for number in wanted)
+
+        with self._changed:
+            while not here() and not error():
+                self._changed.wait(0.1)  # a server's failure in this process tells nobody
+        if (failed := error()) is not None:
+            raise failed
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _spend(self) -> None:
+        """Push what is ready, under the lock."""
+        while self._waiting and self._credit > 0:
+            _, number = heapq.heappop(self._waiting)
+            self._credit -= self._plan.buckets[number].nbytes
+            posted, server = time.perf_counter(), self._server_of[number]
+            if self._server and server == self._rank:
+                self._server.push_here(number, self.buffers[number])
+            else:
+                works = self._messages.send(_PUSH, number, self.buffers[number], server)
+                self._pushes.put((number, posted, works))
+
+    def _note_pushes(self) -> None:
+        while (push := self._pushes.get()) is not None:
+            number, posted, works = push
+            for work in works:
+                work.wait()
+            self._sent[number] = time.perf_counter()
+            self.log.add("to servers", call_name("push", self._plan.buckets[number]), posted)
+
+    def _pull(self, steps: int, server: int) -> None:
+        parts = [n for n, other in enumerate(self._server_of) if other == server]
+        for _ in range(steps):
+            for number in self._messages.received(_PULL, parts, self.buffers.__getitem__, server):
+                name, now = call_name("pull", self._plan.buckets[number]), time.perf_counter()
+                self.log.add("from servers", name, min(self._sent.pop(number, now), now), now)
+                self._answered(number)
+
+    def _answered_here(self, number: int, total: torch.Tensor) -> None:
+        self.buffers[number].copy_(total)
+        self._answered(number)
+
+    def _answered(self, number: int) -> None:
+        with self._changed:
+            self._pulled[number] += 1
+            self._credit += self._plan.buckets[number].nbytes
+            self._spend()
+            self._changed.notify_all()
+
+
+def _server(number: int, servers: Sequence[int]) -> int:
+    return servers[number % len(servers)]

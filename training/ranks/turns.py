@@ -1,30 +1,20 @@
-"""A step of a method, again and again: with timers for computing, with a real module, by DDP."""
+"""A step of a method, again and again: what all have in common, and timers for computing."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from dataclasses import replace
+from itertools import pairwise
+from typing import Protocol
 
-import torch
-
-from tuccl.training.model import ELEMENT_BYTES, Model
+from tuccl.training.model import Model
 from tuccl.training.plan import BucketPlan
-from tuccl.training.ranks.calls import BucketCalls
-from tuccl.training.ranks.modules import Loss
-from tuccl.training.timeline import Span
+from tuccl.training.ranks.calls import Calls
+from tuccl.training.timeline import Kind, Span
 
-__all__ = [
-    "LEARNING_RATE",
-    "DdpSteps",
-    "LocalSteps",
-    "ReplaySteps",
-    "SeparateSteps",
-    "Steps",
-    "TrainSteps",
-    "layer_spans",
-]
+__all__ = ["IdleSteps", "PlannedSteps", "Steps", "TimerSteps"]
 
-LEARNING_RATE = 0.05
+_LATE_S = 2e-4  # by which a thread that was waited for may wake up late
 
 
 class Steps(Protocol):
@@ -37,186 +27,120 @@ class Steps(Protocol):
         """Return what happened in the last step, in us from its begin."""
 
 
-class SeparateSteps:
-    """Steps one after another, each ending in a barrier."""
+class IdleSteps:
+    """Steps in which this process has nothing to do: a server's, where there are no servers."""
 
     def run(self, count: int) -> list[float]:
-        """Make ``count`` steps; return the time of each in us."""
-        times = []
+        """Return 0 us for each of ``count`` steps."""
+        return [0.0] * count
+
+    def spans(self) -> list[Span]:
+        """Return nothing."""
+        return []
+
+
+class PlannedSteps:
+    """Steps whose buckets go by ``calls`` as they become ready.
+
+    With a barrier a step ends when all is updated. Without one the next step begins at once, and
+    each of its layers waits for its own tensors; a run's last step then ends when all is reduced.
+    """
+
+    def __init__(self, plan: BucketPlan, calls: Calls) -> None:
+        """Prepare steps of ``plan``."""
+        self.plan, self.calls = plan, calls
+        self.overlap = not plan.barrier
+        self._layers: list[list[Span]] = [[]]
+        self._begins = [0.0, 0.0]
+
+    def run(self, count: int) -> list[float]:
+        """Make ``count`` steps; return the time in us from each one's begin to the next one's."""
+        self._layers, self._begins = [], []
+        self.calls.begin(count)
         for number in range(count):
-            begin = time.perf_counter()
+            self._begins.append(time.perf_counter())
+            self._layers.append([])
             self.step(number)
-            times.append((time.perf_counter() - begin) * 1e6)
-        return times
+        self.drain(count - 1)
+        self._begins.append(time.perf_counter())
+        self.calls.end()
+        return [(end - begin) * 1e6 for begin, end in pairwise(self._begins)]
 
     def step(self, number: int) -> None:
         """Make the step ``number``."""
         raise NotImplementedError
 
+    def drain(self, number: int) -> None:
+        """Wait until all of the last step, ``number``, is reduced and updated."""
+        raise NotImplementedError
 
-def _buffers(plan: BucketPlan) -> list[torch.Tensor]:
-    return [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
-
-
-def layer_spans(model: Model) -> list[Span]:
-    """Return when the layers' timers run in a step, in us from its begin."""
-    spans, at = [], 0.0
-    for parameter in model.parameters:
-        spans.append(Span("forward", "compute", parameter.name, at, at + parameter.forward_us))
-        at += parameter.forward_us
-    for parameter in reversed(model.parameters):
-        spans.append(Span("backward", "compute", parameter.name, at, at + parameter.backward_us))
-        at += parameter.backward_us
-    return spans
-
-
-class ReplaySteps(SeparateSteps):
-    """Timers in place of computing; the buckets' bytes are reduced for real."""
-
-    def __init__(self, model: Model, plan: BucketPlan, group: Any) -> None:  # noqa: ANN401
-        """Prepare the buckets."""
-        self._model, self._plan = model, plan
-        self.buffers = _buffers(plan)
-        self._calls = BucketCalls(plan, self.buffers, group)
-
-    def step(self, number: int) -> None:
-        """Wait through forward and backward, make each call when its bucket is due, then wait."""
-        model, calls, ready_us = self._model, self._calls, self._model.ready_us
-        calls.begin()
-        for place, bucket in enumerate(self._plan.buckets):
-            self._sleep_until(max(ready_us[bucket.first], bucket.release_us))
-            calls.ready(place)
-        self._sleep_until(model.forward_us + model.backward_us)
-        calls.wait()
-        if model.update_us:
-            time.sleep(model.update_us / 1e6)
-
-    def _sleep_until(self, us: float) -> None:
-        if (left_us := us - self._calls.now_us()) > 0:
-            time.sleep(left_us / 1e6)
+    def note(self, kind: Kind, name: str, start: float, end: float) -> None:
+        """Take note of computing in the present step, in s."""
+        self._layers[-1].append(Span(kind, "compute", name, start, end))
 
     def spans(self) -> list[Span]:
-        """Return the timers, and the calls as they were."""
-        return [*layer_spans(self._model), *self._calls.spans()]
-
-
-class LocalSteps(SeparateSteps):
-    """Steps of a module without communication: the baseline of one rank."""
-
-    def __init__(self, module: torch.nn.Module, loss: Loss) -> None:
-        """Prepare the optimizer, stochastic gradient descent."""
-        self.module, self._loss = module, loss
-        self._optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
-        self._marks = (0.0, 0.0)
-
-    def step(self, number: int) -> None:
-        """Make the step ``number``."""
-        begin = time.perf_counter()
-        self._optimizer.zero_grad()
-        loss = self._loss(number)
-        forward = time.perf_counter()
-        loss.backward()
-        self._marks = ((forward - begin) * 1e6, (time.perf_counter() - begin) * 1e6)
-        self.reduce()
-        self._optimizer.step()
-
-    def reduce(self) -> None:
-        """Leave gradients as they are."""
-
-    def spans(self) -> list[Span]:
-        """Return the forward and the backward pass."""
-        forward_us, end_us = self._marks
+        """Return the last step, in us from its begin; before one that overlaps there is another."""
+        place = -2 if self.overlap and len(self._layers) > 1 else -1
+        begin, end = self._begins[place - 1], self._begins[place]
         return [
-            Span("forward", "compute", "all", 0.0, forward_us),
-            Span("backward", "compute", "all", forward_us, end_us),
+            replace(
+                span,
+                start_us=(max(span.start_us, begin) - begin) * 1e6,
+                end_us=(min(span.end_us, end) - begin) * 1e6,
+            )
+            for span in (*self._layers[place], *self.calls.log.spans())
+            if span.end_us > begin and span.start_us < end
         ]
 
 
-class DdpSteps(LocalSteps):
-    """PyTorch's own DistributedDataParallel."""
+class TimerSteps(PlannedSteps):
+    """Timers in place of computing; the buckets' bytes are reduced for real."""
 
-    def __init__(self, module: torch.nn.Module, loss: Loss, group: Any) -> None:  # noqa: ANN401
-        """Wrap the module; its forward goes through DDP from now on."""
-        super().__init__(module, loss)
-        ddp = torch.nn.parallel.DistributedDataParallel(module, process_group=group)
-        self._bind(ddp)
-
-    def _bind(self, ddp: torch.nn.parallel.DistributedDataParallel) -> None:
-        """Let the module's calls go through ``ddp``, whose reducer must see every forward."""
-        module, inner = self.module, self.module.forward
-        entered = False
-
-        def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            nonlocal entered
-            if entered:
-                return inner(*args, **kwargs)
-            entered = True
-            try:
-                return ddp(*args, **kwargs)
-            finally:
-                entered = False
-
-        module.forward = forward
-
-
-class TrainSteps(LocalSteps):
-    """A module whose gradients are reduced by a plan, from hooks on its parameters."""
-
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        loss: Loss,
-        plan: BucketPlan,
-        group: Any,  # noqa: ANN401
-        ranks: int,
-    ) -> None:
-        """Hook the parameters, which the plan counts in their order."""
-        super().__init__(module, loss)
-        self._plan, self._ranks = plan, ranks
-        self._buffers = _buffers(plan)
-        self._calls = BucketCalls(plan, self._buffers, group)
-        self._missing: list[int] = []
-        self._views: dict[int, torch.Tensor] = {}
-        self._weights = [p for p in module.parameters() if p.requires_grad]
+    def __init__(self, model: Model, plan: BucketPlan, calls: Calls) -> None:
+        """Prepare steps that take the time of ``model``'s layers."""
+        super().__init__(plan, calls)
+        self._model = model
+        layers = range(len(model.parameters))
+        self._buckets_of: list[list[int]] = [[] for _ in layers]
+        self._ended_by: list[list[int]] = [[] for _ in layers]
         for number, bucket in enumerate(plan.buckets):
-            offset = 0
-            for place in range(bucket.first, bucket.last):
-                weight = self._weights[place]
-                part = self._buffers[number][offset : offset + weight.numel()]
-                self._views[place] = part.view_as(weight)
-                offset += weight.numel()
-                weight.register_post_accumulate_grad_hook(self._hook(number, place))
-
-    def _hook(self, number: int, place: int) -> Any:  # noqa: ANN401
-        def graded(weight: torch.Tensor) -> None:
-            torch.mul(weight.grad, 1.0 / self._ranks, out=self._views[place])
-            self._missing[number] -= 1
-            if not self._missing[number]:
-                self._calls.ready(number)
-
-        return graded
+            self._ended_by[bucket.first].append(number)
+            for layer in range(bucket.first, bucket.last):
+                self._buckets_of[layer].append(number)
 
     def step(self, number: int) -> None:
-        """Make the step ``number``."""
-        self._missing = [bucket.last - bucket.first for bucket in self._plan.buckets]
-        self._calls.begin()
-        super().step(number)
+        """Let the layers' times pass, and make each call when its bucket is due."""
+        parameters = self._model.parameters
+        begin = due = self._begins[-1]
+        for layer, parameter in enumerate(parameters):
+            start, us = due, parameter.forward_us
+            if self.overlap:
+                if number:
+                    self.calls.wait(number - 1, self._buckets_of[layer])
+                start = max(due, time.perf_counter() - _LATE_S)
+                us += self._model.update_us * parameter.nbytes / self._model.nbytes
+            due = start + us / 1e6
+            self.note("forward", parameter.name, start, due)
+        for layer in reversed(range(len(parameters))):
+            start, due = due, due + parameters[layer].backward_us / 1e6
+            self.note("backward", parameters[layer].name, start, due)
+            for bucket in self._ended_by[layer]:
+                _sleep_until(max(due, begin + self.plan.buckets[bucket].release_us / 1e6))
+                self.calls.ready(number, bucket)
+        _sleep_until(due)
+        self.calls.graded(number)
+        if not self.overlap:
+            self.calls.wait(number, range(len(self.plan.buckets)))
+            start = time.perf_counter()
+            _sleep_until(start + self._model.update_us / 1e6)
+            self.note("update", "all", start, time.perf_counter())
 
-    def reduce(self) -> None:
-        """Wait for the calls, and take the reduced gradients; unused parameters count as zero."""
-        for number, missing in enumerate(self._missing):
-            if missing:
-                bucket = self._plan.buckets[number]
-                for place in range(bucket.first, bucket.last):
-                    if self._weights[place].grad is None:
-                        self._views[place].zero_()
-                        self._weights[place].grad = torch.zeros_like(self._weights[place])
-                self._calls.ready(number)
-        self._calls.wait()
-        for place, weight in enumerate(self._weights):
-            assert weight.grad is not None
-            weight.grad.copy_(self._views[place])
+    def drain(self, number: int) -> None:
+        """Wait until all of the step ``number`` is reduced."""
+        if self.overlap:
+            self.calls.wait(number, range(len(self.plan.buckets)))
 
-    def spans(self) -> list[Span]:
-        """Return the passes and the calls."""
-        return [*super().spans(), *self._calls.spans()]
+
+def _sleep_until(moment: float) -> None:
+    if (left := moment - time.perf_counter()) > 0:
+        time.sleep(left)
