@@ -12,7 +12,7 @@ from tuccl.cli.advice import print_advice
 from tuccl.cli.arguments import topology_of
 from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import columns, print_json, say, warn, write_text
-from tuccl.cli.sparse import print_sparse
+from tuccl.cli.sparse import print_sparse, ratios_of
 from tuccl.cli.train_options import (
     add_arguments,
     backends_of,
@@ -32,7 +32,12 @@ __all__ = ["EXAMPLE", "HELP", "add_arguments", "run"]
 HELP = "what a table saves a training step: methods from BSP to DeAR, simulated, replayed or run"
 EXAMPLE = "tuccl train cluster.json --model resnet50 --table table/ --svg step.svg"
 
-EQUAL = {"bitwise": "equal bit for bit", "rounding": "equal within rounding", "no": "not equal"}
+EQUAL = {
+    "bitwise": "equal bit for bit",
+    "rounding": "equal within rounding",
+    "no": "not equal",
+    "": "lossy",
+}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,6 +80,7 @@ def measured(
     """
     from tuccl.topology import signature
     from tuccl.training import Journal
+    from tuccl.training.lossy import LOSSY, with_ratios
     from tuccl.training.runs import RUN_METHODS, TORCH_DDP, replay_training, train_module
 
     stored = table_of(args)
@@ -85,7 +91,11 @@ def measured(
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
     usual = RUN_METHODS if model is not None else (*RUN_METHODS, TORCH_DDP.name)
-    asked = [m.strip() for m in args.methods.split(",")] if args.methods else usual
+    ratios = ratios_of(args.ratios) if args.ratios else []
+    if ratios:
+        usual = (TORCH_DDP.name, *LOSSY)
+    asked = [m.strip() for m in args.methods.split(",")] if args.methods else list(usual)
+    asked = with_ratios(asked, ratios)
     whole = args.steps * args.rounds
     done = {row.method for row in journal.rows if row.backend == "gloo" and row.steps >= whole}
     methods = [name for name in asked if name not in done]
@@ -117,9 +127,11 @@ def extra_rows(runs: Sequence[TrainingRun]) -> list[dict[str, object]]:
     for each in runs:
         if isinstance(each, MeasuredRun):
             row: dict[str, object] = {"method": each.method.name, "calls by": each.row.backend}
-            row["step ms"], row["predicted ms"] = each.row.step_us / 1e3, each.predicted_us / 1e3
-            if each.equal:
+            predicted = each.predicted_us / 1e3 if each.predicted_us else None
+            row["step ms"], row["predicted ms"] = each.row.step_us / 1e3, predicted
+            if each.row.kind == "train":
                 row["weights after 20 steps, and DDP's"] = EQUAL[each.equal]
+                row["loss"], row["after steps"] = each.loss, each.trained_steps
             rows.append(row)
     return rows
 

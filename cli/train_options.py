@@ -94,8 +94,8 @@ def check_options(args: argparse.Namespace) -> None:
         raise InputError(f"--kind {args.kind[:20]}: expected {', '.join(KINDS)}")
     if args.advise and args.kind != "sim":
         raise InputError(f"--advise: simulates, not --kind {args.kind}; leave --kind out")
-    if args.ratios and (args.advise or args.kind != "sim"):
-        raise InputError("--ratios: simulates, and gives no advice; leave --kind, --advise out")
+    if args.ratios and (args.advise or args.kind == "replay"):
+        raise InputError("--ratios: of --kind sim or train; leave --advise out")
     if args.steps < 1 or args.rounds < 1:
         raise InputError("--steps, --rounds: expected at least 1 of each")
     if args.tune and not args.advise:

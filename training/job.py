@@ -67,8 +67,11 @@ class MethodResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         calls: of a step, by a program and by Gloo.
         buckets: bytes of the calls.
         spans: of the last step, on rank 0.
-        equal: parameters after the steps are DDP's: bit for bit, within rounding or not at all;
-            "" where nothing was trained.
+        equal: parameters after 20 steps are DDP's: bit for bit, within rounding or not at all;
+            "" where nothing was trained, or what is sent is lossy.
+        loss: of the first step's batches at the end, the mean over ranks; 0 where nothing was
+            trained.
+        trained_steps: that were made until then.
     """
 
     method: str
@@ -83,3 +86,5 @@ class MethodResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     spans: tuple[Span, ...]
     model: Model
     equal: Literal["", "bitwise", "rounding", "no"] = ""
+    loss: float = 0.0
+    trained_steps: int = 0

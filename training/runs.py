@@ -12,6 +12,7 @@ from tuccl.errors import InputError
 from tuccl.topology import Topology
 from tuccl.training.job import Job, MethodResult
 from tuccl.training.launch import run_job
+from tuccl.training.lossy import LOSSY, hook_and_ratio, is_lossy, lossy_method
 from tuccl.training.methods import METHODS, Label, Method
 from tuccl.training.model import Model
 from tuccl.training.plan import Bucket, BucketPlan
@@ -38,11 +39,14 @@ TORCH_DDP = Method("torch-ddp", Label("BSP", "none", "A2A", "DDP buckets"), METH
 class MeasuredRun(TrainingRun):
     """A run on ranks: beside the row what the measured costs of all-reduces predicted for it.
 
-    ``equal`` says whether the parameters after 20 steps are those of DDP: bitwise, rounding, no.
+    ``equal`` says whether the parameters after 20 steps are those of DDP: bitwise, rounding, no;
+    ``loss`` is that of the first step's batches after ``trained_steps``.
     """
 
     predicted_us: float
     equal: str
+    loss: float = 0.0
+    trained_steps: int = 0
 
 
 Progress = Callable[[Sequence[MeasuredRun]], None]
@@ -112,7 +116,8 @@ def train_module(
     """Return runs whose ranks compute the module of ``factory`` and reduce its gradients.
 
     ``factory`` is ``mlp`` or ``module:function`` (`tuccl.training.ranks.modules`), ``batch`` the
-    samples of a step on one rank. Each rank has the same share of the processors, also for the
+    samples of a step on one rank. Methods are also ``torch-ddp`` and lossy hooks (`LOSSY`), with
+    a ratio behind ``@``. Each rank has the same share of the processors, also for the
     step alone that speed-ups are of. Servers are as in `replay_training`.
 
     Raises:
@@ -120,7 +125,7 @@ def train_module(
         Unavailable: PyTorch is missing, or the privilege to make namespaces.
         TucclError: a rank failed, with its last words.
     """
-    _check(methods, (*RUN_METHODS, TORCH_DDP.name))
+    _check(methods, (*RUN_METHODS, TORCH_DDP.name, *LOSSY))
     further = 0 if colocated else servers
     with _cluster(topology, scale, further) as emulation:
         job = Job(
@@ -154,7 +159,9 @@ def _runs(
 
 def _check(methods: Sequence[str], allowed: Sequence[str]) -> None:
     for name in methods:
-        if name not in allowed:
+        if is_lossy(name) and TORCH_DDP.name in allowed:
+            hook_and_ratio(name)
+        elif name not in allowed:
             raise InputError(f"method {name[:40]!r}: expected one of {', '.join(allowed)}")
 
 
@@ -177,6 +184,8 @@ def _cluster(topology: Topology, scale: float | None, servers: int) -> Iterator[
 
 def _run(kind: str, result: MethodResult, topology: Topology) -> MeasuredRun:
     method = METHODS.get(result.method, TORCH_DDP)
+    if is_lossy(result.method):
+        method = lossy_method(result.method)
     row = row_of(
         kind,  # type: ignore[arg-type]
         result.model,
@@ -192,4 +201,5 @@ def _run(kind: str, result: MethodResult, topology: Topology) -> MeasuredRun:
     step_us = max((span.end_us for span in result.spans), default=row.step_us)
     plan = BucketPlan(tuple(Bucket(0, 1, nbytes) for nbytes in result.buckets))
     timeline = StepTimeline(step_us, result.spans, gaps(result.spans, step_us))
-    return MeasuredRun(row, method, plan, timeline, result.predicted_us, result.equal)
+    more = (result.predicted_us, result.equal, result.loss, result.trained_steps)
+    return MeasuredRun(row, method, plan, timeline, *more)

@@ -87,6 +87,19 @@ def test_weights_after_twenty_steps_are_those_of_ddp_for_late_gradients_too(
     assert {run.row.kind for run in runs} == {"train"}
 
 
+def test_lossy_hooks_stand_beside_the_dense_row_with_their_loss() -> None:
+    methods = ["torch-ddp", "ar-topk-star@1", "ar-topk-var", "lw-topk@0.1", "ms-topk", "powersgd"]
+    runs = train_module("mlp", PAIR, methods, steps=1, rounds=1)
+    dense, all_sent, *lossy = runs
+    assert dense.equal == "bitwise" and {run.equal for run in runs[1:]} == {""}
+    assert all_sent.loss == pytest.approx(dense.loss, rel=1e-3)
+    assert all(run.loss > 0 and run.trained_steps == dense.trained_steps for run in lossy)
+    assert {run.row.label[1] for run in lossy} == {"sparsification", "low rank"}
+    for wrong in ("lw-topk@7", "lw-topk@x", "powersgd@0.1"):
+        with pytest.raises(InputError, match=r"ratio 7|behind @|and @RATIO"):
+            train_module("mlp", PAIR, [wrong])
+
+
 FAULTY = """
 import os, torch
 def make(rank):

@@ -19,10 +19,12 @@ from tuccl.errors import TucclError
 from tuccl.topology.json_files import write_file
 from tuccl.training.costs import Cost, Costs, server_costs, through
 from tuccl.training.job import RESULTS_FILE, Job, MethodResult
-from tuccl.training.methods import METHODS
+from tuccl.training.lossy import is_lossy, lossy_method
+from tuccl.training.methods import METHODS, Method
 from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import AllreduceCalls, Calls, ScatteredCalls
+from tuccl.training.ranks.hooked import HookedSteps
 from tuccl.training.ranks.modules import measured_model, module_of
 from tuccl.training.ranks.priority import PriorityCalls
 from tuccl.training.ranks.servers import Server, ServerCalls
@@ -196,10 +198,7 @@ class Rank:
             # Servers' messages are no collectives, so no table has them.
             if name == "gloo" or method not in METHODS or not METHODS[method].is_server
         ]
-        mine = [
-            METHODS["ddp" if method == _DDP else method].plan(model, costs[name])
-            for method, name in turns
-        ]
+        mine = [_method(method).plan(model, costs[name]) for method, name in turns]
         shared = self._shared(msgspec.json.encode(mine))
         plans = msgspec.json.decode(shared, type=list[BucketPlan])
         return dict(zip(turns, plans, strict=True))
@@ -212,6 +211,8 @@ class Rank:
             return Server(plan, *self._roles()) if is_server else IdleSteps()
         if method == _DDP:
             return DdpSteps(*module_of(job.factory, self._rank), self._groups[name])
+        if is_lossy(method):
+            return HookedSteps(method, *module_of(job.factory, self._rank), self._groups[name])
         calls = self._calls(plan, self._groups[name], is_server)
         if job.kind == "replay":
             return TimerSteps(model, plan, calls)
@@ -258,7 +259,18 @@ class Rank:
             near = all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
             worst = self._slowest([0.0 if bitwise else 1.0 if near else 2.0])[0]
             verdicts[turn] = ("bitwise", "rounding", "no")[int(worst)]
-        return verdicts
+        return {turn: verdict for turn, verdict in verdicts.items() if not is_lossy(turn[0])}
+
+    def _loss(self, steps: Steps) -> float:
+        """The mean over ranks of the loss of the first step's batches, by the present weights."""
+        if self._job.kind == "replay":
+            return 0.0
+        mine = torch.zeros(1, dtype=torch.float64)
+        if isinstance(steps, LocalSteps | ModuleSteps):
+            with torch.no_grad():
+                mine += steps.loss(0).double()
+        dist.all_reduce(mine, group=self._control)
+        return float(mine) / self._job.ranks
 
     def _note(
         self,
@@ -280,19 +292,25 @@ class Rank:
         programs = (self._programs(name) - before) // made
         known = self._results.get(turn)
         every = (*(known.steps_us if known else ()), *times)
+        lossy = is_lossy(method)
+        calls = steps.calls_made if isinstance(steps, LocalSteps) else 0
+        calls = calls or len(plan.buckets) * len(plan.calls)
+        trained = known.trained_steps if known else _EQUAL_STEPS
         self._results[turn] = MethodResult(
             method=method,
             backend=name,
             steps_us=every,
             exposed_us=max(median(every) - alone_us, 0.0),
             alone_us=alone_us,
-            predicted_us=simulate_steps(model, plan, costs[name]).step_us,
-            calls=(programs, max(len(plan.buckets) * len(plan.calls) - programs, 0)),
+            predicted_us=0.0 if lossy else simulate_steps(model, plan, costs[name]).step_us,
+            calls=(programs, max(calls - programs, 0)),
             buckets=tuple(bucket.nbytes for bucket in plan.buckets),
             c2c=costs[name].of("allreduce")(model.nbytes) / alone_us,
             spans=tuple(steps.spans()),
             model=model,
             equal=equal,  # type: ignore[arg-type]
+            loss=self._loss(steps),
+            trained_steps=trained + made if self._job.kind == "train" else 0,
         )
 
     def _programs(self, name: str) -> int:
@@ -314,3 +332,7 @@ class Rank:
             raise TucclError(f"a bucket of {wrong.nbytes} bytes was reduced wrongly")
         for buffer in buffers:
             buffer.zero_()
+
+
+def _method(name: str) -> Method:
+    return lossy_method(name) if is_lossy(name) else METHODS["ddp" if name == _DDP else name]
