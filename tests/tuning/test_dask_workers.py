@@ -99,6 +99,7 @@ def test_workers_and_one_that_dies_give_the_table_of_one_process(
     assert set(evaluated.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_candidate_that_crashes_costs_itself_only_and_is_remembered(
     cluster_of_dask: Cluster, topology: Topology, tmp_path: Path
 ) -> None:

@@ -84,7 +84,7 @@ def test_processes_share_the_work_and_take_over_from_one_that_is_killed(
 ) -> None:
     save_topology(topology, machine := tmp_path / "machine.json")
     verb: list[str | Path] = [Path(sys.executable).with_name("tuccl"), "tune", machine]
-    verb += ["-c", "allgather", "-s", "16K:1M:x8", "--budget", str(BUDGET)]
+    verb += ["-c", "allgather", "-s", "16K:128K:x8", "--budget", str(BUDGET)]
     subprocess.run([*verb, "-o", tmp_path / "one"], check=True, capture_output=True)
     shared: list[str | Path] = [*verb, "--storage", server.url, "-o"]
     outs = [tmp_path / f"table{number}" for number in range(3)]

@@ -50,7 +50,9 @@ def test_workers_and_one_that_dies_give_the_table_of_one_process(
     assert set(evaluated.values()) == {1}
 
 
-@pytest.mark.parametrize("fault", ["crashes", "hangs", "misleads"])
+@pytest.mark.parametrize(
+    "fault", ["crashes", pytest.param("hangs", marks=pytest.mark.slow), "misleads"]
+)
 def test_a_faulty_candidate_costs_itself_only_and_is_remembered(
     fault: str, topology: Topology, tmp_path: Path
 ) -> None:

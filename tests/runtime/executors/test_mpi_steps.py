@@ -20,6 +20,10 @@ from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi
 
 KINDS = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
+# What is the same over both is tried over one here, and over the other by `make soak`.
+ONE_MPI = pytest.mark.parametrize(
+    "mpi", ["mpich", pytest.param("openmpi", marks=pytest.mark.slow)], indirect=True
+)
 LOST = {"SIGKILL": "died", "SIGSTOP": "does not answer"}
 SHAPES = {4: ("dgx-1v 4", "ndv4 3+1", "ndv4 2+2"), 9: ("torus 3x3", "ndv4 8+1", "dgx-2 9")}
 
@@ -54,6 +58,7 @@ def assert_right(mpi: Mpi, ranks: int, chosen: list[Any]) -> None:
             assert not wrong, f"{trial.recipe} {trial.way}: {wrong[0]}"
 
 
+@ONE_MPI
 def test_few_runs_of_all_methods_come_out_right(
     mpi: Mpi, matrix: ModuleType, covering: ModuleType, tally: Callable[..., None]
 ) -> None:
@@ -116,6 +121,7 @@ def test_a_rank_lost_at_any_step_is_named(
     assert_named(mpi, handmade, op, lost, number)
 
 
+@ONE_MPI
 @pytest.mark.parametrize("number", LOST)
 def test_a_rank_lost_between_calls_is_named(mpi: Mpi, handmade: ModuleType, number: str) -> None:
     """Even one that takes no call in, whatever its length: nothing waits for ever."""
