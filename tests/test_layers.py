@@ -1,6 +1,7 @@
 """The rooms form layers; an import may only point to rooms above (ARCHITECTURE.md)."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,18 @@ RUNTIME = [
     "mscclpp",
     "workload",
     "probing",
+]
+# Folders of msccl_ext/src; those of one line stand side by side.
+NATIVE = [
+    {"support"},
+    {"program"},
+    {"xml"},
+    {"verify"},
+    {"select", "agree"},
+    {"mscclpp", "exec", "planners"},
+    {"sim", "cuda"},
+    {"comm"},
+    {"bind"},
 ]
 TUNING = ["searches", "studies", "rl"]  # `nccl` is a tune of its own
 # What readers of other tools' files may import of their room.
@@ -110,3 +123,14 @@ def test_the_floor_imports_no_room() -> None:
         for module in imported(path):
             top, _, rest = module.partition(".")
             assert top != "tuccl" or rest.split(".")[0] in FLOOR, f"{path}: {module}"
+
+
+@pytest.mark.parametrize("row", range(len(NATIVE)))
+def test_native_folders_include_only_those_before_them(row: int) -> None:
+    allowed = set().union(*NATIVE[: row + 1]) | {"tuccl"}
+    source = ROOT / "msccl_ext" / "src"
+    assert {folder.name for folder in source.iterdir()} == set().union(*NATIVE)
+    for folder in NATIVE[row]:
+        for path in sorted((source / folder).iterdir()):
+            included = set(re.findall(r'#include "(\w+)/', path.read_text()))
+            assert included <= allowed, f"{path}: {included - allowed}"

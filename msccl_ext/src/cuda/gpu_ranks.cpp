@@ -10,14 +10,8 @@ namespace tuccl::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::int64_t kApart = 128;        // counts that different GPUs write share no line
-constexpr std::int64_t kCounts = 4;         // of a connection at one rank, before its slots
 constexpr std::int64_t kMostBlocks = 1024;  // of a rank
 constexpr auto kLook = std::chrono::microseconds(100);
-
-std::uint64_t* count_at(std::byte* base, std::int64_t line) {
-  return reinterpret_cast<std::uint64_t*>(base + line * kApart);
-}
 
 }  // namespace
 
@@ -59,7 +53,7 @@ GpuRanks::GpuRanks(const Call& call, const std::vector<int>& devices)
   if (devices.empty()) throw InputError("no GPU was named, expected one at least");
   for (int rank = 0; rank < call_.program.ngpus; ++rank)
     plans_.push_back(exec::compile(call_, rank));
-  ends_ = connections(plans_);
+  ends_ = connections(call_.program);
   ranks_.resize(plans_.size());
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     ranks_[r].device = devices[r % devices.size()];
@@ -123,13 +117,8 @@ void GpuRanks::lay_out(const exec::Plan& plan, Rank& rank) {
     return rank.memories.emplace_back(rank.device, bytes).data();
   };
   rank.memory = memory(plan.chunks * plan.chunk_bytes);
-  std::int64_t bytes = 0;
-  for (const Ends& ends : ends_) {
-    if (plan.rank != ends.sender && plan.rank != ends.receiver) continue;
-    rank.wires[ends] = bytes;
-    bytes += kCounts * kApart + (plan.rank == ends.receiver ? kSlots * stride_ : 0);
-  }
-  rank.wire_memory = memory(bytes);
+  rank.wires = Wires(plan.rank, ends_, stride_);
+  rank.wire_memory = memory(rank.wires.bytes());
   Work& w = rank.work;
   const auto blocks = static_cast<std::int64_t>(plan.blocks.size());
   w.published = reinterpret_cast<std::uint64_t*>(memory(2 * blocks * 8));
@@ -146,35 +135,10 @@ std::byte* GpuRanks::wire(int rank, const Ends& ends) const {
   return r.wire_memory + r.wires.at(ends);
 }
 
-/// The sender's end: its own counts, the receiver's slots and tail.
-Connection GpuRanks::sending_end(const Ends& ends) const {
-  std::byte *here = wire(ends.sender, ends), *there = wire(ends.receiver, ends);
-  return {there + kCounts * kApart, count_at(there, 0), count_at(here, 1), count_at(here, 2)};
-}
-
-Connection GpuRanks::receiving_end(const Ends& ends) const {
-  std::byte *here = wire(ends.receiver, ends), *there = wire(ends.sender, ends);
-  return {here + kCounts * kApart, count_at(here, 0), count_at(there, 1), count_at(here, 3)};
-}
-
 void GpuRanks::connect(const exec::Plan& plan, Rank& rank) {
-  std::vector<Transfer> transfers;
-  for (const exec::Block& b : plan.blocks)
-    transfers.insert(transfers.end(), b.transfers.begin(), b.transfers.end());
-  const Transfer* next = upload(rank, transfers);
-  std::vector<BlockWork> blocks;
-  for (const exec::Block& b : plan.blocks) {
-    BlockWork block{.transfers = next,
-                    .transfer_count = static_cast<int>(b.transfers.size()),
-                    .steps = b.steps,
-                    .send = {},
-                    .receive = {}};
-    if (b.send_peer >= 0) block.send = sending_end({plan.rank, b.send_peer, b.channel});
-    if (b.recv_peer >= 0) block.receive = receiving_end({b.recv_peer, plan.rank, b.channel});
-    blocks.push_back(block);
-    next += block.transfer_count;
-  }
-  rank.work.blocks = upload(rank, blocks);
+  const Transfer* transfers = upload(rank, all_transfers(plan));
+  const auto at = [this](int peer, const Ends& ends) { return wire(peer, ends); };
+  rank.work.blocks = upload(rank, block_works(plan, transfers, at));
   rank.work.more = upload(rank, plan.more);
 }
 
@@ -183,12 +147,11 @@ void GpuRanks::prepare(Device& device) {
   if (std::ssize(device.ranks) > kMostRanks)
     throw InputError(name + ": " + std::to_string(device.ranks.size()) +
                      " ranks, expected at most 16");
-  int blocks = 0;
   for (const int r : device.ranks) {
-    device.launch.works[device.launch.ranks++] = ranks_[static_cast<std::size_t>(r)].work;
-    blocks += static_cast<int>(plans_[static_cast<std::size_t>(r)].blocks.size());
-    device.launch.first_block[device.launch.ranks] = blocks;
+    const auto index = static_cast<std::size_t>(r);
+    device.launch.add(ranks_[index].work, static_cast<int>(plans_[index].blocks.size()));
   }
+  const int blocks = device.launch.first_block[device.launch.ranks];
   must(cudaSetDevice(device.number), "choosing a GPU");
   cudaError_t error = cudaSuccess;
   const int able = resident_blocks(call_.knobs.protocol, threads_, error);

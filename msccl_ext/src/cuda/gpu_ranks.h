@@ -63,7 +63,7 @@ class GpuRanks {
     std::vector<DeviceMemory> memories;
     std::byte* memory = nullptr;  ///< The plan's chunks.
     std::byte* wire_memory = nullptr;
-    std::map<Ends, std::int64_t> wires;  ///< Where its end of each connection lies in that.
+    Wires wires;  ///< In that.
   };
   struct Device {
     int number = 0;
@@ -76,8 +76,6 @@ class GpuRanks {
   void lay_out(const exec::Plan& plan, Rank& rank);
   void connect(const exec::Plan& plan, Rank& rank);
   std::byte* wire(int rank, const Ends& ends) const;
-  Connection sending_end(const Ends& ends) const;
-  Connection receiving_end(const Ends& ends) const;
   void prepare(Device& device);
   template <class T>
   T* upload(Rank& rank, const std::vector<T>& values);

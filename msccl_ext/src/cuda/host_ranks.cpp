@@ -21,7 +21,7 @@ HostRanks::HostRanks(const Call& call, std::uint64_t first_step)
     : stride_(slot_stride(call.knobs.buffer_bytes)) {
   check(call);
   for (int rank = 0; rank < call.program.ngpus; ++rank) plans_.push_back(exec::compile(call, rank));
-  ends_ = connections(plans_);
+  ends_ = connections(call.program);
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     Wire& wire = wires_.emplace_back(exec::Bytes(kSlots * stride_));
     wire.tail = wire.head = wire.sender_step = wire.receiver_step = first_step;

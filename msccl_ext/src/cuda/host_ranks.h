@@ -1,8 +1,10 @@
 // All ranks of a call in this process's memory, laid out as on GPUs.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "cuda/host_thread.h"
@@ -58,6 +60,25 @@ void run_block(Protocol protocol, Thread& thread, const Work& work, int block) {
       break;
   }
   run_block<Protocol::kSimple>(thread, work, block);
+}
+
+/// Walks the fibers of a core round and round until all have ended, from another one each time;
+/// calls `look` before each round.
+template <class Look>
+void take_turns(std::vector<std::unique_ptr<Fiber>>& fibers, std::uint64_t random, Look look) {
+  constexpr auto kRest = std::chrono::microseconds(50);
+  for (std::size_t left = fibers.size(); left > 0;) {
+    look();
+    left = 0;
+    bool idle = true;
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    for (std::size_t i = 0; i < fibers.size(); ++i) {
+      const Fiber::State state = fibers[(i + (random >> 33)) % fibers.size()]->resume();
+      left += state != Fiber::State::kDone;
+      idle &= state != Fiber::State::kReady;
+    }
+    if (idle && left > 0) std::this_thread::sleep_for(kRest);
+  }
 }
 
 }  // namespace tuccl::cuda

@@ -16,7 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kLook = std::chrono::milliseconds(20);
-constexpr auto kRest = std::chrono::microseconds(50);
 
 class Run {
  public:
@@ -41,7 +40,7 @@ class Run {
   std::vector<RankResult> run(double timeout_s, bool (*interrupted)()) {
     running_ = cores_.size();
     for (std::size_t i = 0; i < cores_.size(); ++i)
-      threads_.emplace_back([this, i] { take_turns(i); });
+      threads_.emplace_back([this, i] { work_core(i); });
     const std::string stuck = watch(timeout_s, interrupted);
     for (std::thread& thread : threads_) thread.join();
     if (!stuck.empty()) throw Stuck(stuck);
@@ -67,21 +66,8 @@ class Run {
     }
   }
 
-  /// Walks the fibers of a core round and round, from another one each time.
-  void take_turns(std::size_t core) {
-    auto& fibers = cores_[core];
-    std::uint64_t random = call_.seed + core;
-    for (std::size_t left = fibers.size(); left > 0;) {
-      left = 0;
-      bool idle = true;
-      random = random * 6364136223846793005u + 1442695040888963407u;
-      for (std::size_t i = 0; i < fibers.size(); ++i) {
-        const Fiber::State state = fibers[(i + (random >> 33)) % fibers.size()]->resume();
-        left += state != Fiber::State::kDone;
-        idle &= state != Fiber::State::kReady;
-      }
-      if (idle && left > 0) std::this_thread::sleep_for(kRest);
-    }
+  void work_core(std::size_t core) {
+    take_turns(cores_[core], call_.seed + core, [] {});
     const std::lock_guard lock(mutex_);
     --running_;
     ended_.notify_one();

@@ -10,9 +10,15 @@ namespace tuccl::cuda {
 namespace {
 
 constexpr std::int64_t kAlignment = 128;  // a line of LL128
+constexpr std::int64_t kApart = 128;      // counts that different GPUs write share no line
+constexpr std::int64_t kCounts = 4;       // of a connection at one rank, before its slots
 constexpr int kMostNamed = 4;             // blocks of a run that is stuck
 
 constexpr std::byte kPoison{0xa5};  // what nobody may read before it is written
+
+std::uint64_t* count_at(std::byte* base, std::int64_t line) {
+  return reinterpret_cast<std::uint64_t*>(base + line * kApart);
+}
 
 template <class Byte>
 std::span<Byte> part(const exec::Plan& plan, std::span<Byte> memory, int first, int chunks) {
@@ -22,18 +28,68 @@ std::span<Byte> part(const exec::Plan& plan, std::span<Byte> memory, int first, 
 
 }  // namespace
 
-std::vector<Ends> connections(const std::vector<exec::Plan>& plans) {
+std::vector<Ends> connections(const Program& program) {
   std::set<Ends> all;
-  for (const exec::Plan& plan : plans)
-    for (const exec::Block& b : plan.blocks) {
-      if (b.send_peer >= 0) all.insert({plan.rank, b.send_peer, b.channel});
-      if (b.recv_peer >= 0) all.insert({b.recv_peer, plan.rank, b.channel});
+  for (const Gpu& gpu : program.gpus)
+    for (const ThreadBlock& tb : gpu.threadblocks) {
+      if (tb.send_peer >= 0) all.insert({gpu.id, tb.send_peer, tb.channel});
+      if (tb.recv_peer >= 0) all.insert({tb.recv_peer, gpu.id, tb.channel});
     }
   return {all.begin(), all.end()};
 }
 
 std::int64_t slot_stride(std::int64_t buffer_bytes) {
   return (buffer_bytes / kSlots + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Wires::Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride) {
+  for (const Ends& e : ends) {
+    if (rank != e.sender && rank != e.receiver) continue;
+    places_[e] = bytes_;
+    bytes_ += kCounts * kApart + (rank == e.receiver ? kSlots * stride : 0);
+  }
+}
+
+Connection sending_end(std::byte* here, std::byte* there) {
+  return {there + kCounts * kApart, count_at(there, 0), count_at(here, 1), count_at(here, 2)};
+}
+
+Connection receiving_end(std::byte* here, std::byte* there) {
+  return {here + kCounts * kApart, count_at(here, 0), count_at(there, 1), count_at(here, 3)};
+}
+
+std::vector<Transfer> all_transfers(const exec::Plan& plan) {
+  std::vector<Transfer> out;
+  for (const exec::Block& b : plan.blocks)
+    out.insert(out.end(), b.transfers.begin(), b.transfers.end());
+  return out;
+}
+
+std::vector<BlockWork> block_works(const exec::Plan& plan, const Transfer* transfers,
+                                   const std::function<std::byte*(int, const Ends&)>& wire) {
+  std::vector<BlockWork> out;
+  for (const exec::Block& b : plan.blocks) {
+    BlockWork block{.transfers = transfers,
+                    .transfer_count = static_cast<int>(b.transfers.size()),
+                    .steps = b.steps,
+                    .send = {},
+                    .receive = {}};
+    const Ends to{plan.rank, b.send_peer, b.channel}, from{b.recv_peer, plan.rank, b.channel};
+    if (b.send_peer >= 0) block.send = sending_end(wire(plan.rank, to), wire(b.send_peer, to));
+    if (b.recv_peer >= 0)
+      block.receive = receiving_end(wire(plan.rank, from), wire(b.recv_peer, from));
+    out.push_back(block);
+    transfers += block.transfer_count;
+  }
+  return out;
+}
+
+void set_sizes(Work& work, const exec::Sizes& sizes) {
+  work.chunk_bytes = sizes.chunk_bytes;
+  work.slice_bytes = sizes.slice_bytes;
+  work.passes = sizes.passes;
+  work.least_part = sizes.least_part;
+  work.width = sizes.width;
 }
 
 Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride) {
@@ -43,13 +99,9 @@ Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride) {
   w.output_first = plan.output;
   w.output_chunks = plan.output_chunks;
   w.scratch_first = std::max(plan.input + plan.input_chunks, plan.output + plan.output_chunks);
-  w.chunk_bytes = plan.chunk_bytes;
-  w.slice_bytes = plan.slice_bytes;
-  w.passes = plan.passes;
-  w.least_part = plan.least_part;
+  set_sizes(w, plan);
   w.stride = stride;
   w.transfer_slots = transfer_slots(call.knobs, call.step_loop);
-  w.width = plan.width;
   if (call.reduction == Reduction::kAvg && is_reducing(call.program.collective))
     w.divisor = call.program.ngpus;
   w.element = call.element;

@@ -3,6 +3,8 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,14 +22,44 @@ struct Ends {
   auto operator<=>(const Ends&) const = default;
 };
 
-/// The connections of all ranks' plans, each once, in order.
-std::vector<Ends> connections(const std::vector<exec::Plan>& plans);
+/// The connections of a program, each once, in order.
+std::vector<Ends> connections(const Program& program);
 
 /// Bytes from slot to slot of connections whose calls have buffers of at most `buffer_bytes`.
 std::int64_t slot_stride(std::int64_t buffer_bytes);
 
+/// Where the ends of a rank's connections lie in the memory that it shares with its peers: counts,
+/// and the slots of what it receives.
+class Wires {
+ public:
+  Wires() = default;
+  Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride);
+  std::int64_t bytes() const { return bytes_; }
+  std::int64_t at(const Ends& ends) const { return places_.at(ends); }
+
+ private:
+  std::map<Ends, std::int64_t> places_;
+  std::int64_t bytes_ = 0;
+};
+
+/// The sender's end of a connection that lies at `here` in its own memory and at `there` in the
+/// receiver's; and the receiver's end.
+Connection sending_end(std::byte* here, std::byte* there);
+Connection receiving_end(std::byte* here, std::byte* there);
+
+/// What the blocks of `plan` are given, whose transfers lie one after another at `transfers`.
+/// `wire` says where the connection lies at a rank.
+std::vector<BlockWork> block_works(const exec::Plan& plan, const Transfer* transfers,
+                                   const std::function<std::byte*(int rank, const Ends&)>& wire);
+
+/// The transfers of all its blocks, one after another.
+std::vector<Transfer> all_transfers(const exec::Plan& plan);
+
 /// `plan` with its sizes and places; all pointers are null.
 Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride);
+
+/// The same for a call of another size of the same plan.
+void set_sizes(Work& work, const exec::Sizes& sizes);
 
 /// A rank's memory, chunk after chunk, before checked run number `round`.
 void fill_memory(const exec::Plan& plan, const Call& call, int round, std::span<std::byte> memory);

@@ -80,6 +80,22 @@ struct Work {
   }
 };
 
+inline constexpr int kMostRanks = 16;  // of a GPU; kernels take 4 KiB
+
+/// One call of all ranks of a GPU, in one grid, so that all of their thread blocks run at once or
+/// none does.
+struct Launch {
+  int ranks = 0;
+  int first_block[kMostRanks + 1] = {};  ///< Of the grid, by rank.
+  Work works[kMostRanks];
+
+  void add(const Work& work, int blocks) {
+    works[ranks++] = work;
+    first_block[ranks] = first_block[ranks - 1] + blocks;
+  }
+};
+static_assert(sizeof(Launch) <= 4096);
+
 /// What a thread waits for.
 enum class Wait : std::uint8_t { kNothing, kStep, kCredit, kData };
 

@@ -98,19 +98,9 @@ class Compiler {
 
  private:
   void set_sizes() {
-    const Program& p = call_.program;
-    const std::int64_t width = element_bytes(call_.element);
-    const std::int64_t elements = (call_.nbytes + width - 1) / width;
-    plan_.width = static_cast<int>(width);
-    plan_.chunk_elements = (elements + p.nchunks - 1) / p.nchunks;
-    plan_.chunk_bytes = plan_.chunk_elements * width;
-    // Multiples of 8 bytes, so that no element is cut.
-    const std::int64_t slice = pass_bytes(call_.knobs, call_.step_loop) / 8 * 8;
-    plan_.slice_bytes = std::min(slice, plan_.chunk_bytes);
-    plan_.passes = (plan_.chunk_bytes + slice - 1) / slice;
-    merged_ = merged_chunks(slice, plan_.chunk_bytes);
+    static_cast<Sizes&>(plan_) =
+        sizes(call_.knobs, call_.step_loop, call_.element, call_.nbytes, call_.program.nchunks);
     plan_.window = kSlots / transfer_slots(call_.knobs, call_.step_loop);
-    plan_.least_part = slice / kLeastPartOf / 8 * 8;
     plan_.eager = call_.knobs.protocol != Protocol::kSimple;
   }
 
@@ -170,7 +160,7 @@ class Compiler {
     const bool publishes = tb.steps[t.last_step].has_dep;
     int done = 0;
     do {
-      t.chunks = std::min(s.count - done, merged_);
+      t.chunks = std::min(s.count - done, plan_.merged);
       if (uses_source(s.op)) t.src = locate(tb, position, s.src_buffer, s.src_offset, done);
       if (uses_target(s.op)) t.dst = locate(tb, position, s.dst_buffer, s.dst_offset, done);
       add_more_sources(t, tb, done);
@@ -247,7 +237,6 @@ class Compiler {
   const Call& call_;
   const Gpu& gpu_;
   Memory memory_;
-  int merged_ = 1;
   Plan plan_;
   std::map<int, int> by_id_;
 };
@@ -309,6 +298,23 @@ class Matching {
 };
 
 }  // namespace
+
+Sizes sizes(const Knobs& knobs, const StepLoop& step_loop, Element element, std::int64_t nbytes,
+            int nchunks) {
+  Sizes out;
+  const std::int64_t width = element_bytes(element);
+  const std::int64_t elements = (nbytes + width - 1) / width;
+  out.width = static_cast<int>(width);
+  out.chunk_elements = (elements + nchunks - 1) / nchunks;
+  out.chunk_bytes = out.chunk_elements * width;
+  // Multiples of 8 bytes, so that no element is cut.
+  const std::int64_t slice = pass_bytes(knobs, step_loop) / 8 * 8;
+  out.slice_bytes = std::min(slice, out.chunk_bytes);
+  out.passes = (out.chunk_bytes + slice - 1) / slice;
+  out.least_part = slice / kLeastPartOf / 8 * 8;
+  out.merged = merged_chunks(slice, out.chunk_bytes);
+  return out;
+}
 
 Plan compile(const Call& call, int rank) {
   check_call(call);

@@ -36,15 +36,23 @@ struct Block {
   std::vector<int> receiving;  ///< Indices of the transfers that receive.
 };
 
-struct Plan {
-  int rank = 0;
+/// What of a call's plan its size alone decides.
+struct Sizes {
   int width = 1;                    ///< Bytes of an element.
   std::int64_t chunk_elements = 0;  ///< Of a chunk, padding included.
   std::int64_t chunk_bytes = 0;
   std::int64_t slice_bytes = 0;  ///< Of a chunk in one pass, at most.
   std::int64_t passes = 0;
+  std::int64_t least_part = 0;  ///< Simple: bytes that are not cut in two slices.
+  int merged = 1;               ///< Most chunks of one transfer.
+};
+
+/// The sizes of a call whose whole buffer, of `nbytes`, is cut into `nchunks`.
+Sizes sizes(const Knobs&, const StepLoop&, Element, std::int64_t nbytes, int nchunks);
+
+struct Plan : Sizes {
+  int rank = 0;
   std::int64_t transfer_bytes = 0;  ///< Most that one transfer moves.
-  std::int64_t least_part = 0;      ///< Simple: bytes that are not cut in two slices.
   int window = 0;                   ///< Transfers a sender may be ahead.
   bool eager = false;               ///< LL, LL128: sent from a copy.
   int input = 0;                    ///< Where the send buffer lies, and its chunks.

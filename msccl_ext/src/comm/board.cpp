@@ -1,0 +1,91 @@
+#include "comm/board.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "tuccl/error.h"
+
+namespace tuccl::comm {
+
+Board::Board(int ranks) : file_(::memfd_create("tuccl-board", MFD_CLOEXEC)) {
+  const auto bytes = static_cast<off_t>(static_cast<std::size_t>(ranks) * sizeof(Notice));
+  if (file_ < 0 || ::ftruncate(file_, bytes) != 0) {
+    if (file_ >= 0) ::close(file_);
+    throw Error("shared memory for the ranks' board: none to be had");
+  }
+  map(ranks);
+}
+
+Board::Board(int ranks, const std::string& handle)
+    : file_(::open(handle.c_str(), O_RDWR | O_CLOEXEC)) {
+  if (file_ < 0)
+    throw Error(handle +
+                ": the ranks' board cannot be opened, expected processes of one user "
+                "that see each other in /proc");
+  map(ranks);
+}
+
+void Board::map(int ranks) {
+  bytes_ = static_cast<std::size_t>(ranks) * sizeof(Notice);
+  void* data = MAP_FAILED;
+  if (::lseek(file_, 0, SEEK_END) == static_cast<off_t>(bytes_))
+    data = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (data == MAP_FAILED) {
+    ::close(file_);
+    throw Error("the ranks' board cannot be mapped, expected the same number of ranks everywhere");
+  }
+  notices_ = static_cast<Notice*>(data);
+  processes_.assign(static_cast<std::size_t>(ranks), -1);
+}
+
+Board::~Board() {
+  for (const int process : processes_)
+    if (process >= 0) ::close(process);
+  ::munmap(notices_, bytes_);
+  ::close(file_);
+}
+
+std::string Board::handle() const {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_);
+}
+
+void Board::attend(int rank, std::int64_t process) {
+  processes_[static_cast<std::size_t>(rank)] =
+      static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
+}
+
+void Board::leave(int rank) {
+  int expected = kPresent;
+  notice(rank).state.compare_exchange_strong(expected, kLeft);
+}
+
+void Board::fail(int rank, const std::string& why) {
+  Notice& n = notice(rank);
+  int expected = kPresent;
+  if (!n.state.compare_exchange_strong(expected, kFails)) return;
+  n.why[why.copy(n.why, sizeof n.why - 1)] = '\0';
+  n.state.store(kFailed);
+}
+
+std::string Board::fault(int rank) const {
+  const Notice& n = notice(rank);
+  const std::string who = "rank " + std::to_string(rank);
+  switch (n.state.load()) {
+    case kFailed:
+      return {n.why, ::strnlen(n.why, sizeof n.why)};
+    case kLeft:
+      return who + " has left the communicator";
+    default:
+      break;
+  }
+  pollfd end{processes_[static_cast<std::size_t>(rank)], POLLIN, 0};
+  if (end.fd >= 0 && ::poll(&end, 1, 0) == 1) return who + "'s process has ended";
+  return "";
+}
+
+}  // namespace tuccl::comm

@@ -1,0 +1,45 @@
+// What the ranks of a communicator tell each other while they live: a page of shared memory.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tuccl::comm {
+
+class Board {
+ public:
+  /// A new one for `ranks`; others open it by its handle.
+  explicit Board(int ranks);
+  Board(int ranks, const std::string& handle);
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  std::string handle() const;
+  /// Process `process` holds rank `rank`; its end will be noticed.
+  void attend(int rank, std::int64_t process);
+
+  void leave(int rank);
+  /// Tells the others why nothing goes on, in a line that names a rank; the first one stays.
+  void fail(int rank, const std::string& why);
+  /// Why nobody need wait for `rank` any more: "rank 3's process has ended"; empty where it is
+  /// well.
+  std::string fault(int rank) const;
+
+ private:
+  enum State : int { kPresent, kFails, kFailed, kLeft };
+  struct Notice {
+    std::atomic<int> state;
+    char why[248];
+  };
+  Notice& notice(int rank) const { return notices_[rank]; }
+  void map(int ranks);
+
+  int file_ = -1;
+  std::size_t bytes_ = 0;
+  Notice* notices_ = nullptr;
+  std::vector<int> processes_;  ///< By rank: a descriptor that ends with it, or -1.
+};
+
+}  // namespace tuccl::comm

@@ -1,0 +1,371 @@
+#include "comm/communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "agree/socket_messages.h"
+#include "tuccl/agreement.h"
+
+namespace tuccl::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+constexpr double kMeetS = 60;
+constexpr double kCallS = 600;
+constexpr std::int64_t kMostScratch = std::int64_t{1} << 30;
+constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr Seconds kPatience{1};  ///< What a wait lasts before somebody asks whether a peer is gone.
+constexpr std::size_t kMostNamed = 3;
+
+double environment(const char* name, double fallback) {
+  const char* text = std::getenv(name);
+  const double value = text == nullptr ? 0 : std::strtod(text, nullptr);
+  return value > 0 && value < 1e9 ? value : fallback;
+}
+
+/// Processes that see each other's memory and each other's end.
+std::string host_name() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  char space[64] = {};
+  if (::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) space[0] = '\0';
+  return boot + space;
+}
+
+/// Tells this process from all others.
+const std::string& process_name() {
+  static const std::string name = [] {
+    select::Nonce nonce;
+    if (!select::fill(nonce)) throw Error("no random bytes for a process");
+    std::string out;
+    for (const char c : nonce) out += std::to_string(static_cast<unsigned char>(c)) + ".";
+    return out;
+  }();
+  return name;
+}
+
+/// Every member's text; what `body` throws at any member, all throw.
+template <class Body>
+std::vector<std::string> together(select::ControlGroup& group, Body body) {
+  std::string text;
+  try {
+    text.append(1, ' ').append(body());
+  } catch (const std::exception& error) {
+    text = std::string("!") + error.what();
+  }
+  std::vector<std::string> texts = gather_all(group, text);
+  if (text.starts_with('!')) throw InputError(text.substr(1));
+  for (std::string& t : texts) {
+    if (t.starts_with('!')) throw InputError("another rank: " + t.substr(1));
+    t.erase(0, 1);
+  }
+  return texts;
+}
+
+std::int64_t whole_bytes(const Operation& o, int ranks) {
+  const bool per_rank = o.collective == Collective::kAllGather ||
+                        o.collective == Collective::kReduceScatter ||
+                        o.collective == Collective::kAllToAll;
+  const auto each = static_cast<std::uint64_t>(element_bytes(o.element)) *
+                    static_cast<std::uint64_t>(per_rank ? ranks : 1);
+  if (o.count == 0 || o.count > static_cast<std::uint64_t>(select::kNoLimit) / each) return 0;
+  return static_cast<std::int64_t>(o.count * each);
+}
+
+/// Whether the caller's two buffers are one, as NCCL's rules for the collective say.
+bool is_in_place(const Operation& o, int rank) {
+  const std::size_t share =
+      static_cast<std::size_t>(rank) * o.count * static_cast<std::size_t>(element_bytes(o.element));
+  const auto send = reinterpret_cast<std::uintptr_t>(o.send);
+  const auto receive = reinterpret_cast<std::uintptr_t>(o.receive);
+  if (o.collective == Collective::kAllGather) return send == receive + share;
+  if (o.collective == Collective::kReduceScatter) return receive == send + share;
+  return send == receive;
+}
+
+std::string silence(Seconds waited) {
+  return "nothing got on for " + std::to_string(waited.count()).substr(0, 5) + " s";
+}
+
+}  // namespace
+
+struct Communicator::Peer {
+  int rank = -1;
+  std::int64_t process_id = 0;
+  std::string host, process, board, device;
+};
+
+Communicator::Communicator(const Id& id, int ranks, int rank, const std::string& folder,
+                           std::shared_ptr<Device> device)
+    : ranks_(ranks), rank_(rank), device_(std::move(device)) {
+  if (ranks < 1 || ranks > 4096 || rank < 0 || rank >= ranks)
+    throw InputError("rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+                     ": expected 0 to the number of ranks less one");
+  call_timeout_ = Seconds(environment("TUCCL_CALL_TIMEOUT", kCallS));
+  const Seconds meeting(environment("TUCCL_TIMEOUT", kMeetS));
+  const auto group = meet(id, ranks, std::chrono::ceil<std::chrono::milliseconds>(meeting));
+  gather_peers(*group, id);
+  agree_on_table(*group, folder);
+  settle_programs(*group, folder);
+  connect(*group);
+  watcher_ = std::thread([this] { watch(); });
+}
+
+Communicator::~Communicator() {
+  leave();
+  if (watcher_.joinable()) watcher_.join();
+}
+
+void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
+  const auto texts = together(group, [&] {
+    if (group.rank() == 0) board_ = std::make_unique<Board>(ranks_);
+    return std::to_string(rank_) + " " + std::to_string(::getpid()) + " " + host_name() + " " +
+           process_name() + " " + (board_ ? board_->handle() : "-") + " " + device_->name();
+  });
+  peers_.resize(static_cast<std::size_t>(ranks_));
+  std::string board;
+  for (const std::string& text : texts) {
+    std::istringstream words(text);
+    Peer peer;
+    words >> peer.rank >> peer.process_id >> peer.host >> peer.process >> peer.board;
+    std::getline(words, peer.device);
+    if (!words || peer.rank < 0 || peer.rank >= ranks_ ||
+        peers_[static_cast<std::size_t>(peer.rank)].rank >= 0)
+      throw InputError("two members are rank " + std::to_string(peer.rank) +
+                       ", expected each of 0 to " + std::to_string(ranks_ - 1) + " once");
+    if (peer.host != host_name())
+      throw InputError("rank " + std::to_string(peer.rank) +
+                       " is on another host or in another container, expected all ranks on one "
+                       "host that see each other's processes");
+    if (peer.board != "-") board = peer.board;
+    peers_[static_cast<std::size_t>(peer.rank)] = peer;
+  }
+  together(group, [&] {
+    if (!board_) board_ = std::make_unique<Board>(ranks_, board);
+    for (const Peer& peer : peers_) board_->attend(peer.rank, peer.process_id);
+    return "";
+  });
+  const Peer& self = peers_[static_cast<std::size_t>(rank_)];
+  for (const Peer& peer : peers_)
+    if (peer.process == self.process && peer.device == self.device) grid_.push_back(peer.rank);
+  if (std::ssize(grid_) > cuda::kMostRanks)
+    throw InputError(device_->name() + ": " + std::to_string(grid_.size()) +
+                     " ranks of one process, expected at most " + std::to_string(cuda::kMostRanks));
+  grid_name_ = std::string(id.data(), id.size()) + self.device;
+}
+
+void Communicator::agree_on_table(select::ControlGroup& group, const std::string& folder) {
+  select::Terms terms{.folder = folder, .exploration = {}};
+  terms.ranks = ranks_;
+  together(group, [&] {
+    if (folder.empty()) throw InputError("no table: name its folder, or set TUCCL_TABLE");
+    terms.table = select::Table::load(folder);
+    if (terms.table->stock())
+      throw InputError(folder + ": holds choices of NCCL's own and no programs");
+    if (terms.table->ranks() != ranks_)
+      throw InputError(folder + ": is for " + std::to_string(terms.table->ranks()) +
+                       " ranks, the communicator has " + std::to_string(ranks_));
+    return "";
+  });
+  terms.signature = terms.table->signature();
+  const select::Agreement agreement = select::agree(group, terms);
+  if (!agreement.table) throw InputError(agreement.reason);
+  table_ = agreement.table;
+  selector_ = agreement.selector();
+}
+
+void Communicator::settle_programs(select::ControlGroup& group, const std::string& folder) {
+  const auto stores_lines = [this](int peer) {
+    return device_->stores_whole_lines(peers_[static_cast<std::size_t>(peer)].device);
+  };
+  const auto usable = together(group, [&] {
+    programs_ = std::make_unique<Programs>(*table_, folder,
+                                           Place{rank_, ranks_, grid_, stores_lines}, *device_);
+    return programs_->usable();
+  });
+  std::string all = programs_->usable();
+  for (const std::string& one : usable)
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i >= one.size() || one[i] != '1') all[i] = '0';
+  programs_->settle(all);
+}
+
+void Communicator::connect(select::ControlGroup& group) {
+  std::byte *shared = nullptr, *scratch = nullptr;
+  const auto texts = together(group, [&] {
+    shared = device_->allocate(programs_->shared_bytes());
+    scratch_bytes_ = programs_->scratch_bytes(
+        static_cast<std::int64_t>(environment("TUCCL_SCRATCH", kMostScratch)));
+    scratch = device_->allocate(scratch_bytes_);
+    return std::to_string(rank_) + " " + std::to_string(reinterpret_cast<std::uintptr_t>(shared)) +
+           " " + std::to_string(scratch_bytes_) + " " + device_->handle(shared);
+  });
+  together(group, [&] {
+    std::vector<std::byte*> memories(static_cast<std::size_t>(ranks_));
+    const std::vector<int> needed = programs_->peers();
+    for (const std::string& text : texts) {
+      std::istringstream words(text);
+      int rank = -1;
+      std::uintptr_t address = 0;
+      std::int64_t scratch_there = 0;
+      std::string handle;
+      words >> rank >> address >> scratch_there;
+      words.get();
+      handle.assign(std::istreambuf_iterator<char>(words), {});
+      const auto at = static_cast<std::size_t>(rank);
+      scratch_bytes_ = std::min(scratch_bytes_, scratch_there);
+      if (rank == rank_) memories[at] = shared;
+      if (rank == rank_ || !std::ranges::binary_search(needed, rank)) continue;
+      if (peers_[at].process != process_name()) {
+        memories[at] = device_->open(handle);
+        continue;
+      }
+      memories[at] = reinterpret_cast<std::byte*>(address);
+      if (peers_[at].device != peers_[static_cast<std::size_t>(rank_)].device)
+        device_->reach(memories[at]);
+    }
+    programs_->upload(*device_, memories, scratch);
+    return "";
+  });
+}
+
+Part Communicator::part(const Operation& o) const {
+  if (failed_.load()) throw Failed(error());
+  select::Call call;
+  call.signature = table_->signature();
+  call.ranks = ranks_;
+  call.collective = o.collective;
+  call.root = is_rooted(o.collective) ? o.root : 0;
+  call.element_bytes = static_cast<int>(element_bytes(o.element));
+  call.nbytes = whole_bytes(o, ranks_);
+  const bool in_place = is_in_place(o, rank_);
+  // Of a rooted call only the root has both buffers: what another passes must not decide.
+  call.in_place = in_place && !is_rooted(o.collective);
+  const select::Decision decision = selector_->choose(call);
+  const Form* form = nullptr;
+  const auto fits = [&](std::uint32_t candidate) {
+    const select::CandidateRecord& c = table_->candidates()[candidate];
+    if (is_rooted(o.collective) && c.placements != 3) return false;
+    form = programs_->form(candidate, call.root, in_place);
+    if (form == nullptr) return false;
+    const std::int64_t safe = programs_->safe_bytes(candidate);
+    const std::int64_t chunk = call.nbytes / form->program->nchunks;
+    return (safe == 0 || call.nbytes <= safe) &&
+           call.nbytes / call.element_bytes % form->program->nchunks == 0 &&
+           chunk * form->most_scratch <= scratch_bytes_;
+  };
+  std::uint32_t candidate = decision.candidate;
+  bool runs = !decision.is_default && fits(candidate);
+  if (!decision.is_default && !runs) {
+    const select::EntryRecord& entry = table_->entries()[decision.entry];
+    for (std::uint32_t i = 0; i < entry.candidates && !runs; ++i) {
+      candidate = entry.first_candidate + i;
+      if (table_->candidates()[candidate].is_default()) break;
+      runs = fits(candidate);
+    }
+  }
+  if (!runs)
+    throw NoEntry("the table has no program for this " + std::string(to_string(o.collective)) +
+                  " of " + std::to_string(call.nbytes) + " bytes (" +
+                  (decision.is_default ? select::to_string(decision.reason) : "none fits") + ")" +
+                  (programs_->reason().empty() ? "" : "; " + programs_->reason()));
+  const select::CandidateRecord& c = table_->candidates()[candidate];
+  const Knobs knobs = normalised({c.protocol, std::max(c.channels, 1), c.threads, c.buffer_bytes});
+  const exec::Sizes sizes = exec::sizes(knobs, {}, o.element, call.nbytes, form->program->nchunks);
+  const auto variant =
+      std::min<std::size_t>(static_cast<std::size_t>(sizes.merged), form->variants.size());
+  const Variant& v = form->variants[variant - 1];
+  Part out{knobs.protocol, knobs.threads, static_cast<int>(v.plan.blocks.size()), v.work};
+  cuda::set_sizes(out.work, sizes);
+  out.work.input = static_cast<std::byte*>(const_cast<void*>(o.send));
+  out.work.output = static_cast<std::byte*>(o.receive);
+  out.work.element = o.element;
+  out.work.reduction = o.reduction;
+  out.work.divisor = o.reduction == Reduction::kAvg && is_reducing(o.collective) ? ranks_ : 1;
+  return out;
+}
+
+std::string Communicator::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void Communicator::fail(const std::string& why, const std::string& told) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_.empty()) error_ = why;
+  }
+  failed_.store(true);
+  board_->fail(rank_, told);
+  programs_->stop_all();
+}
+
+void Communicator::abort() {
+  const std::string why = "rank " + std::to_string(rank_) + " was aborted";
+  fail(why, why);
+}
+
+void Communicator::leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (left_) return;
+  }
+  if (programs_) device_->drain();
+  if (board_) board_->leave(rank_);
+  const std::lock_guard lock(mutex_);
+  left_ = true;
+  ends_.notify_all();
+}
+
+bool Communicator::all_have_left() const {
+  return std::ranges::all_of(peers_, [this](const Peer& peer) {
+    return peer.rank == rank_ || !board_->fault(peer.rank).empty();
+  });
+}
+
+/// Why a peer is of no more use; empty where none is gone.
+std::string Communicator::peers_fault() const {
+  for (const Peer& peer : peers_)
+    if (peer.rank != rank_)
+      if (std::string fault = board_->fault(peer.rank); !fault.empty()) return fault;
+  return "";
+}
+
+/// "rank 0 tb 1 step 4 (r) waits for data from rank 3 in slot 5; tb 2 ...".
+std::string Communicator::waits() const {
+  const std::vector<std::string> all = programs_->waits();
+  std::string out = "rank " + std::to_string(rank_);
+  for (std::size_t i = 0; i < std::min(all.size(), kMostNamed); ++i)
+    out += (i > 0 ? "; " : " ") + all[i];
+  return out;
+}
+
+void Communicator::watch() {
+  std::uint64_t before = 0;
+  Clock::time_point since = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!ends_.wait_for(lock, kLook, [this] { return left_; })) {
+    lock.unlock();
+    const std::uint64_t digest = failed_.load() ? 0 : programs_->waits_digest();
+    const Seconds waited = Clock::now() - since;
+    if (digest == 0 || digest != before) {
+      since = Clock::now();
+    } else if (waited >= std::min(kPatience, call_timeout_)) {
+      const std::string fault = peers_fault(), here = waits() + ": ";
+      if (!fault.empty())
+        fail(here + fault, fault);  // the others are told the cause alone
+      else if (waited >= call_timeout_)
+        fail(here + silence(waited), here + silence(waited));
+    }
+    before = digest;
+    lock.lock();
+  }
+}
+
+}  // namespace tuccl::comm

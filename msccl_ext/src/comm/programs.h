@@ -1,0 +1,104 @@
+// A table's programs, compiled for one rank before its first call.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/device.h"
+#include "cuda/layout.h"
+#include "exec/plan.h"
+#include "tuccl/table.h"
+
+namespace tuccl::comm {
+
+/// A plan for all sizes that merge as many chunks into a transfer, and what a kernel is given of it
+/// but for sizes and the caller's buffers.
+struct Variant {
+  exec::Plan plan;
+  cuda::Work work = {};
+};
+
+/// A program for one protocol, root and placement.
+struct Form {
+  const Program* program = nullptr;
+  int most_scratch = 0;           ///< Chunks, of the rank that has most.
+  std::vector<Variant> variants;  ///< By chunks of a transfer, from 1.
+};
+
+/// What is asked of the device beside the programs.
+struct Place {
+  int rank = 0;
+  int ranks = 1;
+  std::vector<int> grid;  ///< The ranks that share one grid, this among them.
+  std::function<bool(int peer)> stores_lines{};  ///< Whether LL128 may be used to it.
+};
+
+class Programs {
+ public:
+  /// Reads, proves and compiles those of `table`, which lies in `folder`.
+  Programs(const select::Table& table, const std::string& folder, const Place& place,
+           const Device& device);
+
+  /// By candidate, '1' where this rank can run it, else '0'.
+  const std::string& usable() const { return usable_; }
+  /// Why the first that is not usable is not; empty where all are.
+  const std::string& reason() const { return reason_; }
+
+  /// Leaves the candidates that are '1' in `usable`, and lays out their connections.
+  void settle(const std::string& usable);
+  /// Bytes that peers write to.
+  std::int64_t shared_bytes() const { return layout_[rank()].bytes; }
+  /// Bytes of scratch that the largest call of any program needs, at most `limit`.
+  std::int64_t scratch_bytes(std::int64_t limit) const;
+  /// Puts plans into the device's memory. `shared` has each rank's shared memory, where this one's
+  /// programs meet it.
+  void upload(Device& device, const std::vector<std::byte*>& shared, std::byte* scratch);
+
+  /// The form of a candidate, or null where it is not usable.
+  const Form* form(std::uint32_t candidate, int root, bool in_place) const;
+  /// Largest call that a candidate is safe for; 0: any.
+  std::int64_t safe_bytes(std::uint32_t candidate) const { return safe_bytes_[candidate]; }
+  /// Ranks whose memory this one reaches.
+  std::vector<int> peers() const;
+  /// "tb 1 step 4 (r) waits for data from rank 3 in slot 5" of each block that waits.
+  std::vector<std::string> waits() const;
+  /// A number that changes as blocks get on; 0 where none waits.
+  std::uint64_t waits_digest() const;
+  const int* stop() const { return stop_; }
+  void stop_all() const;
+
+ private:
+  using Key = std::tuple<std::uint32_t, Protocol, int, bool>;  ///< Program, root, in place.
+  struct Layout {                                              ///< Of a rank's shared memory.
+    std::array<cuda::Wires, 3> wires;
+    std::array<std::int64_t, 3> first{};
+    std::int64_t bytes = 0;
+  };
+  std::size_t rank() const { return static_cast<std::size_t>(place_.rank); }
+  void judge(std::uint32_t candidate, int root, const std::string& folder, const Device& device);
+  const Program& program(std::uint32_t index, const std::string& folder);
+  std::string fault(const select::CandidateRecord& c, const Program& p, const Device& device) const;
+  void add_forms(const select::CandidateRecord& c, const Program& p, int root);
+  void lay_out();
+
+  const select::Table& table_;
+  Place place_;
+  std::map<std::uint32_t, Program> programs_;
+  std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::int64_t> proven_;
+  std::string usable_;
+  std::string reason_;
+  std::vector<std::int64_t> safe_bytes_;
+  std::map<Key, Form> forms_;
+  std::array<std::vector<cuda::Ends>, 3> ends_;  ///< By protocol.
+  std::array<std::int64_t, 3> stride_{};
+  std::vector<Layout> layout_;  ///< By rank.
+  int* stop_ = nullptr;
+};
+
+}  // namespace tuccl::comm

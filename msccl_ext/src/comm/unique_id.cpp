@@ -1,0 +1,140 @@
+#include "comm/unique_id.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "agree/socket_messages.h"
+#include "tuccl/error.h"
+#include "tuccl/rendezvous_server.h"
+
+namespace tuccl::comm {
+namespace {
+
+constexpr char kMark[8] = {'t', 'u', 'c', 'c', 'l', 'i', 'd', '1'};
+
+/// An id's bytes.
+struct Fields {
+  char mark[8] = {};
+  std::uint32_t address = 0;  ///< IPv4, in the network's order.
+  std::uint16_t port = 0;
+  std::uint16_t unused = 0;
+  select::Nonce token{};
+  select::Nonce group{};
+};
+static_assert(sizeof(Fields) == kIdBytes);
+
+std::string hex(const select::Nonce& nonce) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : nonce) {
+    out += kDigits[static_cast<unsigned char>(c) >> 4];
+    out += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return out;
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// Serves every id that this process makes, as long as it lives.
+const std::pair<int, select::Nonce>& own_server() {
+  static const auto server = [] {
+    select::Nonce token;
+    if (!select::fill(token)) throw Error("no random bytes for an id");
+    const auto* running = new select::RendezvousServer("127.0.0.1", 0, hex(token));
+    return std::pair{running->port(), token};
+  }();
+  return server;
+}
+
+/// TUCCL_BOOTSTRAP's, ADDRESS:PORT.
+void set_address(Fields& id, const std::string& at) {
+  const std::size_t colon = at.rfind(':');
+  int port = 0;
+  if (colon != at.npos) std::from_chars(at.data() + colon + 1, at.data() + at.size(), port);
+  if (port < 1 || port > 65535)
+    throw InputError("TUCCL_BOOTSTRAP '" + at.substr(0, 60) + "': expected ADDRESS:PORT");
+  id.address = select::address_of(at.substr(0, colon), port).sin_addr.s_addr;
+  id.port = static_cast<std::uint16_t>(port);
+}
+
+std::string packed(const std::vector<std::optional<std::string>>& texts) {
+  std::string out;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i]) throw select::PeerLost("a rank was lost while the communicator was made");
+    out += std::to_string(texts[i]->size()) + ":" + *texts[i];
+  }
+  return out;
+}
+
+std::vector<std::string> unpacked(std::string_view all) {
+  std::vector<std::string> out;
+  while (!all.empty()) {
+    std::size_t size = 0;
+    const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), size);
+    all.remove_prefix(static_cast<std::size_t>(end - all.data()));
+    if (error != std::errc() || all.empty() || all[0] != ':' || size > all.size() - 1)
+      throw Error("a message of the communicator's ranks is damaged");
+    out.emplace_back(all.substr(1, size));
+    all.remove_prefix(1 + size);
+  }
+  return out;
+}
+
+}  // namespace
+
+Id make_id() {
+  Fields id;
+  std::memcpy(id.mark, kMark, sizeof kMark);
+  if (!select::fill(id.group)) throw Error("no random bytes for an id");
+  if (const std::string at = environment("TUCCL_BOOTSTRAP"); !at.empty()) {
+    set_address(id, at);
+  } else {
+    const auto& [port, token] = own_server();
+    set_address(id, "127.0.0.1:" + std::to_string(port));
+    id.token = token;
+  }
+  Id out;
+  std::memcpy(out.data(), &id, sizeof id);
+  return out;
+}
+
+bool is_id(std::span<const char> bytes) {
+  return bytes.size() >= kIdBytes && std::memcmp(bytes.data(), kMark, sizeof kMark) == 0;
+}
+
+std::unique_ptr<select::ControlGroup> meet(const Id& id, int ranks,
+                                           std::chrono::milliseconds timeout) {
+  if (!is_id(id)) throw InputError("the id is none: expected one that tucclGetUniqueId made");
+  Fields fields;
+  std::memcpy(&fields, id.data(), sizeof fields);
+  char host[INET_ADDRSTRLEN] = {};
+  in_addr address{fields.address};
+  ::inet_ntop(AF_INET, &address, host, sizeof host);
+  const bool secret = fields.token != select::Nonce{};
+  return select::join({.host = host,
+                       .port = fields.port,
+                       .token = secret ? hex(fields.token) : environment("TUCCL_TOKEN"),
+                       .group = "communicator " + hex(fields.group),
+                       .ranks = ranks,
+                       .timeout = timeout});
+}
+
+std::vector<std::string> gather_all(select::ControlGroup& group, const std::string& text) {
+  const auto texts = group.gather(text);
+  std::string all;
+  if (group.rank() == 0) all = packed(texts);
+  std::vector<std::string> out = unpacked(group.broadcast(all));
+  if (std::ssize(out) != group.ranks())
+    throw Error("a message of the communicator's ranks is damaged");
+  return out;
+}
+
+}  // namespace tuccl::comm

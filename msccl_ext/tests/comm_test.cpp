@@ -1,0 +1,288 @@
+// Communicators on the host in a GPU's place: ranks in one process and in several.
+#include "tuccl/comm.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <thread>
+
+#include "support/plugin_folder.h"
+#include "tuccl/xml.h"
+
+namespace tuccl {
+namespace {
+
+using test::Folder;
+
+constexpr int kRanks = 3;
+constexpr const char* kEverySize = "4 65536";
+
+/// A program of the corpus, for both placements.
+std::string corpus(const std::string& name) {
+  std::ifstream file(std::string(TUCCL_CORPUS) + "/" + name + ".xml", std::ios::binary);
+  Program p = parse_xml(std::string{std::istreambuf_iterator<char>(file), {}}, name);
+  p.in_place = p.out_of_place = true;
+  return to_xml(p, Dialect::kExecutor);
+}
+
+/// "candidate": a program of the corpus with protocol and buffer bytes.
+std::string candidate(const std::string& name, const std::string& knobs) {
+  return "candidate " + name + " algorithms/" + name + ".xml " + hex(sha256(corpus(name))) +
+         " 1 1 1 0 " + knobs + " sim 9 5 5 5 5\n";
+}
+
+/// A table of the corpus: each collective has its program; small calls of some go by LL.
+std::string corpus_table() {
+  const auto entry = [](const std::string& collective, const std::string& root,
+                        const std::string& range, const std::string& program,
+                        const std::string& knobs) {
+    const bool reduces = collective.find("reduce") != std::string::npos;
+    return test::entry_line(collective + " any " + (reduces ? "plain" : "none") + " any " + root,
+                            range, 2) +
+           candidate(program, knobs) + test::default_line(9, "sim");
+  };
+  return test::with_checksum(
+      test::header(7, kRanks) +
+      entry("allreduce", "-", "4 2048", "allpairs_allreduce", "LL 1 256 4096") +
+      entry("allreduce", "-", "2048 65536", "ring_allreduce", "Simple 1 512 4096") +
+      entry("allgather", "-", kEverySize, "ring_allgather", "LL128 1 640 16384") +
+      entry("reduce-scatter", "-", kEverySize, "ring_reduce_scatter", "Simple 1 256 16384") +
+      entry("alltoall", "-", kEverySize, "direct_alltoall", "Simple 1 256 4096") +
+      entry("broadcast", "0", kEverySize, "chain_broadcast", "LL 1 256 4096") +
+      entry("reduce", "0", kEverySize, "chain_reduce", "Simple 1 256 4096"));
+}
+
+class Table {
+ public:
+  Table() : folder_(corpus_table()) {
+    for (const char* name :
+         {"allpairs_allreduce", "ring_allreduce", "ring_allgather", "ring_reduce_scatter",
+          "direct_alltoall", "chain_broadcast", "chain_reduce"})
+      folder_.write(std::string("algorithms/") + name + ".xml", corpus(name));
+  }
+
+ private:
+  Folder folder_;
+};
+
+void must(tucclResult_t result) {
+  if (result == tucclSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", tucclGetErrorString(result), tucclGetLastError(nullptr));
+  std::exit(1);
+}
+
+/// The element `i` that `rank` gives.
+int given(int rank, std::size_t i) { return static_cast<int>(i % 97) + 100 * rank; }
+
+std::vector<int> input(int rank, std::size_t count) {
+  std::vector<int> out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = given(rank, i);
+  return out;
+}
+
+int sum(std::size_t i) {
+  int out = 0;
+  for (int rank = 0; rank < kRanks; ++rank) out += given(rank, i);
+  return out;
+}
+
+/// Every collective of the table right, of `n` elements a share, out of place and in place.
+void check_collectives(tucclComm_t comm, int rank, std::size_t n) {
+  const auto at = static_cast<std::size_t>(rank);
+  const std::size_t whole = n * kRanks;
+  std::vector<int> all = input(rank, whole), out(whole);
+  must(tucclAllReduce(all.data(), out.data(), whole, tucclInt32, tucclSum, comm, nullptr));
+  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == sum(i));
+  must(tucclAllReduce(all.data(), all.data(), whole, tucclInt32, tucclAvg, comm, nullptr));
+  for (std::size_t i = 0; i < whole; ++i) CHECK(all[i] == sum(i) / kRanks);
+
+  all = input(rank, whole);
+  must(tucclAllReduce(all.data(), out.data(), whole, tucclInt32, tucclMax, comm, nullptr));
+  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == given(kRanks - 1, i));
+  must(tucclReduceScatter(all.data(), out.data(), n, tucclInt32, tucclSum, comm, nullptr));
+  for (std::size_t i = 0; i < n; ++i) CHECK(out[i] == sum(at * n + i));
+  must(tucclAllToAll(all.data(), out.data(), n, tucclInt32, comm, nullptr));
+  for (std::size_t i = 0; i < whole; ++i)
+    CHECK(out[i] == given(static_cast<int>(i / n), at * n + i % n));
+
+  const std::vector<int> share = input(rank, n);
+  must(tucclAllGather(share.data(), out.data(), n, tucclInt32, comm, nullptr));
+  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == given(static_cast<int>(i / n), i % n));
+  std::copy(share.begin(), share.end(), out.begin() + static_cast<std::ptrdiff_t>(at * n));
+  must(tucclAllGather(out.data() + at * n, out.data(), n, tucclInt32, comm, nullptr));
+  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == given(static_cast<int>(i / n), i % n));
+
+  int* received = rank == 0 ? nullptr : out.data();
+  must(tucclBroadcast(all.data(), rank == 0 ? all.data() : received, whole, tucclInt32, 0, comm,
+                      nullptr));
+  for (std::size_t i = 0; i < whole && rank > 0; ++i) CHECK(out[i] == given(0, i));
+  must(tucclReduce(all.data(), rank == 0 ? out.data() : nullptr, whole, tucclInt32, tucclSum, 0,
+                   comm, nullptr));
+  for (std::size_t i = 0; i < whole && rank == 0; ++i) CHECK(out[i] == sum(i));
+}
+
+/// Runs `body` with each rank and its communicator in a process of its own; their exit codes, or
+/// minus the signal that ended them.
+std::vector<int> in_processes(const std::function<void(int, tucclComm_t)>& body) {
+  tucclUniqueId id;
+  must(tucclGetUniqueId(&id));
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const pid_t child = ::fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      tucclComm_t comm = nullptr;
+      must(tucclCommInitRank(&comm, kRanks, id, rank, nullptr));
+      body(rank, comm);
+      must(tucclCommDestroy(comm));
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  std::vector<int> out;
+  for (const pid_t child : children) {
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    out.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  return out;
+}
+
+void processes_compute() {
+  const Table table;
+  const auto codes = in_processes([](int rank, tucclComm_t comm) {
+    int ranks = 0, number = -1;
+    must(tucclCommCount(comm, &ranks));
+    must(tucclCommUserRank(comm, &number));
+    CHECK(ranks == kRanks && number == rank);
+    for (const std::size_t n : {2, 16, 200, 1000, 3000, 4, 900}) check_collectives(comm, rank, n);
+  });
+  CHECK(codes == std::vector<int>(kRanks, 0));
+}
+
+/// A rank that is killed is named by the others, with what waits for it, in bounded time.
+void a_killed_rank_is_named() {
+  const Table table;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto codes = in_processes([](int rank, tucclComm_t comm) {
+    check_collectives(comm, rank, 16);
+    if (rank == 2) ::raise(SIGKILL);
+    std::vector<int> data(66);
+    const auto result =
+        tucclAllReduce(data.data(), data.data(), 66, tucclInt32, tucclSum, comm, nullptr);
+    CHECK(result == tucclRemoteError);
+    const std::string why = tucclGetLastError(nullptr);
+    CHECK(test::holds(why, "rank " + std::to_string(rank) + " tb "));
+    CHECK(test::holds(why, "waits for data from rank"));
+    CHECK(test::holds(why, "rank 2's process has ended"));
+    tucclResult_t error = tucclSuccess;
+    must(tucclCommGetAsyncError(comm, &error));
+    CHECK(error == tucclRemoteError && why == tucclGetLastError(comm));
+    CHECK(tucclAllReduce(data.data(), data.data(), 66, tucclInt32, tucclSum, comm, nullptr) ==
+          tucclRemoteError);
+  });
+  CHECK((codes == std::vector<int>{0, 0, -SIGKILL}));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+}
+
+/// Ranks that never call, or that call something else, are found by the time that nothing gets on.
+void a_call_that_does_not_get_on_is_stopped() {
+  const Table table;
+  setenv("TUCCL_CALL_TIMEOUT", "0.3", 1);
+  const auto codes = in_processes([](int rank, tucclComm_t comm) {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+    std::vector<int> data(66);
+    const auto result =
+        tucclAllReduce(data.data(), data.data(), 66, tucclInt32, tucclSum, comm, nullptr);
+    CHECK(result == tucclRemoteError);
+    CHECK(test::holds(tucclGetLastError(nullptr), "nothing got on for 0."));
+  });
+  unsetenv("TUCCL_CALL_TIMEOUT");
+  CHECK(codes[0] == 0 && codes[2] == 0);
+}
+
+/// All ranks in this process, on the devices named; each call in one group.
+class Local {
+ public:
+  explicit Local(const std::vector<int>& devices) {
+    must(tucclCommInitAll(comms_, kRanks, devices.data(), nullptr));
+  }
+  ~Local() {
+    for (tucclComm_t comm : comms_) must(tucclCommDestroy(comm));
+  }
+  tucclComm_t comm(int rank) { return comms_[rank]; }
+
+ private:
+  tucclComm_t comms_[kRanks] = {};
+};
+
+void one_process_computes() {
+  const Table table;
+  for (const std::vector<int>& devices : {std::vector{0, 1, 2}, {0, 0, 0}, {0, 1, 0}}) {
+    Local local(devices);
+    std::vector<std::vector<int>> data;
+    for (int rank = 0; rank < kRanks; ++rank) data.push_back(input(rank, 999));
+    must(tucclGroupStart());
+    for (int times = 0; times < 2; ++times)
+      for (int rank = 0; rank < kRanks; ++rank) {
+        int* d = data[static_cast<std::size_t>(rank)].data();
+        must(tucclAllReduce(d, d, 999, tucclInt32, tucclSum, local.comm(rank), nullptr));
+      }
+    must(tucclGroupEnd());
+    for (const auto& one : data)
+      for (std::size_t i = 0; i < one.size(); ++i) CHECK(one[i] == kRanks * sum(i));
+  }
+}
+
+void what_cannot_be_run_is_refused() {
+  const Table table;
+  Local local({0, 0, 0});
+  std::vector<int> data(1 << 16);
+  const auto reduce = [&](std::size_t count, tucclDataType_t type, int rank) {
+    return tucclAllReduce(data.data(), data.data(), count, type, tucclSum, local.comm(rank),
+                          nullptr);
+  };
+  CHECK(reduce(66, tucclInt32, 1) == tucclInvalidUsage);
+  CHECK(test::holds(tucclGetLastError(nullptr), "ranks 0, 1, 2 share it"));
+  for (const std::size_t count : {std::size_t{1} << 16, std::size_t{4}, std::size_t{0}}) {
+    CHECK(reduce(count, tucclInt32, 0) == tucclNoEntry);
+    CHECK(test::holds(tucclGetLastError(nullptr), "no program for this allreduce"));
+  }
+  CHECK(reduce(66, static_cast<tucclDataType_t>(11), 0) == tucclNoEntry);
+  CHECK(reduce(66, tucclInt32, 0) == tucclInvalidUsage);
+  CHECK(tucclGroupEnd() == tucclInvalidUsage);
+  CHECK(tucclCommDestroy(nullptr) == tucclInvalidUsage);
+}
+
+void ranks_without_the_table_fail_together() {
+  const Table table;
+  tucclComm_t comms[2] = {};
+  tucclUniqueId id;
+  must(tucclGetUniqueId(&id));
+  must(tucclGroupStart());
+  for (int rank = 0; rank < 2; ++rank)  // the table is for three
+    must(tucclCommInitRank(&comms[rank], 2, id, rank, rank == 1 ? "/nowhere" : nullptr));
+  CHECK(tucclGroupEnd() == tucclInvalidUsage);
+  CHECK(test::holds(tucclGetLastError(nullptr), "is for 3 ranks, the communicator has 2"));
+  CHECK(comms[0] == nullptr && comms[1] == nullptr);
+}
+
+}  // namespace
+}  // namespace tuccl
+
+int main(int argc, char**) {
+#ifndef __SANITIZE_THREAD__  // which knows nothing of processes
+  tuccl::processes_compute();
+  tuccl::a_killed_rank_is_named();
+  tuccl::a_call_that_does_not_get_on_is_stopped();
+#endif
+  tuccl::one_process_computes();
+  tuccl::what_cannot_be_run_is_refused();
+  tuccl::ranks_without_the_table_fail_together();
+  return argc < 0;
+}
