@@ -71,7 +71,9 @@ def check(profile: str, hosts: int, method: str, collective: str, knobs: Knobs, 
     return found
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "protocol", ["Simple", pytest.param("LL", marks=pytest.mark.slow), "LL128"]
+)
 def test_long_runs_end_when_the_whole_walk_does(protocol: str) -> None:
     knobs = Knobs(protocol, 1, 512, SMALL[protocol])
     found = 0

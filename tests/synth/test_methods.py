@@ -103,7 +103,14 @@ def test_rings_in_hosts_stream_each_part_through_blocks_of_its_own(
         assert all(len(own) == len(set(own)) or own == ["s", "s"] for own in ops)
 
 
-@pytest.mark.parametrize(("method", "name"), PAIRS)
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        # Its solver takes the longest by far; tests/native/test_matrix.py runs what it makes.
+        pytest.param(*pair, marks=[pytest.mark.slow] if pair == ("fewstep", "alltoall") else [])
+        for pair in PAIRS
+    ],
+)
 def test_programs_verify(method: str, name: str, mesh: Callable[..., Sketch]) -> None:
     made = 0
     forms = cycle(FORMS)
@@ -239,10 +246,11 @@ def programs_of(profile: str, ranks: int) -> Iterator[Program]:
                             assert "wrong" not in str(refusal)
 
 
-# Those that differ from another one only in rates take as long and prove nothing more.
-@pytest.mark.parametrize(
-    "profile", [name for name in PROFILES if name not in ("dgx-h200", "dgx-b200", "gb200", "ndv5")]
-)
+# They differ from another one only in rates or adapters; `make soak` has them too.
+LIKE_ANOTHER = {"a100x8-roce", "dgx-1v", "dgx-a100", "dgx-b200", "dgx-h200", "gb200", "ndv5"}
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in LIKE_ANOTHER])
 def test_programs_for_known_machines_verify(profile: str) -> None:
     ranks = {4: 6, 8: 12, 16: 9}[load_profile(profile).ranks]
     made = Counter(p.collective for p in programs_of(profile, ranks) if proved(p))
