@@ -20,6 +20,7 @@ from tuccl.runtime import (
     CudaExecutor,
     Effort,
     Executor,
+    InterpreterSimExecutor,
     LoopbackExecutor,
     MpiExecutor,
     NcclTestsExecutor,
@@ -71,7 +72,8 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine",
         metavar="CLASS",
-        help="machine class of the simulator: a name or a file (default: by GPU model)",
+        help="machine class of the simulator: a name or a file (default: by GPU model); cuda: "
+        "tuccl's own interpreter, whose constants are estimates",
     )
     parser.add_argument(
         "--launch",
@@ -97,6 +99,10 @@ def executor_of(
         )
     if args.launch not in _LAUNCHES:
         raise InputError(f"--launch {args.launch[:40]}: expected one of {', '.join(_LAUNCHES)}")
+    if args.machine == "cuda":
+        if dialect == "mscclpp":
+            raise InputError("--machine cuda: tuccl's interpreter runs no plans; leave it out")
+        return InterpreterSimExecutor(topology, args.launch)
     machine = load_machine(args.machine) if args.machine else None
     if dialect == "mscclpp":
         return PlanSimExecutor(topology, machine, args.launch)

@@ -22,6 +22,7 @@ __all__ = [
     "Protocols",
     "class_name_of",
     "encode_machine",
+    "interpreter_machine_of",
     "load_machine",
     "machine_class",
     "machine_of",
@@ -33,6 +34,7 @@ MACHINES = (
     *("v100", "a100", "h100", "b200", "mi250x", "mi300x", "rtx"),
     *("plain", "ideal", "emulated"),
     *("mscclpp-a100", "mscclpp-h100"),
+    *("cuda-a100", "cuda-h100"),
 )
 
 _FOLDER = Path(__file__).parent / "machines"
@@ -210,8 +212,34 @@ def plan_machine_of(topology: Topology) -> MachineClass:
     >>> plan_machine_of(load_profile("ndv4")).name
     'mscclpp-a100'
     """
+    return _nearest("mscclpp", topology)
+
+
+def interpreter_machine_of(topology: Topology) -> MachineClass:
+    """Return the class of tuccl's own interpreter (docs/cuda.md) for the GPUs of a topology.
+
+    Its constants are estimates: none was fitted to a run. There are two; GPUs without one of their
+    own get the nearest, under a name that says so.
+
+    >>> from tuccl.topology import load_profile
+    >>> interpreter_machine_of(load_profile("dgx-h200")).name
+    'cuda-h100'
+
+    Raises:
+        InputError: the topology has several hosts; the interpreter runs on one.
+    """
+    if len(topology.hosts) > 1:
+        raise InputError(
+            f"topology {topology.name[:40]!r}: {len(topology.hosts)} hosts; tuccl's interpreter "
+            "runs on the GPUs of one: expected one host"
+        )
+    return _nearest("cuda", topology)
+
+
+def _nearest(runtime: str, topology: Topology) -> MachineClass:
+    """Return the runtime's class of the generation that the GPUs are of, or are next to."""
     gpus = class_name_of(topology)
-    name = "mscclpp-h100" if gpus in ("h100", "b200") else "mscclpp-a100"
+    name = f"{runtime}-{'h100' if gpus in ('h100', 'b200') else 'a100'}"
     file = read_machine(name)
     label = name if name.endswith(gpus) else f"{name} (none for {gpus})"
     return _build(msgspec.structs.replace(file, name=label), name)

@@ -9,13 +9,14 @@ from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_libr
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.paired_timing import TimingCandidate, paired_timings, pool_timings
 from tuccl.runtime.executors.plan_sim import PlanSimExecutor, PlanSimulator
-from tuccl.runtime.executors.sim import SimExecutor
+from tuccl.runtime.executors.sim import InterpreterSimExecutor, SimExecutor
 
 __all__ = [
     "MSCCL_LOOP",
     "CudaExecutor",
     "Effort",
     "Executor",
+    "InterpreterSimExecutor",
     "Launch",
     "LoopbackExecutor",
     "Mpi",

@@ -17,9 +17,15 @@ from tuccl.runtime.executors.executor import (
     TracedRun,
 )
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
-from tuccl.topology import Topology, machine_of, network, process_gpus
+from tuccl.topology import (
+    Topology,
+    interpreter_machine_of,
+    machine_of,
+    network,
+    process_gpus,
+)
 
-__all__ = ["SimExecutor", "padded"]
+__all__ = ["InterpreterSimExecutor", "SimExecutor", "padded"]
 
 
 class SimExecutor(Executor):
@@ -224,6 +230,28 @@ class SimExecutor(Executor):
                 f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident "
                 f"on the {self._machine.sm_count} SMs of class {self._machine.name!r}"
             )
+
+
+class InterpreterSimExecutor(SimExecutor):
+    """Runs programs in virtual time as tuccl's own interpreter on GPUs would (docs/cuda.md).
+
+    The interpreter runs no NCCL: the default is a program too, as on GPUs (`CudaExecutor`).
+    """
+
+    default_baseline = "msccl-default-robust"
+
+    def __init__(self, topology: Topology, launch: str = "mpi") -> None:
+        """Prepare ``topology``; its class is `interpreter_machine_of` it.
+
+        Raises:
+            InputError: the topology has several hosts, or there is no such launch.
+        """
+        super().__init__(topology, interpreter_machine_of(topology), launch)
+
+    @property
+    def label(self) -> str:
+        """That it simulates tuccl's interpreter, and that its class was never fitted."""
+        return f"{super().label}, estimates for tuccl's interpreter"
 
 
 def _padded_calls(program: Program, calls: Sequence[Call]) -> list[Call]:

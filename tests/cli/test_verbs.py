@@ -337,3 +337,19 @@ def test_an_interrupted_tune_leaves_no_table_and_resumes(
     resumed = tuccl(*tune, "--budget", 8, "--resume", "-o", out)
     assert resumed.code == 0, resumed.err
     assert tuccl("explain", out).code == 0
+
+
+def test_a_table_is_tuned_for_the_interpreter_by_its_class(tuccl: Tuccl, tmp_path: Path) -> None:
+    """Its default is a program, for it runs no NCCL; several hosts are refused."""
+    one, two, out = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "table"
+    tuccl("probe", "--profile", "v100x4", "-o", one)
+    tuccl("probe", "--profile", "v100x4", "--nodes", 2, "-o", two)
+    tune = ["-c", "allreduce", "-s", "1M", "--budget", 10, "--machine", "cuda", "-o", out]
+    answer = tuccl("tune", one, *tune)
+    assert answer.code == 0, answer.err
+    assert "class cuda-a100 (none for v100), estimates" in answer.out
+    assert "against msccl-default-robust" in answer.out
+    refused = tuccl("tune", two, *tune)
+    assert refused.code == 2 and "expected one host" in refused.err
+    refused = tuccl("tune", one, *tune, "--dialect", "mscclpp")
+    assert refused.code == 2 and "runs no plans" in refused.err

@@ -14,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
+from tuccl.topology import join, load_profile
 from tuccl.topology.graph import Link, Node, Topology
-from tuccl.topology.machine import MACHINES, load_machine, machine_of, read_machine
+from tuccl.topology.machine import (
+    MACHINES,
+    interpreter_machine_of,
+    load_machine,
+    machine_of,
+    read_machine,
+)
 
 PLAIN: dict[str, Any] = json.loads(msgspec.json.encode(read_machine("plain")))
 
@@ -65,6 +72,14 @@ def test_gpus_get_their_class_or_a_plain_one_that_says_so(
     models: tuple[str | None, ...], name: str
 ) -> None:
     assert machine_of(two_gpus(*models)).name == name
+
+
+def test_the_interpreter_has_classes_of_its_own_for_one_host() -> None:
+    assert interpreter_machine_of(two_gpus("A100-SXM4-40GB", "A100-SXM4-40GB")).name == "cuda-a100"
+    nearest = interpreter_machine_of(two_gpus("V100-SXM2-32GB", "V100-SXM2-32GB"))
+    assert nearest.name == "cuda-a100 (none for v100)"
+    with pytest.raises(InputError, match="2 hosts"):
+        interpreter_machine_of(join(load_profile("ndv4"), 2))
 
 
 def write(folder: Path, data: object) -> Path:
