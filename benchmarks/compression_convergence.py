@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/compression_convergence.py [--ranks 4] [--epochs 12] [--seeds 5]
 
-scikit-learn's 1797 digits (pip install scikit-learn), three quarters to train on; a net of two
+scikit-learn's 1797 digits (dependency group `benchmark`), three quarters to train on; a net of two
 hidden layers, SGD with momentum, batches of 16 a rank. Every method starts from the same weights of
 a seed. `within` says whether a method's mean accuracy lies within the spread of the dense one's
 over seeds, or above. `KB a step` is what a rank gives into collectives; `gain` the part of the
@@ -103,7 +103,7 @@ def digits() -> tuple[object, ...]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        sys.exit("needs scikit-learn's digits: pip install scikit-learn")
+        sys.exit("needs scikit-learn's digits: pip install --group benchmark")
     bunch = load_digits()
     order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))
     images = torch.tensor(bunch.data, dtype=torch.float32)[order] / 16

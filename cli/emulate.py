@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tuccl.cli.arguments import add_json, topology_of
 from tuccl.cli.output import columns, print_json, say
@@ -17,11 +19,15 @@ from tuccl.emulation import (
     running_emulations,
     set_rate,
 )
-from tuccl.errors import InputError
+from tuccl.errors import InputError, TucclError
 from tuccl.runtime import run as run_command
+
+if TYPE_CHECKING:
+    from tuccl.training.compression.exchanges import Link
 
 HELP = "run a command on an emulated cluster: a network namespace a host, with the links' rates"
 EXAMPLE = "tuccl emulate --scale 0.01 t.json -- mpirun -np 4 ./program"
+_LONGEST_EPOCH_S = 86_400.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="delay each message of a program by F times its route's latency: those of tuccl.torch "
         "only, not Gloo's or MPI's (default: none)",
+    )
+    parser.add_argument(
+        "--schedule",
+        metavar="NAME",
+        help="change all NICs' rates while it runs, as C1 or C2 of docs/torch.md do over epochs; "
+        "latencies, with --latency, are of groups made from then on",
+    )
+    parser.add_argument(
+        "--epoch", type=float, default=1.0, metavar="S", help="s of its epochs (default 1)"
     )
     parser.add_argument(
         "--set-rate",
@@ -73,7 +88,51 @@ def run(args: argparse.Namespace) -> int:
     emulation = Emulation(topology_of(args.topology), args.scale, args.latency)
     with ended_by_signals(), emulation:
         introduce(emulation)
-        return run_command([*emulation.prefix(), *command], emulation.environment)
+        with following(emulation, args.schedule, args.epoch):
+            return run_command([*emulation.prefix(), *command], emulation.environment)
+
+
+@contextmanager
+def following(emulation: Emulation, name: str | None, epoch_s: float) -> Iterator[None]:
+    """Shape the cluster by a schedule meanwhile, by a thread, if one is named.
+
+    Raises:
+        InputError: there is no such schedule, or it has rates that this cluster cannot have.
+    """
+    from tuccl.training.compression.monitors import network_schedule
+
+    if name is None:
+        yield
+        return
+    if not 0 < epoch_s < _LONGEST_EPOCH_S:
+        raise InputError(f"--epoch {epoch_s:g}: expected more than 0 s, and less than a day")
+    schedule = network_schedule(name)
+    for _, link in schedule:
+        emulation.check_rate(link.gbs)
+    begin, ended = time.monotonic(), threading.Event()
+
+    def shape(epoch: int, link: Link) -> None:
+        emulation.set_network(link.gbs, link.alpha_us)
+        say(f"{name}, epoch {epoch}: {link.alpha_us / 1e3:g} ms, {8 * link.gbs:g} Gb/s (nominal)")
+
+    def follow_on() -> None:
+        for epoch, link in schedule[1:]:
+            if ended.wait(max(begin + epoch * epoch_s - time.monotonic(), 0.0)):
+                return
+            try:
+                shape(epoch, link)
+            except TucclError as error:
+                say(f"{name} ends at epoch {epoch}: {error}")
+                return
+
+    shape(*schedule[0])
+    thread = threading.Thread(target=follow_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def command_of(args: argparse.Namespace) -> list[str]:

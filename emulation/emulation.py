@@ -209,6 +209,40 @@ class Emulation:
         host_spaces = [self._spaces[host.space] for host in self._plan.hosts]
         return sum(queue.sent for space in host_spaces for queue in queues(space).values())
 
+    def set_network(self, gbs: float, latency_us: float) -> None:
+        """Give every NIC the nominal rate ``gbs`` both ways, and routes between hosts a latency.
+
+        Both are scaled as the cluster is. Groups of `tuccl.torch` that are made from now on have
+        the latency, if the cluster has any.
+
+        Raises:
+            InputError: the kernel has no such rate.
+            TucclError: it refused.
+        """
+        rate_bps = self.check_rate(gbs)
+        plan, nics = self.plan, self._plan.nics
+        ports = tuple(
+            msgspec.structs.replace(p, rate_bps=rate_bps, nominal_bps=8e9 * gbs)
+            if p.src in nics or p.dst in nics
+            else p
+            for p in plan.ports
+        )
+        shape(ports, self._spaces)
+        latencies = tuple(RouteLatency(each.src, each.dst, latency_us) for each in plan.latencies)
+        self._plan = msgspec.structs.replace(plan, ports=ports, latencies=latencies)
+        state = RunningEmulation(self.id, self._plan, self._spaces)
+        write_file(self._owned.path / _STATE, msgspec.json.encode(state))
+        if matrix := self.latency_matrix:
+            write_file(self._owned.path / _LATENCIES, msgspec.json.encode(matrix))
+
+    def check_rate(self, gbs: float) -> int:
+        """Return what a nominal rate is here in bit/s.
+
+        Raises:
+            InputError: the kernel has no such rate.
+        """
+        return _bits(8e9 * gbs * self._plan.scale)
+
     def close(self) -> None:
         """Take everything down, and end what still runs there; may be called again.
 
@@ -313,9 +347,13 @@ def _changed(
     if port is None:
         links = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])
         raise InputError(f"no link from {src[:60]!r} to {dst[:60]!r}; there are {links[:200]}, ...")
-    if not 1e6 <= rate_bps <= 1e11:
-        raise InputError(f"rate {rate_bps / 1e6:g} Mb/s: expected 1 to 100,000")
-    changed = msgspec.structs.replace(port, rate_bps=round(rate_bps))
+    changed = msgspec.structs.replace(port, rate_bps=_bits(rate_bps))
     shape((changed,), spaces)
     ports = tuple(changed if p is port else p for p in before.ports)
     return msgspec.structs.replace(before, ports=ports)
+
+
+def _bits(rate_bps: float) -> int:
+    if not 1e6 <= rate_bps <= 1e11:
+        raise InputError(f"rate {rate_bps / 1e6:g} Mb/s: expected 1 to 100,000")
+    return round(rate_bps)

@@ -85,6 +85,26 @@ def test_a_wire_carries_its_rate_and_another_when_that_is_changed() -> None:
             set_rate("n0/nic0", "leaf0", 0, emulation.id)
 
 
+def test_a_schedule_changes_the_rates_of_all_nics_while_a_command_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Emulation(pair(), 0.002, 1.0) as emulation:
+        emulation.set_network(1.25, 8e3)
+        assert {queue.rate_bps for queue in emulation.queues().values()} == {20 * MBPS}
+        assert {port.nominal_bps for port in emulation.plan.ports} == {1e10}
+        assert {us for row in emulation.latency_matrix for us in row} == {0.0, 8e3}
+        with pytest.raises(InputError, match="expected 1 to"):
+            emulation.set_network(1e-3, 0.0)
+    topology = tmp_path / "t.json"
+    save_topology(pair(), topology)
+    schedule = ["emulate", "--scale", "0.002", "--schedule"]
+    assert main([*schedule, "C1", "--epoch", "0.01", str(topology), "--", "sleep", "1"]) == 0
+    told = capsys.readouterr().err
+    assert [f"C1, epoch {epoch}:" in told for epoch in (0, 12, 24, 36)] == [True] * 4
+    assert "50 ms, 1 Gb/s (nominal)" in told
+    assert main([*schedule, "C3", str(topology), "--", "true"]) == 2
+
+
 def test_hosts_have_one_tcp_and_packets_that_their_buckets_bear() -> None:
     """A packet above its bucket is cut; one as large leaves a late timer no room."""
     asked = ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]

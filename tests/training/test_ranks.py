@@ -110,24 +110,36 @@ def make(rank):
         return module(torch.ones(1, 4)).sum()
     return module, loss
 """
+RAISING = """
+module.weight.register_hook(lambda _: [].pop() if step == 10 else None)
+"""
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fault", "method", "message"),
     [
-        ("raise ValueError('no data')", "rank 1 ended with 1: ValueError: no data"),
+        ("raise ValueError('no data')", "bsp", "rank 1 ended with 1: ValueError: no data"),
         pytest.param(
-            "os.kill(os.getpid(), 9)", "rank 1 was ended by signal 9", marks=pytest.mark.slow
+            RAISING.strip(),
+            "bytescheduler-ps",
+            "rank 1 ended with 1: IndexError: pop from empty",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "os.kill(os.getpid(), 9)",
+            "dear",
+            "rank 1 was ended by signal 9",
+            marks=pytest.mark.slow,
         ),
     ],
 )
 def test_a_rank_that_fails_ends_the_job_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, method: str, message: str
 ) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY.format(fault=fault))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TucclError, match=message) as error:
-        train_module("faulty:make", PAIR, ["bsp"], steps=1, rounds=1)
+        train_module("faulty:make", PAIR, [method], steps=1, rounds=1)
     assert "\n" not in str(error.value)
 
 

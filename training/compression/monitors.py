@@ -11,9 +11,57 @@ from typing import Protocol
 from tuccl.errors import InputError
 from tuccl.training.compression.exchanges import Link, call_terms, exchange_terms
 
-__all__ = ["CallMonitor", "NetworkMonitor", "ProbingMonitor", "ScheduledMonitor", "has_changed"]
+__all__ = [
+    "SCHEDULES",
+    "CallMonitor",
+    "NetworkMonitor",
+    "ProbingMonitor",
+    "ScheduledMonitor",
+    "has_changed",
+    "network_schedule",
+]
 
 _LEAST_RATE, _MOST_RATE = 1e-6, 1e6  # GB/s, which a fit is kept within
+
+
+_LOW, _MODERATE, _HIGH = 1e3, 8e3, 50e3  # us
+SCHEDULES: dict[str, tuple[tuple[int, Link], ...]] = {
+    "C1": (
+        (0, Link(_LOW, 25 / 8)),
+        (12, Link(_LOW, 1 / 8)),
+        (24, Link(_HIGH, 1 / 8)),
+        (36, Link(_HIGH, 25 / 8)),
+    ),
+    "C2": (
+        (0, Link(_LOW, 25 / 8)),
+        (12, Link(_MODERATE, 10 / 8)),
+        (20, Link(_HIGH, 1 / 8)),
+        (28, Link(_MODERATE, 10 / 8)),
+        (36, Link(_LOW, 25 / 8)),
+    ),
+}
+"""Networks over epochs, as the paper shapes them in its figure 6: C1 and C2.
+
+The paper does not say what its moderate network is: 8 ms and 10 Gb/s, of its repository's ramp, are
+taken.
+"""
+
+
+def network_schedule(name: str, steps_per_epoch: int = 1) -> tuple[tuple[int, Link], ...]:
+    """Return a schedule of the paper by steps; its ResNet50 has epochs twice as long.
+
+    >>> [step for step, _ in network_schedule("C1", 100)]
+    [0, 1200, 2400, 3600]
+
+    Raises:
+        InputError: there is no such schedule, or an epoch has no step.
+    """
+    if name not in SCHEDULES or steps_per_epoch < 1:
+        raise InputError(
+            f"schedule {name[:40]!r} of epochs of {steps_per_epoch} steps: expected one of "
+            f"{', '.join(SCHEDULES)}, and a step or more"
+        )
+    return tuple((epoch * steps_per_epoch, link) for epoch, link in SCHEDULES[name])
 
 
 class NetworkMonitor(Protocol):

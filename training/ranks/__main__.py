@@ -1,6 +1,8 @@
 """``python -m tuccl.training.ranks FOLDER RANK``: one rank of the job that the folder describes."""
 
+import os
 import sys
+import traceback
 from pathlib import Path
 
 import msgspec
@@ -15,4 +17,11 @@ if __name__ == "__main__":
     try:
         Rank(job, number, folder).run()
     except TucclError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 - the last line tells why
+        traceback.print_exc()
+    else:
+        sys.exit(0)
+    # Threads that wait for messages in native code would end the interpreter's end badly.
+    sys.stderr.flush()
+    os._exit(1)
