@@ -38,9 +38,11 @@ from tuccl.training.compression.exchanges import (
     regret,
     values_sent,
 )
+from tuccl.training.compression.monitors import SCHEDULES
 
 FILE = Path(__file__).with_name("published") / "flexible_communication.tsv"
 RANKS = 8
+RATIOS = (0.1, 0.01, 0.001)
 COMPUTING_MS = {"ResNet18": 10.0, "ResNet50": 25.0, "AlexNet": 3.5, "ViT": 45.5}
 DENSE = {"dense ring": "allreduce", "dense tree": "tree-allreduce"}
 # LWTopk and MSTopk exchange by all-gather, STAR and VAR by tree there.
@@ -143,6 +145,18 @@ def simulated_rows() -> Iterator[list[object]]:
             yield [name, f"{right} of {len(lost)}", f"{fmean(lost):.1%}", f"{max(lost):.1%}"]
 
 
+def schedule_rows() -> Iterator[list[object]]:
+    """Yield the exchanges that the formula names along the schedules C1 and C2, by ratio."""
+    sizes = {cell.model: cell.parameters for cell in published("VI")}
+    for name, schedule in SCHEDULES.items():
+        for epoch, link in schedule:
+            costs = formula_costs(link, RANKS)
+            for model, size in sizes.items():
+                exchanges = [fastest_exchange(values_sent(size, c), RANKS, costs) for c in RATIOS]
+                network = f"{link.alpha_us / 1e3:g} ms, {8 * link.gbs:g} Gb/s"
+                yield [name, f"from epoch {epoch}", network, model, *exchanges]
+
+
 def shaped(topology: Topology, link: Link) -> Topology:
     """Return the topology with that rate and latency between hosts."""
     links = tuple(
@@ -200,6 +214,8 @@ def main() -> None:
         for ranks in (2, 3, 4, 5, 6, 7, 8)
     ]
     print(columns(["ranks", "all-gather ms", "AR-Topk ring ms"], rows))
+    print("\nby formula: the exchange along the changing networks of figure 6")
+    print(columns(["network", "", "", "model", *map(str, RATIOS)], list(schedule_rows())))
     print("\nsimulated: the formula's choice between all-gather and all-reduce in table VI")
     head = ["calls by", "the faster", "mean regret", "largest regret"]
     print(columns(head, list(simulated_rows())))
