@@ -259,7 +259,9 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     def barrier(self, opts: dist.BarrierOptions | None = None) -> TucclWork:
         """Wait for all ranks, and for this group's collectives so far."""
         opts = opts or dist.BarrierOptions()
-        return self._pass_on("barrier", [], [], lambda: self._gloo.barrier(opts))
+        self._counts["gloo"] += 1
+        work = TucclWork("barrier", [], None)
+        return self._queue.pass_on(work, lambda: self._gloo.barrier(opts), alone=True)
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -125,9 +126,10 @@ class AllWork(TucclWork):
 
 
 class CollectiveQueue:
-    """The collectives of one group, one after another: by the engine or by Gloo, as each asks.
+    """The collectives of one group, in order: by the engine or by Gloo, as each asks.
 
-    What one of the two does next waits for what the other has under way; the engine's own queue.
+    The engine's stand in its own queue. Gloo's run beside these and beside each other, as Gloo
+    does by itself, but what shares memory with an earlier one waits for its end.
     """
 
     def __init__(self, group: Group | None, where: str) -> None:
@@ -135,17 +137,18 @@ class CollectiveQueue:
         self._group = group
         self._where = where
         self._lock = threading.RLock()
-        self._waiting: deque[tuple[TucclWork, Callable[[], None], bool]] = deque()
-        self._under_way = 0
-        self._by_engine = False  # what is under way
+        self._waiting: deque[tuple[TucclWork, Callable[[], None], _Place]] = deque()
+        self._under_way: dict[TucclWork, _Place] = {}
 
     def run(self, work: TucclWork, request: EngineRequest) -> TucclWork:
         """Let the engine do ``work`` when its turn comes."""
-        return self._add(work, lambda: self._by_engine_now(work, request), True)
+        return self._add(work, lambda: self._by_engine_now(work, request), by_engine=True)
 
-    def pass_on(self, work: TucclWork, call: Callable[[], dist.Work]) -> TucclWork:
-        """Let Gloo do ``work`` by ``call`` when its turn comes."""
-        return self._add(work, lambda: self._by_gloo_now(work, call), False)
+    def pass_on(
+        self, work: TucclWork, call: Callable[[], dist.Work], *, alone: bool = False
+    ) -> TucclWork:
+        """Let Gloo do ``work`` by ``call`` in its turn, with nothing beside where ``alone``."""
+        return self._add(work, lambda: self._by_gloo_now(work, call), alone=alone)
 
     def vote(
         self,
@@ -171,7 +174,7 @@ class CollectiveQueue:
             except Exception as failed:  # noqa: BLE001 - whoever waits must be told
                 self._end(work, failed)
 
-        return self._add(work, lambda: self._by_gloo_now(work, vote, decided), False)
+        return self._add(work, lambda: self._by_gloo_now(work, vote, decided), alone=True)
 
     def _by_engine_now(self, work: TucclWork, request: EngineRequest) -> None:
         assert self._group is not None
@@ -209,28 +212,59 @@ class CollectiveQueue:
             return failed
         return None
 
-    def _add(self, work: TucclWork, start: Callable[[], None], by_engine: bool) -> TucclWork:
+    def _add(
+        self,
+        work: TucclWork,
+        start: Callable[[], None],
+        *,
+        by_engine: bool = False,
+        alone: bool = False,
+    ) -> TucclWork:
+        memory = [_extent(tensor) for tensor in (*work.result(), *work.keeps)]
         with self._lock:
-            self._waiting.append((work, start, by_engine))
+            self._waiting.append((work, start, _Place(by_engine, alone, memory)))
             self._start_next()
         return work
 
     def _start_next(self) -> None:
         """Start what may start, under the lock."""
         while self._waiting:
-            _, start, by_engine = self._waiting[0]
-            if self._under_way and not (by_engine and self._by_engine):
+            work, start, place = self._waiting[0]
+            if any(place.follows(other) for other in self._under_way.values()):
                 return
             self._waiting.popleft()
-            self._under_way += 1
-            self._by_engine = by_engine
+            self._under_way[work] = place
             start()
 
     def _end(self, work: TucclWork, error: Exception | None) -> None:
         work.end(error)
         with self._lock:
-            self._under_way -= 1
+            del self._under_way[work]
             self._start_next()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What decides whether a collective may be under way beside others."""
+
+    by_engine: bool
+    alone: bool
+    memory: list[tuple[int, int]]
+
+    def follows(self, other: _Place) -> bool:
+        """Whether it must wait for the end of ``other``."""
+        if self.alone or other.alone:
+            return True
+        if self.by_engine and other.by_engine:
+            return False
+        return any(a < d and c < b for a, b in self.memory for c, d in other.memory)
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses between which a tensor's elements lie."""
+    begin, gaps = tensor.data_ptr(), zip(tensor.shape, tensor.stride(), strict=True)
+    elements = 1 + sum((size - 1) * stride for size, stride in gaps) if tensor.numel() else 0
+    return begin, begin + elements * tensor.itemsize
 
 
 def _future(gloo: dist.Work) -> torch.futures.Future[Any]:

@@ -37,7 +37,7 @@ __all__ = ["Rank"]
 _TIMEOUT = timedelta(seconds=60)
 _LEAST_BYTES, _FACTOR = 64, 4
 _REPEATS = 5
-_SMALL, _LINE = 1 << 17, 8
+_LINE, _LINE_BYTES = 32, 1 << 22
 _EQUAL_STEPS = 20
 _DDP = "torch-ddp"
 
@@ -165,12 +165,14 @@ class Rank:
     def _measured_us(self, call: str, nbytes: int) -> dict[str, float]:
         """The time of a call by each backend.
 
-        Calls of a step stand in line: small ones are timed so, as their start-ups overlap.
+        Calls of a step stand in line and their start-ups overlap: they are timed so, up to
+        _LINE_BYTES in all.
         """
         ranks = self._job.ranks
         share = -(-nbytes // ELEMENT_BYTES // ranks)
         count = share * ranks if call != "allreduce" else -(-nbytes // ELEMENT_BYTES)
-        buffers = [torch.zeros(count) for _ in range(_LINE if nbytes <= _SMALL else 1)]
+        line = max(min(_LINE, _LINE_BYTES // nbytes), 1)
+        buffers = [torch.zeros(count) for _ in range(line)]
         times: dict[str, list[float]] = {name: [] for name in self._groups}
         for _, name in itertools.product(range(_REPEATS + 1), self._groups):
             dist.barrier(self._control)
