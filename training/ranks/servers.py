@@ -19,7 +19,7 @@ from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import CallLog, call_name
 from tuccl.training.timeline import Span
 
-__all__ = ["Server", "ServerCalls"]
+__all__ = ["Server", "ServerCalls", "servers_of"]
 
 _ANSWERS = 2  # parts whose answers are under way at once
 _PUSH, _PULL = 0, 1
@@ -108,7 +108,7 @@ class Server:
         """Prepare the parts of rank ``rank``, one of ``servers``, for what ``workers`` push."""
         self._messages, self._workers, self._rank = _Messages(plan, group), workers, rank
         self._plan = plan
-        self._parts = [n for n in range(len(plan.buckets)) if _server(n, servers) == rank]
+        self._parts = [n for n, server in enumerate(servers_of(plan, servers)) if server == rank]
         self._places = {
             (n, worker): torch.zeros(plan.buckets[n].nbytes // ELEMENT_BYTES)
             for n in self._parts
@@ -205,8 +205,8 @@ class Server:
 class ServerCalls:
     """The calls of a worker: each part goes to its server when it is ready, and comes back summed.
 
-    Part p is served by server p modulo their number, which may be this process too. By priority
-    parts go while credit lasts, as ByteScheduler has it.
+    A part's server may be this process too. By priority parts go while credit lasts, as
+    ByteScheduler has it.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class ServerCalls:
         """Prepare the parts of the worker ``rank``; ``group`` has all servers and workers."""
         self._plan, self._messages, self._rank = plan, _Messages(plan, group), rank
         self.buffers = [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
-        self._server_of = [_server(number, servers) for number in range(len(plan.buckets))]
+        self._server_of = servers_of(plan, servers)
         self._server: Server | None = None
         if rank in servers:
             self._server = Server(plan, group, rank, servers, workers)
@@ -319,5 +319,12 @@ class ServerCalls:
             self._changed.notify_all()
 
 
-def _server(number: int, servers: Sequence[int]) -> int:
-    return servers[number % len(servers)]
+def servers_of(plan: BucketPlan, servers: Sequence[int]) -> list[int]:
+    """Return the server of each part: the one that has the fewest bytes of the parts before."""
+    loads = [(0, place) for place in range(len(servers))]
+    chosen = []
+    for bucket in plan.buckets:
+        load, place = heapq.heappop(loads)
+        heapq.heappush(loads, (load + bucket.nbytes, place))
+        chosen.append(servers[place])
+    return chosen
