@@ -1,38 +1,16 @@
 // libtuccl-cuda.so: its C functions. None lets an exception out.
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "cuda/gpu_ranks.h"
+#include "cuda/guarded.h"
 #include "cuda/yardsticks.h"
 #include "exec/text.h"
 #include "tuccl/gpu.h"
 
 namespace tuccl::cuda {
 namespace {
-
-constexpr int kWentWrong = 1;
-constexpr int kStuck = 2;
-
-int give(char** out, const std::string& text, int code) {
-  *out = static_cast<char*>(std::malloc(text.size() + 1));
-  if (*out == nullptr) return kWentWrong;
-  std::memcpy(*out, text.c_str(), text.size() + 1);
-  return code;
-}
-
-/// Calls `body`, which returns a text; what it throws becomes the text.
-template <class Body>
-int guarded(char** out, Body body) {
-  try {
-    return give(out, body(), 0);
-  } catch (const Stuck& error) {
-    return give(out, error.what(), kStuck);
-  } catch (const std::exception& error) {
-    return give(out, error.what(), kWentWrong);
-  }
-}
 
 std::string run(const Call& call, const std::vector<int>& devices, double timeout_s) {
   std::string text;
