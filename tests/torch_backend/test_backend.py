@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tuccl import _native
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import InputError, Unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
+CPU_FOR_GPU = str(Path(_native.__file__).parent / "cuda" / "libtuccl-cuda-host.so")
 Outcome = tuple[int, str]
 Job = Callable[..., list[Outcome]]
 Table = Callable[..., Path]
@@ -185,3 +187,14 @@ def test_an_interface_that_is_not_there_leaves_all_to_gloo(job: Job, table: Tabl
     outcomes = job("no_table", 2, table(1, 2), TUCCL_SOCKET_IFNAME="none0", GLOO_SOCKET_IFNAME="lo")
     all_well(outcomes)
     assert "network interface 'none0'" in outcomes[0][1]
+
+
+def test_calls_on_gpus_run_by_the_communicator_and_do_as_gloo(job: Job, table: Table) -> None:
+    """The CPU is in a GPU's place."""
+    all_well(job("programs_on_gpus", 2, table(1, 2, "LL"), TUCCL_CUDA_LIBRARY=CPU_FOR_GPU))
+
+
+def test_without_a_table_or_a_library_no_call_on_gpus_is_taken(job: Job, table: Table) -> None:
+    other = str(table(2, 2))
+    settings = {"TUCCL_CUDA_LIBRARY": CPU_FOR_GPU, "OTHER_TABLE": other}
+    all_well(job("no_programs_on_gpus", 2, table(1, 2, "LL"), **settings))

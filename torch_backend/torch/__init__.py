@@ -18,4 +18,4 @@ from tuccl.torch.options import Options
 __all__ = ["BACKEND", "Options", "TucclGroup"]
 
 if BACKEND not in dist.Backend.backend_list:
-    dist.Backend.register_backend(BACKEND, create_group, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(BACKEND, create_group, extended_api=True, devices=["cpu", "cuda"])

@@ -14,6 +14,7 @@ from tuccl._native import Group
 from tuccl.errors import TucclError
 from tuccl.torch.agreement import Refusal, agree_on_table, vote
 from tuccl.torch.connections import Connections, connect
+from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
 from tuccl.torch.options import added_latencies, interface, options_of, shares_memory
 from tuccl.torch.programs import Programs
@@ -54,7 +55,8 @@ def create_group(
         and _matters(outcome, options.global_ranks_in_group)
     ):
         warnings.warn(f"tuccl: all goes to Gloo: {outcome.reason}", stacklevel=2)
-    return TucclGroup(rank, size, limit, gloo, programs, group)
+    gpus = GpuCollectives(dist.PrefixStore("gpus/", store), rank, size, group_options.tables)
+    return TucclGroup(rank, size, limit, gloo, programs, group, gpus)
 
 
 def _store_of_this_start(

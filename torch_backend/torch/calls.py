@@ -70,10 +70,12 @@ class CollectiveCall:
         )
 
     def _fits(self, size: int) -> bool:
-        """Return whether all are plain tensors of one type, as large as the collective has them."""
+        """Return whether all are plain, of one type and device, as large as the collective asks."""
         each = self.sample.numel()
         plain = all(
-            t.layout == torch.strided and t.device.type == "cpu" and t.dtype == self.sample.dtype
+            t.layout == torch.strided
+            and t.device == self.sample.device
+            and t.dtype == self.sample.dtype
             for t in (self.sample, *self.inputs, *self.outputs)
         )
         gives, gets = (size if big else 1 for big in _BIG.get(self.collective, (False, False)))

@@ -1,4 +1,4 @@
-"""The process group: each collective as a program of the table where it has one, else by Gloo."""
+"""The process group: each collective as a program of the table, else by Gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from tuccl._native import Bound, Group
 from tuccl.torch.calls import CollectiveCall, op_name
+from tuccl.torch.gpus import GpuCollectives, GpuWork
 from tuccl.torch.programs import Programs
 from tuccl.torch.work import AllWork, CollectiveQueue, EngineRequest, TucclWork
 from tuccl.units import format_bytes
@@ -41,6 +42,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         gloo: dist.ProcessGroupGloo,
         programs: Programs | None,
         native: Group | None,
+        gpus: GpuCollectives | None = None,
     ) -> None:
         """Make rank ``rank`` of ``size``; a collective may take ``limit``."""
         super().__init__(rank, size)
@@ -49,13 +51,14 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._gloo = gloo
         self._programs = programs
         self._native = native
+        self._gpus = gpus
         self._limit = limit
         self._queue = CollectiveQueue(native, f"rank {rank}")
         self._counts = {"program": 0, "gloo": 0}
 
     @property
     def counts(self) -> dict[str, int]:
-        """Count the collectives that were run by a ``program``, and how many by ``gloo``."""
+        """Count the collectives that were run by a ``program``, by ``gloo`` and on GPUs by ``nccl``."""
         return dict(self._counts)
 
     def getBackendName(self) -> str:
@@ -70,12 +73,16 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         """End the group: what is under way fails."""
         if self._native is not None:
             self._native.close("the group was shut down")
+        if self._gpus is not None:
+            self._gpus.close()
         self._gloo.shutdown()
 
     def abort(self) -> None:
         """End the group at once: what is under way fails."""
         if self._native is not None:
             self._native.close("the group was aborted")
+        if self._gpus is not None:
+            self._gpus.close(at_once=True)
         self._gloo.abort()
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -83,54 +90,56 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._limit = timeout
         self._gloo._set_default_timeout(timeout)
 
-    def allreduce(self, tensors: Tensors, opts: dist.AllreduceOptions | None = None) -> TucclWork:
+    def allreduce(self, tensors: Tensors, opts: dist.AllreduceOptions | None = None) -> dist.Work:
         """Reduce ``tensors[0]`` over all ranks, on each of them."""
         opts = opts or dist.AllreduceOptions()
         call = CollectiveCall("allreduce", tensors[0], tensors, tensors, op_name(opts.reduceOp))
-        return self._run(call, opts, lambda: self._gloo.allreduce(tensors, opts))
+        return self._run(call, opts, lambda: self._beneath(tensors).allreduce(tensors, opts))
 
     def allreduce_coalesced(
         self, tensors: Tensors, opts: dist.AllreduceCoalescedOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Reduce each of ``tensors`` over all ranks."""
         plain = dist.AllreduceOptions()
         if opts is not None:
             plain.reduceOp, plain.timeout = opts.reduceOp, opts.timeout
         return _all("allreduce", [self.allreduce([t], plain) for t in tensors])
 
-    def broadcast(self, tensors: Tensors, opts: dist.BroadcastOptions | None = None) -> TucclWork:
+    def broadcast(self, tensors: Tensors, opts: dist.BroadcastOptions | None = None) -> dist.Work:
         """Copy the root's ``tensors[0]`` to all ranks."""
         opts = opts or dist.BroadcastOptions()
         call = CollectiveCall("broadcast", tensors[0], tensors, tensors, root=opts.rootRank)
-        return self._run(call, opts, lambda: self._gloo.broadcast(tensors, opts))
+        return self._run(call, opts, lambda: self._beneath(tensors).broadcast(tensors, opts))
 
-    def reduce(self, tensors: Tensors, opts: dist.ReduceOptions | None = None) -> TucclWork:
+    def reduce(self, tensors: Tensors, opts: dist.ReduceOptions | None = None) -> dist.Work:
         """Reduce ``tensors[0]`` over all ranks, on the root."""
         opts = opts or dist.ReduceOptions()
         call = CollectiveCall(
             "reduce", tensors[0], tensors, tensors, op_name(opts.reduceOp), root=opts.rootRank
         )
-        return self._run(call, opts, lambda: self._gloo.reduce(tensors, opts))
+        return self._run(call, opts, lambda: self._beneath(tensors).reduce(tensors, opts))
 
     def allgather(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: dist.AllgatherOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Fill ``outputs[0]`` with every rank's ``inputs[0]``."""
         opts = opts or dist.AllgatherOptions()
         call = CollectiveCall("allgather", inputs[0], inputs, outputs[0])
-        return self._run(call, opts, lambda: self._gloo.allgather(outputs, inputs, opts))
+        return self._run(call, opts, lambda: self._beneath(inputs).allgather(outputs, inputs, opts))
 
     def all_gather_single(
         self, output: torch.Tensor, given: torch.Tensor, opts: dist.AllgatherOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Fill ``output`` with every rank's ``given``, one after another."""
         opts = opts or dist.AllgatherOptions()
         call = CollectiveCall("allgather", given, [given], self._shares(output))
-        return self._run(call, opts, lambda: self._gloo._allgather_base(output, given, opts))
+        return self._run(
+            call, opts, lambda: self._beneath([given])._allgather_base(output, given, opts)
+        )
 
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: dist.AllgatherOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Do ``all_gather_single`` for each pair."""
         pairs = zip(outputs, inputs, strict=True)
         return _all("allgather", [self.all_gather_single(o, i, opts) for o, i in pairs])
@@ -140,49 +149,55 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         outputs: Tensors,
         inputs: Sequence[Tensors],
         opts: dist.ReduceScatterOptions | None = None,
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Reduce ``inputs[0][r]`` over all ranks into rank r's ``outputs[0]``."""
         opts = opts or dist.ReduceScatterOptions()
         call = CollectiveCall(
             "reduce-scatter", outputs[0], inputs[0], outputs[:1], op_name(opts.reduceOp)
         )
-        return self._run(call, opts, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
+        return self._run(
+            call, opts, lambda: self._beneath(outputs).reduce_scatter(outputs, inputs, opts)
+        )
 
     def reduce_scatter_single(
         self,
         output: torch.Tensor,
         given: torch.Tensor,
         opts: dist.ReduceScatterOptions | None = None,
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Reduce ``given`` over all ranks, share r of it into rank r's ``output``."""
         opts = opts or dist.ReduceScatterOptions()
         op = op_name(opts.reduceOp)
         call = CollectiveCall("reduce-scatter", output, self._shares(given), [output], op)
-        return self._run(call, opts, lambda: self._gloo._reduce_scatter_base(output, given, opts))
+        return self._run(
+            call, opts, lambda: self._beneath([given])._reduce_scatter_base(output, given, opts)
+        )
 
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: dist.ReduceScatterOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Do ``reduce_scatter_single`` for each pair."""
         pairs = zip(outputs, inputs, strict=True)
         return _all("reduce-scatter", [self.reduce_scatter_single(o, i, opts) for o, i in pairs])
 
     def alltoall(
         self, outputs: Tensors, inputs: Tensors, opts: dist.AllToAllOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Send ``inputs[r]`` to rank r, receive its part into ``outputs[r]``.
 
         Parts may differ in size, also on other ranks alone: so the ranks vote first where the table
         has a program for equal ones.
         """
         opts = opts or dist.AllToAllOptions()
+        if _on_gpus(outputs):
+            return self._by_nccl(lambda: self._beneath(outputs).alltoall(outputs, inputs, opts))
         if self._programs is None or not self._programs.has("alltoall"):
             uneven = _Concatenated(outputs, inputs)
             works = ("alltoall", outputs, [uneven.given, uneven.taken])
             return self._pass_on(*works, lambda: uneven.by(self._gloo, opts), uneven.put_back)
         return self._lists(CollectiveCall("alltoall", inputs[0], inputs, outputs), opts)
 
-    def _lists(self, call: CollectiveCall, opts: dist.AllToAllOptions) -> TucclWork:
+    def _lists(self, call: CollectiveCall, opts: dist.AllToAllOptions) -> dist.Work:
         """Vote on the size of a part, then run the program, or leave it to Gloo."""
         key = call.key(self.rank(), self.size())
         program = self._programs.ready(key) if self._programs and key else None
@@ -221,7 +236,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         output_splits: Sequence[int] | None = None,
         input_splits: Sequence[int] | None = None,
         opts: dist.AllToAllOptions | None = None,
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Send share r of ``given`` to rank r: shares of a stated size by Gloo, others as tabled.
 
         Either every rank must state sizes or none.
@@ -230,8 +245,10 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         splits = list(output_splits or []), list(input_splits or [])
 
         def by_gloo() -> dist.Work:
-            return self._gloo.alltoall_base(output, given, *splits, opts)
+            return self._beneath([given]).alltoall_base(output, given, *splits, opts)
 
+        if any(splits) and _on_gpus([given]):
+            return self._by_nccl(by_gloo)
         if any(splits):
             return self._pass_on("alltoall", [output], [given], by_gloo)
         shares = self._shares(given)
@@ -240,23 +257,23 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def gather(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: dist.GatherOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Fill the root's ``outputs[0]`` with every rank's ``inputs[0]``."""
         opts = opts or dist.GatherOptions()
         into = outputs[0] if outputs and self.rank() == opts.rootRank else []
         call = CollectiveCall("gather", inputs[0], inputs, into, root=opts.rootRank)
-        return self._run(call, opts, lambda: self._gloo.gather(outputs, inputs, opts))
+        return self._run(call, opts, lambda: self._beneath(inputs).gather(outputs, inputs, opts))
 
     def scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: dist.ScatterOptions | None = None
-    ) -> TucclWork:
+    ) -> dist.Work:
         """Copy the root's ``inputs[0][r]`` into rank r's ``outputs[0]``."""
         opts = opts or dist.ScatterOptions()
         given = inputs[0] if inputs and self.rank() == opts.rootRank else []
         call = CollectiveCall("scatter", outputs[0], given, outputs, root=opts.rootRank)
-        return self._run(call, opts, lambda: self._gloo.scatter(outputs, inputs, opts))
+        return self._run(call, opts, lambda: self._beneath(outputs).scatter(outputs, inputs, opts))
 
-    def barrier(self, opts: dist.BarrierOptions | None = None) -> TucclWork:
+    def barrier(self, opts: dist.BarrierOptions | None = None) -> dist.Work:
         """Wait for all ranks, and for this group's collectives so far."""
         opts = opts or dist.BarrierOptions()
         self._counts["gloo"] += 1
@@ -271,15 +288,15 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Tensors, to: int, tag: int) -> dist.Work:
         """Send ``tensors[0]``, in no order with collectives."""
-        return self._gloo.send(tensors, to, tag)
+        return self._beneath(tensors).send(tensors, to, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> dist.Work:
         """Receive into ``tensors[0]``, in no order with collectives."""
-        return self._gloo.recv(tensors, source, tag)
+        return self._beneath(tensors).recv(tensors, source, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """Receive into ``tensors[0]`` from whoever sends first."""
-        return self._gloo.recv_anysource(tensors, tag)
+        return self._beneath(tensors).recv_anysource(tensors, tag)
 
     # What these are called in PyTorch before 2.13.
     _allgather_base = all_gather_single
@@ -295,7 +312,9 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         size = self.size()
         return whole.view(-1).chunk(size) if whole.numel() % size == 0 else [whole]
 
-    def _run(self, call: CollectiveCall, opts: _Limited, by_gloo: ByGloo) -> TucclWork:
+    def _run(self, call: CollectiveCall, opts: _Limited, by_gloo: ByGloo) -> dist.Work:
+        if _on_gpus([call.sample]):
+            return self._run_on_gpus(call, by_gloo)
         key = call.key(self.rank(), self.size()) if self._programs else None
         program = self._programs.ready(key) if self._programs and key else None
         if program is None or key is None:
@@ -309,6 +328,25 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         work.keeps = [*ready_call.inputs, *ready_call.outputs]
         return self._queue.run(work, self._request(bound, ready_call, opts))
 
+    def _run_on_gpus(self, call: CollectiveCall, by_nccl: ByGloo) -> dist.Work:
+        """Start the call on the present stream, by a program or by NCCL."""
+        stream = torch.cuda.current_stream().cuda_stream
+        if self._gpus is None or not self._gpus.run(call, stream):
+            return self._by_nccl(by_nccl)
+        self._counts["program"] += 1
+        return GpuWork(call.outputs)
+
+    def _by_nccl(self, call: ByGloo) -> dist.Work:
+        work = call()
+        self._counts["nccl"] = self._counts.get("nccl", 0) + 1
+        return work
+
+    def _beneath(self, tensors: Tensors) -> dist.ProcessGroup:
+        """Return the group that does what no program can: Gloo's, or on GPUs NCCL's."""
+        if self._gpus is not None and _on_gpus(tensors):
+            return self._gpus.other()
+        return self._gloo
+
     def _request(self, bound: Bound, ready_call: CollectiveCall, opts: _Limited) -> EngineRequest:
         limit = opts.timeout if opts.timeout > timedelta(0) else self._limit
         return bound, _pieces(ready_call.inputs), _pieces(ready_call.outputs), limit.total_seconds()
@@ -320,7 +358,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         keeps: Tensors,
         by_gloo: ByGloo,
         finish: Callable[[], None] | None = None,
-    ) -> TucclWork:
+    ) -> dist.Work:
         self._counts["gloo"] += 1
         work = TucclWork(what, list(results), finish)
         work.keeps = list(keeps)
@@ -344,8 +382,12 @@ class _Concatenated:
             target.copy_(made.view(target.shape))
 
 
-def _all(what: str, works: list[TucclWork]) -> TucclWork:
+def _all(what: str, works: list[dist.Work]) -> dist.Work:
     return works[0] if len(works) == 1 else AllWork(what, works)
+
+
+def _on_gpus(tensors: Tensors) -> bool:
+    return bool(tensors) and tensors[0].device.type == "cuda"
 
 
 def _pieces(tensors: Tensors) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@
 namespace tuccl::cuda {
 namespace {
 
-constexpr int kResidentBlocks = 96;  // more are refused, as a grid is that a GPU cannot hold
+constexpr std::size_t kResidentThreads = 264 * 512;  // more are refused, as by a GPU of 132 SMs
 constexpr int kTurns = 200;
 
 using Clock = std::chrono::steady_clock;
@@ -27,10 +27,10 @@ double us_since(Clock::time_point begin) {
 std::string run(const Call& call, double timeout_s) {
   std::size_t blocks = 0;
   for (const Gpu& gpu : call.program.gpus) blocks += gpu.threadblocks.size();
-  if (blocks > kResidentBlocks)
+  const auto most = kResidentThreads / static_cast<std::size_t>(call.knobs.threads);
+  if (blocks > most)
     throw InputError(std::to_string(blocks) +
-                     " thread blocks cannot run at once: expected at most " +
-                     std::to_string(kResidentBlocks));
+                     " thread blocks cannot run at once: expected at most " + std::to_string(most));
   const Clock::time_point begin = Clock::now();
   std::vector<RankResult> results = run_host_form(call, {}, timeout_s);
   const double us = us_since(begin) / (call.checked + call.warmup + call.timed);

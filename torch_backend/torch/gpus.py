@@ -1,0 +1,270 @@
+"""Collectives of tensors on GPUs: by the communicator of tuccl/comm.h, in the order of a stream."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tuccl.errors import TucclError, Unavailable
+from tuccl.runtime import open_table
+from tuccl.runtime.executors.cuda import cuda_library
+from tuccl.torch.agreement import vote
+from tuccl.torch.calls import CollectiveCall
+
+__all__ = ["GpuCollectives", "GpuCommunicator", "GpuWork"]
+
+Tensors = Sequence[torch.Tensor]
+_NO_ENTRY = 100
+# Values of tucclDataType_t and tucclRedOp_t.
+_TYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "half": 6,
+    "float": 7,
+    "double": 8,
+    "bfloat16": 9,
+}
+_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+_FUNCTIONS = {
+    "allreduce": "tucclAllReduce",
+    "allgather": "tucclAllGather",
+    "reduce-scatter": "tucclReduceScatter",
+    "broadcast": "tucclBroadcast",
+    "reduce": "tucclReduce",
+    "alltoall": "tucclAllToAll",
+}
+_REDUCING = ("allreduce", "reduce-scatter", "reduce")
+_ROOTED = ("broadcast", "reduce")
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = (("internal", ctypes.c_byte * 128),)
+
+
+class GpuCommunicator:
+    """A rank's ``tucclComm_t``: its calls take pointers and a stream."""
+
+    def __init__(self, table: str, unique: bytes, rank: int, size: int) -> None:
+        """Join as ``rank`` of ``size`` on the present device; all ranks do so at the same time.
+
+        Raises:
+            Unavailable: there is no library.
+            TucclError: the ranks cannot join, or not with this table.
+        """
+        self._library = _library()
+        self._comm = ctypes.c_void_p()
+        self._rank, self._size = rank, size
+        name = _UniqueId.from_buffer_copy(unique)
+        join = self._library.tucclCommInitRank
+        join.argtypes = [
+            *(ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, _UniqueId, ctypes.c_int),
+            ctypes.c_char_p,
+        ]
+        self._must(join(ctypes.byref(self._comm), size, name, rank, table.encode()), None)
+
+    def run(self, call: CollectiveCall, stream: int) -> bool:
+        """Start ``call`` behind what ``stream`` holds; False: the table has no program for it.
+
+        Tensors with gaps, or lists that are not one after another, are copied.
+
+        Raises:
+            TucclError: a rank is gone, or the call cannot be.
+        """
+        key = call.key(self._rank, self._size)
+        function = _FUNCTIONS.get(call.collective)
+        if key is None or function is None or call.op is None:
+            return False
+        ready = call.with_usable_memory(key.in_place)
+        given, made = _joined(ready.inputs), _joined(ready.outputs)
+        numbers: list[Any] = [call.sample.numel(), _TYPES[key.datatype]]
+        if call.collective in _REDUCING:
+            numbers.append(_OPS[call.op])
+        if call.collective in _ROOTED:
+            numbers.append(call.root)
+        kinds = [ctypes.c_size_t, *(ctypes.c_int for _ in numbers[1:])]
+        start = getattr(self._library, function)
+        start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *kinds, *[ctypes.c_void_p] * 2]
+        code = start(given.data_ptr(), made.data_ptr(), *numbers, self._comm, stream)
+        if code == _NO_ENTRY:
+            return False
+        self._must(code, self._comm)
+        _put_back(ready.outputs, made)
+        for target, result in ready.back:
+            target.copy_(result)
+        return True
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End it, after its calls or ``at_once``; does nothing the second time."""
+        if self._comm:
+            end = self._library.tucclCommAbort if at_once else self._library.tucclCommDestroy
+            end.argtypes = [ctypes.c_void_p]
+            end(self._comm)
+            self._comm = ctypes.c_void_p()
+
+    def _must(self, code: int, comm: ctypes.c_void_p | None) -> None:
+        if code != 0:
+            raise TucclError(_last_error(self._library, comm))
+
+
+class GpuWork(dist.Work):  # type: ignore[misc]
+    """A collective on a stream, which it is in order with: who waits makes a stream wait."""
+
+    def __init__(self, results: Tensors) -> None:
+        """Stand for what the present stream holds."""
+        super().__init__()
+        self._results = list(results)
+        self._stream = torch.cuda.current_stream()
+        self._end = self._stream.record_event()
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Let the present stream wait for it; the host goes on."""
+        torch.cuda.current_stream().wait_event(self._end)
+        return True
+
+    def is_completed(self) -> bool:
+        """Return whether the GPU is done with it."""
+        return bool(self._end.query())
+
+    def is_success(self) -> bool:
+        """Return whether the GPU is done with it: what fails raises where it is started."""
+        return self.is_completed()
+
+    def synchronize(self) -> None:
+        """Let the present stream wait for it."""
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        """Return the tensors that hold, or will hold, the result."""
+        return self._results
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a future of the results, done in the stream's order."""
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future(
+            devices=[self._stream.device]
+        )
+        with torch.cuda.stream(self._stream):
+            future.set_result(self._results)
+        return future
+
+
+class GpuCollectives:
+    """The calls of a group on GPUs: by its communicator, made at the first, else by NCCL."""
+
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
+    ) -> None:
+        """Serve rank ``rank`` of ``size``; rank 0 chooses of ``tables``."""
+        self._store = store
+        self._rank, self._size = rank, size
+        self._tables = tables
+        self._communicator: GpuCommunicator | None = None
+        self._joined = False
+        self._nccl: dist.ProcessGroup | None = None
+        self.refusal = ""  # why all goes to NCCL
+
+    def run(self, call: CollectiveCall, stream: int) -> bool:
+        """Start ``call`` on ``stream`` by a program; False: there is none for it.
+
+        Raises:
+            TucclError: a rank is gone, or the call cannot be.
+        """
+        if not self._joined:
+            self._joined = True
+            self._communicator = self._join()
+        return self._communicator is not None and self._communicator.run(call, stream)
+
+    def other(self) -> dist.ProcessGroup:
+        """Return the group that does what no program can: NCCL's.
+
+        Raises:
+            Unavailable: this PyTorch has none.
+        """
+        if self._nccl is None:
+            if not dist.is_nccl_available():
+                raise Unavailable(
+                    "tensors on GPUs: the table has no program for this call, and this PyTorch has "
+                    f"no NCCL to do it; {self.refusal or 'tune one'}"
+                )
+            store = dist.PrefixStore("nccl/", self._store)
+            self._nccl = dist.ProcessGroupNCCL(store, self._rank, self._size)
+        return self._nccl
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End the communicator."""
+        if self._communicator is not None:
+            self._communicator.close(at_once=at_once)
+
+    def _join(self) -> GpuCommunicator | None:
+        """Return the communicator, or None on all ranks: one has no library, or none a table."""
+        table, unique, message = "", b"", ""
+        try:
+            library = _library()
+            if self._rank == 0:
+                table = self._table()
+                made = _UniqueId()
+                if library.tucclGetUniqueId(ctypes.byref(made)) != 0:
+                    raise TucclError(_last_error(library, None))
+                unique = bytes(made)
+        except TucclError as error:
+            message = str(error)
+        reason = vote(self._store, "gpus", self._rank, self._size, message or "ready", not message)
+        if reason is not None:
+            self.refusal = reason
+            return None
+        if self._rank == 0:
+            self._store.set("communicator", os.fsencode(table) + b"\n" + unique)
+        told, _, unique = self._store.get("communicator").partition(b"\n")
+        return GpuCommunicator(os.fsdecode(told), unique, self._rank, self._size)
+
+    def _table(self) -> str:
+        for folder in map(Path, self._tables):
+            if open_table(folder).table.ranks == self._size:
+                return str(folder.resolve())
+        raise Unavailable(f"no table is for {self._size} ranks: TUCCL_TABLE names tables")
+
+
+def _library() -> ctypes.CDLL:
+    """Return the library with the communicators.
+
+    Raises:
+        Unavailable: it is not here, or cannot be loaded.
+    """
+    path = cuda_library()
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Unavailable(f"{path}: cannot be loaded: {error}") from error
+
+
+def _last_error(library: ctypes.CDLL, comm: ctypes.c_void_p | None) -> str:
+    last = library.tucclGetLastError
+    last.argtypes, last.restype = [ctypes.c_void_p], ctypes.c_char_p
+    text: bytes = (comm and last(comm)) or last(None) or b"a call failed"
+    return text.decode(errors="replace")
+
+
+def _joined(pieces: Tensors) -> torch.Tensor:
+    """Return memory that has the pieces one after another: their own, else a copy."""
+    ends = [piece.data_ptr() + piece.nbytes for piece in pieces]
+    follow = all(end == after.data_ptr() for end, after in zip(ends, pieces[1:], strict=False))
+    if follow and all(piece.is_contiguous() for piece in pieces):
+        return pieces[0]
+    return torch.cat([piece.reshape(-1) for piece in pieces])
+
+
+def _put_back(pieces: Tensors, made: torch.Tensor) -> None:
+    if made.data_ptr() == pieces[0].data_ptr():
+        return
+    for target, part in zip(pieces, made.split([p.numel() for p in pieces]), strict=True):
+        target.copy_(part.view(target.shape))
