@@ -58,7 +58,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Count the collectives that were run by a ``program``, by ``gloo`` and on GPUs by ``nccl``."""
+        """Count the collectives run by a ``program``, by ``gloo``, and on GPUs by ``nccl``."""
         return dict(self._counts)
 
     def getBackendName(self) -> str:
