@@ -185,8 +185,12 @@ def pull_sums(ranks: Sequence[list[list[Task]]], ranks_per_host: int) -> None:
                     message.source = sender.src
 
 
-def fuse_sends(ranks: Sequence[list[list[Task]]]) -> None:
-    """Have a task that made or got data send it wherever other thread blocks send it."""
+def fuse_sends(ranks: Sequence[list[list[Task]]], *, spread: bool) -> None:
+    """Have a task that made or got data send it wherever other thread blocks send it.
+
+    With `spread`, thread blocks that would send what another got pass it on from where it landed:
+    all read the same packets, at once and without a semaphore.
+    """
     for blocks in ranks:
         moved: dict[Place, Place] = {}
         for block, tasks in enumerate(blocks):
@@ -201,6 +205,9 @@ def fuse_sends(ranks: Sequence[list[list[Task]]]) -> None:
                     and (maker.dst, maker.count) == (task.src, task.count)
                     and len(maker.sends) < _MOST_SENDS
                 ):
+                    if spread and place[0] != block and maker.op in ("r", "rcs"):
+                        task.receives, task.waits = maker.receives[:], []
+                        continue
                     maker.sends = [*maker.sends, *task.sends]
                     task.op, task.sends, task.waits = "nop", [], []
                     moved[block, at] = place

@@ -85,7 +85,7 @@ def lower_to_plan(
                 fuse_receives(tasks, sums=sums)
             fuse_sums(tasks, packets=packets, sums=sums)
             if packets:
-                fuse_sends(tasks)
+                fuse_sends(tasks, spread=not ways.ready)
             if ways.pulls:
                 pull_sums(tasks, ranks_per_host)
         gpus = Form(program, ranks_per_host, in_place, knobs, ways).gpus(tasks)

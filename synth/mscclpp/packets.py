@@ -46,8 +46,8 @@ def packet_places(layout: Layout, scratch: list[Slots]) -> PacketPlaces:
         ports = [m for m in task.sends if layout.links[m].kind == "port"]
         if ports:
             # What is only handed on leaves from where it landed, all else from one copy.
-            copied = landing[task.receives[0]] if task.op in ("r", "rcs") else None
-            copied = copied or packets[part.rank].take(task.count)
+            only = task.receives if task.op in ("s", "r", "rcs") else ()
+            copied = landing[only[0]] if only else packets[part.rank].take(task.count)
             leaving.update(dict.fromkeys(ports, copied))
         if task.op == "rrs":
             sums[task] = scratch[part.rank].take(task.count)
@@ -70,10 +70,11 @@ def write_packets(
     far = [m for m in task.sends if layout.links[m].kind == "port"]
     remote = [_remote(message, layout, places) for message in near]
     count = task.count
-    if task.op in ("r", "rcs"):
-        writer.move("upkt", slots, [dst], count)
-        if near:
+    if slots and task.op in ("s", "r", "rcs"):
+        if near:  # others wait for it
             writer.move("rppkt", slots, [], count, remote=remote)
+        if task.op != "s":
+            writer.move("upkt", slots, [dst], count)
     elif slots:
         if len(plain) > 1:
             writer.move("re", plain, [dst], count)
