@@ -25,7 +25,7 @@ demo: setup
 test: setup cpp mpi torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) -j 2 --output-on-failure --timeout 300
-	$(RUN) pytest -n 2
+	$(RUN) pytest -n 2 --dist worksteal
 
 check: setup
 	$(RUN) ruff check .
@@ -38,7 +38,7 @@ format: setup
 	$(RUN) clang-format -i $(CPP_FILES)
 
 soak: setup cpp mpi
-	$(RUN) pytest -n 2 -m slow --hypothesis-profile=explore
+	$(RUN) pytest -n 2 --dist worksteal -m slow --hypothesis-profile=explore
 	$(SANITIZED)/cuda_model_test soak
 	TUCCL_SOAK_S=120 $(SANITIZED)/plugin_agreement_test soak
 	TUCCL_SOAK_S=120 $(THREADED)/plugin_agreement_test soak

@@ -30,6 +30,7 @@ constexpr Protocol kProtocols[] = {Protocol::kSimple, Protocol::kLL, Protocol::k
 /// Not where LL's senders write every line of a slot.
 constexpr std::uint64_t kFirstStep = 1 << 20;
 constexpr std::size_t kMostStates = 2'000'000;
+constexpr std::size_t kStatesOfALine = 100'000;  ///< Of what is printed meanwhile.
 
 /// What came of a program in one order or in all.
 struct Verdict {
@@ -142,6 +143,8 @@ Verdict explore(const Call& call, int threads, std::uint64_t first_step = kFirst
       }
       if (!states.insert(trial.digest()).second) break;
       CHECK(states.size() < kMostStates);
+      if (states.size() % kStatesOfALine == 0)
+        std::fprintf(stderr, "%zu states, %zu orders\n", states.size(), out.orders);
       for (std::size_t i = 1; i < able.size(); ++i) {
         open.push_back(path);
         open.back().push_back(static_cast<std::uint8_t>(able[i]));
