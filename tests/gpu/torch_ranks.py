@@ -30,8 +30,8 @@ def main() -> None:
     assert torch.equal(a, b)
     a, b = torch.empty(COUNT * size, device="cuda"), torch.empty(COUNT * size, device="cuda")
     mine = drawn(COUNT)
-    dist.all_gather_into_tensor(a, mine)
-    dist.all_gather_into_tensor(b, mine, group=nccl)
+    dist.all_gather_single(a, mine)
+    dist.all_gather_single(b, mine, group=nccl)
     assert torch.equal(a, b)
     counts = dist.group.WORLD.counts
     assert counts["program"] == 2, counts

@@ -46,7 +46,7 @@ def programs_on_gpus() -> None:
 
     mine, parts = drawn(), [torch.empty(COUNT) for _ in range(SIZE)]
     right = torch.empty(COUNT * SIZE)
-    dist.all_gather_into_tensor(right, mine, group=gloo)
+    dist.all_gather_single(right, mine, group=gloo)
     assert gpus.run(CollectiveCall("allgather", mine, [mine], parts), 0)
     assert torch.equal(torch.cat(parts), right)
 

@@ -120,16 +120,16 @@ class GpuCommunicator:
 class GpuWork(dist.Work):  # type: ignore[misc]
     """A collective on a stream, which it is in order with: who waits makes a stream wait."""
 
-    def __init__(self, results: Tensors) -> None:
-        """Stand for what the present stream holds."""
+    def __init__(self, results: Tensors, stream: torch.cuda.Stream) -> None:
+        """Stand for what ``stream`` holds."""
         super().__init__()
         self._results = list(results)
-        self._stream = torch.cuda.current_stream()
-        self._end = self._stream.record_event()
+        self._stream = stream
+        self._end = stream.record_event()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Let the present stream wait for it; the host goes on."""
-        torch.cuda.current_stream().wait_event(self._end)
+        torch.cuda.current_stream(self._stream.device).wait_event(self._end)
         return True
 
     def is_completed(self) -> bool:

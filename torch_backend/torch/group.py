@@ -330,11 +330,12 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _run_on_gpus(self, call: CollectiveCall, by_nccl: ByGloo) -> dist.Work:
         """Start the call on the present stream, by a program or by NCCL."""
-        stream = torch.cuda.current_stream().cuda_stream
-        if self._gpus is None or not self._gpus.run(call, stream):
-            return self._by_nccl(by_nccl)
-        self._counts["program"] += 1
-        return GpuWork(call.outputs)
+        with torch.cuda.device(call.sample.device):
+            stream = torch.cuda.current_stream()
+            if self._gpus is None or not self._gpus.run(call, stream.cuda_stream):
+                return self._by_nccl(by_nccl)
+            self._counts["program"] += 1
+            return GpuWork(call.outputs, stream)
 
     def _by_nccl(self, call: ByGloo) -> dist.Work:
         work = call()
