@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 PAIR = keep_gpus(load_profile("v100x4"), range(2))
 MODEL = Model(
     name="timers",
-    parameters=tuple(Parameter(f"w{n}", 20_000, 500.0, 1000.0) for n in range(4)),
+    parameters=tuple(Parameter(f"w{n}", 5_000_000, 500.0, 1000.0) for n in range(4)),
 )
 
 

@@ -206,7 +206,8 @@ class ServerCalls:
     """The calls of a worker: each part goes to its server when it is ready, and comes back summed.
 
     A part's server may be this process too. By priority parts go while credit lasts, as
-    ByteScheduler has it.
+    ByteScheduler has it. A part has its credit until it is pushed: were it until it is pulled,
+    workers that push in unlike orders would wait for each other.
     """
 
     def __init__(
@@ -283,11 +284,11 @@ class ServerCalls:
         """Push what is ready, under the lock."""
         while self._waiting and self._credit > 0:
             _, number = heapq.heappop(self._waiting)
-            self._credit -= self._plan.buckets[number].nbytes
             posted, server = time.perf_counter(), self._server_of[number]
             if self._server and server == self._rank:
                 self._server.push_here(number, self.buffers[number])
             else:
+                self._credit -= self._plan.buckets[number].nbytes
                 works = self._messages.send(_PUSH, number, self.buffers[number], server)
                 self._pushes.put((number, posted, works))
 
@@ -298,6 +299,9 @@ class ServerCalls:
                 work.wait()
             self._sent[number] = time.perf_counter()
             self.log.add("to servers", call_name("push", self._plan.buckets[number]), posted)
+            with self._changed:
+                self._credit += self._plan.buckets[number].nbytes
+                self._spend()
 
     def _pull(self, steps: int, server: int) -> None:
         parts = [n for n, other in enumerate(self._server_of) if other == server]
@@ -314,8 +318,6 @@ class ServerCalls:
     def _answered(self, number: int) -> None:
         with self._changed:
             self._pulled[number] += 1
-            self._credit += self._plan.buckets[number].nbytes
-            self._spend()
             self._changed.notify_all()
 
 
