@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Container, Sequence
 
 from tuccl.synth.model.schedule import Address
-from tuccl.synth.mscclpp.tasks import MOST_SOURCES, Task, newest_waits
+from tuccl.synth.mscclpp.tasks import MOST_SOURCES, Message, Task, newest_waits
 
-__all__ = ["fuse_receives", "fuse_sends", "fuse_sums", "pull_sums"]
+__all__ = ["fuse_receives", "fuse_sends", "fuse_sums", "pass_sums", "pull_sums"]
 
 Place = tuple[int, int]  # thread block, task
 _SUMS = frozenset({"re", "rrc", "rrs", "rrcs"})
@@ -215,3 +215,39 @@ def fuse_sends(ranks: Sequence[list[list[Task]]], *, spread: bool) -> None:
             for task in tasks:
                 task.waits = [moved.get(wait, wait) for wait in task.waits]
         newest_waits(blocks)
+
+
+def pass_sums(ranks: Sequence[list[list[Task]]]) -> None:
+    """Have sums of packets leave packets within their rank for the tasks that send them.
+
+    These see by the flags what is there, without a semaphore, and copy nothing.
+    """
+    for rank, blocks in enumerate(ranks):
+        passed: dict[Place, list[Place]] = {}
+        for block, tasks in enumerate(blocks):
+            for at, task in enumerate(tasks):
+                makers = [blocks[b][k] for b, k in task.waits]
+                if task.op != "s" or task.receives or not _make(makers, task):
+                    continue
+                within = Message(rank, rank, task.count)
+                for maker in makers:
+                    maker.sends = [*maker.sends, within]
+                    maker.parts[within] = maker.dst.offset - task.src.offset
+                passed[block, at] = task.waits
+                task.receives, task.waits = [within], []
+        for tasks in blocks:
+            for task in tasks:
+                task.waits = [w for wait in task.waits for w in passed.get(wait, [wait])]
+        newest_waits(blocks)
+
+
+def _make(makers: list[Task], task: Task) -> bool:
+    """Return whether `makers` are sums of packets that together make what `task` sends."""
+    made = sorted(chunk for m in makers for chunk in range(m.dst.offset, m.dst.offset + m.count))
+    return made == list(range(task.src.offset, task.src.offset + task.count)) and all(
+        maker.op in ("re", "rrc", "rrcs")
+        and maker.receives
+        and maker.dst.buffer == task.src.buffer
+        and all(message.src != message.dst for message in maker.sends)
+        for maker in makers
+    )

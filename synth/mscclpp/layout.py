@@ -84,7 +84,7 @@ class Layout:
         return self._links(sent, pulled)
 
     def _links(self, messages: Iterable[Message], pulled: bool) -> list[Link]:
-        some = (m for m in messages if (m.source is not None) == pulled)
+        some = (m for m in messages if m in self.links and (m.source is not None) == pulled)
         return list(dict.fromkeys(self.links[message] for message in some))
 
     def _join(self, located: dict[tuple[int, int], tuple[Part, int]]) -> int:
@@ -110,7 +110,8 @@ class Layout:
         links: dict[tuple[Part, Part, bool], Link] = {}
         for parts in self.parts:
             for part in parts:
-                for message in (message for task in part.tasks for message in task.sends):
+                sent = (message for task in part.tasks for message in task.sends)
+                for message in (message for message in sent if message.src != message.dst):
                     ends = part, receiver[message], message.source is not None
                     if ends not in links:
                         links[ends] = self._link(message.src, message.dst)

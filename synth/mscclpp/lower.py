@@ -6,7 +6,13 @@ from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, verify_plan
 from tuccl.synth.mscclpp.form import Form, Ways
-from tuccl.synth.mscclpp.fuse import fuse_receives, fuse_sends, fuse_sums, pull_sums
+from tuccl.synth.mscclpp.fuse import (
+    fuse_receives,
+    fuse_sends,
+    fuse_sums,
+    pass_sums,
+    pull_sums,
+)
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, SIMPLE, PlanKnobs
 from tuccl.synth.mscclpp.limits import Extent
 from tuccl.synth.mscclpp.sums import lone_sums
@@ -86,6 +92,7 @@ def lower_to_plan(
             fuse_sums(tasks, packets=packets, sums=sums)
             if packets:
                 fuse_sends(tasks, spread=not ways.ready)
+                pass_sums(tasks)
             if ways.pulls:
                 pull_sums(tasks, ranks_per_host)
         gpus = Form(program, ranks_per_host, in_place, knobs, ways).gpus(tasks)

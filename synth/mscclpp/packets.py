@@ -43,7 +43,7 @@ def packet_places(layout: Layout, scratch: list[Slots]) -> PacketPlaces:
         for message in task.receives:
             if message not in landing:  # several tasks may each take a part
                 landing[message] = packets[part.rank].take(message.count)
-        ports = [m for m in task.sends if layout.links[m].kind == "port"]
+        ports = [m for m in task.sends if _kind(m, layout) == "port"]
         if ports:
             # What is only handed on leaves from where it landed, all else from one copy.
             only = task.receives if task.op in ("s", "r", "rcs") else ()
@@ -66,8 +66,10 @@ def write_packets(
     dst = places.plain(part.rank, places.sums.get(task, task.dst))
     plain = [src, *(places.plain(part.rank, at) for at in task.sources)]
     slots = [places.landing[m].shifted(task.parts.get(m, 0)) for m in task.receives]
-    near = [m for m in task.sends if layout.links[m].kind == "memory"]
-    far = [m for m in task.sends if layout.links[m].kind == "port"]
+    near = [m for m in task.sends if _kind(m, layout) == "memory"]
+    far = [m for m in task.sends if _kind(m, layout) == "port"]
+    packets = [places.leaving[m] for m in far[:1]]
+    packets += [places.landing[m].shifted(task.parts[m]) for m in task.sends if m.src == m.dst]
     remote = [_remote(message, layout, places) for message in near]
     count = task.count
     if slots and task.op in ("s", "r", "rcs"):
@@ -79,13 +81,12 @@ def write_packets(
         if len(plain) > 1:
             writer.move("re", plain, [dst], count)
             src = dst
-        name = ("recspkt" if near else "recpkt") if far else ("respkt" if near else "repkt")
-        targets = [dst, places.leaving[far[0]]] if far else [dst]
-        writer.move(name, [src, *slots], targets, count, remote=remote)
+        name = ("recspkt" if near else "recpkt") if packets else ("respkt" if near else "repkt")
+        writer.move(name, [src, *slots], [dst, *packets], count, remote=remote)
     elif near:
         writer.move("ppkt", [src], [], count, remote=remote)
     elif far:
-        writer.move("cpkt", [src], [places.leaving[far[0]]], count)
+        writer.move("cpkt", [src], packets, count)
     elif task.op == "cpy":
         writer.move("copy", [src], [dst], count)
     elif task.op == "re":
@@ -95,6 +96,11 @@ def write_packets(
         channels = [layout.links[message].sending for message in far]
         source = places.leaving[far[0]]
         writer.move("rppkt", [source], [], count, remote=remote, channels=channels)
+
+
+def _kind(message: Message, layout: Layout) -> str:
+    """Return the type of channel that carries a message, empty within a rank."""
+    return layout.links[message].kind if message in layout.links else ""
 
 
 def _remote(message: Message, layout: Layout, places: PacketPlaces) -> Remote:

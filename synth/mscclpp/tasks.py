@@ -20,7 +20,8 @@ MOST_SOURCES = 9  # that one `re` adds to its first: an operation has ten buffer
 class Message:
     """Message of `count` chunks, which one step sends and another receives.
 
-    From a `source` the receiver reads it there; the sender only lets it.
+    From a `source` the receiver reads it there; the sender only lets it. Within a rank it is
+    packets in its scratch, of several senders a part each.
     """
 
     src: int
