@@ -185,13 +185,15 @@ def pull_sums(ranks: Sequence[list[list[Task]]], ranks_per_host: int) -> None:
                     message.source = sender.src
 
 
-def fuse_sends(ranks: Sequence[list[list[Task]]], *, spread: bool) -> None:
+def fuse_sends(ranks: Sequence[list[list[Task]]], ranks_per_host: int, *, spread: bool) -> None:
     """Have a task that made or got data send it wherever other thread blocks send it.
 
     With `spread`, thread blocks that would send what another got pass it on from where it landed:
-    all read the same packets, at once and without a semaphore.
+    all read the same packets, at once and without a semaphore. Sums of what came from another host
+    are left to `pass_sums`: beside that way one more within the rank is short.
     """
-    for blocks in ranks:
+    for rank, blocks in enumerate(ranks):
+        host = rank // ranks_per_host
         moved: dict[Place, Place] = {}
         for block, tasks in enumerate(blocks):
             for at, task in enumerate(tasks):
@@ -199,8 +201,12 @@ def fuse_sends(ranks: Sequence[list[list[Task]]], *, spread: bool) -> None:
                     continue
                 place = task.waits[0] if task.waits else (block, at - 1)
                 maker = blocks[place[0]][place[1]]
+                crossed = place[0] != block and any(
+                    message.src // ranks_per_host != host for message in maker.receives
+                )
                 if (
                     maker.op in ("r", "rcs", "rrc", "rrcs", "re")
+                    and not (spread and crossed and maker.op in _SUMS)
                     and (maker.op != "re" or maker.receives)
                     and (maker.dst, maker.count) == (task.src, task.count)
                     and len(maker.sends) < _MOST_SENDS
@@ -220,21 +226,24 @@ def fuse_sends(ranks: Sequence[list[list[Task]]], *, spread: bool) -> None:
 def pass_sums(ranks: Sequence[list[list[Task]]]) -> None:
     """Have sums of packets leave packets within their rank for the tasks that send them.
 
-    These see by the flags what is there, without a semaphore, and copy nothing.
+    These see by the flags what is there, without a semaphore, and copy nothing. Several sums may
+    each make a part of what is sent.
     """
     for rank, blocks in enumerate(ranks):
         passed: dict[Place, list[Place]] = {}
+        left: dict[tuple[Place, ...], Message] = {}
         for block, tasks in enumerate(blocks):
             for at, task in enumerate(tasks):
                 makers = [blocks[b][k] for b, k in task.waits]
                 if task.op != "s" or task.receives or not _make(makers, task):
                     continue
-                within = Message(rank, rank, task.count)
-                for maker in makers:
-                    maker.sends = [*maker.sends, within]
-                    maker.parts[within] = maker.dst.offset - task.src.offset
+                if tuple(task.waits) not in left:
+                    within = left[tuple(task.waits)] = Message(rank, rank, task.count)
+                    for maker in makers:
+                        maker.sends = [*maker.sends, within]
+                        maker.parts[within] = maker.dst.offset - task.src.offset
                 passed[block, at] = task.waits
-                task.receives, task.waits = [within], []
+                task.receives, task.waits = [left[tuple(task.waits)]], []
         for tasks in blocks:
             for task in tasks:
                 task.waits = [w for wait in task.waits for w in passed.get(wait, [wait])]
@@ -245,9 +254,6 @@ def _make(makers: list[Task], task: Task) -> bool:
     """Return whether `makers` are sums of packets that together make what `task` sends."""
     made = sorted(chunk for m in makers for chunk in range(m.dst.offset, m.dst.offset + m.count))
     return made == list(range(task.src.offset, task.src.offset + task.count)) and all(
-        maker.op in ("re", "rrc", "rrcs")
-        and maker.receives
-        and maker.dst.buffer == task.src.buffer
-        and all(message.src != message.dst for message in maker.sends)
+        maker.op in ("re", "rrc", "rrcs") and maker.receives and maker.dst.buffer == task.src.buffer
         for maker in makers
     )

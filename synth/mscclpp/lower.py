@@ -91,7 +91,7 @@ def lower_to_plan(
                 fuse_receives(tasks, sums=sums)
             fuse_sums(tasks, packets=packets, sums=sums)
             if packets:
-                fuse_sends(tasks, spread=not ways.ready)
+                fuse_sends(tasks, ranks_per_host, spread=not ways.ready)
                 pass_sums(tasks)
             if ways.pulls:
                 pull_sums(tasks, ranks_per_host)
