@@ -51,6 +51,15 @@ class BucketPlan:
     server_order: bool = False
     late: bool = False
 
+    @property
+    def credited(self) -> str:
+        """Return the call after which a bucket's credit comes back.
+
+        Of servers it is the push: were it the pull, workers that push in unlike orders would wait
+        for each other.
+        """
+        return "push" if "push" in self.calls else self.calls[-1]
+
     def scaled(self, factor: float) -> BucketPlan:
         """Return the plan with bytes and credit times ``factor``, whole elements, at least one."""
 

@@ -219,6 +219,9 @@ class _Run:
     def _moved(self, step: int, number: int, bucket: Bucket, stage: int, wire: _Wire) -> None:
         wire.busy = False
         plan = self._plan
+        if plan.calls[stage] == plan.credited and plan.credit_bytes:
+            self._credit = min(self._credit + bucket.nbytes, float(plan.credit_bytes))
+            self._spend()
         if stage + 1 == len(plan.calls):
             self._reduced(step, bucket)
         elif plan.late:
@@ -234,9 +237,6 @@ class _Run:
         self._serve(wire)
 
     def _reduced(self, step: int, bucket: Bucket) -> None:
-        if self._plan.credit_bytes:
-            self._credit = min(self._credit + bucket.nbytes, float(self._plan.credit_bytes))
-            self._spend()
         done = self._finished[step] = self._finished.get(step, 0) + 1
         if self._plan.barrier:
             if done == len(self._plan.buckets):
