@@ -56,7 +56,7 @@ _USUAL_MEMORY_GBS = 2000.0
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured: bytes, and seconds."""
+    """Amount that is measured: bytes, and seconds."""
 
     copy_bytes: int = 64 << 20
     sizes: Sequence[int] = (1 << 10, 1 << 15, 1 << 20, 1 << 25)

@@ -245,14 +245,14 @@ class CollectiveQueue:
 
 @dataclass(frozen=True)
 class _Place:
-    """What decides whether a collective may be under way beside others."""
+    """Attributes that decide whether a collective may be under way beside others."""
 
     by_engine: bool
     alone: bool
     memory: list[tuple[int, int]]
 
     def follows(self, other: _Place) -> bool:
-        """Whether it must wait for the end of ``other``."""
+        """Return whether it must wait for the end of ``other``."""
         if self.alone or other.alone:
             return True
         if self.by_engine and other.by_engine:
