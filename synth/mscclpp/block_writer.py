@@ -37,7 +37,8 @@ def local(at: Address, count: int) -> BufferRef:
 class BlockWriter:
     """Collects operations; no threads meet between them but at the nops that it puts.
 
-    `memory` maps chunks to the memory where they lie, in place the same for input and output.
+    `memory` maps chunks to the memory where they lie, in place the same for input and output;
+    `due` holds the semaphores to release when the present task's result is there.
     """
 
     memory: Callable[[Address], Address]
@@ -46,6 +47,7 @@ class BlockWriter:
     buffers: dict[str, list[tuple[int, str]]] = field(
         default_factory=lambda: {"memory": [], "port": []}
     )
+    due: Sequence[int] = ()
     _read: set[Address] = field(default_factory=set)
     _written: set[Address] = field(default_factory=set)
     _moved: bool = False  # data since the last nop
@@ -59,8 +61,10 @@ class BlockWriter:
 
     def wait(self, channels: Iterable[tuple[str, int]], *, relaxed: bool = False) -> None:
         """Wait for a signal on each channel."""
-        self._synchronize("wait", channels, relaxed)
-        self._waited = True
+        ends = list(channels)
+        if ends:
+            self._synchronize("wait", ends, relaxed)
+            self._waited = True
 
     def signal(self, channels: Iterable[tuple[str, int]], *, relaxed: bool = False) -> None:
         """Signal on each channel, after all that the block did so far."""
@@ -76,12 +80,13 @@ class BlockWriter:
             self.ops.append(Operation("sem_acquire", semaphore_ids=ids))
             self._waited = True
 
-    def release(self, semaphores: Sequence[int]) -> None:
+    def release(self) -> None:
         """Let other thread blocks of the rank go on, after all that the block did so far."""
-        for first in range(0, len(semaphores), MOST_SEMAPHORES):
+        for first in range(0, len(self.due), MOST_SEMAPHORES):
             self._meet()
-            ids = tuple(semaphores[first : first + MOST_SEMAPHORES])
+            ids = tuple(self.due[first : first + MOST_SEMAPHORES])
             self.ops.append(Operation("sem_release", semaphore_ids=ids))
+        self.due = ()
 
     def flush(self, channels: Sequence[int]) -> None:
         """Wait until all puts on port channels have read their sources."""

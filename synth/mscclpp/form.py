@@ -140,8 +140,9 @@ class Form:
             start = len(writer.ops)
         for number, task in enumerate(part.tasks):
             writer.acquire(part.acquires[number])
+            writer.due = part.releases[number]
             write(part, task, writer)
-            writer.release(part.releases[number])
+            writer.release()
         if self.knobs.unit_bytes and len(writer.ops) > start:
             writer.loop(start, IterContext(self.knobs.unit_bytes, part.tasks[0].count))
         ports = [link.sending for link in outgoing if link.kind == "port"]

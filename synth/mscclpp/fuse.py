@@ -8,10 +8,11 @@ from collections.abc import Container, Sequence
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.mscclpp.tasks import MOST_SOURCES, Message, Task, newest_waits
 
-__all__ = ["fuse_receives", "fuse_sends", "fuse_sums", "pass_sums", "pull_sums"]
+__all__ = ["fuse_receives", "fuse_sends", "fuse_sums", "join_receives", "pass_sums", "pull_sums"]
 
 Place = tuple[int, int]  # thread block, task
 _SUMS = frozenset({"re", "rrc", "rrs", "rrcs"})
+_MOST_JOINED = 8  # thread blocks of receives, of which each has a channel of its own
 _MOST_SENDS = 7  # of one operation, which stores its result twice besides
 
 
@@ -257,3 +258,22 @@ def _make(makers: list[Task], task: Task) -> bool:
         maker.op in ("re", "rrc", "rrcs") and maker.receives and maker.dst.buffer == task.src.buffer
         for maker in makers
     )
+
+
+def join_receives(ranks: Sequence[list[list[Task]]]) -> None:
+    """Have one thread block do what several do that only receive, for which nobody waits.
+
+    What lands where it is stored leaves them nothing to move.
+    """
+    for blocks in ranks:
+        awaited = {block for tasks in blocks for task in tasks for block, _ in task.waits}
+        idle = [
+            tasks
+            for block, tasks in enumerate(blocks)
+            if tasks and block not in awaited and all(task.op == "r" for task in tasks)
+        ]
+        for first in range(0, len(idle), _MOST_JOINED):
+            joined, *others = idle[first : first + _MOST_JOINED]
+            for tasks in others:
+                joined += tasks
+                tasks.clear()

@@ -10,6 +10,7 @@ from tuccl.synth.mscclpp.fuse import (
     fuse_receives,
     fuse_sends,
     fuse_sums,
+    join_receives,
     pass_sums,
     pull_sums,
 )
@@ -95,6 +96,8 @@ def lower_to_plan(
                 pass_sums(tasks)
             if ways.pulls:
                 pull_sums(tasks, ranks_per_host)
+            if ways.lands_in_place and not knobs.slots:
+                join_receives(tasks)
         gpus = Form(program, ranks_per_host, in_place, knobs, ways).gpus(tasks)
         scratch = max(gpu.scratch_chunks for gpu in gpus)
         share = packets and share_scratch

@@ -108,6 +108,8 @@ def write_simple(
     writer.wait([*links, *((layout.links[m].kind, layout.links[m].sending) for m in full)])
     slots = [places.landing[message] for message in put]
     done = [link for m, link in zip(put, links, strict=True) if m in places.gives]
+    if task.op == "rcs" and slots == [task.dst]:
+        writer.release()  # it has landed: others need not wait until it is sent on
     if not task.sends:
         if pulled:
             writer.move("rre", [task.src], [task.dst], task.count, pulled=pulled)
