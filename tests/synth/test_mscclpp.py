@@ -244,3 +244,28 @@ def test_sums_take_packets_where_they_landed() -> None:
     assert "re" in steps and "re" not in {op.name for op in operations}
     # The rank's own chunk and those of both others of its host.
     assert {len(op.src_buff) for op in operations if op.name == "recpkt"} == {3}
+
+
+def test_packets_from_another_host_are_passed_on_by_a_thread_block_each() -> None:
+    for plan in plans(Recipe("hierarchical2", "allgather", "ndv4 4+4")):
+        for gpu in plan.gpus if plan.packets else ():
+            names = [[op.name for op in block.ops] for block in gpu.threadblocks]
+            assert sum("rppkt" in each for each in names) == 4  # three peers and the port
+            assert not any("sem_acquire" in each for each in names)
+
+
+def test_sums_from_another_host_are_sent_from_packets_in_scratch() -> None:
+    made = program(Recipe("hierarchical3", "allreduce", "ndv4 4+4"))
+    assert made is not None
+    plan = lower_to_plan(made, PlanKnobs("LL"), hosts=2)
+    sends = [op for _, _, _, op in plan.operations() if op.name == "rppkt"]
+    assert {op.channel_type for op in sends} == {"memory", "port"}
+    assert any(op.name == "recpkt" for _, _, _, op in plan.operations())
+    assert {len(op.dst_buff) for op in sends} == {1}
+
+
+def test_one_thread_block_waits_for_all_that_only_lands() -> None:
+    for plan in plans(Recipe("allpairs", "allgather", "ndv4 8")):
+        for gpu in plan.gpus if not plan.packets else ():
+            names = [{op.name for op in block.ops} for block in gpu.threadblocks]
+            assert sum("wait" in each for each in names) == 1
