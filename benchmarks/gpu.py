@@ -278,7 +278,8 @@ def measure(args: argparse.Namespace) -> None:
     tuned(CudaExecutor(args.ranks, effort=effort, devices=devices), topology, extent)
     beside_nccl(args.ranks, extent.sizes)
     (ROOT / "build").mkdir(exist_ok=True)
-    fitted_class(topology, cases, ROOT / "build" / "gpu-class.json")
+    name = "gpu-class-rehearsed.json" if args.quick else "gpu-class.json"
+    fitted_class(topology, cases, ROOT / "build" / name)
 
 
 if __name__ == "__main__":
