@@ -44,12 +44,17 @@ std::string environment(const char* name) {
 }
 
 /// Serves every id that this process makes, as long as it lives.
-const std::pair<int, select::Nonce>& own_server() {
-  static const auto server = [] {
-    select::Nonce token;
-    if (!select::fill(token)) throw Error("no random bytes for an id");
-    const auto* running = new select::RendezvousServer("127.0.0.1", 0, hex(token));
-    return std::pair{running->port(), token};
+struct OwnServer {
+  select::Nonce token;
+  const select::RendezvousServer* running;
+};
+
+const OwnServer& own_server() {
+  static const OwnServer server = [] {
+    OwnServer out;
+    if (!select::fill(out.token)) throw Error("no random bytes for an id");
+    out.running = new select::RendezvousServer("127.0.0.1", 0, hex(out.token));
+    return out;
   }();
   return server;
 }
@@ -97,9 +102,8 @@ Id make_id() {
   if (const std::string at = environment("TUCCL_BOOTSTRAP"); !at.empty()) {
     set_address(id, at);
   } else {
-    const auto& [port, token] = own_server();
-    set_address(id, "127.0.0.1:" + std::to_string(port));
-    id.token = token;
+    set_address(id, "127.0.0.1:" + std::to_string(own_server().running->port()));
+    id.token = own_server().token;
   }
   Id out;
   std::memcpy(out.data(), &id, sizeof id);
