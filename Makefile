@@ -91,8 +91,8 @@ ARCHITECTURES := all-major
 cuda: setup
 	@command -v nvcc >/dev/null || { echo "nvcc is missing: install the CUDA toolkit (12.8 or later)" >&2; exit 1; }
 	cmake -S msccl_ext -B build/cuda -DCMAKE_BUILD_TYPE=Release -DTUCCL_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=$(ARCHITECTURES)
-	cmake --build build/cuda -j 2 --target tuccl-cuda
-	mkdir -p build/native/live/tuccl/cuda && cp build/cuda/libtuccl-cuda.so build/native/live/tuccl/cuda/
+	cmake --build build/cuda -j 2 --target tuccl-cuda nccl-tuccl
+	mkdir -p build/native/live/tuccl/cuda && cp build/cuda/libtuccl-cuda.so build/cuda/libnccl-tuccl.so build/native/live/tuccl/cuda/
 
 gpu:
 	$(MAKE) cuda ARCHITECTURES=native

@@ -11,64 +11,13 @@
 #include <iterator>
 #include <thread>
 
-#include "support/plugin_folder.h"
-#include "tuccl/xml.h"
+#include "support/corpus_table.h"
 
 namespace tuccl {
 namespace {
 
-using test::Folder;
-
-constexpr int kRanks = 3;
-constexpr const char* kEverySize = "4 65536";
-
-/// A program of the corpus, for both placements.
-std::string corpus(const std::string& name) {
-  std::ifstream file(std::string(TUCCL_CORPUS) + "/" + name + ".xml", std::ios::binary);
-  Program p = parse_xml(std::string{std::istreambuf_iterator<char>(file), {}}, name);
-  p.in_place = p.out_of_place = true;
-  return to_xml(p, Dialect::kExecutor);
-}
-
-/// "candidate": a program of the corpus with protocol and buffer bytes.
-std::string candidate(const std::string& name, const std::string& knobs) {
-  return "candidate " + name + " algorithms/" + name + ".xml " + hex(sha256(corpus(name))) +
-         " 1 1 1 0 " + knobs + " sim 9 5 5 5 5\n";
-}
-
-/// A table of the corpus: each collective has its program; small calls of some go by LL.
-std::string corpus_table() {
-  const auto entry = [](const std::string& collective, const std::string& root,
-                        const std::string& range, const std::string& program,
-                        const std::string& knobs) {
-    const bool reduces = collective.find("reduce") != std::string::npos;
-    return test::entry_line(collective + " any " + (reduces ? "plain" : "none") + " any " + root,
-                            range, 2) +
-           candidate(program, knobs) + test::default_line(9, "sim");
-  };
-  return test::with_checksum(
-      test::header(7, kRanks) +
-      entry("allreduce", "-", "4 2048", "allpairs_allreduce", "LL 1 256 4096") +
-      entry("allreduce", "-", "2048 65536", "ring_allreduce", "Simple 1 512 4096") +
-      entry("allgather", "-", kEverySize, "ring_allgather", "LL128 1 640 16384") +
-      entry("reduce-scatter", "-", kEverySize, "ring_reduce_scatter", "Simple 1 256 16384") +
-      entry("alltoall", "-", kEverySize, "direct_alltoall", "Simple 1 256 4096") +
-      entry("broadcast", "0", kEverySize, "chain_broadcast", "LL 1 256 4096") +
-      entry("reduce", "0", kEverySize, "chain_reduce", "Simple 1 256 4096"));
-}
-
-class Table {
- public:
-  Table() : folder_(corpus_table()) {
-    for (const char* name :
-         {"allpairs_allreduce", "ring_allreduce", "ring_allgather", "ring_reduce_scatter",
-          "direct_alltoall", "chain_broadcast", "chain_reduce"})
-      folder_.write(std::string("algorithms/") + name + ".xml", corpus(name));
-  }
-
- private:
-  Folder folder_;
-};
+using test::kRanks;
+using Table = test::CorpusTable;
 
 void must(tucclResult_t result) {
   if (result == tucclSuccess) return;
