@@ -136,7 +136,7 @@ void a_killed_rank_is_named() {
           tucclRemoteError);
   });
   CHECK((codes == std::vector<int>{0, 0, -SIGKILL}));
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
 }
 
 /// Ranks that never call, or that call something else, are found by the time that nothing gets on.
