@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -147,11 +148,15 @@ def evaluations(out: Path) -> list[str]:
     return [json.dumps(log["user_attrs"]) for log in logs if log.get("params")]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+_T = TypeVar("_T")
+
+
+def wait_for(condition: Callable[[], _T], seconds: float = 60.0) -> _T:
     end = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.02)
+    return found
 
 
 def processes_of(session: int, parent: int | None = None) -> list[int]:
