@@ -76,8 +76,10 @@ void check_collectives(tucclComm_t comm, int rank, std::size_t n) {
 }
 
 /// Runs `body` with each rank and its communicator in a process of its own; their exit codes, or
-/// minus the signal that ended them.
-std::vector<int> in_processes(const std::function<void(int, tucclComm_t)>& body) {
+/// minus the signal that ended them. `hosts` has a letter a rank, of the host that it takes for its
+/// own.
+std::vector<int> in_processes(const std::function<void(int, tucclComm_t)>& body,
+                              const std::string& hosts = "") {
   tucclUniqueId id;
   must(tucclGetUniqueId(&id));
   std::vector<pid_t> children;
@@ -85,6 +87,8 @@ std::vector<int> in_processes(const std::function<void(int, tucclComm_t)>& body)
     const pid_t child = ::fork();
     CHECK(child >= 0);
     if (child == 0) {
+      if (!hosts.empty())
+        setenv("TUCCL_HOSTID", hosts.substr(static_cast<std::size_t>(rank), 1).c_str(), 1);
       tucclComm_t comm = nullptr;
       must(tucclCommInitRank(&comm, kRanks, id, rank, nullptr));
       body(rank, comm);
@@ -112,6 +116,50 @@ void processes_compute() {
     for (const std::size_t n : {2, 16, 200, 1000, 3000, 4, 900}) check_collectives(comm, rank, n);
   });
   CHECK(codes == std::vector<int>(kRanks, 0));
+}
+
+/// Between hosts a proxy carries slots of Simple and lines of LL. Lines of LL128 would not arrive
+/// whole.
+void hosts_compute() {
+  for (const char* hosts : {"aab", "abb", "abc", "aba"}) {
+    {
+      const Table table("LL 1 256 16384");
+      const auto codes = in_processes(
+          [](int rank, tucclComm_t comm) {
+            for (const std::size_t n : {2, 16, 200, 1000, 3000, 4, 900})
+              check_collectives(comm, rank, n);
+          },
+          hosts);
+      CHECK(codes == std::vector<int>(kRanks, 0));
+    }
+    const Table table;
+    const auto codes = in_processes(
+        [](int, tucclComm_t comm) {
+          std::vector<int> data(66 * kRanks);
+          CHECK(tucclAllGather(data.data(), data.data(), 66, tucclInt32, comm, nullptr) ==
+                tucclNoEntry);
+          CHECK(test::holds(tucclGetLastError(nullptr), "LL128 needs NVLink between its ranks"));
+        },
+        hosts);
+    CHECK(codes == std::vector<int>(kRanks, 0));
+  }
+}
+
+/// On all hosts, by those who wait for the lost rank and by those who wait for them.
+void a_rank_lost_on_another_host_is_named() {
+  const Table table;
+  const auto codes = in_processes(
+      [](int rank, tucclComm_t comm) {
+        std::vector<int> data(3000);
+        if (rank == 2) ::raise(SIGKILL);
+        CHECK(tucclAllReduce(data.data(), data.data(), 3000, tucclInt32, tucclSum, comm, nullptr) ==
+              tucclRemoteError);
+        const std::string why = tucclGetLastError(nullptr);
+        CHECK(test::holds(why, "waits for "));
+        CHECK(test::holds(why, "rank 2 closed its connection: it died or gave up"));
+      },
+      "aab");
+  CHECK((codes == std::vector<int>{0, 0, -SIGKILL}));
 }
 
 /// A rank that is killed is named by the others, with what waits for it, in bounded time.
@@ -227,6 +275,8 @@ void ranks_without_the_table_fail_together() {
 int main(int argc, char**) {
 #ifndef __SANITIZE_THREAD__  // which knows nothing of processes
   tuccl::processes_compute();
+  tuccl::hosts_compute();
+  tuccl::a_rank_lost_on_another_host_is_named();
   tuccl::a_killed_rank_is_named();
   tuccl::a_call_that_does_not_get_on_is_stopped();
 #endif

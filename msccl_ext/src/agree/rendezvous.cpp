@@ -135,15 +135,17 @@ std::unique_ptr<ControlGroup> connect(const Rendezvous& rendezvous) {
                                                      : Descriptor());
 }
 
-std::unique_ptr<ControlGroup> connect_on(const Rendezvous& rendezvous, Descriptor listening) {
+std::vector<Descriptor> connect_sockets(const Rendezvous& rendezvous, Descriptor listening) {
   check(rendezvous);
   const Deadline deadline = Clock::now() + rendezvous.timeout;
+  if (rendezvous.rank == 0) return Host(rendezvous, std::move(listening)).wait(deadline);
   std::vector<Descriptor> peers;
-  if (rendezvous.rank == 0)
-    peers = Host(rendezvous, std::move(listening)).wait(deadline);
-  else
-    peers.push_back(connect_to_host(rendezvous, deadline));
-  return socket_group(rendezvous, std::move(peers));
+  peers.push_back(connect_to_host(rendezvous, deadline));
+  return peers;
+}
+
+std::unique_ptr<ControlGroup> connect_on(const Rendezvous& rendezvous, Descriptor listening) {
+  return socket_group(rendezvous, connect_sockets(rendezvous, std::move(listening)));
 }
 
 }  // namespace tuccl::select

@@ -12,7 +12,11 @@ namespace tuccl::select {
 std::unique_ptr<ControlGroup> socket_group(const Rendezvous& rendezvous,
                                            std::vector<Descriptor> peers);
 
-/// The group of `rendezvous`; rank 0 hears the others through `listening`.
+/// The sockets of such a group; rank 0 hears the others through `listening`. One that is missing at
+/// rank 0 is closed.
+std::vector<Descriptor> connect_sockets(const Rendezvous& rendezvous, Descriptor listening);
+
+/// The group of `rendezvous`, connected so.
 std::unique_ptr<ControlGroup> connect_on(const Rendezvous& rendezvous, Descriptor listening);
 
 }  // namespace tuccl::select

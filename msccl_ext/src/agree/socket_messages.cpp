@@ -84,6 +84,15 @@ std::pair<std::string, int> local_address(int socket) {
   return {text.data(), ntohs(at.sin_port)};
 }
 
+std::string local_address_to(const std::string& host) {
+  constexpr int kAnyPort = 9;  // nothing is sent
+  const Descriptor out(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in at = address_of(host, kAnyPort);
+  if (::connect(out.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
+    throw PeerLost(last_error("a way to " + host));
+  return local_address(out.get()).first;
+}
+
 Descriptor listen_at(const std::string& host, int port) {
   Descriptor out = open_socket();
   const int on = 1;

@@ -45,6 +45,9 @@ sockaddr_in address_of(const std::string& host, int port);
 /// The local address of a socket as HOST and port.
 std::pair<std::string, int> local_address(int socket);
 
+/// The address of this machine from which it reaches `host`. Throws InputError, PeerLost.
+std::string local_address_to(const std::string& host);
+
 /// A socket that listens at `host`:`port` (0: any) and does not wait. Throws PeerLost.
 Descriptor listen_at(const std::string& host, int port);
 

@@ -29,8 +29,14 @@ double environment(const char* name, double fallback) {
   return value > 0 && value < 1e9 ? value : fallback;
 }
 
-/// Processes that see each other's memory and each other's end.
+/// Processes that see each other's memory and each other's end. TUCCL_HOSTID parts those that do.
 std::string host_name() {
+  if (const char* given = std::getenv("TUCCL_HOSTID"); given != nullptr && *given != '\0') {
+    std::string name = given;
+    if (name.size() > 100 || name.find_first_of(" \t\n") != name.npos)
+      throw InputError("TUCCL_HOSTID: expected at most 100 characters without blanks");
+    return name;
+  }
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char space[64] = {};
@@ -101,6 +107,13 @@ struct Communicator::Peer {
   std::string host, process, board, device;
 };
 
+const Communicator::Peer& Communicator::self() const {
+  return peers_[static_cast<std::size_t>(rank_)];
+}
+
+/// Whether its memory can be reached, on the same host.
+bool Communicator::is_near(const Peer& peer) const { return peer.host == self().host; }
+
 Communicator::Communicator(const Id& id, int ranks, int rank, const std::string& folder,
                            std::shared_ptr<Device> device)
     : ranks_(ranks), rank_(rank), device_(std::move(device)) {
@@ -109,11 +122,12 @@ Communicator::Communicator(const Id& id, int ranks, int rank, const std::string&
                      ": expected 0 to the number of ranks less one");
   call_timeout_ = Seconds(environment("TUCCL_CALL_TIMEOUT", kCallS));
   const Seconds meeting(environment("TUCCL_TIMEOUT", kMeetS));
-  const auto group = meet(id, ranks, std::chrono::ceil<std::chrono::milliseconds>(meeting));
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(meeting);
+  const auto group = meet(id, ranks, timeout);
   gather_peers(*group, id);
   agree_on_table(*group, folder);
   settle_programs(*group, folder);
-  connect(*group);
+  connect(*group, id, timeout);
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -124,12 +138,11 @@ Communicator::~Communicator() {
 
 void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
   const auto texts = together(group, [&] {
-    if (group.rank() == 0) board_ = std::make_unique<Board>(ranks_);
+    board_ = std::make_unique<Board>(ranks_);  // that of a host's first rank is used
     return std::to_string(rank_) + " " + std::to_string(::getpid()) + " " + host_name() + " " +
-           process_name() + " " + (board_ ? board_->handle() : "-") + " " + device_->name();
+           process_name() + " " + board_->handle() + " " + device_->name();
   });
   peers_.resize(static_cast<std::size_t>(ranks_));
-  std::string board;
   for (const std::string& text : texts) {
     std::istringstream words(text);
     Peer peer;
@@ -139,25 +152,23 @@ void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
         peers_[static_cast<std::size_t>(peer.rank)].rank >= 0)
       throw InputError("two members are rank " + std::to_string(peer.rank) +
                        ", expected each of 0 to " + std::to_string(ranks_ - 1) + " once");
-    if (peer.host != host_name())
-      throw InputError("rank " + std::to_string(peer.rank) +
-                       " is on another host or in another container, expected all ranks on one "
-                       "host that see each other's processes");
-    if (peer.board != "-") board = peer.board;
     peers_[static_cast<std::size_t>(peer.rank)] = peer;
   }
+  std::unique_ptr<Board> own;  // until nobody opens it any more
   together(group, [&] {
-    if (!board_) board_ = std::make_unique<Board>(ranks_, board);
-    for (const Peer& peer : peers_) board_->attend(peer.rank, peer.process_id);
+    const auto first = std::ranges::find_if(peers_, [this](const Peer& p) { return is_near(p); });
+    if (first->rank != rank_)
+      own = std::exchange(board_, std::make_unique<Board>(ranks_, first->board));
+    for (const Peer& peer : peers_)
+      if (is_near(peer)) board_->attend(peer.rank, peer.process_id);
     return "";
   });
-  const Peer& self = peers_[static_cast<std::size_t>(rank_)];
   for (const Peer& peer : peers_)
-    if (peer.process == self.process && peer.device == self.device) grid_.push_back(peer.rank);
+    if (peer.process == self().process && peer.device == self().device) grid_.push_back(peer.rank);
   if (std::ssize(grid_) > cuda::kMostRanks)
     throw InputError(device_->name() + ": " + std::to_string(grid_.size()) +
                      " ranks of one process, expected at most " + std::to_string(cuda::kMostRanks));
-  grid_name_ = std::string(id.data(), id.size()) + self.device;
+  grid_name_ = std::string(id.data(), id.size()) + self().device;
 }
 
 void Communicator::agree_on_table(select::ControlGroup& group, const std::string& folder) {
@@ -181,12 +192,16 @@ void Communicator::agree_on_table(select::ControlGroup& group, const std::string
 }
 
 void Communicator::settle_programs(select::ControlGroup& group, const std::string& folder) {
-  const auto stores_lines = [this](int peer) {
-    return device_->stores_whole_lines(peers_[static_cast<std::size_t>(peer)].device);
+  const auto stores_lines = [this](int rank) {
+    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    return is_near(peer) && device_->stores_whole_lines(peer.device);
   };
+  std::vector<int> hosts;
+  for (const Peer& peer : peers_)
+    hosts.push_back(std::ranges::find(peers_, peer.host, &Peer::host)->rank);
   const auto usable = together(group, [&] {
-    programs_ = std::make_unique<Programs>(*table_, folder,
-                                           Place{rank_, ranks_, grid_, stores_lines}, *device_);
+    programs_ = std::make_unique<Programs>(
+        *table_, folder, Place{rank_, ranks_, grid_, hosts, stores_lines}, *device_);
     return programs_->usable();
   });
   std::string all = programs_->usable();
@@ -196,15 +211,26 @@ void Communicator::settle_programs(select::ControlGroup& group, const std::strin
   programs_->settle(all);
 }
 
-void Communicator::connect(select::ControlGroup& group) {
-  std::byte *shared = nullptr, *scratch = nullptr;
+void Communicator::connect(select::ControlGroup& group, const Id& id,
+                           std::chrono::milliseconds timeout) {
+  std::byte *shared = nullptr, *scratch = nullptr, *carried = nullptr;
+  const bool leaves_host = programs_->carried_bytes() > 0;
+  select::Descriptor listening;
+  std::map<int, Address> addresses;
   const auto texts = together(group, [&] {
     shared = device_->allocate(programs_->shared_bytes());
     scratch_bytes_ = programs_->scratch_bytes(
         static_cast<std::int64_t>(environment("TUCCL_SCRATCH", kMostScratch)));
     scratch = device_->allocate(scratch_bytes_);
+    Address here{"-", 0};
+    if (leaves_host) {
+      carried = device_->allocate_visible(programs_->carried_bytes());
+      listening = listen_for_peers(id);
+      std::tie(here.host, here.port) = select::local_address(listening.get());
+    }
     return std::to_string(rank_) + " " + std::to_string(reinterpret_cast<std::uintptr_t>(shared)) +
-           " " + std::to_string(scratch_bytes_) + " " + device_->handle(shared);
+           " " + std::to_string(scratch_bytes_) + " " + here.host + " " +
+           std::to_string(here.port) + " " + device_->handle(shared);
   });
   together(group, [&] {
     std::vector<std::byte*> memories(static_cast<std::size_t>(ranks_));
@@ -215,8 +241,10 @@ void Communicator::connect(select::ControlGroup& group) {
       std::uintptr_t address = 0;
       std::int64_t scratch_there = 0;
       std::string handle;
-      words >> rank >> address >> scratch_there;
+      Address there;
+      words >> rank >> address >> scratch_there >> there.host >> there.port;
       words.get();
+      addresses[rank] = there;
       handle.assign(std::istreambuf_iterator<char>(words), {});
       const auto at = static_cast<std::size_t>(rank);
       scratch_bytes_ = std::min(scratch_bytes_, scratch_there);
@@ -230,7 +258,15 @@ void Communicator::connect(select::ControlGroup& group) {
       if (peers_[at].device != peers_[static_cast<std::size_t>(rank_)].device)
         device_->reach(memories[at]);
     }
-    programs_->upload(*device_, memories, scratch);
+    programs_->upload(*device_, memories, carried, scratch);
+    return "";
+  });
+  together(group, [&] {
+    if (!leaves_host) return "";
+    const auto peers_of = [this](int rank) { return programs_->peers_on_other_hosts(rank); };
+    proxy_ = std::make_unique<Proxy>(
+        rank_, ranks_, programs_->crossings(carried),
+        connect_peers(id, rank_, peers_of, addresses, std::move(listening), timeout));
     return "";
   });
 }
@@ -303,6 +339,7 @@ void Communicator::fail(const std::string& why, const std::string& told) {
   }
   failed_.store(true);
   board_->fail(rank_, told);
+  if (proxy_) proxy_->fail(told);
   programs_->stop_all();
 }
 
@@ -317,6 +354,7 @@ void Communicator::leave() {
     if (left_) return;
   }
   if (programs_) device_->drain();
+  if (proxy_ && !failed_.load()) proxy_->flush(call_timeout_);
   if (board_) board_->leave(rank_);
   const std::lock_guard lock(mutex_);
   left_ = true;
@@ -325,7 +363,7 @@ void Communicator::leave() {
 
 bool Communicator::all_have_left() const {
   return std::ranges::all_of(peers_, [this](const Peer& peer) {
-    return peer.rank == rank_ || !board_->fault(peer.rank).empty();
+    return peer.rank == rank_ || !is_near(peer) || !board_->fault(peer.rank).empty();
   });
 }
 
@@ -334,7 +372,7 @@ std::string Communicator::peers_fault() const {
   for (const Peer& peer : peers_)
     if (peer.rank != rank_)
       if (std::string fault = board_->fault(peer.rank); !fault.empty()) return fault;
-  return "";
+  return proxy_ ? proxy_->fault() : "";
 }
 
 /// "rank 0 tb 1 step 4 (r) waits for data from rank 3 in slot 5; tb 2 ...".

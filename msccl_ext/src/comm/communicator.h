@@ -12,6 +12,7 @@
 #include "comm/board.h"
 #include "comm/device.h"
 #include "comm/programs.h"
+#include "comm/proxy.h"
 #include "comm/unique_id.h"
 #include "tuccl/selector.h"
 
@@ -83,7 +84,9 @@ class Communicator {
   void gather_peers(select::ControlGroup& group, const Id& id);
   void agree_on_table(select::ControlGroup& group, const std::string& folder);
   void settle_programs(select::ControlGroup& group, const std::string& folder);
-  void connect(select::ControlGroup& group);
+  void connect(select::ControlGroup& group, const Id& id, std::chrono::milliseconds timeout);
+  const Peer& self() const;
+  bool is_near(const Peer& peer) const;
   void watch();
   std::string peers_fault() const;
   std::string waits() const;
@@ -99,6 +102,7 @@ class Communicator {
   std::shared_ptr<const select::Table> table_;
   std::unique_ptr<select::Selector> selector_;
   std::unique_ptr<Programs> programs_;
+  std::unique_ptr<Proxy> proxy_;  ///< Null where no program leaves this host.
   std::int64_t scratch_bytes_ = 0;
 
   std::chrono::duration<double> call_timeout_{};

@@ -67,6 +67,17 @@ Call model_call(const Program& p, Protocol protocol, int root, bool in_place, in
   return call;
 }
 
+/// The ranks that connections join to `rank`, in order.
+std::vector<int> joined(const std::array<std::vector<cuda::Ends>, 3>& all, int rank) {
+  std::set<int> out;
+  for (const auto& ends : all)
+    for (const cuda::Ends& e : ends) {
+      if (e.sender == rank) out.insert(e.receiver);
+      if (e.receiver == rank) out.insert(e.sender);
+    }
+  return {out.begin(), out.end()};
+}
+
 /// Whether every place of `plan` lies in the caller's buffers or behind them.
 bool is_addressable(const exec::Plan& plan, int scratch) {
   const auto good = [&](int place) {
@@ -147,7 +158,7 @@ std::string Programs::fault(const select::CandidateRecord& c, const Program& p,
     for (const cuda::Ends& e : cuda::connections(p))
       if ((e.sender == place_.rank && !place_.stores_lines(e.receiver)) ||
           (e.receiver == place_.rank && !place_.stores_lines(e.sender)))
-        return "LL128 needs NVLink, where a line arrives whole";
+        return "LL128 needs NVLink between its ranks, where a line arrives whole";
   return "";
 }
 
@@ -187,22 +198,44 @@ void Programs::settle(const std::string& usable) {
 
 void Programs::lay_out() {
   for (const auto& [key, form] : forms_) {
-    auto& ends = ends_[index(std::get<Protocol>(key))];
-    std::ranges::copy(cuda::connections(*form.program), std::back_inserter(ends));
+    const std::size_t p = index(std::get<Protocol>(key));
+    for (const cuda::Ends& e : cuda::connections(*form.program))
+      (place_.crosses(e) ? crossing_ : ends_)[p].push_back(e);
   }
-  for (auto& ends : ends_) {
-    std::ranges::sort(ends);
-    ends.erase(std::ranges::unique(ends).begin(), ends.end());
-  }
-  layout_.resize(static_cast<std::size_t>(place_.ranks));
-  for (int r = 0; r < place_.ranks; ++r) {
-    Layout& layout = layout_[static_cast<std::size_t>(r)];
-    for (std::size_t p = 0; p < ends_.size(); ++p) {
-      layout.wires[p] = cuda::Wires(r, ends_[p], stride_[p]);
+  for (auto* all : {&ends_, &crossing_})
+    for (auto& ends : *all) {
+      std::ranges::sort(ends);
+      ends.erase(std::ranges::unique(ends).begin(), ends.end());
+    }
+  const auto add = [this](Layout& layout, int r, const auto& ends, bool proxied) {
+    for (std::size_t p = 0; p < ends.size(); ++p) {
+      layout.wires[p] = cuda::Wires(r, ends[p], stride_[p], proxied);
       layout.first[p] = layout.bytes;
       layout.bytes += layout.wires[p].bytes();
     }
-  }
+  };
+  layout_.resize(static_cast<std::size_t>(place_.ranks));
+  for (int r = 0; r < place_.ranks; ++r) add(layout_[static_cast<std::size_t>(r)], r, ends_, false);
+  add(carried_, place_.rank, crossing_, true);
+}
+
+std::vector<Crossing> Programs::crossings(std::byte* carried) const {
+  std::vector<Crossing> out;
+  int number = 0;
+  for (std::size_t p = 0; p < crossing_.size(); ++p)
+    for (const cuda::Ends& e : crossing_[p]) {
+      ++number;
+      const bool sends = e.sender == place_.rank;
+      if (!sends && e.receiver != place_.rank) continue;
+      std::byte* at = carried + carried_.first[p] + carried_.wires[p].at(e);
+      out.push_back({.peer = sends ? e.receiver : e.sender,
+                     .sends = sends,
+                     .number = number,
+                     .flagged = p == index(Protocol::kLL),
+                     .stride = stride_[p],
+                     .end = sends ? cuda::sending_end(at, at) : cuda::receiving_end(at, at)});
+    }
+  return out;
 }
 
 std::int64_t Programs::scratch_bytes(std::int64_t limit) const {
@@ -218,17 +251,12 @@ std::int64_t Programs::scratch_bytes(std::int64_t limit) const {
   return most;
 }
 
-std::vector<int> Programs::peers() const {
-  std::set<int> out;
-  for (const auto& ends : ends_)
-    for (const cuda::Ends& e : ends) {
-      if (e.sender == place_.rank) out.insert(e.receiver);
-      if (e.receiver == place_.rank) out.insert(e.sender);
-    }
-  return {out.begin(), out.end()};
-}
+std::vector<int> Programs::peers() const { return joined(ends_, place_.rank); }
 
-void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std::byte* scratch) {
+std::vector<int> Programs::peers_on_other_hosts(int rank) const { return joined(crossing_, rank); }
+
+void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std::byte* carried,
+                      std::byte* scratch) {
   std::int64_t bytes = 0, words = 1;
   for (auto& [key, form] : forms_)
     for (Variant& v : form.variants) {
@@ -251,8 +279,10 @@ void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std
     for (Variant& v : form.variants) {
       const std::size_t p = index(std::get<Protocol>(key));
       const auto wire = [&](int rank, const cuda::Ends& ends) {
-        const Layout& layout = layout_[static_cast<std::size_t>(rank)];
-        return shared[static_cast<std::size_t>(rank)] + layout.first[p] + layout.wires[p].at(ends);
+        const auto r = static_cast<std::size_t>(rank);
+        const bool crosses = place_.crosses(ends);
+        const Layout& layout = crosses ? carried_ : layout_[r];
+        return (crosses ? carried : shared[r]) + layout.first[p] + layout.wires[p].at(ends);
       };
       cuda::Work& w = v.work;
       const auto blocks = static_cast<std::int64_t>(v.plan.blocks.size());

@@ -35,8 +35,24 @@ struct Form {
 struct Place {
   int rank = 0;
   int ranks = 1;
-  std::vector<int> grid;  ///< The ranks that share one grid, this among them.
+  std::vector<int> grid;     ///< The ranks that share one grid, this among them.
+  std::vector<int> hosts{};  ///< By rank, the first rank of its host.
   std::function<bool(int peer)> stores_lines{};  ///< Whether LL128 may be used to it.
+
+  /// Whether a proxy carries what goes between two ranks.
+  bool crosses(const cuda::Ends& e) const {
+    return hosts[static_cast<std::size_t>(e.sender)] != hosts[static_cast<std::size_t>(e.receiver)];
+  }
+};
+
+/// A connection of this rank to another host.
+struct Crossing {
+  int peer = 0;
+  bool sends = false;    ///< Or receives.
+  int number = 0;        ///< The same at both ends.
+  bool flagged = false;  ///< Its data is there as soon as it is seen: LL.
+  std::int64_t stride = 0;
+  cuda::Connection end;
 };
 
 class Programs {
@@ -57,14 +73,21 @@ class Programs {
   /// Bytes of scratch that the largest call of any program needs, at most `limit`.
   std::int64_t scratch_bytes(std::int64_t limit) const;
   /// Puts plans into the device's memory. `shared` has each rank's shared memory, where this one's
-  /// programs meet it.
-  void upload(Device& device, const std::vector<std::byte*>& shared, std::byte* scratch);
+  /// programs meet it; `carried` is what proxies share with them.
+  void upload(Device& device, const std::vector<std::byte*>& shared, std::byte* carried,
+              std::byte* scratch);
+  /// Ranks of other hosts that programs join to `rank`, in order.
+  std::vector<int> peers_on_other_hosts(int rank) const;
+  /// Bytes that a proxy shares with this rank's programs.
+  std::int64_t carried_bytes() const { return carried_.bytes; }
+  /// What it carries, which lies at `carried`.
+  std::vector<Crossing> crossings(std::byte* carried) const;
 
   /// The form of a candidate, or null where it is not usable.
   const Form* form(std::uint32_t candidate, int root, bool in_place) const;
   /// Largest call that a candidate is safe for; 0: any.
   std::int64_t safe_bytes(std::uint32_t candidate) const { return safe_bytes_[candidate]; }
-  /// Ranks whose memory this one reaches.
+  /// Ranks of this host whose memory this one reaches.
   std::vector<int> peers() const;
   /// "tb 1 step 4 (r) waits for data from rank 3 in slot 5" of each block that waits.
   std::vector<std::string> waits() const;
@@ -95,9 +118,11 @@ class Programs {
   std::string reason_;
   std::vector<std::int64_t> safe_bytes_;
   std::map<Key, Form> forms_;
-  std::array<std::vector<cuda::Ends>, 3> ends_;  ///< By protocol.
+  std::array<std::vector<cuda::Ends>, 3> ends_;      ///< By protocol, within hosts.
+  std::array<std::vector<cuda::Ends>, 3> crossing_;  ///< Between hosts.
   std::array<std::int64_t, 3> stride_{};
   std::vector<Layout> layout_;  ///< By rank.
+  Layout carried_;              ///< This rank's connections to other hosts.
   int* stop_ = nullptr;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "agree/socket_group.h"
 #include "agree/socket_messages.h"
 #include "tuccl/error.h"
 #include "tuccl/rendezvous_server.h"
@@ -70,6 +71,24 @@ void set_address(Fields& id, const std::string& at) {
   id.port = static_cast<std::uint16_t>(port);
 }
 
+Fields fields_of(const Id& id) {
+  if (!is_id(id)) throw InputError("the id is none: expected one that tucclGetUniqueId made");
+  Fields out;
+  std::memcpy(&out, id.data(), sizeof out);
+  return out;
+}
+
+std::string server_of(const Fields& id) {
+  char host[INET_ADDRSTRLEN] = {};
+  const in_addr address{id.address};
+  ::inet_ntop(AF_INET, &address, host, sizeof host);
+  return host;
+}
+
+std::string token_of(const Fields& id) {
+  return id.token != select::Nonce{} ? hex(id.token) : environment("TUCCL_TOKEN");
+}
+
 std::string packed(const std::vector<std::optional<std::string>>& texts) {
   std::string out;
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -116,19 +135,55 @@ bool is_id(std::span<const char> bytes) {
 
 std::unique_ptr<select::ControlGroup> meet(const Id& id, int ranks,
                                            std::chrono::milliseconds timeout) {
-  if (!is_id(id)) throw InputError("the id is none: expected one that tucclGetUniqueId made");
-  Fields fields;
-  std::memcpy(&fields, id.data(), sizeof fields);
-  char host[INET_ADDRSTRLEN] = {};
-  in_addr address{fields.address};
-  ::inet_ntop(AF_INET, &address, host, sizeof host);
-  const bool secret = fields.token != select::Nonce{};
-  return select::join({.host = host,
+  const Fields fields = fields_of(id);
+  return select::join({.host = server_of(fields),
                        .port = fields.port,
-                       .token = secret ? hex(fields.token) : environment("TUCCL_TOKEN"),
+                       .token = token_of(fields),
                        .group = "communicator " + hex(fields.group),
                        .ranks = ranks,
                        .timeout = timeout});
+}
+
+select::Descriptor listen_for_peers(const Id& id) {
+  return select::listen_at(select::local_address_to(server_of(fields_of(id))), 0);
+}
+
+std::map<int, select::Descriptor> connect_peers(
+    const Id& id, int rank, const std::function<std::vector<int>(int rank)>& peers_of,
+    const std::map<int, Address>& addresses, select::Descriptor listening,
+    std::chrono::milliseconds timeout) {
+  const Fields fields = fields_of(id);
+  std::map<int, select::Descriptor> out;
+  // A rank hears its later peers, once it has reached the earlier ones: who waits, waits for less.
+  const auto later = [&](int of) {
+    std::vector<int> peers = peers_of(of);
+    std::erase_if(peers, [of](int peer) { return peer <= of; });
+    return peers;
+  };
+  select::Rendezvous r{.token = token_of(fields) + hex(fields.group), .timeout = timeout};
+  for (const int peer : peers_of(rank)) {
+    if (peer > rank) continue;
+    const std::vector<int> members = later(peer);
+    r.host = addresses.at(peer).host;
+    r.port = addresses.at(peer).port;
+    r.rank = static_cast<int>(std::ranges::find(members, rank) - members.begin()) + 1;
+    r.ranks = static_cast<int>(members.size()) + 1;
+    out.emplace(peer, std::move(select::connect_sockets(r, select::Descriptor())[0]));
+  }
+  const std::vector<int> members = later(rank);
+  if (members.empty()) return out;
+  r.host = addresses.at(rank).host;
+  r.port = addresses.at(rank).port;
+  r.rank = 0;
+  r.ranks = static_cast<int>(members.size()) + 1;
+  auto sockets = select::connect_sockets(r, std::move(listening));
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (sockets[i + 1].get() < 0)
+      throw select::PeerLost("rank " + std::to_string(members[i]) + " did not connect to rank " +
+                             std::to_string(rank) + " at " + r.host);
+    out.emplace(members[i], std::move(sockets[i + 1]));
+  }
+  return out;
 }
 
 std::vector<std::string> gather_all(select::ControlGroup& group, const std::string& text) {

@@ -2,11 +2,14 @@
 #pragma once
 #include <array>
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "select/directory.h"
 #include "tuccl/control_group.h"
 
 namespace tuccl::comm {
@@ -26,6 +29,23 @@ bool is_id(std::span<const char> bytes);
 /// not all come within `timeout`.
 std::unique_ptr<select::ControlGroup> meet(const Id& id, int ranks,
                                            std::chrono::milliseconds timeout);
+
+/// Listens where ranks on other hosts can reach this one: at the address from which it reaches the
+/// id's server.
+select::Descriptor listen_for_peers(const Id& id);
+
+/// An address at which a rank listens.
+struct Address {
+  std::string host;
+  int port = 0;
+};
+
+/// Sockets to `peers`, by rank. `peers_of` gives those of any rank, in order; each of a pair calls
+/// it. Throws PeerLost where one does not come within `timeout`.
+std::map<int, select::Descriptor> connect_peers(
+    const Id& id, int rank, const std::function<std::vector<int>(int rank)>& peers_of,
+    const std::map<int, Address>& addresses, select::Descriptor listening,
+    std::chrono::milliseconds timeout);
 
 /// Every member's text, in the group's order. Throws PeerLost where one is lost.
 std::vector<std::string> gather_all(select::ControlGroup& group, const std::string& text);

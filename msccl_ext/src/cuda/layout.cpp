@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 128;  // a line of LL128
 constexpr std::int64_t kApart = 128;      // counts that different GPUs write share no line
+static_assert(kApart >= kSlots * 8);      // Connection::posted
 constexpr std::int64_t kCounts = 4;       // of a connection at one rank, before its slots
 constexpr int kMostNamed = 4;             // blocks of a run that is stuck
 
@@ -42,20 +43,22 @@ std::int64_t slot_stride(std::int64_t buffer_bytes) {
   return (buffer_bytes / kSlots + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-Wires::Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride) {
+Wires::Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride, bool proxied) {
   for (const Ends& e : ends) {
     if (rank != e.sender && rank != e.receiver) continue;
     places_[e] = bytes_;
-    bytes_ += kCounts * kApart + (rank == e.receiver ? kSlots * stride : 0);
+    bytes_ += kCounts * kApart + (proxied || rank == e.receiver ? kSlots * stride : 0);
   }
 }
 
 Connection sending_end(std::byte* here, std::byte* there) {
-  return {there + kCounts * kApart, count_at(there, 0), count_at(here, 1), count_at(here, 2)};
+  return {there + kCounts * kApart, count_at(there, 0), count_at(here, 1), count_at(here, 2),
+          here == there ? count_at(here, 3) : nullptr};
 }
 
 Connection receiving_end(std::byte* here, std::byte* there) {
-  return {here + kCounts * kApart, count_at(here, 0), count_at(there, 1), count_at(here, 3)};
+  return {here + kCounts * kApart, count_at(here, 0), count_at(there, 1), count_at(here, 3),
+          nullptr};
 }
 
 std::vector<Transfer> all_transfers(const exec::Plan& plan) {

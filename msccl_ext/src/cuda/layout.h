@@ -29,11 +29,11 @@ std::vector<Ends> connections(const Program& program);
 std::int64_t slot_stride(std::int64_t buffer_bytes);
 
 /// Where the ends of a rank's connections lie in the memory that it shares with its peers: counts,
-/// and the slots of what it receives.
+/// and the slots of what it receives. What a proxy carries to other hosts has slots at both ends.
 class Wires {
  public:
   Wires() = default;
-  Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride);
+  Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride, bool proxied = false);
   std::int64_t bytes() const { return bytes_; }
   std::int64_t at(const Ends& ends) const { return places_.at(ends); }
 
@@ -43,7 +43,7 @@ class Wires {
 };
 
 /// The sender's end of a connection that lies at `here` in its own memory and at `there` in the
-/// receiver's; and the receiver's end.
+/// receiver's; and the receiver's end. Where `here` is `there`, a proxy is at the other end.
 Connection sending_end(std::byte* here, std::byte* there);
 Connection receiving_end(std::byte* here, std::byte* there);
 

@@ -39,6 +39,14 @@ TUCCL_DEVICE LLLine ll_line(std::uint64_t word, std::uint64_t step) {
           ll_flag(step)};
 }
 
+TUCCL_DEVICE std::int64_t words_of(std::int64_t bytes) { return (bytes + kLLData - 1) / kLLData; }
+
+/// The lines that a transfer from slot `step` on writes: now and then all of its slots.
+TUCCL_DEVICE std::int64_t written_lines(const Move& m, std::uint64_t step) {
+  if (step % kCleanEvery >= kSlots) return words_of(m.bytes);
+  return m.work.transfer_slots * m.work.stride / static_cast<std::int64_t>(sizeof(LLLine));
+}
+
 /// The threads' part between the waits for credit and its return; false in one that gives up.
 template <class Thread>
 TUCCL_DEVICE bool move_words(Thread& thread, const Move& m, const Steps& steps) {
@@ -48,7 +56,7 @@ TUCCL_DEVICE bool move_words(Thread& thread, const Move& m, const Steps& steps) 
   std::byte* dst = w.at(m.transfer.dst, m.pass);
   auto* out = reinterpret_cast<LLLine*>(w.slot(m.block.send, steps.sent));
   auto* in = reinterpret_cast<const LLLine*>(w.slot(m.block.receive, steps.received));
-  const std::int64_t words = (m.bytes + kLLData - 1) / kLLData;
+  const std::int64_t words = words_of(m.bytes);
   for (std::int64_t i = thread.index(); i < words; i += thread.count()) {
     const std::int64_t left = m.bytes - i * kLLData;
     Pack value, arrived;
@@ -63,8 +71,8 @@ TUCCL_DEVICE bool move_words(Thread& thread, const Move& m, const Steps& steps) 
     if (dst) store_word(dst + i * kLLData, value.words[0], left, w.width);
     if (sending) thread.store_line(out + i, ll_line(value.words[0], steps.sent));
   }
-  if (!sending || steps.sent % kCleanEvery >= kSlots) return true;
-  const std::int64_t lines = w.transfer_slots * w.stride / static_cast<std::int64_t>(sizeof *out);
+  if (!sending) return true;
+  const std::int64_t lines = written_lines(m, steps.sent);
   for (std::int64_t i = words + thread.index(); i < lines; i += thread.count())
     thread.store_line(out + i, ll_line(0, steps.sent));
   return true;
@@ -91,7 +99,12 @@ TUCCL_DEVICE bool move_flagged(Thread& thread, const Move& m, Steps& steps, Body
 
 template <class Thread>
 TUCCL_DEVICE bool move_ll(Thread& thread, const Move& m, Steps& steps) {
-  return move_flagged(thread, m, steps, [&] { return move_words(thread, m, steps); });
+  const std::uint64_t first = steps.sent;
+  if (!move_flagged(thread, m, steps, [&] { return move_words(thread, m, steps); })) return false;
+  if (sends(m.transfer.op) && m.block.send.posted && thread.index() == 0)
+    post(thread, m.block.send, first, steps.sent - first,
+         written_lines(m, first) * static_cast<std::int64_t>(sizeof(LLLine)));
+  return true;
 }
 
 }  // namespace tuccl::cuda

@@ -40,11 +40,14 @@ TUCCL_DEVICE bool move_slice(Thread& thread, const Move& m, std::int64_t at, std
                    .out = sending ? m.work.slot(to, steps.sent) : nullptr};
   reduce_copy(thread, m, o, bytes);
   thread.all(true);
-  if (sending) steps.sent += static_cast<std::uint64_t>(slots);
-  if (receiving) steps.received += static_cast<std::uint64_t>(slots);
-  if (thread.index() == 0) {
-    if (sending) thread.store_after_stores(to.tail, steps.sent);
-    if (receiving) thread.store_after_loads(from.head, steps.received);
+  const auto passed = static_cast<std::uint64_t>(slots);
+  if (sending) {
+    if (thread.index() == 0) post(thread, to, steps.sent, passed, bytes);
+    steps.sent += passed;
+  }
+  if (receiving) {
+    steps.received += passed;
+    if (thread.index() == 0) thread.store_after_loads(from.head, steps.received);
   }
   return true;
 }

@@ -19,7 +19,22 @@ struct Connection {
   std::uint64_t* tail = nullptr;  ///< Slots filled; in the receiver's memory. Simple's alone.
   std::uint64_t* head = nullptr;  ///< Slots emptied; in the sender's memory.
   std::uint64_t* step = nullptr;  ///< Slots that this end has passed; in its own memory.
+  /// By slot: what lies there for a proxy to carry to another host (see post); null without one.
+  std::uint64_t* posted = nullptr;
 };
+
+/// The slots and bytes of what begins in a slot, in one word that is never 0.
+TUCCL_DEVICE std::uint64_t posting(std::uint64_t slots, std::int64_t bytes) {
+  return slots << 48 | static_cast<std::uint64_t>(bytes);
+}
+
+/// Lets the receiver, or the proxy on the way to it, see the slots from `first` on.
+template <class Thread>
+TUCCL_DEVICE void post(Thread& thread, const Connection& to, std::uint64_t first,
+                       std::uint64_t slots, std::int64_t bytes) {
+  if (to.posted) thread.store_after_stores(to.posted + first % kSlots, posting(slots, bytes));
+  thread.store_after_stores(to.tail, first + slots);
+}
 
 struct BlockWork {
   const Transfer* transfers = nullptr;

@@ -27,7 +27,7 @@ inline std::string candidate(const std::string& name, const std::string& knobs) 
 }
 
 /// A table of the corpus: each collective has its program; small calls of some go by LL.
-inline std::string corpus_table() {
+inline std::string corpus_table(const std::string& allgather = "LL128 1 640 16384") {
   const auto entry = [](const std::string& collective, const std::string& root,
                         const std::string& range, const std::string& program,
                         const std::string& knobs) {
@@ -39,7 +39,7 @@ inline std::string corpus_table() {
   return with_checksum(
       header(7, kRanks) + entry("allreduce", "-", "4 2048", "allpairs_allreduce", "LL 1 256 4096") +
       entry("allreduce", "-", "2048 65536", "ring_allreduce", "Simple 1 512 4096") +
-      entry("allgather", "-", kEverySize, "ring_allgather", "LL128 1 640 16384") +
+      entry("allgather", "-", kEverySize, "ring_allgather", allgather) +
       entry("reduce-scatter", "-", kEverySize, "ring_reduce_scatter", "Simple 1 256 16384") +
       entry("alltoall", "-", kEverySize, "direct_alltoall", "Simple 1 256 4096") +
       entry("broadcast", "0", kEverySize, "chain_broadcast", "LL 1 256 4096") +
@@ -49,7 +49,8 @@ inline std::string corpus_table() {
 /// Its folder, which TUCCL_TABLE names as long as it lives.
 class CorpusTable {
  public:
-  CorpusTable() : folder_(corpus_table()) {
+  explicit CorpusTable(const std::string& allgather = "LL128 1 640 16384")
+      : folder_(corpus_table(allgather)) {
     for (const char* name :
          {"allpairs_allreduce", "ring_allreduce", "ring_allgather", "ring_reduce_scatter",
           "direct_alltoall", "chain_broadcast", "chain_reduce"})

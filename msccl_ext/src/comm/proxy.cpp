@@ -1,0 +1,266 @@
+#include "comm/proxy.h"
+
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace tuccl::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSpin = std::chrono::microseconds(200);  // after the last that moved
+constexpr auto kAwake = std::chrono::seconds(1);
+constexpr long kNapNs = 50'000, kLongNapNs = 500'000;
+
+std::uint64_t load(const std::uint64_t* p) {
+  return std::atomic_ref(*const_cast<std::uint64_t*>(p)).load(std::memory_order_acquire);
+}
+void store(std::uint64_t* p, std::uint64_t value) {
+  std::atomic_ref(*p).store(value, std::memory_order_release);
+}
+
+template <class T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+std::uint64_t slots_of(std::uint64_t posted) { return posted >> 48; }
+std::size_t bytes_in(std::uint64_t posted) { return posted & ((std::uint64_t{1} << 48) - 1); }
+
+/// A request that ends sets `done`.
+void track(std::vector<bool*>& requests, int number, bool& done) {
+  const auto at = static_cast<std::size_t>(number);
+  if (at >= requests.size()) requests.resize(at + 1);
+  requests[at] = &done;
+}
+
+int header_tag(const Crossing& c) { return 2 * c.number; }
+int data_tag(const Crossing& c) { return 2 * c.number + 1; }
+
+std::byte* slot(const Crossing& c, std::uint64_t step) {
+  return c.end.slots + static_cast<std::int64_t>(step % kSlots) * c.stride;
+}
+
+}  // namespace
+
+Proxy::Proxy(int rank, int ranks, const std::vector<Crossing>& crossings,
+             std::map<int, select::Descriptor> sockets) {
+  for (auto& [peer, socket] : sockets) {
+    Peer& p = peers_.emplace_back(Peer{.rank = peer, .sockets = exec::Sockets(rank, ranks)});
+    p.sockets.attach(peer, exec::Stream(socket.release()));
+    for (const Crossing& c : crossings)
+      if (c.peer == peer) p.lines.push_back({.crossing = c});
+    for (Line& line : p.lines)
+      if (!line.crossing.sends)
+        track(p.requests, p.sockets.receive(bytes_of(line.header), peer, header_tag(line.crossing)),
+              line.header_done);
+  }
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's own affair
+  thread_ = std::thread([this] { serve(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Proxy::~Proxy() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  thread_.join();
+}
+
+void Proxy::flush(std::chrono::duration<double> limit) {
+  std::unique_lock lock(mutex_);
+  flush_ = Flush::kAsked;
+  flushed_.wait_for(lock, limit, [this] { return flush_ == Flush::kDone; });
+}
+
+void Proxy::fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+}
+
+std::string Proxy::fault() const {
+  const std::lock_guard lock(mutex_);
+  for (const Peer& peer : peers_)
+    if (!peer.fault.empty()) return peer.fault;
+  return "";
+}
+
+void Proxy::serve() {
+  Clock::time_point last = Clock::now();
+  while (true) {
+    bool moved = false;
+    for (Peer& peer : peers_)
+      if (peer.sockets.failure().empty()) moved |= step(peer);
+    const Clock::time_point now = Clock::now();
+    if (moved) last = now;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ends_) return;
+      for (Peer& peer : peers_) {
+        if (!failure_.empty() && peer.sockets.failure().empty()) peer.sockets.give_up(failure_);
+        if (failure_.empty() && peer.fault.empty()) peer.fault = peer.sockets.failure();
+      }
+      if (flush_ == Flush::kAsked) ask_for_answers();
+      if (flush_ == Flush::kUnderWay && is_flushed()) {
+        flush_ = Flush::kDone;
+        flushed_.notify_all();
+      }
+    }
+    if (moved || now - last < kSpin)
+      wait(0);
+    else
+      wait(now - last < kAwake ? kNapNs : kLongNapNs);
+  }
+}
+
+/// Waits until a socket has something or takes something, for `ns` at most.
+void Proxy::wait(long ns) {
+  std::vector<::pollfd> sockets;
+  for (const Peer& peer : peers_) {
+    const int writes = peer.sockets.waits_to_write(peer.rank) ? POLLOUT : 0;
+    sockets.push_back({peer.sockets.fd(peer.rank), static_cast<short>(POLLIN | writes), 0});
+  }
+  const ::timespec limit{0, ns};
+  if (::ppoll(sockets.data(), sockets.size(), &limit, nullptr) <= 0) {
+    if (ns == 0) std::this_thread::yield();
+    return;
+  }
+  for (std::size_t i = 0; i < sockets.size(); ++i)
+    if (sockets[i].revents != 0) peers_[i].sockets.read(peers_[i].rank);
+}
+
+bool Proxy::step(Peer& peer) {
+  bool moved = false;
+  for (Line& line : peer.lines)
+    moved |= line.crossing.sends ? send(peer, line) : receive(peer, line);
+  peer.sockets.write(peer.rank);
+  std::array<int, 64> ended;
+  while (const int n = peer.sockets.poll(ended)) {
+    for (int i = 0; i < n; ++i) *peer.requests[static_cast<std::size_t>(ended[i])] = true;
+    moved = true;
+  }
+  return moved;
+}
+
+bool Proxy::send(Peer& peer, Line& line) {
+  const Crossing& c = line.crossing;
+  bool moved = false;
+  for (const std::uint64_t tail = load(c.end.tail); line.next < tail;) {
+    const std::uint64_t posted =
+        std::atomic_ref(c.end.posted[line.next % kSlots]).exchange(0, std::memory_order_relaxed);
+    if (posted == 0) {  // transfers of several slots begin at a multiple
+      ++line.next;
+      continue;
+    }
+    Parcel& p = line.parcels.emplace_back(Parcel{.header = {line.next, posted}});
+    track(peer.requests, peer.sockets.send_uncounted(bytes_of(p.header), peer.rank, header_tag(c)),
+          p.header_done);
+    track(peer.requests,
+          peer.sockets.send({slot(c, line.next), bytes_in(posted)}, peer.rank, data_tag(c)),
+          p.data_done);
+    line.next += slots_of(posted);
+    moved = true;
+  }
+  while (!line.parcels.empty() && line.parcels.front().header_done &&
+         line.parcels.front().data_done) {
+    const Header& done = line.parcels.front().header;
+    if (done.posted != 0) store(c.end.head, done.first + slots_of(done.posted));
+    line.parcels.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+bool Proxy::receive(Peer& peer, Line& line) {
+  const Crossing& c = line.crossing;
+  bool moved = false;
+  if (line.header_done) {
+    line.header_done = false;
+    line.parcels.push_back({.header = line.header});
+    track(peer.requests, peer.sockets.receive(bytes_of(line.header), peer.rank, header_tag(c)),
+          line.header_done);
+    moved = true;
+  }
+  for (Parcel& p : line.parcels) {
+    if (p.begun) continue;
+    if (p.header.posted != 0) {
+      if (load(c.end.head) + kSlots < p.header.first + slots_of(p.header.posted)) break;
+    } else if (&p != &line.parcels.front()) {
+      break;
+    }
+    begin(peer, line, p);
+    moved = true;
+  }
+  while (!line.parcels.empty() && line.parcels.front().data_done) {
+    if (line.parcels.front().header.posted != 0) arrive(line, line.parcels.front());
+    line.parcels.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+/// Takes up what comes to free slots; or answers.
+void Proxy::begin(Peer& peer, Line& line, Parcel& p) {
+  const Crossing& c = line.crossing;
+  p.begun = true;
+  if (p.header.posted == 0)
+    return track(peer.requests,
+                 peer.sockets.send_uncounted(bytes_of(p.header), peer.rank, header_tag(c)),
+                 p.data_done);
+  const std::uint64_t slots = slots_of(p.header.posted), first = p.header.first % kSlots;
+  const std::size_t bytes = bytes_in(p.header.posted);
+  if (first + slots > kSlots || bytes > slots * static_cast<std::uint64_t>(c.stride))
+    return peer.sockets.give_up("rank " + std::to_string(peer.rank) + " sent what fits no slot");
+  std::span<std::byte> to(slot(c, p.header.first), bytes);
+  if (c.flagged) {
+    p.aside.resize(bytes);
+    to = p.aside;
+  }
+  track(peer.requests, peer.sockets.receive(to, peer.rank, data_tag(c)), p.data_done);
+}
+
+void Proxy::arrive(Line& line, Parcel& p) {
+  const Crossing& c = line.crossing;
+  auto* to = reinterpret_cast<std::uint64_t*>(slot(c, p.header.first));
+  for (std::size_t at = 0; at < p.aside.size(); at += 8, ++to) {  // whole, each with its flag
+    std::uint64_t word = 0;
+    std::memcpy(&word, p.aside.data() + at, 8);
+    store(to, word);
+  }
+  store(c.end.tail, p.header.first + slots_of(p.header.posted));
+}
+
+/// The answers come once everything before is there. Under the mutex.
+void Proxy::ask_for_answers() {
+  flush_ = Flush::kUnderWay;
+  for (Peer& peer : peers_)
+    for (Line& line : peer.lines) {
+      if (!line.crossing.sends || !peer.sockets.failure().empty()) continue;
+      send(peer, line);  // what was filled since the last look
+      Parcel& p = line.parcels.emplace_back();
+      const int tag = header_tag(line.crossing);
+      track(peer.requests, peer.sockets.send_uncounted(bytes_of(p.header), peer.rank, tag),
+            p.header_done);
+      track(peer.requests, peer.sockets.receive(bytes_of(line.header), peer.rank, tag),
+            p.data_done);
+    }
+}
+
+bool Proxy::is_flushed() const {
+  return std::ranges::all_of(peers_, [](const Peer& peer) {
+    return !peer.sockets.failure().empty() || std::ranges::all_of(peer.lines, [](const Line& line) {
+      return !line.crossing.sends || line.parcels.empty();
+    });
+  });
+}
+
+}  // namespace tuccl::comm
