@@ -9,6 +9,7 @@ from tuccl.runtime.baseline import (
 )
 from tuccl.runtime.executors import (
     MSCCL_LOOP,
+    Communicator,
     CudaExecutor,
     Effort,
     Executor,
@@ -23,7 +24,9 @@ from tuccl.runtime.executors import (
     Timing,
     TimingCandidate,
     TracedRun,
+    communicator_id,
     find_mpi,
+    group,
     paired_timings,
 )
 from tuccl.runtime.export import export_program, export_switch, export_table
@@ -57,6 +60,7 @@ __all__ = [
     "SYMMETRIC_BASELINE",
     "BaselineTiming",
     "Candidate",
+    "Communicator",
     "CudaExecutor",
     "Effort",
     "Entry",
@@ -79,12 +83,14 @@ __all__ = [
     "TimingCandidate",
     "TracedRun",
     "baselines_on",
+    "communicator_id",
     "default_candidate",
     "explain",
     "export_program",
     "export_switch",
     "export_table",
     "find_mpi",
+    "group",
     "load_table",
     "open_table",
     "paired_timings",

@@ -1,5 +1,6 @@
 """Executors: the contract, simulated, on threads, over MPI, on GPUs; how runs are timed."""
 
+from tuccl.runtime.executors.communicator import Communicator, communicator_id, group
 from tuccl.runtime.executors.cuda import CudaExecutor, cuda_devices
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
 from tuccl.runtime.executors.loopback import LoopbackExecutor
@@ -13,6 +14,7 @@ from tuccl.runtime.executors.sim import InterpreterSimExecutor, SimExecutor
 
 __all__ = [
     "MSCCL_LOOP",
+    "Communicator",
     "CudaExecutor",
     "Effort",
     "Executor",
@@ -29,11 +31,13 @@ __all__ = [
     "Timing",
     "TimingCandidate",
     "TracedRun",
+    "communicator_id",
     "cpu_threads",
     "cuda_devices",
     "find_mpi",
     "find_mpis",
     "glue_library",
+    "group",
     "paired_timings",
     "pool_timings",
     "usual_launch",

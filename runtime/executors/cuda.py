@@ -14,7 +14,7 @@ from tuccl._native import Call, RankResult
 from tuccl.errors import InputError, Stuck, TucclError, Unavailable
 from tuccl.runtime.executors.measure import DataExecutor, Effort, Operands
 
-__all__ = ["CudaExecutor", "cuda_devices", "cuda_library"]
+__all__ = ["CudaExecutor", "cuda_devices", "cuda_library", "loaded_library"]
 
 _LIBRARY = "libtuccl-cuda.so"
 _STUCK = 2
@@ -33,6 +33,15 @@ def cuda_library() -> Path:
     return path
 
 
+def loaded_library() -> ctypes.CDLL:
+    """Return that library, loaded.
+
+    Raises:
+        Unavailable: it was not built here, or cannot be loaded.
+    """
+    return _loaded(cuda_library())
+
+
 @cache
 def _loaded(path: Path) -> ctypes.CDLL:
     try:
@@ -47,6 +56,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     ]
     library.tucclFree.argtypes = [ctypes.c_void_p]
     library.tucclFree.restype = None
+    library.tucclGetLastError.argtypes = [ctypes.c_void_p]
+    library.tucclGetLastError.restype = ctypes.c_char_p
     return library
 
 
@@ -63,7 +74,7 @@ def cuda_devices() -> tuple[str, ...]:
     Raises:
         Unavailable: there is no library, no driver or no GPU.
     """
-    library, text = _loaded(cuda_library()), ctypes.c_void_p()
+    library, text = loaded_library(), ctypes.c_void_p()
     count = library.tucclDevices(ctypes.byref(text))
     answer = _taken(library, text)
     if count < 1:
@@ -112,7 +123,7 @@ class CudaExecutor(DataExecutor):
 
     def run(self, call: Call) -> Sequence[RankResult]:
         """Return each rank's result of one call."""
-        library, text = _loaded(cuda_library()), ctypes.c_void_p()
+        library, text = loaded_library(), ctypes.c_void_p()
         told = call.text.encode()
         devices = (ctypes.c_int * len(self._devices))(*self._devices)
         code = library.tucclRunCall(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,65 +12,39 @@ import torch
 import torch.distributed as dist
 
 from tuccl.errors import TucclError, Unavailable
-from tuccl.runtime import open_table
-from tuccl.runtime.executors.cuda import cuda_library
+from tuccl.runtime import Communicator, communicator_id, open_table
+from tuccl.runtime.executors.cuda import loaded_library
 from tuccl.torch.agreement import vote
 from tuccl.torch.calls import CollectiveCall
 
 __all__ = ["GpuCollectives", "GpuCommunicator", "GpuWork"]
 
 Tensors = Sequence[torch.Tensor]
-_NO_ENTRY = 100
-# Values of tucclDataType_t and tucclRedOp_t.
-_TYPES = {
-    "int8": 0,
-    "uint8": 1,
-    "int32": 2,
-    "uint32": 3,
-    "int64": 4,
-    "uint64": 5,
-    "half": 6,
-    "float": 7,
-    "double": 8,
-    "bfloat16": 9,
-}
-_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 _FUNCTIONS = {
-    "allreduce": "tucclAllReduce",
-    "allgather": "tucclAllGather",
-    "reduce-scatter": "tucclReduceScatter",
-    "broadcast": "tucclBroadcast",
-    "reduce": "tucclReduce",
-    "alltoall": "tucclAllToAll",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reduce-scatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "alltoall": "all_to_all",
 }
 _REDUCING = ("allreduce", "reduce-scatter", "reduce")
 _ROOTED = ("broadcast", "reduce")
 
 
-class _UniqueId(ctypes.Structure):
-    _fields_ = (("internal", ctypes.c_byte * 128),)
-
-
 class GpuCommunicator:
-    """A rank's ``tucclComm_t``: its calls take pointers and a stream."""
+    """A rank's communicator, whose calls take tensors."""
 
-    def __init__(self, table: str, unique: bytes, rank: int, size: int) -> None:
+    def __init__(self, table: str, unique_id: bytes, rank: int, size: int) -> None:
         """Join as ``rank`` of ``size`` on the present device; all ranks do so at the same time.
 
         Raises:
             Unavailable: there is no library.
             TucclError: the ranks cannot join, or not with this table.
         """
-        self._library = _library()
-        self._comm = ctypes.c_void_p()
         self._rank, self._size = rank, size
-        name = _UniqueId.from_buffer_copy(unique)
-        join = self._library.tucclCommInitRank
-        join.argtypes = [
-            *(ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, _UniqueId, ctypes.c_int),
-            ctypes.c_char_p,
-        ]
-        self._must(join(ctypes.byref(self._comm), size, name, rank, table.encode()), None)
+        self._communicator = Communicator(unique_id, size, rank, table)
+        self.close = self._communicator.close
 
     def run(self, call: CollectiveCall, stream: int) -> bool:
         """Start ``call`` behind what ``stream`` holds; False: the table has no program for it.
@@ -87,34 +60,19 @@ class GpuCommunicator:
             return False
         ready = call.with_usable_memory(key.in_place)
         given, made = _joined(ready.inputs), _joined(ready.outputs)
-        numbers: list[Any] = [call.sample.numel(), _TYPES[key.datatype]]
+        options: dict[str, Any] = {"stream": stream}
         if call.collective in _REDUCING:
-            numbers.append(_OPS[call.op])
+            options["op"] = call.op
         if call.collective in _ROOTED:
-            numbers.append(call.root)
-        kinds = [ctypes.c_size_t, *(ctypes.c_int for _ in numbers[1:])]
-        start = getattr(self._library, function)
-        start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *kinds, *[ctypes.c_void_p] * 2]
-        code = start(given.data_ptr(), made.data_ptr(), *numbers, self._comm, stream)
-        if code == _NO_ENTRY:
+            options["root"] = call.root
+        start = getattr(self._communicator, function)
+        count = call.sample.numel()
+        if not start(given.data_ptr(), made.data_ptr(), count, key.datatype, **options):
             return False
-        self._must(code, self._comm)
         _put_back(ready.outputs, made)
         for target, result in ready.back:
             target.copy_(result)
         return True
-
-    def close(self, *, at_once: bool = False) -> None:
-        """End it, after its calls or ``at_once``; does nothing the second time."""
-        if self._comm:
-            end = self._library.tucclCommAbort if at_once else self._library.tucclCommDestroy
-            end.argtypes = [ctypes.c_void_p]
-            end(self._comm)
-            self._comm = ctypes.c_void_p()
-
-    def _must(self, code: int, comm: ctypes.c_void_p | None) -> None:
-        if code != 0:
-            raise TucclError(_last_error(self._library, comm))
 
 
 class GpuWork(dist.Work):  # type: ignore[misc]
@@ -209,13 +167,10 @@ class GpuCollectives:
         """Return the communicator, or None on all ranks: one has no library, or none a table."""
         table, unique, message = "", b"", ""
         try:
-            library = _library()
+            loaded_library()
             if self._rank == 0:
                 table = self._table()
-                made = _UniqueId()
-                if library.tucclGetUniqueId(ctypes.byref(made)) != 0:
-                    raise TucclError(_last_error(library, None))
-                unique = bytes(made)
+                unique = communicator_id()
         except TucclError as error:
             message = str(error)
         reason = vote(self._store, "gpus", self._rank, self._size, message or "ready", not message)
@@ -232,26 +187,6 @@ class GpuCollectives:
             if open_table(folder).table.ranks == self._size:
                 return str(folder.resolve())
         raise Unavailable(f"no table is for {self._size} ranks: TUCCL_TABLE names tables")
-
-
-def _library() -> ctypes.CDLL:
-    """Return the library with the communicators.
-
-    Raises:
-        Unavailable: it is not here, or cannot be loaded.
-    """
-    path = cuda_library()
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise Unavailable(f"{path}: cannot be loaded: {error}") from error
-
-
-def _last_error(library: ctypes.CDLL, comm: ctypes.c_void_p | None) -> str:
-    last = library.tucclGetLastError
-    last.argtypes, last.restype = [ctypes.c_void_p], ctypes.c_char_p
-    text: bytes = (comm and last(comm)) or last(None) or b"a call failed"
-    return text.decode(errors="replace")
 
 
 def _joined(pieces: Tensors) -> torch.Tensor:
