@@ -7,6 +7,7 @@
 
 #include "abi/nccl.h"
 #include "support/corpus_table.h"
+#include "support/server_process.h"
 
 namespace tuccl {
 namespace {
@@ -57,6 +58,7 @@ void check_served(int rank, Handle comm) {
 }
 
 void processes_are_served() {
+  const test::ServerProcess server;
   const CorpusTable table;
   UniqueId id;
   CHECK(nccl<int(UniqueId*)>("ncclGetUniqueId")(&id) == 0);

@@ -131,10 +131,7 @@ Communicator::Communicator(const Id& id, int ranks, int rank, const std::string&
   watcher_ = std::thread([this] { watch(); });
 }
 
-Communicator::~Communicator() {
-  leave();
-  if (watcher_.joinable()) watcher_.join();
-}
+Communicator::~Communicator() { leave(); }
 
 void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
   const auto texts = together(group, [&] {
@@ -354,11 +351,14 @@ void Communicator::leave() {
     if (left_) return;
   }
   if (programs_) device_->drain();
-  if (proxy_ && !failed_.load()) proxy_->flush(call_timeout_);
+  if (proxy_) proxy_->leave(call_timeout_);
   if (board_) board_->leave(rank_);
-  const std::lock_guard lock(mutex_);
-  left_ = true;
-  ends_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+    ends_.notify_all();
+  }
+  if (watcher_.joinable()) watcher_.join();
 }
 
 bool Communicator::all_have_left() const {

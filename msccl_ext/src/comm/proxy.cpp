@@ -68,18 +68,18 @@ Proxy::Proxy(int rank, int ranks, const std::vector<Crossing>& crossings,
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Proxy::~Proxy() {
+Proxy::~Proxy() { leave({}); }
+
+void Proxy::leave(std::chrono::duration<double> limit) {
+  if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    flush_ = Flush::kAsked;
+    flushed_.wait_for(lock, limit, [this] { return flush_ == Flush::kDone; });
     ends_ = true;
   }
   thread_.join();
-}
-
-void Proxy::flush(std::chrono::duration<double> limit) {
-  std::unique_lock lock(mutex_);
-  flush_ = Flush::kAsked;
-  flushed_.wait_for(lock, limit, [this] { return flush_ == Flush::kDone; });
+  for (Peer& peer : peers_) peer.sockets.abandon();
 }
 
 void Proxy::fail(const std::string& why) {
@@ -110,7 +110,7 @@ void Proxy::serve() {
         if (failure_.empty() && peer.fault.empty()) peer.fault = peer.sockets.failure();
       }
       if (flush_ == Flush::kAsked) ask_for_answers();
-      if (flush_ == Flush::kUnderWay && is_flushed()) {
+      if (flush_ == Flush::kUnderWay && has_flushed()) {
         flush_ = Flush::kDone;
         flushed_.notify_all();
       }
@@ -255,7 +255,7 @@ void Proxy::ask_for_answers() {
     }
 }
 
-bool Proxy::is_flushed() const {
+bool Proxy::has_flushed() const {
   return std::ranges::all_of(peers_, [](const Peer& peer) {
     return !peer.sockets.failure().empty() || std::ranges::all_of(peer.lines, [](const Line& line) {
       return !line.crossing.sends || line.parcels.empty();

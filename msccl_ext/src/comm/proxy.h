@@ -27,9 +27,9 @@ class Proxy {
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
 
-  /// Waits until the peers that are there have all that blocks have sent, for `limit` at most.
-  void flush(std::chrono::duration<double> limit);
-  /// Tells the peers why nothing goes on, and closes.
+  /// Closes once the peers that are there have all that blocks have sent, or after `limit`.
+  void leave(std::chrono::duration<double> limit);
+  /// Tells the peers why nothing goes on; the other members do no more.
   void fail(const std::string& why);
   /// Why a peer is of no more use; empty where none is gone.
   std::string fault() const;
@@ -69,7 +69,7 @@ class Proxy {
   void begin(Peer& peer, Line& line, Parcel& parcel);
   void arrive(Line& line, Parcel& parcel);
   void ask_for_answers();
-  bool is_flushed() const;
+  bool has_flushed() const;
   void wait(long ns);
 
   std::deque<Peer> peers_;  ///< The thread's alone, but for `fault`.
