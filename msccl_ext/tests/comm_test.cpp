@@ -11,100 +11,23 @@
 #include <iterator>
 #include <thread>
 
+#include "support/communicators.h"
 #include "support/corpus_table.h"
 #include "support/server_process.h"
 
 namespace tuccl {
 namespace {
 
+using test::given;
+using test::in_processes;
+using test::input;
 using test::kRanks;
+using test::must;
+using test::sum;
 using Table = test::CorpusTable;
 
-void must(tucclResult_t result) {
-  if (result == tucclSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", tucclGetErrorString(result), tucclGetLastError(nullptr));
-  std::exit(1);
-}
-
-/// The element `i` that `rank` gives.
-int given(int rank, std::size_t i) { return static_cast<int>(i % 97) + 100 * rank; }
-
-std::vector<int> input(int rank, std::size_t count) {
-  std::vector<int> out(count);
-  for (std::size_t i = 0; i < count; ++i) out[i] = given(rank, i);
-  return out;
-}
-
-int sum(std::size_t i) {
-  int out = 0;
-  for (int rank = 0; rank < kRanks; ++rank) out += given(rank, i);
-  return out;
-}
-
-/// Every collective of the table right, of `n` elements a share, out of place and in place.
 void check_collectives(tucclComm_t comm, int rank, std::size_t n) {
-  const auto at = static_cast<std::size_t>(rank);
-  const std::size_t whole = n * kRanks;
-  std::vector<int> all = input(rank, whole), out(whole);
-  must(tucclAllReduce(all.data(), out.data(), whole, tucclInt32, tucclSum, comm, nullptr));
-  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == sum(i));
-  must(tucclAllReduce(all.data(), all.data(), whole, tucclInt32, tucclAvg, comm, nullptr));
-  for (std::size_t i = 0; i < whole; ++i) CHECK(all[i] == sum(i) / kRanks);
-
-  all = input(rank, whole);
-  must(tucclAllReduce(all.data(), out.data(), whole, tucclInt32, tucclMax, comm, nullptr));
-  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == given(kRanks - 1, i));
-  must(tucclReduceScatter(all.data(), out.data(), n, tucclInt32, tucclSum, comm, nullptr));
-  for (std::size_t i = 0; i < n; ++i) CHECK(out[i] == sum(at * n + i));
-  must(tucclAllToAll(all.data(), out.data(), n, tucclInt32, comm, nullptr));
-  for (std::size_t i = 0; i < whole; ++i)
-    CHECK(out[i] == given(static_cast<int>(i / n), at * n + i % n));
-
-  const std::vector<int> share = input(rank, n);
-  must(tucclAllGather(share.data(), out.data(), n, tucclInt32, comm, nullptr));
-  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == given(static_cast<int>(i / n), i % n));
-  std::copy(share.begin(), share.end(), out.begin() + static_cast<std::ptrdiff_t>(at * n));
-  must(tucclAllGather(out.data() + at * n, out.data(), n, tucclInt32, comm, nullptr));
-  for (std::size_t i = 0; i < whole; ++i) CHECK(out[i] == given(static_cast<int>(i / n), i % n));
-
-  int* received = rank == 0 ? nullptr : out.data();
-  must(tucclBroadcast(all.data(), rank == 0 ? all.data() : received, whole, tucclInt32, 0, comm,
-                      nullptr));
-  for (std::size_t i = 0; i < whole && rank > 0; ++i) CHECK(out[i] == given(0, i));
-  must(tucclReduce(all.data(), rank == 0 ? out.data() : nullptr, whole, tucclInt32, tucclSum, 0,
-                   comm, nullptr));
-  for (std::size_t i = 0; i < whole && rank == 0; ++i) CHECK(out[i] == sum(i));
-}
-
-/// Runs `body` with each rank and its communicator in a process of its own; their exit codes, or
-/// minus the signal that ended them. `hosts` has a letter a rank, of the host that it takes for its
-/// own.
-std::vector<int> in_processes(const std::function<void(int, tucclComm_t)>& body,
-                              const std::string& hosts = "") {
-  tucclUniqueId id;
-  must(tucclGetUniqueId(&id));
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    const pid_t child = ::fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-      if (!hosts.empty())
-        setenv("TUCCL_HOSTID", hosts.substr(static_cast<std::size_t>(rank), 1).c_str(), 1);
-      tucclComm_t comm = nullptr;
-      must(tucclCommInitRank(&comm, kRanks, id, rank, nullptr));
-      body(rank, comm);
-      must(tucclCommDestroy(comm));
-      ::_exit(0);
-    }
-    children.push_back(child);
-  }
-  std::vector<int> out;
-  for (const pid_t child : children) {
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-    out.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
-  }
-  return out;
+  test::check_collectives<std::vector<int>>(comm, rank, n, nullptr, [] {});
 }
 
 void processes_compute() {
