@@ -320,8 +320,8 @@ void protocols_are_right_in_every_order() {
 void long_programs_are_right_in_every_order() {
   const Protocol p = Protocol::kLL128;
   CHECK(right<Thread>("a round and more", call_of(one_way(transfers(p)), p, 8), 2));
-  CHECK(right<Thread>("chain", call_of(chain(2), p, 8), 2));
-  CHECK(right<Thread>("chain of two blocks", call_of(split_chain(2), p, 8), 2));
+  CHECK(right<Thread>("chain", call_of(chain(1), p, 8), 2));
+  CHECK(right<Thread>("chain of two blocks", call_of(split_chain(1), p, 8), 2));
 }
 
 void what_breaks_a_protocol_is_found() {
