@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="load by tuccl's MSCCL scheduler, not from a folder of XML: knows root and datatype, "
         "serves the executor's releases for NCCL 2.17 to 2.19",
     )
+    parser.add_argument(
+        "--cuda",
+        action="store_true",
+        help="let tuccl's interpreter on GPUs run the programs in NCCL's place "
+        "(libnccl-tuccl.so by LD_PRELOAD; `make cuda`)",
+    )
     add_prefer(parser, "default: the table's order")
     parser.add_argument(
         "--machine",
@@ -58,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap",
         metavar="ADDR[:PORT]",
-        help="IPv4 address of this host where the ranks' plugins agree on the table (default:"
+        help="IPv4 address of this host where the ranks agree on the table (default:"
         " the loopback for a table of one host, else this host's); none: each trusts its own copy",
     )
     parser.add_argument(
@@ -74,6 +80,10 @@ def run(args: argparse.Namespace) -> int:
     """Set the environment, print it as a block to copy, and start the command."""
     if args.explore is not None and not 0 <= args.explore < 1 << 32:
         raise InputError(f"--explore {args.explore}: expected 0 (never) or one in how many calls")
+    if args.explore is not None and args.cuda:
+        raise InputError(
+            "--explore: the plugins of NCCL and MSCCL do it, not the library of --cuda"
+        )
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise InputError("nothing to start; expected -- CMD after the options")
@@ -95,10 +105,14 @@ def run(args: argparse.Namespace) -> int:
 def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredTable) -> int:
     """Start the command with the table, and a place where its ranks' plugins can meet."""
     environment, notes = run_environment(
-        stored.folder, args.dialect, scheduler=args.scheduler, prefer=args.prefer
+        stored.folder,
+        args.dialect,
+        scheduler=args.scheduler,
+        prefer=args.prefer,
+        cuda=args.cuda,
     )
     address = None
-    if "TUCCL_TABLE_SHA256" in environment:  # the plugins' own
+    if args.cuda or "TUCCL_TABLE_SHA256" in environment:  # the plugins' own
         address = rendezvous_address(args.bootstrap, stored.table.hosts)
         if args.explore is not None:
             environment["TUCCL_EXPLORE"] = str(args.explore)

@@ -14,9 +14,10 @@ from tuccl._native import Call, RankResult
 from tuccl.errors import InputError, Stuck, TucclError, Unavailable
 from tuccl.runtime.executors.measure import DataExecutor, Effort, Operands
 
-__all__ = ["CudaExecutor", "cuda_devices", "cuda_library", "loaded_library"]
+__all__ = ["CudaExecutor", "cuda_devices", "cuda_library", "loaded_library", "nccl_library"]
 
 _LIBRARY = "libtuccl-cuda.so"
+_NCCL_LIBRARY = "libnccl-tuccl.so"
 _STUCK = 2
 
 
@@ -28,6 +29,18 @@ def cuda_library() -> Path:
     """
     beside = Path(_native.__file__).parent / "cuda" / _LIBRARY
     path = Path(os.environ.get("TUCCL_CUDA_LIBRARY") or beside)
+    if not path.is_file():
+        raise Unavailable(f"{path}: no such library; `make cuda` builds it where nvcc is")
+    return path
+
+
+def nccl_library() -> Path:
+    """Return the path of the library that has NCCL's functions, beside that one.
+
+    Raises:
+        Unavailable: it was not built here.
+    """
+    path = cuda_library().with_name(_NCCL_LIBRARY)
     if not path.is_file():
         raise Unavailable(f"{path}: no such library; `make cuda` builds it where nvcc is")
     return path

@@ -12,6 +12,7 @@ from types import FrameType
 
 from tuccl._native import default_buffer_bytes
 from tuccl.errors import InputError
+from tuccl.runtime.executors.cuda import nccl_library
 from tuccl.runtime.export.export import DIALECTS, Export, export_table
 from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path
 from tuccl.runtime.table.store import load_table, open_table
@@ -38,6 +39,7 @@ def run_environment(
     *,
     scheduler: bool = False,
     prefer: str | None = None,
+    cuda: bool = False,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the variables that load ``table`` into an unmodified runtime, and notes on them.
 
@@ -47,12 +49,21 @@ def run_environment(
     The programs are exported to ``cache`` (None: the user's cache folder), in a folder named
     by the table's checksum. Every host of the job must see it under the same path. With
     ``scheduler`` tuccl's MSCCL scheduler loads the table's own programs instead. ``prefer``: speed
-    or sms, instead of the table's own order, which plugins always follow.
+    or sms, instead of the table's own order, which plugins always follow. With ``cuda`` tuccl's
+    library in NCCL's place runs the table's own programs.
 
     Raises:
         InputError: the table, dialect or preference is bad, or a plugin reads the table.
+        Unavailable: ``cuda``, and that library was not built here.
     """
     loaded = load_table(table)
+    if cuda:
+        if loaded.dialect == "nccl" or dialect is not None or scheduler or prefer is not None:
+            raise InputError(
+                f"{table}: tuccl's interpreter runs a table's own programs in its own order: "
+                "expected a table of programs, without --dialect, --scheduler or --prefer"
+            )
+        return _interpreter_variables(table, loaded.signature)
     dialect = dialect or loaded.dialect
     if dialect not in (*DIALECTS, "nccl"):
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}, nccl")
@@ -93,6 +104,20 @@ def run_environment(
     if dialect != "fork":
         notes.append("MSCCL runs with one process per GPU only, and one GPU per process")
     return values, tuple(notes)
+
+
+def _interpreter_variables(table: Path, signature: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    library, others = nccl_library(), os.environ.get("LD_PRELOAD", "")
+    values = {
+        "LD_PRELOAD": f"{library}:{others}" if others else str(library),
+        "TUCCL_TABLE": str(table.resolve()),
+        "TUCCL_SIGNATURE": signature,
+    }
+    notes = (
+        f"every host of the job must see {table.resolve()} and {library}",
+        "what the table does not cover goes to NCCL's own library (docs/cuda.md)",
+    )
+    return values, notes
 
 
 def _plugin_notes(table: Path) -> tuple[str, ...]:

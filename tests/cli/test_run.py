@@ -73,6 +73,25 @@ def test_the_scheduler_instead_of_a_folder(tables: SimpleNamespace, tmp_path: Pa
     assert "MSCCL_ALGO_DIR" not in seen and seen["TUCCL_TABLE"] == str(tables.programs)
 
 
+def test_tuccls_library_in_nccls_place(
+    tables: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another library serves as it: any can be loaded before a program."""
+    for name in ("libtuccl-cuda.so", "libnccl-tuccl.so"):
+        shutil.copy(plugin_path("tuner"), tmp_path / name)
+    monkeypatch.setenv("TUCCL_CUDA_LIBRARY", str(tmp_path / "libtuccl-cuda.so"))
+    words = ["--table", str(tables.programs), "--cuda", "--"]
+    seen = seen_by(tmp_path, *words)
+    assert seen["LD_PRELOAD"] == str(tmp_path / "libnccl-tuccl.so")
+    assert seen["TUCCL_TABLE"] == str(tables.programs) and "MSCCL_ALGO_DIR" not in seen
+    assert seen["TUCCL_BOOTSTRAP"].startswith("127.0.0.1:") and seen["TUCCL_TOKEN"]
+    monkeypatch.setenv("LD_PRELOAD", str(plugin_path("tuner")))
+    both = f"{tmp_path / 'libnccl-tuccl.so'}:{plugin_path('tuner')}"
+    assert seen_by(tmp_path, *words)["LD_PRELOAD"] == both
+    (tmp_path / "libnccl-tuccl.so").unlink()
+    assert run(["run", *words, "true"]) == 2
+
+
 def test_a_machine_of_other_measured_rates_is_told_and_keeps_the_table(
     tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +130,8 @@ def test_a_changed_machine_runs_without_the_table(
         (["--dialect", "fork"], "a nccl table; expected --dialect nccl"),
         (["--dialect", "star"], "expected one of executor, rccl, fork, nccl"),
         (["--scheduler"], "serves executor tables"),
+        (["--cuda"], "expected a table of programs"),
+        (["--cuda", "--explore", "9"], "not the library of --cuda"),
     ],
 )
 def test_what_cannot_load_the_table_is_refused(

@@ -161,7 +161,7 @@ bool Proxy::send(Peer& peer, Line& line) {
       ++line.next;
       continue;
     }
-    Parcel& p = line.parcels.emplace_back(Parcel{.header = {line.next, posted}});
+    Message& p = line.messages.emplace_back(Message{.header = {line.next, posted}});
     track(peer.requests, peer.sockets.send_uncounted(bytes_of(p.header), peer.rank, header_tag(c)),
           p.header_done);
     track(peer.requests,
@@ -170,11 +170,11 @@ bool Proxy::send(Peer& peer, Line& line) {
     line.next += slots_of(posted);
     moved = true;
   }
-  while (!line.parcels.empty() && line.parcels.front().header_done &&
-         line.parcels.front().data_done) {
-    const Header& done = line.parcels.front().header;
+  while (!line.messages.empty() && line.messages.front().header_done &&
+         line.messages.front().data_done) {
+    const Header& done = line.messages.front().header;
     if (done.posted != 0) store(c.end.head, done.first + slots_of(done.posted));
-    line.parcels.pop_front();
+    line.messages.pop_front();
     moved = true;
   }
   return moved;
@@ -185,31 +185,31 @@ bool Proxy::receive(Peer& peer, Line& line) {
   bool moved = false;
   if (line.header_done) {
     line.header_done = false;
-    line.parcels.push_back({.header = line.header});
+    line.messages.push_back({.header = line.header});
     track(peer.requests, peer.sockets.receive(bytes_of(line.header), peer.rank, header_tag(c)),
           line.header_done);
     moved = true;
   }
-  for (Parcel& p : line.parcels) {
+  for (Message& p : line.messages) {
     if (p.begun) continue;
     if (p.header.posted != 0) {
       if (load(c.end.head) + kSlots < p.header.first + slots_of(p.header.posted)) break;
-    } else if (&p != &line.parcels.front()) {
+    } else if (&p != &line.messages.front()) {
       break;
     }
     begin(peer, line, p);
     moved = true;
   }
-  while (!line.parcels.empty() && line.parcels.front().data_done) {
-    if (line.parcels.front().header.posted != 0) arrive(line, line.parcels.front());
-    line.parcels.pop_front();
+  while (!line.messages.empty() && line.messages.front().data_done) {
+    if (line.messages.front().header.posted != 0) arrive(line, line.messages.front());
+    line.messages.pop_front();
     moved = true;
   }
   return moved;
 }
 
 /// Takes up what comes to free slots; or answers.
-void Proxy::begin(Peer& peer, Line& line, Parcel& p) {
+void Proxy::begin(Peer& peer, Line& line, Message& p) {
   const Crossing& c = line.crossing;
   p.begun = true;
   if (p.header.posted == 0)
@@ -228,7 +228,7 @@ void Proxy::begin(Peer& peer, Line& line, Parcel& p) {
   track(peer.requests, peer.sockets.receive(to, peer.rank, data_tag(c)), p.data_done);
 }
 
-void Proxy::arrive(Line& line, Parcel& p) {
+void Proxy::arrive(Line& line, Message& p) {
   const Crossing& c = line.crossing;
   auto* to = reinterpret_cast<std::uint64_t*>(slot(c, p.header.first));
   for (std::size_t at = 0; at < p.aside.size(); at += 8, ++to) {  // whole, each with its flag
@@ -246,7 +246,7 @@ void Proxy::ask_for_answers() {
     for (Line& line : peer.lines) {
       if (!line.crossing.sends || !peer.sockets.failure().empty()) continue;
       send(peer, line);  // what was filled since the last look
-      Parcel& p = line.parcels.emplace_back();
+      Message& p = line.messages.emplace_back();
       const int tag = header_tag(line.crossing);
       track(peer.requests, peer.sockets.send_uncounted(bytes_of(p.header), peer.rank, tag),
             p.header_done);
@@ -258,7 +258,7 @@ void Proxy::ask_for_answers() {
 bool Proxy::has_flushed() const {
   return std::ranges::all_of(peers_, [](const Peer& peer) {
     return !peer.sockets.failure().empty() || std::ranges::all_of(peer.lines, [](const Line& line) {
-      return !line.crossing.sends || line.parcels.empty();
+      return !line.crossing.sends || line.messages.empty();
     });
   });
 }

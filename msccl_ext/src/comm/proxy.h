@@ -40,7 +40,7 @@ class Proxy {
     std::uint64_t posted = 0;  ///< cuda::posting of it; 0: an answer is asked for, or is given.
   };
   /// What begins in one slot, on its way.
-  struct Parcel {
+  struct Message {
     Header header;
     bool begun = false;  ///< Where it arrives: there is room for it.
     bool header_done = false;
@@ -50,9 +50,9 @@ class Proxy {
   struct Line {
     Crossing crossing;
     std::uint64_t next = 0;  ///< Of the sender: the first slot that was not looked at.
-    Header header{};         ///< Of the receiver: of the next parcel.
+    Header header{};         ///< Of the receiver: of the next message.
     bool header_done = false;
-    std::deque<Parcel> parcels{};
+    std::deque<Message> messages{};
   };
   struct Peer {
     int rank = 0;
@@ -66,8 +66,8 @@ class Proxy {
   bool step(Peer& peer);
   bool send(Peer& peer, Line& line);
   bool receive(Peer& peer, Line& line);
-  void begin(Peer& peer, Line& line, Parcel& parcel);
-  void arrive(Line& line, Parcel& parcel);
+  void begin(Peer& peer, Line& line, Message& message);
+  void arrive(Line& line, Message& message);
   void ask_for_answers();
   bool has_flushed() const;
   void wait(long ns);
