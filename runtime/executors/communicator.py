@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,11 +62,26 @@ def group() -> Iterator[None]:
         TucclError: ranks that share a GPU differ in their calls, or one of them makes none.
     """
     _must(_call("tucclGroupStart"), None)
+    _open.depth += 1
     try:
         yield
     finally:
         code = _call("tucclGroupEnd")
+        _open.depth -= 1
+        if _open.depth == 0:
+            _open.joining.clear()
     _must(code, None)
+
+
+class _Open(threading.local):
+    """A thread's groups that are not ended, and where the communicators within will be written."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.joining: list[ctypes.c_void_p] = []
+
+
+_open = _Open()
 
 
 class Communicator:
@@ -90,6 +106,8 @@ class Communicator:
             raise InputError(f"an id of {len(unique_id)} bytes: expected communicator_id()'s 128")
         name = _UniqueId.from_buffer_copy(unique_id)
         folder = str(table).encode() if str(table) else None
+        if _open.depth > 0:
+            _open.joining.append(self._comm)
         _must(_call("tucclCommInitRank", ctypes.byref(self._comm), ranks, name, rank, folder), None)
 
     def __enter__(self) -> Self:

@@ -37,7 +37,12 @@ def test_calls_of_processes_come_out_right(tmp_path: Path, hosts: str, protocol:
         )
         for rank, host in enumerate(hosts)
     ]
-    texts = [rank.communicate(timeout=120)[0] for rank in ranks]
+    try:
+        texts = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
     assert texts == ["all is right\n"] * len(hosts)
 
 

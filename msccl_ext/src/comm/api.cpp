@@ -99,7 +99,12 @@ tucclResult_t run(const Operation& operation, tucclDataType_t type, tucclRedOp_t
 void retire(tucclComm_t comm) {
   static std::mutex mutex;
   static auto& retired = *new std::vector<tucclComm_t>;
-  comm->communicator.leave();
+  std::exception_ptr error;
+  try {
+    comm->communicator.leave();
+  } catch (...) {
+    error = std::current_exception();
+  }
   const std::lock_guard lock(mutex);
   retired.push_back(comm);
   std::erase_if(retired, [](tucclComm_t c) {
@@ -107,6 +112,7 @@ void retire(tucclComm_t comm) {
     if (done) delete c;
     return done;
   });
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace

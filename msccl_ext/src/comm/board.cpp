@@ -59,30 +59,24 @@ void Board::attend(int rank, std::int64_t process) {
       static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
 }
 
-void Board::leave(int rank) {
-  int expected = kPresent;
-  notice(rank).state.compare_exchange_strong(expected, kLeft);
-}
+void Board::leave(int rank) { notice(rank).left.store(1); }
 
 void Board::fail(int rank, const std::string& why) {
   Notice& n = notice(rank);
-  int expected = kPresent;
+  int expected = kWell;
   if (!n.state.compare_exchange_strong(expected, kFails)) return;
   n.why[why.copy(n.why, sizeof n.why - 1)] = '\0';
   n.state.store(kFailed);
 }
 
-std::string Board::fault(int rank) const {
+std::string Board::told(int rank) const {
   const Notice& n = notice(rank);
+  return n.state.load() == kFailed ? std::string(n.why, ::strnlen(n.why, sizeof n.why)) : "";
+}
+
+std::string Board::gone(int rank) const {
   const std::string who = "rank " + std::to_string(rank);
-  switch (n.state.load()) {
-    case kFailed:
-      return {n.why, ::strnlen(n.why, sizeof n.why)};
-    case kLeft:
-      return who + " has left the communicator";
-    default:
-      break;
-  }
+  if (notice(rank).left.load() != 0) return who + " has left the communicator";
   pollfd end{processes_[static_cast<std::size_t>(rank)], POLLIN, 0};
   if (end.fd >= 0 && ::poll(&end, 1, 0) == 1) return who + "'s process has ended";
   return "";

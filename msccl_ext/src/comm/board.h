@@ -20,17 +20,21 @@ class Board {
   /// Process `process` holds rank `rank`; its end will be noticed.
   void attend(int rank, std::int64_t process);
 
+  /// The others' memory is not touched by `rank` any more.
   void leave(int rank);
   /// Tells the others why nothing goes on, in a line that names a rank; the first one stays.
   void fail(int rank, const std::string& why);
-  /// Why nobody need wait for `rank` any more: "rank 3's process has ended"; empty where it is
-  /// well.
-  std::string fault(int rank) const;
+  /// What `rank` told the others; empty where it is well.
+  std::string told(int rank) const;
+  /// Why nobody need wait for `rank` any more, and it touches no memory: "rank 3's process has
+  /// ended"; empty where it is there.
+  std::string gone(int rank) const;
 
  private:
-  enum State : int { kPresent, kFails, kFailed, kLeft };
+  enum State : int { kWell, kFails, kFailed };
   struct Notice {
     std::atomic<int> state;
+    std::atomic<int> left;
     char why[248];
   };
   Notice& notice(int rank) const { return notices_[rank]; }

@@ -31,17 +31,15 @@ double environment(const char* name, double fallback) {
 
 /// Processes that see each other's memory and each other's end. TUCCL_HOSTID parts those that do.
 std::string host_name() {
-  if (const char* given = std::getenv("TUCCL_HOSTID"); given != nullptr && *given != '\0') {
-    std::string name = given;
-    if (name.size() > 100 || name.find_first_of(" \t\n") != name.npos)
-      throw InputError("TUCCL_HOSTID: expected at most 100 characters without blanks");
-    return name;
-  }
+  const char* given = std::getenv("TUCCL_HOSTID");
+  const std::string part = given == nullptr ? "" : given;
+  if (part.size() > 100 || part.find_first_of(" \t\n") != part.npos)
+    throw InputError("TUCCL_HOSTID: expected at most 100 characters without blanks");
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char space[64] = {};
   if (::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) space[0] = '\0';
-  return boot + space;
+  return boot + "/" + space + "/" + part;
 }
 
 /// Tells this process from all others.
@@ -131,7 +129,12 @@ Communicator::Communicator(const Id& id, int ranks, int rank, const std::string&
   watcher_ = std::thread([this] { watch(); });
 }
 
-Communicator::~Communicator() { leave(); }
+Communicator::~Communicator() {
+  try {
+    leave();
+  } catch (const Error&) {  // told where it was asked to leave
+  }
+}
 
 void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
   const auto texts = together(group, [&] {
@@ -350,8 +353,15 @@ void Communicator::leave() {
     const std::lock_guard lock(mutex_);
     if (left_) return;
   }
-  if (programs_) device_->drain();
-  if (proxy_) proxy_->leave(call_timeout_);
+  std::string why;
+  try {
+    if (programs_) device_->drain();
+  } catch (const DeviceError& error) {
+    why = "rank " + std::to_string(rank_) + ": " + error.what();
+    fail(why, why);
+  }
+  if (proxy_ && !proxy_->leave(call_timeout_) && why.empty())
+    why = "rank " + std::to_string(rank_) + ": other hosts have not taken up what was sent";
   if (board_) board_->leave(rank_);
   {
     const std::lock_guard lock(mutex_);
@@ -359,20 +369,26 @@ void Communicator::leave() {
     ends_.notify_all();
   }
   if (watcher_.joinable()) watcher_.join();
+  if (!why.empty()) throw Failed(why);
 }
 
 bool Communicator::all_have_left() const {
   return std::ranges::all_of(peers_, [this](const Peer& peer) {
-    return peer.rank == rank_ || !is_near(peer) || !board_->fault(peer.rank).empty();
+    return peer.rank == rank_ || !is_near(peer) || !board_->gone(peer.rank).empty();
   });
 }
 
-/// Why a peer is of no more use; empty where none is gone.
+/// Why a wait will not end: what a peer tells all, or that one that is waited for is gone. Others
+/// may leave, having done their part.
 std::string Communicator::peers_fault() const {
-  for (const Peer& peer : peers_)
-    if (peer.rank != rank_)
-      if (std::string fault = board_->fault(peer.rank); !fault.empty()) return fault;
-  return proxy_ ? proxy_->fault() : "";
+  const std::set<int> awaited = programs_->awaited();
+  std::string out;
+  for (const Peer& peer : peers_) {
+    if (peer.rank == rank_ || !is_near(peer)) continue;
+    if (std::string told = board_->told(peer.rank); !told.empty()) return told;
+    if (out.empty() && awaited.contains(peer.rank)) out = board_->gone(peer.rank);
+  }
+  return out.empty() && proxy_ ? proxy_->fault(awaited) : out;
 }
 
 /// "rank 0 tb 1 step 4 (r) waits for data from rank 3 in slot 5; tb 2 ...".

@@ -306,25 +306,39 @@ const Form* Programs::form(std::uint32_t candidate, int root, bool in_place) con
   return at == forms_.end() ? nullptr : &at->second;
 }
 
-std::vector<std::string> Programs::waits() const {
-  std::vector<std::string> out;
+/// Tells `see` of what each block of each plan waits for.
+template <class See>
+void Programs::each_wait(See see) const {
   for (const auto& [key, form] : forms_)
     for (const Variant& v : form.variants)
-      for (std::size_t b = 0; b < v.plan.blocks.size(); ++b) {
-        const std::uint64_t wait = std::atomic_ref(v.work.waits[b]).load(std::memory_order_relaxed);
-        if (std::string text = cuda::describe_wait(v.plan, b, wait); !text.empty())
-          out.push_back(std::move(text));
-      }
+      for (std::size_t b = 0; b < v.plan.blocks.size(); ++b)
+        see(v.plan, b, std::atomic_ref(v.work.waits[b]).load(std::memory_order_relaxed));
+}
+
+std::vector<std::string> Programs::waits() const {
+  std::vector<std::string> out;
+  each_wait([&](const exec::Plan& plan, std::size_t b, std::uint64_t wait) {
+    if (std::string text = cuda::describe_wait(plan, b, wait); !text.empty())
+      out.push_back(std::move(text));
+  });
+  return out;
+}
+
+std::set<int> Programs::awaited() const {
+  std::set<int> out;
+  each_wait([&](const exec::Plan& plan, std::size_t b, std::uint64_t wait) {
+    const cuda::Wait kind = cuda::kind_of(wait);
+    if (kind == cuda::Wait::kData) out.insert(plan.blocks[b].recv_peer);
+    if (kind == cuda::Wait::kCredit) out.insert(plan.blocks[b].send_peer);
+  });
   return out;
 }
 
 std::uint64_t Programs::waits_digest() const {
   std::uint64_t digest = 0;
-  for (const auto& [key, form] : forms_)
-    for (const Variant& v : form.variants)
-      for (std::size_t b = 0; b < v.plan.blocks.size(); ++b)
-        digest = digest * 0x100000001b3u +
-                 std::atomic_ref(v.work.waits[b]).load(std::memory_order_relaxed);
+  each_wait([&](const exec::Plan&, std::size_t, std::uint64_t wait) {
+    digest = digest * 0x100000001b3u + wait;
+  });
   return digest;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -91,6 +92,8 @@ class Programs {
   std::vector<int> peers() const;
   /// "tb 1 step 4 (r) waits for data from rank 3 in slot 5" of each block that waits.
   std::vector<std::string> waits() const;
+  /// The ranks that blocks wait for now.
+  std::set<int> awaited() const;
   /// A number that changes as blocks get on; 0 where none waits.
   std::uint64_t waits_digest() const;
   const int* stop() const { return stop_; }
@@ -109,6 +112,8 @@ class Programs {
   std::string fault(const select::CandidateRecord& c, const Program& p, const Device& device) const;
   void add_forms(const select::CandidateRecord& c, const Program& p, int root);
   void lay_out();
+  template <class See>
+  void each_wait(See see) const;
 
   const select::Table& table_;
   Place place_;

@@ -1,14 +1,20 @@
 #include "comm/proxy.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <utility>
+
+#include "cuda/ll.h"
 
 namespace tuccl::comm {
 namespace {
@@ -16,6 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(200);  // after the last that moved
 constexpr auto kAwake = std::chrono::seconds(1);
+constexpr std::chrono::seconds kExit(5);  // for what a process that ends has sent
 constexpr long kNapNs = 50'000, kLongNapNs = 500'000;
 
 std::uint64_t load(const std::uint64_t* p) {
@@ -33,6 +40,16 @@ std::span<std::byte> bytes_of(T& value) {
 std::uint64_t slots_of(std::uint64_t posted) { return posted >> 48; }
 std::size_t bytes_in(std::uint64_t posted) { return posted & ((std::uint64_t{1} << 48) - 1); }
 
+/// Lets a connection end whose host is gone without a word.
+void notice_silence(int socket) {
+  constexpr int kOn = 1, kIdleS = 10, kEveryS = 5, kTimes = 4, kUnansweredMs = 60'000;
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &kOn, sizeof kOn);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleS, sizeof kIdleS);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kEveryS, sizeof kEveryS);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kTimes, sizeof kTimes);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnansweredMs, sizeof kUnansweredMs);
+}
+
 /// A request that ends sets `done`.
 void track(std::vector<bool*>& requests, int number, bool& done) {
   const auto at = static_cast<std::size_t>(number);
@@ -42,6 +59,38 @@ void track(std::vector<bool*>& requests, int number, bool& done) {
 
 int header_tag(const Crossing& c) { return 2 * c.number; }
 int data_tag(const Crossing& c) { return 2 * c.number + 1; }
+
+class Live;
+Live& live();
+
+/// Those that a process that ends lets its peers have the last slots of: calls on streams end once
+/// slots are filled, and not every program destroys its communicators.
+class Live {
+ public:
+  void add(Proxy* proxy) {
+    const std::lock_guard lock(mutex_);
+    static const int registered = std::atexit([] { live().leave_all(); });
+    (void)registered;
+    proxies_.insert(proxy);
+  }
+  void remove(Proxy* proxy) {
+    const std::lock_guard lock(mutex_);
+    proxies_.erase(proxy);
+  }
+
+ private:
+  void leave_all() {
+    const std::lock_guard lock(mutex_);
+    for (Proxy* proxy : proxies_) proxy->leave(kExit);
+  }
+  std::mutex mutex_;
+  std::set<Proxy*> proxies_;
+};
+
+Live& live() {
+  static auto& all = *new Live;
+  return all;
+}
 
 std::byte* slot(const Crossing& c, std::uint64_t step) {
   return c.end.slots + static_cast<std::int64_t>(step % kSlots) * c.stride;
@@ -53,6 +102,7 @@ Proxy::Proxy(int rank, int ranks, const std::vector<Crossing>& crossings,
              std::map<int, select::Descriptor> sockets) {
   for (auto& [peer, socket] : sockets) {
     Peer& p = peers_.emplace_back(Peer{.rank = peer, .sockets = exec::Sockets(rank, ranks)});
+    notice_silence(socket.get());
     p.sockets.attach(peer, exec::Stream(socket.release()));
     for (const Crossing& c : crossings)
       if (c.peer == peer) p.lines.push_back({.crossing = c});
@@ -66,20 +116,27 @@ Proxy::Proxy(int rank, int ranks, const std::vector<Crossing>& crossings,
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's own affair
   thread_ = std::thread([this] { serve(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  live().add(this);
 }
 
-Proxy::~Proxy() { leave({}); }
+Proxy::~Proxy() {
+  leave({});
+  live().remove(this);
+}
 
-void Proxy::leave(std::chrono::duration<double> limit) {
-  if (!thread_.joinable()) return;
+bool Proxy::leave(std::chrono::duration<double> limit) {
+  const std::lock_guard once(leaving_);
+  if (!thread_.joinable()) return true;
+  bool flushed = false;
   {
     std::unique_lock lock(mutex_);
     flush_ = Flush::kAsked;
-    flushed_.wait_for(lock, limit, [this] { return flush_ == Flush::kDone; });
+    flushed = flushed_.wait_for(lock, limit, [this] { return flush_ == Flush::kDone; });
     ends_ = true;
   }
   thread_.join();
   for (Peer& peer : peers_) peer.sockets.abandon();
+  return flushed;
 }
 
 void Proxy::fail(const std::string& why) {
@@ -87,39 +144,57 @@ void Proxy::fail(const std::string& why) {
   if (failure_.empty()) failure_ = why;
 }
 
-std::string Proxy::fault() const {
+std::string Proxy::fault(const std::set<int>& awaited) const {
   const std::lock_guard lock(mutex_);
-  for (const Peer& peer : peers_)
-    if (!peer.fault.empty()) return peer.fault;
-  return "";
+  std::string out;
+  for (const Peer& peer : peers_) {
+    if (peer.told) return peer.fault;
+    if (out.empty() && awaited.contains(peer.rank)) out = peer.fault;
+  }
+  return out;
 }
 
 void Proxy::serve() {
   Clock::time_point last = Clock::now();
   while (true) {
     bool moved = false;
-    for (Peer& peer : peers_)
-      if (peer.sockets.failure().empty()) moved |= step(peer);
+    try {
+      for (Peer& peer : peers_)
+        if (!peer.over) moved |= step(peer);
+    } catch (const std::exception& error) {  // no memory
+      fail(std::string("a proxy: ") + error.what());
+    }
+    if (!go_on()) return;
     const Clock::time_point now = Clock::now();
     if (moved) last = now;
-    {
-      const std::lock_guard lock(mutex_);
-      if (ends_) return;
-      for (Peer& peer : peers_) {
-        if (!failure_.empty() && peer.sockets.failure().empty()) peer.sockets.give_up(failure_);
-        if (failure_.empty() && peer.fault.empty()) peer.fault = peer.sockets.failure();
-      }
-      if (flush_ == Flush::kAsked) ask_for_answers();
-      if (flush_ == Flush::kUnderWay && has_flushed()) {
-        flush_ = Flush::kDone;
-        flushed_.notify_all();
-      }
-    }
     if (moved || now - last < kSpin)
       wait(0);
     else
       wait(now - last < kAwake ? kNapNs : kLongNapNs);
   }
+}
+
+/// What others ask for; false where that is to end.
+bool Proxy::go_on() {
+  const std::lock_guard lock(mutex_);
+  if (ends_) return false;
+  for (Peer& peer : peers_) {
+    if (peer.over) continue;
+    const std::string why = failure_.empty() ? peer.sockets.failure() : failure_;
+    peer.over = !why.empty();
+    if (!peer.over) continue;
+    if (failure_.empty()) {
+      peer.fault = why;
+      peer.told = peer.sockets.is_told();
+    }
+    peer.sockets.give_up(why);
+  }
+  if (flush_ == Flush::kAsked) ask_for_answers();
+  if (flush_ == Flush::kUnderWay && has_flushed()) {
+    flush_ = Flush::kDone;
+    flushed_.notify_all();
+  }
+  return true;
 }
 
 /// Waits until a socket has something or takes something, for `ns` at most.
@@ -180,11 +255,27 @@ bool Proxy::send(Peer& peer, Line& line) {
   return moved;
 }
 
+/// Whether what a peer announces comes after what came before, and fits its slots.
+bool Proxy::is_sound(const Line& line, const Header& header) {
+  if (header.posted == 0) return true;
+  const std::uint64_t slots = slots_of(header.posted), first = header.first % kSlots;
+  const std::size_t bytes = bytes_in(header.posted);
+  return slots > 0 && first + slots <= kSlots && header.first >= line.next &&
+         header.first - line.next < kSlots &&
+         bytes <= slots * static_cast<std::uint64_t>(line.crossing.stride) &&
+         (!line.crossing.flagged || bytes % sizeof(cuda::LLLine) == 0);
+}
+
 bool Proxy::receive(Peer& peer, Line& line) {
   const Crossing& c = line.crossing;
   bool moved = false;
   if (line.header_done) {
     line.header_done = false;
+    if (!is_sound(line, line.header)) {
+      peer.sockets.give_up("rank " + std::to_string(peer.rank) + " sent what fits no slot");
+      return true;
+    }
+    if (line.header.posted != 0) line.next = line.header.first + slots_of(line.header.posted);
     line.messages.push_back({.header = line.header});
     track(peer.requests, peer.sockets.receive(bytes_of(line.header), peer.rank, header_tag(c)),
           line.header_done);
@@ -216,10 +307,7 @@ void Proxy::begin(Peer& peer, Line& line, Message& p) {
     return track(peer.requests,
                  peer.sockets.send_uncounted(bytes_of(p.header), peer.rank, header_tag(c)),
                  p.data_done);
-  const std::uint64_t slots = slots_of(p.header.posted), first = p.header.first % kSlots;
   const std::size_t bytes = bytes_in(p.header.posted);
-  if (first + slots > kSlots || bytes > slots * static_cast<std::uint64_t>(c.stride))
-    return peer.sockets.give_up("rank " + std::to_string(peer.rank) + " sent what fits no slot");
   std::span<std::byte> to(slot(c, p.header.first), bytes);
   if (c.flagged) {
     p.aside.resize(bytes);
@@ -244,7 +332,7 @@ void Proxy::ask_for_answers() {
   flush_ = Flush::kUnderWay;
   for (Peer& peer : peers_)
     for (Line& line : peer.lines) {
-      if (!line.crossing.sends || !peer.sockets.failure().empty()) continue;
+      if (!line.crossing.sends || peer.over) continue;
       send(peer, line);  // what was filled since the last look
       Message& p = line.messages.emplace_back();
       const int tag = header_tag(line.crossing);

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,12 +28,13 @@ class Proxy {
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
 
-  /// Closes once the peers that are there have all that blocks have sent, or after `limit`.
-  void leave(std::chrono::duration<double> limit);
+  /// Closes once the peers that are there have all that blocks have sent, or after `limit`; false
+  /// where they have not. A process that ends does it too.
+  bool leave(std::chrono::duration<double> limit);
   /// Tells the peers why nothing goes on; the other members do no more.
   void fail(const std::string& why);
-  /// Why a peer is of no more use; empty where none is gone.
-  std::string fault() const;
+  /// What a peer told, or that one of `awaited` is gone; empty where all is well.
+  std::string fault(const std::set<int>& awaited) const;
 
  private:
   struct Header {
@@ -49,7 +51,7 @@ class Proxy {
   };
   struct Line {
     Crossing crossing;
-    std::uint64_t next = 0;  ///< Of the sender: the first slot that was not looked at.
+    std::uint64_t next = 0;  ///< The first slot that was not looked at, or that comes.
     Header header{};         ///< Of the receiver: of the next message.
     bool header_done = false;
     std::deque<Message> messages{};
@@ -60,12 +62,16 @@ class Proxy {
     std::vector<bool*> requests{};  ///< By number: what becomes true when it ends.
     std::deque<Line> lines{};
     std::string fault{};
+    bool told = false;  ///< Those are its words, for all.
+    bool over = false;
   };
 
   void serve();
+  bool go_on();
   bool step(Peer& peer);
   bool send(Peer& peer, Line& line);
   bool receive(Peer& peer, Line& line);
+  static bool is_sound(const Line& line, const Header& header);
   void begin(Peer& peer, Line& line, Message& message);
   void arrive(Line& line, Message& message);
   void ask_for_answers();
@@ -73,6 +79,7 @@ class Proxy {
   void wait(long ns);
 
   std::deque<Peer> peers_;  ///< The thread's alone, but for `fault`.
+  std::mutex leaving_;
   mutable std::mutex mutex_;
   std::condition_variable flushed_;
   enum class Flush { kNo, kAsked, kUnderWay, kDone } flush_ = Flush::kNo;

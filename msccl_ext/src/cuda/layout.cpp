@@ -134,7 +134,7 @@ void check_memory(const exec::Plan& plan, const Call& call, int round,
 std::string describe_wait(const exec::Plan& plan, std::size_t block, std::uint64_t wait) {
   const exec::Block& b = plan.blocks[block];
   const auto number = static_cast<std::size_t>(wait >> 32 & 0xffffff);
-  const auto kind = static_cast<Wait>(wait >> 56);
+  const Wait kind = kind_of(wait);
   if (kind == Wait::kNothing || number >= b.transfers.size()) return "";
   const Transfer& t = b.transfers[number];
   std::string out = "tb " + std::to_string(b.id) + " step " + std::to_string(t.step) + " (" +

@@ -120,6 +120,10 @@ TUCCL_DEVICE std::uint64_t packed(Wait wait, int transfer, std::uint64_t slot) {
          static_cast<std::uint64_t>(transfer & 0xffffff) << 32 | (slot & 0xffffffff);
 }
 
+TUCCL_DEVICE Wait kind_of(std::uint64_t packed_wait) {
+  return static_cast<Wait>(packed_wait >> 56);
+}
+
 /// A transfer on its way through a protocol.
 struct Move {
   const Work& work;

@@ -10,6 +10,7 @@
 
 #include "support/check.h"
 #include "support/corpus_table.h"
+#include "support/server_process.h"
 #include "tuccl/comm.h"
 
 namespace tuccl::test {
@@ -87,8 +88,7 @@ inline std::vector<int> in_processes(const std::function<void(int, tucclComm_t)>
   must(tucclGetUniqueId(&id));
   std::vector<pid_t> children;
   for (int rank = 0; rank < kRanks; ++rank) {
-    const pid_t child = ::fork();
-    CHECK(child >= 0);
+    const pid_t child = fork_child();
     if (child == 0) {
       if (!hosts.empty())
         setenv("TUCCL_HOSTID", hosts.substr(static_cast<std::size_t>(rank), 1).c_str(), 1);

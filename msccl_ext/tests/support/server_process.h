@@ -12,6 +12,14 @@
 
 namespace tuccl::test {
 
+/// A child that ends with its parent, as where a test fails.
+inline pid_t fork_child() {
+  const pid_t parent = ::getpid(), child = ::fork();
+  CHECK(child >= 0);
+  if (child == 0 && (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent)) ::_exit(1);
+  return child;
+}
+
 /// A job's rendezvous server in a process of its own, which ids name as long as it lives. So the
 /// test has no thread when it forks: sanitizers may hang in the child of one that has.
 class ServerProcess {
@@ -19,19 +27,17 @@ class ServerProcess {
   ServerProcess() {
     int ends[2];
     CHECK(::pipe(ends) == 0);
-    child_ = ::fork();
-    CHECK(child_ >= 0);
+    child_ = fork_child();
     if (child_ == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that fails ends at once
       const select::RendezvousServer server("127.0.0.1", 0, kToken);
       const int port = server.port();
       CHECK(::write(ends[1], &port, sizeof port) == sizeof port);
       while (true) ::pause();
     }
+    ::close(ends[1]);
     int port = 0;
     CHECK(::read(ends[0], &port, sizeof port) == sizeof port);
     ::close(ends[0]);
-    ::close(ends[1]);
     setenv("TUCCL_BOOTSTRAP", ("127.0.0.1:" + std::to_string(port)).c_str(), 1);
     setenv("TUCCL_TOKEN", kToken, 1);
   }
