@@ -12,6 +12,7 @@ __all__ = [
     "has_multicast",
     "is_gpu_class",
     "is_nic_class",
+    "multiprocessors",
     "nic_model",
     "nvlink_gbs",
 ]
@@ -98,6 +99,30 @@ _FAMILIES: dict[str, tuple[int | str, int]] = {
     "MI250X": ("90a", 16),
     "MI300X": ("942", 32),
 }
+# Multiprocessors or compute units, by the beginning of the model (data sheets).
+_MULTIPROCESSORS = {
+    "P100": 56,
+    "V100": 80,
+    "sm_70": 80,
+    "RTX 2080 Ti": 68,
+    "RTX 3090": 82,
+    "RTX 4090": 128,
+    "A100": 108,
+    "L40S": 142,
+    "H100": 132,
+    "H100-PCIE": 114,
+    "H800": 132,
+    "H200": 132,
+    "H20-": 78,
+    "GH200": 132,
+    "B200": 148,
+    "GB200": 148,
+    "MI50": 60,
+    "MI100": 120,
+    "MI210": 104,
+    "MI250X": 110,
+    "MI300X": 304,
+}
 _CONSOLES = (0x4752, 0x515E, 0x5969)  # ATI Rage XL and ES1000 on server boards
 _DISPLAY_VENDORS = (0x10DE, 0x1002)
 
@@ -130,6 +155,16 @@ def gpu_gts(vendor: str, device: str) -> int | None:
     32
     """
     return _FAMILIES.get(_family(vendor, device), (None, None))[1]
+
+
+def multiprocessors(model: str | None) -> int | None:
+    """Return the multiprocessors of a GPU model, None where they are not known.
+
+    >>> multiprocessors("V100-SXM2-32GB"), multiprocessors("H100-PCIE-80GB"), multiprocessors("x")
+    (80, 114, None)
+    """
+    names = [name for name in _MULTIPROCESSORS if f"{model or ''}-".startswith(name)]
+    return _MULTIPROCESSORS[max(names, key=len)] if names else None
 
 
 def has_multicast(model: str | None) -> bool:

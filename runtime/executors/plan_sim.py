@@ -24,13 +24,14 @@ from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, PlanKnobs
 from tuccl.synth.mscclpp.lower import lower_to_plan
 from tuccl.topology import Topology, network, plan_machine_of, process_gpus
-from tuccl.topology.models import has_multicast
+from tuccl.topology.models import has_multicast, multiprocessors
 
 __all__ = [
     "PLAN_GRID",
     "PLAN_KNOBS",
     "PlanSimExecutor",
     "PlanSimulator",
+    "check_residency",
     "plan_knobs",
     "program_plan",
     "takes_in_place",
@@ -126,6 +127,20 @@ def takes_in_place(program: Program) -> bool:
     return in_place and not (program.collective == "reduce-scatter" and program.out_of_place)
 
 
+def check_residency(plan: ExecutionPlan, topology: Topology) -> None:
+    """Raise Infeasible where a GPU has fewer multiprocessors than a plan has thread blocks.
+
+    They wait for each other, and a GPU runs one of 1024 threads on each multiprocessor.
+    """
+    for gpu, blocks in zip(topology.gpus, (len(g.threadblocks) for g in plan.gpus), strict=True):
+        most = multiprocessors(gpu.model)
+        if most is not None and blocks > most:
+            raise Infeasible(
+                f"plan {plan.name[:60]!r}: {blocks} thread blocks wait for each other, {gpu.model} "
+                f"({gpu.id}) runs {most} at once; use fewer channels or chunks"
+            )
+
+
 class PlanSimulator:
     """Runs plans of MSCCL++ in virtual time on one topology."""
 
@@ -162,6 +177,7 @@ class PlanSimulator:
         """Return the simulated call of ``plan`` on the whole array of ``nbytes`` bytes.
 
         Raises:
+            Infeasible: a GPU cannot run its thread blocks at once.
             InputError: the chunks do not divide the size, or the plan is for other ranks.
         """
         if len(plan.gpus) != self.topology.ranks:
@@ -169,6 +185,7 @@ class PlanSimulator:
                 f"plan {plan.name[:60]!r}: for {len(plan.gpus)} ranks, the topology has "
                 f"{self.topology.ranks}"
             )
+        check_residency(plan, self.topology)
         return simulate_plan(
             plan,
             nbytes,

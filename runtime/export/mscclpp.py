@@ -13,7 +13,7 @@ from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, plan_json
 from tuccl.mscclpp.checks import MEMORY_IDS, PORT_CHANNELS
-from tuccl.runtime.executors.plan_sim import plan_knobs, program_plan
+from tuccl.runtime.executors.plan_sim import check_residency, plan_knobs, program_plan
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry, KnobValues
 from tuccl.runtime.table.store import StoredTable
 from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, switch_plan
@@ -321,7 +321,8 @@ class _Lowered:
         key = (candidate.program, candidate.knobs, source.in_place, source.root, sizes)
         if key not in self._known:
             try:
-                source.plan(self._stored.table.hosts, "trial", share_scratch=False)
+                plan = source.plan(self._stored.table.hosts, "trial", share_scratch=False)
+                check_residency(plan, self._stored.topology)
                 self._known[key] = True
             except Infeasible as error:
                 self._known[key] = False

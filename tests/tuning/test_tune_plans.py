@@ -7,10 +7,11 @@ import pytest
 
 from tuccl._native import Knobs
 from tuccl.cli import main
-from tuccl.errors import InputError
+from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import parse_plan, verify_plan
 from tuccl.runtime import PlanSimExecutor, PlanSimulator, export_table, open_table, time_baseline
 from tuccl.runtime.executors.plan_sim import plan_knobs
+from tuccl.synth import Collective, PlanKnobs, lower, lower_to_plan, msccl_default
 from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
 from tuccl.tuning import TuneOptions, TuneResult, tune
 
@@ -38,6 +39,16 @@ def test_exported_plans_take_the_times_that_the_table_has(tmp_path: Path) -> Non
         assert verify_plan(plan).ok
         assert simulator.run(plan, row.size).time_us == pytest.approx(row.best_us)
         assert max(len(gpu.threadblocks) for gpu in plan.gpus) == row.sms
+
+
+def test_a_plan_of_more_thread_blocks_than_a_gpu_runs_at_once_is_refused() -> None:
+    """They wait for each other. An A100 has 108 multiprocessors, a V100 has 80."""
+    eight = [keep_gpus(load_profile(name), range(8)) for name in ("ndv4", "dgx-2")]
+    program = lower(msccl_default(eight[0], Collective("allreduce", 8)))
+    plan = lower_to_plan(program, PlanKnobs(group_size=7))
+    assert PlanSimulator(eight[0]).run(plan, 1 << 20).time_us > 0
+    with pytest.raises(Infeasible, match=r"91 thread blocks .* V100-SXM3-32GB .* runs 80 at once"):
+        PlanSimulator(eight[1]).run(plan, 1 << 20)
 
 
 def test_two_hosts_and_a_root_are_tuned_without_what_plans_lack(tmp_path: Path) -> None:
