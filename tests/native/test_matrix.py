@@ -162,11 +162,15 @@ def test_few_of_all_runs_have_no_race(
 def test_no_run_has_a_race(
     method: str, part: int, matrix: ModuleType, tally: Tally, tmp_path: Path
 ) -> None:
-    """Every program of the smallest options, by every protocol, held back at random."""
+    """Every program of the smallest options, by every protocol, held back at random.
+
+    The interpreter of GPUs, whose threads are many, runs one in four.
+    """
     chosen = list(islice(_each_program(matrix, method), part, None, PARTS))
     assert raced(chosen, tmp_path / "race") == ""
-    assert raced(chosen, tmp_path / "race", "host-form") == ""
-    tally(runs_under_tsan=2 * len(chosen))
+    on_gpus = chosen[part % 4 :: 4]
+    assert raced(on_gpus, tmp_path / "race", "host-form") == ""
+    tally(runs_under_tsan=len(chosen) + len(on_gpus))
 
 
 def _each_program(matrix: ModuleType, method: str) -> Iterator[Any]:
