@@ -16,7 +16,8 @@ from tuccl.cli.log_report import judge_log
 from tuccl.cli.output import columns, print_json
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import TucclError, Unavailable
-from tuccl.runtime.executors import find_mpis
+from tuccl.runtime.executors import cuda_devices, find_mpis
+from tuccl.runtime.executors.cuda import cuda_library
 from tuccl.runtime.jobs import plugin_paths, window_notes
 from tuccl.runtime.jobs.plugins import Kind
 from tuccl.runtime.mscclpp import find_executor_test
@@ -108,6 +109,18 @@ def executor_test() -> str | None:
     return f"{script}" + (f", mscclpp {version}" if version else "")
 
 
+def interpreter() -> str | None:
+    """Return where the interpreter for GPUs is, and what it finds, or None."""
+    try:
+        library = cuda_library()
+    except Unavailable:
+        return None
+    try:
+        return f"{library}, {', '.join(cuda_devices())}"
+    except Unavailable:
+        return f"{library}, no GPU"
+
+
 def plugins() -> list[Check]:
     """Return the checks of what runtimes load."""
     there = plugin_paths()
@@ -135,6 +148,12 @@ def machine() -> list[Check]:
             ", ".join(gpus) or None,
             "probing this machine",
             "describe one: probe --from or --profile",
+        ),
+        Check(
+            "interpreter on GPUs",
+            interpreter(),
+            "--on cuda, run --cuda, communicators",
+            "make cuda, where nvcc is",
         ),
         Check(
             "MPI",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from tuccl import _native
 from tuccl._native import Call, Knobs, Program, parse_xml, replicate
+from tuccl.cli.verbs import run
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.runtime import CudaExecutor, Effort, Operands
 from tuccl.runtime.executors import cuda_devices
@@ -51,6 +53,20 @@ def test_absent_devices_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TUCCL_CUDA_LIBRARY", "/nowhere/lib.so")
     with pytest.raises(Unavailable, match="make cuda"):
         cuda_devices()
+
+
+def test_doctor_finds_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found() -> str | None:
+        assert run(["doctor", "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["checks"]
+        [place] = [row["found"] for row in rows if row["name"] == "interpreter on GPUs"]
+        return None if place is None else str(place)
+
+    assert found() == f"{LIBRARY}, a CPU in a GPU's place"
+    monkeypatch.setenv("TUCCL_CUDA_LIBRARY", str(tmp_path / "none.so"))
+    assert found() is None
 
 
 def test_who_waits_is_named() -> None:
