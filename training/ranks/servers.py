@@ -47,17 +47,21 @@ class _Messages:
         self, way: int, parts: Sequence[int], place: Callable[[int], torch.Tensor], peer: int
     ) -> Iterator[int]:
         """Yield the numbers of a step's ``parts`` as each has come from ``peer`` to its place."""
-        if self._announced:
-            for _ in parts:
-                ahead = torch.zeros(1, dtype=torch.int64)
-                dist.recv(ahead, peer, self._group, tag=self._ahead(way))
-                dist.recv(place(int(ahead)), peer, self._group, tag=2 * int(ahead) + way)
-                yield int(ahead)
-            return
-        works = [dist.irecv(place(n), peer, self._group, tag=2 * n + way) for n in parts]
-        for number, work in zip(parts, works, strict=True):
-            work.wait()
+        works = {n: dist.irecv(place(n), peer, self._group, tag=2 * n + way) for n in parts}
+        for number in self._arrivals(way, parts, peer):
+            works[number].wait()
             yield number
+
+    def _arrivals(self, way: int, parts: Sequence[int], peer: int) -> Iterator[int]:
+        """Yield a step's parts in the order in which ``peer`` sends them."""
+        if not self._announced:
+            yield from parts
+            return
+        ahead = [torch.zeros(1, dtype=torch.int64) for _ in parts]
+        works = [dist.irecv(each, peer, self._group, tag=self._ahead(way)) for each in ahead]
+        for work, number in zip(works, ahead, strict=True):
+            work.wait()
+            yield int(number)
 
     def _ahead(self, way: int) -> int:
         return 2 * len(self.plan.buckets) + way
