@@ -131,7 +131,7 @@ def _row(call: SimulatedCall, policy: Policy, seeds: int, longest: int) -> Row:
     cold = [_progress(call, None, seed) for seed in range(seeds)]
     warm = [_progress(call, policy, seed) for seed in range(seeds)]
     for name in ("coordinate", TuneOptions.search):
-        first = initial_points(call.space, call.state.nbytes, None, longest // 4)
+        first = initial_points(call.space, longest // 4)
         run(SEARCHES[name](call.space, seed=seeds, first=first), call.samples, longest)
     best_us = min(call.samples_us.values())
     quality = 1.01 * median(times[-1] for times in cold)
@@ -156,7 +156,7 @@ def _progress(call: SimulatedCall, policy: Policy | None, seed: int) -> list[flo
         policy,
         seed=seed,
         full_effort=1,
-        first=initial_points(call.space, call.state.nbytes, None, BUDGET // 2),
+        first=initial_points(call.space, BUDGET // 2),
     )
     times: list[float] = []
 

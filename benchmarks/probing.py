@@ -135,7 +135,9 @@ def errors_of_latency(prober: AgentProber, measured: Topology) -> Iterator[float
     for src, dst in ((0, 1), (hosts - 2, hosts - 1), (0, hosts - 1), (1, hosts // 2)):
         trips: list[float] = []
         for _ in range(BURSTS):
-            trips += prober.answers([(src, prober.echo(src, dst, PINGS // BURSTS))])[0][0]
+            asked = [(src, prober.echo(src, dst, PINGS // BURSTS))]
+            [(us, _)] = prober.answers(asked, tuple[list[float], str])
+            trips += us
             time.sleep(0.1)
         got = sum(hop.latency for hop in path(measured, src, dst).hops if hop.kind == "network")
         yield 100 * abs(got / (median(trips) / 2) - 1)
