@@ -48,7 +48,13 @@ def run(args: argparse.Namespace) -> int:
         report = verify_plan(program, root=args.root)
         line = f"{args.program}: ok: {collective} on {len(program.gpus)} ranks, {dialect}"
         if args.run_size and report.ok:
-            report = _run(program, parse_size(args.run_size), args.root)
+            nbytes = parse_size(args.run_size)
+            if not program.min_message_size <= nbytes <= program.max_message_size:
+                raise InputError(
+                    f"{args.program}: --run {args.run_size}: the plan is for "
+                    f"{program.min_message_size} to {program.max_message_size} bytes"
+                )
+            report = _run(program, nbytes, args.root)
             line += f", {args.run_size} runs right"
     elif args.run_size:
         raise InputError("--run is for plans of MSCCL++; run a program with `tuccl bench --check`")

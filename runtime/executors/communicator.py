@@ -205,6 +205,8 @@ class Communicator:
         op: Reduction | None = None,
         root: int | None = None,
     ) -> bool:
+        if count < 0:
+            raise InputError(f"count {count}: expected 0 or more elements")
         numbers: list[Any] = [ctypes.c_int(_index("datatype", datatype, _TYPES))]
         if op is not None:
             numbers.append(ctypes.c_int(_index("op", op, _OPS)))

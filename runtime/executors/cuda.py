@@ -30,7 +30,8 @@ def cuda_library() -> Path:
     beside = Path(_native.__file__).parent / "cuda" / _LIBRARY
     path = Path(os.environ.get("TUCCL_CUDA_LIBRARY") or beside)
     if not path.is_file():
-        raise Unavailable(f"{path}: no such library; `make cuda` builds it where nvcc is")
+        named = " (TUCCL_CUDA_LIBRARY names it)" if path != beside else ""
+        raise Unavailable(f"{path}: no such library{named}; `make cuda` builds it where nvcc is")
     return path
 
 
@@ -62,6 +63,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     except OSError as error:
         raise Unavailable(f"{path}: cannot be loaded: {error}") from error
     text = ctypes.POINTER(ctypes.c_void_p)
+    if not hasattr(library, "tucclDevices"):
+        raise Unavailable(f"{path}: is not tuccl's library; unset TUCCL_CUDA_LIBRARY, or mend it")
     library.tucclDevices.argtypes = [text]
     library.tucclRunCall.argtypes = [
         *(ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int), ctypes.c_int),

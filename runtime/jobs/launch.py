@@ -58,13 +58,23 @@ def run_environment(
     """
     loaded = load_table(table)
     if cuda:
-        if loaded.dialect == "nccl" or dialect is not None or scheduler or prefer is not None:
+        if (
+            loaded.dialect in ("nccl", "mscclpp")
+            or dialect is not None
+            or scheduler
+            or prefer is not None
+        ):
             raise InputError(
                 f"{table}: tuccl's interpreter runs a table's own programs in its own order: "
                 "expected a table of programs, without --dialect, --scheduler or --prefer"
             )
         return _interpreter_variables(table, loaded.signature)
     dialect = dialect or loaded.dialect
+    if loaded.dialect == "mscclpp":
+        raise InputError(
+            f"{table}: for MSCCL++; `tuccl export {table} --dialect mscclpp -o plans`, and start "
+            "with the plans (docs/runtimes.md)"
+        )
     if dialect not in (*DIALECTS, "nccl"):
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}, nccl")
     if scheduler and (dialect, loaded.dialect) != ("executor", "executor"):

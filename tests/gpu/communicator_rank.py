@@ -55,6 +55,10 @@ def main(unique_id: str, ranks: int, rank: int, table: str) -> None:
         except InputError as error:
             assert "datatype 'float16': expected one of int8" in str(error)
         try:
+            comm.all_reduce(0, at(out), whole, "int32")
+        except TucclError as error:
+            assert "a buffer is null" in str(error)
+        try:
             comm.broadcast(at(mine), at(out), whole, "int32", root=ranks)
         except TucclError as error:
             assert f"root {ranks}: expected a rank" in str(error)

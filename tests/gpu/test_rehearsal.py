@@ -51,7 +51,10 @@ def test_absent_devices_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InputError, match="GPU 1: expected 0 to 0"):
         CudaExecutor(2, devices=(0, 1))
     monkeypatch.setenv("TUCCL_CUDA_LIBRARY", "/nowhere/lib.so")
-    with pytest.raises(Unavailable, match="make cuda"):
+    with pytest.raises(Unavailable, match=r"TUCCL_CUDA_LIBRARY names it.*make cuda"):
+        cuda_devices()
+    monkeypatch.setenv("TUCCL_CUDA_LIBRARY", _native.__file__)
+    with pytest.raises(Unavailable, match="is not tuccl's library"):
         cuda_devices()
 
 

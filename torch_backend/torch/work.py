@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,8 +53,11 @@ class TucclWork(dist.Work):  # type: ignore[misc]
             self._ended.set()
             future = self._end_future
         if future is not None:
-            # Callbacks may wait for other collectives: not on the thread that ends those.
-            threading.Thread(target=future.set_result, args=(None,), name="tuccl callback").start()
+            # Callbacks may wait for other collectives: not on the thread that ends those. The
+            # interpreter waits for theirs, whichever thread starts it.
+            threading.Thread(
+                target=future.set_result, args=(None,), name="tuccl callback", daemon=False
+            ).start()
 
     def _outcome(self, _: torch.futures.Future[None]) -> list[torch.Tensor]:
         if self._error is not None:
@@ -198,7 +202,9 @@ class CollectiveQueue:
             self._end(work, self._gloo(work, future))
 
         try:
-            _future(call()).add_done_callback(then or ended)
+            told = then or ended
+            _callbacks.add(told)
+            _future(call()).add_done_callback(told)
         except RuntimeError as error:  # refused at once: as Gloo words it
             self._end(work, error)
 
@@ -281,6 +287,7 @@ def _future(gloo: dist.Work) -> torch.futures.Future[Any]:
             except RuntimeError as error:
                 future.set_exception(error)
 
+        _callbacks.add(wait)
         threading.Thread(target=wait, name="tuccl-gloo", daemon=True).start()
     return future
 
@@ -290,6 +297,37 @@ def _failure(request: Request | None) -> Exception | None:
         return None
     failure: Exception = dist.DistBackendError(request.error)
     return failure
+
+
+class _Callbacks:
+    """Functions that threads of Gloo's call, until those threads have let go of them.
+
+    A thread that comes back to Python after the interpreter's end ends the process: so the end
+    waits for them, though not for calls that never end.
+    """
+
+    _LIMIT_S = 5.0
+
+    def __init__(self) -> None:
+        self._alive: set[weakref.ref[Callable[..., None]]] = set()
+        self._changed = threading.Condition(threading.RLock())
+        atexit.register(self._wait)
+
+    def add(self, function: Callable[..., None]) -> None:
+        with self._changed:
+            self._alive.add(weakref.ref(function, self._drop))
+
+    def _drop(self, reference: weakref.ref[Callable[..., None]]) -> None:
+        with self._changed:
+            self._alive.discard(reference)
+            self._changed.notify_all()
+
+    def _wait(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alive, self._LIMIT_S)
+
+
+_callbacks = _Callbacks()
 
 
 class _Progress:

@@ -273,6 +273,11 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
 
 Part Communicator::part(const Operation& o) const {
   if (failed_.load()) throw Failed(error());
+  const bool has_root = is_rooted(o.collective) && rank_ != o.root;
+  const bool gives = o.collective != Collective::kBroadcast || !has_root;
+  const bool takes = o.collective != Collective::kReduce || !has_root;
+  if (o.count > 0 && ((gives && o.send == nullptr) || (takes && o.receive == nullptr)))
+    throw InputError("a buffer is null, expected memory of the device");
   select::Call call;
   call.signature = table_->signature();
   call.ranks = ranks_;
