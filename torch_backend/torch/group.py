@@ -13,7 +13,13 @@ from tuccl._native import Bound, Group
 from tuccl.torch.calls import CollectiveCall, op_name
 from tuccl.torch.gpus import GpuCollectives, GpuWork
 from tuccl.torch.programs import Programs
-from tuccl.torch.work import AllWork, CollectiveQueue, EngineRequest, TucclWork
+from tuccl.torch.work import (
+    AllWork,
+    CollectiveQueue,
+    EngineRequest,
+    TucclWork,
+    settle_callbacks,
+)
 from tuccl.units import format_bytes
 
 __all__ = ["TucclGroup"]
@@ -75,6 +81,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._native.close("the group was shut down")
         if self._gpus is not None:
             self._gpus.close()
+        settle_callbacks()
         self._gloo.shutdown()
 
     def abort(self) -> None:
@@ -84,6 +91,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._gpus is not None:
             self._gpus.close(at_once=True)
         self._gloo.abort()
+        settle_callbacks()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Let a collective take ``timeout`` from now on."""

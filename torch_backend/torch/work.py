@@ -10,14 +10,21 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 
 from tuccl._native import Bound, Group, ProgressThread, Request
 
-__all__ = ["AllWork", "CollectiveQueue", "EngineRequest", "TucclWork", "progress_thread"]
+__all__ = [
+    "AllWork",
+    "CollectiveQueue",
+    "EngineRequest",
+    "TucclWork",
+    "progress_thread",
+    "settle_callbacks",
+]
 
 _BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
 _Piece = tuple[int, int]
@@ -202,9 +209,7 @@ class CollectiveQueue:
             self._end(work, self._gloo(work, future))
 
         try:
-            told = then or ended
-            _callbacks.add(told)
-            _future(call()).add_done_callback(told)
+            _future(call()).add_done_callback(_Callback(then or ended))
         except RuntimeError as error:  # refused at once: as Gloo words it
             self._end(work, error)
 
@@ -287,8 +292,9 @@ def _future(gloo: dist.Work) -> torch.futures.Future[Any]:
             except RuntimeError as error:
                 future.set_exception(error)
 
-        _callbacks.add(wait)
-        threading.Thread(target=wait, name="tuccl-gloo", daemon=True).start()
+        threading.Thread(
+            target=_Callback(lambda _: wait()), args=(None,), name="tuccl-gloo", daemon=True
+        ).start()
     return future
 
 
@@ -299,35 +305,40 @@ def _failure(request: Request | None) -> Exception | None:
     return failure
 
 
-class _Callbacks:
-    """Functions that threads of Gloo's call, until those threads have let go of them.
+class _Callback:
+    """A function for one of Gloo's threads to call once, which it has let go of when it is done.
 
-    A thread that comes back to Python after the interpreter's end ends the process: so the end
-    waits for them, though not for calls that never end.
+    Neither may the last reference to Gloo's group end on a thread of that group, which would wait
+    for itself, nor a thread come back to Python after the interpreter's end: so groups and the
+    interpreter end once callbacks have, though they do not wait for calls that never end.
     """
 
-    _LIMIT_S = 5.0
+    _LIMIT_S = 2.0
+    _alive: ClassVar[set[weakref.ref[_Callback]]] = set()
+    _changed: ClassVar[threading.Condition] = threading.Condition(threading.RLock())
 
-    def __init__(self) -> None:
-        self._alive: set[weakref.ref[Callable[..., None]]] = set()
-        self._changed = threading.Condition(threading.RLock())
-        atexit.register(self._wait)
-
-    def add(self, function: Callable[..., None]) -> None:
+    def __init__(self, function: Callable[[Any], None]) -> None:
+        self._functions = [function]
         with self._changed:
-            self._alive.add(weakref.ref(function, self._drop))
+            self._alive.add(weakref.ref(self, self._drop))
 
-    def _drop(self, reference: weakref.ref[Callable[..., None]]) -> None:
-        with self._changed:
-            self._alive.discard(reference)
-            self._changed.notify_all()
+    def __call__(self, future: Any) -> None:  # noqa: ANN401 - what PyTorch hands over
+        self._functions.pop()(future)
 
-    def _wait(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._alive, self._LIMIT_S)
+    @classmethod
+    def _drop(cls, reference: weakref.ref[_Callback]) -> None:
+        with cls._changed:
+            cls._alive.discard(reference)
+            cls._changed.notify_all()
+
+    @classmethod
+    def settle(cls) -> None:
+        with cls._changed:
+            cls._changed.wait_for(lambda: not cls._alive, cls._LIMIT_S)
 
 
-_callbacks = _Callbacks()
+settle_callbacks = _Callback.settle
+atexit.register(settle_callbacks)
 
 
 class _Progress:
