@@ -51,7 +51,7 @@ from tuccl.runtime import (
     TracedRun,
     time_baseline,
 )
-from tuccl.runtime.baseline.defaults import collective_stub
+from tuccl.runtime.baseline import collective_stub
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.runtime.table.programs import program_dialect

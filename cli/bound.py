@@ -9,7 +9,7 @@ from tuccl.cli.output import columns, print_json_lines
 from tuccl.synth import Collective
 from tuccl.synth import bound as bound_of
 
-HELP = "print the best that any algorithm could do on a topology, and the cut that limits it"
+HELP = "print the best that any algorithm could do over links and switches, and what limits it"
 EXAMPLE = "tuccl bound ndv2x2.json -c allgather,allreduce"
 
 
@@ -26,7 +26,8 @@ def run(args: argparse.Namespace) -> int:
     topology = topology_of(args.topology)
     rows = []
     for name in collectives_of(args.collective):
-        bound = bound_of(topology, Collective(name, topology.ranks, args.root))
+        call = Collective(name, topology.ranks, args.root)
+        bound, in_switches = bound_of(topology, call), bound_of(topology, call, "switches")
         rows.append(
             {
                 "collective": name,
@@ -34,18 +35,31 @@ def run(args: argparse.Namespace) -> int:
                 "latency_bound_us": bound.latency_us,
                 "bottleneck": bound.bottleneck,
                 "certified": bound.certified,
+                "algbw_bound_switches_gbs": in_switches.algbw_gbs,
             }
         )
     if args.json:
         print_json_lines(rows)
     else:
         print(
+            "# algbw over links alone, and where switches may reduce and multicast (NVLS, SHARP);"
+        )
+        print("# certified and bottleneck are of the first")
+        print(
             columns(
-                ["collective", "algbw GB/s", "latency us", "certified", "bottleneck"],
+                [
+                    "collective",
+                    "links GB/s",
+                    "switches GB/s",
+                    "latency us",
+                    "certified",
+                    "bottleneck",
+                ],
                 [
                     [
                         r["collective"],
                         r["algbw_bound_gbs"],
+                        r["algbw_bound_switches_gbs"],
                         r["latency_bound_us"],
                         "yes" if r["certified"] else "no",
                         r["bottleneck"],

@@ -23,10 +23,10 @@ from tuccl.runtime import (
 HELP = "compare a tuned table with the defaults, size by size"
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
 _BASELINES = {
-    "msccl-default": ("msccl-default", "msccl-default-robust"),
-    "nccl": ("nccl",),
-    SYMMETRIC_BASELINE: ("nccl", SYMMETRIC_BASELINE),
-    "both": ("msccl-default", "msccl-default-robust", "nccl"),
+    "msccl-default": ("msccl-default", "msccl-default-robust", "msccl-best"),
+    "nccl": ("nccl", "nccl-best"),
+    SYMMETRIC_BASELINE: ("nccl", "nccl-best", SYMMETRIC_BASELINE),
+    "both": ("nccl", "nccl-best", "msccl-default", "msccl-best"),
 }
 
 
@@ -38,9 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         default="both",
-        help="msccl-default, nccl or both (default); --on mpi has no nccl, and a table of NCCL's "
-        f"own choices only nccl; {SYMMETRIC_BASELINE}: nccl, and it on symmetric windows, which no "
-        "tuner reaches (--on nccl-tests, NCCL 2.27 on)",
+        help="nccl: NCCL's own choice, and nccl-best, the fastest that a user can set; "
+        "msccl-default: the paper's default, its robust form, and msccl-best, the fastest program "
+        "that ships with MSCCL; both (default): of each the default and the best; --on mpi has no "
+        f"nccl, and a table of NCCL's own choices only nccl; {SYMMETRIC_BASELINE}: nccl, and it on "
+        "symmetric windows, which no tuner reaches (--on nccl-tests, NCCL 2.27 on)",
     )
     add_peers(parser)
     add_nccl_version(parser, "the one the table was tuned against")

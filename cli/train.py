@@ -187,13 +187,20 @@ def rows_text(rows: Sequence[TrainingRow]) -> str:
         [
             [
                 *(row.kind, row.method, row.label[2], row.backend),
-                *(row.samples_per_s, row.speedup, f"{row.efficiency:.1%}", f"{row.exposed:.1%}"),
+                *(row.samples_per_s, *gain_of(row), f"{row.exposed:.1%}"),
                 *(row.step_us / 1e3, f"{row.low_us / 1e3:.2f}-{row.high_us / 1e3:.2f}"),
                 *(row.by_program, row.by_default, row.c2c),
             ]
             for row in rows
         ],
     )
+
+
+def gain_of(row: TrainingRow) -> tuple[str, str]:
+    """Return the speed-up and the efficiency as text."""
+    if not row.comparable:
+        return "not comparable", "-"
+    return f"{row.speedup:.4g}", f"{row.efficiency:.1%}"
 
 
 def write_pictures(args: argparse.Namespace, runs: Sequence[TrainingRun]) -> None:

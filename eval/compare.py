@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
-from tuccl.eval.comparison import Comparison, ComparisonRow, comparison_row, provenance
+from tuccl.eval.comparison import Comparison, ComparisonRow, bound_over, comparison_row, provenance
 from tuccl.eval.peers import Peer
 from tuccl.eval.peers.report import NamedProgram, PeerComparison
 from tuccl.runtime import (
@@ -20,6 +20,7 @@ from tuccl.runtime import (
     Candidate,
     Executor,
     LookupTable,
+    StepLoop,
     StoredTable,
     Timing,
     TimingCandidate,
@@ -29,8 +30,9 @@ from tuccl.runtime import (
     select,
     time_baseline,
 )
+from tuccl.runtime.baseline import time_nccl
 from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.synth import Bound, Collective, bound
+from tuccl.synth import BoundKind, Collective, bound
 from tuccl.tuning import tuned_sizes
 from tuccl.tuning.work import Progress, no_progress
 from tuccl.units import format_bytes
@@ -45,7 +47,7 @@ _CALL_S = 20.0  # of one size, beyond the fewest rounds
 def compare(
     table_dir: Path,
     executor: Executor,
-    baselines: Sequence[str] = BASELINES,
+    baselines: Sequence[str] | None = None,
     sizes: Sequence[int] | None = None,
     nccl_version: str | None = None,
     progress: Progress = no_progress,
@@ -54,6 +56,7 @@ def compare(
 ) -> Comparison:
     """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
 
+    Without ``baselines`` it is compared with all that the executor can stand for.
     Without ``sizes`` each collective is compared at the sizes it was tuned at. Where the table
     picks the runtime's own default, the tuned time is that of ``nccl``, or of msccl-default where
     NCCL cannot run. Without ``nccl_version`` that is the NCCL the table was tuned against.
@@ -66,10 +69,12 @@ def compare(
             should be.
     """
     known = (*BASELINES, SYMMETRIC_BASELINE)
-    if unknown := [b for b in baselines if b not in known]:
+    if unknown := [b for b in baselines or () if b not in known]:
         names = ", ".join(known)
         raise InputError(f"baseline {unknown[0][:30]!r}: expected one of {names}")
     able = baselines_on(executor)
+    if baselines is None:
+        baselines = [b for b in able if b != SYMMETRIC_BASELINE]
     if unable := [b for b in baselines if b not in able]:
         raise InputError(
             f"baseline {unable[0]!r}: NCCL runs on GPUs only, not on {executor.name}; expected "
@@ -129,7 +134,7 @@ class _Comparer:
         self._version = version
         self._default = _default_baseline(stored.table, executor)
         self._topology = executor.topology or stored.topology
-        self._bounds: dict[Collective, Bound] = {}
+        self._covers: list[BoundKind] = []
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
         self._bound_us: list[float] = []
@@ -147,6 +152,7 @@ class _Comparer:
             rows=tuple(self._rows),
             tuned=tuple(self._tuned),
             bound_us=tuple(self._bound_us),
+            bounds=tuple(self._covers),
             notes=tuple(dict.fromkeys([*self._notes, *left_out])),
             regressions=sum(row.regression for row in self._rows),
             nccl_version=self._version,
@@ -164,20 +170,23 @@ class _Comparer:
         }
         if self._default not in defaults:
             return
-        timing, chosen, defaults = self._timings(call, nbytes, defaults)
+        timing, chosen, loop, defaults = self._timings(call, nbytes, defaults)
         if timing.time_us is None:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
         self._peers.add(call, nbytes, self._named_programs(call, nbytes, defaults))
-        bound_us = max(0.0, self._bound(call).time_us(nbytes) - self._executor.burst_us)
+        over = bound_over(loop)
+        least_us = bound(self._topology, call, over).time_us(nbytes)
+        bound_us = max(0.0, least_us - self._executor.burst_us)
         self._tuned.append(
             bandwidth_row(call.name, call.ranks, nbytes, timing, chosen, root=call.root)
         )
         self._bound_us.append(bound_us)
+        self._covers.append(over)
         for kind in self._baselines:
             if (default := defaults.get(kind)) and default.timing.time_us is not None:
                 self._rows.append(
-                    comparison_row(call, nbytes, kind, default, timing, chosen, bound_us)
+                    comparison_row(call, nbytes, kind, default, timing, chosen, bound_us, over)
                 )
 
     def _named_programs(
@@ -193,11 +202,6 @@ class _Comparer:
         )
         others = (NamedProgram(d.description, d.program, d.knobs, k) for k, d in defaults.items())
         return [ours, *others]
-
-    def _bound(self, call: Collective) -> Bound:
-        if call not in self._bounds:
-            self._bounds[call] = bound(self._topology, call)
-        return self._bounds[call]
 
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:
         topology = self._stored.topology
@@ -217,8 +221,8 @@ class _Comparer:
 
     def _timings(
         self, call: Collective, nbytes: int, defaults: Mapping[str, BaselineTiming]
-    ) -> tuple[Timing, str, dict[str, BaselineTiming]]:
-        """Return the time of the table's choice, its name, and the defaults' times.
+    ) -> tuple[Timing, str, StepLoop, dict[str, BaselineTiming]]:
+        """Return the time of the table's choice, its name and its loop, and the defaults' times.
 
         The table chooses for each placement by itself. Where times have noise all are timed again,
         in turns, each program once.
@@ -231,15 +235,27 @@ class _Comparer:
         programs: dict[str, TimingCandidate] = {}
         names = [self._default, self._default]
         for index, candidate in enumerate(choices):
-            program = self._stored.program(candidate)
-            if program is not None and candidate.knobs is not None:
+            if (run := self._run(candidate, call, nbytes)) is not None:
                 names[index] = f"tuned {candidate.name}"
-                programs[names[index]] = TimingCandidate(program, candidate.knobs.knobs)
+                programs[names[index]] = run
         times = self._times(call, nbytes, defaults, programs)
         out, within = (times[name] for name in names)
         timing = replace(out, time_us_ip=within.time_us_ip, samples_us_ip=within.samples_us_ip)
         chosen = _description(choices[0], defaults[self._default])
-        return timing, chosen, {k: replace(d, timing=times[k]) for k, d in defaults.items()}
+        loop = programs[names[0]].loop if names[0] in programs else defaults[names[0]].loop
+        defaults = {kind: replace(d, timing=times[kind]) for kind, d in defaults.items()}
+        return timing, chosen, loop, defaults
+
+    def _run(self, candidate: Candidate, call: Collective, nbytes: int) -> TimingCandidate | None:
+        """Return what runs for ``candidate``, None where that is the runtime's default."""
+        program = self._stored.program(candidate)
+        if program is not None and candidate.knobs is not None:
+            return TimingCandidate(program, candidate.knobs.knobs)
+        if candidate.nccl is None:
+            return None
+        topology, version = self._stored.topology, self._version
+        timed = time_nccl(self._executor, topology, call, nbytes, candidate.nccl, version=version)
+        return TimingCandidate(timed.program, timed.knobs, timed.loop)
 
     def _times(
         self,
@@ -252,7 +268,9 @@ class _Comparer:
         if executor.deterministic:
             times = {kind: default.timing for kind, default in defaults.items()}
             for name, each in programs.items():
-                times[name] = executor.time(each.program, each.knobs, nbytes, root=call.root)
+                times[name] = executor.time(
+                    each.program, each.knobs, nbytes, root=call.root, loop=each.loop
+                )
             return times
         again = {k: TimingCandidate(d.program, d.knobs, d.loop) for k, d in defaults.items()}
         candidates = {**again, **programs}
@@ -273,7 +291,9 @@ class _Comparer:
 
 
 def _description(candidate: Candidate, runtime: BaselineTiming) -> str:
-    if candidate.is_default or candidate.knobs is None:
+    if candidate.nccl is not None:
+        return candidate.name
+    if candidate.knobs is None:
         return f"default ({runtime.description})"
     k = candidate.knobs
     return (

@@ -18,7 +18,7 @@ from tuccl.runtime import (
     open_table,
     select,
 )
-from tuccl.runtime.baseline.defaults import collective_stub
+from tuccl.runtime.baseline import collective_stub
 from tuccl.runtime.executors import pool_timings
 from tuccl.runtime.jobs import plugin_environment
 from tuccl.synth import Collective, bound
@@ -61,12 +61,13 @@ def compare_plugin(
         progress(done, len(names), name)
         call = Collective(name, executor.ranks)
         each = list(sizes) if sizes is not None else tuned_sizes(stored.table, name)
-        least = bound(stored.topology, call)
+        least = bound(stored.topology, call, "switches")
         for nbytes, defaults, timing in _in_turns(stored, executor, call, each, windows):
             chosen = select(stored.table, name, nbytes).candidate.name
             bound_us = least.time_us(nbytes)
             for kind, default in defaults.items():
-                rows.append(comparison_row(call, nbytes, kind, default, timing, chosen, bound_us))
+                row = (call, nbytes, kind, default, timing, chosen, bound_us, least.over)
+                rows.append(comparison_row(*row))
             tuned.append(bandwidth_row(name, call.ranks, nbytes, timing, chosen))
             bounds.append(bound_us)
     return Comparison(
@@ -79,6 +80,7 @@ def compare_plugin(
         rows=tuple(rows),
         tuned=tuple(tuned),
         bound_us=tuple(bounds),
+        bounds=tuple(row.bound for row in rows if row.baseline == "nccl"),
         notes=provenance(stored.table, executor.label),
         regressions=sum(row.regression for row in rows if row.baseline == "nccl"),
         nccl_version="",

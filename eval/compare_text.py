@@ -16,6 +16,7 @@ def text_report(comparison: Comparison) -> str:
     modelled = "nccl" in comparison.baselines and comparison.nccl_version
     nccl = f"; nccl is {comparison.nccl_version}" if modelled else ""
     head = f"# {comparison.label}; speed-ups are the baseline's time over the tuned time{nccl}"
+    head += "\n# bounds: over links alone, or with reduction and multicast inside switches"
     parts = [
         f"# {call_name(*call)}, tuned, {comparison.ranks} ranks\n{_table(comparison, call)}"
         for call in comparison.calls
@@ -39,25 +40,29 @@ def _table(comparison: Comparison, call: tuple[str, int]) -> str:
         if (row.collective, row.root) == call:
             mark = "!" if row.regression else ""
             name = f"vs {row.baseline}"
-            cells.setdefault(row.size, {})[name] = f"{mark}{row.speedup:.2f}x"
+            text = f"{mark}{row.speedup:.2f}x" if row.comparable else "not comparable"
+            cells.setdefault(row.size, {})[name] = text
             if row.rounds > 1:
                 cells[row.size] |= {"runs": str(row.rounds), "spread": f"{row.spread:.0%}"}
     tuned = [
-        (row, us)
-        for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
+        (row, {"of bound": f"{100 * us / (row.time_us or 1):.0f}% {over}"})
+        for row, us, over in zip(
+            comparison.tuned, comparison.bound_us, comparison.bounds, strict=True
+        )
         if (row.collective, row.root) == call
     ]
-    extra = [
-        {**cells.get(row.size, {}), "of bound": f"{100 * us / (row.time_us or 1):.0f}%"}
-        for row, us in tuned
-    ]
+    extra = [{**cells.get(row.size, {}), **share} for row, share in tuned]
     return columns_text([row for row, _ in tuned], extra)
 
 
 def _summary(comparison: Comparison) -> list[str]:
     lines = []
     for baseline in comparison.baselines:
-        speedups = [row.speedup for row in comparison.rows if row.baseline == baseline]
+        mine = [row for row in comparison.rows if row.baseline == baseline]
+        speedups = [row.speedup for row in mine if row.comparable]
+        if len(speedups) < len(mine):
+            left_out = len(mine) - len(speedups)
+            lines.append(f"vs {baseline}: {left_out} not comparable, times spread over 1.5x")
         if speedups:
             lines.append(
                 f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "

@@ -10,15 +10,26 @@ import msgspec
 from tuccl.eval.columns import BandwidthRow
 from tuccl.eval.peers.report import PeerRow
 from tuccl.runtime import (
+    BEST_BASELINES,
     NCCL_VERSION,
     BaselineTiming,
     LookupTable,
+    StepLoop,
     Timing,
 )
-from tuccl.synth import Collective
+from tuccl.runtime.executors.paired_timing import is_comparable
+from tuccl.synth import BoundKind, Collective
 from tuccl.tuning import beats
 
-__all__ = ["REGRESSION", "Comparison", "ComparisonRow", "call_name", "comparison_row", "provenance"]
+__all__ = [
+    "REGRESSION",
+    "Comparison",
+    "ComparisonRow",
+    "bound_over",
+    "call_name",
+    "comparison_row",
+    "provenance",
+]
 
 # Slower than a baseline by more than this share is a regression.
 REGRESSION = 0.01
@@ -34,7 +45,9 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     ``on`` says what both were timed on. ``root`` is -1 for collectives that have none. Where
     times have noise both are medians of ``rounds`` runs in turns, ``spread`` is how far the middle
     half of the tuned ones lies apart, as a part of their median, and a regression is one by more
-    than the noise.
+    than the noise. A row is not ``comparable`` where the 90th percentile of either's times is more
+    than 1.5 times the 10th; then it is no regression. ``bound`` names the bound that covers what
+    the table picks: over links alone, or with reduction and multicast inside switches.
     """
 
     collective: str
@@ -54,6 +67,8 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     root: int = -1
     rounds: int = 1
     spread: float = 0.0
+    comparable: bool = True
+    bound: BoundKind = "links"
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +76,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     ``label`` says whether times are simulated or measured, and on what; ``tuned`` holds the
     tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
-    order of ``tuned``; ``notes`` what could not be compared, and why; ``nccl_version`` is the
-    NCCL whose choice ``nccl`` and the table's own defaults are, where NCCL can run, "" on
-    nccl-tests. ``peers`` are other libraries by their version and ``peer_rows`` what the table
-    picks in turns with them and the defaults (docs/cpu.md).
+    order of ``tuned``, by the bound that ``bounds`` names; ``notes`` what could not be compared,
+    and why; ``nccl_version`` is the NCCL whose choice ``nccl`` and the table's own defaults are,
+    where NCCL can run, "" on nccl-tests. ``peers`` are other libraries by their version and
+    ``peer_rows`` what the table picks in turns with them and the defaults (docs/cpu.md).
     """
 
     table: str
@@ -76,6 +91,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ComparisonRow, ...]
     tuned: tuple[BandwidthRow, ...]
     bound_us: tuple[float, ...]
+    bounds: tuple[BoundKind, ...]
     notes: tuple[str, ...]
     regressions: int
     nccl_version: str = NCCL_VERSION
@@ -107,6 +123,18 @@ def call_name(collective: str, root: int) -> str:
     return collective if root < 0 else f"{collective} {_ROOT_WORDS[collective]} rank {root}"
 
 
+def bound_over(loop: StepLoop) -> BoundKind:
+    """Return the bound that covers what a kernel runs: NCCL's own choice may reduce in switches.
+
+    >>> bound_over(StepLoop(multicast=True)), bound_over(StepLoop())
+    ('switches', 'links')
+    """
+    of_nccl = loop.runtime_choice and (
+        loop.nccl is None or loop.nccl.algorithm not in ("Ring", "Tree", "PAT")
+    )
+    return "switches" if loop.multicast or of_nccl else "links"
+
+
 def provenance(table: LookupTable, label: str) -> tuple[str, ...]:
     """Return a note if the table was tuned on something else than ``label``, which times it now."""
     if table.tuned_on in ("", label):
@@ -122,8 +150,9 @@ def comparison_row(
     tuned: Timing,
     chosen: str,
     bound_us: float,
+    bound: BoundKind,
 ) -> ComparisonRow:
-    """Return the row of one size against one default; ``bound_us`` is a lower bound.
+    """Return the row of one size against one default; ``bound_us`` is the lower bound ``bound``.
 
     Raises:
         ValueError: one of them has no out-of-place time.
@@ -133,6 +162,8 @@ def comparison_row(
     if base_us is None or tuned_us is None:
         raise ValueError("a row needs both out-of-place times")
     speedup_ip = base_ip / tuned_ip if base_ip is not None and tuned_ip is not None else None
+    samples = (default.timing.samples_us, tuned.samples_us)
+    comparable = all(map(is_comparable, samples))
     slower = _is_slower(default.timing.samples_us, tuned.samples_us, base_us / tuned_us)
     if speedup_ip is not None:
         slower |= _is_slower(default.timing.samples_us_ip, tuned.samples_us_ip, speedup_ip)
@@ -147,13 +178,15 @@ def comparison_row(
         chosen=chosen,
         fraction_of_bound=bound_us / tuned_us,
         on=tuned.on,
-        regression=slower,
+        regression=slower and comparable and kind not in BEST_BASELINES,
         baseline_us_ip=base_ip,
         tuned_us_ip=tuned_ip,
         speedup_ip=speedup_ip,
         root=call.root if call.rooted else -1,
         rounds=len(tuned.samples_us),
         spread=_spread(tuned.samples_us),
+        comparable=comparable,
+        bound=bound,
     )
 
 

@@ -48,7 +48,8 @@ def bandwidth_svg(comparison: Comparison, collective: str, root: int = -1) -> st
     limit = _bound(comparison, (collective, root))
     sizes = [size for size, _ in limit]
     rates = [busbw_gbs(collective, n, size, us) for size, us in limit]
-    axes.plot(sizes, rates, ":", color=_INK, label="bound (no algorithm is faster)", lw=1.2)
+    name = f"bound over {_over(comparison, (collective, root))}"
+    axes.plot(sizes, rates, ":", color=_INK, label=name, lw=1.2)
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"bus bandwidth, GB/s ({comparison.how})")
@@ -149,6 +150,11 @@ def _series(
         if points:
             series.append((baseline, sorted(points)))
     return series
+
+
+def _over(comparison: Comparison, call: tuple[str, int]) -> str:
+    pairs = zip(comparison.tuned, comparison.bounds, strict=True)
+    return " or ".join(sorted({over for row, over in pairs if (row.collective, row.root) == call}))
 
 
 def _bound(comparison: Comparison, call: tuple[str, int]) -> list[tuple[int, float]]:

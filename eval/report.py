@@ -72,7 +72,9 @@ def _provenance(comparison: Comparison) -> str:
     nccl = escape(comparison.nccl_version) or "what nccl-tests is linked with"
     return (
         f'<p class="label">Every number here is {comparison.how}: {escape(comparison.label)}. '
-        "Speed-up is the baseline's time over the tuned time, out of place. "
+        "Speed-up is the baseline's time over the tuned time, out of place; where the times of one "
+        "of them spread over 1.5x it is not comparable. Bounds are over links alone, or with "
+        "reduction and multicast inside switches. "
         f"NCCL is {nccl}.</p>"
     )
 
@@ -81,7 +83,7 @@ def _overview(comparison: Comparison) -> Iterator[str]:
     yield "<h2>Speed-up</h2>"
     rows = []
     for baseline in comparison.baselines:
-        mine = [row for row in comparison.rows if row.baseline == baseline]
+        mine = [row for row in comparison.rows if row.baseline == baseline and row.comparable]
         if mine:
             speedups = [row.speedup for row in mine]
             slower = sum(row.regression for row in mine)
@@ -101,8 +103,12 @@ def _heat_map(comparison: Comparison) -> str:
     """Return speed-ups by collective, baseline and size as a table whose cells are coloured."""
     sizes = sorted({row.size for row in comparison.rows})
     lines = dict.fromkeys((r.collective, r.root, r.baseline) for r in comparison.rows)
-    speedups = {(r.collective, r.root, r.baseline, r.size): r.speedup for r in comparison.rows}
-    strongest = max(1.0, *(abs(math.log2(speedup)) for speedup in speedups.values()))
+    speedups = {
+        (r.collective, r.root, r.baseline, r.size): r.speedup
+        for r in comparison.rows
+        if r.comparable
+    }
+    strongest = max([1.0, *(abs(math.log2(speedup)) for speedup in speedups.values())])
 
     def cell(speedup: float | None) -> str:
         if speedup is None:
@@ -142,10 +148,12 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
     head += [column for b in baselines for column in (f"{b} us", "speed-up")]
     cells = [
         [format_bytes(row.size), f"{row.time_us or 0:.2f}", f"{row.busbw_gbs or 0:.2f}"]
-        + [f"{100 * us / (row.time_us or 1):.0f} %"]
+        + [f"{100 * us / (row.time_us or 1):.0f} % {over}"]
         + [c for b in baselines for c in _pair(by_baseline[b].get(row.size))]
         + [escape(row.chosen)]
-        for row, us in zip(comparison.tuned, comparison.bound_us, strict=True)
+        for row, us, over in zip(
+            comparison.tuned, comparison.bound_us, comparison.bounds, strict=True
+        )
         if (row.collective, row.root) == (name, root)
     ]
     last = len(head)
@@ -260,6 +268,8 @@ def _pair(row: ComparisonRow | None) -> tuple[str, str]:
     """A baseline's time and the speed-up over it, as cells."""
     if row is None:
         return "-", "-"
+    if not row.comparable:
+        return f"{row.baseline_us:.2f}", "not comparable"
     kind = "slow" if row.regression else "fast" if row.speedup > 1.01 else ""
     return f"{row.baseline_us:.2f}", _marked(f"{row.speedup:.2f}x", kind)
 

@@ -2,6 +2,7 @@
 
 from tuccl.runtime.baseline import (
     BASELINES,
+    BEST_BASELINES,
     SYMMETRIC_BASELINE,
     BaselineTiming,
     baselines_on,
@@ -55,6 +56,7 @@ from tuccl.runtime.table import (
 
 __all__ = [
     "BASELINES",
+    "BEST_BASELINES",
     "MSCCL_LOOP",
     "NCCL_VERSION",
     "SYMMETRIC_BASELINE",

@@ -3,7 +3,7 @@
 from tuccl._native import replicate
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.baseline.nccl import nccl_program
-from tuccl.synth.bounds.bound import Bound, bound
+from tuccl.synth.bounds.bound import Bound, BoundKind, bound
 from tuccl.synth.bounds.hops import fewest_hops
 from tuccl.synth.candidates import Candidates, Synthesized, Target
 from tuccl.synth.choose import SearchResult, synthesize_best
@@ -28,6 +28,7 @@ __all__ = [
     "SWITCH_COLLECTIVES",
     "Address",
     "Bound",
+    "BoundKind",
     "Budget",
     "Candidates",
     "Collective",

@@ -8,11 +8,13 @@ from typing import Literal
 
 import msgspec
 
+from tuccl.runtime.executors.paired_timing import MOST_SPREAD
 from tuccl.training.methods import Method
 from tuccl.training.model import Model
 
 __all__ = ["Backend", "Kind", "TrainingRow", "row_of"]
 
+_MOST_EFFICIENCY = 1.05
 Kind = Literal["sim", "replay", "train"]
 Backend = Literal["default", "table", "gloo"]
 
@@ -51,6 +53,16 @@ class TrainingRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     by_default: int
     c2c: float = 0.0
     steps: int = 1
+
+    @property
+    def comparable(self) -> bool:
+        """Return whether the steps' times, and the one alone, can be compared with others.
+
+        They cannot where the 90th percentile is over 1.5 times the 10th, nor where the efficiency
+        is over 100 %: then the step alone was disturbed.
+        """
+        steady = self.high_us <= MOST_SPREAD * self.low_us
+        return steady and self.efficiency <= _MOST_EFFICIENCY
 
 
 def row_of(

@@ -15,6 +15,7 @@ from tuccl.runtime import (
     paired_timings,
     time_baseline,
 )
+from tuccl.runtime.baseline import time_nccl
 from tuccl.synth import Collective
 from tuccl.topology import Topology
 
@@ -70,13 +71,19 @@ class CandidateTimes:
     def _run(self, candidate: Candidate, nbytes: int) -> TimingCandidate:
         if candidate.program is not None and candidate.knobs is not None:
             return TimingCandidate(self._programs[candidate.program], candidate.knobs.knobs)
-        default = time_baseline(
-            self._executor,
-            self._topology,
-            self._executor.default_baseline,
-            self._collective.name,
-            nbytes,
-            root=self._collective.root,
-            version=self._version,
-        )
+        executor, call, version = self._executor, self._collective, self._version
+        if candidate.nccl is not None:
+            default = time_nccl(
+                executor, self._topology, call, nbytes, candidate.nccl, version=version
+            )
+        else:
+            default = time_baseline(
+                executor,
+                self._topology,
+                executor.default_baseline,
+                call.name,
+                nbytes,
+                root=call.root,
+                version=version,
+            )
         return TimingCandidate(default.program, default.knobs, default.loop)

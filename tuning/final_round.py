@@ -29,7 +29,7 @@ from tuccl.runtime.table import pareto_set, placements
 from tuccl.runtime.table.entry import ROOTED, Source
 from tuccl.synth import Collective
 from tuccl.tuning.searches.space import Point
-from tuccl.tuning.searches.tie_break import tie_break
+from tuccl.tuning.searches.tie_break import is_as_good, tie_break
 
 __all__ = [
     "FinalRound",
@@ -58,13 +58,17 @@ class TimedPoint:
 
 @dataclass(frozen=True)
 class FinalRound:
-    """The candidates of one collective and size, timed against the runtime's default."""
+    """The candidates of one collective and size, timed against the runtime's default.
+
+    ``nccl`` are those of NCCL's own algorithms with knobs.
+    """
 
     collective: Collective
     nbytes: int
     dialect: str
     default: BaselineTiming
     candidates: tuple[TimedPoint, ...]
+    nccl: tuple[BaselineTiming, ...] = ()
 
 
 def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
@@ -122,12 +126,15 @@ class _Winner:
     """A candidate that beats the default in one placement."""
 
     us: float
-    point: Point
     candidate: Candidate
-    file: ProgramFile
+    point: Point | None = None
+    file: ProgramFile | None = None
 
     def order(self, best_us: float) -> tuple[bool, bool, bool, int, int, float]:
         """The key to sort by: of equally fast programs those for any placement, then fewer SMs."""
+        if self.point is None:
+            slower = not is_as_good(self.us, best_us)
+            return slower, False, False, 0 if slower else self.candidate.sms, 0, self.us
         slower, changed, _, threads, us = tie_break(self.point, self.us, best_us)
         one_placement = not (self.candidate.in_place and self.candidate.out_of_place)
         sms = 0 if slower else self.candidate.sms
@@ -144,8 +151,13 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
             program = _for_placement(timed.program, final.dialect, in_place)
             file = program_file(program, final.dialect, final.collective.root)
             candidate = _candidate(timed, file, samples)
-            winner = _Winner(Statistics.of(samples).median_us, timed.point, candidate, file)
+            winner = _Winner(Statistics.of(samples).median_us, candidate, timed.point, file)
             winners.setdefault(candidate.name, winner)
+    for each in final.nccl:
+        samples = placement_samples(each.timing, in_place)
+        if samples and default_us and beats(samples, default_us):
+            candidate = _nccl_candidate(each, samples)
+            winners[candidate.name] = _Winner(Statistics.of(samples).median_us, candidate)
     best_us = min((winner.us for winner in winners.values()), default=0.0)
     ranked = _fastest_and_pareto(sorted(winners.values(), key=lambda winner: winner.order(best_us)))
     default = default_candidate(
@@ -154,7 +166,8 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
         (f"tuned at {final.nbytes} bytes", f"{final.default.description} there"),
         final.default.sms,
     )
-    return [*(w.candidate for w in ranked), default], [w.file for w in ranked]
+    files = [w.file for w in ranked if w.file is not None]
+    return [*(w.candidate for w in ranked), default], files
 
 
 def _fastest_and_pareto(winners: Sequence[_Winner]) -> list[_Winner]:
@@ -183,6 +196,17 @@ def _candidate(timed: TimedPoint, file: ProgramFile, samples: tuple[float, ...])
         chunks_per_rank=point.plan.chunks_per_rank,
     )
     return msgspec.structs.replace(candidate, sms=timed.timing.sms or candidate.sms)
+
+
+def _nccl_candidate(timed: BaselineTiming, samples: tuple[float, ...]) -> Candidate:
+    assert timed.nccl is not None  # it has knobs
+    return Candidate(
+        name=timed.nccl.name,
+        on=_source(timed.timing),
+        stats=Statistics.of(samples),
+        nccl=timed.nccl,
+        sms=timed.sms,
+    )
 
 
 def _source(timing: Timing) -> Source:

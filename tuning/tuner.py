@@ -21,8 +21,10 @@ from tuccl.runtime import (
     paired_timings,
     time_baseline,
 )
+from tuccl.runtime.baseline import nccl_timings
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.table.entry import ROOTED
+from tuccl.runtime.table.lookup import WITH_TUNER
 from tuccl.runtime.table.supported_knobs import hangs_between_hosts
 from tuccl.sketches import Sketch, candidate_sketches
 from tuccl.synth import Collective
@@ -49,6 +51,7 @@ _NOISY_CANDIDATES = 3  # each timed again, and with default knobs too
 _SIM_CANDIDATES = 5  # their times are known: only default knobs cost anything
 _SIM_TRIALS = 3
 _SMS_SHARE = 20  # one evaluation in so many is for fewer SMs, and more where some are left
+_OF_NCCL = 3  # of its own algorithms with knobs, in the final round
 _FEWEST_ROUNDS = 5  # of candidates against the default: as many as make a spread
 _FINAL_S = 20.0  # beyond the fewest rounds
 
@@ -218,16 +221,29 @@ class Tuner:
         own = self.options.search == DescentSearch.name
         return [] if own else initial_points(space, most)
 
+    def _nccl_timings(self, nbytes: int) -> list[BaselineTiming]:
+        """The fastest of NCCL's own algorithms with knobs, where the table's runtime has them."""
+        if not self._runs_in_msccl or self.programs.dialect not in WITH_TUNER:
+            return []
+        executor, call, version = self.executor, self.collective, self.options.nccl_version
+        return [
+            timed
+            for timed in nccl_timings(executor, self.topology, call, nbytes, version)[:_OF_NCCL]
+            if timed.nccl and executor.obeys(call.name, nbytes, timed.nccl, call.root)
+        ]
+
     def _final_round(
         self, nbytes: int, default: BaselineTiming, programs: Sequence[tuple[Point, Program]]
     ) -> FinalRound:
-        """The default and the programs timed in turns, in both placements.
+        """The default, NCCL's algorithms and the programs timed in turns, in both placements.
 
         The search's own samples are left out: the best of many noisy times is too good.
         """
+        of_nccl = self._nccl_timings(nbytes)
         candidates = [TimingCandidate(program, point.knobs) for point, program in programs]
         if noisy := not self.executor.deterministic:
-            candidates.insert(0, TimingCandidate(default.program, default.knobs, default.loop))
+            again = [TimingCandidate(t.program, t.knobs, t.loop) for t in (default, *of_nccl)]
+            candidates = [*again, *candidates]
         start = time.monotonic()
 
         def enough(rounds: int) -> bool:
@@ -242,13 +258,20 @@ class Tuner:
             until=enough,
         )
         if noisy:
-            default = replace(default, timing=timings[0])
+            default, *of_nccl = (
+                replace(t, timing=timing)
+                for t, timing in zip((default, *of_nccl), timings, strict=False)
+            )
         timed = tuple(
             TimedPoint(point, program, timing)
-            for (point, program), timing in zip(programs, timings[noisy:], strict=True)
+            for (point, program), timing in zip(
+                programs, timings[len(timings) - len(programs) :], strict=True
+            )
             if not timing.wrong
         )
-        return FinalRound(self.collective, nbytes, self.programs.dialect, default, timed)
+        return FinalRound(
+            self.collective, nbytes, self.programs.dialect, default, timed, tuple(of_nccl)
+        )
 
     def _evaluator(
         self,

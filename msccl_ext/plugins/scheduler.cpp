@@ -147,7 +147,7 @@ void Scheduler::prove() {
   std::map<std::pair<std::uint32_t, int>, std::int64_t> proven;
   const auto limit = [&](const select::CandidateRecord& c, int root) {
     const std::int64_t buffer = process_buffer_bytes(c.protocol, table.dialect());
-    if (c.is_default() || c.buffer_bytes == buffer) return c.max_safe_bytes;
+    if (!c.is_program() || c.buffer_bytes == buffer) return c.max_safe_bytes;
     const auto [at, fresh] = proven.try_emplace({c.program, root}, kUnsafe);
     if (fresh) at->second = proven_bytes(path_of(c.program), root, buffer);
     return at->second;
@@ -194,12 +194,13 @@ void Scheduler::select(abi::MscclParameters& call) noexcept {
   const Loaded* programs = loaded(call.rank);
   if (programs == nullptr) return;
   const auto fits = [&](const select::CandidateRecord& c) {
+    if (!c.is_program()) return true;  // NCCL runs it, as the tuner plugin says
     return programs->handles[c.program] >= 0 && usable(c, asked->nbytes, as->any_placement) &&
            asked->nbytes / element % c.nchunks == 0 &&
            (c.placements >> (as->in_place ? 1 : 0) & 1) != 0;
   };
   const select::CandidateRecord* found = usable_candidate(*table_, decision, fits);
-  if (found == nullptr) return;
+  if (found == nullptr || !found->is_program()) return;
   call.handle = programs->handles[found->program];
   call.scheduled = true;
 }

@@ -11,7 +11,7 @@ constexpr std::chrono::milliseconds kUsualPeriod{60000};
 
 /// What the table must be for a communicator, or why it is not used: one line.
 std::string misfit(const select::Table& table, std::size_t ranks, std::size_t nodes) {
-  if (!table.stock()) return "its candidates are MSCCL programs; a tuner needs choices of NCCL's";
+  if (!table.has_algorithms()) return "no candidate is an algorithm of NCCL, which a tuner needs";
   if (static_cast<std::size_t>(table.ranks()) == ranks &&
       static_cast<std::size_t>(table.hosts()) == nodes)
     return "";

@@ -74,6 +74,26 @@ void calls_get_the_first_program_that_can_run_them() {
   CHECK(fake_runtime().loaded.empty());
 }
 
+/// What NCCL's tuner sets comes before slower programs: the scheduler leaves the call to NCCL.
+void algorithms_of_nccl_are_left_to_it() {
+  std::string body = header(2);
+  body += entry_line("allreduce any plain any -", "1024 65536", 3);
+  body += choice_line("tree", "Tree", "LL 4 0 0", 4) +
+          program_line("p0", 0, kPrograms[0], 5, "4 1 1 0") + default_line(9);
+  body += entry_line("allreduce any plain any -", "65536 -", 4);
+  body += program_line("p1", 1, kPrograms[1], 4, "4 0 1 131072") +
+          choice_line("tree", "Tree", "LL 4 0 0", 5) +
+          program_line("p0", 0, kPrograms[0], 6, "4 1 1 0") + default_line(9);
+  const Folder folder(with_checksum(body));
+  write_programs(folder);
+  const SchedulerHost host(TUCCL_SCHEDULER);
+  host.init();
+  CHECK(chosen(host, allreduce(1024)) == "-");
+  CHECK(chosen(host, allreduce(16384)) == "1");
+  CHECK(chosen(host, allreduce(65536)) == "-");  // above what is safe for the first
+  host.teardown();
+}
+
 void what_the_executor_compares_is_compared() {
   const Folder folder(programs_table());
   write_programs(folder);
@@ -355,6 +375,7 @@ int main() {
   using namespace tuccl::test;
   setenv("NCCL_DEBUG", "VERSION", 1);  // the refusals tested here are many
   calls_get_the_first_program_that_can_run_them();
+  algorithms_of_nccl_are_left_to_it();
   what_the_executor_compares_is_compared();
   the_whole_array_is_divided();
   all_ranks_of_a_rooted_call_answer_alike();

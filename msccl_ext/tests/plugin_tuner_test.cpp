@@ -186,7 +186,24 @@ void programs_are_not_for_tuners() {
   const TunerHost host(TUCCL_TUNER, 6);
   void* c = host.open(16, 1, logger);
   CHECK(host.ask(c, call_of(1024)) == kAlone);
-  CHECK(holds(heard(), "programs"));
+  CHECK(holds(heard(), "no candidate is an algorithm of NCCL"));
+  host.close(c);
+}
+
+/// A table for MSCCL's runtimes whose candidates are programs and algorithms of NCCL: the programs
+/// are the scheduler's.
+void algorithms_beside_programs_are_for_tuners() {
+  std::string body = header(2, 16);
+  body += entry_line("allreduce any plain any -", "1024 65536", 3);
+  body += program_line("a", 0, "program 0", 5) + choice_line("ll", "Ring", "LL 4 0 0", 6);
+  body += default_line(9) + entry_line("allreduce any plain any -", "65536 -", 2);
+  body += program_line("b", 0, "program 0", 5) + default_line(9);
+  const Folder folder(with_checksum(body));
+  folder.write("algorithms/p0.xml", "program 0");
+  const TunerHost host(TUCCL_TUNER, 6);
+  void* c = host.open(16, 1, logger);
+  CHECK(host.ask(c, call_of(1024)) == advice(abi::kRing, abi::kLL, 4));
+  CHECK(host.ask(c, call_of(65536)) == kAlone);
   host.close(c);
 }
 
@@ -275,6 +292,7 @@ int main() {
   another_communicator_is_left_alone();
   a_bad_table_is_refused_whole_and_said_once_a_communicator();
   programs_are_not_for_tuners();
+  algorithms_beside_programs_are_for_tuners();
   without_a_table_nothing_is_said_or_done();
   threads_and_communicators_do_not_meet();
   one_communicator_stands_many_threads();

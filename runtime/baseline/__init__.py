@@ -2,19 +2,26 @@
 
 from tuccl.runtime.baseline.defaults import (
     BASELINES,
+    BEST_BASELINES,
     SYMMETRIC_BASELINE,
-    BaselineTiming,
     baselines_on,
     time_baseline,
 )
+from tuccl.runtime.baseline.nccl_best import nccl_configurations, nccl_timings, time_nccl
 from tuccl.runtime.baseline.nccl_call import NcclCall, nccl_call
+from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
 
 __all__ = [
     "BASELINES",
+    "BEST_BASELINES",
     "SYMMETRIC_BASELINE",
     "BaselineTiming",
     "NcclCall",
     "baselines_on",
+    "collective_stub",
     "nccl_call",
+    "nccl_configurations",
+    "nccl_timings",
     "time_baseline",
+    "time_nccl",
 ]

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from tuccl._native import Gpu, Knobs, Program
+from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
-from tuccl.runtime.baseline.nccl_call import nccl_call, program_once
-from tuccl.runtime.executors.executor import (
-    MSCCL_LOOP,
-    RUNTIME_CHOICE,
-    WINDOWS,
-    Executor,
-    StepLoop,
-    Timing,
-)
-from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.runtime.baseline.msccl_best import best_shipped
+from tuccl.runtime.baseline.nccl_best import nccl_timings, time_nccl
+from tuccl.runtime.baseline.nccl_call import program_once
+from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
+from tuccl.runtime.executors.executor import WINDOWS, Executor
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.lowering.lower import lower
@@ -25,31 +19,18 @@ from tuccl.topology import Topology
 
 __all__ = [
     "BASELINES",
+    "BEST_BASELINES",
     "SYMMETRIC_BASELINE",
-    "BaselineTiming",
     "baselines_on",
-    "collective_stub",
     "time_baseline",
 ]
 
-BASELINES = ("nccl", "msccl-default", "msccl-default-robust")
+BASELINES = ("nccl", "nccl-best", "msccl-default", "msccl-default-robust", "msccl-best")
+BEST_BASELINES = ("nccl-best", "msccl-best")
+"""Those that a user has to search for: no runtime does so by itself."""
+_UNTUNED = ("msccl-default", "msccl-default-robust")
 SYMMETRIC_BASELINE = "nccl-symmetric"
 """NCCL on buffers registered as symmetric windows: only a real NCCL can be timed so."""
-
-
-@dataclass(frozen=True)
-class BaselineTiming:
-    """A default's time for one call; ``description`` says what it ran, like ``Ring/Simple/4ch``.
-
-    ``sms`` is the SMs that it occupies, 0 where that is not known.
-    """
-
-    timing: Timing
-    description: str
-    program: Program
-    knobs: Knobs
-    loop: StepLoop = MSCCL_LOOP
-    sms: int = 0
 
 
 def baselines_on(executor: Executor) -> tuple[str, ...]:
@@ -60,8 +41,10 @@ def baselines_on(executor: Executor) -> tuple[str, ...]:
         NCCL's.
     """
     if executor.runs_nccl:
-        return (*BASELINES, SYMMETRIC_BASELINE)
-    return BASELINES if executor.default_baseline == "nccl" else BASELINES[1:]
+        return ("nccl", "nccl-best", *_UNTUNED, SYMMETRIC_BASELINE)
+    if executor.default_baseline != "nccl":
+        return _UNTUNED
+    return BASELINES if executor.simulated else ("nccl", *_UNTUNED)
 
 
 def time_baseline(
@@ -77,11 +60,17 @@ def time_baseline(
 ) -> BaselineTiming:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
 
-    ``nccl`` on nccl-tests is what its NCCL chooses; there alone ``nccl-symmetric`` is the same on
-    buffers registered as symmetric windows. Elsewhere ``nccl`` runs what NCCL ``version`` would
-    choose for the size, NVLS only in the simulator, since no program moves data so.
-    ``msccl-default`` is the paper's baseline, ``msccl-default-robust`` the same mesh with all-pairs
-    programs; their knobs are the same for every size. Programs are made once per topology.
+    - ``nccl``: NCCL's own choice; on nccl-tests that of its NCCL, elsewhere what NCCL ``version``
+      would choose, as a program (NVLS only in the simulator, since no program moves data so).
+    - ``nccl-best``: the fastest of NCCL's algorithms, safe protocols and numbers of channels that a
+      user can set, its own choice among them.
+    - ``nccl-symmetric``: on nccl-tests, NCCL on buffers registered as symmetric windows.
+    - ``msccl-default``: the paper's baseline, one channel under Simple; ``msccl-default-robust``
+      the same mesh with all-pairs programs.
+    - ``msccl-best``: the fastest of the programs that ship with MSCCL, under the knobs that suit
+      the size, and of NCCL's own choice, which MSCCL falls back to.
+
+    Programs are made once per topology.
 
     Raises:
         InputError: there is no such default or collective.
@@ -92,31 +81,22 @@ def time_baseline(
             f"baseline {kind[:30]!r} on {executor.name}: expected one of {', '.join(known)}"
         )
     call = Collective(collective, topology.ranks, root)
-    sms = 0
     if kind == SYMMETRIC_BASELINE:
-        program, knobs, loop = collective_stub(call), Knobs(), WINDOWS
-        description = "NCCL's own, symmetric windows"
-    elif kind == "nccl" and executor.runs_nccl:
-        program, knobs, loop = collective_stub(call), Knobs(), RUNTIME_CHOICE
-        description = "NCCL's own"
-    elif kind == "nccl":
-        choice = nccl_choice(topology, call.name, nbytes, version, nvls=executor.simulated)
-        ran = nccl_call(topology, call, nbytes, choice)
-        program, knobs, loop, description = ran.program, ran.knobs, ran.loop, ran.description
-        sms = choice.channels  # NCCL's kernels run one thread block a channel
-    else:
-        program, knobs, description = _msccl(topology, call, kind)
-        loop, sms = MSCCL_LOOP, program.threadblocks
-    timing = executor.of_defaults.time(
-        program, knobs, nbytes, root=root, repeats=repeats, loop=loop
-    )
-    return BaselineTiming(timing, description, program, knobs, loop, sms)
-
-
-def collective_stub(call: Collective) -> Program:
-    """Return a program without a step: it stands for what the runtime itself runs for ``call``."""
-    gpus = [Gpu(rank, 0, 0, 0, []) for rank in range(call.ranks)]
-    return Program("nccl", call.name, "Simple", 1, call.ranks, gpus)
+        stub, knobs = collective_stub(call), Knobs()
+        timing = executor.time(stub, knobs, nbytes, root=root, repeats=repeats, loop=WINDOWS)
+        return BaselineTiming(timing, "NCCL's own, symmetric windows", stub, knobs, WINDOWS)
+    if kind == "nccl":
+        return time_nccl(executor, topology, call, nbytes, repeats=repeats, version=version)
+    if kind in ("nccl-best", "msccl-best"):
+        own = time_nccl(executor, topology, call, nbytes, repeats=repeats, version=version)
+        if kind == "nccl-best":
+            others = nccl_timings(executor, topology, call, nbytes, version)[:1]
+        else:
+            others = best_shipped(executor, topology, call, nbytes, version)
+        return min([own, *others], key=lambda each: each.timing.us)
+    program, knobs, description = _msccl(topology, call, kind)
+    timing = executor.of_defaults.time(program, knobs, nbytes, root=root, repeats=repeats)
+    return BaselineTiming(timing, description, program, knobs, sms=program.threadblocks)
 
 
 def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Knobs, str]:

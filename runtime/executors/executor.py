@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 from tuccl._native import Knobs, Network, Program, SimTrace
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
+from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.topology import Topology
 
 __all__ = [
@@ -36,6 +37,7 @@ class StepLoop(NamedTuple):
         multicast: The program's last ranks are those of NVLink switches (NVLS): simulated only.
         runtime_choice: The program only names the collective; a real runtime runs what it chooses.
         windows: The buffers are registered as symmetric windows (NCCL 2.27 on).
+        nccl: Knobs of the runtime's choice; None: all are its own.
 
     Notes:
         NCCL's rings run as the interpreter does; its trees, lines and grouped sends take a slot
@@ -48,6 +50,7 @@ class StepLoop(NamedTuple):
     multicast: bool = False
     runtime_choice: bool = False
     windows: bool = False
+    nccl: NcclKnobs | None = None
 
 
 MSCCL_LOOP = StepLoop()
@@ -214,6 +217,10 @@ class Executor(ABC):
         Nothing is run for this.
         """
         return [0.0] * len(calls)
+
+    def obeys(self, collective: str, nbytes: int, knobs: NcclKnobs, root: int = 0) -> bool:
+        """Return whether the runtime is seen to run NCCL's ``knobs`` when they are set."""
+        return True
 
     def trace(
         self,

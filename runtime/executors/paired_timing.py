@@ -10,7 +10,21 @@ from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 
-__all__ = ["TimingCandidate", "paired_timings", "pool_timings"]
+__all__ = ["MOST_SPREAD", "TimingCandidate", "is_comparable", "paired_timings", "pool_timings"]
+
+MOST_SPREAD = 1.5
+"""Times whose 90th percentile is more than this times their 10th are not comparable."""
+
+
+def is_comparable(samples_us: Sequence[float]) -> bool:
+    """Return whether the machine was quiet enough for the samples to be compared with others.
+
+    >>> is_comparable([10.0, 11.0, 14.0]), is_comparable([10.0, 11.0, 16.0]), is_comparable([])
+    (True, False, True)
+    """
+    ordered = sorted(samples_us)
+    last = len(ordered) - 1
+    return not ordered or ordered[round(0.9 * last)] <= MOST_SPREAD * ordered[round(0.1 * last)]
 
 
 @dataclass(frozen=True)

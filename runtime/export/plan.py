@@ -84,7 +84,17 @@ def plan_export(stored: StoredTable, dialect: str) -> Plan:
         )
     notes.extend(proofs.notes)
     notes.extend(_thread_notes(rules, dialect))
+    notes.extend(_algorithm_notes(entries))
     return Plan(tuple(sorted(rules, key=_order)), buffers, tuple(notes))
+
+
+def _algorithm_notes(entries: list[Entry]) -> Iterator[str]:
+    chosen = {e.collective for e in entries if e.candidates[0].nccl is not None}
+    if chosen:
+        yield (
+            f"{', '.join(sorted(chosen))}: at some sizes NCCL's own algorithm with other knobs is "
+            "the choice, which only tuccl's tuner plugin sets (NCCL 2.21 on); `tuccl run` loads it"
+        )
 
 
 def _kept(rules: list[Rule], dialect: str, notes: list[str]) -> list[Rule]:

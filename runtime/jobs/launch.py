@@ -14,7 +14,7 @@ from tuccl._native import default_buffer_bytes
 from tuccl.errors import InputError
 from tuccl.runtime.executors.cuda import nccl_library
 from tuccl.runtime.export.export import DIALECTS, Export, export_table
-from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path
+from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path, tuner_variables
 from tuccl.runtime.table.store import load_table, open_table
 from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES
 
@@ -99,14 +99,18 @@ def run_environment(
     exported = export_table(table, dialect, folder, prefer=prefer)
     values = msccl_variables(exported.files, folder, dialect)
     values |= _buffer_variables(exported, dialect)
-    values |= channel_variables(exported.channels, dialect)
+    of_nccl = [c.nccl.channels for c in loaded.candidates if c.nccl is not None]
+    values |= channel_variables(max([exported.channels, *of_nccl]), dialect)
     values["TUCCL_TABLE"] = str(table.resolve())
     values["TUCCL_SIGNATURE"] = exported.signature
+    if dialect != "fork":  # whose NCCL has no tuner
+        values |= tuner_variables(loaded)
     if scheduler:
         del values["MSCCL_ALGO_DIR"]
         channels = max((p.nchannels for p in open_table(table).programs.values()), default=0)
         values |= channel_variables(channels, dialect)
-        return values | plugin_environment(table), _scheduler_notes(table)
+        environment = plugin_environment(table) | tuner_variables(loaded)
+        return values | environment, _scheduler_notes(table)
     notes = [*exported.notes, f"every host of the job must see {folder}"]
     if not exported.files:
         nothing = f"nothing to load: the table gives {dialect} no program"

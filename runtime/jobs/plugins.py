@@ -12,6 +12,7 @@ from typing import Literal
 from tuccl import _native
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime.nccl.knobs import NcclKnobs
+from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.store import load_table
 from tuccl.runtime.table.text import table_text
 
@@ -25,6 +26,7 @@ __all__ = [
     "plugin_environment",
     "plugin_path",
     "plugin_paths",
+    "tuner_variables",
 ]
 
 Kind = Literal["tuner", "profiler", "scheduler"]
@@ -100,8 +102,19 @@ def plugin_environment(table: Path) -> dict[str, str]:
     }
     if loaded.dialect != "nccl":
         return {"MSCCL_SCHEDULER": str(plugin_path("scheduler")), **asked_for}
-    tuner, profiler = str(plugin_path("tuner")), str(plugin_path("profiler"))
-    return {"NCCL_TUNER_PLUGIN": tuner, "NCCL_PROFILER_PLUGIN": profiler, **asked_for}
+    profiler = str(plugin_path("profiler"))
+    return {**tuner_variables(loaded), "NCCL_PROFILER_PLUGIN": profiler, **asked_for}
+
+
+def tuner_variables(table: LookupTable) -> dict[str, str]:
+    """Return the variable that has NCCL ask the tuner plugin; none for a table of programs alone.
+
+    Raises:
+        Unavailable: this installation was built without the plugins.
+    """
+    if table.dialect == "nccl" or any(c.nccl is not None for c in table.candidates):
+        return {"NCCL_TUNER_PLUGIN": str(plugin_path("tuner"))}
+    return {}
 
 
 def ask_tuner(

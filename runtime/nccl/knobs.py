@@ -60,6 +60,19 @@ class NcclKnobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return f"NCCL has no {self.algorithm} for {collective}"
 
     @property
+    def variables(self) -> dict[str, str]:
+        """Return the variables that make NCCL run these knobs for every call.
+
+        >>> NcclKnobs(algorithm="Ring", protocol="LL", channels=4).variables["NCCL_MAX_NCHANNELS"]
+        '4'
+        """
+        variables: dict[str, str] = {"NCCL_ALGO": self.algorithm, "NCCL_PROTO": self.protocol}
+        if self.channels:
+            count = str(self.channels)
+            variables |= {"NCCL_MIN_NCHANNELS": count, "NCCL_MAX_NCHANNELS": count}
+        return variables
+
+    @property
     def name(self) -> str:
         """Return a name for a candidate.
 

@@ -17,6 +17,7 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Tim
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.executors.measure import check_ranks
 from tuccl.runtime.jobs.launch import channel_variables, msccl_variables
+from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.runtime.nccl_tests.logged_calls import LoggedCall, read_logged_calls
 from tuccl.runtime.nccl_tests.output import TestsOutput, TestsRow
 from tuccl.runtime.nccl_tests.run import NcclTests, run_tests, single_runs
@@ -100,7 +101,12 @@ class NcclTestsExecutor(Executor):
         check_ranks(program, self.ranks)
         if loop.runtime_choice:
             [timing] = self.sweep(
-                program.collective, [nbytes], root=root, cycles=repeats, windows=loop.windows
+                program.collective,
+                [nbytes],
+                root=root,
+                cycles=repeats,
+                windows=loop.windows,
+                variables=loop.nccl.variables if loop.nccl else None,
             )
             return timing
         if loop != MSCCL_LOOP:
@@ -144,6 +150,15 @@ class NcclTestsExecutor(Executor):
             for at in range(len(part)):
                 timings.append(self._timing(out, out.rows[at :: len(part)], True, True))
         return timings
+
+    def obeys(self, collective: str, nbytes: int, knobs: NcclKnobs, root: int = 0) -> bool:
+        """Return whether NCCL's log says that it runs ``knobs`` when they are set.
+
+        Raises:
+            InputError, Stuck, Unavailable: as `logged_calls`.
+        """
+        [calls] = self.logged_calls(collective, [nbytes], root=root, variables=knobs.variables)
+        return bool(calls) and all(call.obeys(knobs) for call in calls)
 
     def logged_calls(
         self,

@@ -274,11 +274,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 raise ValueError(f"candidate {candidate.name}: {why}")
 
     def _root_fits(self) -> bool:
-        """Programs are for one root, NCCL's own choices for all, the default for either."""
+        """Programs are for one root; NCCL's own choices and the default hold for all or one."""
         if self.root is None:
             return self.collective not in ROOTED or not any(c.program for c in self.candidates)
-        rooted = self.collective in ROOTED and not any(c.nccl for c in self.candidates)
-        return rooted and self.root >= 0
+        return self.collective in ROOTED and self.root >= 0
 
     @property
     def default(self) -> Candidate:

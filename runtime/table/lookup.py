@@ -14,9 +14,11 @@ import msgspec
 from tuccl import __version__
 from tuccl.runtime.table.entry import DATATYPE_CLASSES, ROOTED, Candidate, Entry
 
-__all__ = ["FORMAT", "LookupTable", "Range", "check_entries", "ranges_from_sizes"]
+__all__ = ["FORMAT", "WITH_TUNER", "LookupTable", "Range", "check_entries", "ranges_from_sizes"]
 
 FORMAT = "tuccl-table/1"
+# Dialects whose runtime asks a tuner plugin what NCCL is to run.
+WITH_TUNER = frozenset({"nccl", "executor", "rccl"})
 CREATED_BY = f"tuccl {__version__}"
 Range = tuple[int, int | None]
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,120}")
@@ -28,9 +30,9 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Entries for one topology, in the order in which files list them.
 
     ``signature``, ``ranks`` and ``hosts`` are the topology's, ``dialect`` the one that the program
-    files are written in (``nccl``: there are none, and candidates are NCCL's own; ``mscclpp``: they
-    are the executor's, timed as plans), ``tuned_on``
-    the executor's label ("simulated on ..."), ``baseline`` what the default candidates stand for
+    files are written in (``nccl``: there are none, and candidates are NCCL's own; ``executor`` and
+    ``rccl`` may have both; ``mscclpp``: they are the executor's, timed as plans), ``tuned_on`` the
+    executor's label ("simulated on ..."), ``baseline`` what the default candidates stand for
     ("nccl 2.19"). The three checksums are filled in by ``save_table``.
     """
 
@@ -66,11 +68,12 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         self._check_dialect()
 
     def _check_dialect(self) -> None:
-        """Choices of NCCL's own and programs never mix, and NCCL's tuners know only so much."""
-        is_nccl = self.dialect == "nccl"
+        """NCCL runs no programs; of MSCCL's runtimes some have tuners, which know only so much."""
+        is_nccl, has_tuner = self.dialect == "nccl", self.dialect in WITH_TUNER
         for entry in self.entries:
             for candidate in entry.candidates:
-                if not candidate.is_default and (candidate.nccl is not None) != is_nccl:
+                known = has_tuner if candidate.nccl is not None else not is_nccl
+                if not candidate.is_default and not known:
                     expected = "NCCL's own choices" if is_nccl else "programs"
                     raise ValueError(
                         f"{candidate.name}: dialect {self.dialect} has {expected} only"

@@ -1,7 +1,8 @@
 """Exact cut bounds and latency bounds of any algorithm on a topology.
 
-A bound counts what GPUs may do as much as what they may not: they copy, reduce and pass on;
-relays only forward. Reduction or multicast inside a switch (NVLS, SHARP) may beat these bounds.
+There are two bounds. Over ``links`` GPUs copy, reduce and pass on, and relays only forward: it
+covers every program of MSCCL and NCCL's rings and trees. Over ``switches`` relays may reduce and
+multicast too (NVLS, SHARP), so it covers those as well.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Literal
 
 import msgspec
 
@@ -40,6 +42,7 @@ from tuccl.topology import Topology
 __all__ = [
     "MOST_ROUTED",
     "Bound",
+    "BoundKind",
     "Cut",
     "allgather_cut",
     "allreduce_cut",
@@ -47,6 +50,7 @@ __all__ = [
     "bound",
     "broadcast_cut",
     "scatter_cut",
+    "switch_cut",
     "tightest_cut",
 ]
 
@@ -62,17 +66,25 @@ _PRICED_ARCS = 4_000_000  # and arcs that these look at
 _HIGHEST_PRICE = 1 << 20
 
 
+BoundKind = Literal["links", "switches"]
+_SWITCHES = ("nvswitch", "switch")
+
+
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """The best that any algorithm can do on a topology.
 
     Attributes:
+        over: ``links``: what only sends between GPUs can do; ``switches``: what also reduction and
+            multicast inside switches can do.
         algbw_gbs: No algorithm has a higher algbw (size over time, as nccl-tests counts), in GB/s.
         latency_us: No call takes less, however small.
         bottleneck: The tight cut in words.
-        certified: The algbw is attainable (large sizes, no executor cost), so the bound is tight.
+        certified: The algbw is attainable (large sizes, no executor cost), so the bound is tight;
+            never said over switches.
         cut_latency_us: The least latency of a path between GPUs across the tight cut.
     """
 
+    over: BoundKind
     algbw_gbs: float
     latency_us: float
     bottleneck: str
@@ -90,8 +102,11 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=64)
-def bound(topology: Topology, collective: Collective) -> Bound:
+def bound(topology: Topology, collective: Collective, over: BoundKind = "links") -> Bound:
     """Return the best algbw and latency that any algorithm for `collective` could have.
+
+    ``over`` says whether switches only forward (``links``) or may also reduce and multicast, as
+    NVSwitches do from H100 on (NVLS) and InfiniBand's by SHARP (``switches``).
 
     Raises:
         InputError: the collective has another number of ranks than the topology.
@@ -107,6 +122,11 @@ def bound(topology: Topology, collective: Collective) -> Bound:
             "the numbers must agree"
         )
     fabric = topology_fabric(topology)
+    if over == "switches" and not any(n.kind in _SWITCHES for n in topology.nodes):
+        return msgspec.structs.replace(bound(topology, collective), over=over)
+    if over == "switches":
+        cut = switch_cut(fabric, collective)
+        return _bound_of(over, cut, fabric, collective, certified=False)
     cut = tightest_cut(fabric, collective)
     if topology.ranks <= MOST_ROUTED and collective.name != "alltoall":
         routed = tightest_cut(routed_topology_fabric(topology), collective)
@@ -121,7 +141,14 @@ def bound(topology: Topology, collective: Collective) -> Bound:
                 f"than {float(cut.ratio / duals.ratio):.1%} of that ({duals.words})"
             )
             cut = replace(duals, words=words)
+    return _bound_of(over, cut, fabric, collective, certified=certified)
+
+
+def _bound_of(
+    over: BoundKind, cut: Cut, fabric: Fabric, collective: Collective, *, certified: bool
+) -> Bound:
     return Bound(
+        over=over,
         algbw_gbs=float(1 / (cut.ratio * _part(collective))),
         latency_us=_latency_us(fabric, collective),
         bottleneck=cut.words,
@@ -143,25 +170,54 @@ def tightest_cut(fabric: Fabric, collective: Collective) -> Cut:
     Raises:
         InputError: the GPUs are not joined, or no bound of the collective is known.
     """
-    name, root, ranks = collective.name, collective.root, collective.ranks
-    cuts: dict[str, tuple[int, Callable[[], Cut]]] = {  # fewest messages of a part, and the cut
-        "allgather": (ranks * (ranks - 1), lambda: allgather_cut(fabric)),
-        "reduce-scatter": (
-            ranks * (ranks - 1),
-            lambda: allgather_cut(fabric.reverse, backwards=True),
-        ),
-        "broadcast": (ranks - 1, lambda: broadcast_cut(fabric, root)),
-        "reduce": (ranks - 1, lambda: broadcast_cut(fabric.reverse, root, backwards=True)),
-        "scatter": (ranks - 1, lambda: scatter_cut(fabric, root)),
-        "gather": (ranks - 1, lambda: scatter_cut(fabric.reverse, root, backwards=True)),
-        "allreduce": (2 * (ranks - 1), lambda: allreduce_cut(fabric)),
-        "alltoall": (ranks * (ranks - 1), lambda: alltoall_cut(fabric)),
+    everyone, others = collective.ranks * (collective.ranks - 1), collective.ranks - 1
+    fewest_messages = {  # of a part
+        "allgather": everyone,
+        "reduce-scatter": everyone,
+        "alltoall": everyone,
+        "allreduce": 2 * others,
+    }
+    cut = _cut(fabric, collective, lambda: allreduce_cut(fabric))
+    delivery = delivery_cut(fabric, fewest_messages.get(collective.name, others))
+    return delivery if delivery.ratio > cut.ratio else cut
+
+
+def switch_cut(fabric: Fabric, collective: Collective) -> Cut:
+    """Return the tight cut where every relay may reduce and multicast.
+
+    Raises:
+        InputError: as `tightest_cut`.
+
+    Notes:
+        Any set of vertices with a GPU inside and one outside: what those inside gather must leave
+        once, however it is copied on the other side. An allreduce crosses each such cut once in
+        each direction, since a sum of all contributions inside is enough. An all-to-all gains
+        nothing: each byte has one receiver.
+    """
+
+    def both_directions() -> Cut:
+        forth = broadcast_cut(fabric, 0)
+        back = broadcast_cut(fabric.reverse, 0, backwards=True)
+        return max(forth, back, key=lambda cut: cut.ratio)
+
+    return _cut(fabric, collective, both_directions)
+
+
+def _cut(fabric: Fabric, collective: Collective, allreduce: Callable[[], Cut]) -> Cut:
+    name, root = collective.name, collective.root
+    cuts: dict[str, Callable[[], Cut]] = {
+        "allgather": lambda: allgather_cut(fabric),
+        "reduce-scatter": lambda: allgather_cut(fabric.reverse, backwards=True),
+        "broadcast": lambda: broadcast_cut(fabric, root),
+        "reduce": lambda: broadcast_cut(fabric.reverse, root, backwards=True),
+        "scatter": lambda: scatter_cut(fabric, root),
+        "gather": lambda: scatter_cut(fabric.reverse, root, backwards=True),
+        "allreduce": allreduce,
+        "alltoall": lambda: alltoall_cut(fabric),
     }
     if name not in cuts:
         raise InputError(f"no bound is known for {name!r}; known are {', '.join(cuts)}")
-    messages, cut = cuts[name][0], cuts[name][1]()
-    delivery = delivery_cut(fabric, messages)
-    return delivery if delivery.ratio > cut.ratio else cut
+    return cuts[name]()
 
 
 def _attained(topology: Topology, collective: Collective, ratio: Fraction) -> bool:

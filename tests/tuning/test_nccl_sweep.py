@@ -12,11 +12,11 @@ from tests.fake_nccl_tests import make_fakes
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
 from tuccl.runtime import load_table
+from tuccl.runtime.baseline import nccl_configurations
 from tuccl.runtime.jobs import TunerCall, ask_tuner
 from tuccl.runtime.nccl_tests import executor
 from tuccl.runtime.nccl_tests.run import run_tests
 from tuccl.topology import Topology, load_profile, save_topology
-from tuccl.tuning.nccl.nccl_sweep import nccl_configurations
 
 
 @pytest.fixture

@@ -291,9 +291,8 @@ def test_nothing_enters_the_table_without_beating_the_default(
     slow.slow_down = 100.0
     result = tuned(tmp_path / "table", slow, topology, budget=4)
     table = open_table(tmp_path / "table").table
-    assert all(c.is_default for c in table.candidates)
-    assert all(row.best is None for row in result.tuned)
-    assert "no candidate beats" in select(table, "allgather", SIZES[0]).reason
+    assert all(c.program is None for c in table.candidates)  # NCCL's own are not slowed
+    assert all(row.best is None or row.best.startswith("nccl-") for row in result.tuned)
 
 
 def test_programs_with_wrong_results_never_win(topology: Topology, tmp_path: Path) -> None:

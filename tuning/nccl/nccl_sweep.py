@@ -11,7 +11,6 @@ from typing import Literal, cast
 
 from tuccl.errors import InputError
 from tuccl.runtime import (
-    NCCL_VERSION,
     Candidate,
     Entry,
     NcclTestsExecutor,
@@ -20,11 +19,8 @@ from tuccl.runtime import (
     reduction_class,
     save_table,
 )
-from tuccl.runtime.nccl.constants import tuning_constants
-from tuccl.runtime.nccl.graph import nccl_graph
-from tuccl.runtime.nccl.knobs import ALGORITHMS, NcclKnobs
-from tuccl.runtime.nccl.model import ll128_is_safe
-from tuccl.runtime.nccl.versions import nccl_group
+from tuccl.runtime.baseline import nccl_configurations
+from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.runtime.table import check_target, ranges_from_sizes
 from tuccl.topology import Topology, signature
 from tuccl.tuning.existing_table import entries_to_keep
@@ -41,45 +37,9 @@ from tuccl.tuning.tune import (
     no_progress,
 )
 
-__all__ = ["nccl_configurations", "tune_nccl"]
+__all__ = ["tune_nccl"]
 
 _FINAL_ROUNDS = 5
-
-
-def nccl_configurations(topology: Topology, collective: str) -> tuple[NcclKnobs, ...]:
-    """Return the algorithms and protocols that NCCL may have here, with channels of its own.
-
-    >>> from tuccl.topology import load_profile
-    >>> [k.name for k in nccl_configurations(load_profile("dgx-1v"), "broadcast")]
-    ['nccl-Ring-LL', 'nccl-Ring-Simple', 'nccl-Ring-LL128']
-
-    Raises:
-        InputError: NCCL's tuners do not choose for the collective.
-
-    Notes:
-        NVLS needs GPUs of capability 9.0, NVLSTree several hosts too, PAT one GPU a host;
-        CollNet (SHARP) is not tried. LL128 is tried only where NCCL holds it to be safe: requested
-        by name it runs anywhere, and corrupts data.
-    """
-    if collective not in ALGORITHMS:
-        raise InputError(
-            f"{collective[:30]}: NCCL's tuners choose for {', '.join(ALGORITHMS)} only"
-        )
-    graph, hosts = nccl_graph(topology), len(topology.hosts)
-    supported = {
-        "Ring": True,
-        "Tree": True,
-        "NVLS": graph.capability >= 90,
-        "NVLSTree": graph.capability >= 90 and hosts > 1,
-        "PAT": topology.ranks == hosts,
-    }
-    ll128 = ("LL128",) if ll128_is_safe(tuning_constants()[nccl_group(NCCL_VERSION)], graph) else ()
-    return tuple(
-        NcclKnobs(algorithm=algorithm, protocol=protocol)
-        for algorithm in ALGORITHMS[collective]
-        if supported.get(algorithm, False)
-        for protocol in (("LL", "Simple", *ll128) if algorithm in ("Ring", "Tree") else ("Simple",))
-    )
 
 
 def tune_nccl(

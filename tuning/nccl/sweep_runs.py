@@ -9,29 +9,16 @@ from dataclasses import dataclass, field
 
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.runtime import NcclTestsExecutor
+from tuccl.runtime.baseline.nccl_best import CHANNELS
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.tuning.nccl.sweep_journal import SizeTime, SweepJournal, SweepRun, sweep_key
 
-__all__ = ["CHANNELS", "MOST_CANDIDATES", "ConfigurationSweep", "TimesBySize", "nccl_variables"]
+__all__ = ["CHANNELS", "MOST_CANDIDATES", "ConfigurationSweep", "TimesBySize"]
 
 TimesBySize = dict[int, SizeTime]
-CHANNELS = (1, 2, 4, 8, 16, 32)
 MOST_CANDIDATES = 3
 _CLOSE = 1.5  # times as long as the best at some size: its channels are worth a try
 _MOST_CANDIDATES_IN_ALL = 8
-
-
-def nccl_variables(knobs: NcclKnobs) -> dict[str, str]:
-    """Return the variables that make NCCL run ``knobs`` for every call.
-
-    >>> nccl_variables(NcclKnobs(algorithm="Ring", protocol="LL", channels=4))["NCCL_MAX_NCHANNELS"]
-    '4'
-    """
-    variables: dict[str, str] = {"NCCL_ALGO": knobs.algorithm, "NCCL_PROTO": knobs.protocol}
-    if knobs.channels:
-        count = str(knobs.channels)
-        variables |= {"NCCL_MIN_NCHANNELS": count, "NCCL_MAX_NCHANNELS": count}
-    return variables
 
 
 @dataclass
@@ -69,7 +56,7 @@ class ConfigurationSweep:
         return {t.nbytes: t for t in done.times}
 
     def _measure(self, knobs: NcclKnobs | None, what: str) -> SweepRun:
-        variables = None if knobs is None else nccl_variables(knobs)
+        variables = None if knobs is None else knobs.variables
         try:
             timings = self.executor.sweep(
                 self.collective, self.sizes, root=self.root, variables=variables
@@ -106,7 +93,7 @@ class ConfigurationSweep:
                 self.collective,
                 self.sizes,
                 root=self.root,
-                variables=nccl_variables(knobs),
+                variables=knobs.variables,
             )
         except (InputError, Stuck):
             return ()

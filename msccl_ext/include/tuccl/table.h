@@ -58,7 +58,8 @@ struct CandidateRecord {
   Source on;
   std::uint8_t placements;  ///< Bit 0: out of place, bit 1: in place.
 
-  bool is_default() const { return program == kNoIndex && algorithm == Algorithm::kNone; }
+  bool is_program() const { return program != kNoIndex; }
+  bool is_default() const { return !is_program() && algorithm == Algorithm::kNone; }
 };
 
 struct EntryRecord {
@@ -114,8 +115,10 @@ class Table {
   int ranks() const { return lines_.ranks; }
   int hosts() const { return lines_.hosts; }
   Dialect dialect() const { return lines_.dialect; }
-  /// Whether it chooses among NCCL's own algorithms, for calls of whatever root.
+  /// Whether it chooses among NCCL's own algorithms alone, for calls of whatever root.
   bool stock() const { return lines_.stock; }
+  /// Whether some candidate is an algorithm of NCCL, which only its tuner plugin can set.
+  bool has_algorithms() const;
   std::span<const EntryRecord> entries() const { return lines_.entries; }
   std::span<const CandidateRecord> candidates() const { return lines_.candidates; }
   std::span<const ProgramRecord> programs() const { return lines_.programs; }

@@ -54,6 +54,10 @@ Table::Table(std::string text, std::string_view where)
   std::sort(kinds_.begin(), kinds_.end(), [](auto& a, auto& b) { return a.kind < b.kind; });
 }
 
+bool Table::has_algorithms() const {
+  return std::ranges::any_of(candidates(), [](auto& c) { return c.algorithm != Algorithm::kNone; });
+}
+
 void Table::add_range(std::uint32_t entry, std::uint32_t first, std::string_view where) {
   const EntryRecord& high = entries()[entry];
   if (members_.size() > first && tops_.back() != high.min_bytes) {

@@ -147,7 +147,8 @@ class Reader {
   void read_program(Line& line, CandidateRecord& c, std::string_view name) {
     const std::string_view program = line.field("program");
     const std::string_view digest = line.field("checksum");
-    const bool nccl = out_.stock && program.starts_with(kNccl);
+    // The fork's NCCL has no tuner that could set an algorithm for one call.
+    const bool nccl = program.starts_with(kNccl) && (out_.stock || out_.dialect != Dialect::kFork);
     if ((program == "-") != (name == "default"))
       line.fail("the name default and only it goes without a program");
     c.program = kNoIndex;

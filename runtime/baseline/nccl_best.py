@@ -1,0 +1,143 @@
+"""NCCL's own algorithms with the knobs that a user can set for a call, and their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from tuccl._native import Knobs
+from tuccl.errors import Infeasible, InputError
+from tuccl.runtime.baseline.nccl_call import nccl_call
+from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
+from tuccl.runtime.executors.executor import RUNTIME_CHOICE, Executor
+from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.runtime.nccl.constants import tuning_constants
+from tuccl.runtime.nccl.graph import nccl_graph
+from tuccl.runtime.nccl.knobs import ALGORITHMS, NcclKnobs
+from tuccl.runtime.nccl.model import ll128_is_safe
+from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
+from tuccl.synth.model.collective import Collective
+from tuccl.topology import Topology
+
+__all__ = ["CHANNELS", "nccl_configurations", "nccl_timings", "time_nccl"]
+
+CHANNELS = (1, 2, 4, 8, 16, 32)
+_CLOSE = 2.0  # times as long as the fastest: other numbers of channels are worth a try
+
+
+def nccl_configurations(
+    topology: Topology, collective: str, version: str = NCCL_VERSION
+) -> tuple[NcclKnobs, ...]:
+    """Return the algorithms and protocols that NCCL may have here, with channels of its own.
+
+    >>> from tuccl.topology import load_profile
+    >>> [k.name for k in nccl_configurations(load_profile("dgx-1v"), "broadcast")]
+    ['nccl-Ring-LL', 'nccl-Ring-Simple', 'nccl-Ring-LL128']
+
+    Raises:
+        InputError: NCCL's tuners do not choose for the collective.
+
+    Notes:
+        NVLS needs GPUs of capability 9.0, NVLSTree several hosts too, PAT one GPU a host;
+        CollNet (SHARP) is not tried. LL128 is tried only where NCCL holds it to be safe: requested
+        by name it runs anywhere, and corrupts data.
+    """
+    if collective not in ALGORITHMS:
+        raise InputError(
+            f"{collective[:30]}: NCCL's tuners choose for {', '.join(ALGORITHMS)} only"
+        )
+    graph, hosts = nccl_graph(topology, version), len(topology.hosts)
+    supported = {
+        "Ring": True,
+        "Tree": True,
+        "NVLS": graph.capability >= 90,
+        "NVLSTree": graph.capability >= 90 and hosts > 1,
+        "PAT": topology.ranks == hosts,
+    }
+    ll128 = ("LL128",) if ll128_is_safe(tuning_constants()[nccl_group(version)], graph) else ()
+    return tuple(
+        NcclKnobs(algorithm=algorithm, protocol=protocol)
+        for algorithm in ALGORITHMS[collective]
+        if supported.get(algorithm, False)
+        for protocol in (("LL", "Simple", *ll128) if algorithm in ("Ring", "Tree") else ("Simple",))
+    )
+
+
+def time_nccl(
+    executor: Executor,
+    topology: Topology,
+    call: Collective,
+    nbytes: int,
+    knobs: NcclKnobs | None = None,
+    *,
+    repeats: int = 1,
+    version: str = NCCL_VERSION,
+) -> BaselineTiming:
+    """Return the time of NCCL with ``knobs``, None: its own choice.
+
+    On nccl-tests NCCL itself runs, elsewhere what ``version`` would run, as a program; NVLS only in
+    the simulator, since no program moves data so.
+
+    Raises:
+        Infeasible: NCCL's algorithm makes no program for the collective.
+        InputError: NCCL does not have these knobs on this topology.
+    """
+    if executor.runs_nccl:
+        loop, stub = RUNTIME_CHOICE._replace(nccl=knobs), collective_stub(call)
+        timing = executor.time(stub, Knobs(), nbytes, root=call.root, repeats=repeats, loop=loop)
+        name, sms = (knobs.name, knobs.channels) if knobs else ("NCCL's own", 0)
+        return BaselineTiming(timing, name, stub, Knobs(), loop, sms, knobs)
+    choice = nccl_choice(
+        topology,
+        call.name,
+        nbytes,
+        version,
+        algorithm=knobs.algorithm if knobs else None,
+        protocol=knobs.protocol if knobs else None,
+        channels=(knobs.channels if knobs else 0) or None,
+        nvls=executor.simulated,
+    )
+    ran = nccl_call(topology, call, nbytes, choice)
+    timing = executor.of_defaults.time(
+        ran.program, ran.knobs, nbytes, root=call.root, repeats=repeats, loop=ran.loop
+    )
+    # NCCL's kernels run one thread block a channel.
+    sms = choice.channels
+    return BaselineTiming(timing, ran.description, ran.program, ran.knobs, ran.loop, sms, knobs)
+
+
+def nccl_timings(
+    executor: Executor,
+    topology: Topology,
+    call: Collective,
+    nbytes: int,
+    version: str = NCCL_VERSION,
+) -> list[BaselineTiming]:
+    """Return the times of NCCL's own algorithms with a user's knobs, the fastest first.
+
+    Each algorithm and protocol runs with NCCL's own channels, where times have no noise the faster
+    ones also with each of ``CHANNELS``. Empty for collectives that NCCL does by grouped sends,
+    which no tuner steers.
+    """
+
+    def timed(configurations: Iterable[NcclKnobs]) -> Iterator[BaselineTiming]:
+        for knobs in configurations:
+            with suppress(Infeasible, InputError):
+                yield time_nccl(executor, topology, call, nbytes, knobs, version=version)
+
+    if call.name not in ALGORITHMS:
+        return []
+    first = sorted(timed(nccl_configurations(topology, call.name, version)), key=_us)
+    close = [t.nccl for t in first if t.nccl and _us(t) <= _CLOSE * _us(first[0])]
+    if not executor.deterministic:
+        return first
+    others = (_with_channels(knobs, count) for knobs in close for count in CHANNELS)
+    return sorted([*first, *timed(others)], key=lambda t: (_us(t), t.sms))
+
+
+def _with_channels(knobs: NcclKnobs, channels: int) -> NcclKnobs:
+    return NcclKnobs(algorithm=knobs.algorithm, protocol=knobs.protocol, channels=channels)
+
+
+def _us(timing: BaselineTiming) -> float:
+    return timing.timing.us
