@@ -204,6 +204,7 @@ void algorithms_beside_programs_are_for_tuners() {
   void* c = host.open(16, 1, logger);
   CHECK(host.ask(c, call_of(1024)) == advice(abi::kRing, abi::kLL, 4));
   CHECK(host.ask(c, call_of(65536)) == kAlone);
+  CHECK(holds(heard(), "tuner: allreduce of 1024 bytes: ll (entry 0)"));
   host.close(c);
 }
 

@@ -18,6 +18,7 @@ from tuccl.synth.bounds.bound import (
     bound,
     broadcast_cut,
     scatter_cut,
+    switch_cut,
 )
 from tuccl.synth.bounds.cuts import delivery_cut
 from tuccl.synth.bounds.graph import Arc, Fabric, direct_fabric, topology_fabric
@@ -261,3 +262,53 @@ def test_alltoall_of_one_switch_is_certified() -> None:
 def test_wrong_number_of_ranks_is_refused() -> None:
     with pytest.raises(InputError, match="16 ranks on a topology of 8"):
         bound(a100(1), Collective("allgather", 16))
+
+
+# Reduction and multicast inside switches.
+
+
+def brute_switch_ratio(fabric: Fabric) -> Fraction:
+    """Each set of vertices with a GPU on both sides: a sum must leave, and the result enter."""
+    vertices = range(len(fabric.names))
+    ratios = []
+    for count in range(1, len(fabric.names)):
+        for side in map(frozenset, itertools.combinations(vertices, count)):
+            inside = sum(vertex < fabric.ranks for vertex in side)
+            rate = sum((arc.rate for arc in fabric.crossing(side)), Fraction(0))
+            if 0 < inside < fabric.ranks:
+                ratios.append(1 / rate)
+    return max(ratios)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_switch_that_reduces_needs_each_cut_once_a_direction(seed: int) -> None:
+    random_ = random.Random(seed)
+    ranks, relays = random_.randint(2, 4), random_.randint(1, 3)
+    names = tuple(f"v{n}" for n in range(ranks + relays))
+    ends = [(n, (n + 1) % len(names)) for n in range(len(names))]
+    ends += random_.sample([e for e in itertools.permutations(range(len(names)), 2)], 6)
+    rates = {
+        (a, b): Fraction(random_.randint(1, 9)) for a, b in (*ends, *((b, a) for a, b in ends))
+    }
+    fabric = Fabric(names, ("h",) * ranks, tuple(Arc(a, b, r, 1.0) for (a, b), r in rates.items()))
+    assert switch_cut(fabric, Collective("allreduce", ranks)).ratio == brute_switch_ratio(fabric)
+
+
+def test_bounds_over_switches_are_named_and_never_below_those_over_links() -> None:
+    for hosts in (1, 2, 3):
+        topology = a100(hosts)
+        for name in ("allgather", "reduce-scatter", "allreduce", "broadcast", "alltoall"):
+            call = Collective(name, topology.ranks)
+            links, switches = bound(topology, call), bound(topology, call, "switches")
+            assert (links.over, switches.over, switches.certified) == ("links", "switches", False)
+            assert switches.algbw_gbs >= links.algbw_gbs * (1 - 1e-12)
+    # One switch: every GPU sends the array once and receives it once.
+    assert bound(a100(1), Collective("allreduce", 8), "switches").algbw_gbs == 300
+    # Nothing here could reduce.
+    mesh = Topology(
+        "pair",
+        (Node("a", "gpu", "h", 0), Node("b", "gpu", "h", 1)),
+        (Link("a", "b", "nvlink", 25.0, 0.7, duplex=True),),
+    )
+    call = Collective("allreduce", 2)
+    assert bound(mesh, call, "switches").algbw_gbs == bound(mesh, call).algbw_gbs
