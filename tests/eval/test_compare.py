@@ -3,12 +3,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.eval.conftest import comparison
 from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
-from tuccl.eval import busbw_factor, compare, text_report
+from tuccl.eval import busbw_factor, compare, html_report, text_report
+from tuccl.eval.columns import bandwidth_row
+from tuccl.eval.comparison import comparison_row
 from tuccl.runtime import (
     BASELINES,
     MSCCL_LOOP,
+    BaselineTiming,
     Executor,
     SimExecutor,
     StepLoop,
@@ -239,3 +243,38 @@ def test_nccls_own_choices_are_not_simulated(
     save_table(stock, tmp_path / "stock", topology, ())
     with pytest.raises(InputError, match="only NCCL itself can time"):
         compare(tmp_path / "stock", SimExecutor(topology), ["nccl"])
+
+
+def samples(us: tuple[float, ...]) -> Timing:
+    return Timing(sorted(us)[len(us) // 2], None, us, "mpi")
+
+
+@pytest.mark.parametrize(
+    ("tuned_us", "base_us", "comparable"),
+    [
+        ((10.0, 10.5, 11.0, 10.2, 10.1), (8.0, 8.1, 8.2, 8.0, 8.3), True),
+        ((10.0, 10.5, 18.0, 10.2, 17.0), (8.0, 8.1, 8.2, 8.0, 8.3), False),
+        ((10.0, 10.5, 11.0, 10.2, 10.1), (4.0, 4.1, 8.2, 8.0, 8.3), False),
+    ],
+)
+def test_a_disturbed_machine_gives_no_speed_up_and_no_regression(
+    tuned_us: tuple[float, ...], base_us: tuple[float, ...], comparable: bool
+) -> None:
+    call, stub = Collective("allgather", 4), Program("x", "allgather", "Simple", 1, 4, [])
+    default = BaselineTiming(samples(base_us), "Ring/LL/2ch", stub, Knobs())
+    timing = samples(tuned_us)
+    row = comparison_row(call, 1 << 20, "nccl", default, timing, "ours", 1.0, "links")
+    assert row.comparable is comparable and row.regression is comparable
+    searched = comparison_row(call, 1 << 20, "nccl-best", default, timing, "ours", 1.0, "links")
+    assert not searched.regression
+    shown = msgspec.structs.replace(comparison(), rows=(row,), baselines=("nccl",))
+    shown = msgspec.structs.replace(
+        shown,
+        tuned=(bandwidth_row("allgather", 4, 1 << 20, timing, "ours"),),
+        bound_us=(1.0,),
+        bounds=("switches",),
+    )
+    for text in (text_report(shown), html_report(shown)):
+        assert (f"{row.speedup:.2f}x" in text) is comparable
+        assert text.count("not comparable") > text.count("is not comparable") or comparable
+        assert "switches" in text

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tuccl.cli.train import gain_of
 from tuccl.errors import InputError
 from tuccl.topology import join, load_profile
 from tuccl.training import (
     METHODS,
+    Model,
+    Parameter,
+    TrainingRow,
     best_run,
     encode_model,
     load_model,
@@ -19,6 +23,7 @@ from tuccl.training import (
     timeline_svg,
     timeline_trace,
 )
+from tuccl.training.rows import row_of
 
 CELLS = Path(__file__).parents[3] / "shared/data/training/ddl_benchmarks_fig4.tsv"
 CLUSTER = join(load_profile("rtx2080tix4"), 2)
@@ -88,3 +93,18 @@ def test_bsp_cells_that_the_profile_was_fitted_to_are_within_7_percent() -> None
         for name in ("ResNet-50", "BERT-Base", "BERT-Large"):
             run = simulate_training(reference_model(name), METHODS["bsp"], 4 * hosts, costs)
             assert run.row.samples_per_s == pytest.approx(cells[name, 4 * hosts], rel=0.07)
+
+
+def test_steps_of_a_disturbed_machine_are_not_comparable() -> None:
+    model = Model(name="m", parameters=(Parameter("w", 1 << 20, 1000.0, 2000.0),))
+
+    def row(steps_us: list[float], alone_us: float = 0.0) -> TrainingRow:
+        return row_of(
+            "train", model, METHODS["bsp"], "gloo", 2, steps_us, 0.0, (0, 1), alone_us=alone_us
+        )
+
+    assert row([4000.0, 4100.0, 4200.0]).comparable
+    assert not row([4000.0, 4100.0, 9000.0]).comparable
+    assert not row([4000.0, 4100.0, 4200.0], alone_us=8000.0).comparable  # efficiency of 195 %
+    assert gain_of(row([4000.0, 4100.0, 9000.0])) == ("not comparable", "-")
+    assert gain_of(row([4000.0])) == ("1.5", "75.0%")

@@ -57,7 +57,7 @@ def test_calls_that_no_tuner_steers_have_no_settings(topology: Topology) -> None
 
 def test_what_nccl_does_not_have_is_refused(topology: Topology) -> None:
     knobs = NcclKnobs(algorithm="NVLS", protocol="Simple")
-    with pytest.raises(InputError, match="NVLS.* for allreduce"):
+    with pytest.raises(InputError, match=r"NVLS.* for allreduce"):
         time_nccl(SimExecutor(topology), topology, Collective("allreduce", 8), 1 << 20, knobs)
 
 
