@@ -14,7 +14,7 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.topology import Hop, Topology, all_paths, bound_nics
-from tuccl.topology.paths import merged_hops
+from tuccl.topology.relays import merged_hops
 
 __all__ = ["EmulatedHost", "EmulatedNic", "EmulationPlan", "Port", "RouteLatency", "plan_emulation"]
 

@@ -7,8 +7,8 @@ import sys
 from tuccl.emulation.emulation import Emulation
 from tuccl.runtime.probing import AgentProber, agent_words
 from tuccl.topology import Link, Node, Topology
-from tuccl.topology.paths import merged_hops
 from tuccl.topology.probing import Endpoint, with_network
+from tuccl.topology.relays import merged_hops
 
 __all__ = ["emulated_endpoints", "emulated_prober", "probing_scale", "unprobed_topology"]
 

@@ -12,7 +12,8 @@ from tuccl.sketches.reachability import adjacency, reaches_all
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
 from tuccl.sketches.symmetry import link_orbits
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import Path, path
+from tuccl.topology.paths import path
+from tuccl.topology.relays import Path
 
 __all__ = ["congestion_scores", "prune_congested", "with_congestion"]
 

@@ -11,7 +11,9 @@ from tuccl.sketches.congestion import with_congestion
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import Path, all_paths
+from tuccl.topology.merge import merge_nics
+from tuccl.topology.paths import all_paths
+from tuccl.topology.relays import Path
 from tuccl.topology.signature import signature
 
 __all__ = ["full_mesh", "host_numbers", "link_over", "nvlink_pairs", "switches", "unmarked_mesh"]
@@ -24,14 +26,14 @@ def full_mesh(topology: Topology) -> Sketch:
         What TuCCL calls the default sketch (II.C): all-to-all connectivity between hosts, and
         nothing said of how the links share NICs. Its links carry congestion scores all the same.
     """
-    mesh = with_congestion(unmarked_mesh(topology), topology)
+    mesh = with_congestion(unmarked_mesh(topology), merge_nics(topology))
     return replace(mesh, symmetry=symmetries(mesh))
 
 
 def unmarked_mesh(topology: Topology) -> Sketch:
     """Return the full mesh without congestion scores."""
     hosts = host_numbers(topology)
-    paths = all_paths(topology)
+    paths = all_paths(merge_nics(topology))
     return Sketch(
         name="full-mesh",
         ranks=topology.ranks,

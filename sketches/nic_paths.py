@@ -10,7 +10,8 @@ from functools import cached_property
 
 from tuccl.errors import InputError
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import Hop, Path, merged_hops, path
+from tuccl.topology.paths import path
+from tuccl.topology.relays import Hop, Path, merged_hops
 
 __all__ = ["NicPaths"]
 

@@ -14,6 +14,7 @@ from tuccl.sketches.full_mesh import host_numbers, link_over, switches
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.topology.graph import Topology
+from tuccl.topology.merge import merge_nics
 from tuccl.topology.paths import path
 from tuccl.topology.signature import signature
 
@@ -32,7 +33,8 @@ def rails(topology: Topology) -> Sketch:
     Raises:
         InputError: the topology joins no such ranks.
     """
-    links = tuple(_links(topology))
+    merged = merge_nics(topology)
+    links = tuple(_links(merged))
     if not links:
         raise InputError(
             f"topology {topology.name[:60]!r}: no links inside hosts nor between equal places"
@@ -45,7 +47,7 @@ def rails(topology: Topology) -> Sketch:
         switches=switches(topology),
         signature=signature(topology),
     )
-    sketch = with_congestion(sketch, topology)
+    sketch = with_congestion(sketch, merged)
     return replace(sketch, symmetry=symmetries(sketch))
 
 

@@ -24,9 +24,10 @@ from tuccl.topology.machine import (
     plan_machine_of,
     read_machine,
 )
+from tuccl.topology.merge import MERGE_LEVELS, merge_nics
 from tuccl.topology.network import cluster_network, network, used_pairs
-from tuccl.topology.nics import bound_nics, nearest_nics
-from tuccl.topology.paths import Hop, Path, all_paths, path, relay_path
+from tuccl.topology.nics import bound_nics, nearest_nics, own_nics
+from tuccl.topology.paths import all_paths, channel_paths, path
 from tuccl.topology.pictures import machine_svg
 from tuccl.topology.probe import probe_local
 from tuccl.topology.profiles import PROFILES, SHAPES, load_profile, overlay
@@ -34,6 +35,7 @@ from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, rea
 from tuccl.topology.readers.hostlist import hostlist
 from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
 from tuccl.topology.readers.registry import HOST_READERS, read_topology
+from tuccl.topology.relays import Hop, Path, relay_path
 from tuccl.topology.servers import process_gpus, servers
 from tuccl.topology.shapes import nvlink_domain, torus
 from tuccl.topology.show import matrix, path_class
@@ -47,6 +49,7 @@ __all__ = [
     "FABRIC_READERS",
     "HOST_READERS",
     "MACHINES",
+    "MERGE_LEVELS",
     "PROFILES",
     "SHAPES",
     "Adapter",
@@ -62,6 +65,7 @@ __all__ = [
     "Trunk",
     "all_paths",
     "bound_nics",
+    "channel_paths",
     "class_name_of",
     "cluster_network",
     "decode_nccl_xml",
@@ -83,10 +87,12 @@ __all__ = [
     "machine_of",
     "machine_svg",
     "matrix",
+    "merge_nics",
     "nearest_nics",
     "network",
     "nvlink_domain",
     "overlay",
+    "own_nics",
     "path",
     "path_class",
     "plan_machine_of",

@@ -14,8 +14,10 @@ from tuccl.errors import InputError
 from tuccl.topology import rates
 from tuccl.topology.cabling import Port, cabled
 from tuccl.topology.graph import FixedRoute, Link, Node, Topology, quoted
-from tuccl.topology.nics import bound_nics, nearest_nics
-from tuccl.topology.paths import Path, all_paths, merged_hops, relay_path
+from tuccl.topology.merge import merge_nics
+from tuccl.topology.nics import bound_nics, nearest_nics, own_nics
+from tuccl.topology.paths import all_paths
+from tuccl.topology.relays import Path, merged_hops, relay_path
 from tuccl.topology.switches import Fabric
 
 __all__ = ["FABRICS", "join", "join_hosts"]
@@ -82,7 +84,8 @@ def join_hosts(
     Notes:
         Two kinds of route are fixed where the shared rule would do otherwise: a message inside a
         host never goes over the network, though that may be wider; and GPUs that tie between
-        several NICs are spread over them instead of all taking the first id.
+        several NICs are spread over them instead of all taking the first id. No route is fixed
+        where a GPU has several NICs as its own (`own_nics`).
 
     >>> from tuccl.topology import load_profile
     >>> cluster, _ = join_hosts([load_profile("ndv2"), load_profile("dgx-a100")], ["old", "new"])
@@ -286,6 +289,8 @@ def _with_routes(topology: Topology, hosts: Sequence[Topology], names: Sequence[
         nearest += [[id_of(nic) for nic in nics] for nics in host.derived(_nearest)]
     fixed = {(route.src, route.dst) for route in topology.routes}
     routes = list(topology.routes)
+    planned = all_paths(merge_nics(topology))
+    several = {rank for rank, nics in own_nics(topology).items() if len(nics) > 1}
     for (src, dst), path in all_paths(topology).items():
         ends = (topology.gpus[src].id, topology.gpus[dst].id)
         if ends in fixed:
@@ -294,10 +299,10 @@ def _with_routes(topology: Topology, hosts: Sequence[Topology], names: Sequence[
         if number == bisect.bisect(bases, dst) - 1:
             base = bases[number]
             inside = all_paths(hosts[number]).get((src - base, dst - base))
-            if path.crosses_network and inside is not None:
+            if planned[src, dst].crosses_network and inside is not None:
                 via = tuple(ids[number](hop.src) for hop in inside.hops[1:])
                 routes.append(FixedRoute(*ends, via))
-        elif src in nic_of and dst in nic_of:
+        elif src in nic_of and dst in nic_of and not several & {src, dst}:
             tied = _tied_via(topology, path, ends, nic_of[src], [nic_of[dst], *nearest[dst]])
             if tied is not None:
                 routes.append(FixedRoute(*ends, tied))

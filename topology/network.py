@@ -9,7 +9,8 @@ from tuccl._native import Network, Program, Resource, Route
 from tuccl.errors import InputError
 from tuccl.topology.fabric import join
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import Path, all_paths, path
+from tuccl.topology.paths import all_paths, channel_paths
+from tuccl.topology.relays import Path
 
 __all__ = ["cluster_network", "network", "used_pairs"]
 
@@ -19,7 +20,8 @@ _HOST = re.compile(r"^(n|tor)([01])(?=/|$)")
 def network(topology: Topology, pairs: Iterable[tuple[int, int]] | None = None) -> Network:
     """Return resources (GB/s) and routes (us) of ``topology``; transport net if a NIC is crossed.
 
-    One resource stands for each directed hop that some route uses, named ``src>dst``.
+    One resource stands for each directed hop that some route uses, named ``src>dst``. The routes of
+    one pair are those that its channels take in turn, channel 0's first.
 
     Args:
         topology: The machine.
@@ -33,12 +35,10 @@ def network(topology: Topology, pairs: Iterable[tuple[int, int]] | None = None) 
     Raises:
         InputError: a rank of a pair is not in the topology, or both are the same.
     """
-    paths = (
-        all_paths(topology) if pairs is None else {pair: path(topology, *pair) for pair in pairs}
-    )
     builder = _NetworkBuilder()
-    for (src, dst), pair_path in sorted(paths.items()):
-        builder.add(src, dst, pair_path, {})
+    for src, dst in sorted(all_paths(topology) if pairs is None else set(pairs)):
+        for channel_path in channel_paths(topology, src, dst):
+            builder.add(src, dst, channel_path, {})
     return builder.network(topology.ranks)
 
 
@@ -93,8 +93,8 @@ def cluster_network(
         if not (0 <= src < nodes * node.ranks and 0 <= dst < nodes * node.ranks and src != dst):
             raise InputError(f"pair {src}, {dst}: expected two of {nodes * node.ranks} ranks")
         (here, a), (there, b) = divmod(src, node.ranks), divmod(dst, node.ranks)
-        pair_path = path(two, a, b if here == there else node.ranks + b)
-        builder.add(src, dst, pair_path, {"0": here, "1": there})
+        for channel_path in channel_paths(two, a, b if here == there else node.ranks + b):
+            builder.add(src, dst, channel_path, {"0": here, "1": there})
     return builder.network(nodes * node.ranks)
 
 

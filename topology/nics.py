@@ -6,30 +6,42 @@ import math
 from collections import Counter
 
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import relay_path
+from tuccl.topology.relays import RelayPaths
 
-__all__ = ["bound_nics", "nearest_nics"]
+__all__ = ["bound_nics", "nearest_nics", "own_nics"]
 
 
 def nearest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
     """Return the ids of the NICs of the rank's host that it reaches best, in the file's order.
 
-    Best is the widest path (the NIC's own port included), then the one of fewest hops: the rule of
-    `path`. There are several where they tie.
+    Best is the widest path inside the host (the NIC's own port included), then the one of fewest
+    hops: the rule of `path`. There are several where they tie.
 
     >>> from tuccl.topology import load_profile
     >>> nearest_nics(load_profile("ndv4"), 0)
     ('nic0', 'nic1')
     """
-    gpu = topology.gpus[rank]
-    keys: dict[str, tuple[float, int]] = {}
-    for nic in topology.nics_of(topology.host_of(rank)):
-        path = relay_path(topology, gpu.id, nic)
-        if path is not None:
-            width = min(path.bandwidth, topology.node(nic).port_gbs or math.inf)
-            keys[nic] = (-width, len(path.hops))
-    nearest = min(keys.values(), default=None)
-    return tuple(nic for nic, key in keys.items() if key == nearest)
+    distances = topology.derived(_Distances).of_rank[rank]
+    nearest = min(distances.values(), default=None)
+    return tuple(nic for nic, distance in distances.items() if distance == nearest)
+
+
+class _Distances:
+    """For each rank the minus width in GB/s and the hops to each NIC of its host."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.of_rank: list[dict[str, tuple[float, int]]] = []
+        paths = {host: RelayPaths(topology, host or None) for host in topology.hosts}
+        nics = {host: topology.nics_of(host) for host in topology.hosts}
+        for rank, gpu in enumerate(topology.gpus):
+            host = topology.host_of(rank)
+            distances: dict[str, tuple[float, int]] = {}
+            for nic in nics[host]:
+                path = paths[host].between(gpu.id, nic)
+                if path is not None:
+                    width = min(path.bandwidth, topology.node(nic).port_gbs or math.inf)
+                    distances[nic] = (-width, len(path.hops))
+            self.of_rank.append(distances)
 
 
 def bound_nics(topology: Topology) -> dict[int, str]:
@@ -49,3 +61,43 @@ def bound_nics(topology: Topology) -> dict[int, str]:
             nic_of[rank] = min(nearest, key=lambda nic: gpus_per_nic[nic])
             gpus_per_nic[nic_of[rank]] += 1
     return nic_of
+
+
+def own_nics(topology: Topology) -> dict[int, tuple[str, ...]]:
+    """Return the NICs of each rank, in the order in which its channels take them in turn.
+
+    There are as many as NICs are equally near, divided by the GPUs that are nearest to them and
+    rounded up; where that is one, it is the rank's of `bound_nics`. Do not change the dictionary.
+
+    >>> from tuccl.topology import load_profile
+    >>> own_nics(load_profile("ndv4"))[1], own_nics(load_profile("p5"))[0]
+    (('nic1',), ('nic0', 'nic1', 'nic2', 'nic3'))
+
+    Notes:
+        NCCL 2.19, src/graph/topo.cc, ncclTopoGetLocalNet: the first NIC is that of the GPU's place
+        on its host, with mirrored bits where the NICs are a power of two.
+    """
+    return topology.derived(_own_nics)
+
+
+def _own_nics(topology: Topology) -> dict[int, tuple[str, ...]]:
+    own = {}
+    ranks = {host: topology.gpus_of(host) for host in topology.hosts}
+    of_rank = topology.derived(_Distances).of_rank
+    for rank, nic in topology.derived(bound_nics).items():
+        here = ranks[topology.host_of(rank)]
+        nearest = nearest_nics(topology, rank)
+        distances = [of_rank[peer][nearest[0]] for peer in here if nearest[0] in of_rank[peer]]
+        count = -(-len(nearest) // distances.count(min(distances)))
+        first = _mirrored(here.index(rank), len(nearest))
+        turns = ((first + channel) % len(nearest) for channel in range(count))
+        own[rank] = (nic,) if count == 1 else tuple(nearest[place] for place in turns)
+    return own
+
+
+def _mirrored(number: int, count: int) -> int:
+    """Return the low bits of ``number`` in reverse where ``count`` is a power of two."""
+    if count & (count - 1):
+        return number % count
+    width = count.bit_length() - 1
+    return sum((number >> bit & 1) << (width - 1 - bit) for bit in range(width))

@@ -33,6 +33,9 @@ PROFILES = (
     "rtx2080tix4",
     "rtx4090x4",
     "l40sx8",
+    "p5",
+    "p4de",
+    "oci-h100",
 )
 
 SHAPES = ("gb200-nvlN", "torus-XxY", "torus-XxYxZ", "mesh-XxY", "mesh-XxYxZ")

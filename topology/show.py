@@ -6,7 +6,8 @@ from collections import Counter
 
 from tuccl.topology.graph import Topology
 from tuccl.topology.nics import bound_nics
-from tuccl.topology.paths import Path, all_paths, relay_path
+from tuccl.topology.paths import all_paths
+from tuccl.topology.relays import Path, relay_path
 
 __all__ = ["matrix", "path_class"]
 

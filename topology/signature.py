@@ -6,7 +6,7 @@ import hashlib
 from collections import defaultdict
 
 from tuccl.topology.graph import Topology
-from tuccl.topology.paths import merged_hops
+from tuccl.topology.relays import merged_hops
 
 __all__ = ["signature"]
 

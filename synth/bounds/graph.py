@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from tuccl._native import distances
 from tuccl.synth.model.network import Network, exact_rate, topology_network
-from tuccl.topology import Node, Topology, all_paths
+from tuccl.topology import Node, Topology, all_paths, merge_nics
 
 __all__ = [
     "Arc",
@@ -101,9 +101,11 @@ def topology_fabric(topology: Topology) -> Fabric:
         A hop that no route takes cannot carry a byte (docs/formats.md, "Routes": a message takes
         the direct link, else the widest way), nor can bytes turn from hop to hop at a relay
         where no route does: two GPUs that share a PCIe bridge and an NVSwitch do not use the
-        bridge between them. A relay where routes turn in some ways only becomes a vertex for each
+        bridge between them. The NICs of a GPU are one, as its channels may share bytes among them
+        in any way. A relay where routes turn in some ways only becomes a vertex for each
         way in and each way out. A bound that counted more would promise too much.
     """
+    topology = merge_nics(topology)
     paths = all_paths(topology).values()
     hops = {(hop.src, hop.dst): hop for path in paths for hop in path.hops}
     turns: dict[str, set[_Turn]] = defaultdict(set)

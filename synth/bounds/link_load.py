@@ -16,16 +16,16 @@ _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 
 def busiest_us_per_mb(program: Program, topology: Topology) -> float:
     """Return the us that the busiest link takes for each MB (1e6 bytes) of the whole buffer."""
-    sent: Counter[tuple[int, int]] = Counter()
+    sent: Counter[tuple[int, int, int]] = Counter()
     for gpu in program.gpus:
         for block in gpu.threadblocks:
             chunks = sum(step.count for step in block.steps if step.op in _SENDS)
             if chunks:
-                sent[gpu.id, block.send_peer] += chunks
+                sent[gpu.id, block.send_peer, block.channel] += chunks
     chunks_over: Counter[tuple[str, str]] = Counter()
     rate: dict[tuple[str, str], float] = {}
-    for (src, dst), chunks in sent.items():
-        for hop in path(topology, src, dst).hops:
+    for connection, chunks in sent.items():
+        for hop in path(topology, *connection).hops:
             chunks_over[hop.src, hop.dst] += chunks
             rate[hop.src, hop.dst] = hop.bandwidth
     busiest = max((n / rate[link] for link, n in chunks_over.items()), default=0.0)

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from tuccl import _native
 from tuccl.sketches.sketch import LogicalLink, Sketch
-from tuccl.topology import Topology, network
+from tuccl.topology import Topology, merge_nics, network
 
 __all__ = ["Network", "Pair", "exact_rate", "sketch_network", "topology_network"]
 
@@ -146,7 +146,7 @@ def sketch_network(sketch: Sketch, topology: Topology | None = None) -> Network:
 
     Notes:
         A sketch alone knows NICs and switch ports; each is taken to be as fast as the fastest link
-        that it serves.
+        that it serves. The NICs that a GPU's channels take in turn are one (`merge_nics`).
 
     >>> from tuccl.sketches import full_mesh
     >>> from tuccl.topology import load_profile
@@ -155,7 +155,7 @@ def sketch_network(sketch: Sketch, topology: Topology | None = None) -> Network:
     4
     """
     pairs = tuple((link.src, link.dst) for link in sketch.links)
-    native = network(topology, pairs) if topology else _named_resources(sketch)
+    native = network(merge_nics(topology), pairs) if topology else _named_resources(sketch)
     latencies_us = tuple(link.alpha_us for link in sketch.links)
     routes = {(route.src, route.dst): tuple(route.resources) for route in native.routes}
     numbered = tuple(routes[pair] for pair in pairs)
@@ -166,11 +166,13 @@ def sketch_network(sketch: Sketch, topology: Topology | None = None) -> Network:
 def topology_network(topology: Topology) -> Network:
     """Return the routes between all GPUs of `topology` that can reach each other.
 
+    The NICs that a GPU's channels take in turn are one (`merge_nics`).
+
     >>> from tuccl.topology import load_profile
     >>> len(topology_network(load_profile("v100x4")).pairs)
     12
     """
-    native = network(topology)
+    native = network(merge_nics(topology))
     hosts = [topology.host_of(rank) for rank in range(topology.ranks)]
     number = {host: place for place, host in enumerate(dict.fromkeys(hosts))}
     return Network(

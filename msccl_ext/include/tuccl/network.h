@@ -16,7 +16,8 @@ struct Resource {
 /// are carried by proxies; `kP2p` routes are written by the GPU itself.
 enum class Transport : std::uint8_t { kP2p, kNet };
 
-/// The fixed path from one rank to another, through every shared resource.
+/// The fixed path from one rank to another, through every shared resource. Channels take the
+/// routes of one pair in turn, channel 0 the first given.
 struct Route {
   int src = 0;
   int dst = 0;
@@ -30,15 +31,15 @@ struct Route {
 class Network {
  public:
   /// Throws InputError for a rate that is not positive, an unknown resource or
-  /// rank, or two routes for one pair.
+  /// rank.
   Network(int ranks, std::vector<Resource> resources, std::vector<Route> routes);
 
   int ranks() const { return ranks_; }
   const std::vector<Resource>& resources() const { return resources_; }
   const std::vector<Route>& routes() const { return routes_; }
 
-  /// Index of the route from `src` to `dst`, or -1 where there is none.
-  int find(int src, int dst) const;
+  /// Index of the route from `src` to `dst` for `channel`, or -1 where there is none.
+  int find(int src, int dst, int channel = 0) const;
 
  private:
   void check_resources() const;
@@ -47,7 +48,8 @@ class Network {
   int ranks_;
   std::vector<Resource> resources_;
   std::vector<Route> routes_;
-  std::vector<int> by_pair_;  ///< src * ranks + dst -> route or -1.
+  std::vector<int> by_pair_;  ///< src * ranks + dst -> first route or -1.
+  std::vector<int> next_;     ///< Route -> the pair's next route, or -1.
 };
 
 }  // namespace tuccl

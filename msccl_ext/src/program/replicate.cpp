@@ -119,7 +119,7 @@ class Replicator {
       step = first;
       for (const ThreadBlock& tb : gpu.threadblocks) {
         ThreadBlock made{tb.id + copy * blocks, tb.send_peer, tb.recv_peer,
-                         tb.channel + copy * program_.nchannels};
+                         tb.channel * instances_ + copy};
         for (const Step& s : tb.steps) {
           int start = 0;
           for (const int cut : edges_[step]) {

@@ -23,11 +23,12 @@ Network::Network(int ranks, std::vector<Resource> resources, std::vector<Route> 
                      std::to_string(kMostRanks));
   check_resources();
   by_pair_.assign(static_cast<std::size_t>(ranks) * ranks, -1);
-  for (std::size_t i = 0; i < routes_.size(); ++i) {
+  next_.assign(routes_.size(), -1);
+  for (std::size_t i = routes_.size(); i-- > 0;) {
     check_route(i);
-    int& slot = by_pair_[static_cast<std::size_t>(routes_[i].src) * ranks + routes_[i].dst];
-    if (slot >= 0) throw InputError(pair_name(routes_[i]) + ": given twice, expected one route");
-    slot = static_cast<int>(i);
+    int& first = by_pair_[static_cast<std::size_t>(routes_[i].src) * ranks + routes_[i].dst];
+    next_[i] = first;
+    first = static_cast<int>(i);
   }
 }
 
@@ -57,9 +58,15 @@ void Network::check_route(std::size_t index) const {
                        " does not exist, there are " + std::to_string(resources_.size()));
 }
 
-int Network::find(int src, int dst) const {
+int Network::find(int src, int dst, int channel) const {
   if (src < 0 || src >= ranks_ || dst < 0 || dst >= ranks_) return -1;
-  return by_pair_[static_cast<std::size_t>(src) * ranks_ + dst];
+  const int first = by_pair_[static_cast<std::size_t>(src) * ranks_ + dst];
+  if (first < 0 || next_[first] < 0) return first;
+  int count = 0;
+  for (int at = first; at >= 0; at = next_[at]) ++count;
+  int route = first;
+  for (int turn = channel % count; turn > 0; --turn) route = next_[route];
+  return route;
 }
 
 }  // namespace tuccl

@@ -84,7 +84,7 @@ class Compiler {
   int connect(int src, int dst, int channel, const std::string& where) {
     const auto [at, fresh] = by_peers_.try_emplace({src, dst, channel}, plan_.connections.size());
     if (!fresh) return at->second;
-    const int index = network_.find(src, dst);
+    const int index = network_.find(src, dst, channel);
     if (index < 0)
       throw InputError(where + ": the network has no route from rank " + std::to_string(src) +
                        " to " + std::to_string(dst));
@@ -361,7 +361,7 @@ std::vector<std::int64_t> carried_bytes(const Program& program, const Network& n
       std::int64_t chunks = 0;
       for (const Step& s : tb.steps) chunks += sends(s.op) ? s.count : 0;
       if (chunks == 0) continue;
-      const Route& route = network.routes()[network.find(gpu.id, tb.send_peer)];
+      const Route& route = network.routes()[network.find(gpu.id, tb.send_peer, tb.channel)];
       for (const int id : route.resources) out[id] += chunks * chunk_bytes;
     }
   return out;
