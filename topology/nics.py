@@ -67,7 +67,8 @@ def own_nics(topology: Topology) -> dict[int, tuple[str, ...]]:
     """Return the NICs of each rank, in the order in which its channels take them in turn.
 
     There are as many as NICs are equally near, divided by the GPUs that are nearest to them and
-    rounded up; where that is one, it is the rank's of `bound_nics`. Do not change the dictionary.
+    rounded up. Where that is one, or one of them is another GPU's only one, it is the rank's of
+    `bound_nics`. Do not change the dictionary.
 
     >>> from tuccl.topology import load_profile
     >>> own_nics(load_profile("ndv4"))[1], own_nics(load_profile("p5"))[0]
@@ -75,7 +76,8 @@ def own_nics(topology: Topology) -> dict[int, tuple[str, ...]]:
 
     Notes:
         NCCL 2.19, src/graph/topo.cc, ncclTopoGetLocalNet: the first NIC is that of the GPU's place
-        on its host, with mirrored bits where the NICs are a power of two.
+        on its host, with mirrored bits where the NICs are a power of two. There a GPU far from all
+        NICs takes in turn those that nearer GPUs have for themselves; here it keeps to one.
     """
     return topology.derived(_own_nics)
 
@@ -84,7 +86,8 @@ def _own_nics(topology: Topology) -> dict[int, tuple[str, ...]]:
     own = {}
     ranks = {host: topology.gpus_of(host) for host in topology.hosts}
     of_rank = topology.derived(_Distances).of_rank
-    for rank, nic in topology.derived(bound_nics).items():
+    bound = topology.derived(bound_nics)
+    for rank, nic in bound.items():
         here = ranks[topology.host_of(rank)]
         nearest = nearest_nics(topology, rank)
         distances = [of_rank[peer][nearest[0]] for peer in here if nearest[0] in of_rank[peer]]
@@ -92,6 +95,10 @@ def _own_nics(topology: Topology) -> dict[int, tuple[str, ...]]:
         first = _mirrored(here.index(rank), len(nearest))
         turns = ((first + channel) % len(nearest) for channel in range(count))
         own[rank] = (nic,) if count == 1 else tuple(nearest[place] for place in turns)
+    alone: set[str] = set()
+    while fresh := {nics[0] for nics in own.values() if len(nics) == 1} - alone:
+        alone |= fresh
+        own = {r: nics if alone.isdisjoint(nics) else (bound[r],) for r, nics in own.items()}
     return own
 
 

@@ -108,7 +108,9 @@ class _Routing:
             merged = self._merged.between(src, dst)
             if merged is not None and not self._members.keys().isdisjoint(merged.nics):
                 nodes = (src, *(hop.dst for hop in merged.hops))
-                return self._alternatives(nodes, own_nics(self._topology), src_rank, dst_rank)
+                own = own_nics(self._topology)
+                if paths := self._alternatives(nodes, own, src_rank, dst_rank):
+                    return paths
         path = self._relays.between(src, dst)
         return () if path is None else (path,)
 
@@ -132,17 +134,23 @@ class _Routing:
             for place in places:
                 first = channel % len(layers[place])
                 turned[place] = layers[place][first:] + layers[place][:first]
-            paths.append(self._relays.along(self._first_chain(turned)))
+            if (chain := self._first_chain(turned)) is not None:
+                paths.append(self._relays.along(chain))
         return tuple(paths)
 
-    def _first_chain(self, layers: list[tuple[str, ...]]) -> tuple[str, ...]:
-        """Return one node of each layer, each linked to the next, the first ones that allow it."""
+    def _first_chain(self, layers: list[tuple[str, ...]]) -> tuple[str, ...] | None:
+        """Return one node of each layer, each linked to the next, the first ones that allow it.
+
+        None where no such nodes are linked.
+        """
         onward = [set(layers[-1])]
         for layer in layers[-2::-1]:
             ahead = onward[-1]
             onward.append(
                 {node for node in layer if any((node, n) in self._relays.hops for n in ahead)}
             )
+        if not onward[-1]:
+            return None
         chain: list[str] = []
         for layer, possible in zip(layers, reversed(onward), strict=True):
             chain.append(

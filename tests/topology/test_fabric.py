@@ -14,12 +14,13 @@ from tuccl.topology import (
     PROFILES,
     Topology,
     all_paths,
-    bound_nics,
+    channel_paths,
     join,
     join_hosts,
     keep_gpus,
     load_profile,
     overlay,
+    own_nics,
     path,
     read_nccl_xml,
     signature,
@@ -52,11 +53,15 @@ def test_hosts_are_copies_in_order(name: str, fabric: str) -> None:
 def test_traffic_of_all_pairs_loads_the_nics_evenly(name: str) -> None:
     one = load_profile(name)
     t = join(one, 2)
-    load = Counter(nic for way in all_paths(t).values() for nic in way.nics)
+    ways = {pair: channel_paths(t, *pair) for pair in all_paths(t)}
+    load = Counter(nic for turns in ways.values() for way in turns for nic in way.nics)
     assert len(load) == 2 * len(one.nics_of("n0"))
     assert len(set(load.values())) == 1
-    bound = bound_nics(t)
-    assert all(way.nics[0] == bound[src] for (src, _), way in all_paths(t).items() if way.nics)
+    own = own_nics(t)
+    for (src, dst), turns in ways.items():
+        if turns[0].nics:
+            assert tuple(way.nics[0] for way in turns) == own[src]
+            assert {way.nics[1] for way in turns} == set(own[dst])
 
 
 def test_a_way_in_a_host_is_that_of_the_host_alone() -> None:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import count
 
+from tuccl.errors import InputError
 from tuccl.topology.graph import Topology
 from tuccl.topology.pictures.svg import Drawing, number, stroke_width
 
@@ -78,8 +79,15 @@ class FabricPicture:
         """Return the rates of the links from each host or switch to the others."""
         owner = {n.id: n.id if n.kind == "switch" else n.host or "" for n in self._topology.nodes}
         rates: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        known = self._hosts | set(self._switches)
         for link in self._topology.links:
             src, dst = owner[link.src], owner[link.dst]
+            for node, name in ((link.src, src), (link.dst, dst)):
+                if name not in known:
+                    raise InputError(
+                        f"link {link.src!r} to {link.dst!r}: {node!r} is of host {name!r}, which "
+                        "has no GPU to draw; correct the node's host"
+                    )
             if src != dst:
                 rates[src][dst].append(link.bandwidth)
                 rates[dst][src].append(link.bandwidth)

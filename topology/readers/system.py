@@ -57,7 +57,7 @@ def _no_gpu_reason(root: Element) -> str:
         return (
             "no GPU: <pci> elements have bus ids without a class, which NCCL fills in when it "
             "runs; run any NCCL program on that machine with NCCL_TOPO_FILE set to this file and "
-            "NCCL_TOPO_DUMP_FILE=full.xml, and read full.xml instead"
+            "NCCL_TOPO_DUMP_FILE=full.xml, and read full.xml instead, or take a --profile"
         )
     return "no GPU: neither a <gpu> nor a <pci> of a GPU's class (0x0302, 0x0380, 0x12)"
 
@@ -164,6 +164,8 @@ class _Reader:
     def _pci(self, pci: Element, parent: str, cpu: str) -> None:
         busid = _busid(pci)
         check_pci(pci)
+        if pci.get("link_speed").strip().endswith("PCIe/s"):
+            self.warnings.add("'GT/s PCIe/s' read as GT/s; NCCL takes 8 GT/s there", pci)
         if busid in self._busids and not (pci.all("pci") or busid in self._switches):
             raise InputError(
                 f"{pci.place}: <pci busid={busid!r}> is there already, in line "
