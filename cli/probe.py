@@ -23,6 +23,7 @@ from tuccl.cli.output import check_target, print_json, say, warn, write_text
 from tuccl.errors import InputError
 from tuccl.topology import (
     HOST_READERS,
+    MERGE_LEVELS,
     PROFILES,
     SHAPES,
     Topology,
@@ -34,6 +35,7 @@ from tuccl.topology import (
     load_profile,
     machine_svg,
     matrix,
+    merge_nics,
     overlay,
     probe_local,
     read_cluster,
@@ -74,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"a known machine ({' '.join((*PROFILES, *SHAPES))}); with --from it adds what the "
         "file lacks",
+    )
+    parser.add_argument(
+        "--merge-nics",
+        choices=MERGE_LEVELS,
+        help="merge NICs into one of the sum of their rates: the ports of a card, as NCCL 2.27 and "
+        "later do, or all of a GPU, as aws-ofi-nccl does",
     )
     parser.add_argument("--gpus", metavar="LIST", help="keep these GPUs of a host: 0-3 or 0,2,4")
     parser.add_argument(
@@ -206,21 +214,25 @@ def read_host(
             raise InputError(f"{source}: lists switches, no host; give it as --fabric-file")
         return completed(args, *read_cluster(source, args.format))
     if args.profile:
-        topology = load_profile(args.profile)
-        return (topology if args.gpus is None else keep_gpus(topology, parse_gpus(args.gpus))), ()
+        return kept(args, load_profile(args.profile)), ()
     return completed(args, *probe_local())
 
 
 def completed(
     args: argparse.Namespace, topology: Topology, warnings: tuple[str, ...]
 ) -> tuple[Topology, tuple[str, ...]]:
-    """Return the host with what a profile adds, of the GPUs that are kept, and warnings."""
+    """Return the host with what a profile adds, as far as it is kept, and warnings."""
     if args.profile:
         topology = overlay(topology, args.profile)
         warnings = tuple(w for w in warnings if "a profile may tell" not in w)
+    return kept(args, topology), warnings
+
+
+def kept(args: argparse.Namespace, topology: Topology) -> Topology:
+    """Return the host of the GPUs that are kept, with NICs merged as the arguments say."""
     if args.gpus is not None:
         topology = keep_gpus(topology, parse_gpus(args.gpus))
-    return topology, warnings
+    return merge_nics(topology, args.merge_nics) if args.merge_nics else topology
 
 
 def parse_gpus(text: str) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tuccl.topology.graph import Topology
-from tuccl.topology.nics import bound_nics
+from tuccl.topology.nics import own_nics
 from tuccl.topology.paths import all_paths
 from tuccl.topology.relays import Path, relay_path
 
@@ -14,7 +14,8 @@ __all__ = ["matrix", "path_class"]
 _LEGEND = (
     "class and narrowest rate on the path in GB/s per direction (nominal): NVL NVLink, XGM xGMI, "
     "NVS NVSwitch,\nPIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs, C2C GPU to CPU, "
-    "NET network; NIC: the one it would send through; parts are ? assumed, * measured, ~ inferred"
+    "NET network; NIC: those that its channels\ntake in turn, each at that rate; parts are ? "
+    "assumed, * measured, ~ inferred"
 )
 
 
@@ -54,7 +55,7 @@ def matrix(topology: Topology) -> str:
     """
     marks = _marks(topology)
     paths = all_paths(topology)
-    nic_of = bound_nics(topology)
+    own = own_nics(topology)
     names = [f"GPU{rank}" for rank in range(topology.ranks)]
     rows = [["", *names, "host", "NIC"]]
     for rank, name in enumerate(names):
@@ -62,9 +63,9 @@ def matrix(topology: Topology) -> str:
             "X" if peer == rank else _cell(topology, paths.get((rank, peer)), marks)
             for peer in range(topology.ranks)
         ]
-        nic = nic_of.get(rank)
-        path = None if nic is None else relay_path(topology, topology.gpus[rank].id, nic)
-        nic_cell = "-" if path is None else f"{nic} {_cell(topology, path, marks)}"
+        nics = own.get(rank, ())
+        path = relay_path(topology, topology.gpus[rank].id, nics[0]) if nics else None
+        nic_cell = "-" if path is None else f"{'+'.join(nics)} {_cell(topology, path, marks)}"
         rows.append([name, *cells, topology.host_of(rank) or "-", nic_cell])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []

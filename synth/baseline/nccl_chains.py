@@ -8,7 +8,7 @@ from itertools import islice, pairwise, permutations
 from typing import NamedTuple
 
 from tuccl.sketches import bind
-from tuccl.topology import Topology, all_paths
+from tuccl.topology import Topology, all_paths, own_nics
 
 __all__ = ["Chain", "chains"]
 
@@ -64,13 +64,20 @@ def _host_chains(topology: Topology, number: int, channels: int) -> list[Chain]:
 
 
 def _nics(topology: Topology, host: str) -> list[tuple[int, ...]]:
-    """Return the ranks bound to each NIC in use on a host."""
+    """Return the ranks bound to each NIC in use on a host, once for each NIC that is theirs.
+
+    Notes:
+        NCCL 2.19, src/graph/search.cc, ncclTopoSelectNets: GPU after GPU its NICs, in the order in
+        which channels take them.
+    """
+    own = own_nics(topology)
     bound: dict[str, list[int]] = defaultdict(list)
     bindings = bind(topology)
     for rank in topology.gpus_of(host):
         if rank in bindings:
             bound[bindings[rank]].append(rank)
-    return [tuple(bound[nic]) for nic in topology.nics_of(host) if nic in bound]
+    nics = (nic for nic in topology.nics_of(host) if nic in bound)
+    return [tuple(bound[nic]) for nic in nics for _ in own.get(bound[nic][0], (nic,))]
 
 
 def _ends(topology: Topology, host: str, channel: int) -> tuple[int, int | None]:
@@ -84,9 +91,8 @@ def _ends(topology: Topology, host: str, channel: int) -> tuple[int, int | None]
         return ranks[0], ranks[0]
     if len(nic) > 1:
         return nic[0], nic[1]
-    following = nics[(channel + 1) % len(nics)][0]
-    other = following if following != nic[0] else next(r for r in ranks if r != nic[0])
-    return nic[0], other
+    following = (nics[(channel + step) % len(nics)][0] for step in range(1, len(nics)))
+    return nic[0], next(r for r in (*following, *ranks) if r != nic[0])
 
 
 class _HostLinks:
