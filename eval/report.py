@@ -195,8 +195,9 @@ def _search(studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:
     how = "simulated" if tuned_on.startswith("simulated") else "measured"
     yield "<h2>The search</h2>"
     yield (
-        f"<p>Times of the search are {escape(tuned_on) or 'of an unknown source'}. Of programs within "
-        "0.1 % of the best the table prefers NCCL's usual threads and buffer, then fewer SMs.</p>"
+        f"<p>Times of the search are {escape(tuned_on) or 'of an unknown source'}. Of programs "
+        "within 0.1 % of the best the table prefers NCCL's usual threads and buffer, then fewer "
+        "SMs.</p>"
     )
     for collective in dict.fromkeys(study.collective for study in told):
         mine = [study for study in told if study.collective == collective]
