@@ -55,7 +55,7 @@ MAX_CHANNELS = 32  # MAXCHANNELS of 2.5 to 2.26
 STEP_BYTES: dict[Protocol, int] = {"LL": 64 << 10, "LL128": 614400, "Simple": 512 << 10}
 P2P_LL_BYTES = 16384  # NCCL_P2P_LL_THRESHOLD, src/enqueue.cc
 PCI_GBS = 12.0  # PCI_BW, src/graph/topo.h: gen3 x16
-NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0}
+NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,12 +68,19 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         spared_above: More rings than that of Hopper and later, each below 50 GB/s, are not halved
             into two channels each; None: all are.
         doubles_hopper: Whether few fast rings between nodes are comm_channels four times.
+        crosses_nics: Whether rings may leave by another NIC than they enter by before they relay.
+        lone_heads: Whether Hopper's trees may have all network traffic at one GPU, at 0.85 of a
+            rate.
+        sockets_gbs: What Intel's link between sockets is held to carry.
     """
 
     speeds: tuple[tuple[int, Speeds, Speeds], ...]
     nvlink_gbs: tuple[tuple[int, float], ...]
     spared_above: int | None = None
     doubles_hopper: bool = False
+    crosses_nics: bool = False
+    lone_heads: bool = False
+    sockets_gbs: float = 10.0
 
 
 class Nvls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,10 +1,12 @@
-"""Estimate of NCCL's graph search on a topology: channels and the rate of each."""
+"""What NCCL's graph search finds on a topology: channels and rates of rings, trees and NVLS."""
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tuccl.errors import InputError
 from tuccl.runtime.nccl.constants import (
@@ -14,9 +16,9 @@ from tuccl.runtime.nccl.constants import (
     TuningConstants,
     tuning_constants,
 )
-from tuccl.runtime.nccl.rings import IntraNode, Rings, rings_across, rings_inside
+from tuccl.runtime.nccl.search import Channels, HostLinks, rings, trees
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
-from tuccl.topology import Path, Topology, path
+from tuccl.topology import Path, Topology, path, relay_path
 
 __all__ = ["NcclGraph", "nccl_graph"]
 
@@ -28,7 +30,7 @@ _LINK_GBS = {100: 50.0}  # an NVLink's nominal rate per direction by least capab
 _NVLINK_GBS = 25.0
 # What PCIe x16 carries to NCCL, by the least nominal rate: gen5, gen4, gen3.
 _PCI_CLASSES = ((44.0, 4 * PCI_GBS), (22.0, 2 * PCI_GBS), (11.0, PCI_GBS))
-_CPU_GBS = {"amd": 16.0, "intel": 10.0}  # between sockets, src/graph/topo.h
+_CPU_GBS = {"amd": 16.0, "arm": 6.0}  # between sockets, src/graph/topo.h; Intel by version
 _INTEL_P2P = 6 / 5  # INTEL_P2P_OVERHEAD: a GPU's reads through an Intel CPU cost more
 _MAX_CHANNELS_2_4 = 16
 
@@ -40,8 +42,8 @@ class NcclGraph:
     Attributes:
         ranks: GPUs.
         nodes: Hosts.
-        channels: Rings that the search finds.
-        channel_gbs: Rate of each.
+        ring: Rings that the search finds.
+        tree: Trees, as many.
         launch_channels: Channels of a launch: NCCL runs each ring twice.
         peer_channels: Channels that a message to one peer may use.
         nvlink: Whether NVLink connects the GPUs of a node.
@@ -58,8 +60,8 @@ class NcclGraph:
 
     ranks: int
     nodes: int
-    channels: int
-    channel_gbs: float
+    ring: Channels
+    tree: Channels
     launch_channels: int
     peer_channels: int
     nvlink: bool
@@ -75,8 +77,8 @@ class NcclGraph:
 
     @property
     def bandwidth_gbs(self) -> float:
-        """Return the rate of all channels together."""
-        return self.channels * self.channel_gbs
+        """Return the rate of all rings together."""
+        return self.ring.bandwidth_gbs(self.nodes)
 
     @property
     def ranks_per_node(self) -> float:
@@ -85,15 +87,10 @@ class NcclGraph:
 
 
 def nccl_graph(topology: Topology, version: str = NCCL_VERSION) -> NcclGraph:
-    """Return an estimate of what the search of NCCL ``version`` finds, cached per topology.
+    """Return what the search of NCCL ``version`` finds, cached per topology.
 
     Raises:
         InputError: the version's constants are not known.
-
-    Notes:
-        NCCL searches for rings at a fixed list of speeds (src/graph/search.cc) and keeps the
-        speed of the largest sum. Here the number of rings at a speed is what the GPUs' links
-        leave room for, not what a search of permutations finds (`nccl_rings`).
     """
     group = nccl_group(version)
     if id(topology) not in _GRAPHS:
@@ -111,26 +108,27 @@ _GRAPHS: dict[int, dict[str, NcclGraph]] = {}
 def _estimate(topology: Topology, group: str, constants: TuningConstants) -> NcclGraph:
     capabilities = {_capability(gpu.model or "") for gpu in topology.gpus}
     capability, cpu = min(capabilities), _cpu_vendor(topology)
-    intra = _intra_node(topology, capability, cpu, constants)
-    nic_paths = _nic_paths(topology)
-    nics = [_nic_gbs(topology, p, cpu) for p in nic_paths.values()]
+    nics = _nics(topology, cpu)
+    links = _host_links(topology, capability, cpu, constants, nics)
+    search, hosts = constants.search, len(topology.hosts)
     if group == "2.4":
-        rings, comm_channels = _rings_2_4(intra, nics)
+        ring, comm_channels = _rings_2_4(links)
+        tree = ring
     else:
-        search = constants.search
-        rings = rings_across(search, intra, nics) if nics else rings_inside(search, intra)
-        comm_channels = _comm_channels(constants, rings, capability, nodes=len(topology.hosts))
-    nvls = _nvls(topology, constants, intra, nics)
+        ring = rings(search, links)
+        tree = trees(search, links, ring.count)
+        comm_channels = _comm_channels(constants, ring, capability, hosts)
+    nvls = _nvls(topology, constants, links)
     return NcclGraph(
         ranks=topology.ranks,
-        nodes=len(topology.hosts),
-        channels=rings.count,
-        channel_gbs=rings.gbs,
+        nodes=hosts,
+        ring=ring,
+        tree=tree,
         launch_channels=comm_channels,
-        peer_channels=_peer_channels(topology, constants, intra, comm_channels),
-        nvlink=intra.nvlink,
-        same_channels=rings.count == 1 or (len(nics) < 2 and not intra.pairs),
-        near_nic=all(not _passes_cpu(topology, p) for p in nic_paths.values()),
+        peer_channels=_peer_channels(topology, constants, links, comm_channels),
+        nvlink=links.nvlink,
+        same_channels=ring.count == 1 or (len(links.nics) < 2 and not links.pairs),
+        near_nic=not any(nic.by_cpu for nic in nics),
         uniform=len(capabilities) == 1,
         cpu=cpu,
         capability=capability,
@@ -141,18 +139,19 @@ def _estimate(topology: Topology, group: str, constants: TuningConstants) -> Ncc
     )
 
 
-def _comm_channels(constants: TuningConstants, rings: Rings, capability: int, nodes: int) -> int:
+def _comm_channels(constants: TuningConstants, ring: Channels, capability: int, nodes: int) -> int:
     """Channels of a launch: each ring twice, few fast ones four times (src/graph/connect.cc)."""
-    channels = min(2 * rings.count, MAX_CHANNELS)
+    channels = min(2 * ring.count, MAX_CHANNELS)
     fast = constants.search.doubles_hopper and capability >= 90 and nodes > 1
-    return 2 * channels if fast and rings.gbs > 45 and channels < 16 else channels
+    return 2 * channels if fast and ring.intra_gbs > 45 and channels < 16 else channels
 
 
-def _rings_2_4(intra: IntraNode, nics: list[float]) -> tuple[Rings, int]:
+def _rings_2_4(links: HostLinks) -> tuple[Channels, int]:
     """NCCL 2.4: a ring for each NVLink of a GPU, or each NIC, twice with NVLink, else one."""
-    rings = len(nics) or (round(intra.total_gbs / intra.link_gbs) if intra.nvlink else 1)
-    gbs = min(nics) if nics else intra.total_gbs / rings
-    return Rings(rings, gbs), min(rings * (2 if intra.nvlink else 1), _MAX_CHANNELS_2_4)
+    count = round(links.total_gbs / links.link_gbs) if links.nvlink else 1
+    count = len(links.nics) or count
+    gbs = min(links.nics, default=links.total_gbs / count)
+    return Channels(count, gbs, gbs), min(count * (2 if links.nvlink else 1), _MAX_CHANNELS_2_4)
 
 
 def _arch(constants: TuningConstants, capability: int) -> Arch:
@@ -172,31 +171,49 @@ def _capability(model: str) -> int:
 
 def _cpu_vendor(topology: Topology) -> str:
     models = " ".join((n.model or "").upper() for n in topology.nodes if n.kind == "cpu")
-    return "amd" if "AMD" in models or "EPYC" in models else "intel"
+    if "AMD" in models or "EPYC" in models:
+        return "amd"
+    return "arm" if any(name in models for name in ("ARM", "GRACE", "NEOVERSE")) else "intel"
 
 
-def _intra_node(
-    topology: Topology, capability: int, cpu: str, constants: TuningConstants
-) -> IntraNode:
-    """Return the links inside the largest node, at the rates that NCCL believes."""
+def _host_links(
+    topology: Topology, capability: int, cpu: str, constants: TuningConstants, nics: list[_Nic]
+) -> HostLinks:
+    """Return the links of the largest host, at the rates that NCCL believes."""
     ranks = max((topology.gpus_of(host) for host in topology.hosts), key=len)
     link = next(gbs for least, gbs in constants.search.nvlink_gbs if capability >= least)
+    links = HostLinks(
+        gpus=len(ranks),
+        nvlink=True,
+        capability=capability,
+        link_gbs=link,
+        total_gbs=0.0,
+        nics=tuple(nic.gbs for nic in nics),
+        gpus_at_nic=min((len(nic.ranks) for nic in nics), default=0),
+        bus_gbs=max((nic.bus_gbs for nic in nics), default=0.0),
+    )
     if len(ranks) > 1 and not _nvlink_connected(topology, ranks):
-        slowest = min(_pci_path_gbs(topology, a, b, cpu) for a in ranks for b in ranks if a != b)
-        return IntraNode(len(ranks), False, capability, link, slowest)
+        sockets_gbs = _CPU_GBS.get(cpu, constants.search.sockets_gbs)
+        routes = (path(topology, a, b) for a in ranks for b in ranks if a != b)
+        slowest = min(_pci_path_gbs(topology, route, cpu, sockets_gbs) for route in routes)
+        return replace(links, nvlink=False, total_gbs=slowest)
     nominal = _LINK_GBS.get(capability, _NVLINK_GBS)
     total = min(_nvlink_gbs(topology, topology.gpus[rank].id) for rank in ranks) / nominal * link
-    pairs: tuple[tuple[float, ...], ...] = ()
-    if not any(node.kind == "nvswitch" for node in topology.nodes):
-        pairs = tuple(
-            tuple(
-                path(topology, a, b).bandwidth / nominal * link
-                for b in ranks
-                if _nvlink_pair(topology, a, b)
-            )
-            for a in ranks
-        )
-    return IntraNode(len(ranks), True, capability, link, total, pairs)
+    if len(ranks) == 1 or any(node.kind == "nvswitch" for node in topology.nodes):
+        return replace(links, total_gbs=total)
+    widths = {
+        (a, b): path(topology, a, b).bandwidth / nominal * link
+        for a in ranks
+        for b in ranks
+        if _nvlink_pair(topology, a, b)
+    }
+    heads = (widths.get((nic.ranks[0], nic.ranks[1]), 0.0) for nic in nics if len(nic.ranks) > 1)
+    return replace(
+        links,
+        total_gbs=total,
+        pairs=tuple(tuple(gbs for (a, _), gbs in widths.items() if a == rank) for rank in ranks),
+        head_gbs=min(heads, default=0.0),
+    )
 
 
 def _nvlink_pair(topology: Topology, a: int, b: int) -> bool:
@@ -207,32 +224,15 @@ def _nvlink_pair(topology: Topology, a: int, b: int) -> bool:
         return False
 
 
-def _pci_path_gbs(topology: Topology, a: int, b: int, cpu: str) -> float:
+def _pci_path_gbs(topology: Topology, route: Path, cpu: str, sockets_gbs: float) -> float:
     """Return NCCL's belief of the GB/s between two GPUs over PCIe and between sockets."""
-    route = path(topology, a, b)
-    rates = [_CPU_GBS[cpu] if hop.kind == "cpu" else _pci_gbs(hop.bandwidth) for hop in route.hops]
+    rates = [sockets_gbs if hop.kind == "cpu" else _pci_gbs(hop.bandwidth) for hop in route.hops]
     cpus = sum(1 for hop in route.hops if topology.node(hop.src).kind == "cpu")
     return min(rates) / (_INTEL_P2P if cpus == 1 and cpu == "intel" else 1.0)
 
 
 def _pci_gbs(nominal: float) -> float:
     return next((gbs for least, gbs in _PCI_CLASSES if nominal >= least), nominal)
-
-
-def _nic_gbs(topology: Topology, route: Path, cpu: str) -> float:
-    """Return the GB/s that a NIC gives a ring: its port's, or those of the bus to the GPU."""
-    near = route.hops[: _network_hop(route)]
-    rates = [_pci_gbs(hop.bandwidth) for hop in near if hop.kind == "pcie"]
-    bus = min(rates, default=route.bandwidth)
-    if any(topology.node(hop.src).kind == "cpu" for hop in near) and cpu == "intel":
-        bus /= _INTEL_P2P
-    port = min((hop.bandwidth for hop in route.hops if hop.kind == "network"), default=bus)
-    return min(bus, port)
-
-
-def _network_hop(route: Path) -> int:
-    kinds = [hop.kind for hop in route.hops]
-    return kinds.index("network") if "network" in kinds else len(kinds)
 
 
 def _nvlink_gbs(topology: Topology, gpu: str) -> float:
@@ -260,19 +260,19 @@ def _is_nvlink(p: Path) -> bool:
 
 
 def _peer_channels(
-    topology: Topology, constants: TuningConstants, intra: IntraNode, comm_channels: int
+    topology: Topology, constants: TuningConstants, links: HostLinks, comm_channels: int
 ) -> int:
     """Channels of a message to one peer: two a link of NVLink, or few through the network."""
     if len(topology.hosts) > 1:
         return min(constants.p2p_net_channels, comm_channels)
-    slowest = min((min(row) for row in intra.pairs if row), default=intra.total_gbs)
-    links = int(slowest / intra.link_gbs + 1e-9) if intra.nvlink else 1
-    far = any(len(row) < intra.gpus - 1 for row in intra.pairs)
-    return min(2 if far else 2 * max(links, 1), comm_channels)
+    slowest = min((min(row) for row in links.pairs if row), default=links.total_gbs)
+    count = int(slowest / links.link_gbs + 1e-9) if links.nvlink else 1
+    far = any(len(row) < links.gpus - 1 for row in links.pairs)
+    return min(2 if far else 2 * max(count, 1), comm_channels)
 
 
 def _nvls(
-    topology: Topology, constants: TuningConstants, intra: IntraNode, nics: list[float]
+    topology: Topology, constants: TuningConstants, links: HostLinks
 ) -> tuple[int, float, float]:
     """Heads of NVLS, and the rate of each inside a node and between nodes; no heads where none.
 
@@ -280,37 +280,61 @@ def _nvls(
     """
     switched = any(node.kind == "nvswitch" for node in topology.nodes)
     nvls = constants.nvls
-    if nvls is None or not switched or intra.capability < 90 or intra.gpus < 3:
+    if nvls is None or not switched or links.capability < 90 or links.gpus < 3:
         return 0, 0.0, 0.0
-    if nics and (nvls.tree_net_us is None or len(nics) < intra.gpus):
+    if links.nics and (nvls.tree_net_us is None or len(links.nics) < links.gpus):
         return 0, 0.0, 0.0
-    speeds = intra.speeds(constants.search, across=bool(nics))
-    fits = [s for s in speeds if (intra.gpus + 1) * s <= intra.total_gbs]
+    speeds = links.speeds(constants.search)
+    fits = [gbs for gbs in speeds if (links.gpus + 1) * gbs <= links.total_gbs]
     if not fits:
         return 0, 0.0, 0.0
-    across = max((s for s in speeds if nics and s <= min(nics)), default=fits[0])
-    if nvls.efficiency is not None and not nics:
+    across = max((gbs for gbs in speeds if links.nics and gbs <= min(links.nics)), default=fits[0])
+    if nvls.gather_share is None:  # the second pass came with 2.19
+        across = min(fits[0], across)
+    if nvls.efficiency is not None and not links.nics:
         across = speeds[0]  # what is between nodes is tried faster until it bounds nothing
-    return intra.gpus, min(fits[0], across) if nics else fits[0], across
+    return links.gpus, min(fits[0], across) if links.nics else fits[0], across
 
 
-def _nic_paths(topology: Topology) -> dict[str, Path]:
-    """Return for each NIC of the first node the widest, then shortest path to the second."""
-    widest: dict[str, Path] = {}
+class _Nic(NamedTuple):
+    """A NIC: what it gives a channel, the ranks nearest to it, and the bus of those in GB/s."""
+
+    gbs: float
+    ranks: tuple[int, ...]
+    bus_gbs: float
+    by_cpu: bool
+
+
+def _nics(topology: Topology, cpu: str) -> list[_Nic]:
+    """Return the NICs of the first host that no CPU stands before, else all; none for one host."""
     if len(topology.hosts) < 2:
-        return widest
-    for src in topology.gpus_of(topology.hosts[0]):
-        for dst in topology.gpus_of(topology.hosts[1]):
-            p = path(topology, src, dst)
-            nic = p.nics[0] if p.nics else "network"
-            if nic not in widest or _nearness(p) > _nearness(widest[nic]):
-                widest[nic] = p
-    return widest
+        return []
+    ranks = topology.gpus_of(topology.hosts[0])
+    ends = topology.nics_of(topology.hosts[0])
+    if not ends:  # as probed, where nothing shows what sends
+        routes = (path(topology, a, b) for a in ranks for b in topology.gpus_of(topology.hosts[1]))
+        return [_Nic(max(route.bandwidth for route in routes), ranks, math.inf, by_cpu=False)]
+    nics = [nic for end in ends if (nic := _nic(topology, end, ranks, cpu))]
+    return [nic for nic in nics if not nic.by_cpu] or nics
+
+
+def _nic(topology: Topology, end: str, ranks: tuple[int, ...], cpu: str) -> _Nic | None:
+    """Return the NIC of that id as its nearest GPUs reach it."""
+    routes = {rank: relay_path(topology, topology.gpus[rank].id, end) for rank in ranks}
+    known = {rank: route for rank, route in routes.items() if route}
+    if not known:
+        return None
+    nearest = max(map(_nearness, known.values()))
+    near = tuple(rank for rank, route in known.items() if _nearness(route) == nearest)
+    route = known[near[0]]
+    by_cpu = any(topology.node(hop.src).kind == "cpu" for hop in route.hops)
+    rates = [_pci_gbs(hop.bandwidth) for hop in route.hops if hop.kind in ("pcie", "c2c")]
+    bus = min(rates, default=math.inf) / (_INTEL_P2P if by_cpu and cpu == "intel" else 1.0)
+    port = topology.node(end).port_gbs or math.inf
+    network = (link for link in topology.links if link.kind == "network")
+    cables = sum(link.bandwidth for link in network if end in (link.src, link.dst))
+    return _Nic(min(bus, port, cables or math.inf), near, bus, by_cpu)
 
 
 def _nearness(p: Path) -> tuple[float, int]:
     return p.bandwidth, -len(p.hops)
-
-
-def _passes_cpu(topology: Topology, p: Path) -> bool:
-    return any(topology.node(hop.src).kind == "cpu" for hop in p.hops)

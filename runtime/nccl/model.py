@@ -16,9 +16,11 @@ from tuccl.runtime.nccl.constants import (
     TuningConstants,
 )
 from tuccl.runtime.nccl.graph import NcclGraph
+from tuccl.runtime.nccl.search import Channels
 
 __all__ = ["available", "ll128_is_safe", "time_us"]
 
+_LONE_HEAD_SHARE = 0.85
 _SHARED_BY_RANKS = frozenset({"allgather", "reduce-scatter"})
 _REDUCES = frozenset({"allreduce", "reduce"})
 
@@ -95,8 +97,9 @@ def _row(rows: Mapping[Arch, Scales], graph: NcclGraph) -> float:
     return rows[graph.arch][min(graph.nodes, 3) - 1] if graph.arch in rows else math.inf
 
 
-def _bus_gbs(constants: TuningConstants, graph: NcclGraph) -> float:
-    return min(graph.bandwidth_gbs, constants.bus_gbs.get(graph.arch, math.inf))
+def _bus_gbs(constants: TuningConstants, graph: NcclGraph, channels: Channels) -> float:
+    most = constants.bus_gbs.get(graph.arch, math.inf)
+    return min(channels.bandwidth_gbs(graph.nodes), most)
 
 
 def _ring_steps(graph: NcclGraph, collective: str) -> int:
@@ -120,7 +123,7 @@ def _ring_gbs(
     constants: TuningConstants, graph: NcclGraph, collective: str, protocol: Protocol
 ) -> float:
     """Return the rate at which the ring works off the whole array."""
-    rate = _bus_gbs(constants, graph)
+    rate = _bus_gbs(constants, graph, graph.ring)
     if protocol == "LL":
         general, one_node = constants.ll_share
         share = general if graph.nodes > 1 or collective in _REDUCES else one_node
@@ -133,7 +136,7 @@ def _ring_gbs(
             constants.channel_max_ll128_gbs.get(collective, math.inf),
         )
         ring_gbs = constants.max_ll128_gbs.get(collective, math.inf)
-        rate = min(rate, graph.channels * channel_gbs, ring_gbs)
+        rate = min(rate, graph.ring.count * channel_gbs, ring_gbs)
     return rate * graph.ranks / max(_ring_steps(graph, collective), 1)
 
 
@@ -143,8 +146,8 @@ def _tree_gbs(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) 
     if protocol == "LL128" and constants.max_tree_ll128_gbs:
         tree_gbs = constants.max_tree_ll128_gbs
     rate = min(
-        constants.tree_efficiency * _bus_gbs(constants, graph),
-        graph.channels * _row(constants.channel_max_tree_gbs, graph),
+        constants.tree_efficiency * _bus_gbs(constants, graph, graph.tree),
+        graph.tree.count * _row(constants.channel_max_tree_gbs, graph),
         _row(tree_gbs, graph),
     )
     if protocol == "LL":
@@ -155,7 +158,9 @@ def _tree_gbs(constants: TuningConstants, graph: NcclGraph, protocol: Protocol) 
             constants.channel_max_ll128_gbs.get("allreduce", math.inf)
             * constants.tree_ll128_factor,
         )
-        rate = min(rate * (near if graph.nodes == 1 else far), graph.channels * channel_gbs)
+        rate = min(rate * (near if graph.nodes == 1 else far), graph.tree.count * channel_gbs)
+    if graph.tree.lone_head and constants.search.lone_heads:
+        rate *= _LONE_HEAD_SHARE
     return rate / 2
 
 
@@ -239,7 +244,9 @@ def _nvls_gbs(
     if nvls.efficiency is not None:
         return _nvls_gbs_by_efficiency(nvls, graph, collective, algorithm)
     if algorithm == "NVLS":
-        rate = _bus_gbs(constants, graph) if nvls.rings_rate else graph.nvls_heads * graph.nvls_gbs
+        rate = graph.nvls_heads * graph.nvls_gbs
+        if nvls.rings_rate:
+            rate = _bus_gbs(constants, graph, graph.ring)
         if collective == "allreduce":
             return rate * nvls.share
         others = min(1 - 1 / graph.ranks_per_node, 0.9) if nvls.gather_by_ranks else 1.0

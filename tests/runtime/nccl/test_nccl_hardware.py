@@ -77,12 +77,12 @@ def test_channels_are_those_of_public_logs(
     name: str, hosts: int, version: str, rings: int, launched: int
 ) -> None:
     graph = nccl_graph(machine(name, hosts), version)
-    assert (graph.channels, graph.launch_channels) == (rings, launched)
+    assert (graph.ring.count, graph.launch_channels) == (rings, launched)
 
 
 def test_rates_and_orders_are_those_of_public_logs() -> None:
     quad = nccl_graph(load_profile("v100x4"), "2.12")
-    assert quad.channel_gbs == 22.0 and not quad.same_channels  # NVIDIA/nccl#713
+    assert quad.ring.intra_gbs == 22.0 and not quad.same_channels  # NVIDIA/nccl#713
     assert nccl_graph(load_profile("dgx-a100"), "2.14").bandwidth_gbs == 264.0  # NVIDIA/nccl#879
     assert nccl_graph(load_profile("dgx-a100"), "2.18").same_channels  # NVIDIA/Megatron-LM#516
     assert nccl_graph(machine("dgx-h100", 3), "2.21").nvls_heads == 8  # NVIDIA/nccl#1453
