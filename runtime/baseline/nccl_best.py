@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-
 from tuccl._native import Knobs
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.baseline.nccl_call import nccl_call
@@ -115,24 +112,34 @@ def nccl_timings(
 ) -> list[BaselineTiming]:
     """Return the times of NCCL's own algorithms with a user's knobs, the fastest first.
 
-    Each algorithm and protocol runs with NCCL's own channels, where times have no noise the faster
-    ones also with each of ``CHANNELS``. Empty for collectives that NCCL does by grouped sends,
-    which no tuner steers.
+    Each algorithm and protocol runs with NCCL's own channels; where times have no noise the faster
+    ones also with more and with fewer of ``CHANNELS``, as long as that is faster. Empty for
+    collectives that NCCL does by grouped sends, which no tuner steers.
     """
 
-    def timed(configurations: Iterable[NcclKnobs]) -> Iterator[BaselineTiming]:
-        for knobs in configurations:
-            with suppress(Infeasible, InputError):
-                yield time_nccl(executor, topology, call, nbytes, knobs, version=version)
+    def timed(knobs: NcclKnobs) -> list[BaselineTiming]:
+        try:
+            return [time_nccl(executor, topology, call, nbytes, knobs, version=version)]
+        except (Infeasible, InputError):
+            return []
 
     if call.name not in ALGORITHMS:
         return []
-    first = sorted(timed(nccl_configurations(topology, call.name, version)), key=_us)
-    close = [t.nccl for t in first if t.nccl and _us(t) <= _CLOSE * _us(first[0])]
-    if not executor.deterministic:
-        return first
-    others = (_with_channels(knobs, count) for knobs in close for count in CHANNELS)
-    return sorted([*first, *timed(others)], key=lambda t: (_us(t), t.sms))
+    own = [t for k in nccl_configurations(topology, call.name, version) for t in timed(k)]
+    timings = sorted(own, key=_us)
+    for each in list(timings) if executor.deterministic else ():
+        if each.nccl and _us(each) <= _CLOSE * _us(timings[0]):
+            more = [n for n in CHANNELS if n > each.sms]
+            fewer = [n for n in reversed(CHANNELS) if n < each.sms]
+            for counts in (more, fewer):
+                last = each
+                for count in counts:
+                    found = timed(_with_channels(each.nccl, count))
+                    timings += found
+                    if not found or _us(found[0]) > _us(last):
+                        break
+                    [last] = found
+    return sorted(timings, key=lambda timing: (_us(timing), timing.sms))
 
 
 def _with_channels(knobs: NcclKnobs, channels: int) -> NcclKnobs:

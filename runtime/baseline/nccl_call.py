@@ -45,8 +45,9 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
         Infeasible: NCCL's algorithm makes no program for the collective.
     """
     channels = min(choice.channels, MAX_CHANNELS)
-    key = (call, choice.algorithm, choice.protocol, channels, choice.parts)
+    key = (call, choice.algorithm, channels, choice.parts)
     program, used = program_once(topology, key, lambda: _program(topology, call, choice, channels))
+    program = program.replace(protocol=choice.protocol)
     reduced = f" (as {used}ch)" if used != choice.channels else ""
     threads = choice.threads if choice.protocol == "LL128" else min(choice.threads, _MOST_THREADS)
     if choice.algorithm == "Tree":
@@ -68,7 +69,6 @@ def _program(
                 call,
                 algorithm,
                 channels,
-                choice.protocol,
                 parts=min(choice.parts, channels),
             )
             return program, channels

@@ -96,7 +96,6 @@ def test_too_many_channels_for_a_program_are_said(
         call: Collective,
         name: str,
         channels: int,
-        protocol: str,
         *,
         parts: int,
     ) -> Program:
