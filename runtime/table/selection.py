@@ -75,7 +75,7 @@ def select(
 
     The first candidate of the entry that can run the call wins; the default always can. A
     call that no entry answers gets the default. A runtime that ``pads`` fills an array up until
-    its elements divide by the chunks; MSCCL's do not. ``prefer``: speed or sms, instead of the
+    its elements divide by the chunks, and runs programs alone; MSCCL's do neither. ``prefer``: speed or sms, instead of the
     table's own order (`table_preferring`).
 
     Raises:
@@ -111,7 +111,9 @@ def select(
 def _first_padded(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
     refusals = []
     for candidate in entry.candidates:
-        why = candidate.refusal(candidate.padded(nbytes, element_bytes), in_place)
+        why: str | None = "is an algorithm of NCCL, which only its tuner plugin sets"
+        if candidate.nccl is None:
+            why = candidate.refusal(candidate.padded(nbytes, element_bytes), in_place)
         if why is None:
             break
         refusals.append(f"{candidate.name} {why}")

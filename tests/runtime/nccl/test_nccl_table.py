@@ -98,7 +98,7 @@ def test_impossible_knobs_are_refused(bad: dict[str, object]) -> None:
 def test_programs_and_choices_do_not_mix(hand: SimpleNamespace) -> None:
     table = nccl_table(hand)
     program = hand.entry(1 << 10, 1 << 20, hand.candidate(hand.files()["LL"], 1.0))
-    for dialect, entry in (("executor", table.entries[0]), ("nccl", program)):
+    for dialect, entry in (("fork", table.entries[0]), ("nccl", program)):
         with pytest.raises(ValueError, match="only"):
             msgspec.structs.replace(table, dialect=dialect, entries=(entry,)).__post_init__()
 

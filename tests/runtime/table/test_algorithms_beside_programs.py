@@ -41,6 +41,12 @@ def test_the_first_candidate_wins_whatever_it_is(folder: Path) -> None:
     assert select(table, "allgather", 1 << 16).candidate.program is not None
 
 
+def test_runtimes_that_run_programs_alone_take_the_next_program(folder: Path) -> None:
+    table = load_table(folder)
+    chosen = select(table, "allgather", 4096, pads=True)
+    assert chosen.candidate.program is not None and "tuner plugin" in chosen.reason
+
+
 def test_the_scheduler_takes_the_programs_and_the_tuner_the_algorithms(folder: Path) -> None:
     sizes = (4096, 1 << 17)
     calls = [SchedulerCall("allgather", n // 4 // 4) for n in sizes]
