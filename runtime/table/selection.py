@@ -75,8 +75,8 @@ def select(
 
     The first candidate of the entry that can run the call wins; the default always can. A
     call that no entry answers gets the default. A runtime that ``pads`` fills an array up until
-    its elements divide by the chunks, and runs programs alone; MSCCL's do neither. ``prefer``: speed or sms, instead of the
-    table's own order (`table_preferring`).
+    its elements divide by the chunks, and runs programs alone; MSCCL's do neither. ``prefer``:
+    speed or sms, instead of the table's own order (`table_preferring`).
 
     Raises:
         InputError: there is no such collective, root, datatype or preference.
