@@ -48,21 +48,29 @@ def saturated_line(call: Saturation) -> str:
 
 def tuned_columns(result: TuneResult) -> str:
     """Return what stands first for each size, beside the default, with the SMs of both."""
-    header = ["collective", "size", "default us", "SMs", "us", "SMs", "speed-up", "choice"]
+    header = ["collective", "size", "default us", "SMs", "nccl-best us", "us", "SMs"]
+    header += ["vs default", "vs nccl-best", "choice"]
     rows = [
         [
             row.collective,
             format_bytes(row.size),
             row.default_us,
             row.default_sms or None,
+            row.nccl_best_us,
             row.best_us,
             row.sms or None,
-            "-" if row.best_us is None else f"{row.default_us / row.best_us:.2f}x",
+            speedup(row.default_us, row.best_us),
+            speedup(row.nccl_best_us, row.best_us or row.default_us),
             row.best or "default",
         ]
         for row in result.tuned
     ]
     return columns(header, rows)
+
+
+def speedup(base_us: float | None, us: float | None) -> str:
+    """Return how many times longer the baseline takes, as text."""
+    return "-" if base_us is None or us is None else f"{base_us / us:.2f}x"
 
 
 def gain_text(gain: WorkloadGain, tasks: int, label: str) -> str:

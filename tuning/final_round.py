@@ -70,6 +70,12 @@ class FinalRound:
     candidates: tuple[TimedPoint, ...]
     nccl: tuple[BaselineTiming, ...] = ()
 
+    @property
+    def nccl_best_us(self) -> float | None:
+        """Return the least time in us of NCCL's own choice and its algorithms with knobs."""
+        times_us = [each.timing.us for each in self.nccl]
+        return min([self.default.timing.us, *times_us]) if times_us else None
+
 
 def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
     """Return whether the challenger is faster by more than the noise of both.

@@ -60,6 +60,7 @@ class SizeSummary:
     without those that synthesis has ruled out; plans that were never tried count in full.
     ``evaluations`` are at full effort, rounded up, with the final round's; ``best`` is None where
     the runtime's own default stands first. ``sms`` are those of what stands first, 0: not known.
+    ``nccl_best_us`` is the least that a user could set in NCCL, None where no tuner steers it.
     """
 
     collective: str
@@ -71,6 +72,7 @@ class SizeSummary:
     best: str | None
     default_sms: int = 0
     sms: int = 0
+    nccl_best_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -315,5 +317,6 @@ def _summary(result: TaskResult, table: LookupTable, root: int) -> SizeSummary:
         best_us=None if stats is None else stats.median_us,
         best=None if candidate.is_default else candidate.name,
         default_sms=result.default_sms,
+        nccl_best_us=result.nccl_best_us,
         sms=candidate.sms,
     )

@@ -84,7 +84,8 @@ class TaskResult(msgspec.Struct, frozen=True):
     """The result of a task: entries of a table and their programs.
 
     The entries answer for the task's size alone. ``grid_size`` counts legal points, ``default_us``
-    is the runtime's own time, ``in_place`` where only that can be timed, on ``default_sms``.
+    is the runtime's own time, ``in_place`` where only that can be timed, on ``default_sms``;
+    ``nccl_best_us`` the least that a user could set in NCCL, None where no tuner steers it.
     """
 
     task: Task
@@ -95,6 +96,7 @@ class TaskResult(msgspec.Struct, frozen=True):
     programs: tuple[StoredProgram, ...]
     in_place: bool = False
     default_sms: int = 0
+    nccl_best_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Tuner:
             entries=entries,
             programs=tuple({f.path: StoredProgram.of(f) for f in files}.values()),
             default_sms=size.final.default.sms,
+            nccl_best_us=size.final.nccl_best_us,
             in_place=size.final.default.timing.time_us is None,
         )
 
