@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuccl.errors import InputError
 from tuccl.sketches.nic_paths import NicPaths
 from tuccl.topology.graph import Topology
+from tuccl.topology.merge import merge_nics
 
 __all__ = ["bind", "closest_nics"]
 
@@ -13,7 +14,8 @@ def bind(topology: Topology) -> dict[int, str]:
     """Return the NIC id that each rank is bound to; empty for one host without NICs.
 
     The NIC is one of `closest_nics`; where several are equally close, the GPUs of the host
-    spread over them as evenly as closeness allows, in the order of ranks and of NICs.
+    spread over them as evenly as closeness allows, in the order of ranks and of NICs. The NICs that
+    a GPU's channels take in turn are one (`merge_nics`).
 
     Raises:
         InputError: a host among several has no NIC, or a GPU no path to one.
@@ -23,6 +25,7 @@ def bind(topology: Topology) -> dict[int, str]:
         nothing of ties; NCCL spreads GPUs over equally close NICs as well.
     """
     bindings: dict[int, str] = {}
+    topology = merge_nics(topology)
     for host in topology.hosts:
         if not topology.nics_of(host) and len(topology.hosts) == 1:
             return {}
@@ -47,6 +50,7 @@ def closest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
     Raises:
         InputError: the GPU has no path to such a NIC.
     """
+    topology = merge_nics(topology)
     nic_paths = topology.derived(NicPaths)
     paths = nic_paths.paths_to_nics(topology.gpus[rank].id)
     distances = {

@@ -25,7 +25,6 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
 from tuccl.topology.graph import Topology
-from tuccl.topology.merge import merge_nics
 
 __all__ = ["candidate_sketches", "rank_estimate_us"]
 
@@ -53,8 +52,7 @@ def candidate_sketches(topology: Topology, collective: str, nbytes: int) -> tupl
     GPUs (``paired``), with numbers between (``pairs-2``), and with another GPU receiving than
     sending (``split``); the full mesh pruned by congestion (``mesh-congestion-3`` and so on).
     For one host the mesh without its crowded links. Where only some pairs of a host have NVLink,
-    each also with NVLink paths alone (``-nvlink``). The NICs that a GPU's channels take in turn are
-    one NIC. Sketches are distinct, carry congestion
+    each also with NVLink paths alone (``-nvlink``). Sketches are distinct, carry congestion
     scores and the symmetries found, and the full mesh comes last. More than 128 ranks get `rails`
     alone.
 
@@ -73,10 +71,8 @@ def candidate_sketches(topology: Topology, collective: str, nbytes: int) -> tupl
         raise InputError(f"{nbytes} bytes: expected a size of at least 1")
     if topology.ranks > _MOST_MESHED:
         return (_with_chunks(rails(topology), nbytes),)
-    mesh = unmarked_mesh(topology)
-    topology = merge_nics(topology)
     mesh = with_congestion(
-        prefer_links(mesh, nvlink_pairs(topology), NVLINK_FIRST_BYTES),
+        prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
         topology,
     )
     full = _with_chunks(mesh, nbytes)

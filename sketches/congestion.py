@@ -12,6 +12,7 @@ from tuccl.sketches.reachability import adjacency, reaches_all
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
 from tuccl.sketches.symmetry import link_orbits
 from tuccl.topology.graph import Topology
+from tuccl.topology.merge import merge_nics
 from tuccl.topology.paths import path
 from tuccl.topology.relays import Path
 
@@ -58,6 +59,7 @@ class _Loads:
 
 def _loads(sketch: Sketch, topology: Topology) -> _Loads:
     loads = _Loads()
+    topology = merge_nics(topology)
     for link in sketch.links:
         route = _route(link, topology)
         pair = (link.src, link.dst)

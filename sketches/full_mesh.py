@@ -26,7 +26,7 @@ def full_mesh(topology: Topology) -> Sketch:
         What TuCCL calls the default sketch (II.C): all-to-all connectivity between hosts, and
         nothing said of how the links share NICs. Its links carry congestion scores all the same.
     """
-    mesh = with_congestion(unmarked_mesh(topology), merge_nics(topology))
+    mesh = with_congestion(unmarked_mesh(topology), topology)
     return replace(mesh, symmetry=symmetries(mesh))
 
 

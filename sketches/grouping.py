@@ -61,8 +61,8 @@ class _Groups:
     """Groups under construction."""
 
     def __init__(self, topology: Topology, bindings: dict[int, str]) -> None:
-        self._topology = topology
         self._nic_paths = topology.derived(NicPaths)
+        self._topology = topology = self._nic_paths.topology
         self._capacity = self._nic_paths.capacity
         bound_nics = set(bindings.values())
         self._nics = {

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from tuccl.errors import InputError
 from tuccl.topology.graph import Topology
+from tuccl.topology.merge import merge_nics
 from tuccl.topology.paths import path
 from tuccl.topology.relays import Hop, Path, merged_hops
 
@@ -23,8 +24,8 @@ class NicPaths:
     """Paths over the hops of one topology, each computed once."""
 
     def __init__(self, topology: Topology) -> None:
-        """Merge the parallel links of `topology`."""
-        self.topology = topology
+        """Merge the parallel links of `topology`, and the NICs that a GPU's channels alternate."""
+        self.topology = topology = merge_nics(topology)
         self._kinds = {node.id: node.kind for node in topology.nodes}
         self._hops = merged_hops(topology.links)
         self._bus: dict[str, list[str]] = defaultdict(list)

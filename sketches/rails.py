@@ -33,8 +33,7 @@ def rails(topology: Topology) -> Sketch:
     Raises:
         InputError: the topology joins no such ranks.
     """
-    merged = merge_nics(topology)
-    links = tuple(_links(merged))
+    links = tuple(_links(merge_nics(topology)))
     if not links:
         raise InputError(
             f"topology {topology.name[:60]!r}: no links inside hosts nor between equal places"
@@ -47,7 +46,7 @@ def rails(topology: Topology) -> Sketch:
         switches=switches(topology),
         signature=signature(topology),
     )
-    sketch = with_congestion(sketch, merged)
+    sketch = with_congestion(sketch, topology)
     return replace(sketch, symmetry=symmetries(sketch))
 
 

@@ -19,7 +19,6 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.taccl_profile import TacclMachine, TacclProfile, decode_taccl_profile
 from tuccl.topology.graph import Topology
 from tuccl.topology.json_files import decode_reason, printable_path, read_bounded
-from tuccl.topology.merge import merge_nics
 
 __all__ = ["TacclSketch", "decode_taccl_sketch", "read_taccl_profile", "taccl_to_sketch"]
 
@@ -217,7 +216,6 @@ def _check_map(table: _Conn, key: str, size: int, path: str) -> None:
 
 def _on_topology(topology: Topology, pairs: list[tuple[int, int]]) -> Sketch:
     mesh = unmarked_mesh(topology)
-    topology = merge_nics(topology)
     nic_paths = topology.derived(NicPaths)
     nvlinked = nvlink_pairs(topology)
     intra = [

@@ -192,7 +192,8 @@ def pinned_routes(topology: Topology, sketch: Sketch) -> tuple[FixedRoute, ...]:
     """Return routes for the links of `sketch` whose NICs are not those of the topology's paths.
 
     Add them to the topology's `routes` to simulate the sketch exactly as it binds GPUs; empty
-    where the topology's own paths already use these NICs.
+    where the topology's own paths already use these NICs. They are routes of the topology that
+    `merge_nics` returns.
     """
     nic_paths = topology.derived(NicPaths)
     routes = []

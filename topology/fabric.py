@@ -15,9 +15,9 @@ from tuccl.topology import rates
 from tuccl.topology.cabling import Port, cabled
 from tuccl.topology.graph import FixedRoute, Link, Node, Topology, quoted
 from tuccl.topology.merge import merge_nics
-from tuccl.topology.nics import bound_nics, nearest_nics, own_nics
+from tuccl.topology.nics import bound_nics, nearest_nics, own_nics, tied_via
 from tuccl.topology.paths import all_paths
-from tuccl.topology.relays import Path, merged_hops, relay_path
+from tuccl.topology.relays import merged_hops
 from tuccl.topology.switches import Fabric
 
 __all__ = ["FABRICS", "join", "join_hosts"]
@@ -303,7 +303,7 @@ def _with_routes(topology: Topology, hosts: Sequence[Topology], names: Sequence[
                 via = tuple(ids[number](hop.src) for hop in inside.hops[1:])
                 routes.append(FixedRoute(*ends, via))
         elif src in nic_of and dst in nic_of and not several & {src, dst}:
-            tied = _tied_via(topology, path, ends, nic_of[src], [nic_of[dst], *nearest[dst]])
+            tied = tied_via(topology, path, ends, nic_of[src], [nic_of[dst], *nearest[dst]])
             if tied is not None:
                 routes.append(FixedRoute(*ends, tied))
     return msgspec.structs.replace(topology, routes=tuple(routes))
@@ -311,24 +311,3 @@ def _with_routes(topology: Topology, hosts: Sequence[Topology], names: Sequence[
 
 def _nearest(host: Topology) -> list[tuple[str, ...]]:
     return [nearest_nics(host, local) for local in range(host.ranks)]
-
-
-def _tied_via(
-    topology: Topology, path: Path, ends: tuple[str, str], out_nic: str, choices: list[str]
-) -> tuple[str, ...] | None:
-    """Return the relays of a path as good as ``path`` through other NICs, None to keep ``path``.
-
-    The path leaves through the NIC ``out_nic`` and arrives by the first of ``choices`` that ties.
-    """
-    for in_nic in choices:
-        if path.nics == (out_nic, in_nic):
-            return None
-        chain = (ends[0], out_nic, in_nic, ends[1])
-        parts = [relay_path(topology, src, dst) for src, dst in itertools.pairwise(chain)]
-        hops = [hop for part in parts if part is not None for hop in part.hops]
-        nodes_between = tuple(hop.src for hop in hops[1:])
-        is_simple = None not in parts and len({*ends, *nodes_between}) == len(nodes_between) + 2
-        tied = len(hops) == len(path.hops) and min(h.bandwidth for h in hops) == path.bandwidth
-        if is_simple and tied:
-            return nodes_between
-    return None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import permutations
 
 from msgspec.structs import replace
 
 from tuccl.errors import InputError
 from tuccl.topology.graph import FixedRoute, Node, Topology, quoted
-from tuccl.topology.nics import own_nics
+from tuccl.topology.nics import nearest_nics, own_nics, tied_via
+from tuccl.topology.relays import RelayPaths
 
 __all__ = ["MERGE_LEVELS", "MergedNics", "merge_nics"]
 
@@ -55,7 +57,10 @@ class MergedNics:
     def __init__(self, topology: Topology) -> None:
         """Merge the NICs of each GPU of ``topology``."""
         merged = _representatives(topology, _shared_sets(topology))
-        self.topology = _contracted(topology, merged)
+        nics = {rank: merged.get(own[0], own[0]) for rank, own in own_nics(topology).items()}
+        bare = _contracted(topology, merged)
+        ties = tuple(_tie_routes(bare, nics)) if merged else ()
+        self.topology = replace(bare, routes=bare.routes + ties) if ties else bare
         members: dict[str, list[str]] = defaultdict(list)
         for node in topology.nodes:
             if node.id in merged:
@@ -73,6 +78,22 @@ def _shared_sets(topology: Topology) -> list[set[str]]:
             sets = [each for each in sets if not each & set(nics)]
             sets.append(set(nics).union(*touched))
     return sets
+
+
+def _tie_routes(merged: Topology, nics: dict[int, str]) -> Iterator[FixedRoute]:
+    """Yield routes by the GPUs' own merged NICs where others are as near, as `join` fixes them."""
+    nearest = {rank: nearest_nics(merged, rank) for rank in nics}
+    fixed = {(route.src, route.dst) for route in merged.routes}
+    relays = merged.derived(RelayPaths)
+    for src, dst in permutations(nics, 2):
+        ends = merged.gpus[src].id, merged.gpus[dst].id
+        near = merged.host_of(src) == merged.host_of(dst) or ends in fixed or ends in relays.hops
+        if near or len(nearest[src]) == len(nearest[dst]) == 1:
+            continue
+        if (path := relays.between(*ends)) is not None:
+            via = tied_via(merged, path, ends, nics[src], [nics[dst], *nearest[dst]])
+            if via is not None:
+                yield FixedRoute(*ends, via)
 
 
 def _cards(topology: Topology) -> list[set[str]]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from tuccl.topology.graph import Topology
-from tuccl.topology.relays import RelayPaths
+from tuccl.topology.relays import Path, RelayPaths, relay_path
 
-__all__ = ["bound_nics", "nearest_nics", "own_nics"]
+__all__ = ["bound_nics", "nearest_nics", "own_nics", "tied_via"]
 
 
 def nearest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
     """Return the ids of the NICs of the rank's host that it reaches best, in the file's order.
 
-    Best is the widest path inside the host (the NIC's own port included), then the one of fewest
-    hops: the rule of `path`. There are several where they tie.
+    Best is the widest path inside the host (the NIC's own port and its links into the network
+    included), then the one of fewest hops: the rule of `path`. There are several where they tie.
 
     >>> from tuccl.topology import load_profile
     >>> nearest_nics(load_profile("ndv4"), 0)
@@ -33,13 +35,18 @@ class _Distances:
         self.of_rank: list[dict[str, tuple[float, int]]] = []
         paths = {host: RelayPaths(topology, host or None) for host in topology.hosts}
         nics = {host: topology.nics_of(host) for host in topology.hosts}
+        networks: Counter[str] = Counter()
+        for link in topology.links:
+            if link.kind == "network":
+                networks.update({src: link.bandwidth for src, _ in link.directions()})
         for rank, gpu in enumerate(topology.gpus):
             host = topology.host_of(rank)
             distances: dict[str, tuple[float, int]] = {}
             for nic in nics[host]:
                 path = paths[host].between(gpu.id, nic)
-                if path is not None:
-                    width = min(path.bandwidth, topology.node(nic).port_gbs or math.inf)
+                if path is not None and (nic in networks or not networks):
+                    port = topology.node(nic).port_gbs or math.inf
+                    width = min(path.bandwidth, port, networks.get(nic, math.inf))
                     distances[nic] = (-width, len(path.hops))
             self.of_rank.append(distances)
 
@@ -108,3 +115,24 @@ def _mirrored(number: int, count: int) -> int:
         return number % count
     width = count.bit_length() - 1
     return sum((number >> bit & 1) << (width - 1 - bit) for bit in range(width))
+
+
+def tied_via(
+    topology: Topology, path: Path, ends: tuple[str, str], out_nic: str, choices: Sequence[str]
+) -> tuple[str, ...] | None:
+    """Return the relays of a path as good as ``path`` through other NICs, None to keep ``path``.
+
+    The path leaves through the NIC ``out_nic`` and arrives by the first of ``choices`` that ties.
+    """
+    for in_nic in choices:
+        if path.nics == (out_nic, in_nic):
+            return None
+        chain = (ends[0], out_nic, in_nic, ends[1])
+        parts = [relay_path(topology, src, dst) for src, dst in itertools.pairwise(chain)]
+        hops = [hop for part in parts if part is not None for hop in part.hops]
+        nodes_between = tuple(hop.src for hop in hops[1:])
+        is_simple = None not in parts and len({*ends, *nodes_between}) == len(nodes_between) + 2
+        tied = len(hops) == len(path.hops) and min(h.bandwidth for h in hops) == path.bandwidth
+        if is_simple and tied:
+            return nodes_between
+    return None

@@ -105,9 +105,9 @@ class _Routing:
         if (src, dst) in self._relays.hops:
             return (self._relays.along((src, dst)),)
         if self._members and self._topology.host_of(src_rank) != self._topology.host_of(dst_rank):
-            merged = self._merged.between(src, dst)
-            if merged is not None and not self._members.keys().isdisjoint(merged.nics):
-                nodes = (src, *(hop.dst for hop in merged.hops))
+            merged = self._merged._cached(src_rank, dst_rank)
+            if merged and not self._members.keys().isdisjoint(merged[0].nics):
+                nodes = (src, *(hop.dst for hop in merged[0].hops))
                 own = own_nics(self._topology)
                 if paths := self._alternatives(nodes, own, src_rank, dst_rank):
                     return paths
@@ -115,8 +115,8 @@ class _Routing:
         return () if path is None else (path,)
 
     @cached_property
-    def _merged(self) -> RelayPaths:
-        return self._topology.derived(MergedNics).topology.derived(RelayPaths)
+    def _merged(self) -> _Routing:
+        return self._topology.derived(MergedNics).topology.derived(_Routing)
 
     def _alternatives(
         self, nodes: tuple[str, ...], own: dict[int, tuple[str, ...]], src: int, dst: int

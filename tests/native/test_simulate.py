@@ -434,7 +434,6 @@ def test_another_kernels_walk_takes_its_own_passes_and_slots() -> None:
         (lambda: MachineClass("x", simple=ProtocolCosts(send_gbs=0.0)), "send_gbs"),
         (lambda: Network(2, [Resource("l", "nvlink", -1.0)], []), "bandwidth"),
         (lambda: Network(2, [], [Route(0, 2, [], 0.0)]), "ranks"),
-        (lambda: Network(2, [], [Route(0, 1, [], 0.0), Route(0, 1, [], 0.0)]), "twice"),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line(call: Callable[[], object], match: str) -> None:
