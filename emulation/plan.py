@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology import Hop, Topology, all_paths, bound_nics
+from tuccl.topology import Hop, Topology, all_paths, own_nics
 from tuccl.topology.relays import merged_hops
 
 __all__ = ["EmulatedHost", "EmulatedNic", "EmulationPlan", "Port", "RouteLatency", "plan_emulation"]
@@ -76,7 +76,8 @@ class EmulationPlan(msgspec.Struct, frozen=True):
         ports: two a link, next to each other, one a direction.
         forwarding: (switch, NIC, next node) for every NIC a switch can reach.
         reaches: (NIC, NIC) pairs on different hosts that the network joins.
-        nic_of: the NIC that each rank uses, by rank; empty where ranks must use them all.
+        nic_of: the NIC that each rank uses, by rank, of several its first; empty where ranks must
+            use them all.
         latencies: of every pair of ranks on different hosts.
     """
 
@@ -129,7 +130,7 @@ def plan_emulation(topology: Topology, scale: float | None = None) -> EmulationP
     forwarding = tuple(step for nic in nics for step in _towards(nic, hops, set(switches)))
     reaches = _reaches(nics, hops, forwarding)
     hosts = _hosts(topology, nics, reaches)
-    bound = bound_nics(topology)
+    bound = {rank: nics[0] for rank, nics in own_nics(topology).items()}
     crossing = [
         pair
         for pair in all_paths(topology)

@@ -105,6 +105,30 @@ def test_probe_check_tells_drift_by_its_exit_code(tuccl: Tuccl, work: Path) -> N
     assert "8 GPUs before, 6 now" in json.loads(other.out)["drift"]
 
 
+def test_nics_are_merged_before_hosts_are_joined(tuccl: Tuccl, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    order = ("probe", "--profile", "oci-h100", "--nodes", 2, "-o", file, "--merge-nics")
+    for level in ("port", "gpu"):
+        assert tuccl(*order, level).code == 0
+        nics = [n for n in json.loads(file.read_text())["nodes"] if n["kind"] == "nic"]
+        assert [nic["port_gbs"] for nic in nics] == [50.0] * 16
+    assert tuccl(*order, "host").code == 2
+
+
+def test_a_part_of_a_host_without_gpus_is_named_by_the_picture(
+    tuccl: Tuccl, work: Path, tmp_path: Path
+) -> None:
+    topology = json.loads((work / "topology.json").read_text())
+    nic = next(node for node in topology["nodes"] if node["kind"] == "nic")
+    nic["host"] = "elsewhere"
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(topology))
+    answer = tuccl("probe", "--show", file, "--picture", tmp_path / "p.svg")
+    assert answer.code == 2
+    assert len(answer.err.splitlines()) == 1
+    assert nic["id"] in answer.err and "elsewhere" in answer.err
+
+
 def test_machines_and_sketches_are_drawn(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
     topology, picture = work / "topology.json", tmp_path / "p.svg"
     answer = tuccl("probe", "--show", topology, "--picture", picture)

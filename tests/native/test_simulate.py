@@ -365,6 +365,21 @@ def test_counts_and_offsets_that_no_runtime_holds_are_refused(count: int, offset
         simulate(program, Knobs(), Network(1, [], []), IDEAL, 1024)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 6])
+def test_channels_take_the_routes_of_a_pair_in_turn(channels: int) -> None:
+    resources = [Resource(name, "network", 10.0) for name in "abc"]
+    routes = [Route(0, 1, [n], 0.0, "net") for n in range(3)] + [Route(1, 0, [0], 0.0, "net")]
+    program = one_way(1, channels)
+    run = simulate(
+        program, Knobs("Simple", channels, 512), Network(2, resources, routes), IDEAL, 6 * MIB
+    )
+    counts = [len(range(channels)[route::3]) for route in range(3)]
+    assert run.resource_bytes == [6 * MIB // channels * count for count in counts]
+    # Routes of their own do not slow each other.
+    busiest = max(counts) * 6 * MIB / channels
+    assert run.gpu_us == pytest.approx(busiest / 10e3, rel=0.01)
+
+
 def test_a_route_names_a_resource_once() -> None:
     with pytest.raises(InputError, match="route 0 > 1: names resource 0 twice"):
         Network(2, [Resource("a", "nvlink", 10.0)], [Route(0, 1, [0, 0], 0.0)])

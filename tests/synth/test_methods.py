@@ -247,7 +247,10 @@ def programs_of(profile: str, ranks: int) -> Iterator[Program]:
 
 
 # They differ from another one only in rates or adapters; `make soak` has them too.
-LIKE_ANOTHER = {"a100x8-roce", "dgx-1v", "dgx-a100", "dgx-b200", "dgx-h200", "gb200", "ndv5"}
+LIKE_ANOTHER = {
+    *("a100x8-roce", "dgx-1v", "dgx-a100", "dgx-b200", "dgx-h200", "gb200", "ndv5"),
+    *("oci-h100", "p4de"),
+}
 
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name not in LIKE_ANOTHER])

@@ -186,6 +186,18 @@ def test_bus_ids_without_a_class_are_explained() -> None:
     assert str(error.value).startswith("cloud.xml: no GPU: <pci> elements have bus ids without")
 
 
+def test_a_speed_as_aws_writes_it_is_read_with_a_warning() -> None:
+    """Files of aws-ofi-nccl have 'PCIe/s', which NCCL's table of speeds lacks."""
+    speed = 'link_speed="32 GT/s PCIe/s" link_width="16"'
+    gpus = "".join(f'<pci busid="000{n}:00:00.0" class="0x030200" {speed}/>' for n in range(2))
+    data = f'<system version="1"><cpu numaid="0">{gpus}</cpu></system>'.encode()
+    t, warnings = decode_nccl_xml(data, "p5.xml")
+    assert {link.bandwidth for link in t.links} == {16 * 3.94}
+    assert any("'GT/s PCIe/s' read as GT/s" in warning for warning in warnings)
+    with pytest.raises(InputError, match="link_speed"):
+        decode_nccl_xml(data.replace(b"PCIe/s", b"PCIe/h"), "p5.xml")
+
+
 def test_an_address_twice_is_refused() -> None:
     pci = b'<pci busid="0000:01:00.0" class="0x030200"/>\n'
     with pytest.raises(InputError, match=r"<xml>:2: .*already, in line 1"):
