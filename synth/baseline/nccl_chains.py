@@ -70,14 +70,13 @@ def _nics(topology: Topology, host: str) -> list[tuple[int, ...]]:
         NCCL 2.19, src/graph/search.cc, ncclTopoSelectNets: GPU after GPU its NICs, in the order in
         which channels take them.
     """
-    own = own_nics(topology)
-    bound: dict[str, list[int]] = defaultdict(list)
-    bindings = bind(topology)
+    own, bindings = own_nics(topology), bind(topology)
+    bound: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank in topology.gpus_of(host):
         if rank in bindings:
-            bound[bindings[rank]].append(rank)
-    nics = (nic for nic in topology.nics_of(host) if nic in bound)
-    return [tuple(bound[nic]) for nic in nics for _ in own.get(bound[nic][0], (nic,))]
+            bound[own.get(rank, (bindings[rank],))].append(rank)
+    place = {nic: number for number, nic in enumerate(topology.nics_of(host))}
+    return [tuple(bound[nics]) for nics in sorted(bound, key=lambda n: place[n[0]]) for _ in nics]
 
 
 def _ends(topology: Topology, host: str, channel: int) -> tuple[int, int | None]:
