@@ -8,6 +8,7 @@ import pytest
 
 from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.runtime import SimExecutor
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.synth.baseline.nccl import (
     nccl_alltoall,
@@ -194,3 +195,20 @@ def test_what_nccl_does_not_do_is_refused() -> None:
         nccl_program(t, Collective("allgather", 4), "nvls", 2)
     with pytest.raises(InputError, match="0 channels"):
         nccl_program(t, Collective("allgather", 4), "ring", 0)
+
+
+@pytest.mark.parametrize("profile", ["oci-h100", "p5", "p4de", "ndv4", "ndv2"])
+def test_rings_between_hosts_load_every_nic_alike(profile: str) -> None:
+    topology = join(load_profile(profile), 2)
+    call = Collective("allgather", topology.ranks)
+    nics = len(topology.nics_of(topology.hosts[0]))
+    program = nccl_program(topology, call, "ring", 2 * nics if nics < 32 else 32)
+    run = SimExecutor(topology).trace(program, Knobs("Simple", 1, 512), 1 << 28)
+    parts = zip(run.network.resources, run.trace.result.resource_bytes, strict=True)
+    carried = {
+        part.name: nbytes
+        for part, nbytes in parts
+        if part.kind == "network" and "nic" in part.name.partition(">")[0]
+    }
+    assert len(carried) == 2 * nics
+    assert max(carried.values()) == min(carried.values()) > 0
