@@ -42,8 +42,10 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
     not keep the paper's thread-channel rule.
 
     Raises:
-        Infeasible: NCCL's algorithm makes no program for the collective.
+        Infeasible: NCCL's algorithm makes no program for the collective, or is PAT.
     """
+    if choice.algorithm == "PAT":
+        raise Infeasible(f"NCCL chooses PAT for {call.name} of {nbytes} B, which has no program")
     channels = min(choice.channels, MAX_CHANNELS)
     key = (call, choice.algorithm, channels, choice.parts)
     program, used = program_once(topology, key, lambda: _program(topology, call, choice, channels))

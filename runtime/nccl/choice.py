@@ -26,7 +26,7 @@ from tuccl.topology import Topology
 
 __all__ = ["NCCL_CHOICES", "NcclChoice", "nccl_choice"]
 
-NCCL_CHOICES = ("Ring", "Tree", "NVLS", "NVLSTree", "SendRecv")
+NCCL_CHOICES = ("Ring", "Tree", "NVLS", "NVLSTree", "PAT", "SendRecv")
 _THRESHOLDS = "2.4"
 
 
@@ -41,7 +41,7 @@ class NcclChoice:
     ``predicted_us`` is None where the version predicts nothing: SendRecv, and 2.4 throughout.
     """
 
-    algorithm: Literal["Ring", "Tree", "NVLS", "NVLSTree", "SendRecv"]
+    algorithm: Literal["Ring", "Tree", "NVLS", "NVLSTree", "PAT", "SendRecv"]
     protocol: Protocol
     channels: int
     threads: int

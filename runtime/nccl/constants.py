@@ -36,7 +36,7 @@ __all__ = [
     "tuning_constants",
 ]
 
-Algorithm = Literal["Tree", "Ring", "NVLS", "NVLSTree"]
+Algorithm = Literal["Tree", "Ring", "NVLS", "NVLSTree", "PAT"]
 Protocol = Literal["LL", "LL128", "Simple"]
 Link = Literal["nvlink", "pci", "net"]
 Arch = Literal["volta", "ampere", "hopper", "blackwell"]
@@ -72,6 +72,7 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lone_heads: Whether Hopper's trees may have all network traffic at one GPU, at 0.85 of a
             rate.
         sockets_gbs: What Intel's link between sockets is held to carry.
+        root_overhead: What a GPU's reads through an Intel CPU cost in PCIe's rate.
     """
 
     speeds: tuple[tuple[int, Speeds, Speeds], ...]
@@ -81,6 +82,7 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crosses_nics: bool = False
     lone_heads: bool = False
     sockets_gbs: float = 10.0
+    root_overhead: float = 1.2
 
 
 class Nvls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -156,6 +158,7 @@ class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             between nodes.
         plateau_per_channel: Whether the size from which it holds grows with the channels.
         nvls: None before 2.17.
+        pat_share: Part of the trees' rate that PAT has; None before 2.23.
         tree_all_threads: Whether trees always run with all threads (src/enqueue.cc).
         tree_chunk_shrinks: Whether trees have smaller chunks for small sizes.
         channels_by_traffic: Whether data is dealt out to channels in cells.
@@ -196,6 +199,7 @@ class TuningConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     plateau: tuple[tuple[int, float], ...]
     plateau_per_channel: bool
     nvls: Nvls | None = None
+    pat_share: float | None = None
     tree_all_threads: bool
     tree_chunk_shrinks: bool
     channels_by_traffic: bool

@@ -1,4 +1,4 @@
-"""What NCCL's graph search finds on a topology: channels and rates of rings, trees and NVLS."""
+"""Channels of NCCL's rings, trees and NVLS on a topology, and the rates that it believes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ _NVLINK_GBS = 25.0
 # What PCIe x16 carries to NCCL, by the least nominal rate: gen5, gen4, gen3.
 _PCI_CLASSES = ((44.0, 4 * PCI_GBS), (22.0, 2 * PCI_GBS), (11.0, PCI_GBS))
 _CPU_GBS = {"amd": 16.0, "arm": 6.0}  # between sockets, src/graph/topo.h; Intel by version
-_INTEL_P2P = 6 / 5  # INTEL_P2P_OVERHEAD: a GPU's reads through an Intel CPU cost more
 _MAX_CHANNELS_2_4 = 16
 
 
@@ -108,8 +107,10 @@ _GRAPHS: dict[int, dict[str, NcclGraph]] = {}
 def _estimate(topology: Topology, group: str, constants: TuningConstants) -> NcclGraph:
     capabilities = {_capability(gpu.model or "") for gpu in topology.gpus}
     capability, cpu = min(capabilities), _cpu_vendor(topology)
-    nics = _nics(topology, cpu)
-    links = _host_links(topology, capability, cpu, constants, nics)
+    overhead = constants.search.root_overhead if cpu == "intel" else 1.0
+    nics = _nics(topology, overhead)
+    sockets_gbs = _CPU_GBS.get(cpu, constants.search.sockets_gbs)
+    links = _host_links(topology, capability, constants, nics, sockets_gbs, overhead)
     search, hosts = constants.search, len(topology.hosts)
     if group == "2.4":
         ring, comm_channels = _rings_2_4(links)
@@ -127,7 +128,9 @@ def _estimate(topology: Topology, group: str, constants: TuningConstants) -> Ncc
         launch_channels=comm_channels,
         peer_channels=_peer_channels(topology, constants, links, comm_channels),
         nvlink=links.nvlink,
-        same_channels=ring.count == 1 or (len(links.nics) < 2 and not links.pairs),
+        same_channels=ring.count == 1
+        or links.gpus == 1
+        or (len(links.nics) < 2 and (links.gpus == 2 or not links.pairs)),
         near_nic=not any(nic.by_cpu for nic in nics),
         uniform=len(capabilities) == 1,
         cpu=cpu,
@@ -177,7 +180,12 @@ def _cpu_vendor(topology: Topology) -> str:
 
 
 def _host_links(
-    topology: Topology, capability: int, cpu: str, constants: TuningConstants, nics: list[_Nic]
+    topology: Topology,
+    capability: int,
+    constants: TuningConstants,
+    nics: list[_Nic],
+    sockets_gbs: float,
+    overhead: float,
 ) -> HostLinks:
     """Return the links of the largest host, at the rates that NCCL believes."""
     ranks = max((topology.gpus_of(host) for host in topology.hosts), key=len)
@@ -193,9 +201,8 @@ def _host_links(
         bus_gbs=max((nic.bus_gbs for nic in nics), default=0.0),
     )
     if len(ranks) > 1 and not _nvlink_connected(topology, ranks):
-        sockets_gbs = _CPU_GBS.get(cpu, constants.search.sockets_gbs)
         routes = (path(topology, a, b) for a in ranks for b in ranks if a != b)
-        slowest = min(_pci_path_gbs(topology, route, cpu, sockets_gbs) for route in routes)
+        slowest = min(_pci_path_gbs(topology, route, sockets_gbs, overhead) for route in routes)
         return replace(links, nvlink=False, total_gbs=slowest)
     nominal = _LINK_GBS.get(capability, _NVLINK_GBS)
     total = min(_nvlink_gbs(topology, topology.gpus[rank].id) for rank in ranks) / nominal * link
@@ -224,11 +231,11 @@ def _nvlink_pair(topology: Topology, a: int, b: int) -> bool:
         return False
 
 
-def _pci_path_gbs(topology: Topology, route: Path, cpu: str, sockets_gbs: float) -> float:
+def _pci_path_gbs(topology: Topology, route: Path, sockets_gbs: float, overhead: float) -> float:
     """Return NCCL's belief of the GB/s between two GPUs over PCIe and between sockets."""
     rates = [sockets_gbs if hop.kind == "cpu" else _pci_gbs(hop.bandwidth) for hop in route.hops]
     cpus = sum(1 for hop in route.hops if topology.node(hop.src).kind == "cpu")
-    return min(rates) / (_INTEL_P2P if cpus == 1 and cpu == "intel" else 1.0)
+    return min(rates) / (overhead if cpus == 1 else 1.0)
 
 
 def _pci_gbs(nominal: float) -> float:
@@ -305,7 +312,7 @@ class _Nic(NamedTuple):
     by_cpu: bool
 
 
-def _nics(topology: Topology, cpu: str) -> list[_Nic]:
+def _nics(topology: Topology, overhead: float) -> list[_Nic]:
     """Return the NICs of the first host that no CPU stands before, else all; none for one host."""
     if len(topology.hosts) < 2:
         return []
@@ -314,11 +321,11 @@ def _nics(topology: Topology, cpu: str) -> list[_Nic]:
     if not ends:  # as probed, where nothing shows what sends
         routes = (path(topology, a, b) for a in ranks for b in topology.gpus_of(topology.hosts[1]))
         return [_Nic(max(route.bandwidth for route in routes), ranks, math.inf, by_cpu=False)]
-    nics = [nic for end in ends if (nic := _nic(topology, end, ranks, cpu))]
+    nics = [nic for end in ends if (nic := _nic(topology, end, ranks, overhead))]
     return [nic for nic in nics if not nic.by_cpu] or nics
 
 
-def _nic(topology: Topology, end: str, ranks: tuple[int, ...], cpu: str) -> _Nic | None:
+def _nic(topology: Topology, end: str, ranks: tuple[int, ...], overhead: float) -> _Nic | None:
     """Return the NIC of that id as its nearest GPUs reach it."""
     routes = {rank: relay_path(topology, topology.gpus[rank].id, end) for rank in ranks}
     known = {rank: route for rank, route in routes.items() if route}
@@ -329,7 +336,7 @@ def _nic(topology: Topology, end: str, ranks: tuple[int, ...], cpu: str) -> _Nic
     route = known[near[0]]
     by_cpu = any(topology.node(hop.src).kind == "cpu" for hop in route.hops)
     rates = [_pci_gbs(hop.bandwidth) for hop in route.hops if hop.kind in ("pcie", "c2c")]
-    bus = min(rates, default=math.inf) / (_INTEL_P2P if by_cpu and cpu == "intel" else 1.0)
+    bus = min(rates, default=math.inf) / (overhead if by_cpu else 1.0)
     port = topology.node(end).port_gbs or math.inf
     network = (link for link in topology.links if link.kind == "network")
     cables = sum(link.bandwidth for link in network if end in (link.src, link.dst))

@@ -59,7 +59,7 @@ def launch(
         channels -= 1
     while nbytes < channels * threads * thread_bytes and threads % 128 == 0:
         threads //= 2
-    if algorithm == "Tree" and constants.tree_all_threads:
+    if algorithm == "PAT" or (algorithm == "Tree" and constants.tree_all_threads):
         threads = _MOST_THREADS
     if constants.channels_by_traffic:
         channels = _by_traffic(graph, collective, protocol, nbytes, channels)
@@ -110,6 +110,8 @@ def chunk_bytes(
         return STEP_BYTES["LL"] // 2
     if protocol == "LL128":
         return _ll128_chunk(constants, graph, algorithm, nbytes, channels)
+    if algorithm == "PAT":
+        return STEP_BYTES["Simple"]
     if algorithm == "Tree":
         if not constants.tree_chunk_shrinks:
             return STEP_BYTES["Simple"]

@@ -21,6 +21,7 @@ from tuccl.runtime.nccl.search import Channels
 __all__ = ["available", "ll128_is_safe", "time_us"]
 
 _LONE_HEAD_SHARE = 0.85
+_PAT_US, _PAT_LEVEL_US, _PAT_RANK_US = 8.0, 4.0, 2.8
 _SHARED_BY_RANKS = frozenset({"allgather", "reduce-scatter"})
 _REDUCES = frozenset({"allreduce", "reduce"})
 
@@ -31,13 +32,16 @@ def available(
     """Return the pairs among which NCCL chooses, but for LL128 where it may be unsafe.
 
     Notes:
-        src/graph/tuning.cc, ncclTopoTuneModel. CollNet needs SHARP in the network's switches and
-        PAT one GPU a node: neither is modelled.
+        src/graph/tuning.cc, ncclTopoTuneModel. CollNet needs SHARP in the network's switches: not
+        modelled.
     """
     pairs: list[tuple[Algorithm, Protocol]] = []
     if collective == "allreduce":
         pairs += [("Tree", "LL"), ("Tree", "LL128"), ("Tree", "Simple")]
     pairs += [("Ring", "LL"), ("Ring", "LL128"), ("Ring", "Simple")]
+    lone = graph.ranks == graph.nodes > 1
+    if constants.pat_share and lone and collective in _SHARED_BY_RANKS:
+        pairs.append(("PAT", "Simple"))
     nvls = constants.nvls
     if nvls is None or not graph.nvls_heads:
         return tuple(pairs)
@@ -72,10 +76,15 @@ def time_us(
     if algorithm in ("NVLS", "NVLSTree"):
         rate = _nvls_gbs(constants, graph, collective, algorithm)
         least = constants.nvls.corrected_above if constants.nvls else None
-        if algorithm == "NVLSTree" and least is not None and graph.capability >= least:
-            rate *= _correction(constants.tree_correction["Simple"], nbytes)
+        on_x86 = graph.cpu != "arm"
+        if algorithm == "NVLSTree" and on_x86 and least is not None and graph.capability >= least:
+            factors = constants.tree_correction["Simple"]
+            rate *= _correction((*factors, factors[-1]), nbytes)  # for an octave more than trees
         return _nvls_us(constants, graph, algorithm) + nbytes / (1e3 * rate)
-    if algorithm == "Tree":
+    if algorithm == "PAT":
+        latency = _PAT_US + _levels(graph) * _PAT_LEVEL_US + graph.ranks * _PAT_RANK_US
+        rate = graph.tree.bandwidth_gbs(graph.nodes) * (constants.pat_share or 0.0)
+    elif algorithm == "Tree":
         latency = _tree_latency_us(constants, graph, protocol)
         rate = _tree_gbs(constants, graph, protocol)
         rate *= _correction(constants.tree_correction[protocol], nbytes)
@@ -214,7 +223,8 @@ def _levels(graph: NcclGraph) -> int:
 
 
 def _intra_link(graph: NcclGraph) -> Link:
-    return "nvlink" if graph.nvlink else "pci"
+    """Return the kind of link that NCCL takes: a lone GPU's own is none of NVLink (PATH_LOC)."""
+    return "nvlink" if graph.nvlink and graph.ranks > graph.nodes else "pci"
 
 
 def _plateau(

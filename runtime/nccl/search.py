@@ -167,11 +167,10 @@ def trees(search: Search, links: HostLinks, count: int) -> Channels:
     where only one GPU is next to the NIC, all to the first (Hopper, from 2.18.3 on) or the second
     relays through it.
 
-    >>> search = Search(((0, (), (24.0, 20.0, 15.0, 12.0)),), ())
-    >>> ndv2 = HostLinks(8, True, 70, 20.0, 120.0, nics=(12.5,), gpus_at_nic=2, head_gbs=20.0,
-    ...                  bus_gbs=12.0)
-    >>> trees(search, ndv2, 1)
-    Channels(count=1, intra_gbs=20.0, inter_gbs=12.0, lone_head=False, relayed=False)
+    >>> search = Search(((0, (), (30.0, 24.0, 18.0, 12.0)),), ())
+    >>> node = HostLinks(8, True, 80, 20.0, 240.0, (), (12.5,) * 8, gpus_at_nic=2, bus_gbs=24.0)
+    >>> trees(search, node, 8)
+    Channels(count=8, intra_gbs=24.0, inter_gbs=12.0, lone_head=False, relayed=False)
     """
     lone = links.gpus == 1 or (bool(links.nics) and links.gpus_at_nic == 1)
     relayed = lone and links.gpus > 1 and not (search.lone_heads and links.capability >= 90)

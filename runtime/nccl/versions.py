@@ -36,7 +36,7 @@ def nccl_group(version: str) -> str:
     `nccl_caveats`; newer ones are refused, since their constants would be a guess.
 
     >>> nccl_group("2.18.5"), nccl_group("2.18.1"), nccl_group("2.21"), nccl_group("newest")
-    ('2.18', '2.18.1', '2.20', '2.30')
+    ('2.18', '2.18.1', '2.21', '2.30')
 
     Raises:
         InputError: no version, or one whose constants are not known.

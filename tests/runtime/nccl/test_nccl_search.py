@@ -1,0 +1,110 @@
+"""Rings, trees, NVLS and the choice against what NCCL's own code of each version computes.
+
+``searches.json`` holds what src/graph of NVIDIA/nccl at each tag prints for one host of a machine:
+``graphs`` the number of channels with their rates inside a host and between hosts, and whether a
+tree has one head; ``choices`` the sizes at which algorithm and protocol change, each with the time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.runtime.nccl.graph import nccl_graph
+from tuccl.topology import Topology, join, load_profile, load_topology
+from tuccl.topology.subset import keep_gpus
+
+ROOT = Path(__file__).parents[3]
+RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("searches.json").read_text())
+VERSIONS: list[str] = RECORDED["versions"]
+# PCIe without NVLink between hosts: rings that cross the sockets in opposite directions, and 2.8's
+# split trees, are not modelled.
+UNMATCHED = {("l40sx8 8", "all"), ("rtx2080tix4 4", "2.8.3")}
+
+
+@cache
+def node(name: str) -> Topology:
+    machine, _, gpus = name.partition(" ")
+    file = ROOT / "benchmarks" / "machines" / f"{machine}.json"
+    whole = load_topology(file) if file.exists() else load_profile(machine)
+    return keep_gpus(whole, range(int(gpus))) if int(gpus) < whole.ranks else whole
+
+
+@cache
+def topology(name: str, hosts: int) -> Topology:
+    return join(node(name), hosts) if hosts > 1 else node(name)
+
+
+def matched(name: str, hosts: int, indices: list[int]) -> Iterator[str]:
+    for version in (VERSIONS[index] for index in indices):
+        if hosts == 1 or not {(name, "all"), (name, version)} & UNMATCHED:
+            yield version
+
+
+def size_before(nbytes: int) -> int:
+    """Return the size that was looked at before: four an octave from 64 B."""
+    return round(64 * 2 ** ((round(4 * math.log2(nbytes / 64)) - 1) / 4))
+
+
+def test_channels_are_those_of_the_search() -> None:
+    for name, hosts, indices, ring, tree, nvls in RECORDED["graphs"]:
+        for version in matched(name, hosts, indices):
+            graph = nccl_graph(topology(name, hosts), version)
+            rings, trees = graph.ring, graph.tree
+            simple = VERSIONS.index(version) >= VERSIONS.index("2.18.3")  # which came with 0.85
+            label = f"{name} x{hosts}, {version}"
+            assert [rings.count, rings.intra_gbs, rings.inter_gbs] == ring, label
+            assert [trees.count, trees.intra_gbs, trees.inter_gbs] == tree[:3], label
+            assert trees.lone_head == bool(tree[3]) or not simple, label
+            if nvls and graph.nvls_heads:
+                found = graph.nvls_heads, min(graph.nvls_gbs, graph.nvls_net_gbs)
+                assert found == (nvls[0], min(nvls[1:])), label
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "broadcast"])
+def test_the_choice_is_that_of_the_tuning_model(collective: str) -> None:
+    """At every size where it changes, and before the next, with the time that NCCL predicts."""
+    for name, hosts, called, indices, text in RECORDED["choices"]:
+        points = [point.split(":") for point in text.split()]
+        last = [str(1 << 33), "", ""]
+        for version in matched(name, hosts, indices) if called == collective else ():
+            for (nbytes, kind, us), (end, _, _) in pairwise([*points, last]):
+                label = f"{name} x{hosts}, {version}, {nbytes} B"
+                choice = nccl_choice(topology(name, hosts), collective, int(nbytes), version)
+                assert f"{choice.algorithm}/{choice.protocol}" == kind, label
+                assert choice.predicted_us == pytest.approx(float(us), rel=2e-5), label
+                before = size_before(int(end))
+                if before > int(nbytes):
+                    choice = nccl_choice(topology(name, hosts), collective, before, version)
+                    assert f"{choice.algorithm}/{choice.protocol}" == kind, label
+
+
+@pytest.mark.parametrize("version", ["2.19.3", "2.21.5", "2.26.2"])
+def test_two_nics_of_a_gpu_take_turns(version: str) -> None:
+    """An OCI H100 host, 16 NICs of 180 Gb/s: 16 rings of 22, trees of 24 GB/s, 8 NVLS heads."""
+    host = load_profile("dgx-h100")
+    nics = {n.id for n in host.nodes if n.kind == "nic"}
+    halves = [msgspec.structs.replace(n, port_gbs=22.5) for n in host.nodes if n.id in nics]
+    copies = [msgspec.structs.replace(n, id=f"{n.id}b") for n in halves]
+    links = [
+        msgspec.structs.replace(x, **{end: f"{getattr(x, end)}b"})
+        for x in host.links
+        for end in ("src", "dst")
+        if getattr(x, end) in nics
+    ]
+    others = [n for n in host.nodes if n.id not in nics]
+    nodes = (*others, *halves, *copies)
+    wide = msgspec.structs.replace(host, nodes=nodes, links=(*host.links, *links))
+    graph = nccl_graph(join(wide, 2), version)
+    assert (graph.ring.count, graph.ring.intra_gbs, graph.launch_channels) == (16, 22.0, 32)
+    assert (graph.tree.count, graph.tree.intra_gbs, graph.tree.inter_gbs) == (16, 24.0, 22.0)
+    assert (graph.nvls_heads, graph.nvls_gbs) == (8, 22.0)
