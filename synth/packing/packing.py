@@ -6,8 +6,9 @@ the busiest resource has the least to carry that cuts allow (docs/methods.md).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -15,12 +16,14 @@ from functools import lru_cache
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.graph import routed_fabric, topology_fabric
+from tuccl.synth.lowering.rewrites import MOST_COUNT
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Pair, sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
+from tuccl.synth.model.send import Send
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.tree import Tree
+from tuccl.synth.packing.modulo_order import modulo_order
 from tuccl.synth.packing.tree_packing import (
     ENOUGH,
     Forest,
@@ -28,7 +31,7 @@ from tuccl.synth.packing.tree_packing import (
     chunked_fraction_of_bound,
     pack_forest,
 )
-from tuccl.synth.packing.tree_sends import TreeSend, merged_sends, single_sends
+from tuccl.synth.packing.tree_sends import chained_sends, merged_sends, placed_trees, runs_of
 from tuccl.topology import Topology, all_paths
 
 __all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
@@ -37,6 +40,14 @@ PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "br
 # Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
 _MOST_BLOCKS = 32
 _CHUNKS_OF_CHOSEN_ROOTS = 48
+# Chunks in a run that are tried in turn, runs that a thread block should have at most, and steps
+# that a rank should, so that as many copies as its fastest connection needs fit a dialect.
+_RUN_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_COUNT)
+_MOST_RUNS = 40
+_MOST_STEPS = 3600
+_MOST_COPIES = 16
+# What a thread block sustains, in GB/s: the classes of machines have 13 to 20.
+_BLOCK_GBS = 14.0
 # Ranks up to which trees are made for each number of chunks, to see which is best.
 _MOST_TRIED = 12
 # Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
@@ -62,13 +73,13 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     packer = tree_packer(problem.sketch, problem.topology)
     forest = pack_forest(packer, collective, chunks_per_rank)
     trace = Trace(collective, chunks_per_rank, "packing")
-    # Sums go where results come from, in reverse order: in any other order thread blocks wait.
-    for send in sorted(_sends(forest, forest.reduction, collective.ranks), reverse=True):
-        trace.reduce(send.chunk, send.child, send.parent, 0, send.nchunks)
     connections = _connections(packer, forest)
-    for send in sorted(_sends(forest, forest.broadcast, collective.ranks)):
-        channel = connections.channel(send.parent, send.child)
-        trace.send(send.chunk, send.parent, send.child, channel, send.nchunks)
+    for send in _sends(packer, forest):
+        if send.reduce:
+            trace.reduce(send.chunk, send.src, send.dst, 0, send.nchunks)
+        else:
+            channel = connections.channel(send.src, send.dst)
+            trace.send(send.chunk, send.src, send.dst, channel, send.nchunks)
     return trace.schedule(
         LoweringHints(
             split_send_recv=True,
@@ -78,11 +89,60 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     )
 
 
-def _sends(forest: Forest, trees: Sequence[Tree], ranks: int) -> Iterator[TreeSend]:
-    first_chunks = forest.first_chunks(ranks)
+def _sends(packer: TreePacker, forest: Forest) -> list[Send]:
+    """Return the sends in an order by which thread blocks wait little for each other."""
+    first_chunks = forest.first_chunks(packer.network.ranks)
     if forest.relay_group:
-        return merged_sends(trees, first_chunks, forest.relay_group)
-    return single_sends(trees, first_chunks)
+        # Sums go where results come from, in reverse order: in any other order blocks wait.
+        up, down = (
+            sorted(merged_sends(trees, first_chunks, forest.relay_group))
+            for trees in (forest.reduction, forest.broadcast)
+        )
+        sums = [Send(s.chunk, s.child, s.parent, s.nchunks, reduce=True) for s in reversed(up)]
+        return sums + [Send(s.chunk, s.parent, s.child, s.nchunks) for s in down]
+    most = _run_length(forest, first_chunks, _copies(packer, forest))
+    sends = chained_sends(forest.reduction, forest.broadcast, first_chunks, most)
+    chunks = Counter[tuple[bool, int, int]]()
+    for send in sends:
+        chunks[send.reduce, send.src, send.dst] += send.nchunks
+    utilisation = packer.utilisation(forest)
+    # Every block is as slow as its busiest link allows if all share that link in proportion.
+    durations = [
+        utilisation[send.src, send.dst] * send.nchunks / chunks[send.reduce, send.src, send.dst]
+        for send in sends
+    ]
+    return [sends[number] for number in modulo_order(sends, durations)]
+
+
+def _run_length(forest: Forest, first_chunks: Sequence[int], copies: int) -> int:
+    """Return the chunks that may go as one run: one, unless that takes too many steps.
+
+    What is passed on a chunk at a time fills the trees sooner.
+    """
+    for most in _RUN_LENGTHS:
+        runs = Counter[tuple[bool, int, int]]()
+        for reduce, trees in ((True, forest.reduction), (False, forest.broadcast)):
+            for tree, first in placed_trees(trees, first_chunks):
+                number = sum(1 for _ in runs_of(first, tree.weight, most))
+                for child, parent in tree.arcs:
+                    runs[reduce, child, parent] += number
+        steps = Counter[int]()
+        for (_, child, parent), number in runs.items():
+            steps.update({child: number + 1, parent: number + 1})
+        if max(runs.values()) <= _MOST_RUNS and max(steps.values()) * copies <= _MOST_STEPS:
+            return most
+    return _RUN_LENGTHS[-1]
+
+
+def _copies(packer: TreePacker, forest: Forest) -> int:
+    """Return how many copies of the program (channels) the fastest connection needs."""
+    chunks = Counter[tuple[bool, int, int]]()
+    for reduce, trees in ((True, forest.reduction), (False, forest.broadcast)):
+        for tree in trees:
+            for child, parent in tree.arcs:
+                chunks[reduce, child, parent] += tree.weight
+    fastest_gbs = max(chunks.values()) / forest.busiest_s
+    return min(_MOST_COPIES, math.ceil(fastest_gbs / _BLOCK_GBS))
 
 
 @lru_cache(maxsize=8)

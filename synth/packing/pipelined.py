@@ -6,17 +6,15 @@ is a message of its own, in the order in which it can start (docs/methods.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
-from tuccl.synth.model.send import Send, list_schedule
+from tuccl.synth.model.send import list_schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing_chunks, tree_packer
-from tuccl.synth.packing.tree import Tree
-from tuccl.synth.packing.tree_packing import Forest, pack_forest
+from tuccl.synth.packing.tree_packing import pack_forest
+from tuccl.synth.packing.tree_sends import chained_sends
 from tuccl.topology import Topology
 
 __all__ = ["PIPELINED_COLLECTIVES", "pipelined", "pipelined_chunks"]
@@ -44,7 +42,12 @@ def pipelined(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     packed = _packed(collective, sketch, topology)
     pieces = chunks_per_rank // packed if chunks_per_rank % packed == 0 else 1
     forest = pack_forest(packer, collective, chunks_per_rank // pieces)
-    sends = _sends(forest, collective.ranks, pieces)
+    first_chunks = [chunk * pieces for chunk in forest.first_chunks(collective.ranks)]
+    up, down = (
+        [tree._replace(weight=tree.weight * pieces) for tree in trees]
+        for trees in (forest.reduction, forest.broadcast)
+    )
+    sends = chained_sends(up, down, first_chunks)
     trace = Trace(collective, chunks_per_rank, "pipelined")
     for number in list_schedule(packer.network, sends, problem.chunk_bytes):
         send = sends[number]
@@ -73,35 +76,3 @@ def pipelined_chunks(
 
 def _packed(collective: Collective, sketch: Sketch, topology: Topology | None) -> int:
     return packing_chunks(collective, sketch, topology)[0]
-
-
-def _sends(forest: Forest, ranks: int, pieces: int) -> list[Send]:
-    """Return a send for each chunk and arc: sums, the leaves' first, then results from roots on.
-
-    Each waits for all that its sender gets of the chunk before.
-    """
-    first_chunks = [chunk * pieces for chunk in forest.first_chunks(ranks)]
-    sends: list[Send] = []
-    arrived: dict[tuple[int, int], tuple[int, ...]] = {}
-    for trees, reduce in ((forest.reduction, True), (forest.broadcast, False)):
-        for chunk, tree in _chunks(trees, first_chunks, pieces):
-            depth = tree.depths()
-            sign = -1 if reduce else 1
-            for child, parent in sorted(tree.arcs, key=lambda arc: (sign * depth[arc[0]], arc)):
-                src, dst = (child, parent) if reduce else (parent, child)
-                before = arrived.get((chunk, dst), ()) if reduce else ()
-                after = arrived.get((chunk, src), ())
-                arrived[chunk, dst] = (*before, len(sends))
-                sends.append(Send(chunk, src, dst, reduce=reduce, after=after))
-    return sends
-
-
-def _chunks(
-    trees: Sequence[Tree], first_chunks: Sequence[int], pieces: int
-) -> Iterator[tuple[int, Tree]]:
-    """Yield every chunk with its tree."""
-    following = list(first_chunks)
-    for tree in trees:
-        for _ in range(tree.weight * pieces):
-            yield following[tree.root], tree
-            following[tree.root] += 1

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tuccl.synth.lowering.rewrites import MOST_COUNT
+from tuccl.synth.model.send import Send
 from tuccl.synth.packing.tree import Tree
 
-__all__ = ["TreeSend", "merged_sends", "single_sends"]
+__all__ = ["TreeSend", "chained_sends", "merged_sends", "placed_trees", "runs_of"]
 
 
 class TreeSend(NamedTuple):
@@ -31,16 +32,50 @@ class TreeSend(NamedTuple):
     nchunks: int
 
 
-def single_sends(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[TreeSend]:
-    """Yield a send for each arc; `first_chunks[r]` is the first chunk whose root is rank r.
+def chained_sends(
+    reduction: Sequence[Tree],
+    broadcast: Sequence[Tree],
+    first_chunks: Sequence[int],
+    most: int = 1,
+) -> list[Send]:
+    """Return sends of up to `most` chunks: sums, the leaves' first, then results from roots on.
 
-    >>> [send.child for send in single_sends([Tree(1, 1, (1, -1, 0))], [0, 0, 0])]
-    [0, 2]
+    Each waits for all that its sender gets of its chunks before. `first_chunks[r]` is the first
+    chunk whose root is rank r.
+
+    >>> [(send.dst, send.after) for send in chained_sends((), [Tree(1, 1, (1, -1, 0))], [0, 0, 0])]
+    [(0, ()), (2, (0,))]
     """
-    for number, (tree, chunk) in enumerate(_chunks(trees, first_chunks)):
-        depth = tree.depths()
-        for child, parent in tree.arcs:
-            yield TreeSend(depth[child], (number,), parent, child, chunk, tree.weight)
+    sends: list[Send] = []
+    arrived: dict[tuple[int, int], tuple[int, ...]] = {}
+    for trees, reduce in ((reduction, True), (broadcast, False)):
+        sign = -1 if reduce else 1
+        for tree, first in placed_trees(trees, first_chunks):
+            depth = tree.depths()
+            arcs = sorted(tree.arcs, key=lambda arc: (sign * depth[arc[0]], arc))
+            for chunks in runs_of(first, tree.weight, most):
+                for child, parent in arcs:
+                    src, dst = (child, parent) if reduce else (parent, child)
+                    after = {n for chunk in chunks for n in arrived.get((chunk, src), ())}
+                    for chunk in chunks:
+                        before = arrived.get((chunk, dst), ()) if reduce else ()
+                        arrived[chunk, dst] = (*before, len(sends))
+                    sends.append(
+                        Send(chunks[0], src, dst, len(chunks), reduce, tuple(sorted(after)))
+                    )
+    return sends
+
+
+def runs_of(first: int, count: int, most: int) -> Iterator[range]:
+    """Yield `count` chunks from `first` on, cut at the multiples of `most`.
+
+    >>> list(runs_of(3, 5, 4))
+    [range(3, 4), range(4, 8)]
+    """
+    while count:
+        length = min(count, most - first % most)
+        yield range(first, first + length)
+        first, count = first + length, count - length
 
 
 def merged_sends(
@@ -54,7 +89,7 @@ def merged_sends(
     """
     ranks = len(first_chunks)
     started: dict[tuple[int, int], TreeSend] = {}
-    for tree, chunk in sorted(_chunks(trees, first_chunks), key=lambda entry: entry[1]):
+    for tree, chunk in sorted(placed_trees(trees, first_chunks), key=lambda entry: entry[1]):
         height = tree.heights()
         for child, parent in tree.arcs:
             send = TreeSend(-height[child], (tree.root,), parent, child, chunk, tree.weight)
@@ -66,7 +101,7 @@ def merged_sends(
     yield from (_relative(send, ranks) for send in started.values())
 
 
-def _chunks(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[tuple[Tree, int]]:
+def placed_trees(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[tuple[Tree, int]]:
     """Yield each tree with its first chunk."""
     following = list(first_chunks)
     for tree in trees:

@@ -20,7 +20,7 @@ from tuccl.synth.model.certificate import fault
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.packing.hierarchical import equal_hosts, hierarchical_trees
 from tuccl.synth.packing.packing import packing_chunks
-from tuccl.synth.packing.tree_sends import merged_sends, single_sends
+from tuccl.synth.packing.tree_sends import chained_sends, merged_sends
 from tuccl.topology import Link, Node, Topology, load_machine, network, path
 
 NAMES = ("allgather", "reduce-scatter", "allreduce")
@@ -105,7 +105,7 @@ def test_merged_sends_are_the_single_ones_side_by_side() -> None:
         return sorted((a, b, first + k) for a, b, first, n in sends for k in range(n))
 
     merged = [(r.parent, r.child, r.chunk, r.nchunks) for r in merged_sends(trees, first_chunks, 2)]
-    single = [(r.parent, r.child, r.chunk, r.nchunks) for r in single_sends(trees, first_chunks)]
+    single = [(s.src, s.dst, s.chunk, s.nchunks) for s in chained_sends((), trees, first_chunks, 3)]
     assert chunks(merged) == chunks(single)
     assert len(merged) < 0.6 * len(single)
 

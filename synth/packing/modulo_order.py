@@ -1,0 +1,114 @@
+"""The order of sends where passes follow each other: modulo scheduling.
+
+The executor walks a program once for each slice of the data, and a thread block begins the next
+pass as soon as its own steps are done (docs/simulator.md). So no thread block waits in the long run
+if the steps of each fit a window as long as a pass, wherever in time that window lies.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Sequence
+
+from tuccl.synth.model.send import Send
+
+__all__ = ["modulo_order"]
+
+# Sends that are scheduled, over all rounds, and rounds at most.
+_MOST_SCHEDULED = 400_000
+_MOST_ROUNDS = 40
+_SLACK = 1e-6
+_NO_SUM = (-1, -1)
+
+
+def modulo_order(sends: Sequence[Send], durations: Sequence[float]) -> list[int]:
+    """Return the numbers of `sends` in an order by which thread blocks wait little for each other.
+
+    Args:
+        sends: Each waits for earlier ones; those of a (src, dst, reduce) share a thread block.
+        durations: Part of a pass that each takes.
+
+    Notes:
+        List scheduling by the longest chain of sends behind. A thread block whose steps span more
+        than a pass, as some come late, begins later in the next round. As in Rau 1994, but with a
+        window for each thread block, since it keeps its steps in one order.
+    """
+    scheduler = _Scheduler(sends, durations)
+    release = [0.0] * len(scheduler.members)
+    best: tuple[float, list[float]] = (float("inf"), [])
+    for _ in range(min(_MOST_ROUNDS, 1 + _MOST_SCHEDULED // (1 + len(sends)))):
+        starts = scheduler.starts(release)
+        ends = [max(starts[n] + durations[n] for n in some) for some in scheduler.members]
+        spans = [
+            end - min(starts[n] for n in some)
+            for end, some in zip(ends, scheduler.members, strict=True)
+        ]
+        best = min(best, (max(spans, default=0.0), starts), key=lambda found: found[0])
+        if best[0] <= 1 + _SLACK:
+            break
+        release = [max(begin, end - 1) for begin, end in zip(release, ends, strict=True)]
+    return sorted(range(len(sends)), key=lambda n: (best[1][n], n))
+
+
+class _Scheduler:
+    """A list scheduler; `members` are the sends of each thread block."""
+
+    def __init__(self, sends: Sequence[Send], durations: Sequence[float]) -> None:
+        self._sends = sends
+        self._durations = durations
+        blocks: dict[tuple[int, int, bool], list[int]] = {}
+        for number, send in enumerate(sends):
+            blocks.setdefault((send.src, send.dst, send.reduce), []).append(number)
+        self.members = list(blocks.values())
+        self._block = {n: block for block, some in enumerate(self.members) for n in some}
+        self._successors: list[list[int]] = [[] for _ in sends]
+        self._behind = list(durations)
+        for number in reversed(range(len(sends))):
+            for earlier in sends[number].after:
+                self._successors[earlier].append(number)
+                chain = durations[earlier] + self._behind[number]
+                self._behind[earlier] = max(self._behind[earlier], chain)
+
+    def starts(self, release: Sequence[float]) -> list[float]:
+        """Return the start of each send, where no block begins before its `release`.
+
+        A block sends one thing at a time, and what is added to one sum is so one after another.
+        """
+        unmet = [len(send.after) for send in self._sends]
+        ready = [release[self._block[n]] for n in range(len(self._sends))]
+        starts, free = [0.0] * len(ready), list(release)
+        sums: dict[tuple[int, int], float] = {}
+        waiting: list[list[tuple[float, int]]] = [[] for _ in release]
+        events = [(at, 0, n) for n, at in enumerate(ready) if not unmet[n]]
+        heapq.heapify(events)
+        while events:
+            now, serves, n = heapq.heappop(events)
+            if not serves:  # send n is ready
+                insort(waiting[self._block[n]], (-self._behind[n], n))
+                heapq.heappush(events, (max(now, free[self._block[n]]), 1, self._block[n]))
+                continue
+            if free[n] > now or not waiting[n]:
+                continue
+            soonest = min(sums.get(self._sum(sent), 0.0) for _, sent in waiting[n])
+            if soonest > now:
+                heapq.heappush(events, (soonest, 1, n))
+                continue
+            chosen = next(w for w in waiting[n] if sums.get(self._sum(w[1]), 0.0) <= now)
+            waiting[n].remove(chosen)
+            sent = chosen[1]
+            starts[sent] = now
+            free[n] = end = now + self._durations[sent]
+            if self._sends[sent].reduce:
+                sums[self._sum(sent)] = end
+            heapq.heappush(events, (end, 1, n))
+            for successor in self._successors[sent]:
+                unmet[successor] -= 1
+                ready[successor] = max(ready[successor], end)
+                if not unmet[successor]:
+                    heapq.heappush(events, (ready[successor], 0, successor))
+        return starts
+
+    def _sum(self, number: int) -> tuple[int, int]:
+        send = self._sends[number]
+        return (send.chunk, send.dst) if send.reduce else _NO_SUM
