@@ -4,7 +4,9 @@
 
 `emitted` is the algbw that the busiest wire of the lowered, verified program allows, from the bytes
 that the simulator counts on each wire, as a part of the cut bound. `at 8 GiB` is the simulated
-algbw on a machine without overheads. Peers' figures are constants, as measured by others.
+algbw on a machine without overheads; `class` is that at 1 GiB by the best knobs, with all costs of
+the machine's class, over what the class allows (class_allowance.py). Peers' figures are constants,
+as measured by others.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from class_allowance import share_of_allowance
 from report import publish
 
 from reference_fabrics import REFERENCE_FABRICS, host_line
@@ -22,7 +25,7 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.packing.packing import packing_chunks
-from tuccl.topology import Topology, load_machine, network
+from tuccl.topology import Topology, join, load_machine, load_profile, network
 
 _NAMES = ("allgather", "reduce-scatter", "allreduce")
 # ForestColl 3c13aee: part of the bound and deepest tree of the allgather that its public writer can
@@ -81,19 +84,20 @@ def line(fabric: str, topology: Topology, collective: Collective) -> str:
     return (
         f"{fabric:<11}{collective.name:<15}{limit:>9.2f}{nbytes / busiest_us / 1e3 / limit:>9.4f}"
         f"{nbytes / run.time_us / 1e3 / limit:>10.3f}"
+        f"{share_of_allowance(topology, collective):>7.3f}"
         f"{longest_chain(found.schedule):>6} ({hop_bound(topology, collective)})"
         f"{blocks:>8}{program.max_steps:>7}{found.schedule.chunks_per_rank:>8}{found.seconds:>9.2f}"
     )
 
 
 _HEAD = (
-    f"{'fabric':<11}{'collective':<15}{'bound':>9}{'emitted':>9}{'at 8 GiB':>10}{'chain':>6} (D)"
-    f"{'blocks':>8}{'steps':>7}{'chunks':>8}{'seconds':>9}"
+    f"{'fabric':<11}{'collective':<15}{'bound':>9}{'emitted':>9}{'at 8 GiB':>10}"
+    f"{'class':>7}{'chain':>6} (D){'blocks':>8}{'steps':>7}{'chunks':>8}{'seconds':>9}"
 )
 
 
 def fabrics() -> None:
-    """Print the reference fabrics, and one where choosing roots wins."""
+    """Print the reference fabrics, one where choosing roots wins, and two hosts of 16 GPUs."""
     print("bounds in GB/s; at 8 GiB: simulated; chain: messages in a row, D the fewest possible")
     print(_HEAD)
     for name, build in REFERENCE_FABRICS.items():
@@ -106,6 +110,9 @@ def fabrics() -> None:
         print(line("host line", topology, Collective(collective, topology.ranks)), flush=True)
     halves = bound(topology, Collective("allgather", topology.ranks)).algbw_gbs / 2
     print(f"{'':<11}reduce-scatter and allgather, with equal roots, allow {halves:.2f} GB/s")
+    topology = join(load_profile("dgx-2"), 2)
+    for collective in _NAMES:
+        print(line("2x-dgx-2", topology, Collective(collective, topology.ranks)), flush=True)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.packing.flow import FLOW_COLLECTIVES, flow, flow_chunks
-from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing, packing_chunks
+from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing, packing_chunk_counts
 from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipelined_chunks
 from tuccl.synth.taccl.taccl import taccl
 from tuccl.topology import Topology
@@ -138,7 +138,7 @@ METHODS: dict[str, Method] = {
             "packing",
             PACKING_COLLECTIVES,
             packing,
-            choose_chunk_counts=packing_chunks,
+            choose_chunk_counts=packing_chunk_counts,
             most_ranks=1024,
             effort_s=0.2,
             sizeless=PACKING_COLLECTIVES,

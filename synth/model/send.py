@@ -30,6 +30,11 @@ class Send(NamedTuple):
     reduce: bool = False
     after: tuple[int, ...] = ()
 
+    @property
+    def way(self) -> tuple[bool, int, int]:
+        """Return whether it reduces, and its ends: what a thread block at either end serves."""
+        return self.reduce, self.src, self.dst
+
 
 def list_schedule(network: Network, sends: Sequence[Send], chunk_bytes: float) -> list[int]:
     """Return the numbers of `sends` in the order in which they can start.

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from tuccl.synth.model.send import Send
 
 __all__ = ["modulo_order"]
 
-# Sends that are scheduled, over all rounds, and rounds at most.
+# Sends that are scheduled, over all rounds, and rounds without gain before the last.
 _MOST_SCHEDULED = 400_000
-_MOST_ROUNDS = 40
+_PATIENCE = 4
 _SLACK = 1e-6
 _NO_SUM = (-1, -1)
 
 
-def modulo_order(sends: Sequence[Send], durations: Sequence[float]) -> list[int]:
+def modulo_order(
+    sends: Sequence[Send], blocks: Sequence[Hashable], durations: Sequence[float]
+) -> list[int]:
     """Return the numbers of `sends` in an order by which thread blocks wait little for each other.
 
     Args:
-        sends: Each waits for earlier ones; those of a (src, dst, reduce) share a thread block.
+        sends: Each waits for earlier ones.
+        blocks: Those with the same one go through one thread block, in turn.
         durations: Part of a pass that each takes.
 
     Notes:
@@ -34,18 +37,21 @@ def modulo_order(sends: Sequence[Send], durations: Sequence[float]) -> list[int]
         than a pass, as some come late, begins later in the next round. As in Rau 1994, but with a
         window for each thread block, since it keeps its steps in one order.
     """
-    scheduler = _Scheduler(sends, durations)
+    scheduler = _Scheduler(sends, blocks, durations)
     release = [0.0] * len(scheduler.members)
     best: tuple[float, list[float]] = (float("inf"), [])
-    for _ in range(min(_MOST_ROUNDS, 1 + _MOST_SCHEDULED // (1 + len(sends)))):
+    patience = _PATIENCE
+    for _ in range(1 + _MOST_SCHEDULED // (1 + len(sends))):
         starts = scheduler.starts(release)
         ends = [max(starts[n] + durations[n] for n in some) for some in scheduler.members]
         spans = [
             end - min(starts[n] for n in some)
             for end, some in zip(ends, scheduler.members, strict=True)
         ]
-        best = min(best, (max(spans, default=0.0), starts), key=lambda found: found[0])
-        if best[0] <= 1 + _SLACK:
+        longest = max(spans, default=0.0)
+        patience = _PATIENCE if longest < best[0] - _SLACK else patience - 1
+        best = min(best, (longest, starts), key=lambda found: found[0])
+        if longest <= 1 + _SLACK or not patience:
             break
         release = [max(begin, end - 1) for begin, end in zip(release, ends, strict=True)]
     return sorted(range(len(sends)), key=lambda n: (best[1][n], n))
@@ -54,13 +60,15 @@ def modulo_order(sends: Sequence[Send], durations: Sequence[float]) -> list[int]
 class _Scheduler:
     """A list scheduler; `members` are the sends of each thread block."""
 
-    def __init__(self, sends: Sequence[Send], durations: Sequence[float]) -> None:
+    def __init__(
+        self, sends: Sequence[Send], blocks: Sequence[Hashable], durations: Sequence[float]
+    ) -> None:
         self._sends = sends
         self._durations = durations
-        blocks: dict[tuple[int, int, bool], list[int]] = {}
-        for number, send in enumerate(sends):
-            blocks.setdefault((send.src, send.dst, send.reduce), []).append(number)
-        self.members = list(blocks.values())
+        members: dict[Hashable, list[int]] = {}
+        for number, block in enumerate(blocks):
+            members.setdefault(block, []).append(number)
+        self.members = list(members.values())
         self._block = {n: block for block, some in enumerate(self.members) for n in some}
         self._successors: list[list[int]] = [[] for _ in sends]
         self._behind = list(durations)

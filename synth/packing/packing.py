@@ -6,10 +6,8 @@ the busiest resource has the least to carry that cuts allow (docs/methods.md).
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -18,41 +16,37 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.graph import routed_fabric, topology_fabric
 from tuccl.synth.lowering.rewrites import MOST_COUNT
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.model.network import Pair, sketch_network
+from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.send import Send
 from tuccl.synth.model.trace import Trace
+from tuccl.synth.packing.connections import Connections, plan_connections
 from tuccl.synth.packing.modulo_order import modulo_order
 from tuccl.synth.packing.tree_packing import (
     ENOUGH,
     Forest,
     TreePacker,
+    Way,
     chunked_fraction_of_bound,
     pack_forest,
 )
-from tuccl.synth.packing.tree_sends import chained_sends, merged_sends, placed_trees, runs_of
-from tuccl.topology import Topology, all_paths
+from tuccl.synth.packing.tree_sends import chained_sends, merged_sends
+from tuccl.topology import Topology, all_paths, load_machine, machine_of
 
-__all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunks"]
+__all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunk_counts", "packing_chunks"]
 
 PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
-# Thread blocks that a GPU should need at most; sums and results share theirs rather than need more.
-_MOST_BLOCKS = 32
 _CHUNKS_OF_CHOSEN_ROOTS = 48
 # Chunks in a run that are tried in turn, runs that a thread block should have at most, and steps
 # that a rank should, so that as many copies as its fastest connection needs fit a dialect.
 _RUN_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_COUNT)
 _MOST_RUNS = 40
 _MOST_STEPS = 3600
-_MOST_COPIES = 16
-# What a thread block sustains, in GB/s: the classes of machines have 13 to 20.
-_BLOCK_GBS = 14.0
 # Ranks up to which trees are made for each number of chunks, to see which is best.
 _MOST_TRIED = 12
 # Ranks up to which a sketch may be the whole mesh, whose pairs take long to look at.
 _MOST_MESHED = 512
-_Connection = tuple[int, int, int]  # channel, sending and receiving rank
 
 
 def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
@@ -72,13 +66,13 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     collective, chunks_per_rank = problem.collective, problem.chunks_per_rank
     packer = tree_packer(problem.sketch, problem.topology)
     forest = pack_forest(packer, collective, chunks_per_rank)
+    machine = machine_of(problem.topology) if problem.topology else load_machine("plain")
+    connections = plan_connections(packer, forest, machine)
     trace = Trace(collective, chunks_per_rank, "packing")
-    connections = _connections(packer, forest)
-    for send in _sends(packer, forest):
+    for send, channel in _sends(packer, forest, connections):
         if send.reduce:
-            trace.reduce(send.chunk, send.src, send.dst, 0, send.nchunks)
+            trace.reduce(send.chunk, send.src, send.dst, channel, send.nchunks)
         else:
-            channel = connections.channel(send.src, send.dst)
             trace.send(send.chunk, send.src, send.dst, channel, send.nchunks)
     return trace.schedule(
         LoweringHints(
@@ -89,8 +83,8 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     )
 
 
-def _sends(packer: TreePacker, forest: Forest) -> list[Send]:
-    """Return the sends in an order by which thread blocks wait little for each other."""
+def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list[tuple[Send, int]]:
+    """Return sends and channels in an order by which thread blocks wait little for each other."""
     first_chunks = forest.first_chunks(packer.network.ranks)
     if forest.relay_group:
         # Sums go where results come from, in reverse order: in any other order blocks wait.
@@ -98,51 +92,32 @@ def _sends(packer: TreePacker, forest: Forest) -> list[Send]:
             sorted(merged_sends(trees, first_chunks, forest.relay_group))
             for trees in (forest.reduction, forest.broadcast)
         )
-        sums = [Send(s.chunk, s.child, s.parent, s.nchunks, reduce=True) for s in reversed(up)]
-        return sums + [Send(s.chunk, s.parent, s.child, s.nchunks) for s in down]
-    most = _run_length(forest, first_chunks, _copies(packer, forest))
-    sends = chained_sends(forest.reduction, forest.broadcast, first_chunks, most)
-    chunks = Counter[tuple[bool, int, int]]()
-    for send in sends:
-        chunks[send.reduce, send.src, send.dst] += send.nchunks
-    utilisation = packer.utilisation(forest)
-    # Every block is as slow as its busiest link allows if all share that link in proportion.
-    durations = [
-        utilisation[send.src, send.dst] * send.nchunks / chunks[send.reduce, send.src, send.dst]
-        for send in sends
-    ]
-    return [sends[number] for number in modulo_order(sends, durations)]
-
-
-def _run_length(forest: Forest, first_chunks: Sequence[int], copies: int) -> int:
-    """Return the chunks that may go as one run: one, unless that takes too many steps.
-
-    What is passed on a chunk at a time fills the trees sooner.
-    """
+        sends = [Send(s.chunk, s.child, s.parent, s.nchunks, reduce=True) for s in reversed(up)]
+        sends += [Send(s.chunk, s.parent, s.child, s.nchunks) for s in down]
+        return [(send, connections.channel(send, 0)) for send in sends]
+    # What is passed on a chunk at a time fills the trees sooner, but takes more steps.
     for most in _RUN_LENGTHS:
-        runs = Counter[tuple[bool, int, int]]()
-        for reduce, trees in ((True, forest.reduction), (False, forest.broadcast)):
-            for tree, first in placed_trees(trees, first_chunks):
-                number = sum(1 for _ in runs_of(first, tree.weight, most))
-                for child, parent in tree.arcs:
-                    runs[reduce, child, parent] += number
-        steps = Counter[int]()
-        for (_, child, parent), number in runs.items():
-            steps.update({child: number + 1, parent: number + 1})
-        if max(runs.values()) <= _MOST_RUNS and max(steps.values()) * copies <= _MOST_STEPS:
-            return most
-    return _RUN_LENGTHS[-1]
+        sends = chained_sends(forest.reduction, forest.broadcast, first_chunks, most)
+        if _fits(sends, connections):
+            break
+    utilisation, turns = packer.utilisation(forest), Counter[Way]()
+    placed, durations = [], []
+    for send in sends:
+        placed.append((send, connections.channel(send, turns[send.way])))
+        turns[send.way] += 1
+        # Lanes side by side; all that share a link share it in proportion to what they carry.
+        part = send.nchunks * connections.lanes[send.way] / forest.chunks[send.way]
+        durations.append(utilisation[send.src, send.dst] * part)
+    blocks = [(channel, send.src, send.dst) for send, channel in placed]
+    return [placed[number] for number in modulo_order(sends, blocks, durations)]
 
 
-def _copies(packer: TreePacker, forest: Forest) -> int:
-    """Return how many copies of the program (channels) the fastest connection needs."""
-    chunks = Counter[tuple[bool, int, int]]()
-    for reduce, trees in ((True, forest.reduction), (False, forest.broadcast)):
-        for tree in trees:
-            for child, parent in tree.arcs:
-                chunks[reduce, child, parent] += tree.weight
-    fastest_gbs = max(chunks.values()) / forest.busiest_s
-    return min(_MOST_COPIES, math.ceil(fastest_gbs / _BLOCK_GBS))
+def _fits(sends: Sequence[Send], connections: Connections) -> bool:
+    """Return whether thread blocks and ranks have few enough steps."""
+    steps = Counter(send.way for send in sends)
+    total = Counter(rank for send in sends for rank in (send.src, send.dst))
+    blocks = max(-(-number // connections.lanes[way]) for way, number in steps.items())
+    return blocks <= _MOST_RUNS and max(total.values()) * connections.copies <= _MOST_STEPS
 
 
 @lru_cache(maxsize=8)
@@ -167,80 +142,25 @@ def tree_packer(sketch: Sketch, topology: Topology | None, method: str = "packin
     return TreePacker(network, routed_fabric(network))
 
 
-@dataclass(frozen=True)
-class _Connections:
-    """Channels and thread blocks of the connections.
+def packing_chunk_counts(
+    collective: Collective, sketch: Sketch, topology: Topology | None, most: int = 8
+) -> tuple[int, ...]:
+    """Return the chunks per rank worth a try: `packing_chunks`, on uneven trees another number.
 
-    Attributes:
-        broadcast: Channel of results; 0, that of sums, where they share thread blocks.
-        shared: Connections that share the thread block of the opposite direction.
-        idle: Pairs whose results go on the channel of sums, which do not use the pair.
+    Few large chunks come in bursts, so twice as many may be faster; many fill the trees late, so
+    half of them may be.
+
+    Raises:
+        Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
-
-    broadcast: int
-    shared: frozenset[_Connection]
-    idle: frozenset[Pair] = frozenset()
-
-    def channel(self, src: int, dst: int) -> int:
-        """Return the channel of results from `src` to `dst`."""
-        return 0 if (src, dst) in self.idle else self.broadcast
-
-
-def _connections(packer: TreePacker, forest: Forest) -> _Connections:
-    """Return a thread block for each direction of each connection, if need be fewer for idle ones.
-
-    A block that serves two connections delays both, so those with the least used resources share
-    first; only if that is not enough, results use the blocks of the sums.
-    """
-    hosts, ranks = packer.network.hosts, packer.network.ranks
-    sums = {arc for tree in forest.reduction for arc in tree.arcs}
-    results = {(parent, child) for tree in forest.broadcast for child, parent in tree.arcs}
-    idle = frozenset[Pair]()
-    if forest.relay_group and sums:
-        # Between hosts a result may share the block of the sum that came back on the same route.
-        idle = frozenset(pair for pair in results - sums if hosts[pair[0]] != hosts[pair[1]])
-    up = {(0, *pair) for pair in sums}
-    down = {(int(pair not in idle), *pair) for pair in results}
-    blocks = Counter(rank for _, *ends in up | down for rank in ends)
-    utilisation = packer.utilisation(forest)
-    shared: set[_Connection] = set()
-
-    def idlest(connection: _Connection) -> tuple[float, int, _Connection]:
-        # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
-        _, src, dst = connection
-        return round(utilisation[src, dst], 2), src ^ dst, connection
-
-    duplex = [c for c in up | down if c[1] < c[2] and _opposite(c) in up | down]
-    for orbit in _orbits(sorted(duplex, key=idlest), forest.rotation, ranks):
-        if max(blocks[rank] for _, *ends in orbit for rank in ends) > _MOST_BLOCKS:
-            shared.update(*((c, _opposite(c)) for c in orbit))
-            blocks.subtract(rank for _, *ends in orbit for rank in ends)
-    if max(blocks.values()) > _MOST_BLOCKS and not forest.rotation:
-        return _Connections(0, frozenset())
-    return _Connections(1 if up else 0, frozenset(shared), idle)
-
-
-def _opposite(connection: _Connection) -> _Connection:
-    channel, src, dst = connection
-    return channel, dst, src
-
-
-def _orbits(
-    connections: Sequence[_Connection], rotation: int, ranks: int
-) -> list[list[_Connection]]:
-    """Return the connections in order, together where rotating ranks takes one to another."""
-    orbits: dict[_Connection, list[_Connection]] = {}
-    for connection in connections:
-        channel, src, dst = connection
-        distance = (dst - src) % ranks
-        if not rotation:
-            orbits[connection] = [connection]
-        elif distance < ranks - distance:
-            orbits.setdefault((channel, src % rotation, distance), []).append(connection)
-        else:
-            key = channel, dst % rotation, ranks - distance
-            orbits.setdefault(key, []).append(connection)
-    return list(orbits.values())
+    [chunks] = packing_chunks(collective, sketch, topology, most)
+    packer = tree_packer(sketch, topology)
+    if packer.network.ranks > _MOST_TRIED:
+        return (chunks,)
+    forest = pack_forest(packer, collective, chunks)
+    other = 2 * chunks if chunks <= 2 else -(-chunks // 2)
+    uneven = len(set(forest.chunks.values())) > 1 and other <= most
+    return (chunks, other) if uneven else (chunks,)
 
 
 def packing_chunks(

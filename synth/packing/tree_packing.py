@@ -30,7 +30,10 @@ from tuccl.synth.packing.hierarchical import (
 )
 from tuccl.synth.packing.tree import Tree
 
-__all__ = ["ENOUGH", "Forest", "TreePacker", "chunked_fraction_of_bound", "pack_forest"]
+__all__ = ["ENOUGH", "Forest", "TreePacker", "Way", "chunked_fraction_of_bound", "pack_forest"]
+
+Way = tuple[bool, int, int]
+"""Whether sums go it, and the sending and the receiving rank."""
 
 # A forest this close to the bound is not improved.
 ENOUGH = Fraction(99, 100)
@@ -59,6 +62,11 @@ class Forest:
     relay_group: int = 0
     rotation: int = 0
 
+    @cached_property
+    def chunks(self) -> Counter[Way]:
+        """Return the chunks that go each way."""
+        return _chunks(self.reduction, self.broadcast)
+
     @property
     def chain(self) -> int:
         """Return the most messages that wait for each other."""
@@ -70,6 +78,15 @@ class Forest:
         for tree in self.reduction or self.broadcast:
             chunks[tree.root] += tree.weight
         return [sum(chunks[root] for root in range(rank)) for rank in range(ranks)]
+
+
+def _chunks(reduction: Iterable[Tree], broadcast: Iterable[Tree]) -> Counter[Way]:
+    chunks = Counter[Way]()
+    for trees, reduces in ((reduction, True), (broadcast, False)):
+        for tree in trees:
+            for child, parent in tree.arcs:
+                chunks[reduces, *((child, parent) if reduces else (parent, child))] += tree.weight
+    return chunks
 
 
 def _height(trees: Iterable[Tree]) -> int:
@@ -137,11 +154,8 @@ class TreePacker:
 
     def _loads(self, reduction: Iterable[Tree], broadcast: Iterable[Tree]) -> list[int]:
         counts = [0] * len(self.network.pairs)
-        for trees, reduces in ((reduction, True), (broadcast, False)):
-            for tree in trees:
-                for child, parent in tree.arcs:
-                    pair = (child, parent) if reduces else (parent, child)
-                    counts[self.network.index[pair]] += tree.weight
+        for (_, *pair), chunks in _chunks(reduction, broadcast).items():
+            counts[self.network.index[pair[0], pair[1]]] += chunks
         return self.network.loads(counts)
 
     def bound_s(self, collective: Collective, chunks_per_rank: int) -> Fraction:

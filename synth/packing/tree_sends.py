@@ -9,7 +9,7 @@ from tuccl.synth.lowering.rewrites import MOST_COUNT
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.tree import Tree
 
-__all__ = ["TreeSend", "chained_sends", "merged_sends", "placed_trees", "runs_of"]
+__all__ = ["TreeSend", "chained_sends", "merged_sends"]
 
 
 class TreeSend(NamedTuple):
@@ -50,10 +50,10 @@ def chained_sends(
     arrived: dict[tuple[int, int], tuple[int, ...]] = {}
     for trees, reduce in ((reduction, True), (broadcast, False)):
         sign = -1 if reduce else 1
-        for tree, first in placed_trees(trees, first_chunks):
+        for tree, first in _chunks(trees, first_chunks):
             depth = tree.depths()
             arcs = sorted(tree.arcs, key=lambda arc: (sign * depth[arc[0]], arc))
-            for chunks in runs_of(first, tree.weight, most):
+            for chunks in _runs(first, tree.weight, most):
                 for child, parent in arcs:
                     src, dst = (child, parent) if reduce else (parent, child)
                     after = {n for chunk in chunks for n in arrived.get((chunk, src), ())}
@@ -66,10 +66,10 @@ def chained_sends(
     return sends
 
 
-def runs_of(first: int, count: int, most: int) -> Iterator[range]:
+def _runs(first: int, count: int, most: int) -> Iterator[range]:
     """Yield `count` chunks from `first` on, cut at the multiples of `most`.
 
-    >>> list(runs_of(3, 5, 4))
+    >>> list(_runs(3, 5, 4))
     [range(3, 4), range(4, 8)]
     """
     while count:
@@ -89,7 +89,7 @@ def merged_sends(
     """
     ranks = len(first_chunks)
     started: dict[tuple[int, int], TreeSend] = {}
-    for tree, chunk in sorted(placed_trees(trees, first_chunks), key=lambda entry: entry[1]):
+    for tree, chunk in sorted(_chunks(trees, first_chunks), key=lambda entry: entry[1]):
         height = tree.heights()
         for child, parent in tree.arcs:
             send = TreeSend(-height[child], (tree.root,), parent, child, chunk, tree.weight)
@@ -101,7 +101,7 @@ def merged_sends(
     yield from (_relative(send, ranks) for send in started.values())
 
 
-def placed_trees(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[tuple[Tree, int]]:
+def _chunks(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[tuple[Tree, int]]:
     """Yield each tree with its first chunk."""
     following = list(first_chunks)
     for tree in trees:

@@ -1,0 +1,143 @@
+"""Thread blocks and channels of the connections that trees use, by what a thread block sustains."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuccl._native import MachineClass
+from tuccl.synth.model.network import Pair
+from tuccl.synth.model.send import Send
+from tuccl.synth.packing.tree_packing import Forest, TreePacker, Way
+
+__all__ = ["Connections", "plan_connections"]
+
+# Thread blocks that a GPU may need whatever its fastest connection asks for, and that others may
+# wait for, since a dependency names its block in a signed byte.
+_FEW_BLOCKS, _MOST_AWAITED = 32, 128
+# Channels of a program, and copies of it that knobs may ask for.
+_MOST_CHANNELS, _MOST_COPIES = 32, 16
+# Lanes of the fastest way that are tried in turn: with more, few chunks a lane come in bursts.
+_LANES = (1, 2, 4)
+# Blocks wait for each other now and then, so they should be able to do more than links ask for.
+_RESERVE = 1.2
+_Connection = tuple[int, int, int]  # channel, sending and receiving rank
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Channels and thread blocks of the connections.
+
+    Attributes:
+        lanes: Parallel channels of each way.
+        copies: Copies of the program (channels) with which the blocks keep up with the links.
+        apart: Whether results have other channels than sums, and so thread blocks of their own.
+        shared: Connections that share the thread block of the opposite direction.
+        idle: Pairs whose results go on the channel of sums, which do not use the pair.
+    """
+
+    lanes: Mapping[Way, int]
+    copies: int
+    apart: bool = True
+    shared: frozenset[_Connection] = frozenset()
+    idle: frozenset[Pair] = frozenset()
+
+    def channel(self, send: Send, turn: int) -> int:
+        """Return the channel of the send number `turn` that goes its way."""
+        below = 0
+        if self.apart and not send.reduce and (send.src, send.dst) not in self.idle:
+            below = self.lanes.get((True, send.src, send.dst), 1)
+        return below + turn % self.lanes[send.way]
+
+
+def plan_connections(packer: TreePacker, forest: Forest, machine: MachineClass) -> Connections:
+    """Return the channels of each way: as many thread blocks as carry what its links do.
+
+    Copies of the program give every way more blocks. Where so many do not fit, fast ways get lanes
+    of their own: the fewest that do, or that come closest.
+    """
+    limit = min(_MOST_AWAITED, machine.sm_count or _MOST_AWAITED)
+    costs = machine.simple
+    chunks, needed = forest.chunks, {}
+    for way, count in chunks.items():
+        rate_gbs = min(costs.send_gbs, costs.rrc_gbs if way[0] else costs.recv_gbs)
+        needed[way] = _RESERVE * count / float(forest.busiest_s) / rate_gbs
+    best, shortage = Connections(dict.fromkeys(chunks, 1), 1), math.inf
+    for fastest in _LANES[: 1 if forest.relay_group else None]:
+        unit = max(needed.values()) / fastest
+        lanes = {way: min(n, math.ceil(needed[way] / unit)) for way, n in chunks.items()}
+        blocks, channels = Counter[int](), Counter[Pair]()
+        for (_, src, dst), number in lanes.items():
+            channels[src, dst] += number
+            blocks.update({src: number, dst: number})
+        fit = min(limit // max(blocks.values()), _MOST_CHANNELS // max(channels.values()))
+        most = max(needed[way] * math.ceil(n / lanes[way]) / n for way, n in chunks.items())
+        copies = min(_MOST_COPIES, fit, math.ceil(most))
+        if copies and most / copies < shortage:
+            best, shortage = Connections(lanes, copies), most / copies
+        if shortage <= 1:
+            break
+    if max(best.lanes.values()) > 1:
+        return best
+    return _share_blocks(packer, forest, best, max(_FEW_BLOCKS, limit // best.copies))
+
+
+def _share_blocks(
+    packer: TreePacker, forest: Forest, connections: Connections, most_blocks: int
+) -> Connections:
+    """Return a thread block for each direction of each connection, if need be fewer for idle ones.
+
+    A block that serves two connections delays both, so those with the least used resources share
+    first; only if that is not enough, results use the blocks of the sums.
+    """
+    hosts, ranks = packer.network.hosts, packer.network.ranks
+    sums = {(src, dst) for reduce, src, dst in forest.chunks if reduce}
+    results = {(src, dst) for reduce, src, dst in forest.chunks if not reduce}
+    idle = frozenset[Pair]()
+    if forest.relay_group and sums:
+        # Between hosts a result may share the block of the sum that came back on the same route.
+        idle = frozenset(pair for pair in results - sums if hosts[pair[0]] != hosts[pair[1]])
+    up = {(0, *pair) for pair in sums}
+    down = {(int(pair not in idle), *pair) for pair in results}
+    blocks = Counter(rank for _, *ends in up | down for rank in ends)
+    utilisation = packer.utilisation(forest)
+    shared: set[_Connection] = set()
+
+    def idlest(connection: _Connection) -> tuple[float, int, _Connection]:
+        # In the order of src ^ dst every rank of a host gives up as many blocks as the others.
+        _, src, dst = connection
+        return round(utilisation[src, dst], 2), src ^ dst, connection
+
+    duplex = [c for c in up | down if c[1] < c[2] and _opposite(c) in up | down]
+    for orbit in _orbits(sorted(duplex, key=idlest), forest.rotation, ranks):
+        if max(blocks[rank] for _, *ends in orbit for rank in ends) > most_blocks:
+            shared.update(*((c, _opposite(c)) for c in orbit))
+            blocks.subtract(rank for _, *ends in orbit for rank in ends)
+    if max(blocks.values()) > most_blocks and not forest.rotation:
+        return replace(connections, apart=False)
+    return replace(connections, apart=bool(up), shared=frozenset(shared), idle=idle)
+
+
+def _opposite(connection: _Connection) -> _Connection:
+    channel, src, dst = connection
+    return channel, dst, src
+
+
+def _orbits(
+    connections: Sequence[_Connection], rotation: int, ranks: int
+) -> list[list[_Connection]]:
+    """Return the connections in order, together where rotating ranks takes one to another."""
+    orbits: dict[_Connection, list[_Connection]] = {}
+    for connection in connections:
+        channel, src, dst = connection
+        distance = (dst - src) % ranks
+        if not rotation:
+            orbits[connection] = [connection]
+        elif distance < ranks - distance:
+            orbits.setdefault((channel, src % rotation, distance), []).append(connection)
+        else:
+            key = channel, dst % rotation, ranks - distance
+            orbits.setdefault(key, []).append(connection)
+    return list(orbits.values())
