@@ -16,9 +16,9 @@ import sys
 import time
 from dataclasses import dataclass
 
-from class_allowance import share_of_allowance
 from report import publish
 
+from class_allowance import share_of_allowance
 from reference_fabrics import REFERENCE_FABRICS, host_line
 from tuccl._native import Knobs, Program, simulate, verify
 from tuccl.sketches import full_mesh

@@ -24,9 +24,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from class_allowance import share_of_allowance
 from report import publish
 
+from class_allowance import share_of_allowance
 from reference_fabrics import any_fabric, random_fabric
 from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from class_allowance import allowed_gbs, share_of_allowance
 
+from class_allowance import allowed_gbs, share_of_allowance
 from reference_fabrics import cube_mesh, random_fabric
 from tuccl._native import Knobs, Program, simulate, verify
 from tuccl.sketches import full_mesh
