@@ -7,7 +7,6 @@ from typing import Literal
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl.constants import (
-    MAX_CHANNELS,
     PROTOCOLS,
     SEND_RECV,
     THREADS,
@@ -96,7 +95,7 @@ def nccl_choice(
     if nbytes < 1:
         raise InputError(f"size {nbytes}: expected at least one byte")
     graph, constants = nccl_graph(topology, group), tuning_constants()[group]
-    comm_channels = _comm_channels(graph, channels)
+    comm_channels = _comm_channels(constants, graph, channels)
     _check_protocol(group, protocol)
     if collective in SEND_RECV:
         if algorithm not in (None, "SendRecv"):
@@ -122,11 +121,11 @@ def nccl_choice(
     return NcclChoice(*pair, nchannels, threads, chunk, times[pair], version=group)
 
 
-def _comm_channels(graph: NcclGraph, channels: int | None) -> int:
+def _comm_channels(constants: TuningConstants, graph: NcclGraph, channels: int | None) -> int:
     if channels is None:
         return graph.launch_channels
-    if not 1 <= channels <= MAX_CHANNELS:
-        raise InputError(f"{channels} channels: expected 1 to {MAX_CHANNELS}")
+    if not 1 <= channels <= (most := constants.search.max_channels):
+        raise InputError(f"{channels} channels: expected 1 to {most}")
     return channels
 
 

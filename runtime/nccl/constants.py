@@ -50,7 +50,7 @@ SEND_RECV = frozenset({"alltoall", "gather", "scatter"})
 # NCCL_*_NTHREADS and NCCL_*_THREAD_THRESHOLD, src/include/devcomm.h and comm.h, 2.5 on.
 THREADS: dict[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 THREAD_THRESHOLD: dict[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
-MAX_CHANNELS = 32  # MAXCHANNELS of 2.5 to 2.26
+MAX_CHANNELS = 32  # that a program has; MAXCHANNELS up to 2.24
 # A slot of the default buffers as sent, flags and all: NCCL_*_BUFFSIZE / NCCL_STEPS, src/init.cc.
 STEP_BYTES: dict[Protocol, int] = {"LL": 64 << 10, "LL128": 614400, "Simple": 512 << 10}
 P2P_LL_BYTES = 16384  # NCCL_P2P_LL_THRESHOLD, src/enqueue.cc
@@ -72,6 +72,7 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lone_heads: Whether Hopper's trees may have all network traffic at one GPU, at 0.85 of a
             rate.
         sockets_gbs: What Intel's link between sockets is held to carry.
+        max_channels: Of a launch (MAXCHANNELS), twice the rings.
         root_overhead: What a GPU's reads through an Intel CPU cost in PCIe's rate.
     """
 
@@ -83,6 +84,7 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lone_heads: bool = False
     sockets_gbs: float = 10.0
     root_overhead: float = 1.2
+    max_channels: int = 32
 
 
 class Nvls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from tuccl.errors import InputError
 from tuccl.runtime.nccl.constants import (
-    MAX_CHANNELS,
     PCI_GBS,
     Arch,
     TuningConstants,
@@ -131,7 +130,7 @@ def _estimate(topology: Topology, group: str, constants: TuningConstants) -> Ncc
         same_channels=ring.count == 1
         or links.gpus == 1
         or (len(links.nics) < 2 and (links.gpus == 2 or not links.pairs)),
-        near_nic=not any(nic.by_cpu for nic in nics),
+        near_nic=links.near,
         uniform=len(capabilities) == 1,
         cpu=cpu,
         capability=capability,
@@ -144,7 +143,7 @@ def _estimate(topology: Topology, group: str, constants: TuningConstants) -> Ncc
 
 def _comm_channels(constants: TuningConstants, ring: Channels, capability: int, nodes: int) -> int:
     """Channels of a launch: each ring twice, few fast ones four times (src/graph/connect.cc)."""
-    channels = min(2 * ring.count, MAX_CHANNELS)
+    channels = min(2 * ring.count, constants.search.max_channels)
     fast = constants.search.doubles_hopper and capability >= 90 and nodes > 1
     return 2 * channels if fast and ring.intra_gbs > 45 and channels < 16 else channels
 
@@ -199,6 +198,7 @@ def _host_links(
         nics=tuple(nic.gbs for nic in nics),
         gpus_at_nic=min((len(nic.ranks) for nic in nics), default=0),
         bus_gbs=max((nic.bus_gbs for nic in nics), default=0.0),
+        near=not any(nic.by_cpu for nic in nics),
     )
     if len(ranks) > 1 and not _nvlink_connected(topology, ranks):
         routes = (path(topology, a, b) for a in ranks for b in ranks if a != b)

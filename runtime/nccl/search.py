@@ -14,7 +14,6 @@ from tuccl.runtime.nccl.constants import MAX_CHANNELS, Search
 
 __all__ = ["Channels", "HostLinks", "rings", "trees"]
 
-_MOST_RINGS = MAX_CHANNELS // 2  # each is launched twice
 _LEAST_SHARE = 0.49  # the search stops at speeds below this share of the best
 _ROUNDING = 1e-6
 _FALLBACK_GBS = 0.1
@@ -56,6 +55,7 @@ class HostLinks:
         gpus_at_nic: GPUs nearest to a NIC, the fewest.
         head_gbs: Of the link between the first two of them.
         bus_gbs: Between a GPU and its NICs.
+        near: Whether no CPU stands between them.
     """
 
     gpus: int
@@ -68,6 +68,7 @@ class HostLinks:
     gpus_at_nic: int = 0
     head_gbs: float = 0.0
     bus_gbs: float = 0.0
+    near: bool = True
 
     def speeds(self, search: Search) -> tuple[float, ...]:
         """Return the rates that the search tries for these GPUs, the highest first."""
@@ -84,7 +85,7 @@ class HostLinks:
     def rings(self, gbs: float) -> int:
         """Return for how many rings of ``gbs`` the links of every GPU leave room."""
         if self.gpus == 1:
-            return _MOST_RINGS
+            return MAX_CHANNELS
         rows = self.pairs or ((self.total_gbs,),)
         return min(sum(int(rate / gbs + _ROUNDING) for rate in row) for row in rows)
 
@@ -96,13 +97,13 @@ class HostLinks:
         """
         if self.gpus == 1:
             return True
-        spread = count - count // self.gpus
         if self.pairs:
             room = sum(int(rate / gbs + _ROUNDING) for row in self.pairs for rate in row)
             return room > count * (self.gpus - 1) or room == count * (self.gpus - 1) == count
         most = int(self.total_gbs / gbs + _ROUNDING)
-        if self.nics:
-            return spread <= most
+        if self.nics:  # a channel each in their order, those of the first GPU first
+            spread = count // self.gpus if count >= len(self.nics) else 0
+            return count - spread <= most
         return count <= most or count * (self.gpus - 1) < self.gpus * most
 
 
@@ -134,7 +135,7 @@ def _fastest(search: Search, links: HostLinks, *, back: bool) -> tuple[int, floa
     for speed in speeds:
         if count and speed / gbs <= _LEAST_SHARE:
             break
-        found = min(_rings_at(links, speed, back=back), _MOST_RINGS)
+        found = min(_rings_at(links, speed, back=back), search.max_channels // 2)
         if found * speed > count * gbs + _ROUNDING:
             count, gbs = found, speed
         if links.gpus > 1 and count * gbs >= links.total_gbs - _ROUNDING:
@@ -145,6 +146,9 @@ def _fastest(search: Search, links: HostLinks, *, back: bool) -> tuple[int, floa
 def _rings_at(links: HostLinks, gbs: float, *, back: bool) -> int:
     if not links.nics:
         return links.rings(gbs)
+    if not links.nvlink and links.near:  # every second ring crosses the sockets the other way
+        opposite = min(2, len(links.nics)) * int(links.total_gbs / gbs + _ROUNDING)
+        return min(links.nic_channels(gbs), int(links.bus_gbs / gbs + _ROUNDING), opposite)
     # The links of a GPU carry all rings but the one that leaves the host there.
     passing = 1 - 1 / links.gpus if links.nvlink and links.gpus > 1 and not back else 1.0
     return min(links.nic_channels(gbs), links.rings(gbs * passing))
@@ -156,7 +160,7 @@ def _duplicated(search: Search, links: HostLinks, count: int, gbs: float) -> tup
     spared = most is not None and links.capability > 80 and count > most
     if gbs < 25 or (spared and gbs < 50):
         return count, gbs
-    doubled = min(2 * count, _MOST_RINGS)
+    doubled = min(2 * count, search.max_channels // 2)
     return doubled, gbs / -(-doubled // count)
 
 
@@ -183,7 +187,10 @@ def trees(search: Search, links: HostLinks, count: int) -> Channels:
         if links.nics and links.nic_channels(inter) < count:
             return False
         if links.nics and links.gpus > 1 and not links.nvlink:
-            return intra + inter / 2 <= links.total_gbs + _ROUNDING
+            if not links.near:
+                return intra + inter / 2 <= links.total_gbs + _ROUNDING
+            crossing = -(-count // 2) * intra <= links.total_gbs + _ROUNDING
+            return crossing and count * intra + inter / 2 <= links.bus_gbs + _ROUNDING
         if links.pairs and links.nics and not relayed and intra > links.head_gbs + _ROUNDING:
             return False
         if relayed:

@@ -26,9 +26,8 @@ from tuccl.topology.subset import keep_gpus
 ROOT = Path(__file__).parents[3]
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("searches.json").read_text())
 VERSIONS: list[str] = RECORDED["versions"]
-# PCIe without NVLink between hosts: rings that cross the sockets in opposite directions, and 2.8's
-# split trees, are not modelled.
-UNMATCHED = {("l40sx8 8", "all"), ("rtx2080tix4 4", "2.8.3")}
+# Split trees of 2.8, which PCIe alone bounds otherwise, are not modelled.
+UNMATCHED = {("rtx2080tix4 4", "2.8.3")}
 
 
 @cache
@@ -46,7 +45,7 @@ def topology(name: str, hosts: int) -> Topology:
 
 def matched(name: str, hosts: int, indices: list[int]) -> Iterator[str]:
     for version in (VERSIONS[index] for index in indices):
-        if hosts == 1 or not {(name, "all"), (name, version)} & UNMATCHED:
+        if hosts == 1 or (name, version) not in UNMATCHED:
             yield version
 
 
@@ -88,23 +87,44 @@ def test_the_choice_is_that_of_the_tuning_model(collective: str) -> None:
                     assert f"{choice.algorithm}/{choice.protocol}" == kind, label
 
 
-@pytest.mark.parametrize("version", ["2.19.3", "2.21.5", "2.26.2"])
-def test_two_nics_of_a_gpu_take_turns(version: str) -> None:
-    """An OCI H100 host, 16 NICs of 180 Gb/s: 16 rings of 22, trees of 24 GB/s, 8 NVLS heads."""
+# What the search finds on two hosts like dgx-h100 with several NICs a GPU, by their number and
+# rate: channels, rates of trees inside and between hosts. 2 of 180 Gb/s as OCI's, 4 of 100 as p5's.
+NICS = [
+    (2, 22.5, "2.19.3", 16, 22.0, 24.0, 22.0),
+    (2, 22.5, "2.21.5", 16, 22.0, 24.0, 22.0),
+    (2, 22.5, "2.26.2", 16, 22.0, 24.0, 22.0),
+    (4, 12.5, "2.19.3", 16, 12.0, 22.0, 12.0),
+    (4, 12.5, "2.24.3", 16, 12.0, 22.0, 12.0),
+    (4, 12.5, "2.26.2", 32, 12.0, 12.0, 12.0),
+    (4, 12.5, "2.30.7", 32, 12.0, 12.0, 12.0),
+]
+
+
+def with_nics(count: int, gbs: float) -> Topology:
+    """Return a DGX H100 whose NICs are replaced by so many each, of that rate."""
     host = load_profile("dgx-h100")
     nics = {n.id for n in host.nodes if n.kind == "nic"}
-    halves = [msgspec.structs.replace(n, port_gbs=22.5) for n in host.nodes if n.id in nics]
-    copies = [msgspec.structs.replace(n, id=f"{n.id}b") for n in halves]
-    links = [
-        msgspec.structs.replace(x, **{end: f"{getattr(x, end)}b"})
-        for x in host.links
-        for end in ("src", "dst")
-        if getattr(x, end) in nics
-    ]
-    others = [n for n in host.nodes if n.id not in nics]
-    nodes = (*others, *halves, *copies)
-    wide = msgspec.structs.replace(host, nodes=nodes, links=(*host.links, *links))
-    graph = nccl_graph(join(wide, 2), version)
-    assert (graph.ring.count, graph.ring.intra_gbs, graph.launch_channels) == (16, 22.0, 32)
-    assert (graph.tree.count, graph.tree.intra_gbs, graph.tree.inter_gbs) == (16, 24.0, 22.0)
-    assert (graph.nvls_heads, graph.nvls_gbs) == (8, 22.0)
+    nodes = [n for n in host.nodes if n.id not in nics]
+    links = [x for x in host.links if not {x.src, x.dst} & nics]
+    for copy in range(count):
+        for n in host.nodes:
+            if n.id in nics:
+                nodes.append(msgspec.structs.replace(n, id=f"{n.id}-{copy}", port_gbs=gbs))
+        for x in host.links:
+            ends = {e: f"{getattr(x, e)}-{copy}" for e in ("src", "dst") if getattr(x, e) in nics}
+            links += [msgspec.structs.replace(x, **ends)] if ends else []
+    return msgspec.structs.replace(host, nodes=tuple(nodes), links=tuple(links))
+
+
+@pytest.mark.parametrize(("nics", "gbs", "version", "count", "ring", "intra", "inter"), NICS)
+def test_all_nics_of_a_gpu_carry_channels(
+    nics: int, gbs: float, version: str, count: int, ring: float, intra: float, inter: float
+) -> None:
+    graph = nccl_graph(join(with_nics(nics, gbs), 2), version)
+    assert (graph.ring.count, graph.ring.intra_gbs, graph.launch_channels) == (
+        count,
+        ring,
+        2 * count,
+    )
+    assert (graph.tree.count, graph.tree.intra_gbs, graph.tree.inter_gbs) == (count, intra, inter)
+    assert (graph.nvls_heads, graph.nvls_gbs) == (8, ring)
