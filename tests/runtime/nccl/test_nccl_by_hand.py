@@ -122,6 +122,14 @@ def test_the_thresholds_of_24_worked_out_by_hand() -> None:
     # 12 channels of 256 threads, 8 ranks, 64 bytes a thread: up to 1.5 MiB by LL.
     assert nccl_choice(alone, "allreduce", 12 * 256 * 8 * 64, "2.4").protocol == "LL"
     assert nccl_choice(alone, "allreduce", 12 * 256 * 8 * 64 + 1, "2.4").protocol == "Simple"
+    # Two nodes double the bytes a thread (ncclThreadThreshold), a tree has them fourfold again.
+    pair, channels = join(alone, 2), two.launch_channels
+    for collective, limit in (
+        ("allreduce", channels * 256 * 64 * 2 * 4),
+        ("allgather", channels * 256 * 16 * 64 * 2),
+    ):
+        assert nccl_choice(pair, collective, limit, "2.4").protocol == "LL"
+        assert nccl_choice(pair, collective, limit + 1, "2.4").protocol == "Simple"
 
 
 # Chunks.
