@@ -124,7 +124,8 @@ def nccl_choice(
 def _comm_channels(constants: TuningConstants, graph: NcclGraph, channels: int | None) -> int:
     if channels is None:
         return graph.launch_channels
-    if not 1 <= channels <= (most := constants.search.max_channels):
+    most = constants.search.max_channels
+    if not 1 <= channels <= most:
         raise InputError(f"{channels} channels: expected 1 to {most}")
     return channels
 

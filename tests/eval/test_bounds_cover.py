@@ -17,7 +17,7 @@ from tuccl.synth import Collective, bound
 from tuccl.topology import PROFILES, Topology
 
 LARGE = 1 << 30
-MACHINES = [(name, 1) for name in PROFILES] + [("ndv2", 2), ("dgx-h100", 2), ("ndv2", 3)]
+MACHINES = [(name, 1) for name in PROFILES] + [("ndv2", 2), ("ndv2", 3)]
 
 
 def choices(
