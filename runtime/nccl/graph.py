@@ -289,10 +289,11 @@ def _nvls(
     nvls = constants.nvls
     if nvls is None or not switched or links.capability < 90 or links.gpus < 3:
         return 0, 0.0, 0.0
-    if links.nics and (nvls.tree_net_us is None or len(links.nics) < links.gpus):
+    if links.nics and nvls.tree_net_us is None:
         return 0, 0.0, 0.0
+    heads = min(links.gpus, len(links.nics) or links.gpus)
     speeds = links.speeds(constants.search)
-    fits = [gbs for gbs in speeds if (links.gpus + 1) * gbs <= links.total_gbs]
+    fits = [gbs for gbs in speeds if (heads + 1) * gbs <= links.total_gbs]
     if not fits:
         return 0, 0.0, 0.0
     across = max((gbs for gbs in speeds if links.nics and gbs <= min(links.nics)), default=fits[0])
@@ -300,7 +301,7 @@ def _nvls(
         across = min(fits[0], across)
     if nvls.efficiency is not None and not links.nics:
         across = speeds[0]  # what is between nodes is tried faster until it bounds nothing
-    return links.gpus, min(fits[0], across) if links.nics else fits[0], across
+    return heads, min(fits[0], across) if links.nics else fits[0], across
 
 
 class _Nic(NamedTuple):
@@ -328,7 +329,11 @@ def _nics(topology: Topology, overhead: float) -> list[_Nic]:
 def _nic(topology: Topology, end: str, ranks: tuple[int, ...], overhead: float) -> _Nic | None:
     """Return the NIC of that id as its nearest GPUs reach it."""
     routes = {rank: relay_path(topology, topology.gpus[rank].id, end) for rank in ranks}
-    known = {rank: route for rank, route in routes.items() if route}
+    known = {
+        rank: route
+        for rank, route in routes.items()
+        if route and all(hop.kind != "network" for hop in route.hops)
+    }
     if not known:
         return None
     nearest = max(map(_nearness, known.values()))

@@ -43,7 +43,7 @@ def available(
     if constants.pat_share and lone and collective in _SHARED_BY_RANKS:
         pairs.append(("PAT", "Simple"))
     nvls = constants.nvls
-    if nvls is None or not graph.nvls_heads:
+    if nvls is None or graph.nvls_heads < (1 if nvls.efficiency is None else 2):
         return tuple(pairs)
     gathers = collective in _SHARED_BY_RANKS and nvls.gather_share is not None
     if graph.nodes == 1 and (collective == "allreduce" or gathers):

@@ -92,8 +92,8 @@ class HostLinks:
     def chains(self, count: int, gbs: float) -> bool:
         """Return whether ``count`` chains of ``gbs`` through all GPUs find room.
 
-        A chain leaves its last GPU out. Where NICs do not make chains start at different GPUs, the
-        search finds those that do only with some room to spare.
+        A chain leaves its last GPU out. Where NICs do not make chains start at every GPU, the
+        search finds those that do only with some room to spare, or where there are two GPUs.
         """
         if self.gpus == 1:
             return True
@@ -102,9 +102,10 @@ class HostLinks:
             return room > count * (self.gpus - 1) or room == count * (self.gpus - 1) == count
         most = int(self.total_gbs / gbs + _ROUNDING)
         if self.nics:  # a channel each in their order, those of the first GPU first
-            spread = count // self.gpus if count >= len(self.nics) else 0
+            spread = count // self.gpus if count >= len(self.nics) >= self.gpus else 0
             return count - spread <= most
-        return count <= most or count * (self.gpus - 1) < self.gpus * most
+        room = self.gpus * most - count * (self.gpus - 1)
+        return count <= most or room > 0 or (room == 0 and self.gpus == 2)
 
 
 def rings(search: Search, links: HostLinks) -> Channels:
@@ -149,9 +150,10 @@ def _rings_at(links: HostLinks, gbs: float, *, back: bool) -> int:
     if not links.nvlink and links.near:  # every second ring crosses the sockets the other way
         opposite = min(2, len(links.nics)) * int(links.total_gbs / gbs + _ROUNDING)
         return min(links.nic_channels(gbs), int(links.bus_gbs / gbs + _ROUNDING), opposite)
-    # The links of a GPU carry all rings but the one that leaves the host there.
-    passing = 1 - 1 / links.gpus if links.nvlink and links.gpus > 1 and not back else 1.0
-    return min(links.nic_channels(gbs), links.rings(gbs * passing))
+    if back or not links.nvlink:
+        return min(links.nic_channels(gbs), links.rings(gbs))
+    most = range(min(links.nic_channels(gbs), MAX_CHANNELS), 0, -1)
+    return next((count for count in most if links.chains(count, gbs)), 0)
 
 
 def _duplicated(search: Search, links: HostLinks, count: int, gbs: float) -> tuple[int, float]:
@@ -205,5 +207,6 @@ def trees(search: Search, links: HostLinks, count: int) -> Channels:
                 break
             intra = faster
     spread = not links.pairs and links.nvlink and count * intra > links.total_gbs + _ROUNDING
-    alone = search.lone_heads and links.capability >= 90 and not links.nics and spread
+    hopper = search.lone_heads and links.capability >= 90
+    alone = hopper and spread and not links.nics and links.gpus > 2
     return Channels(count, intra, inter, lone_head=(lone and not relayed) or alone, relayed=relayed)

@@ -128,3 +128,46 @@ def test_all_nics_of_a_gpu_carry_channels(
     )
     assert (graph.tree.count, graph.tree.intra_gbs, graph.tree.inter_gbs) == (count, intra, inter)
     assert (graph.nvls_heads, graph.nvls_gbs) == (8, ring)
+
+
+def parts(name: str) -> Topology:
+    """Return a DGX H100 with 8 NVLinks a GPU, one with every second NIC, or two GPUs of a DGX."""
+    host = load_profile("dgx-a100" if name == "two A100" else "dgx-h100")
+    if name == "H800":
+        links = (
+            msgspec.structs.replace(x, bandwidth=200.0) if x.kind == "nvlink" else x
+            for x in host.links
+        )
+        return msgspec.structs.replace(host, links=tuple(links))
+    if name.startswith("two"):
+        return keep_gpus(host, range(2))
+    gone = {n.id for n in host.nodes if n.kind == "nic"} - {"nic0", "nic2", "nic4", "nic6"}
+    nodes = tuple(n for n in host.nodes if n.id not in gone)
+    kept = tuple(x for x in host.links if not {x.src, x.dst} & gone)
+    return msgspec.structs.replace(host, nodes=nodes, links=kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "version", "ring", "tree", "heads"),
+    [
+        ("H800", 2, "2.24.3", (8, 22.0), (8, 22.0, 22.0), 8),
+        ("four NICs", 2, "2.19.3", (8, 24.0), (8, 45.0, 24.0), 4),
+        ("four NICs", 2, "2.28.9", (8, 24.0), (8, 45.0, 24.0), 4),
+        ("two H100", 1, "2.28.9", (12, 30.0), (12, 60.0, 60.0), 0),
+        ("two A100", 1, "2.12.12", (12, 22.0), (12, 44.0, 44.0), 0),
+    ],
+)
+def test_machines_that_no_profile_has(
+    name: str,
+    hosts: int,
+    version: str,
+    ring: tuple[float, ...],
+    tree: tuple[float, ...],
+    heads: int,
+) -> None:
+    """What the search of that version prints for them, as for the recorded ones."""
+    node = parts(name)
+    graph = nccl_graph(join(node, hosts) if hosts > 1 else node, version)
+    assert (graph.ring.count, graph.ring.intra_gbs) == ring
+    assert (graph.tree.count, graph.tree.intra_gbs, graph.tree.inter_gbs) == tree
+    assert graph.nvls_heads == heads
