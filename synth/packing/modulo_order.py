@@ -8,7 +8,6 @@ if the steps of each fit a window as long as a pass, wherever in time that windo
 from __future__ import annotations
 
 import heapq
-from bisect import insort
 from collections.abc import Hashable, Sequence
 
 from tuccl.synth.model.send import Send
@@ -16,10 +15,9 @@ from tuccl.synth.model.send import Send
 __all__ = ["modulo_order"]
 
 # Sends that are scheduled, over all rounds, and rounds without gain before the last.
-_MOST_SCHEDULED = 400_000
+_MOST_SCHEDULED = 50_000
 _PATIENCE = 4
 _SLACK = 1e-6
-_NO_SUM = (-1, -1)
 
 
 def modulo_order(
@@ -84,39 +82,26 @@ class _Scheduler:
         A block sends one thing at a time, and what is added to one sum is so one after another.
         """
         unmet = [len(send.after) for send in self._sends]
-        ready = [release[self._block[n]] for n in range(len(self._sends))]
-        starts, free = [0.0] * len(ready), list(release)
+        ready = [release[self._block[n]] for n in range(len(unmet))]
+        starts, free = [0.0] * len(unmet), list(release)
         sums: dict[tuple[int, int], float] = {}
-        waiting: list[list[tuple[float, int]]] = [[] for _ in release]
-        events = [(at, 0, n) for n, at in enumerate(ready) if not unmet[n]]
-        heapq.heapify(events)
-        while events:
-            now, serves, n = heapq.heappop(events)
-            if not serves:  # send n is ready
-                insort(waiting[self._block[n]], (-self._behind[n], n))
-                heapq.heappush(events, (max(now, free[self._block[n]]), 1, self._block[n]))
+        waiting = [(at, -self._behind[n], n) for n, at in enumerate(ready) if not unmet[n]]
+        heapq.heapify(waiting)
+        while waiting:
+            now, priority, n = heapq.heappop(waiting)
+            block, send = self._block[n], self._sends[n]
+            free_at = max(free[block], sums.get((send.chunk, send.dst), 0.0) if send.reduce else 0)
+            if free_at > now:
+                heapq.heappush(waiting, (free_at, priority, n))
                 continue
-            if free[n] > now or not waiting[n]:
-                continue
-            soonest = min(sums.get(self._sum(sent), 0.0) for _, sent in waiting[n])
-            if soonest > now:
-                heapq.heappush(events, (soonest, 1, n))
-                continue
-            chosen = next(w for w in waiting[n] if sums.get(self._sum(w[1]), 0.0) <= now)
-            waiting[n].remove(chosen)
-            sent = chosen[1]
-            starts[sent] = now
-            free[n] = end = now + self._durations[sent]
-            if self._sends[sent].reduce:
-                sums[self._sum(sent)] = end
-            heapq.heappush(events, (end, 1, n))
-            for successor in self._successors[sent]:
+            starts[n] = now
+            free[block] = end = now + self._durations[n]
+            if send.reduce:
+                sums[send.chunk, send.dst] = end
+            for successor in self._successors[n]:
                 unmet[successor] -= 1
                 ready[successor] = max(ready[successor], end)
                 if not unmet[successor]:
-                    heapq.heappush(events, (ready[successor], 0, successor))
+                    entry = ready[successor], -self._behind[successor], successor
+                    heapq.heappush(waiting, entry)
         return starts
-
-    def _sum(self, number: int) -> tuple[int, int]:
-        send = self._sends[number]
-        return (send.chunk, send.dst) if send.reduce else _NO_SUM

@@ -96,9 +96,10 @@ def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list
         sends += [Send(s.chunk, s.parent, s.child, s.nchunks) for s in down]
         return [(send, connections.channel(send, 0)) for send in sends]
     # What is passed on a chunk at a time fills the trees sooner, but takes more steps.
+    heaviest = max(tree.weight for tree in (*forest.reduction, *forest.broadcast))
     for most in _RUN_LENGTHS:
         sends = chained_sends(forest.reduction, forest.broadcast, first_chunks, most)
-        if _fits(sends, connections):
+        if most >= heaviest or _fits(sends, connections):
             break
     utilisation, turns = packer.utilisation(forest), Counter[Way]()
     placed, durations = [], []
