@@ -98,13 +98,18 @@ def _tie_routes(merged: Topology, nics: dict[int, str]) -> Iterator[FixedRoute]:
 
 def _cards(topology: Topology) -> list[set[str]]:
     """Return the NICs of each card, which is a bridge with a model."""
-    cards: dict[str, set[str]] = defaultdict(set)
+    nics = {node.id for node in topology.nodes if node.kind == "nic"}
+    ports = _neighbours(topology)
+    cards = (node.id for node in topology.nodes if node.kind == "pcie" and node.model)
+    return [ports[card] & nics for card in cards if len(ports[card] & nics) > 1]
+
+
+def _neighbours(topology: Topology) -> dict[str, set[str]]:
+    neighbours: dict[str, set[str]] = defaultdict(set)
     for link in topology.links:
-        for src, dst in ((link.src, link.dst), (link.dst, link.src)):
-            card = topology.node(dst)
-            if topology.node(src).kind == "nic" and card.kind == "pcie" and card.model:
-                cards[dst].add(src)
-    return [nics for nics in cards.values() if len(nics) > 1]
+        neighbours[link.src].add(link.dst)
+        neighbours[link.dst].add(link.src)
+    return neighbours
 
 
 def _representatives(topology: Topology, sets: Iterable[set[str]]) -> dict[str, str]:
@@ -112,10 +117,7 @@ def _representatives(topology: Topology, sets: Iterable[set[str]]) -> dict[str, 
     merged: dict[str, str] = {}
     for nics in sets:
         merged |= dict.fromkeys(nics, _name(topology, nics))
-    neighbours: dict[str, set[str]] = defaultdict(set)
-    for link in topology.links:
-        neighbours[link.src].add(link.dst)
-        neighbours[link.dst].add(link.src)
+    neighbours = _neighbours(topology)
     relays = [node for node in topology.nodes if node.kind in ("pcie", "switch")]
     before = -1
     while len(merged) > before:

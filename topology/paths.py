@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import cached_property
 
 from tuccl.errors import InputError
@@ -134,30 +135,14 @@ class _Routing:
             for place in places:
                 first = channel % len(layers[place])
                 turned[place] = layers[place][first:] + layers[place][:first]
-            if (chain := self._first_chain(turned)) is not None:
+            if chain := self._chain(nodes[:1], turned[1:]):
                 paths.append(self._relays.along(chain))
         return tuple(paths)
 
-    def _first_chain(self, layers: list[tuple[str, ...]]) -> tuple[str, ...] | None:
-        """Return one node of each layer, each linked to the next, the first ones that allow it.
-
-        None where no such nodes are linked.
-        """
-        onward = [set(layers[-1])]
-        for layer in layers[-2::-1]:
-            ahead = onward[-1]
-            onward.append(
-                {node for node in layer if any((node, n) in self._relays.hops for n in ahead)}
-            )
-        if not onward[-1]:
-            return None
-        chain: list[str] = []
-        for layer, possible in zip(layers, reversed(onward), strict=True):
-            chain.append(
-                next(
-                    node
-                    for node in layer
-                    if node in possible and (not chain or (chain[-1], node) in self._relays.hops)
-                )
-            )
-        return tuple(chain)
+    def _chain(self, nodes: tuple[str, ...], layers: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """Return ``nodes`` with the first of each layer that are linked; () where none are."""
+        if not layers:
+            return nodes
+        linked = (node for node in layers[0] if (nodes[-1], node) in self._relays.hops)
+        chains = (self._chain((*nodes, node), layers[1:]) for node in linked)
+        return next(filter(None, chains), ())

@@ -13,6 +13,7 @@ from tuccl._native import Knobs, simulate
 from tuccl.errors import InputError
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
+from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.topology import (
     FABRICS,
     Link,
@@ -151,6 +152,18 @@ def test_a_program_of_as_many_channels_uses_every_nic_alike(method: str) -> None
         assert len(set(sent.values())) == 1
         # Each rank's shard crosses to the other host once.
         assert sum(sent.values()) == 1 << 26
+
+
+@pytest.mark.parametrize(("profile", "channels"), [("oci-h100", 16), ("p5", 32)])
+def test_nccl_rings_use_every_nic_alike(profile: str, channels: int) -> None:
+    t = join(load_profile(profile), 2)
+    program = nccl_program(t, Collective("allgather", 16), "ring", channels)
+    sent: Counter[str] = Counter()
+    for gpu in program.gpus:
+        for block in gpu.threadblocks:
+            if block.send_peer >= 0:
+                sent.update(path(t, gpu.id, block.send_peer, block.channel).nics)
+    assert sent == dict.fromkeys((nic for host in t.hosts for nic in t.nics_of(host)), 2)
 
 
 def test_merged_nics_have_the_sum_of_their_rates() -> None:

@@ -38,6 +38,8 @@ class FabricPicture:
         self._hosts = set(topology.hosts)
         self._switches = [n.id for n in topology.nodes if n.kind == "switch"]
         self._rates = self._between()
+        if lost := self._rates.keys() - self._hosts - set(self._switches):
+            raise InputError(f"host {min(lost)[:60]!r} has no GPU to draw; correct its parts' host")
         tiers = self._tiers()
         self._colours = self._refined()
         groups: dict[tuple[int, int], list[str]] = defaultdict(list)
@@ -79,15 +81,8 @@ class FabricPicture:
         """Return the rates of the links from each host or switch to the others."""
         owner = {n.id: n.id if n.kind == "switch" else n.host or "" for n in self._topology.nodes}
         rates: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        known = self._hosts | set(self._switches)
         for link in self._topology.links:
             src, dst = owner[link.src], owner[link.dst]
-            for node, name in ((link.src, src), (link.dst, dst)):
-                if name not in known:
-                    raise InputError(
-                        f"link {link.src!r} to {link.dst!r}: {node!r} is of host {name!r}, which "
-                        "has no GPU to draw; correct the node's host"
-                    )
             if src != dst:
                 rates[src][dst].append(link.bandwidth)
                 rates[dst][src].append(link.bandwidth)
