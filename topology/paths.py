@@ -126,7 +126,7 @@ class _Routing:
         layers = [self._members.get(node, (node,)) for node in nodes]
         places = [n for n, layer in enumerate(layers) if self._kinds[layer[0]] == "nic"]
         for place, rank in ((places[0], src), (places[-1], dst)):
-            if set(own[rank]) <= set(layers[place]):
+            if rank in own and set(own[rank]) <= set(layers[place]):
                 layers[place] = own[rank]
         count = math.lcm(*(len(layers[place]) for place in places))
         paths = []

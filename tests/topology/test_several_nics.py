@@ -106,6 +106,17 @@ def test_channels_take_the_nics_in_turn(gpus: int, nics: int, fabric: str) -> No
             assert {way.nics[-1] for way in ways} == set(own[dst])
 
 
+def test_a_gpu_without_a_nic_is_reached_by_all_nics_of_another() -> None:
+    one = host(1, 2)
+    bare = Node("far", "gpu", "n1", rank=2)
+    links = [Link(f"nic{n}", "leaf", "network", 12.5, 0.5, duplex=True) for n in range(4)]
+    links.append(Link("far", "leaf", "network", 25.0, 0.5, duplex=True))
+    nodes = (*one.nodes, bare, Node("leaf", "switch"))
+    t = Topology("mixed", nodes, (*one.links, *links))
+    assert [way.nics for way in channel_paths(t, 0, 2)] == [("nic0",), ("nic1",)]
+    assert [way.nics for way in channel_paths(t, 2, 1)] == [("nic3",), ("nic2",)]
+
+
 def brute_force_allgather(t: Topology) -> Fraction:
     """Return the algbw of the worst cut, by a maximum flow for each set of GPUs and each other."""
     graph = nx.DiGraph()
