@@ -120,13 +120,19 @@ def _run(trial: Trial, case: Case, machine: MachineClass) -> SimResult:
         case.program,
         case.knobs,
         trial.multicast if case.loop.multicast and trial.multicast else trial.network,
-        eager_costs(machine) if case.eager else machine,
+        _costs_of(case, machine),
         -(-case.nbytes // case.program.nchunks) * case.program.nchunks,
         launch=trial.launch,
         process_gpus=trial.process_gpus,
         pass_bytes=case.loop.pass_bytes,
         transfer_slots=case.loop.transfer_slots,
     )
+
+
+def _costs_of(case: Case, machine: MachineClass) -> MachineClass:
+    if case.eager:
+        return eager_costs(machine)
+    return machine.with_launch_plan() if case.loop.launch_plan else machine
 
 
 def errors_of(trial: Trial, machine: MachineClass) -> RunErrors:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from tuccl._native import Knobs, Program
 from tuccl.errors import Infeasible
-from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
+from tuccl.runtime.executors.executor import StepLoop
 from tuccl.runtime.nccl.choice import NcclChoice
-from tuccl.runtime.nccl.constants import MAX_CHANNELS
+from tuccl.runtime.nccl.constants import MAX_CHANNELS, tuning_constants
 from tuccl.runtime.nccl.launch import shrunk_tree_chunk
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.baseline.nccl_nvls import nvls_program
@@ -21,7 +21,7 @@ __all__ = ["NcclCall", "nccl_call", "program_once"]
 
 _ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
 _RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
-_MOST_BLOCKS = 128  # multiprocessors of a Hopper or later GPU, a little less
+_FIRST_WITH_PLANS = (2, 14, 0)  # ncclKernelPlan, src/enqueue.cc; 2.13's constants are 2.12's
 _MOST_THREADS = 512  # that a program's blocks may have for Simple
 
 
@@ -62,7 +62,8 @@ def _program(
     topology: Topology, call: Collective, choice: NcclChoice, channels: int
 ) -> tuple[Program, int]:
     if choice.algorithm in ("NVLS", "NVLSTree"):
-        return _nvls(topology, call, channels)
+        hosts = [topology.gpus_of(host) for host in topology.hosts]
+        return nvls_program(call.name, hosts, channels), channels
     algorithm = _ALGORITHMS[choice.algorithm]
     while True:
         try:
@@ -80,31 +81,20 @@ def _program(
             channels //= 2
 
 
-def _nvls(topology: Topology, call: Collective, channels: int) -> tuple[Program, int]:
-    """Return NVLS on as many channels as a GPU has multiprocessors for.
-
-    A channel has a block for each part that some threads of NCCL's one block take.
-    """
-    hosts = [topology.gpus_of(host) for host in topology.hosts]
-    program = nvls_program(call.name, hosts, channels)
-    while program.threadblocks > _MOST_BLOCKS:
-        channels //= 2
-        program = nvls_program(call.name, hosts, channels)
-    return program, channels
-
-
 def _walk(call: Collective, choice: NcclChoice, nbytes: int) -> StepLoop:
     """Rings take half a FIFO in two slices; all else a slot, in passes of NCCL's chunk.
 
     NCCL's sources have lines in passes of a slot; measured broadcasts and reductions on 8 A100
     are pipelined more finely, as its trees are: an inference from their times.
     """
+    plan = tuning_constants()[choice.version].since >= _FIRST_WITH_PLANS
     if choice.algorithm == "Ring" and call.name in _RINGS:
-        return MSCCL_LOOP
+        return StepLoop(launch_plan=plan)
     chunk = choice.chunk_bytes
     if choice.algorithm == "Ring" and choice.protocol == "Simple":
         chunk = shrunk_tree_chunk(call.ranks - 1, nbytes, choice.channels)
-    return StepLoop(chunk, 1, multicast=choice.algorithm in ("NVLS", "NVLSTree"))
+    multicast = choice.algorithm in ("NVLS", "NVLSTree")
+    return StepLoop(chunk, 1, multicast=multicast, launch_plan=plan)
 
 
 _Made = tuple[Program, int]

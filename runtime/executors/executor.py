@@ -35,6 +35,8 @@ class StepLoop(NamedTuple):
         pass_bytes: Most payload of a chunk in one pass; 0: all that the slots of a transfer hold.
         transfer_slots: Slots of the FIFO that a transfer takes; 0: the protocol's (4 for Simple).
         multicast: The program's last ranks are those of NVLink switches (NVLS): simulated only.
+        launch_plan: The host hands over the work of all channels at once, as NCCL's kernel plans
+            do from 2.14 on; before, a channel costs it `host_channel_us`: simulated only.
         runtime_choice: The program only names the collective; a real runtime runs what it chooses.
         windows: The buffers are registered as symmetric windows (NCCL 2.27 on).
         nccl: Knobs of the runtime's choice; None: all are its own.
@@ -48,6 +50,7 @@ class StepLoop(NamedTuple):
     pass_bytes: int = 0
     transfer_slots: int = 0
     multicast: bool = False
+    launch_plan: bool = False
     runtime_choice: bool = False
     windows: bool = False
     nccl: NcclKnobs | None = None

@@ -101,7 +101,7 @@ class SimExecutor(Executor):
             program,
             knobs,
             self._network_of(loop),
-            self._machine,
+            self._machine_of(loop),
             padded(nbytes, program.nchunks),
             launch=self._launch,
             process_gpus=self._process_gpus,
@@ -187,7 +187,7 @@ class SimExecutor(Executor):
             program,
             knobs,
             shared,
-            self._machine,
+            self._machine_of(loop),
             size,
             launch=self._launch,
             process_gpus=self._process_gpus,
@@ -208,6 +208,9 @@ class SimExecutor(Executor):
             trace=trace,
         )
 
+    def _machine_of(self, loop: StepLoop) -> MachineClass:
+        return self._machine.with_launch_plan() if loop.launch_plan else self._machine
+
     def _network_of(self, loop: StepLoop) -> Network:
         return nvls_network(self._network, self._hosts) if loop.multicast else self._network
 
@@ -225,7 +228,7 @@ class SimExecutor(Executor):
                 f"program {program.name[:40]!r} is for {ranks} ranks, "
                 f"topology {self._topology.name[:40]!r} has {self.ranks}"
             )
-        if 0 < self._machine.sm_count < program.threadblocks:
+        if not loop.multicast and 0 < self._machine.sm_count < program.threadblocks:
             raise Infeasible(
                 f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident "
                 f"on the {self._machine.sm_count} SMs of class {self._machine.name!r}"

@@ -69,8 +69,8 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
             for channel in range(channels):
                 peers = [other[local] for other in hosts]
                 parts = _parts(collective, ranks + SWITCH_RANKS * rank, peers, number, channel)
-                offset = local * channels + channel
-                blocks += blocks_in_turn(parts, len(blocks), channel, offset)
+                offset = channel * near + local
+                blocks += blocks_in_turn(parts, len(blocks), channel, offset, near)
             gpus.append(Gpu(rank, chunks, chunks, 0, blocks))
             gpus += _switch(rank, ranks, chunks, blocks)
     name = "nccl-nvls" if len(hosts) == 1 else "nccl-nvls-tree"

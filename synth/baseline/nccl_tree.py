@@ -54,7 +54,7 @@ def nccl_tree(
 
 
 def blocks_in_turn(
-    parts: Iterable[Move], first: int, channel: int, offset: int
+    parts: Iterable[Move], first: int, channel: int, offset: int, shards: int = 1
 ) -> list[ThreadBlock]:
     """Return a thread block of one step for each part, each waiting for the one before it.
 
@@ -62,7 +62,8 @@ def blocks_in_turn(
         parts: of the blocks, in their order.
         first: number of the first block in its GPU.
         channel: of the blocks.
-        offset: of the chunk that all of them move.
+        offset: of the chunk that all of them move, but for copies:
+        shards: these move so many chunks, among which it is.
     """
     order = list(parts)
     blocks = []
@@ -70,7 +71,11 @@ def blocks_in_turn(
         src = -1 if op in ("r", "rcs") else offset
         dst = -1 if op in ("s", "rrs") else offset
         waits = (first + n - 1, 0) if n else (-1, -1)
-        step = Step(op, source, src, "o", dst, 1, *waits, has_dep=n < len(order) - 1)
+        count = 1
+        if op == "cpy":
+            src = dst = offset - offset % shards
+            count = shards
+        step = Step(op, source, src, "o", dst, count, *waits, has_dep=n < len(order) - 1)
         blocks.append(ThreadBlock(first + n, send, receive, channel, [step]))
     return blocks
 

@@ -414,6 +414,32 @@ def test_the_host_and_the_gpus_work_at_the_same_time() -> None:
     )
     one, eight = run("mpi", 1024).host_us, run("process", 1024, gpus=8).host_us
     assert eight - one == pytest.approx(7 * (H100.host_gpu_us + H100.host_channel_us))
+    planned = simulate(one_way(), Knobs(), star(2, 450, 0.35), H100.with_launch_plan(), 1024)
+    assert planned.host_us == pytest.approx(H100.host_call_us + 2 * H100.host_gpu_us)
+
+
+@pytest.mark.parametrize(("protocol", "share"), [("Simple", 3), ("LL", 1), ("LL128", 1)])
+def test_a_proxy_takes_three_times_as_long_for_a_message_of_simple(
+    protocol: str, share: int
+) -> None:
+    """NCCL's netOverhead (src/graph/tuning.cc); one proxy serves all channels of a rank."""
+    network = Network(2, [Resource("a>b", "network", 1e6)], [Route(0, 1, [0], 0.0, "net")])
+    slow = MachineClass("slow proxy", net_message_us=50.0)
+    run = simulate(one_way(1, 4), Knobs(protocol), network, slow, 4096)
+    assert run.gpu_us == pytest.approx(4 * share * 50.0, rel=1e-3)
+
+
+def test_fewer_threads_spend_less_on_barriers_of_lines() -> None:
+    def time(protocol: str, threads: int) -> float:
+        costs = ProtocolCosts(transfer_us=64.0, threads_sat=640.0)
+        machine = MachineClass("barriers", simple=costs, ll=costs, ll128=costs)
+        run = simulate(one_way(), Knobs(protocol, 1, threads), star(2, 1e6, 0), machine, 1024)
+        return run.gpu_us
+
+    for protocol in ("LL", "LL128"):
+        half, full = time(protocol, 160), time(protocol, 320)
+        assert full == pytest.approx(2 * half, rel=1e-3)
+    assert time("Simple", 160) == pytest.approx(time("Simple", 320), rel=1e-3)
 
 
 def test_another_kernels_walk_takes_its_own_passes_and_slots() -> None:

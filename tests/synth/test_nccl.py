@@ -158,6 +158,19 @@ def test_nvls_takes_no_less_than_its_links(hosts: int) -> None:
     assert least <= us <= (1.15 if hosts == 1 else 2 * (hosts - 1)) * least
 
 
+def test_nvls_copies_the_whole_array_into_and_out_of_the_switchs_buffers() -> None:
+    """A GPU scatters all shards and gathers all sums, and reduces and multicasts its own."""
+    hosts, channels = [range(4), range(4, 8)], 3
+    program = nvls_program("allreduce", hosts, channels)
+    for gpu in program.gpus[:8]:
+        steps = [s for tb in gpu.threadblocks for s in tb.steps]
+        copies = [s for s in steps if s.op == "cpy"]
+        for copied in (copies[::2], copies[1::2]):
+            chunks = [s.src_offset + n for s in copied for n in range(s.count)]
+            assert sorted(chunks) == list(range(program.nchunks))
+        assert {s.count for s in steps if s.op != "cpy"} == {1}
+
+
 def test_nvls_does_less_for_a_gather_than_for_an_allreduce() -> None:
     t = load_profile("dgx-h100")
     hosts = [t.gpus_of(host) for host in t.hosts]

@@ -163,6 +163,14 @@ void bind_machine(nb::module_& m) {
             return out;
           },
           "costs"_a, "The class with these costs of Simple.")
+      .def(
+          "with_launch_plan",
+          [](const MachineClass& c) {
+            MachineClass out = c;
+            out.host_channel_us = 0;
+            return out;
+          },
+          "The class where the host hands over the work of all channels at once (NCCL 2.14 on).")
       .def("__repr__", [](const MachineClass& c) { return "MachineClass('" + c.name + "')"; });
 }
 

@@ -13,6 +13,7 @@ namespace tuccl::sim {
 namespace {
 
 constexpr int kWarp = 32;
+constexpr int kSimpleMessage = 3;  // a proxy's time for Simple over LL's (netOverhead, tuning.cc)
 constexpr int kLeastSliceOf = 64;  // of C: half a transfer's slots over 32 (prims_simple.h)
 
 double wire_factor(Protocol protocol) {
@@ -29,12 +30,18 @@ class Compiler {
            std::int64_t chunk, const StepLoop& step_loop)
       : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)) {
     plan_.network = &n;
-    for (const Resource& r : n.resources())
+    for (const Resource& r : n.resources()) {
+      switch_reduces_ = switch_reduces_ || r.kind == "nvls";
       plan_.capacity.push_back(r.bandwidth_gbs * 1e3 * m.efficiency(r.kind) *
                                (m.joins_gpus(r.kind) ? costs_.link_efficiency : 1));
+    }
     const std::int64_t slice = pass_bytes(k, step_loop);
     merged_ = merged_chunks(slice, chunk);
-    speed_ = costs_.speed(normalised(k).threads);
+    const int threads = normalised(k).threads;
+    speed_ = costs_.speed(threads);
+    // Barriers and polls of lines grow with the warps that take part.
+    const bool lines = k.protocol != Protocol::kSimple;
+    transfer_us_ = costs_.transfer_us * (lines ? std::min(1.0, threads / costs_.threads_sat) : 1);
     set_protocol(k, step_loop);
   }
 
@@ -59,7 +66,7 @@ class Compiler {
     plan_.wire_factor = wire_factor(k.protocol);
     plan_.slice_us = costs_.slice_us;
     plan_.line_bytes = kWarp * trip_bytes_per_thread(k.protocol) * speed_ / costs_.speed(kWarp);
-    plan_.net_message_us = machine_.net_message_us;
+    plan_.net_message_us = machine_.net_message_us * (simple ? kSimpleMessage : 1);
     plan_.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
     plan_.nic_switch_us = machine_.nic_switch_us;
     cut_through_ = !simple;
@@ -73,7 +80,7 @@ class Compiler {
                          std::to_string(network_.ranks() - 1) + " once");
       seen[gpu.id] = true;
       const int blocks = static_cast<int>(gpu.threadblocks.size());
-      if (machine_.sm_count > 0 && blocks > machine_.sm_count)
+      if (!switch_reduces_ && machine_.sm_count > 0 && blocks > machine_.sm_count)
         throw InputError("gpu " + std::to_string(gpu.id) + ": " + std::to_string(blocks) +
                          " thread blocks cannot be co-resident on the " +
                          std::to_string(machine_.sm_count) + " SMs of class '" + machine_.name +
@@ -174,8 +181,9 @@ class Compiler {
     t.step = position;
     t.last_step = position + sources - 1;
     int left = s.count;
+    const int most = s.op == Op::kCopy && switch_reduces_ ? s.count : merged_;
     do {
-      t.chunks = std::min(left, merged_);
+      t.chunks = std::min(left, most);
       left -= t.chunks;
       plan_.transfers.push_back(t);
     } while (left > 0);
@@ -190,7 +198,7 @@ class Compiler {
   Transfer priced(int block, const Step& s, int sources) {
     Transfer t{.receives = receives(s.op), .sends = sends(s.op)};
     if (s.op == Op::kNop) return t;
-    t.start_us = t.receives || t.sends ? costs_.transfer_us : machine_.local_us;
+    t.start_us = t.receives || t.sends ? transfer_us_ : machine_.local_us;
     if (t.sends && multicast(plan_.connections[plan_.blocks[block].out]))
       t.start_us += machine_.nvls_us;
     double rate = costs_.rate_gbs(s.op) * 1e3 * speed_;
@@ -286,7 +294,10 @@ class Compiler {
   const ProtocolCosts& costs_;
   int merged_ = 1;
   double speed_ = 1;
+  double transfer_us_ = 0;
   bool cut_through_ = false;
+  /// NVLS: blocks are parts of one block of NCCL's, which copies all GPUs' shards in one call.
+  bool switch_reduces_ = false;
   Plan plan_;
   std::map<std::tuple<int, int, int>, int> by_peers_;
   std::map<std::pair<int, double>, int> by_cap_;

@@ -11,6 +11,7 @@ import pytest
 from tuccl._native import Knobs, Program, verify
 from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.baseline.defaults import BASELINES, time_baseline
+from tuccl.runtime.baseline.nccl_call import nccl_call
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.executors.sim import SimExecutor
 from tuccl.runtime.nccl.choice import nccl_choice
@@ -19,7 +20,7 @@ from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.model.collective import Collective
-from tuccl.topology import Topology, join, load_profile
+from tuccl.topology import Topology, join, load_machine, load_profile
 
 COLLECTIVES = ["allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce"]
 
@@ -106,6 +107,24 @@ def test_too_many_channels_for_a_program_are_said(
     monkeypatch.setattr(sys.modules["tuccl.runtime.baseline.nccl_call"], "nccl_program", limited)
     result = time_baseline(SimExecutor(topology), topology, "nccl", "allgather", 1 << 28)
     assert result.description == "Ring/Simple/12ch (as 3ch)"
+
+
+def test_from_2_14_on_a_process_hands_over_all_channels_at_once() -> None:
+    """A small call takes the launches on 8 GPUs; before, also its channels."""
+    topology = load_profile("ndv4")
+    executor = SimExecutor(topology, launch="process")
+    costs = load_machine("a100")
+    for version, channel_us in (("2.12", costs.host_channel_us), ("2.14", 0.0)):
+        ran = nccl_call(
+            topology,
+            Collective("allreduce", 8),
+            1024,
+            nccl_choice(topology, "allreduce", 1024, version, algorithm="Ring", protocol="LL"),
+        )
+        us = executor.time(ran.program, ran.knobs, 1024, loop=ran.loop).us
+        channels = ran.program.nchannels
+        host_us = costs.host_call_us + 8 * (costs.host_gpu_us + channels * channel_us)
+        assert us == pytest.approx(host_us)
 
 
 MACHINES = (("v100x4", 1), ("dgx-a100", 1), ("ndv2", 2))
