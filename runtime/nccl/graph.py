@@ -341,11 +341,13 @@ def _nic(topology: Topology, end: str, ranks: tuple[int, ...], overhead: float) 
     route = known[near[0]]
     by_cpu = any(topology.node(hop.src).kind == "cpu" for hop in route.hops)
     rates = [_pci_gbs(hop.bandwidth) for hop in route.hops if hop.kind in ("pcie", "c2c")]
-    bus = min(rates, default=math.inf) / (overhead if by_cpu else 1.0)
+    cost = overhead if by_cpu else 1.0
+    bus = rates[0] / cost if rates else math.inf
     port = topology.node(end).port_gbs or math.inf
     network = (link for link in topology.links if link.kind == "network")
     cables = sum(link.bandwidth for link in network if end in (link.src, link.dst))
-    return _Nic(min(bus, port, cables or math.inf), near, bus, by_cpu)
+    gbs = min(min(rates, default=math.inf) / cost, port, cables or math.inf)
+    return _Nic(gbs, near, bus, by_cpu)
 
 
 def _nearness(p: Path) -> tuple[float, int]:

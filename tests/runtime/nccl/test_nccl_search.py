@@ -130,6 +130,13 @@ def test_all_nics_of_a_gpu_carry_channels(
     assert (graph.nvls_heads, graph.nvls_gbs) == (8, ring)
 
 
+def test_each_nic_of_a_p5_carries_a_channel() -> None:
+    """Its NICs have narrower buses of their own than the GPUs beside them."""
+    pair = join(load_profile("p5"), 2)
+    assert nccl_graph(pair, "2.24.3").ring.count == 16
+    assert nccl_graph(pair, "2.26.2").ring.count == 32
+
+
 def parts(name: str) -> Topology:
     """Return a DGX H100 with 8 NVLinks a GPU, one with every second NIC, or two GPUs of a DGX."""
     host = load_profile("dgx-a100" if name == "two A100" else "dgx-h100")
