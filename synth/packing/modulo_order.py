@@ -85,14 +85,14 @@ class _Scheduler:
         ready = [release[self._block[n]] for n in range(len(unmet))]
         starts, free = [0.0] * len(unmet), list(release)
         sums: dict[tuple[int, int], float] = {}
-        waiting = [(at, -self._behind[n], n) for n, at in enumerate(ready) if not unmet[n]]
+        waiting = [self._entry(at, n) for n, at in enumerate(ready) if not unmet[n]]
         heapq.heapify(waiting)
         while waiting:
-            now, priority, n = heapq.heappop(waiting)
+            now, *_, n = heapq.heappop(waiting)
             block, send = self._block[n], self._sends[n]
             free_at = max(free[block], sums.get((send.chunk, send.dst), 0.0) if send.reduce else 0)
             if free_at > now:
-                heapq.heappush(waiting, (free_at, priority, n))
+                heapq.heappush(waiting, self._entry(free_at, n))
                 continue
             starts[n] = now
             free[block] = end = now + self._durations[n]
@@ -102,6 +102,8 @@ class _Scheduler:
                 unmet[successor] -= 1
                 ready[successor] = max(ready[successor], end)
                 if not unmet[successor]:
-                    entry = ready[successor], -self._behind[successor], successor
-                    heapq.heappush(waiting, entry)
+                    heapq.heappush(waiting, self._entry(ready[successor], successor))
         return starts
+
+    def _entry(self, at: float, n: int) -> tuple[float, int, float, int]:
+        return at, self._block[n], -self._behind[n], n
