@@ -133,7 +133,7 @@ def _distribution(title: str, outcomes: list[tuple[float, Outcome]]) -> None:
 def main() -> int:
     """Make the programs and print what became of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=300, metavar="N")
+    parser.add_argument("--count", type=int, default=200, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--seeds", metavar="SEED,SEED")
     parser.add_argument("--links-only", action="store_true")
