@@ -68,9 +68,10 @@ def _on_gpus() -> Iterable[FreeConstants]:
         yield FreeConstants((name,), 0.7)
     for name in ("start_us", "start_graph_us", "dependency_us", "local_us", "nvls_us"):
         yield FreeConstants((name,), 0.5)
-    for name in ("net_message_us", "net_latency_us", "net_ll_us"):
+    for name in ("net_latency_us", "net_ll_us"):
         yield FreeConstants((name,), 0.7)
-    yield FreeConstants(("nic_switch_us",), 0.3)
+    for name in ("net_message_us", "nic_switch_us"):
+        yield FreeConstants((name,), 0.3)
     for name in ("nvlink", "pcie", "cpu", "network", "nvls"):
         yield FreeConstants((f"{name}_efficiency",), 0.03, most=1.0)
     for protocol in PROTOCOLS:
