@@ -62,7 +62,10 @@ def publish(
 
 def _circumstances(script: Path) -> str:
     """Commit, date, machine and command."""
-    commit = _output("git", "describe", "--always", "--dirty", "--exclude=*")
+    commit = _output("git", "describe", "--always", "--exclude=*")
+    # Results written by other benchmarks change nothing of what this one measures.
+    if _output("git", "status", "--porcelain", "--untracked-files=no", ":!results"):
+        commit += "-dirty"
     today = datetime.datetime.now(datetime.UTC).date()
     command = shlex.join([".venv/bin/python", str(script.relative_to(ROOT)), *sys.argv[1:]])
     return f"Commit {commit}, {today}, {os.cpu_count()} cores of {_processor()}.\n\n    {command}"
