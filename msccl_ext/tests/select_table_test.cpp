@@ -63,7 +63,11 @@ void wrong_lines_are_named() {
   refused("algorithms/p0.xml", "algorithms/a/b.xml", "expected algorithms/NAME.xml");
   refused("algorithms/p0.xml", "algorithms/" + std::string(130, 'a') + ".xml", "expected");
   refused("text 2\n", "text 1\n", "version");
-  refused("algorithms/p0.xml", "nccl/Ring", "expected algorithms/NAME.xml");
+  refused("algorithms/p0.xml", "nccl/Ring", "a checksum without a program");
+  std::string fork = body;  // whose NCCL has no tuner
+  fork.replace(fork.find("executor"), 8, "fork");
+  CHECK(why_refused(with(fork, "algorithms/p0.xml", "nccl/Ring"))
+            .find("expected algorithms/NAME.xml") != std::string::npos);
   refused(" 4 1 executor", " 4 5 executor", "hosts");
   refused(" 0 1024 3\n", " 0 1025 3\n", "overlap");
   refused(" 0 1024 3\n", " 0 1023 3\n", "leave a gap");
