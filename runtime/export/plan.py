@@ -11,6 +11,7 @@ import msgspec
 
 from tuccl._native import Program, default_buffer_bytes, verify
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
+from tuccl.runtime.table.lookup import WITH_TUNER
 from tuccl.runtime.table.programs import placements
 from tuccl.runtime.table.store import StoredTable
 from tuccl.runtime.table.supported_knobs import (
@@ -84,17 +85,18 @@ def plan_export(stored: StoredTable, dialect: str) -> Plan:
         )
     notes.extend(proofs.notes)
     notes.extend(_thread_notes(rules, dialect))
-    notes.extend(_algorithm_notes(entries))
+    notes.extend(_algorithm_notes(entries, dialect))
     return Plan(tuple(sorted(rules, key=_order)), buffers, tuple(notes))
 
 
-def _algorithm_notes(entries: list[Entry]) -> Iterator[str]:
+def _algorithm_notes(entries: list[Entry], dialect: str) -> Iterator[str]:
     chosen = {e.collective for e in entries if e.candidates[0].nccl is not None}
     if chosen:
-        yield (
-            f"{', '.join(sorted(chosen))}: at some sizes NCCL's own algorithm with other knobs is "
-            "the choice, which only tuccl's tuner plugin sets (NCCL 2.21 on); `tuccl run` loads it"
-        )
+        sets = "only tuccl's tuner plugin sets (NCCL 2.21 on); `tuccl run` loads it"
+        if dialect not in WITH_TUNER:
+            sets = f"nothing sets in {dialect}: its own choice runs there"
+        names = ", ".join(sorted(chosen))
+        yield f"{names}: at some sizes NCCL's own algorithm with other knobs is best, which {sets}"
 
 
 def _kept(rules: list[Rule], dialect: str, notes: list[str]) -> list[Rule]:
