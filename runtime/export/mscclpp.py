@@ -105,7 +105,7 @@ def sources_of_table(stored: StoredTable, notes: list[str]) -> list[PlanSource]:
             if in_place and entry.collective == "reduce-scatter":
                 _note(notes, "reduce-scatter in place left out: rank 0 alone would see it as such")
                 continue
-            sources += lowered.sources(entry, in_place)
+            sources += lowered.sources(entry.without_algorithms(), in_place)
     sources = _joined(sources)
     if any(source.knobs.packets for source in sources):
         for source in sources:

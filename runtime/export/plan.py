@@ -73,6 +73,9 @@ def plan_export(stored: StoredTable, dialect: str) -> Plan:
     """
     notes: list[str] = []
     entries = list(_exportable(stored, notes))
+    notes.extend(_algorithm_notes(entries, dialect))
+    if dialect not in WITH_TUNER:
+        entries = [entry.without_algorithms() for entry in entries]
     proofs = _Proofs(stored, dialect)
     first = [_proven(entry, proofs, None) for entry in entries]
     buffers = _agreed_buffers(_kept(_rules(stored, first), dialect, []), dialect, notes)
@@ -85,7 +88,6 @@ def plan_export(stored: StoredTable, dialect: str) -> Plan:
         )
     notes.extend(proofs.notes)
     notes.extend(_thread_notes(rules, dialect))
-    notes.extend(_algorithm_notes(entries, dialect))
     return Plan(tuple(sorted(rules, key=_order)), buffers, tuple(notes))
 
 
@@ -94,7 +96,7 @@ def _algorithm_notes(entries: list[Entry], dialect: str) -> Iterator[str]:
     if chosen:
         sets = "only tuccl's tuner plugin sets (NCCL 2.21 on); `tuccl run` loads it"
         if dialect not in WITH_TUNER:
-            sets = f"nothing sets in {dialect}: its own choice runs there"
+            sets = f"nothing sets in {dialect}: the next best runs there"
         names = ", ".join(sorted(chosen))
         yield f"{names}: at some sizes NCCL's own algorithm with other knobs is best, which {sets}"
 

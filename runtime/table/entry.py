@@ -284,6 +284,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """The runtime's own choice."""
         return next(c for c in self.candidates if c.is_default)
 
+    def without_algorithms(self) -> Entry:
+        """Return the entry for runtimes that cannot set NCCL's own algorithms."""
+        left = tuple(c for c in self.candidates if c.nccl is None)
+        return msgspec.structs.replace(self, candidates=left)
+
     def covers(self, nbytes: int) -> bool:
         """Return whether a call of ``nbytes`` bytes falls into this entry's range."""
         return self.min_bytes <= nbytes < _top(self.max_bytes)

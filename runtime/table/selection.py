@@ -111,9 +111,10 @@ def select(
 def _first_padded(entry: Entry, nbytes: int, in_place: bool, element_bytes: int) -> Choice:
     refusals = []
     for candidate in entry.candidates:
-        why: str | None = "is an algorithm of NCCL, which only its tuner plugin sets"
-        if candidate.nccl is None:
-            why = candidate.refusal(candidate.padded(nbytes, element_bytes), in_place)
+        if candidate.nccl is not None:
+            refusals.append(f"{candidate.name} is NCCL's own, which only a tuner plugin sets")
+            continue
+        why = candidate.refusal(candidate.padded(nbytes, element_bytes), in_place)
         if why is None:
             break
         refusals.append(f"{candidate.name} {why}")

@@ -76,3 +76,14 @@ def test_dialects_without_a_tuner_have_no_algorithms(hand: SimpleNamespace) -> N
             type(made)(
                 **{f: getattr(made, f) for f in made.__struct_fields__} | {"dialect": dialect}
             )
+
+
+@pytest.mark.parametrize("dialect", ["fork", "mscclpp"])
+def test_exports_without_a_tuner_give_the_next_program(
+    folder: Path, tmp_path: Path, dialect: str
+) -> None:
+    executor = export_table(folder, "executor", tmp_path / "executor")
+    without = export_table(folder, dialect, tmp_path / "out")
+    programs = [f for f in without.files if f.suffix in (".xml", ".json") and f.stem[-1].isalnum()]
+    assert len(programs) > len(executor.files)
+    assert dialect == "mscclpp" or any("the next best runs" in note for note in without.notes)
