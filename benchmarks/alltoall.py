@@ -17,8 +17,9 @@ import time
 from report import publish
 
 from reference_fabrics import REFERENCE_FABRICS, host_line, random_fabric
-from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs, verify
+from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
 from tuccl.synth import METHODS, Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound

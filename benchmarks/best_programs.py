@@ -36,8 +36,8 @@ from statistics import geometric_mean
 import msgspec
 from report import publish
 
-from tuccl._native import Knobs, Program, default_buffer_bytes, max_threads, parse_xml
 from tuccl.errors import TucclError
+from tuccl.program import Knobs, Program, default_buffer_bytes, max_threads, parse_xml
 from tuccl.runtime import NCCL_VERSION, SimExecutor, time_baseline
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tuccl._native import Knobs, MachineClass, Program, simulate
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs, Program
+from tuccl.simulation import MachineClass, simulate
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.packing.packing import packing_chunk_counts

@@ -22,7 +22,6 @@ from statistics import fmean, median
 import msgspec
 from report import publish
 
-from tuccl._native import Knobs, parse_xml, to_xml
 from tuccl.emulation import (
     EmulatedExecutor,
     Emulation,
@@ -32,6 +31,7 @@ from tuccl.emulation import (
 )
 from tuccl.errors import Infeasible
 from tuccl.eval import Case, Trial, emulated_case, fit, predict
+from tuccl.program import Knobs, parse_xml, to_xml
 from tuccl.runtime import (
     Effort,
     Timing,

@@ -24,8 +24,8 @@ from frontier import frontier
 from report import publish
 
 from reference_fabrics import REFERENCE_FABRICS, torus, with_compared_latencies
-from tuccl._native import Knobs, verify
 from tuccl.errors import TucclError
+from tuccl.program import Knobs, verify
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import (
     METHODS,

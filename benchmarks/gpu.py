@@ -26,9 +26,9 @@ import msgspec
 from nccl_on_one_gpu import nccl_allreduces
 from report import ROOT, publish
 
-from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock, replicate
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.eval import Case, RunErrors, Trial, cross_validate, errors_of, fit
+from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock, replicate
 from tuccl.runtime import CudaExecutor, Effort, Operands
 from tuccl.runtime.executors import cuda_devices
 from tuccl.runtime.executors.cuda import cuda_library

@@ -22,7 +22,7 @@ import time
 from report import publish
 
 from reference_fabrics import REFERENCE_FABRICS, a100_pod, with_compared_latencies
-from tuccl._native import Knobs, verify
+from tuccl.program import Knobs, verify
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Candidates, Collective, Problem, Target, bound, lower, synthesize_best
 from tuccl.synth.bounds.hops import longest_chain

@@ -16,7 +16,7 @@ import time
 from report import publish
 
 from reference_fabrics import REFERENCE_FABRICS, with_compared_latencies
-from tuccl._native import Knobs, verify
+from tuccl.program import Knobs, verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,

@@ -14,7 +14,8 @@ from statistics import median
 
 from report import publish
 
-from tuccl._native import Call, Knobs
+from tuccl.execution import Call
+from tuccl.program import Knobs
 from tuccl.runtime import MpiExecutor, find_mpi
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize

@@ -20,7 +20,8 @@ from report import publish
 
 from class_allowance import share_of_allowance
 from reference_fabrics import REFERENCE_FABRICS, host_line
-from tuccl._native import Knobs, Program, simulate, verify
+from tuccl.program import Knobs, Program, verify
+from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain

@@ -19,10 +19,10 @@ from functools import partial
 
 from report import publish
 
-from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
 from tuccl.mscclpp.sizes import size_step
+from tuccl.program import Program
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,

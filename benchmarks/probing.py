@@ -25,7 +25,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from report import publish
 
-from tuccl._native import parse_xml
 from tuccl.cli.output import columns
 from tuccl.emulation import (
     EmulatedExecutor,
@@ -35,6 +34,7 @@ from tuccl.emulation import (
     emulated_prober,
     unprobed_topology,
 )
+from tuccl.program import parse_xml
 from tuccl.runtime import Effort, TimingCandidate, find_mpi, load_table, paired_timings
 from tuccl.runtime.probing import AgentProber
 from tuccl.topology import Link, Node, Topology, path

@@ -17,11 +17,11 @@ from itertools import pairwise
 
 from report import publish
 
-from tuccl._native import simulate
 from tuccl.errors import TucclError
 from tuccl.runtime import NCCL_VERSION
 from tuccl.runtime.baseline import nccl_call
 from tuccl.runtime.nccl.choice import nccl_choice
+from tuccl.simulation import simulate
 from tuccl.synth import Collective
 from tuccl.topology import Topology, join, load_profile, machine_of, network
 

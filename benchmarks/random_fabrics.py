@@ -28,8 +28,8 @@ from report import publish
 
 from class_allowance import share_of_allowance
 from reference_fabrics import any_fabric, random_fabric
-from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound

@@ -18,9 +18,10 @@ import argparse
 from msgspec.structs import replace
 from report import publish
 
-from tuccl._native import Knobs, MachineClass, Program
+from tuccl.program import Knobs, Program
 from tuccl.runtime import NCCL_VERSION, SimExecutor, time_baseline
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
+from tuccl.simulation import MachineClass
 from tuccl.sketches import full_mesh
 from tuccl.synth import Candidates, Collective, Synthesized, Target, bound, synthesize_best
 from tuccl.topology import Topology, join, load_profile, machine_of, merge_nics

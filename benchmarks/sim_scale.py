@@ -16,7 +16,8 @@ import time
 
 from report import publish
 
-from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock, simulate, verify
+from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock, verify
+from tuccl.simulation import simulate
 from tuccl.topology import cluster_network, load_machine, load_profile, used_pairs
 from tuccl.units import format_bytes
 

@@ -23,8 +23,9 @@ from functools import cache
 import msgspec
 from report import publish
 
-from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs, Program
+from tuccl.simulation import MachineClass, Network, SimResult, simulate
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.topology import Topology, join, load_profile, machine_of, network

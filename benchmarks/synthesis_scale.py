@@ -20,8 +20,8 @@ import time
 from report import publish
 
 from reference_fabrics import a100_pod, torus
-from tuccl._native import verify
 from tuccl.errors import Infeasible
+from tuccl.program import verify
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound

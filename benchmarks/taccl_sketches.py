@@ -25,8 +25,8 @@ from pathlib import Path
 from msgspec.structs import replace as with_fields
 from report import publish
 
-from tuccl._native import to_xml, verify
 from tuccl.errors import Infeasible
+from tuccl.program import to_xml, verify
 from tuccl.sketches import SHIPPED_UNITS, Sketch, load_sketch, read_taccl_profile
 from tuccl.synth import Budget, Collective, lower
 from tuccl.synth.taccl.costs import LinkCosts

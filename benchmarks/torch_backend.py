@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 from report import publish
 
-from tuccl._native import Knobs
 from tuccl.cli.output import columns
 from tuccl.emulation import Emulation
+from tuccl.program import Knobs
 from tuccl.runtime import (
     LookupTable,
     Statistics,

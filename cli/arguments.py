@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from tuccl._native import Knobs
 from tuccl.cli.output import warn
 from tuccl.errors import InputError
+from tuccl.program import Knobs
 from tuccl.runtime import NCCL_VERSION
 from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import PREFERENCES

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from tuccl._native import Knobs, Program, max_threads, parse_xml
-from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import (
     add_json,
     add_knobs,
@@ -38,6 +36,8 @@ from tuccl.cli.recording import (
 from tuccl.cli.verify import read_bytes
 from tuccl.errors import InputError
 from tuccl.mscclpp import is_plan, parse_plan, verify_plan
+from tuccl.program import Knobs, Program, max_threads, parse_xml
+from tuccl.program import verify as verify_program
 from tuccl.runtime import (
     BASELINES,
     MSCCL_LOOP,

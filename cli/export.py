@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl._native import parse_xml
 from tuccl.cli.arguments import (
     add_json,
     add_prefer,
@@ -16,6 +15,7 @@ from tuccl.cli.arguments import (
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.verify import read_bytes
 from tuccl.errors import InputError
+from tuccl.program import parse_xml
 from tuccl.runtime import export_program, export_switch, export_table
 
 HELP = "write the table as files that an unmodified runtime loads"

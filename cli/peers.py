@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tuccl._native import Knobs, Program
 from tuccl.cli.arguments import sizes_of
 from tuccl.cli.output import print_json, say
 from tuccl.errors import InputError, Unavailable
 from tuccl.eval.peers import PEERS, GlooRanks, Peer, mpi_peer
 from tuccl.eval.peers.report import real_ranks
+from tuccl.program import Knobs, Program
 from tuccl.runtime import (
     Executor,
     MpiExecutor,

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import cast
 
-from tuccl._native import Knobs, Program, max_threads, to_xml
 from tuccl.cli.arguments import (
     add_any_order,
     add_collective,
@@ -23,6 +22,7 @@ from tuccl.cli.arguments import (
 from tuccl.cli.output import check_target, columns, print_json, say, warn, write_text
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
+from tuccl.program import Knobs, Program, max_threads, to_xml
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.runtime.table import KnobValues, fork_threads, hangs_between_hosts
 from tuccl.sketches import candidate_sketches, load_sketch

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl._native import Finding, Program, VerifyReport, parse_xml
-from tuccl._native import verify as verify_program
 from tuccl.cli.arguments import add_json, add_root, collectives_of
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, is_plan, parse_plan, run_plan, verify_plan
+from tuccl.program import Finding, Program, VerifyReport, parse_xml
+from tuccl.program import verify as verify_program
 from tuccl.units import format_bytes, parse_size
 
 HELP = "prove that a program computes the collective, cannot deadlock and loads"

@@ -6,8 +6,8 @@ import os
 
 import msgspec
 
-from tuccl._native import Network, Resource, Route
 from tuccl.emulation.plan import EmulationPlan
+from tuccl.simulation import Network, Resource, Route
 from tuccl.topology import Link, Node, Topology, network
 
 __all__ = ["emulated_network", "emulated_topology"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuccl._native import Knobs, Program
 from tuccl.emulation.emulation import Emulation
 from tuccl.errors import TucclError
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor

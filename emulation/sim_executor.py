@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuccl._native import Knobs, MachineClass, Program
 from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
 from tuccl.emulation.plan import plan_emulation
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.sim import SimExecutor
+from tuccl.simulation import MachineClass
 from tuccl.topology import Topology, load_machine
 
 __all__ = ["CpuCall", "EmulatedSimExecutor", "as_run_on_cpus", "eager_costs"]

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from tuccl._native import Knobs, MachineClass, Network, Program, SimResult, simulate
 from tuccl.emulation import eager_costs
 from tuccl.errors import InputError
 from tuccl.eval.free_constants import (
@@ -23,7 +22,9 @@ from tuccl.eval.free_constants import (
     unfitted,
     value_of,
 )
+from tuccl.program import Knobs, Program
 from tuccl.runtime import MSCCL_LOOP, StepLoop
+from tuccl.simulation import MachineClass, Network, SimResult, simulate
 from tuccl.topology import MachineFile, machine_class
 
 __all__ = [

@@ -10,7 +10,6 @@ from typing import Literal
 
 import msgspec
 
-from tuccl._native import Knobs, Program, parse_xml
 from tuccl.emulation import (
     as_run_on_cpus,
     emulated_network,
@@ -20,6 +19,7 @@ from tuccl.emulation import (
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.calibrate import Case, Trial
 from tuccl.eval.measurements import Measured, Measurements, read_measurements
+from tuccl.program import Knobs, Program, parse_xml
 from tuccl.runtime.baseline import nccl_call
 from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.synth import Collective

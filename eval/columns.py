@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tuccl._native import element_bytes
 from tuccl.errors import InputError
+from tuccl.program import element_bytes
 from tuccl.runtime import Timing
 from tuccl.synth.model.collective import COUNTED_PER_RANK, REDUCING, ROOTED
 

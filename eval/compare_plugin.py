@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuccl._native import Knobs
 from tuccl.errors import InputError
 from tuccl.eval.columns import bandwidth_row
 from tuccl.eval.comparison import Comparison, comparison_row, provenance
+from tuccl.program import Knobs
 from tuccl.runtime import (
     SYMMETRIC_BASELINE,
     BaselineTiming,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tuccl._native import TraceSlice
 from tuccl.runtime import TracedRun
+from tuccl.simulation import TraceSlice
 
 _MOMENT_US = 1e-6  # what is closer counts as one moment
 _NETWORK_LATENCY = "latency of the network"
@@ -56,7 +56,7 @@ def critical_path(run: TracedRun) -> CriticalPath:
     ended the wait, at the moment when it did. So a wait counts as what ended it. A
     stretch over passes that were not recorded is named as such.
 
-    >>> from tuccl._native import Knobs
+    >>> from tuccl.program import Knobs
     >>> from tuccl.runtime import SimExecutor
     >>> from tuccl.synth import Collective, lower, msccl_default
     >>> from tuccl.topology import load_profile

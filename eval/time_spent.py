@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from tuccl._native import TRACE_CAUSES
 from tuccl.runtime import TracedRun
+from tuccl.simulation import TRACE_CAUSES
 
 __all__ = ["CAUSES", "TimeSpent", "spent_text", "time_spent"]
 
@@ -41,7 +41,7 @@ class TimeSpent(msgspec.Struct, frozen=True, kw_only=True):
 def time_spent(run: TracedRun) -> tuple[TimeSpent, ...]:
     """Return the time in us that thread blocks, and proxies where there are any, spent by cause.
 
-    >>> from tuccl._native import Knobs
+    >>> from tuccl.program import Knobs
     >>> from tuccl.runtime import SimExecutor
     >>> from tuccl.synth import Collective, lower, msccl_default
     >>> from tuccl.topology import load_profile

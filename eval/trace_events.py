@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from tuccl import __version__
-from tuccl._native import TraceSlice
 from tuccl.eval.utilisation import utilisation
 from tuccl.runtime import TracedRun
+from tuccl.simulation import TraceSlice
 
 __all__ = ["trace_json"]
 
@@ -30,7 +30,7 @@ def trace_json(run: TracedRun) -> bytes:
     counter (0 to 1) per direction, one for the proxies and one for the host. Times are in us.
     What was left out is named in ``otherData.recorded`` and by spans called "not recorded".
 
-    >>> from tuccl._native import Knobs
+    >>> from tuccl.program import Knobs
     >>> from tuccl.runtime import SimExecutor
     >>> from tuccl.synth import Collective, lower, msccl_default
     >>> from tuccl.topology import load_profile

@@ -67,7 +67,7 @@ def utilisation(run: TracedRun, busiest: int = _BUSIEST) -> Utilisation:
 
     The time is that of the call, host and kernel start included: what a link could have carried.
 
-    >>> from tuccl._native import Knobs
+    >>> from tuccl.program import Knobs
     >>> from tuccl.runtime import SimExecutor
     >>> from tuccl.synth import Collective, lower, msccl_default
     >>> from tuccl.topology import load_profile

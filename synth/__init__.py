@@ -1,6 +1,6 @@
 """Synthesis of programs: collectives, methods, schedules, lowering, bounds."""
 
-from tuccl._native import replicate
+from tuccl.program import replicate
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.bounds.bound import Bound, BoundKind, bound

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from tuccl._native import Knobs, MachineClass, Network, Program, simulate
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs, Program
+from tuccl.simulation import MachineClass, Network, simulate
 from tuccl.sketches import Sketch
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.bounds.hops import fewest_hops, longest_chain

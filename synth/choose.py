@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tuccl._native import Knobs
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs
 from tuccl.sketches import Sketch
 from tuccl.synth.candidates import Candidates, Synthesized, Target
 from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tuccl._native import Program
 from tuccl.cli import main
+from tuccl.program import Program
 
 # A busy machine is no fault, and equal trees shall fail or pass alike; `make soak` explores.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,8 +10,10 @@ from typing import Any
 
 from reference_fabrics import cube_mesh, host_line, ndv2_pair, random_fabric, torus
 from tests.safety import safe_bytes
-from tuccl._native import Call, Knobs, Program, chunk_counts, element_bytes
 from tuccl.errors import Infeasible
+from tuccl.execution import Call
+from tuccl.planners import chunk_counts
+from tuccl.program import Knobs, Program, element_bytes
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, msccl_default, nccl_program, synthesize

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tuccl._native import Gpu, Program, Step, ThreadBlock
+from tuccl.program import Gpu, Program, Step, ThreadBlock
 
 _T = TypeVar("_T")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuccl._native import Gpu, Program, Step, ThreadBlock, chunk_counts
+from tuccl.planners import chunk_counts
+from tuccl.program import Gpu, Program, Step, ThreadBlock
 
 
 def program(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuccl._native import Knobs, Program, verify
+from tuccl.program import Knobs, Program, verify
 
 __all__ = ["safe_bytes"]
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from tuccl._native import MachineClass, ProtocolCosts
 from tuccl.errors import InputError
+from tuccl.simulation import MachineClass, ProtocolCosts
 from tuccl.topology.graph import Topology
 
 __all__ = [

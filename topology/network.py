@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tuccl._native import Network, Program, Resource, Route
 from tuccl.errors import InputError
+from tuccl.program import Program
+from tuccl.simulation import Network, Resource, Route
 from tuccl.topology.fabric import join
 from tuccl.topology.graph import Topology
 from tuccl.topology.paths import all_paths, channel_paths

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache, partial
 
-from tuccl._native import MachineClass
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
@@ -18,6 +17,7 @@ from tuccl.runtime import (
     select,
     time_baseline,
 )
+from tuccl.simulation import MachineClass
 from tuccl.topology import Topology, keep_gpus
 from tuccl.training.costs import Cost, Costs, server_costs
 

@@ -10,7 +10,7 @@ from statistics import fmean, variance
 
 import msgspec
 
-from tuccl._native import Program
+from tuccl.program import Program
 from tuccl.runtime import Candidate, Entry, Executor, Timing
 from tuccl.runtime.table import entry_preferring, ranges_from_sizes
 from tuccl.synth import Collective

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError, Stuck
+from tuccl.program import Program
 from tuccl.runtime import (
     Candidate,
     Executor,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError, Stuck
+from tuccl.program import Program
 from tuccl.runtime import (
     Executor,
     Timing,

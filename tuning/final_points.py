@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuccl._native import Program
 from tuccl.errors import Infeasible
+from tuccl.program import Program
 from tuccl.synth import Placement
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.final_round import beats

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from tuccl._native import Program
+from tuccl.program import Program
 from tuccl.runtime import (
     BaselineTiming,
     Candidate,

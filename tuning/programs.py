@@ -10,8 +10,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tuccl._native import Knobs, Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs, Program, default_buffer_bytes, to_xml, verify
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.graph import nccl_graph

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from tuccl._native import Program
+from tuccl.program import Program
 from tuccl.runtime import Executor, SimExecutor, open_table
 from tuccl.runtime.workload import Workload
 from tuccl.synth import Collective

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tuccl._native import Program, max_threads, parse_xml
+from tuccl.program import Program, max_threads, parse_xml
 from tuccl.runtime import (
     BaselineTiming,
     Entry,

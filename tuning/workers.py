@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
-from tuccl._native import MachineClass, Network, ProtocolCosts, Resource, Route
 from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.simulation import MachineClass, Network, ProtocolCosts, Resource, Route
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import MARK, Studies
 from tuccl.tuning.studies.task_queue import TaskQueue, in_work

@@ -22,7 +22,6 @@ from statistics import geometric_mean
 import msgspec
 from tcp_flows import link_rates
 
-from tuccl._native import Knobs, verify
 from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import columns
 from tuccl.cli.peers import peers_beside
@@ -33,6 +32,7 @@ from tuccl.emulation import (
 from tuccl.errors import Infeasible, TucclError
 from tuccl.eval import NamedProgram, PeerRow, peer_report, peer_text
 from tuccl.eval.peers import PEERS
+from tuccl.program import Knobs, verify
 from tuccl.runtime import Effort, find_mpi
 from tuccl.sketches import full_mesh
 from tuccl.synth import (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tuccl._native import RankResult
 from tuccl.errors import InputError, Stuck
+from tuccl.execution import RankResult
 from tuccl.runtime import Effort
 
 __all__ = ["LONG_US", "Competitor", "RaceResult", "prescreen", "race"]

@@ -8,10 +8,11 @@ from functools import partial
 
 import msgspec
 
-from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
 from tuccl.eval.peers.peer import Peer, PeerCall
 from tuccl.eval.peers.race import Competitor, RaceResult, prescreen, race
+from tuccl.execution import Call, RankResult
+from tuccl.program import Knobs, Program
 from tuccl.runtime import Effort, Executor, MpiExecutor, Operands
 from tuccl.runtime.executors import cpu_threads
 from tuccl.synth.model.collective import ROOTED, Collective

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
+from tuccl.program import Knobs, Program
 from tuccl.runtime.baseline.msccl_best import best_shipped
 from tuccl.runtime.baseline.nccl_best import nccl_timings, time_nccl
 from tuccl.runtime.baseline.nccl_call import program_once

@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import product
 
-from tuccl._native import Knobs, Program
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs, Program
 from tuccl.runtime.baseline.timing import BaselineTiming
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.nccl.constants import tuning_constants

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuccl._native import Knobs
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs
 from tuccl.runtime.baseline.nccl_call import nccl_call
 from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
 from tuccl.runtime.executors.executor import RUNTIME_CHOICE, Executor

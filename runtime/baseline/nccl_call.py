@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tuccl._native import Knobs, Program
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import StepLoop
 from tuccl.runtime.nccl.choice import NcclChoice
 from tuccl.runtime.nccl.constants import MAX_CHANNELS, tuning_constants

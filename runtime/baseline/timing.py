@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuccl._native import Gpu, Knobs, Program
+from tuccl.program import Gpu, Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.synth.model.collective import Collective

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tuccl import _native
-from tuccl._native import Call, RankResult
 from tuccl.errors import InputError, Stuck, TucclError, Unavailable
+from tuccl.execution import Call, RankResult, read_result
+from tuccl.installation import built_folder
 from tuccl.runtime.executors.measure import DataExecutor, Effort, Operands
 
 __all__ = ["CudaExecutor", "cuda_devices", "cuda_library", "loaded_library", "nccl_library"]
@@ -27,7 +27,7 @@ def cuda_library() -> Path:
     Raises:
         Unavailable: it was not built here.
     """
-    beside = Path(_native.__file__).parent / "cuda" / _LIBRARY
+    beside = built_folder("cuda") / _LIBRARY
     path = Path(os.environ.get("TUCCL_CUDA_LIBRARY") or beside)
     if not path.is_file():
         named = " (TUCCL_CUDA_LIBRARY names it)" if path != beside else ""
@@ -150,4 +150,4 @@ class CudaExecutor(DataExecutor):
             raise Stuck(answer)
         if code != 0:
             raise InputError(answer) if "expected" in answer else TucclError(answer)
-        return [_native.read_result(part) for part in answer.split("end\n") if part]
+        return [read_result(part) for part in answer.split("end\n") if part]

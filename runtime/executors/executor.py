@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from tuccl._native import Knobs, Network, Program, SimTrace
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.runtime.nccl.knobs import NcclKnobs
+from tuccl.simulation import Network, SimTrace
 from tuccl.topology import Topology
 
 __all__ = [

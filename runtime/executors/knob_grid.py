@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
-from tuccl._native import Knobs, default_buffer_bytes, max_threads
+from tuccl.program import Knobs, default_buffer_bytes, max_threads
 
 __all__ = ["BUFFERS", "CHANNELS", "PROTOCOLS", "THREADS", "WHOLE_GRID", "KnobGrid"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tuccl._native import Call, RankResult, run_in_threads
+from tuccl.execution import Call, RankResult, run_in_threads
 from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands
 
 __all__ = ["LoopbackExecutor"]

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from tuccl._native import Call, Knobs, Program, RankResult
 from tuccl.errors import InputError
+from tuccl.execution import Call, RankResult
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tuccl._native import Call, RankResult
+from tuccl.execution import Call, RankResult
 from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, glue_library, worker_program
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch

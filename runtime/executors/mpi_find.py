@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl import _native
 from tuccl.errors import InputError, Unavailable
+from tuccl.installation import built_folder
 
 __all__ = ["Mpi", "find_mpi", "find_mpis", "glue_library", "worker_program"]
 
@@ -121,7 +121,7 @@ def _cache_folder() -> Path:
 
 
 def _worker_folder() -> Path:
-    return Path(str(_native.__file__)).parent / "worker"
+    return built_folder("worker")
 
 
 def _launchers() -> list[str]:

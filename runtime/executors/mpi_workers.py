@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuccl._native import Call, RankResult, read_result
 from tuccl.errors import InputError, Stuck, Unavailable
+from tuccl.execution import Call, RankResult, read_result
 from tuccl.runtime.executors.mpi_launch import Launch
 
 __all__ = ["Workers"]

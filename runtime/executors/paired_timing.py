@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 
 __all__ = ["MOST_SPREAD", "TimingCandidate", "is_comparable", "paired_timings", "pool_timings"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from tuccl._native import Knobs, MachineClass, Network, Program, SimResult
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, simulate_plan
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import (
     MSCCL_LOOP,
     Call,
@@ -20,6 +20,7 @@ from tuccl.runtime.executors.executor import (
 )
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.executors.sim import SimExecutor, padded
+from tuccl.simulation import MachineClass, Network, SimResult
 from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, PlanKnobs
 from tuccl.synth.mscclpp.lower import lower_to_plan

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tuccl._native import Knobs, MachineClass, Network, Program, least_us, simulate, simulate_all
-from tuccl._native import trace as simulate_and_record
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import (
     MSCCL_LOOP,
     Call,
@@ -16,6 +15,8 @@ from tuccl.runtime.executors.executor import (
     Timing,
     TracedRun,
 )
+from tuccl.simulation import MachineClass, Network, least_us, simulate, simulate_all
+from tuccl.simulation import trace as simulate_and_record
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import (
     Topology,

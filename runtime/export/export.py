@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
-from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import InputError
+from tuccl.program import Program, parse_xml, to_xml, verify
 from tuccl.runtime.export.mscclpp import (
     PlanSource,
     plan_contents,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, plan_json
 from tuccl.mscclpp.checks import MEMORY_IDS, PORT_CHANNELS
+from tuccl.program import Program
 from tuccl.runtime.executors.plan_sim import check_residency, plan_knobs, program_plan
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry, KnobValues
 from tuccl.runtime.table.store import StoredTable

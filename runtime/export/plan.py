@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tuccl._native import Program, default_buffer_bytes, verify
+from tuccl.program import Program, default_buffer_bytes, verify
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
 from tuccl.runtime.table.lookup import WITH_TUNER
 from tuccl.runtime.table.programs import placements

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tuccl._native import RendezvousServer
 from tuccl.errors import InputError
+from tuccl.execution import RendezvousServer
 
 __all__ = ["BOOTSTRAP_VARIABLES", "rendezvous_address", "rendezvous_server"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from tuccl._native import default_buffer_bytes
 from tuccl.errors import InputError
+from tuccl.program import default_buffer_bytes
 from tuccl.runtime.executors.cuda import nccl_library
 from tuccl.runtime.export.export import DIALECTS, Export, export_table
 from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path, tuner_variables

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tuccl import _native
 from tuccl.errors import InputError, Unavailable
+from tuccl.installation import built_folder
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.store import load_table
@@ -194,4 +194,4 @@ def _answers(arguments: Sequence[str], lines: Iterable[str], table: Path) -> lis
 
 
 def _folder() -> Path:
-    return Path(str(_native.__file__)).parent / "plugins"
+    return built_folder("plugins")

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tuccl._native import Knobs, Program
 from tuccl.errors import InputError, Unavailable
 from tuccl.mscclpp import ExecutionPlan, plan_json
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.executors.measure import check_ranks

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from tuccl._native import Knobs, Program, default_buffer_bytes, element_bytes, max_threads, to_xml
 from tuccl.errors import InputError, Unavailable
+from tuccl.program import Knobs, Program, default_buffer_bytes, element_bytes, max_threads, to_xml
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 from tuccl.runtime.executors.measure import check_ranks

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from tuccl._native import Knobs
+from tuccl.program import Knobs
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.synth.model.collective import REDUCING, ROOTED, CollectiveName
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl._native import Selector
 from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lock import exclusive_use
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.programs import ProgramFile
 from tuccl.runtime.table.store import StoredTable, open_table, save_table
 from tuccl.runtime.table.text import table_text
+from tuccl.selection import Selector
 
 __all__ = ["ObservedTiming", "merge_observed", "observed_timings"]
 

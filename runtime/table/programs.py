@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from tuccl._native import Knobs, Program, default_buffer_bytes, to_xml, verify
 from tuccl.errors import InputError
+from tuccl.program import Knobs, Program, default_buffer_bytes, to_xml, verify
 from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tuccl._native import Selector
 from tuccl.errors import InputError
 from tuccl.runtime.table.entry import (
     Candidate,
@@ -20,6 +19,7 @@ from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.preference import table_preferring
 from tuccl.runtime.table.supported_knobs import exclusion_reason, process_buffers, unsupported_knobs
 from tuccl.runtime.table.text import table_text
+from tuccl.selection import Selector
 from tuccl.synth.model.collective import COLLECTIVES
 from tuccl.units import format_bytes
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl._native import Program, parse_xml
 from tuccl.errors import InputError
+from tuccl.program import Program, parse_xml
 from tuccl.runtime.table.atomic_dir import previous_directory, replace_directory
 from tuccl.runtime.table.entry import Candidate
 from tuccl.runtime.table.lookup import FORMAT, LookupTable

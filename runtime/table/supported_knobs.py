@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tuccl._native import default_buffer_bytes
+from tuccl.program import default_buffer_bytes
 from tuccl.runtime.table.entry import Entry, KnobValues
 from tuccl.synth.model.collective import ROOTED
 from tuccl.units import format_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.program import Knobs
 from tuccl.sketches import full_mesh
 from tuccl.synth.classic.allpairs import allpairs
 from tuccl.synth.model.collective import Collective

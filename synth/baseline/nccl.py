@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tuccl._native import Gpu, Program, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Gpu, Program, Step, ThreadBlock
 from tuccl.synth.baseline.nccl_chains import chains
 from tuccl.synth.baseline.nccl_tree import nccl_tree
 from tuccl.synth.lowering.lower import lower

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuccl._native import Gpu, Network, Program, Resource, Route, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Gpu, Program, Step, ThreadBlock
+from tuccl.simulation import Network, Resource, Route
 from tuccl.synth.baseline.nccl_tree import (
     Move,
     blocks_in_turn,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from tuccl._native import Gpu, Program, Step, ThreadBlock
 from tuccl.errors import Infeasible
+from tuccl.program import Gpu, Program, Step, ThreadBlock
 from tuccl.synth.baseline.nccl_chains import Chain, chains
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology

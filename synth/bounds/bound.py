@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from tuccl._native import diameter, flow_duals
 from tuccl.errors import InputError
+from tuccl.planners import diameter, flow_duals
 from tuccl.synth.bounds.cuts import (
     Cut,
     allgather_cut,

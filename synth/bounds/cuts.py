@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tuccl._native import distances, min_cut, shortfall
 from tuccl.errors import InputError
+from tuccl.planners import distances, min_cut, shortfall
 from tuccl.synth.bounds.graph import Arc, Fabric
 
 __all__ = [

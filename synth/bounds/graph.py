@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
-from tuccl._native import distances
+from tuccl.planners import distances
 from tuccl.synth.model.network import Network, exact_rate, topology_network
 from tuccl.topology import Node, Topology, all_paths, merge_nics
 

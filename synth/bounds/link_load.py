@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tuccl._native import Program
+from tuccl.program import Program
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology, path

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from tuccl._native import group_cuts, min_cut
+from tuccl.planners import group_cuts, min_cut
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut, gbs, place
 from tuccl.synth.bounds.graph import Fabric
 

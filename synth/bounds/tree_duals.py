@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tuccl._native import tree_duals
 from tuccl.errors import InputError
+from tuccl.planners import tree_duals
 from tuccl.synth.bounds.cuts import Cut, listed
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network

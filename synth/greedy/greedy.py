@@ -15,8 +15,8 @@ from functools import cached_property
 
 from msgspec.structs import replace as replace_fields
 
-from tuccl._native import GreedyPlan, Send, list_schedule, plan_multicast, plan_unicast
 from tuccl.errors import Infeasible
+from tuccl.planners import GreedyPlan, Send, list_schedule, plan_multicast, plan_unicast
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.greedy.problem import MOST_CONNECTIONS, PlanningProblem
 from tuccl.synth.greedy.reasons import unreachable, unroutable

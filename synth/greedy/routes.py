@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tuccl._native import PeriodicNetwork
+from tuccl.planners import PeriodicNetwork
 from tuccl.synth.greedy.rotation import RotationSymmetry
 from tuccl.synth.model.network import Network
 

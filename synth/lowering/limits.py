@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tuccl._native import Program
 from tuccl.errors import InputError
+from tuccl.program import Program
 
 __all__ = ["DIALECTS", "Excess", "Limits", "excess", "fork_end", "limits_of"]
 

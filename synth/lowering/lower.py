@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tuccl._native import Program, replicate, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Program, replicate, verify
 from tuccl.synth.lowering.blocks import Block, DraftStep, blocks_of_ranks
 from tuccl.synth.lowering.credit import MessageStep, stuck_steps
 from tuccl.synth.lowering.fusion import plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuccl._native import Gpu, Step, ThreadBlock
+from tuccl.program import Gpu, Step, ThreadBlock
 from tuccl.synth.model.schedule import Schedule
 
 __all__ = ["period", "rotated_gpus"]

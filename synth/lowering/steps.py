@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuccl._native import Gpu, Step, ThreadBlock, chunk_counts
+from tuccl.planners import chunk_counts
+from tuccl.program import Gpu, Step, ThreadBlock
 from tuccl.synth.lowering.blocks import Block, DraftStep
 from tuccl.synth.model.schedule import Address, Schedule
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tuccl._native import chunk_counts
 from tuccl.errors import InputError
+from tuccl.planners import chunk_counts
 
 __all__ = [
     "COLLECTIVES",

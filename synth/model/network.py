@@ -1,6 +1,6 @@
 """The network that programs are planned on: pairs of ranks, their routes, and shared resources.
 
-It is the simulator's `tuccl._native.Network` with exact rates and with the ranks' hosts, as a value
+It is `tuccl.simulation.Network` with exact rates and with the ranks' hosts, as a value
 that can be compared and hashed.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from tuccl import _native
+from tuccl import simulation
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.topology import Topology, merge_nics, network
 
@@ -54,13 +54,16 @@ class Network:
         return Network(self.hosts, pairs, routes, self.latencies_us, self.rates, self.names)
 
     @cached_property
-    def native(self) -> _native.Network:
+    def native(self) -> simulation.Network:
         """Return the network as native planners and the simulator take it."""
-        return _native.Network(
+        return simulation.Network(
             self.ranks,
-            [_native.Resource(self.name(n), "", float(rate)) for n, rate in enumerate(self.rates)],
             [
-                _native.Route(src, dst, list(route), latency)
+                simulation.Resource(self.name(n), "", float(rate))
+                for n, rate in enumerate(self.rates)
+            ],
+            [
+                simulation.Route(src, dst, list(route), latency)
                 for (src, dst), route, latency in zip(
                     self.pairs, self.routes, self.latencies_us, strict=True
                 )
@@ -184,13 +187,13 @@ def topology_network(topology: Topology) -> Network:
     )
 
 
-def _rates_and_names(native: _native.Network) -> tuple[tuple[Fraction, ...], tuple[str, ...]]:
+def _rates_and_names(native: simulation.Network) -> tuple[tuple[Fraction, ...], tuple[str, ...]]:
     resources = native.resources
     rates = tuple(exact_rate(resource.bandwidth_gbs) for resource in resources)
     return rates, tuple(resource.name for resource in resources)
 
 
-def _named_resources(sketch: Sketch) -> _native.Network:
+def _named_resources(sketch: Sketch) -> simulation.Network:
     """Return the links of a sketch, with NICs and switch ports as their shared resources."""
     rates: dict[str, float] = {}
     numbers: dict[str, int] = {}
@@ -200,9 +203,9 @@ def _named_resources(sketch: Sketch) -> _native.Network:
         for name in names:
             rates[name] = max(link.bandwidth_gbs, rates.get(name, 0.0))
         used = [numbers.setdefault(name, len(numbers)) for name in names]
-        routes.append(_native.Route(link.src, link.dst, used, link.alpha_us))
-    resources = [_native.Resource(name, "", rates[name]) for name in numbers]
-    return _native.Network(sketch.ranks, resources, routes)
+        routes.append(simulation.Route(link.src, link.dst, used, link.alpha_us))
+    resources = [simulation.Resource(name, "", rates[name]) for name in numbers]
+    return simulation.Network(sketch.ranks, resources, routes)
 
 
 def _shared_names(sketch: Sketch, link: LogicalLink) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuccl import _native
+from tuccl import planners
 from tuccl.synth.model.network import Network
 
 __all__ = ["Send", "list_schedule"]
@@ -51,7 +51,7 @@ def list_schedule(network: Network, sends: Sequence[Send], chunk_bytes: float) -
     >>> list_schedule(line, [Send(0, 0, 1), Send(1, 0, 1)], 1e6)
     [0, 1]
     """
-    return _native.start_order(
+    return planners.start_order(
         network.native,
         [(network.index[send.src, send.dst], send.after) for send in sends],
         chunk_bytes,

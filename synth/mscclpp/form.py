@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from tuccl._native import Program
 from tuccl.errors import Infeasible
 from tuccl.mscclpp import (
     Channel,
@@ -23,6 +22,7 @@ from tuccl.mscclpp import (
     ThreadBlockChannels,
     ThreadBlockGroup,
 )
+from tuccl.program import Program
 from tuccl.synth.mscclpp.block_writer import BlockWriter
 from tuccl.synth.mscclpp.knobs import PlanKnobs
 from tuccl.synth.mscclpp.layout import Layout, Part, Slots

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuccl._native import Program
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, verify_plan
+from tuccl.program import Program
 from tuccl.synth.mscclpp.form import Form, Ways
 from tuccl.synth.mscclpp.fuse import (
     fuse_receives,

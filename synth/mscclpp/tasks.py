@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tuccl._native import Program, Step
+from tuccl.program import Program, Step
 from tuccl.synth.model.schedule import Address
 
 __all__ = ["MOST_SOURCES", "Message", "Task", "newest_waits", "output_place", "tasks_of"]

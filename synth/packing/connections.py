@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuccl._native import MachineClass
+from tuccl.simulation import MachineClass
 from tuccl.synth.model.network import Pair
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.tree_packing import Forest, TreePacker, Way

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from tuccl._native import split_relays, suffices
 from tuccl.errors import Infeasible
+from tuccl.planners import split_relays, suffices
 from tuccl.synth.bounds.graph import Fabric, max_min_shares
 from tuccl.synth.model.network import Network
 

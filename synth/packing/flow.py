@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from tuccl._native import route_demands
 from tuccl.errors import Infeasible, InputError
+from tuccl.planners import route_demands
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.bound import alltoall_cut
 from tuccl.synth.bounds.graph import Fabric

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from tuccl._native import pack_trees
+from tuccl.planners import pack_trees
 from tuccl.synth.bounds.graph import routed_fabric
 from tuccl.synth.model.network import Network
 from tuccl.synth.model.symmetry import isomorphic_groups

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from tuccl._native import pack_trees, reroute
 from tuccl.errors import Infeasible, InputError
+from tuccl.planners import pack_trees, reroute
 from tuccl.synth.bounds.bound import MOST_ROUTED, tightest_cut
 from tuccl.synth.bounds.graph import Fabric, routed_fabric
 from tuccl.synth.bounds.tree_duals import tree_dual_bound

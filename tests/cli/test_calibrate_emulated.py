@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tests.conftest import Tuccl
-from tuccl._native import Knobs, Program, to_xml
 from tuccl.emulation import EmulatedSimExecutor
+from tuccl.program import Knobs, Program, to_xml
 from tuccl.topology import (
     Constant,
     MachineFile,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuccl._native import parse_xml
+from tuccl.program import parse_xml
 
 Tuccl = Callable[..., Any]
 

@@ -15,7 +15,6 @@ from types import ModuleType
 import pytest
 
 from tests.emulation.flows import python, received_mbps
-from tuccl._native import Knobs, to_xml
 from tuccl.cli import main
 from tuccl.emulation import emulation as emulation_module
 from tuccl.emulation import netns
@@ -23,6 +22,7 @@ from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.emulation.running import ROOT
 from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.program import Knobs, to_xml
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi
 from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology

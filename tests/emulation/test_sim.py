@@ -6,7 +6,6 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Knobs, ProtocolCosts
 from tuccl.emulation import (
     EmulatedSimExecutor,
     as_run_on_cpus,
@@ -15,7 +14,9 @@ from tuccl.emulation import (
     plan_emulation,
 )
 from tuccl.errors import InputError
+from tuccl.program import Knobs
 from tuccl.runtime import SimExecutor
+from tuccl.simulation import ProtocolCosts
 from tuccl.topology import Topology, join, keep_gpus, load_machine, load_profile, signature
 
 LARGE = 64 << 20

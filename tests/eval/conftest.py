@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.eval import BandwidthRow, Comparison, ComparisonRow, bandwidth_row
+from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.runtime import (
     SimExecutor,
     Timing,

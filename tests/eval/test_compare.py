@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from tests.eval.conftest import comparison
-from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
 from tuccl.eval import busbw_factor, compare, html_report, text_report
 from tuccl.eval.columns import bandwidth_row
 from tuccl.eval.comparison import comparison_row
+from tuccl.program import Knobs, Program
 from tuccl.runtime import (
     BASELINES,
     MSCCL_LOOP,

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.eval.conftest import RUNS, ring_on
-from tuccl._native import TRACE_CAUSES
 from tuccl.eval import critical_path, path_text
+from tuccl.simulation import TRACE_CAUSES
 from tuccl.topology import join, load_profile
 
 MIB = 1 << 20

@@ -9,10 +9,11 @@ from typing import cast
 
 import pytest
 
-from tuccl._native import Call, Knobs, RankResult, read_result
 from tuccl.errors import InputError
 from tuccl.eval import NamedProgram, peer_report, peer_text
 from tuccl.eval.peers import Peer, PeerCall
+from tuccl.execution import Call, RankResult, read_result
+from tuccl.program import Knobs
 from tuccl.runtime import Effort, MpiExecutor
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from tuccl._native import RankResult, read_result
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.eval.peers.peer import GlooRanks, Peer, PeerCall, mpi_peer
 from tuccl.eval.peers.race import Competitor, prescreen, race
+from tuccl.execution import RankResult, read_result
 from tuccl.runtime.executors.measure import Effort
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import find_mpi

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tuccl._native import Call, Knobs
+from tuccl.execution import Call
+from tuccl.program import Knobs
 from tuccl.runtime import CudaExecutor
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import keep_gpus, load_profile

@@ -8,8 +8,9 @@ from types import ModuleType
 import pytest
 
 from tests.native.test_matrix import METHOD_NAMES, few_trials
-from tuccl._native import Call, Knobs, Program, replicate
 from tuccl.errors import InputError, Stuck, Unavailable
+from tuccl.execution import Call
+from tuccl.program import Knobs, Program, replicate
 from tuccl.runtime import CudaExecutor, Effort, Operands
 from tuccl.runtime.executors import cuda_devices
 from tuccl.synth import Collective, lower, msccl_default

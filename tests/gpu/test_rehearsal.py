@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tuccl import _native
-from tuccl._native import Call, Knobs, Program, parse_xml, replicate
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError, Stuck, Unavailable
+from tuccl.execution import Call
+from tuccl.program import Knobs, Program, parse_xml, replicate
 from tuccl.runtime import CudaExecutor, Effort, Operands
 from tuccl.runtime.executors import cuda_devices
 from tuccl.synth import Collective, lower, msccl_default

@@ -6,17 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import (
-    Finding,
-    Gpu,
-    InputError,
-    Program,
-    Step,
-    ThreadBlock,
-    parse_xml,
-    to_xml,
-    verify,
-)
+from tuccl.errors import InputError
+from tuccl.program import Finding, Gpu, Program, Step, ThreadBlock, parse_xml, to_xml, verify
 
 
 def found(program: Program, dialect: str = "executor") -> list[Finding]:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.safety import safe_bytes
-from tuccl._native import Call, Knobs, Program, parse_xml, run_in_threads, verify
 from tuccl.errors import Infeasible, InputError, Stuck
+from tuccl.execution import Call, run_in_threads
+from tuccl.program import Knobs, Program, parse_xml, verify
 from tuccl.sketches import Sketch, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.topology import join, keep_gpus, load_profile

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tuccl._native import Call, Knobs, parse_xml, run_host_form, run_in_threads
+from tuccl._native import run_host_form
 from tuccl.errors import InputError, Stuck
+from tuccl.execution import Call, run_in_threads
+from tuccl.program import Knobs, parse_xml
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import keep_gpus, load_profile
 

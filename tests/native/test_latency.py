@@ -6,8 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Call, Knobs, Program, run_in_threads
 from tuccl.errors import InputError
+from tuccl.execution import Call, run_in_threads
+from tuccl.program import Knobs, Program
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import keep_gpus, load_profile

@@ -8,8 +8,9 @@ from functools import cache
 import pytest
 
 from tests.safety import safe_bytes
-from tuccl._native import Knobs, Network, Program, simulate
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs, Program
+from tuccl.simulation import Network, simulate
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
 from tuccl.topology import Topology, join, load_profile, machine_of, network

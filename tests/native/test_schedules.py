@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tuccl._native import Gpu, Program, Step, ThreadBlock, chunk_counts, verify
+from tuccl.planners import chunk_counts
+from tuccl.program import Gpu, Program, Step, ThreadBlock, verify
 
 Chunk = Counter[tuple[int, int]]  # how often each (rank, input chunk) is in it
 Place = tuple[int, int, int, int]  # gpu, tb, step, chunk of it

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl._native import Program, parse_xml, verify
+from tuccl.program import Program, parse_xml, verify
 
 Mutate = Callable[[Program, random.Random], tuple[Program, str]]
 

@@ -8,23 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuccl._native import (
-    Gpu,
-    Knobs,
+from tuccl.errors import InputError
+from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock
+from tuccl.simulation import (
     MachineClass,
     Network,
-    Program,
     ProtocolCosts,
     Resource,
     Route,
-    Step,
-    ThreadBlock,
     least_us,
     simulate,
     simulate_all,
     trace,
 )
-from tuccl.errors import InputError
 from tuccl.topology.machine import load_machine
 
 PROTOCOLS = st.sampled_from(["Simple", "LL", "LL128"])

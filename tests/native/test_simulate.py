@@ -12,22 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuccl._native import (
-    Gpu,
-    Knobs,
+from tuccl.errors import InputError
+from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock, parse_xml
+from tuccl.simulation import (
     MachineClass,
     Network,
-    Program,
     ProtocolCosts,
     Resource,
     Route,
     SimResult,
-    Step,
-    ThreadBlock,
-    parse_xml,
     simulate,
 )
-from tuccl.errors import InputError
 from tuccl.topology.machine import load_machine
 
 PROTOCOLS = ["Simple", "LL", "LL128"]

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from tests.native.test_simulate import two_hosts
-from tuccl._native import MachineClass, Network, Program, ProtocolCosts
 from tuccl.errors import InputError
 from tuccl.mscclpp import ExecutionPlan, Operation, simulate_plan
+from tuccl.program import Program
 from tuccl.runtime import PlanSimulator
+from tuccl.simulation import MachineClass, Network, ProtocolCosts
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, lower_to_plan, synthesize
 from tuccl.synth.mscclpp.knobs import PlanKnobs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tuccl._native import Finding, Gpu, Program, Step, ThreadBlock, verify
+from tuccl.program import Finding, Gpu, Program, Step, ThreadBlock, verify
 
 Blocks = list[ThreadBlock]
 

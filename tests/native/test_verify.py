@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import (
+from tuccl.errors import InputError
+from tuccl.program import (
     Gpu,
-    InputError,
     Knobs,
     Program,
     Step,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuccl._native import InputError, Program, Step, parse_xml, to_xml, verify
+from tuccl.errors import InputError
+from tuccl.program import Program, Step, parse_xml, to_xml, verify
 
 SMALL = """<!-- two ranks -->
 <algo name="pair" proto="LL" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" \

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from tuccl._native import Gpu, Knobs, Program, Step, ThreadBlock
+from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.runtime.table.entry import Candidate, Entry, Statistics, default_candidate
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.programs import ProgramFile, program_candidate, program_file

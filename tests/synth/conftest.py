@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tuccl._native import Program, Step
+from tuccl.program import Program, Step
 from tuccl.sketches import LogicalLink, Sketch
 from tuccl.synth import Collective, Schedule
 

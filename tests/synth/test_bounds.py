@@ -9,8 +9,8 @@ from fractions import Fraction
 import networkx
 import pytest
 
-from tuccl._native import min_cut
 from tuccl.errors import InputError
+from tuccl.planners import min_cut
 from tuccl.synth.bounds.bound import (
     allgather_cut,
     allreduce_cut,

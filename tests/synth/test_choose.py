@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tuccl._native import Knobs
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import (
     Candidates,

@@ -10,8 +10,8 @@ import pytest
 
 from reference_fabrics import REFERENCE_FABRICS, a100_pod, cube_mesh, torus
 from tests.few_step_reference import schedule_fault
-from tuccl._native import verify
 from tuccl.errors import Infeasible
+from tuccl.program import verify
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Options, Problem, Schedule, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain

@@ -10,17 +10,10 @@ from itertools import permutations
 import pytest
 
 from reference_fabrics import REFERENCE_FABRICS, cube_mesh, random_fabric, torus
-from tuccl._native import (
-    Knobs,
-    Network,
-    Program,
-    Resource,
-    Route,
-    flow_duals,
-    route_demands,
-    verify,
-)
 from tuccl.errors import Infeasible, InputError
+from tuccl.planners import flow_duals, route_demands
+from tuccl.program import Knobs, Program, verify
+from tuccl.simulation import Network, Resource, Route
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
     Candidates,

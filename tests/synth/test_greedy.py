@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 import pytest
 from msgspec.structs import replace
 
-from tuccl._native import Knobs, simulate
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs
+from tuccl.simulation import simulate
 from tuccl.sketches import LogicalLink, Sketch, candidate_sketches, full_mesh
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.greedy.greedy import greedy

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from reference_fabrics import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
-from tuccl._native import plan_multicast, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.planners import plan_multicast
+from tuccl.program import verify
 from tuccl.sketches import full_mesh, rails
 from tuccl.synth import Collective, Problem, lower
 from tuccl.synth.bounds.link_load import fraction_of_bound

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tuccl._native import Program, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Program, verify
 from tuccl.sketches import Sketch
 from tuccl.synth import (
     Address,

@@ -9,8 +9,8 @@ from itertools import cycle
 
 import pytest
 
-from tuccl._native import Program, parse_xml, to_xml, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Program, parse_xml, to_xml, verify
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, Schedule, lower, synthesize
 from tuccl.synth.model.certificate import fault

@@ -7,9 +7,9 @@ import pytest
 from tests.matrix import Recipe, program, topology
 from tests.programs import program as hand_made
 from tests.programs import ring_allreduce, send
-from tuccl._native import Program, Step, ThreadBlock
 from tuccl.errors import Infeasible, InputError, TucclError
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, verify_plan
+from tuccl.program import Program, Step, ThreadBlock
 from tuccl.synth.mscclpp.knobs import SIMPLE, PlanKnobs
 from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
 

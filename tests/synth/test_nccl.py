@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from tuccl._native import Knobs, simulate, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs, verify
 from tuccl.runtime import SimExecutor
 from tuccl.runtime.nccl.graph import nccl_graph
+from tuccl.simulation import simulate
 from tuccl.synth.baseline.nccl import (
     nccl_alltoall,
     nccl_program,

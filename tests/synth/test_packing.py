@@ -16,8 +16,10 @@ from reference_fabrics import (
     random_fabric,
     torus,
 )
-from tuccl._native import Knobs, Program, simulate, split_relays, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.planners import split_relays
+from tuccl.program import Knobs, Program, verify
+from tuccl.simulation import simulate
 from tuccl.sketches import LogicalLink, Sketch, full_mesh
 from tuccl.synth import (
     Candidates,

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 
 from reference_fabrics import REFERENCE_FABRICS, cube_mesh, with_compared_latencies
-from tuccl._native import Knobs, simulate, verify
+from tuccl.program import Knobs, verify
+from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.hops import hop_bound, longest_chain

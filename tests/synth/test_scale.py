@@ -10,8 +10,10 @@ import networkx
 import pytest
 
 from reference_fabrics import a100_pod, any_fabric, random_fabric, torus
-from tuccl._native import Knobs, Program, diameter, group_cuts, simulate, verify
 from tuccl.errors import InputError
+from tuccl.planners import diameter, group_cuts
+from tuccl.program import Knobs, Program, verify
+from tuccl.simulation import simulate
 from tuccl.sketches import candidate_sketches, full_mesh, rails
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound

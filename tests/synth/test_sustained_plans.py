@@ -8,7 +8,8 @@ import pytest
 
 from class_allowance import allowed_gbs, share_of_allowance
 from reference_fabrics import cube_mesh, random_fabric
-from tuccl._native import Knobs, Program, simulate, verify
+from tuccl.program import Knobs, Program, verify
+from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.lowering.limits import excess, limits_of

@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.taccl_reference import schedule_fault, schedule_time_us, taccl_costs
-from tuccl._native import verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import verify
 from tuccl.sketches import (
     SHIPPED_UNITS,
     LogicalLink,

@@ -11,8 +11,9 @@ import pytest
 
 from reference_fabrics import random_fabric
 from tuccl import _native
-from tuccl._native import Resource, Route, tree_duals
 from tuccl.errors import InputError
+from tuccl.planners import tree_duals
+from tuccl.simulation import Resource, Route
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound

@@ -9,8 +9,9 @@ from fractions import Fraction
 import networkx as nx
 import pytest
 
-from tuccl._native import Knobs, simulate
 from tuccl.errors import InputError
+from tuccl.program import Knobs
+from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, synthesize
 from tuccl.synth.baseline.nccl import nccl_program

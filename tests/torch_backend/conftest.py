@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl._native import Knobs
+from tuccl.program import Knobs
 from tuccl.runtime import (
     LookupTable,
     Statistics,

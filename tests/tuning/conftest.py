@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from tuccl._native import Knobs, Program
+from tuccl.program import Knobs, Program
 from tuccl.runtime import (
     MSCCL_LOOP,
     Executor,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.tuning.conftest import Stand
-from tuccl._native import Knobs, Program
+from tuccl.program import Knobs, Program
 from tuccl.runtime import MSCCL_LOOP, StepLoop, Timing
 from tuccl.topology import Topology
 

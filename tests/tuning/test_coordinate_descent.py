@@ -1,7 +1,7 @@
 """Descents: each ends where no single change is faster, and they begin at different programs."""
 
 from tests.tuning.conftest import Surface, small_space
-from tuccl._native import default_buffer_bytes
+from tuccl.program import default_buffer_bytes
 from tuccl.tuning import Measurements, Point
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 

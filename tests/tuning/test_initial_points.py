@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuccl._native import default_buffer_bytes
+from tuccl.program import default_buffer_bytes
 from tuccl.tuning import Point
 from tuccl.tuning.searches.initial_points import initial_points, plans_in_turn
 from tuccl.tuning.searches.space import Plan, Space

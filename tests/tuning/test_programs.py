@@ -1,7 +1,7 @@
 import pytest
 
-from tuccl._native import verify
 from tuccl.errors import Infeasible
+from tuccl.program import verify
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Problem, Schedule, synthesize
 from tuccl.topology import Topology, load_profile

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuning.conftest import small_space, tiny_space
-from tuccl._native import Knobs
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS, WHOLE_GRID
 from tuccl.tuning import Plan, Point, Space
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.runtime.conftest import HAND
 from tests.tuning.conftest import Stand, evaluations
-from tuccl._native import Knobs, default_buffer_bytes, max_threads
 from tuccl.errors import InputError
+from tuccl.program import Knobs, default_buffer_bytes, max_threads
 from tuccl.runtime import (
     SimExecutor,
     StoredTable,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tuccl._native import Knobs
 from tuccl.cli import main
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import parse_plan, verify_plan
+from tuccl.program import Knobs
 from tuccl.runtime import PlanSimExecutor, PlanSimulator, export_table, open_table, time_baseline
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.synth import Collective, PlanKnobs, lower, lower_to_plan, msccl_default

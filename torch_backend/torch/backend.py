@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from tuccl._native import Group
 from tuccl.errors import TucclError
+from tuccl.execution import Group
 from tuccl.torch.agreement import Refusal, agree_on_table, vote
 from tuccl.torch.connections import Connections, connect
 from tuccl.torch.gpus import GpuCollectives

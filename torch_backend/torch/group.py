@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from tuccl._native import Bound, Group
+from tuccl.execution import Bound, Group
 from tuccl.torch.calls import CollectiveCall, op_name
 from tuccl.torch.gpus import GpuCollectives, GpuWork
 from tuccl.torch.programs import Programs

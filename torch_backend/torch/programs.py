@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tuccl._native import Bound, Call
+from tuccl.execution import Bound, Call
 from tuccl.runtime import StoredTable, select
 from tuccl.synth.model.collective import REDUCING, ROOTED
 

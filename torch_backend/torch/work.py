@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
-from tuccl._native import Bound, Group, ProgressThread, Request
+from tuccl.execution import Bound, Group, ProgressThread, Request
 
 __all__ = [
     "AllWork",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from tuccl._native import Knobs
+from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
 from tuccl.tuning.searches.space import Channels, Plan, Point, Space

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from tuccl._native import Knobs
 from tuccl.errors import Infeasible
+from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
 
 __all__ = ["Channels", "Dimension", "Plan", "Point", "Space"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuccl._native import default_buffer_bytes
+from tuccl.program import default_buffer_bytes
 from tuccl.runtime.executors.knob_grid import THREADS
 from tuccl.tuning.searches.space import Plan, Point, Space
 

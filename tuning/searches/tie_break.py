@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl._native import Knobs, default_buffer_bytes, max_threads
+from tuccl.program import Knobs, default_buffer_bytes, max_threads
 from tuccl.tuning.searches.space import Point
 
 __all__ = ["has_default_knobs", "is_as_good", "tie_break", "with_default_knobs"]

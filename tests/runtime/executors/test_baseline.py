@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuccl._native import Knobs, Program, verify
 from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs, Program, verify
 from tuccl.runtime.baseline.defaults import BASELINES, time_baseline
 from tuccl.runtime.baseline.nccl_call import nccl_call
 from tuccl.runtime.executors.executor import Executor

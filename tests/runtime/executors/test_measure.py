@@ -7,8 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Call, Knobs, RankResult, read_result
 from tuccl.errors import InputError
+from tuccl.execution import Call, RankResult, read_result
+from tuccl.program import Knobs
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.executors.loopback import LoopbackExecutor
 from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands, cpu_threads

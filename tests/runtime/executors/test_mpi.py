@@ -15,8 +15,9 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Call, Knobs, Program, Step, ThreadBlock, to_xml
 from tuccl.errors import InputError, Stuck, Unavailable
+from tuccl.execution import Call
+from tuccl.program import Knobs, Program, Step, ThreadBlock, to_xml
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor
@@ -244,7 +245,7 @@ def test_what_cannot_start_is_said(mpi: Mpi) -> None:
 
 
 def _ring(ranks: int) -> Program:
-    from tuccl._native import Gpu
+    from tuccl.program import Gpu
 
     gpus = [
         Gpu(

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tuccl._native import Call, Knobs, Step, ThreadBlock
 from tuccl.errors import Stuck, Unavailable
+from tuccl.execution import Call
+from tuccl.program import Knobs, Step, ThreadBlock
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.fake_mscclpp import make_executor_test
 from tests.fake_nccl_tests import make_fakes
-from tuccl._native import Knobs, Program, to_xml
 from tuccl.cli import main
 from tuccl.errors import InputError, Stuck, TucclError, Unavailable
+from tuccl.program import Knobs, Program, to_xml
 from tuccl.runtime import MscclppExecutor, load_table
 from tuccl.runtime.jobs import job_launcher
 from tuccl.runtime.mscclpp import ExecutorTest, find_executor_test

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from tuccl._native import verify
 from tuccl.errors import InputError
+from tuccl.program import verify
 from tuccl.runtime import SimExecutor, time_baseline
 from tuccl.runtime.baseline import nccl_timings, time_nccl
 from tuccl.runtime.baseline.msccl_best import best_shipped

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fake_nccl_tests import Fakes, make_fakes
-from tuccl._native import Knobs, Program, parse_xml
 from tuccl.errors import InputError, Stuck, TucclError, Unavailable
+from tuccl.program import Knobs, Program, parse_xml
 from tuccl.runtime import NcclTestsExecutor, baselines_on, time_baseline
 from tuccl.runtime.jobs import job_launcher
 from tuccl.runtime.jobs.child_tree import descendants, lives

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from tuccl._native import Knobs, Program
 from tuccl.errors import InputError
+from tuccl.program import Knobs, Program
 from tuccl.runtime import (
     MSCCL_LOOP,
     Executor,

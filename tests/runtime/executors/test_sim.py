@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.program import Knobs
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.executors.sim import SimExecutor, padded
 from tuccl.topology import load_machine

@@ -12,13 +12,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tuccl._native import TRACE_CAUSES, Knobs, Program, TraceSlice, simulate
 from tuccl.errors import InputError
+from tuccl.program import Knobs, Program
 from tuccl.runtime import (
     SimExecutor,
     TracedRun,
     time_baseline,
 )
+from tuccl.simulation import TRACE_CAUSES, TraceSlice, simulate
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Problem, lower, synthesize
 from tuccl.topology import Topology, join, load_profile, machine_of

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import tuccl
-from tuccl._native import InputError, Selector, check_table_folder
+from tuccl.errors import InputError
 from tuccl.runtime import load_table, run_environment
 from tuccl.runtime.jobs.machine_check import changed_machine
+from tuccl.selection import Selector, check_table_folder
 from tuccl.topology import join, keep_gpus, load_profile
 
 AGREE = Path(tuccl.__path__[0]) / "worker" / "tuccl-agree"

@@ -14,14 +14,15 @@ import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tests.topology.test_probe import GEN4, device, machine
-from tuccl._native import RendezvousServer, Selector
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
+from tuccl.execution import RendezvousServer
 from tuccl.runtime import plugin_path, save_table
 from tuccl.runtime.jobs import rendezvous_address, rendezvous_server
 from tuccl.runtime.jobs.machine_check import changed_machine
 from tuccl.runtime.table.store import load_table
 from tuccl.runtime.table.text import table_text
+from tuccl.selection import Selector
 from tuccl.topology import probe_local
 
 HOST = plugin_path("tuner").parent / "tuccl-plugin-host"

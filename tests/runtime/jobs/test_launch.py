@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.program import Knobs
 from tuccl.runtime.jobs.launch import run, run_environment, shell_block
 from tuccl.runtime.table.store import load_table, open_table, save_table
 

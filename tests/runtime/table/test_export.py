@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from tuccl._native import Gpu, Knobs, Program, parse_xml, verify
 from tuccl.errors import InputError
+from tuccl.program import Gpu, Knobs, Program, parse_xml, verify
 from tuccl.runtime.export.export import double_match, export_table
 from tuccl.runtime.jobs.launch import run_environment
 from tuccl.runtime.table.programs import program_file

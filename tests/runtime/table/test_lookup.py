@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl._native import Knobs
+from tuccl.program import Knobs
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues, Statistics, default_candidate
 from tuccl.runtime.table.lookup import LookupTable, check_entries, ranges_from_sizes
 

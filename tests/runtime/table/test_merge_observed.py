@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
-from tuccl._native import Selector
 from tuccl.cli.verbs import run
 from tuccl.errors import InputError
 from tuccl.runtime import load_table, save_table
 from tuccl.runtime.table import in_use, merge_observed, observed_timings
 from tuccl.runtime.table.text import table_text
+from tuccl.selection import Selector
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_the_table_as_it_was(
 _MERGES = """
 import sys
 from pathlib import Path
-from tuccl._native import Selector
+from tuccl.selection import Selector
 from tuccl.runtime.table import load_table, merge_observed
 from tuccl.runtime.table.text import table_text
 folder = Path(sys.argv[1])

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runtime.conftest import candidate, entry, mesh, ring_allgather, table_of
-from tuccl._native import Knobs
 from tuccl.errors import InputError
+from tuccl.program import Knobs
 from tuccl.runtime.table import Candidate, Entry, entry_preferring, pareto_set, program_file
 from tuccl.runtime.table.selection import explain, select
 from tuccl.runtime.table.store import load_table

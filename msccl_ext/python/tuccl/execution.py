@@ -1,0 +1,25 @@
+"""Real data: programs run by threads of this process, and by groups of processes over sockets."""
+
+from tuccl._native import (
+    Bound,
+    Call,
+    Group,
+    ProgressThread,
+    RankResult,
+    RendezvousServer,
+    Request,
+    read_result,
+    run_in_threads,
+)
+
+__all__ = [
+    "Bound",
+    "Call",
+    "Group",
+    "ProgressThread",
+    "RankResult",
+    "RendezvousServer",
+    "Request",
+    "read_result",
+    "run_in_threads",
+]

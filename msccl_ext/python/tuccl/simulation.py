@@ -1,0 +1,33 @@
+"""Virtual time: a machine's network, the constants of its class, the simulator of programs."""
+
+from tuccl._native import (
+    TRACE_CAUSES,
+    MachineClass,
+    Network,
+    ProtocolCosts,
+    Resource,
+    Route,
+    SimResult,
+    SimTrace,
+    TraceSlice,
+    least_us,
+    simulate,
+    simulate_all,
+    trace,
+)
+
+__all__ = [
+    "TRACE_CAUSES",
+    "MachineClass",
+    "Network",
+    "ProtocolCosts",
+    "Resource",
+    "Route",
+    "SimResult",
+    "SimTrace",
+    "TraceSlice",
+    "least_us",
+    "simulate",
+    "simulate_all",
+    "trace",
+]
