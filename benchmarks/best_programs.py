@@ -43,7 +43,7 @@ from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, replicate, synthesize
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import FinalRound, TuneOptions, even_size
+from tuccl.tuning import FinalRound, TuneOptions, aligned_size
 from tuccl.tuning.programs import Programs, ll128_is_safe
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task
@@ -219,7 +219,7 @@ def searched(
             options=TuneOptions(nccl_version=nccl_release(NCCL_VERSION)),
         )
         powers = range(int(math.log(LARGEST / SMALLEST, args.times) + 1e-9) + 1)
-        sizes = sorted({even_size(SMALLEST * args.times**k, topology.ranks) for k in powers})
+        sizes = sorted({aligned_size(SMALLEST * args.times**k, topology.ranks) for k in powers})
         return [tuner.search(Task(call.name, nbytes, args.budget)).final for nbytes in sizes]
 
 

@@ -168,7 +168,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune and print what was found."""
-    from tuccl.tuning import even_size, tune, tune_workload
+    from tuccl.tuning import aligned_size, tune, tune_workload
 
     if args.on == "mscclpp":
         if args.dialect not in ("executor", "mscclpp"):
@@ -193,7 +193,7 @@ def run(args: argparse.Namespace) -> int:
         if workload is not None:
             collectives = list(dict.fromkeys(call.collective for call in workload.calls))
         else:
-            warn(uneven(sizes, executor.ranks, even_size))
+            warn(uneven(sizes, executor.ranks, aligned_size))
         warn(without_simple(collectives, executor, len(topology.hosts)))
         warn(executor.pinned_knobs())
         update = stack.enter_context(Progress()).update
@@ -340,9 +340,9 @@ def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
         yield from nccl_caveats(args.nccl_version)
 
 
-def uneven(sizes: list[int], ranks: int, even_size: Callable[[int, int], int]) -> Iterator[str]:
+def uneven(sizes: list[int], ranks: int, aligned_size: Callable[[int, int], int]) -> Iterator[str]:
     """Yield a warning if some sizes are tuned at another one nearby."""
-    moved = [(nbytes, even_size(nbytes, ranks)) for nbytes in sizes]
+    moved = [(nbytes, aligned_size(nbytes, ranks)) for nbytes in sizes]
     if changed := [f"{format_bytes(a)} at {b}" for a, b in moved if a != b]:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         yield f"tuned at sizes that {ranks} ranks can share: {', '.join(changed[:3])}{more}"

@@ -19,7 +19,7 @@ from tuccl.tuning.searches.space import Plan, Point, Space
 from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
 from tuccl.tuning.studies.study import study_folder
 from tuccl.tuning.transfer import table_points
-from tuccl.tuning.tune import SizeSummary, TuneResult, even_size, tune
+from tuccl.tuning.tune import SizeSummary, TuneResult, aligned_size, tune
 from tuccl.tuning.tune_workload import tune_workload
 
 __all__ = [
@@ -48,11 +48,11 @@ __all__ = [
     "TrainingJob",
     "TuneOptions",
     "TuneResult",
+    "aligned_size",
     "beats",
     "brackets",
     "divergence",
     "entries_of",
-    "even_size",
     "highest_bracket",
     "importances",
     "ll128_is_safe",

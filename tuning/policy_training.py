@@ -23,7 +23,7 @@ from tuccl.tuning.searches.search import run
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tie_break import is_as_good, with_default_knobs
 from tuccl.tuning.studies.study import Study
-from tuccl.tuning.tune import even_size
+from tuccl.tuning.tune import aligned_size
 
 __all__ = ["SimulatedCall", "simulated_calls", "train_policy"]
 
@@ -89,7 +89,7 @@ def simulated_calls(
     programs = Programs(topology, Collective(collective, topology.ranks))
     calls = (
         _simulated_call(executor, programs, nbytes)
-        for nbytes in dict.fromkeys(even_size(size, topology.ranks) for size in sizes)
+        for nbytes in dict.fromkeys(aligned_size(size, topology.ranks) for size in sizes)
     )
     return [call for call in calls if call is not None]
 

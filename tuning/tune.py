@@ -24,11 +24,11 @@ from tuccl.runtime.table import check_target
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
 from tuccl.topology import Topology, signature
-from tuccl.tuning.borders import entries_of_sizes
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
+from tuccl.tuning.size_boundaries import entries_of_sizes
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.tuner import TaskResult
@@ -40,8 +40,8 @@ __all__ = [
     "Progress",
     "SizeSummary",
     "TuneResult",
+    "aligned_size",
     "check_searched",
-    "even_size",
     "new_table",
     "no_progress",
     "tune",
@@ -110,7 +110,7 @@ def tune(
 ) -> TuneResult:
     """Search every collective at every size, write the table to ``out``, and return a summary.
 
-    A size is tuned at the `even_size` near it, and sizes go from small to large, each search
+    A size is tuned at the `aligned_size` near it, and sizes go from small to large, each search
     starting from the best points of the one before. Measurements are kept in a study next to the
     table: an interrupted tune goes on with ``resume`` and ends as it would have without the
     interruption. The table is written once, at the end. A table of the same machine at ``out``
@@ -254,16 +254,16 @@ def _even_sizes(topology: Topology, executor: Executor, sizes: Sequence[int]) ->
             f"the executor has {executor.ranks} ranks, the topology {topology.ranks}; "
             "expected the same machine"
         )
-    return sorted({even_size(nbytes, topology.ranks) for nbytes in sizes})
+    return sorted({aligned_size(nbytes, topology.ranks) for nbytes in sizes})
 
 
-def even_size(nbytes: int, ranks: int) -> int:
+def aligned_size(nbytes: int, ranks: int) -> int:
     """Return the size near ``nbytes`` that is tuned: one whose chunks ``ranks`` ranks can share.
 
     The runtimes run a program only where its chunks divide the call; nccl-tests rounds sizes down
     for the same reason. At most 1/64 is rounded off, except below that many elements.
 
-    >>> even_size(64 << 20, 16) == 64 << 20, even_size(64 << 20, 9)
+    >>> aligned_size(64 << 20, 16) == 64 << 20, aligned_size(64 << 20, 9)
     (True, 67108608)
     """
     unit = ranks * _ELEMENT_BYTES * _FEWEST_PARTS

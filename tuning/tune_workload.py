@@ -12,9 +12,9 @@ from tuccl.runtime import Executor, SimExecutor, open_table
 from tuccl.runtime.workload import Workload
 from tuccl.synth import Collective
 from tuccl.topology import Topology
-from tuccl.tuning.borders import Times
 from tuccl.tuning.candidate_times import CandidateTimes
 from tuccl.tuning.options import TuneOptions
+from tuccl.tuning.size_boundaries import Times
 from tuccl.tuning.tune import Progress, TuneResult, no_progress, tune_tasks
 from tuccl.tuning.workload_tasks import TimesOf, job_tasks, workload_gain
 

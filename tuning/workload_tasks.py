@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuccl.errors import InputError
 from tuccl.runtime import Candidate, LookupTable, Timing, default_candidate, select
 from tuccl.runtime.workload import Call, LeftOut, Workload
-from tuccl.tuning.borders import Times
+from tuccl.tuning.size_boundaries import Times
 
 __all__ = ["JobTask", "TimesOf", "WorkloadGain", "job_tasks", "workload_gain"]
 

@@ -12,7 +12,12 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.runtime.workload.calls import Call, Workload, workload_of
 from tuccl.runtime.workload.execution_trace import calls_of_execution_trace
-from tuccl.runtime.workload.listed import AICB_GROUP, calls_of_aicb, calls_of_json, calls_of_table
+from tuccl.runtime.workload.list_reader import (
+    AICB_GROUP,
+    calls_of_aicb,
+    calls_of_json,
+    calls_of_table,
+)
 from tuccl.runtime.workload.logs import (
     calls_of_nccl_log,
     calls_of_tests_json,

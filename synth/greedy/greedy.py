@@ -18,8 +18,8 @@ from msgspec.structs import replace as replace_fields
 from tuccl.errors import Infeasible
 from tuccl.planners import GreedyPlan, Send, list_schedule, plan_multicast, plan_unicast
 from tuccl.sketches.sketch import Sketch
+from tuccl.synth.greedy.infeasibility import unreachable, unroutable
 from tuccl.synth.greedy.problem import MOST_CONNECTIONS, PlanningProblem
-from tuccl.synth.greedy.reasons import unreachable, unroutable
 from tuccl.synth.greedy.rotation import no_symmetry
 from tuccl.synth.greedy.routes import Routes
 from tuccl.synth.model.collective import Collective

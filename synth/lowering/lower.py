@@ -24,7 +24,7 @@ from tuccl.synth.lowering.rewrites import (
 from tuccl.synth.lowering.rotation import period, rotated_gpus
 from tuccl.synth.lowering.sends_first import sends_first_plan
 from tuccl.synth.lowering.steps import gpus
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.schedule import Schedule
 
 __all__ = ["Placement", "claims_size", "lower"]
@@ -100,7 +100,8 @@ def _modes(schedule: Schedule, placement: Placement) -> tuple[bool, bool]:
     if schedule.hints.rotation:
         return requested
     faults = [
-        fault(schedule, in_place=at) if requested[at] else "not requested" for at in (False, True)
+        verify_schedule(schedule, in_place=at) if requested[at] else "not requested"
+        for at in (False, True)
     ]
     if None not in faults:
         why = next(each for at, each in enumerate(faults) if requested[at])

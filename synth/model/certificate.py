@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
-__all__ = ["fault"]
+__all__ = ["verify_schedule"]
 
 # What a chunk of memory holds: a chunk number and the ranks whose contributions are in it, one bit
 # each. A rank counted twice cannot be represented and is a fault at once.
@@ -12,7 +12,7 @@ _Value = tuple[int, int]
 _Cell = tuple[int, str, int]
 
 
-def fault(schedule: Schedule, in_place: bool = False) -> str | None:
+def verify_schedule(schedule: Schedule, in_place: bool = False) -> str | None:
     """Return what is wrong with `schedule` out of place (or in place), None if nothing is.
 
     Notes:

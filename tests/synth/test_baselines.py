@@ -11,7 +11,7 @@ import pytest
 from tuccl.errors import InputError
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
 from tuccl.synth.lowering.lower import lower
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.schedule import Schedule
 from tuccl.topology import Topology, join, load_profile
@@ -41,7 +41,7 @@ def messages(schedule: Schedule) -> Counter[tuple[int, int]]:
 def test_both_forms_are_right_with_one_chunk_a_rank(t: Topology, name: str, form: str) -> None:
     collective = Collective(name, 16, root=5)
     schedule = msccl_default(t, collective, "faithful" if form == "faithful" else "robust")
-    assert fault(schedule) is None
+    assert verify_schedule(schedule) is None
     assert schedule.chunks_per_rank == 1
     program = lower(schedule)
     assert program.protocol == MSCCL_DEFAULT_KNOBS.protocol

@@ -17,7 +17,7 @@ from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.greedy.greedy import greedy
 from tuccl.synth.greedy.rotation import no_symmetry, rotation_symmetry
 from tuccl.synth.greedy.routes import Routes
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.problem import Options
 from tuccl.topology import Topology
@@ -102,7 +102,7 @@ def test_random_fabrics_are_served_or_refused(seed: int) -> None:
     except Infeasible as why:
         assert "cannot reach rank" in str(why)
         return
-    assert fault(schedule) is None
+    assert verify_schedule(schedule) is None
     assert verify(lower(schedule), "executor", collective.root).ok
 
 

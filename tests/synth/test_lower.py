@@ -23,7 +23,7 @@ from tuccl.synth import (
     synthesize,
 )
 from tuccl.synth.lowering.credit import CREDIT, MessageStep, stuck_steps
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 
 
 def ops(program: Program) -> set[str]:
@@ -128,8 +128,11 @@ def test_wrong_schedules_are_refused(
         for drop in range(len(schedule.transfers)):
             kept = schedule.transfers[:drop] + schedule.transfers[drop + 1 :]
             broken = replace(schedule, transfers=kept)
-            assert (fault(broken) is None) == run_schedule(broken, rng, False)
-            if fault(broken) is not None and fault(broken, in_place=True) is not None:
+            assert (verify_schedule(broken) is None) == run_schedule(broken, rng, False)
+            if (
+                verify_schedule(broken) is not None
+                and verify_schedule(broken, in_place=True) is not None
+            ):
                 refused += 1
                 with pytest.raises(Infeasible, match="wrong schedule"):
                     lower(broken)
@@ -138,7 +141,7 @@ def test_wrong_schedules_are_refused(
 
 def test_direct_alltoall_claims_out_of_place_only(mesh: Callable[..., Sketch]) -> None:
     schedule = synthesize(Problem(Collective("alltoall", 4), mesh([0] * 4), 1, 1), "allpairs")
-    assert fault(schedule, in_place=True) is not None
+    assert verify_schedule(schedule, in_place=True) is not None
     program = lower(schedule)
     assert program.out_of_place
     assert not program.in_place
@@ -233,7 +236,7 @@ def test_all_ranks_add_in_one_order_unless_any_will_do(
                 value += memory[(t.dst, *t.operand_at.shifted(k))]
             moved.append(value)
         memory.update({(t.dst, *t.dst_at.shifted(k)): v for k, v in enumerate(moved)})
-    assert fault(schedule) is None
+    assert verify_schedule(schedule) is None
     results = {tuple(memory[r, "o", k] for k in range(schedule.nchunks)) for r in range(4)}
     assert (len(results) == 1) == same
 

@@ -20,7 +20,7 @@ from tuccl.synth.baseline.nccl_chains import chains
 from tuccl.synth.baseline.nccl_nvls import NVLS_COLLECTIVES, nvls_network, nvls_program
 from tuccl.synth.baseline.nccl_tree import double_tree_parents
 from tuccl.synth.bounds.bound import bound
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology, join, load_machine, load_profile, network, path
 
@@ -107,7 +107,7 @@ def test_trees_pass_on_what_they_receive(t: Topology, channels: int) -> None:
 @pytest.mark.parametrize("name", P2P)
 def test_grouped_sends_verify(t: Topology, name: str) -> None:
     schedule = nccl_alltoall(t, Collective(name, t.ranks, root=2), 3)
-    assert fault(schedule) is None
+    assert verify_schedule(schedule) is None
     assert nccl_program(t, Collective(name, t.ranks, root=2), "p2p", 3).out_of_place
 
 

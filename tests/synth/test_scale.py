@@ -18,7 +18,7 @@ from tuccl.sketches import candidate_sketches, full_mesh, rails
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.lowering.rotation import period
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.packing.hierarchical import equal_hosts, hierarchical_trees
 from tuccl.synth.packing.packing import packing_chunks
@@ -55,8 +55,8 @@ def made(t: Topology, name: str) -> tuple[Schedule, Program]:
 )
 def test_many_equal_hosts_get_programs_near_the_bound(t: Topology, least: float, name: str) -> None:
     schedule, program = made(t, name)
-    assert fault(schedule) is None
-    assert fault(schedule, in_place=True) is None
+    assert verify_schedule(schedule) is None
+    assert verify_schedule(schedule, in_place=True) is None
     assert verify(program, "executor", 0).ok
     assert program.in_place
     assert program.out_of_place

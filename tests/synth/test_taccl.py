@@ -25,7 +25,7 @@ from tuccl.sketches import (
 )
 from tuccl.sketches.taccl_profile import TacclMachine
 from tuccl.synth import COLLECTIVES, Budget, Collective, Problem, lower, synthesize
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.taccl.costs import Link, sketch_costs
 from tuccl.synth.taccl.problem import Message, makespan, retime, reverse_time
 from tuccl.synth.taccl.symmetry import sketch_symmetry
@@ -83,7 +83,7 @@ def test_schedules_keep_the_rules_and_programs_verify(
     assert time_us == solution.proof.time_us >= solution.proof.bound_us > 0
     schedule = schedule_of(solution, collective, sketch, 2)
     assert schedule.proof == solution.proof
-    assert fault(schedule) is None
+    assert verify_schedule(schedule) is None
     rng = random.Random(0)
     assert run_schedule(schedule, rng, False)
     program = lower(schedule, instances=2)

@@ -6,7 +6,7 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.synth import Address, Collective, Trace
-from tuccl.synth.model.certificate import fault
+from tuccl.synth.model.certificate import verify_schedule
 
 
 def test_runs_are_cut_where_either_end_is_not_contiguous() -> None:
@@ -15,7 +15,7 @@ def test_runs_are_cut_where_either_end_is_not_contiguous() -> None:
     for chunk, src, dst in ((4, 1, 2), (6, 1, 0), (10, 1, 2), (12, 2, 0), (14, 2, 1)):
         trace.send(chunk, src, dst, count=2)
     schedule = trace.schedule()
-    assert fault(schedule) is None
+    assert verify_schedule(schedule) is None
     sizes = [(t.src_at, t.dst_at, t.count) for t in schedule.transfers[:3]]
     assert sizes == [
         (Address("i", 0), Address("s", 0), 2),
@@ -31,7 +31,7 @@ def test_received_chunks_are_sent_on_from_where_they_are() -> None:
     trace.send(1, 2, 1)
     assert trace.address(1, 1) == Address("o", 0)
     trace.send(2, 0, 2)
-    assert fault(trace.schedule()) is None
+    assert verify_schedule(trace.schedule()) is None
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
@@ -43,8 +43,8 @@ def test_exchanged_sums_are_right_in_place_too(rounds: int) -> None:
             if rank < rank ^ (1 << k):
                 trace.exchange(0, rank, rank ^ (1 << k), count=ranks, last=k == rounds - 1)
     schedule = trace.schedule()
-    assert fault(schedule) is None
-    assert fault(schedule, in_place=True) is None
+    assert verify_schedule(schedule) is None
+    assert verify_schedule(schedule, in_place=True) is None
     assert max(schedule.scratch) <= 2 * ranks
 
 

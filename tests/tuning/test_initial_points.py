@@ -4,9 +4,9 @@ import pytest
 
 from tuccl.program import default_buffer_bytes
 from tuccl.tuning import Point
+from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.initial_points import initial_points, plans_in_turn
 from tuccl.tuning.searches.space import Plan, Space
-from tuccl.tuning.searches.suited import suited_points
 
 METHODS = ("ring", "recursive", "allpairs", "greedy")
 SKETCHES = ("pruned", "paired", "full-mesh")

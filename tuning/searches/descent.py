@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
+from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.initial_points import plans_in_turn
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Plan, Point, Space
-from tuccl.tuning.searches.suited import suited_points
 
 __all__ = ["DescentSearch", "varied"]
 

@@ -8,8 +8,8 @@ from itertools import islice
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
+from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.space import Channels, Plan, Point, Space
-from tuccl.tuning.searches.suited import suited_points
 
 __all__ = ["default_point", "initial_points", "plans_in_turn"]
 

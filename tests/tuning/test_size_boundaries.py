@@ -10,7 +10,7 @@ import pytest
 from tuccl.runtime import Candidate, Entry, Statistics, Timing, default_candidate
 from tuccl.runtime.table import check_entries
 from tuccl.runtime.table.entry import KnobValues
-from tuccl.tuning.borders import entries_to_borders
+from tuccl.tuning.size_boundaries import entries_to_borders
 
 KNOBS = KnobValues(protocol="LL", channels=1, threads=512, buffer_bytes=1 << 19)
 LOW, HIGH = 1 << 14, 1 << 22
