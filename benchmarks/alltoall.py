@@ -21,7 +21,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
-from tuccl.synth import METHODS, Collective, Problem, bound, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, bound, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.topology import Topology, load_machine, network
 
@@ -42,7 +42,7 @@ def line(name: str, topology: Topology, method: str, chunks: int | None) -> str:
         choose = METHODS[method].choose_chunk_counts
         assert choose is not None, "flow knows how many chunks it wants"
         [chunks] = choose(collective, mesh, topology, 8)
-    program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), method))
+    program = lower(make_schedule(Problem(collective, mesh, chunks, 1 << 30, topology), method))
     seconds = time.perf_counter() - begun
     report = verify(program, "executor", 0)
     if not report.ok:
@@ -91,7 +91,7 @@ def fuzz(count: int) -> None:
         try:
             [chunks] = choose(collective, mesh, topology, 8)
             program = lower(
-                synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), "flow")
+                make_schedule(Problem(collective, mesh, chunks, 1 << 30, topology), "flow")
             )
         except Infeasible:
             continue

@@ -41,7 +41,7 @@ from tuccl.program import Knobs, Program, default_buffer_bytes, max_threads, par
 from tuccl.runtime import NCCL_VERSION, SimExecutor, time_baseline
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, replicate, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule, replicate
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import FinalRound, TuneOptions, aligned_size
 from tuccl.tuning.programs import Programs, ll128_is_safe
@@ -110,7 +110,7 @@ def templates(topology: Topology, call: Collective) -> Iterator[tuple[str, Progr
     for sketch, method in product(sketches, TEMPLATES):
         if call.name in METHODS[method].collectives:
             try:
-                schedule = synthesize(Problem(call, sketch, 1, 1 << 20, topology), method)
+                schedule = make_schedule(Problem(call, sketch, 1, 1 << 20, topology), method)
                 yield f"{method} on {sketch.name}", lower(schedule)
             except TucclError:
                 continue

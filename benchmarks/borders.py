@@ -20,7 +20,7 @@ import msgspec
 import report
 
 from tuccl.cli.output import columns
-from tuccl.runtime import Entry, LookupTable, SimExecutor, open_table, select, time_baseline
+from tuccl.runtime import Entry, LookupTable, SimExecutor, load_table, select, time_baseline
 from tuccl.runtime.table import ranges_from_sizes
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import TuneOptions, tune, tuned_sizes
@@ -62,7 +62,7 @@ def rows(topology: Topology, step: int, budget: int) -> list[list[object]]:
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "table"
         tune(executor, topology, COLLECTIVES, tuned, out, TuneOptions(budget=budget))
-        stored = open_table(out)
+        stored = load_table(out)
 
     def us(table: LookupTable, collective: str, nbytes: int) -> float:
         candidate = select(table, collective, nbytes).candidate
@@ -70,14 +70,14 @@ def rows(topology: Topology, step: int, budget: int) -> list[list[object]]:
             return time_baseline(executor, topology, "nccl", collective, nbytes).timing.us
         return executor.time(program, candidate.knobs.knobs, nbytes).us
 
-    middle = in_the_middle(stored.table)
+    middle = in_the_middle(stored.lookup)
     cells = []
     for collective in COLLECTIVES:
         default = {
             n: time_baseline(executor, topology, "nccl", collective, n).timing.us
             for n in sizes_between()
         }
-        for name, table in (("middle", middle), ("bisected", stored.table)):
+        for name, table in (("middle", middle), ("bisected", stored.lookup)):
             ratios = [us(table, collective, n) / default[n] for n in default]
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             slower = sum(ratio > 1.01 for ratio in ratios)

@@ -20,7 +20,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs, Program
 from tuccl.simulation import MachineClass, simulate
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, bound, lower, make_schedule
 from tuccl.synth.packing.packing import packing_chunk_counts
 from tuccl.topology import Link, Topology, machine_of, network
 
@@ -81,7 +81,7 @@ def share_of_allowance(topology: Topology, collective: Collective) -> float:
 def _programs(topology: Topology, collective: Collective) -> Iterator[tuple[Program, int]]:
     mesh = full_mesh(topology)
     for chunks in packing_chunk_counts(collective, mesh, topology):
-        schedule = synthesize(Problem(collective, mesh, chunks, _GIB, topology), "packing")
+        schedule = make_schedule(Problem(collective, mesh, chunks, _GIB, topology), "packing")
         for copies in _COPIES:
             try:
                 yield lower(schedule, instances=copies), copies

@@ -26,7 +26,7 @@ from report import publish
 
 from torch_backend import table_of
 from tuccl.cli.output import columns
-from tuccl.runtime import open_table
+from tuccl.runtime import load_table
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 from tuccl.training import simulated_costs
 from tuccl.training.compression.exchanges import (
@@ -133,7 +133,7 @@ def simulated_rows() -> Iterator[list[object]]:
         plain = join(host, RANKS)
         methods = {"allreduce": "ring", "allgather": "allpairs", "broadcast": "recursive"}
         table_of(Path(folder, "table"), "for the simulator", plain, methods, 1, 1 << 16)
-        tables = {"NCCL's default": None, "table": open_table(Path(folder, "table"))}
+        tables = {"NCCL's default": None, "table": load_table(Path(folder, "table"))}
         groups = sorted({(c.link, c.parameters, c.ratio) for c in published("VI")}, key=str)
         for name, stored in tables.items():
             costs = {link: simulated_costs(shaped(plain, link), stored) for link, *_ in groups}

@@ -35,7 +35,7 @@ from tuccl.synth import (
     Synthesized,
     Target,
     lower,
-    synthesize,
+    make_schedule,
     synthesize_best,
 )
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
@@ -117,7 +117,7 @@ def print_hops(only: str) -> None:
         cells = []
         for collective in (Collective(each, topology.ranks) for each in COLLECTIVES):
             try:
-                schedule = synthesize(
+                schedule = make_schedule(
                     Problem(collective, full_mesh(topology), 1, 1 << 10, topology), "fewstep"
                 )
                 assert verify(lower(schedule), "executor", collective.root).ok

@@ -18,7 +18,7 @@ from tuccl.execution import Call
 from tuccl.program import Knobs
 from tuccl.runtime import MpiExecutor, find_mpi
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import load_profile
 
 RANKS = 4
@@ -30,7 +30,7 @@ def calls() -> list[Call]:
     """Return one run of each method, protocol and size."""
     sketch = full_mesh(load_profile("v100x4"))
     made = [
-        lower(synthesize(Problem(Collective("allreduce", RANKS), sketch, 1, 1 << 20), method))
+        lower(make_schedule(Problem(Collective("allreduce", RANKS), sketch, 1, 1 << 20), method))
         for method in METHODS
     ]
     return [

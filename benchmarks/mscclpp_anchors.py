@@ -25,7 +25,7 @@ from tuccl.errors import InputError
 from tuccl.mscclpp import ExecutionPlan, parse_plan
 from tuccl.runtime import PlanSimulator
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, lower_to_plan, synthesize
+from tuccl.synth import Collective, Problem, lower, lower_to_plan, make_schedule
 from tuccl.synth.mscclpp.knobs import PlanKnobs
 from tuccl.synth.mscclpp.switch import Multicast, switch_plan
 from tuccl.topology import Topology, join, load_profile
@@ -106,7 +106,7 @@ def ours(
     """Return our plan of a method, in the form that it has for large arrays."""
     collective = Collective(anchor.collective, machine.ranks)
     problem = Problem(collective, full_mesh(machine), 1, MIB, machine)
-    program = lower(synthesize(problem, method), instances=instances)
+    program = lower(make_schedule(problem, method), instances=instances)
     return lower_to_plan(
         program, knobs, hosts=anchor.hosts, in_place=program.in_place, max_bytes=TOP
     )

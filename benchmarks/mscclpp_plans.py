@@ -34,7 +34,7 @@ from tuccl.synth import (
     Schedule,
     lower,
     lower_to_plan,
-    synthesize,
+    make_schedule,
 )
 from tuccl.synth.mscclpp.knobs import PlanKnobs
 from tuccl.synth.mscclpp.switch import Multicast, switch_plan
@@ -97,7 +97,7 @@ def ours(machine: Topology, collective: str, in_place: bool) -> Iterator[Executi
             call = Collective(name, machine.ranks)
             problem = Problem(call, full_mesh(machine), chunks, nbytes, machine)
             try:
-                schedule = synthesize(problem, method)
+                schedule = make_schedule(problem, method)
             except Infeasible:
                 continue
             key = schedule.nchunks, schedule.transfers, schedule.hints

@@ -23,7 +23,7 @@ from reference_fabrics import REFERENCE_FABRICS, host_line
 from tuccl.program import Knobs, Program, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, Schedule, bound, lower, make_schedule
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology import Topology, join, load_machine, load_profile, network
@@ -57,7 +57,7 @@ def made(topology: Topology, collective: Collective) -> Made:
     begun = time.perf_counter()
     mesh = full_mesh(topology)
     [chunks] = packing_chunks(collective, mesh, topology)
-    schedule = synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), "packing")
+    schedule = make_schedule(Problem(collective, mesh, chunks, 1 << 30, topology), "packing")
     program = lower(schedule)
     report = verify(program, "executor", collective.root)
     if not report.ok:

@@ -34,8 +34,8 @@ from tuccl.synth import (
     Problem,
     lower,
     lower_to_plan,
+    make_schedule,
     switch_plan,
-    synthesize,
 )
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
@@ -86,7 +86,7 @@ def programs(machine: Topology, collective: str) -> Iterator[Program]:
                 Collective(collective, machine.ranks), full_mesh(machine), 1, 1 << 20, machine
             )
             try:
-                yield lower(synthesize(problem, name))
+                yield lower(make_schedule(problem, name))
             except Infeasible:
                 continue
 

@@ -153,7 +153,7 @@ def fastest_programs(topology: Topology, folder: Path) -> list[tuple[str, Timing
     for name in dict.fromkeys(name for name, _ in CALLS):
         sizes = [nbytes for call, nbytes in CALLS if call == name]
         tune(executor, topology, [name], sizes, folder, TuneOptions(budget=BUDGET))
-    table = load_table(folder)
+    table = load_table(folder).lookup
     for name, nbytes in CALLS:
         entry = next(
             e

@@ -31,7 +31,7 @@ from reference_fabrics import any_fabric, random_fabric
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import verify
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.topology import Topology
@@ -83,7 +83,9 @@ def made(rng: random.Random, name: str) -> tuple[str, float, tuple[Topology, Col
         collective = Collective(name, topology.ranks, rng.randrange(topology.ranks))
         mesh = full_mesh(topology)
         [chunks] = packing_chunks(collective, mesh, topology)
-        program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, topology), "packing"))
+        program = lower(
+            make_schedule(Problem(collective, mesh, chunks, 1 << 30, topology), "packing")
+        )
     except (Infeasible, InputError) as why:
         return f"refused: {_kind(str(why))}", 0.0, None
     if not verify(program, "executor", collective.root).ok:

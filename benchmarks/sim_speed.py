@@ -27,7 +27,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs, Program
 from tuccl.simulation import MachineClass, Network, SimResult, simulate
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule
 from tuccl.topology import Topology, join, load_profile, machine_of, network
 
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -111,7 +111,7 @@ def cases(only: str) -> Iterator[Case]:
         )
         try:
             wanted = Collective(c.collective, topology.ranks)
-            schedule = synthesize(Problem(wanted, sketch, c.chunks, GIB), c.method)
+            schedule = make_schedule(Problem(wanted, sketch, c.chunks, GIB), c.method)
         except Infeasible:
             continue
         for protocol in PROTOCOLS:
@@ -163,7 +163,7 @@ def long_runs() -> Iterator[tuple[str, Case]]:
                 for protocol in PROTOCOLS:
                     try:
                         wanted = Collective("allreduce", topology.ranks)
-                        schedule = synthesize(Problem(wanted, sketch, chunks, GIB), method)
+                        schedule = make_schedule(Problem(wanted, sketch, chunks, GIB), method)
                         program = lower(schedule, protocol=protocol, instances=instances)
                     except Infeasible:
                         continue

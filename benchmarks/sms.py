@@ -36,7 +36,7 @@ def lines(profile: str, hosts: int, budget: int, folder: Path) -> list[str]:
     out = folder / profile
     options = TuneOptions(budget=budget)
     tune(SimExecutor(topology), topology, _COLLECTIVES, _SIZES, out, options)
-    table = load_table(out)
+    table = load_table(out).lookup
     rows = []
     for collective in _COLLECTIVES:
         for nbytes in tuned_sizes(table, collective):

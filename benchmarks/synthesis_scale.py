@@ -23,7 +23,7 @@ from reference_fabrics import a100_pod, torus
 from tuccl.errors import Infeasible
 from tuccl.program import verify
 from tuccl.sketches import full_mesh, rails
-from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.topology import Topology
 
@@ -62,7 +62,9 @@ def row(name: str, collective_name: str) -> str:
     choose = METHODS[method].choose_chunk_counts
     chunks = choose(collective, sketch, topology, 8)[0] if choose else 1
     try:
-        program = lower(synthesize(Problem(collective, sketch, chunks, 1 << 30, topology), method))
+        program = lower(
+            make_schedule(Problem(collective, sketch, chunks, 1 << 30, topology), method)
+        )
     except Infeasible as why:
         return f"{name:<12}{collective_name:<16}{method:<14}refused: {why}"
     sound = verify(program, "executor", 0).ok

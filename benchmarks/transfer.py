@@ -18,7 +18,7 @@ from statistics import fmean
 import report
 
 from tuccl.cli.output import columns
-from tuccl.runtime import SimExecutor, open_table
+from tuccl.runtime import SimExecutor, load_table
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import TuneOptions, table_points, tune
 from tuccl.tuning.transfer import TablePoint
@@ -42,7 +42,7 @@ def tuned(
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "table"
         result = tune(SimExecutor(topology), topology, COLLECTIVES, SIZES, out, options)
-        points = table_points(open_table(out).table)
+        points = table_points(load_table(out).lookup)
     return [row.best_us or row.default_us for row in result.tuned], points
 
 

@@ -33,7 +33,7 @@ from tuccl.units import parse_range
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _PARTS = {
-    "synthesis": ("tuning.programs.synthesize", "tuning.programs.msccl_default"),
+    "synthesis": ("tuning.programs.make_schedule", "tuning.programs.msccl_default"),
     "lowering": ("tuning.programs.lower", "tuning.programs.replicate"),
     "proving": ("tuning.programs.verify", "tuning.programs.to_xml"),
     "simulation": (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.output import print_json, write_text
 from tuccl.cli.train_options import backends_of, methods_of, table_of
-from tuccl.runtime import NCCL_VERSION, StoredTable, open_table
+from tuccl.runtime import NCCL_VERSION, Table, load_table
 from tuccl.topology import Topology, load_machine
 from tuccl.units import format_bytes
 
@@ -62,7 +62,7 @@ def advised(
     return advise(model, runs, costs)
 
 
-def tuned_table(args: argparse.Namespace, topology: Topology, advice: Advice) -> StoredTable:
+def tuned_table(args: argparse.Namespace, topology: Topology, advice: Advice) -> Table:
     """Tune exactly what the advice's method calls, simulated, and return the table."""
     from tuccl.runtime import SimExecutor
     from tuccl.runtime.workload import Call
@@ -75,7 +75,7 @@ def tuned_table(args: argparse.Namespace, topology: Topology, advice: Advice) ->
     machine = load_machine(args.machine) if args.machine else None
     executor = SimExecutor(topology, machine)
     tune_workload(executor, topology, workload, Path(args.tune), options)
-    return open_table(Path(args.tune))
+    return load_table(Path(args.tune))
 
 
 def advice_text(args: argparse.Namespace, advice: Advice) -> str:

@@ -17,7 +17,7 @@ from tuccl.runtime import (
     SYMMETRIC_BASELINE,
     NcclTestsExecutor,
     baselines_on,
-    open_table,
+    load_table,
 )
 
 HELP = "compare a tuned table with the defaults, size by size"
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}"
         )
     warn_of_nccl(args.nccl_version)
-    stored = open_table(Path(args.table))
+    stored = load_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
     if args.peers and args.on != "mpi":
         raise InputError("--peers: run on the same real ranks as programs; use --on mpi")
@@ -77,14 +77,14 @@ def run(args: argparse.Namespace) -> int:
             stack,
             effort=ONE_RUN,
             real=TUNED_ON,
-            dialect=stored.table.dialect,
+            dialect=stored.lookup.dialect,
         )
-        if args.prefer and stored.table.dialect == "nccl":
+        if args.prefer and stored.lookup.dialect == "nccl":
             raise InputError(
                 "--prefer: the tuner plugin follows the table's own order; leave it out"
             )
         progress = stack.enter_context(Progress())
-        if stored.table.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
+        if stored.lookup.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
             comparison = compare_plugin(
                 Path(args.table),
                 executor,
@@ -108,8 +108,8 @@ def run(args: argparse.Namespace) -> int:
                 args.prefer,
             )
     if args.report:
-        studies = studies_of(args.study, Path(args.table), stored.table)
-        write_text(Path(args.report), html_report(comparison, studies, stored.table.tuned_on))
+        studies = studies_of(args.study, Path(args.table), stored.lookup)
+        write_text(Path(args.report), html_report(comparison, studies, stored.lookup.tuned_on))
     if args.json:
         print_json(comparison)
     else:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.study is not None and args.size is None:
         raise InputError("--study: tells of one call; give -c COLL and -s SIZE too")
     folder = Path(args.table)
-    table = load_table(folder)
+    table = load_table(folder).lookup
     if args.prefer is not None:
         table = table_preferring(table, args.prefer)
     if args.size is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuccl.cli.arguments import add_prefer, topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError
-from tuccl.runtime import StoredTable, open_table, run_environment
+from tuccl.runtime import Table, load_table, run_environment
 from tuccl.runtime import run as run_command
 from tuccl.runtime.jobs import (
     BOOTSTRAP_VARIABLES,
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("nothing to start; expected -- CMD after the options")
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
-    stored = open_table(Path(args.table))
+    stored = load_table(Path(args.table))
     now = topology_of(args.machine) if args.machine else None
     if changes := changed_machine(stored.topology, now):
         warn([f"the machine changed since the table was tuned: {changes[0]}"])
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         return run_with_table(args, command, stored)
 
 
-def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredTable) -> int:
+def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) -> int:
     """Start the command with the table, and a place where its ranks' plugins can meet."""
     environment, notes = run_environment(
         stored.folder,
@@ -113,7 +113,7 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: StoredT
     )
     address = None
     if args.cuda or "TUCCL_TABLE_SHA256" in environment:  # the plugins' own
-        address = rendezvous_address(args.bootstrap, stored.table.hosts)
+        address = rendezvous_address(args.bootstrap, stored.lookup.hosts)
         if args.explore is not None:
             environment["TUCCL_EXPLORE"] = str(args.explore)
     with rendezvous_server(address) as found:

@@ -86,7 +86,7 @@ def measured(
     stored = table_of(args)
     about = (
         f"{args.kind} {args.model} {model_text(model)} on "
-        f"{signature(topology)}, table {stored.table.checksum[:16] if stored else 'none'}, scale "
+        f"{signature(topology)}, table {stored.lookup.checksum[:16] if stored else 'none'}, scale "
         f"{args.scale}, {args.steps} x {args.rounds}, servers {args.servers} {args.colocated}"
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
@@ -146,7 +146,7 @@ def simulated(
     stored = table_of(args)
     about = (
         f"sim {model.name} {model_text(model)} on {signature(topology)}, table "
-        f"{stored.table.checksum[:16] if stored else 'none'}, NCCL {args.nccl_version}, "
+        f"{stored.lookup.checksum[:16] if stored else 'none'}, NCCL {args.nccl_version}, "
         f"servers {args.servers} {args.colocated}"
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)

@@ -11,7 +11,7 @@ from tuccl.cli.arguments import add_json, add_nccl_version
 from tuccl.cli.output import check_target
 from tuccl.cli.sparse import RATIOS_HELP
 from tuccl.errors import InputError
-from tuccl.runtime import NCCL_VERSION, StoredTable, open_table
+from tuccl.runtime import NCCL_VERSION, Table, load_table
 from tuccl.topology import Topology, load_machine
 
 if TYPE_CHECKING:
@@ -124,18 +124,18 @@ def methods_of(args: argparse.Namespace) -> list[Method]:
     return [method_of(name.strip()) for name in args.methods.split(",")]
 
 
-def table_of(args: argparse.Namespace) -> StoredTable | None:
+def table_of(args: argparse.Namespace) -> Table | None:
     """Return the table of --table, None without."""
-    return open_table(Path(args.table)) if args.table else None
+    return load_table(Path(args.table)) if args.table else None
 
 
 def backends_of(
-    args: argparse.Namespace, topology: Topology, stored: StoredTable | None
+    args: argparse.Namespace, topology: Topology, stored: Table | None
 ) -> Iterator[tuple[Backend, Costs]]:
     """Yield the default's costs, and the table's where one is given."""
     from tuccl.training import simulated_costs
 
-    backends: tuple[tuple[Backend, StoredTable | None], ...]
+    backends: tuple[tuple[Backend, Table | None], ...]
     backends = (("default", None), ("table", stored))
     for backend, table in backends:
         if backend == "default" or table is not None:

@@ -246,7 +246,7 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         evaluation_limit=args.evaluation_limit,
         policy=load_policy(Path(args.policy)) if args.policy else None,
         job=job_of(args),
-        start=table_points(load_table(Path(args.start))) if args.start else (),
+        start=table_points(load_table(Path(args.start)).lookup) if args.start else (),
     )
 
 

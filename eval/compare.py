@@ -21,11 +21,11 @@ from tuccl.runtime import (
     Executor,
     LookupTable,
     StepLoop,
-    StoredTable,
+    Table,
     Timing,
     TimingCandidate,
     baselines_on,
-    open_table,
+    load_table,
     paired_timings,
     select,
     time_baseline,
@@ -80,8 +80,8 @@ def compare(
             f"baseline {unable[0]!r}: NCCL runs on GPUs only, not on {executor.name}; expected "
             f"one of {', '.join(able)}"
         )
-    stored = open_table(table_dir).preferring(prefer)
-    if stored.table.dialect == "nccl":
+    stored = load_table(table_dir).preferring(prefer)
+    if stored.lookup.dialect == "nccl":
         raise InputError(
             f"{table_dir}: holds choices of NCCL's own, which only NCCL itself can time; "
             "use --on nccl-tests, or name a table of programs"
@@ -91,7 +91,7 @@ def compare(
             f"{table_dir}: made for {stored.topology.ranks} ranks, the executor has "
             f"{executor.ranks}; expected the same machine"
         )
-    table = stored.table
+    table = stored.lookup
     version = "" if executor.runs_nccl else nccl_release(nccl_version or _tuned_against(table))
     comparer = _Comparer(
         stored, executor, tuple(baselines), version, PeerComparison(executor, peers)
@@ -121,7 +121,7 @@ def _default_baseline(table: LookupTable, executor: Executor) -> str:
 class _Comparer:
     def __init__(
         self,
-        stored: StoredTable,
+        stored: Table,
         executor: Executor,
         baselines: Sequence[str],
         version: str,
@@ -132,13 +132,13 @@ class _Comparer:
         self._executor = executor
         self._baselines = tuple(baselines)
         self._version = version
-        self._default = _default_baseline(stored.table, executor)
+        self._default = _default_baseline(stored.lookup, executor)
         self._topology = executor.topology or stored.topology
         self._covers: list[BoundKind] = []
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
         self._bound_us: list[float] = []
-        self._notes = [*provenance(stored.table, executor.label)]
+        self._notes = [*provenance(stored.lookup, executor.label)]
 
     def comparison(self, progress: Progress) -> Comparison:
         peer_rows, left_out = self._peers.rows(progress)
@@ -193,7 +193,7 @@ class _Comparer:
         self, call: Collective, nbytes: int, defaults: Mapping[str, BaselineTiming]
     ) -> list[NamedProgram]:
         """Return the table's choice and each default, to be timed together with peers."""
-        candidate = select(self._stored.table, call.name, nbytes, root=call.root).candidate
+        candidate = select(self._stored.lookup, call.name, nbytes, root=call.root).candidate
         program, default = self._stored.program(candidate), defaults[self._default]
         ours = (
             NamedProgram(f"default ({default.description})", default.program, default.knobs)
@@ -227,7 +227,7 @@ class _Comparer:
         The table chooses for each placement by itself. Where times have noise all are timed again,
         in turns, each program once.
         """
-        table = self._stored.table
+        table = self._stored.lookup
         choices = [
             select(table, call.name, nbytes, in_place=in_place, root=call.root).candidate
             for in_place in (False, True)

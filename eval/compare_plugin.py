@@ -13,9 +13,9 @@ from tuccl.runtime import (
     SYMMETRIC_BASELINE,
     BaselineTiming,
     NcclTestsExecutor,
-    StoredTable,
+    Table,
     Timing,
-    open_table,
+    load_table,
     select,
 )
 from tuccl.runtime.baseline import collective_stub
@@ -49,21 +49,21 @@ def compare_plugin(
         InputError: the table is not of NCCL's own choices, or the executor is another machine.
         Unavailable: nccl-tests or the plugin is not what it should be.
     """
-    stored = open_table(table_dir)
-    if stored.table.dialect != "nccl" or executor.ranks != stored.topology.ranks:
+    stored = load_table(table_dir)
+    if stored.lookup.dialect != "nccl" or executor.ranks != stored.topology.ranks:
         raise InputError(
-            f"{table_dir}: a {stored.table.dialect} table for {stored.topology.ranks} ranks; "
+            f"{table_dir}: a {stored.lookup.dialect} table for {stored.topology.ranks} ranks; "
             f"expected one of NCCL's own choices for {executor.ranks}"
         )
     rows, tuned, bounds = [], [], []
-    names = list(dict.fromkeys(entry.collective for entry in stored.table.entries))
+    names = list(dict.fromkeys(entry.collective for entry in stored.lookup.entries))
     for done, name in enumerate(names):
         progress(done, len(names), name)
         call = Collective(name, executor.ranks)
-        each = list(sizes) if sizes is not None else tuned_sizes(stored.table, name)
+        each = list(sizes) if sizes is not None else tuned_sizes(stored.lookup, name)
         least = bound(stored.topology, call, "switches")
         for nbytes, defaults, timing in _in_turns(stored, executor, call, each, windows):
-            chosen = select(stored.table, name, nbytes).candidate.name
+            chosen = select(stored.lookup, name, nbytes).candidate.name
             bound_us = least.time_us(nbytes)
             for kind, default in defaults.items():
                 row = (call, nbytes, kind, default, timing, chosen, bound_us, least.over)
@@ -81,14 +81,14 @@ def compare_plugin(
         tuned=tuple(tuned),
         bound_us=tuple(bounds),
         bounds=tuple(row.bound for row in rows if row.baseline == "nccl"),
-        notes=provenance(stored.table, executor.label),
+        notes=provenance(stored.lookup, executor.label),
         regressions=sum(row.regression for row in rows if row.baseline == "nccl"),
         nccl_version="",
     )
 
 
 def _in_turns(
-    stored: StoredTable,
+    stored: Table,
     executor: NcclTestsExecutor,
     call: Collective,
     sizes: Sequence[int],

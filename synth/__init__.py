@@ -9,7 +9,7 @@ from tuccl.synth.candidates import Candidates, Synthesized, Target
 from tuccl.synth.choose import SearchResult, synthesize_best
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.lowering.lower import Placement, lower
-from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, searched_methods, synthesize
+from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, make_schedule, searched_methods
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.problem import Options, Problem
 from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
@@ -50,11 +50,11 @@ __all__ = [
     "fork_end",
     "lower",
     "lower_to_plan",
+    "make_schedule",
     "msccl_default",
     "nccl_program",
     "replicate",
     "searched_methods",
     "switch_plan",
-    "synthesize",
     "synthesize_best",
 ]

@@ -11,7 +11,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.sketches import Sketch
 from tuccl.synth.candidates import Candidates, Synthesized, Target
-from tuccl.synth.methods import EXACT_METHODS, METHODS, synthesize
+from tuccl.synth.methods import EXACT_METHODS, METHODS, make_schedule
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.solver import Budget
@@ -137,7 +137,7 @@ class _Search:
             problem = Problem(target.collective, sketch, chunks, target.nbytes, target.topology)
             try:
                 begun = time.monotonic()
-                schedule = synthesize(problem, method, options)
+                schedule = make_schedule(problem, method, options)
                 seconds = time.monotonic() - begun
                 self.work_s += (METHODS.get(method) or EXACT_METHODS[method]).effort_s
                 self.lower_first(schedule, sketch, seconds)

@@ -35,7 +35,7 @@ from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipe
 from tuccl.synth.taccl.taccl import taccl
 from tuccl.topology import Topology
 
-__all__ = ["EXACT_METHODS", "METHODS", "Method", "searched_methods", "synthesize"]
+__all__ = ["EXACT_METHODS", "METHODS", "Method", "make_schedule", "searched_methods"]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def searched_methods(*, unordered: bool = False) -> tuple[str, ...]:
     return tuple(m.name for m in METHODS.values() if m.bitwise_equal or unordered)
 
 
-def synthesize(problem: Problem, method: str, options: Options = DEFAULT_OPTIONS) -> Schedule:
+def make_schedule(problem: Problem, method: str, options: Options = DEFAULT_OPTIONS) -> Schedule:
     """Return the schedule of `method`, a name in `METHODS` or `EXACT_METHODS`, for `problem`.
 
     Raises:

@@ -16,7 +16,15 @@ from tuccl.planners import chunk_counts
 from tuccl.program import Knobs, Program, element_bytes
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, msccl_default, nccl_program, synthesize
+from tuccl.synth import (
+    METHODS,
+    Collective,
+    Problem,
+    lower,
+    make_schedule,
+    msccl_default,
+    nccl_program,
+)
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
 DATATYPES = (
@@ -138,7 +146,7 @@ def program(recipe: Recipe) -> Program | None:
             schedule = msccl_default(t, call, form)
         else:
             able = sketches(recipe.shape, recipe.name)
-            schedule = synthesize(
+            schedule = make_schedule(
                 Problem(call, able[min(recipe.sketch, len(able) - 1)], recipe.parts, _MADE_FOR, t),
                 recipe.method,
             )

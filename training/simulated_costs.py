@@ -13,7 +13,7 @@ from tuccl.runtime import (
     Candidate,
     Executor,
     SimExecutor,
-    StoredTable,
+    Table,
     select,
     time_baseline,
 )
@@ -72,7 +72,7 @@ def fitted_line(cost: Cost) -> tuple[float, float]:
 
 def simulated_costs(
     topology: Topology,
-    stored: StoredTable | None = None,
+    stored: Table | None = None,
     *,
     servers: int = 0,
     colocated: bool = False,
@@ -99,9 +99,9 @@ def simulated_costs(
         InputError: the table is for another number of ranks.
     """
     executor = executor or SimExecutor(topology, machine)
-    if stored is not None and stored.table.ranks != topology.ranks:
+    if stored is not None and stored.lookup.ranks != topology.ranks:
         raise InputError(
-            f"table {stored.table.name[:40]!r} is for {stored.table.ranks} ranks, topology "
+            f"table {stored.lookup.name[:40]!r} is for {stored.lookup.ranks} ranks, topology "
             f"{topology.name[:40]!r} has {topology.ranks}; tune one for it"
         )
     calls = {
@@ -119,19 +119,19 @@ def simulated_costs(
     )
 
 
-def _program(stored: StoredTable | None, collective: str, nbytes: int) -> Candidate | None:
+def _program(stored: Table | None, collective: str, nbytes: int) -> Candidate | None:
     """The candidate with a program that the table has for a call in place, as PyTorch's are."""
     if stored is None or collective not in _COLLECTIVES:
         return None
     in_place = collective in ("allreduce", "broadcast")
-    choice = select(stored.table, collective, nbytes, in_place=in_place, pads=True)
+    choice = select(stored.lookup, collective, nbytes, in_place=in_place, pads=True)
     return choice.candidate if choice.candidate.program is not None else None
 
 
 def _us(
     executor: Executor,
     topology: Topology,
-    stored: StoredTable | None,
+    stored: Table | None,
     version: str,
     collective: str,
     nbytes: int,

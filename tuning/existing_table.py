@@ -6,7 +6,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from tuccl.errors import InputError
-from tuccl.runtime import Entry, Executor, ProgramFile, open_table, program_file
+from tuccl.runtime import Entry, Executor, ProgramFile, load_table, program_file
 
 __all__ = ["entries_to_keep"]
 
@@ -29,8 +29,8 @@ def entries_to_keep(
     """
     if not out.exists() or not any(out.iterdir()):
         return [], []
-    stored = open_table(out)
-    table, place = stored.table, str(out)[-80:]
+    stored = load_table(out)
+    table, place = stored.lookup, str(out)[-80:]
     if (table.signature, table.dialect) != (machine, dialect):
         raise InputError(
             f"{place}: holds the {table.dialect} table of machine {table.signature}, "

@@ -24,10 +24,10 @@ from tuccl.synth import (
     Problem,
     Schedule,
     lower,
+    make_schedule,
     msccl_default,
     replicate,
     searched_methods,
-    synthesize,
 )
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
@@ -210,7 +210,7 @@ class Programs:
                 form = DEFAULT_METHODS[plan.method]
                 schedule = msccl_default(self.topology, self.collective, form)
             else:
-                schedule = synthesize(
+                schedule = make_schedule(
                     Problem(self.collective, sketch, plan.chunks_per_rank, nbytes, self.topology),
                     plan.method,
                 )

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tuccl.program import Program
-from tuccl.runtime import Executor, SimExecutor, open_table
+from tuccl.runtime import Executor, SimExecutor, load_table
 from tuccl.runtime.workload import Workload
 from tuccl.synth import Collective
 from tuccl.topology import Topology
@@ -55,9 +55,9 @@ def tune_workload(
         options,
         progress=progress,
     )
-    stored = open_table(out)
+    stored = load_table(out)
     times_of = _times_of(executor, machine, options, stored.programs)
-    return replace(result, workload=workload_gain(workload, stored.table, times_of, options.root))
+    return replace(result, workload=workload_gain(workload, stored.lookup, times_of, options.root))
 
 
 def _times_of(

@@ -42,8 +42,8 @@ from tuccl.synth import (
     Problem,
     bound,
     lower,
+    make_schedule,
     msccl_default,
-    synthesize,
 )
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
@@ -124,7 +124,7 @@ def programs(topology: Topology, collective: str, nbytes: int) -> list[NamedProg
     found = [default] if nbytes <= LARGEST_OF_DEFAULT else []
     for name, chunks in candidates(topology, call):
         try:
-            program = lower(synthesize(Problem(call, mesh, chunks, nbytes, topology), name))
+            program = lower(make_schedule(Problem(call, mesh, chunks, nbytes, topology), name))
         except Infeasible:
             continue
         if not verify(program, "executor", 0).ok:

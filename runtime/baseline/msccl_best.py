@@ -17,7 +17,7 @@ from tuccl.runtime.nccl.model import ll128_is_safe
 from tuccl.runtime.nccl.versions import nccl_group
 from tuccl.sketches import full_mesh
 from tuccl.synth.lowering.lower import lower
-from tuccl.synth.methods import METHODS, synthesize
+from tuccl.synth.methods import METHODS, make_schedule
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import Problem
 from tuccl.topology import Topology
@@ -74,6 +74,6 @@ def _program(topology: Topology, call: Collective, method: str, instances: int) 
         return None
     problem = Problem(call, full_mesh(topology), 1, _BYTES, topology)
     try:
-        return lower(synthesize(problem, method), instances=instances, name=f"msccl-{method}")
+        return lower(make_schedule(problem, method), instances=instances, name=f"msccl-{method}")
     except Infeasible:
         return None

@@ -24,7 +24,7 @@ from tuccl.runtime.export.mscclpp import (
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
 from tuccl.runtime.export.plan import Rule, plan_export
 from tuccl.runtime.table.atomic_dir import replace_directory
-from tuccl.runtime.table.store import StoredTable, open_table
+from tuccl.runtime.table.store import Table, load_table
 from tuccl.runtime.table.supported_knobs import fork_threads
 from tuccl.topology import Topology, signature
 
@@ -88,7 +88,7 @@ def export_table(
     if dialect not in EXPORTS:
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(EXPORTS)}")
     _check_target(out)
-    stored = open_table(table).preferring(prefer)
+    stored = load_table(table).preferring(prefer)
     _check_kind(stored, dialect)
     if dialect in CSV_FILES:
         return _export_csv(stored, dialect, out)
@@ -118,13 +118,13 @@ def export_table(
             f"the executor's releases for NCCL 2.17 and 2.18 need {variable}; `tuccl run` sets it"
         )
         notes = (*notes, told)
-    return Export(files, notes, plan.buffers, stored.table.signature, config, channels)
+    return Export(files, notes, plan.buffers, stored.lookup.signature, config, channels)
 
 
-def _check_kind(stored: StoredTable, dialect: str) -> None:
+def _check_kind(stored: Table, dialect: str) -> None:
     """Programs run in MSCCL, choices of NCCL's own in NCCL."""
-    is_nccl = stored.table.dialect == "nccl"
-    if stored.table.dialect == "mscclpp" and dialect != "mscclpp":
+    is_nccl = stored.lookup.dialect == "nccl"
+    if stored.lookup.dialect == "mscclpp" and dialect != "mscclpp":
         raise InputError(f"{stored.folder}: tuned for MSCCL++; expected --dialect mscclpp")
     if is_nccl != (dialect in CSV_FILES):
         holds = "choices of NCCL's own" if is_nccl else "MSCCL programs"
@@ -132,15 +132,15 @@ def _check_kind(stored: StoredTable, dialect: str) -> None:
         raise InputError(f"{stored.folder}: holds {holds}; expected --dialect {expected}")
 
 
-def _export_csv(stored: StoredTable, dialect: str, out: Path) -> Export:
+def _export_csv(stored: Table, dialect: str, out: Path) -> Export:
     name = CSV_FILES[dialect]
-    _put(out, {name: csv_text(stored.table, dialect).encode()})
-    notes = tuple(csv_notes(stored.table, dialect))
-    return Export((out / name,), notes, {}, stored.table.signature)
+    _put(out, {name: csv_text(stored.lookup, dialect).encode()})
+    notes = tuple(csv_notes(stored.lookup, dialect))
+    return Export((out / name,), notes, {}, stored.lookup.signature)
 
 
-def _export_plans(stored: StoredTable, out: Path, share_scratch: bool) -> Export:
-    table = stored.table
+def _export_plans(stored: Table, out: Path, share_scratch: bool) -> Export:
+    table = stored.lookup
     notes: list[str] = []
     sources = sources_of_table(stored, notes)
     signature = table.signature

@@ -15,7 +15,7 @@ from tuccl.mscclpp.checks import MEMORY_IDS, PORT_CHANNELS
 from tuccl.program import Program
 from tuccl.runtime.executors.plan_sim import check_residency, plan_knobs, program_plan
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry, KnobValues
-from tuccl.runtime.table.store import StoredTable
+from tuccl.runtime.table.store import Table
 from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, switch_plan
 from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.topology import Topology, network
@@ -85,17 +85,17 @@ class PlanSource:
         return f"{self.program.collective} {where} [{format_bytes(self.min_bytes)}, {top}]"
 
 
-def sources_of_table(stored: StoredTable, notes: list[str]) -> list[PlanSource]:
+def sources_of_table(stored: Table, notes: list[str]) -> list[PlanSource]:
     """Return what the table chooses, as far as MSCCL++ can run it; say in `notes` what not.
 
     A candidate that cannot be lowered gives way to the next; the default is a hole.
     """
-    hosts = stored.table.hosts
-    if stored.table.ranks % hosts:
+    hosts = stored.lookup.hosts
+    if stored.lookup.ranks % hosts:
         raise InputError(f"{stored.folder}: MSCCL++ needs hosts with as many GPUs each")
     lowered = _Lowered(stored, notes)
     sources: list[PlanSource] = []
-    for entry in stored.table.entries:
+    for entry in stored.lookup.entries:
         if (why := _exclusion_reason(entry)) is not None:
             _note(notes, f"{entry.collective} left out: {why}")
             continue
@@ -272,7 +272,7 @@ def _advice(sources: list[PlanSource]) -> Iterator[str]:
 class _Lowered:
     """Verdicts on the table's programs as plans, each asked for once."""
 
-    def __init__(self, stored: StoredTable, notes: list[str]) -> None:
+    def __init__(self, stored: Table, notes: list[str]) -> None:
         self._stored = stored
         self._notes = notes
         self._known: dict[tuple[object, ...], bool] = {}
@@ -308,7 +308,7 @@ class _Lowered:
 
     def _knobs(self, knobs: KnobValues) -> PlanKnobs:
         """Return the knobs that the program was tuned with, or those nearest to MSCCL's."""
-        if self._stored.table.dialect == "mscclpp":
+        if self._stored.lookup.dialect == "mscclpp":
             return plan_knobs(knobs.knobs)
         if knobs.protocol == "LL128":
             _note(self._notes, "MSCCL++ has no LL128: those programs run under Simple")
@@ -321,7 +321,7 @@ class _Lowered:
         key = (candidate.program, candidate.knobs, source.in_place, source.root, sizes)
         if key not in self._known:
             try:
-                plan = source.plan(self._stored.table.hosts, "trial", share_scratch=False)
+                plan = source.plan(self._stored.lookup.hosts, "trial", share_scratch=False)
                 check_residency(plan, self._stored.topology)
                 self._known[key] = True
             except Infeasible as error:

@@ -13,7 +13,7 @@ from tuccl.program import Program, default_buffer_bytes, verify
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
 from tuccl.runtime.table.lookup import WITH_TUNER
 from tuccl.runtime.table.programs import placements
-from tuccl.runtime.table.store import StoredTable
+from tuccl.runtime.table.store import Table
 from tuccl.runtime.table.supported_knobs import (
     BUFFER_VARIABLES,
     FIXED_THREADS,
@@ -65,7 +65,7 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def plan_export(stored: StoredTable, dialect: str) -> Plan:
+def plan_export(stored: Table, dialect: str) -> Plan:
     """Return what ``dialect`` can be given of the table, with a note on each thing it cannot.
 
     Every program is proven in the dialect, with the buffer that the runtime will have. What
@@ -81,9 +81,9 @@ def plan_export(stored: StoredTable, dialect: str) -> Plan:
     buffers = _agreed_buffers(_kept(_rules(stored, first), dialect, []), dialect, notes)
     rules = _rules(stored, [_proven(entry, proofs, buffers) for entry in entries])
     rules = _kept(rules, dialect, notes)
-    if not rules and _programs(entries) and stored.table.dialect != dialect:
+    if not rules and _programs(entries) and stored.lookup.dialect != dialect:
         notes.append(
-            f"no program of this table, tuned for {stored.table.dialect}, runs in {dialect}: "
+            f"no program of this table, tuned for {stored.lookup.dialect}, runs in {dialect}: "
             f"tune with --dialect {dialect}"
         )
     notes.extend(proofs.notes)
@@ -116,10 +116,10 @@ def _order(rule: Rule) -> tuple[str, int, bool]:
     return rule.collective, rule.min_bytes, rule.in_place
 
 
-def _exportable(stored: StoredTable, notes: list[str]) -> Iterator[Entry]:
+def _exportable(stored: Table, notes: list[str]) -> Iterator[Entry]:
     """The entries whose key the unmodified selectors can tell apart."""
     left_out: dict[str, set[str]] = defaultdict(set)
-    for entry in stored.table.entries:
+    for entry in stored.lookup.entries:
         if (why := exclusion_reason(entry)) is not None:
             left_out[why].add(entry.collective)
         else:
@@ -131,7 +131,7 @@ def _exportable(stored: StoredTable, notes: list[str]) -> Iterator[Entry]:
 class _Proofs:
     """Verdicts of the verifier on the table's programs in one dialect, each asked for once."""
 
-    def __init__(self, stored: StoredTable, dialect: str) -> None:
+    def __init__(self, stored: Table, dialect: str) -> None:
         self._stored = stored
         self._dialect = dialect
         self._known: dict[tuple[str, int], int | None] = {}
@@ -181,7 +181,7 @@ def _proven(entry: Entry, proofs: _Proofs, buffers: dict[str, int] | None) -> En
     return msgspec.structs.replace(entry, candidates=tuple(candidates))
 
 
-def _rules(stored: StoredTable, entries: list[Entry]) -> list[Rule]:
+def _rules(stored: Table, entries: list[Entry]) -> list[Rule]:
     rules = []
     for entry in entries:
         for in_place in (False, True):

@@ -15,7 +15,7 @@ from tuccl.program import default_buffer_bytes
 from tuccl.runtime.executors.cuda import nccl_library
 from tuccl.runtime.export.export import DIALECTS, Export, export_table
 from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path, tuner_variables
-from tuccl.runtime.table.store import load_table, open_table
+from tuccl.runtime.table.store import load_table
 from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES
 
 __all__ = [
@@ -56,7 +56,7 @@ def run_environment(
         InputError: the table, dialect or preference is bad, or a plugin reads the table.
         Unavailable: ``cuda``, and that library was not built here.
     """
-    loaded = load_table(table)
+    loaded = load_table(table).lookup
     if cuda:
         if (
             loaded.dialect in ("nccl", "mscclpp")
@@ -107,7 +107,7 @@ def run_environment(
         values |= tuner_variables(loaded)
     if scheduler:
         del values["MSCCL_ALGO_DIR"]
-        channels = max((p.nchannels for p in open_table(table).programs.values()), default=0)
+        channels = max((p.nchannels for p in load_table(table).programs.values()), default=0)
         values |= channel_variables(channels, dialect)
         environment = plugin_environment(table) | tuner_variables(loaded)
         return values | environment, _scheduler_notes(table)

@@ -94,7 +94,7 @@ def plugin_environment(table: Path) -> dict[str, str]:
         InputError: the table is bad.
         Unavailable: this installation was built without the plugins.
     """
-    loaded = load_table(table)
+    loaded = load_table(table).lookup
     asked_for = {
         "TUCCL_TABLE": str(table.resolve()),
         "TUCCL_SIGNATURE": loaded.signature,

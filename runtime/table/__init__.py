@@ -19,7 +19,7 @@ from tuccl.runtime.table.preference import (
 )
 from tuccl.runtime.table.programs import ProgramFile, placements, program_candidate, program_file
 from tuccl.runtime.table.selection import Choice, Explanation, explain, select
-from tuccl.runtime.table.store import StoredTable, check_target, load_table, open_table, save_table
+from tuccl.runtime.table.store import Table, check_target, load_table, save_table
 from tuccl.runtime.table.supported_knobs import fork_threads, hangs_between_hosts
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "ObservedTiming",
     "ProgramFile",
     "Statistics",
-    "StoredTable",
+    "Table",
     "check_entries",
     "check_target",
     "default_candidate",
@@ -45,7 +45,6 @@ __all__ = [
     "load_table",
     "merge_observed",
     "observed_timings",
-    "open_table",
     "pareto_set",
     "placements",
     "program_candidate",

@@ -12,7 +12,7 @@ from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lock import exclusive_use
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.programs import ProgramFile
-from tuccl.runtime.table.store import StoredTable, open_table, save_table
+from tuccl.runtime.table.store import Table, load_table, save_table
 from tuccl.runtime.table.text import table_text
 from tuccl.selection import Selector
 
@@ -49,16 +49,16 @@ def observed_timings(folder: Path) -> tuple[tuple[ObservedTiming, ...], str]:
     Raises:
         InputError: the table is bad.
     """
-    return _rows(open_table(folder))
+    return _rows(load_table(folder))
 
 
-def _rows(stored: StoredTable) -> tuple[tuple[ObservedTiming, ...], str]:
-    selector = Selector(table_text(stored.table))
+def _rows(stored: Table) -> tuple[tuple[ObservedTiming, ...], str]:
+    selector = Selector(table_text(stored.lookup))
     observations, left_aside = selector.observed(str(stored.folder))
     orders, _ = selector.observed_ranking(str(stored.folder))
     rows = []
     for observation in observations:
-        entry = stored.table.entries[observation.entry]
+        entry = stored.lookup.entries[observation.entry]
         candidate = entry.candidates[observation.place]
         rows.append(
             ObservedTiming(
@@ -92,14 +92,14 @@ def merge_observed(folder: Path) -> bool:
         InputError: the table is bad, a job uses it, or the disk refuses.
     """
     with exclusive_use(folder):
-        stored = open_table(folder)
+        stored = load_table(folder)
         rows, _ = _rows(stored)
         if not rows:
             return False
-        selector = Selector(table_text(stored.table))
+        selector = Selector(table_text(stored.lookup))
         orders, recents = selector.observed_ranking(str(folder))
-        table, positions = _merged(stored.table, rows, orders, recents)
-        if table == stored.table:
+        table, positions = _merged(stored.lookup, rows, orders, recents)
+        if table == stored.lookup:
             return False
 
         def learned(sealed: LookupTable) -> bytes:
@@ -147,9 +147,9 @@ def _with_observation(
     return msgspec.structs.replace(candidate, stats=stats, notes=notes)
 
 
-def _files(stored: StoredTable) -> list[ProgramFile]:
+def _files(stored: Table) -> list[ProgramFile]:
     """The programs as they stand: proven when the table was opened."""
     return [
-        ProgramFile(path, (stored.folder / path).read_bytes(), program, stored.table.dialect, 0, 0)
+        ProgramFile(path, (stored.folder / path).read_bytes(), program, stored.lookup.dialect, 0, 0)
         for path, program in stored.programs.items()
     ]

@@ -20,7 +20,7 @@ from tuccl.runtime.table.programs import ProgramFile, max_safe_bytes
 from tuccl.runtime.table.text import table_text
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
 
-__all__ = ["StoredTable", "check_target", "load_table", "open_table", "save_table"]
+__all__ = ["Table", "check_target", "load_table", "save_table"]
 
 JSON_NAME, TEXT_NAME, TOPOLOGY_NAME = "table.json", "table.txt", "topology.json"
 LEARNED_NAME = "learned.txt"
@@ -39,11 +39,11 @@ class _Format(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class StoredTable:
+class Table:
     """A table that was read from ``folder``, with its topology and programs, all proven whole."""
 
     folder: Path
-    table: LookupTable
+    lookup: LookupTable
     topology: Topology
     programs: Mapping[str, Program]
 
@@ -51,7 +51,7 @@ class StoredTable:
         """Return the program of ``candidate``; None for the runtime's default."""
         return None if candidate.program is None else self.programs[candidate.program]
 
-    def preferring(self, preference: str | None) -> StoredTable:
+    def preferring(self, preference: str | None) -> Table:
         """Return this with its candidates in the order of `table_preferring`; None: as it is.
 
         Raises:
@@ -59,7 +59,7 @@ class StoredTable:
         """
         if preference is None:
             return self
-        return replace(self, table=table_preferring(self.table, preference))
+        return replace(self, lookup=table_preferring(self.lookup, preference))
 
 
 def save_table(
@@ -144,16 +144,7 @@ def _encode(table: LookupTable) -> bytes:
     return msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n"
 
 
-def load_table(folder: Path) -> LookupTable:
-    """Return the table in ``folder``, after proving every file of it.
-
-    Raises:
-        InputError: a file is missing, damaged, or says something that cannot be.
-    """
-    return open_table(folder).table
-
-
-def open_table(folder: Path) -> StoredTable:
+def load_table(folder: Path) -> Table:
     """Return the table in ``folder`` with its topology and programs, after proving every file.
 
     A table that is replaced while it is read is read again.
@@ -179,7 +170,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _read(source: Path, folder: Path) -> StoredTable:
+def _read(source: Path, folder: Path) -> Table:
     if not source.is_dir():
         raise InputError(f"{_cut(folder)}: no such folder; expected one that `tuccl tune` wrote")
     table = _read_json(source / JSON_NAME)
@@ -195,7 +186,7 @@ def _read(source: Path, folder: Path) -> StoredTable:
         for path, sha256 in table.programs.items()
     }
     _check_programs(source, table, programs)
-    return StoredTable(folder, table, topology, programs)
+    return Table(folder, table, topology, programs)
 
 
 def _read_json(path: Path) -> LookupTable:

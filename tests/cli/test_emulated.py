@@ -33,7 +33,7 @@ def test_a_table_is_tuned_on_emulated_wires_and_says_so(tuccl: Tuccl, tmp_path: 
     result = json.loads(answer.out)
     assert result["on"] == "mpi" and result["baseline"] == "msccl-default-robust"
     assert "measured" in result["label"] and "all NICs 400 Mb/s" in result["label"]
-    stored = load_table(table)
+    stored = load_table(table).lookup
     assert stored.tuned_on == result["label"] and stored.baseline == result["baseline"]
     assert {c.on for c in stored.candidates} == {"mpi"}
     assert not any(c.knobs and c.knobs.protocol == "LL128" for c in stored.candidates)

@@ -16,7 +16,7 @@ from tests.fake_nccl_tests import make_fakes
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli.verbs import run
-from tuccl.runtime import open_table, plugin_path, save_table
+from tuccl.runtime import load_table, plugin_path, save_table
 from tuccl.topology import load_profile, load_topology, save_topology
 
 PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
@@ -95,7 +95,7 @@ def test_tuccls_library_in_nccls_place(
 def test_a_machine_of_other_measured_rates_is_told_and_keeps_the_table(
     tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tuned = open_table(tables.stock).topology
+    tuned = load_table(tables.stock).topology
     paths = []
     for name, part in (("same", 1.0), ("slower", 0.6)):
         links = tuple(replace(x, measured=part * x.bandwidth) for x in tuned.links)

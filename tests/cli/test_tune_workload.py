@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.conftest import Tuccl
-from tuccl.runtime import open_table, select
+from tuccl.runtime import load_table, select
 
 CALLS = "collective,bytes,count\nallreduce,1M,40\nallreduce,4,7\nallgather,256K,2\nsend,1M,3\n"
 
@@ -18,7 +18,7 @@ def test_a_job_is_tuned_and_its_gain_printed(tuccl: Tuccl, work: Path, tmp_path:
     assert answer.code == 0, answer.err
     assert "3 send" in answer.err
     assert "the job: 49 calls" in answer.out
-    table = open_table(out).table
+    table = load_table(out).lookup
     assert {e.collective for e in table.entries} == {"allreduce", "allgather"}
     assert not select(table, "allreduce", 1 << 20).candidate.is_default
     within = tuccl(*tune[:-1], tmp_path / "other", "-c", "allreduce", "--from", out, "--json")

@@ -17,7 +17,7 @@ from tuccl.runtime import (
     SimExecutor,
     StepLoop,
     Timing,
-    open_table,
+    load_table,
     program_file,
     save_table,
     select,
@@ -84,7 +84,7 @@ def test_rows_are_what_the_executor_says(table: Path, topology: Topology) -> Non
     comparison = compare(table, executor)
     assert len(comparison.rows) == 2 * len(SIZES) * len(BASELINES)
     assert comparison.label == executor.label
-    stored = open_table(table)
+    stored = load_table(table)
     for row in comparison.rows:
         kind = next(b for b in BASELINES if b == row.baseline)
         timing = time_baseline(executor, topology, kind, row.collective, row.size).timing
@@ -93,7 +93,7 @@ def test_rows_are_what_the_executor_says(table: Path, topology: Topology) -> Non
         limit = bound(topology, Collective(row.collective, 4)).time_us(row.size)
         assert row.fraction_of_bound == pytest.approx(limit / row.tuned_us)
         assert row.fraction_of_bound <= 1.0
-        candidate = select(stored.table, row.collective, row.size).candidate
+        candidate = select(stored.lookup, row.collective, row.size).candidate
         program = stored.program(candidate)
         if program is not None and candidate.knobs is not None:
             again = executor.time(program, candidate.knobs.knobs, row.size)
@@ -150,20 +150,20 @@ def test_an_entry_for_one_placement_leaves_the_other_to_the_default(
 ) -> None:
     executor = SimExecutor(topology)
     tune(executor, topology, ["alltoall"], SIZES, tmp_path / "table", TuneOptions(budget=12))
-    stored = open_table(tmp_path / "table")
+    stored = load_table(tmp_path / "table")
     whole = compare(tmp_path / "table", executor, ["nccl"])
     assert {row.collective for row in whole.rows} == {"alltoall"}
     assert whole.regressions == 0
     inside = tuple(
         msgspec.structs.replace(e, placement="in-place")
-        for e in stored.table.entries
+        for e in stored.lookup.entries
         if e.takes(in_place=True)
     )
     files = [
-        program_file(p) for c in stored.table.candidates if (p := stored.program(c)) is not None
+        program_file(p) for c in stored.lookup.candidates if (p := stored.program(c)) is not None
     ]
     only = tmp_path / "only"
-    save_table(msgspec.structs.replace(stored.table, entries=inside), only, topology, files)
+    save_table(msgspec.structs.replace(stored.lookup, entries=inside), only, topology, files)
     for row in compare(only, executor, ["nccl"]).rows:
         assert row.chosen == f"default ({row.baseline_chosen})"
         assert row.speedup == 1.0
@@ -175,17 +175,17 @@ def test_each_root_is_compared_at_its_own_sizes(topology: Topology, tmp_path: Pa
     for root, size in ((0, SIZES[0]), (2, SIZES[1])):
         out = tmp_path / f"root{root}"
         tune(executor, topology, ["broadcast"], [size], out, TuneOptions(budget=6, root=root))
-        parts.append(open_table(out))
-    entries = tuple(e for part in parts for e in part.table.entries)
+        parts.append(load_table(out))
+    entries = tuple(e for part in parts for e in part.lookup.entries)
     files = [
         program_file(p, root=e.root or 0)
         for part in parts
-        for e in part.table.entries
+        for e in part.lookup.entries
         for c in e.candidates
         if (p := part.program(c)) is not None
     ]
     both = tmp_path / "both"
-    save_table(msgspec.structs.replace(parts[0].table, entries=entries), both, topology, files)
+    save_table(msgspec.structs.replace(parts[0].lookup, entries=entries), both, topology, files)
     comparison = compare(both, executor, ["nccl"])
     assert [(r.root, r.size) for r in comparison.rows] == [(0, SIZES[0]), (2, SIZES[1])]
     assert comparison.calls == (("broadcast", 0), ("broadcast", 2))
@@ -194,13 +194,13 @@ def test_each_root_is_compared_at_its_own_sizes(topology: Topology, tmp_path: Pa
 def test_the_runtimes_default_is_shown_as_itself(
     table: Path, topology: Topology, tmp_path: Path
 ) -> None:
-    stored = open_table(table)
+    stored = load_table(table)
     entries = tuple(
         msgspec.structs.replace(e, candidates=(default_candidate("sim"),))
-        for e in stored.table.entries
+        for e in stored.lookup.entries
     )
     bare = tmp_path / "bare"
-    save_table(msgspec.structs.replace(stored.table, entries=entries), bare, topology, [])
+    save_table(msgspec.structs.replace(stored.lookup, entries=entries), bare, topology, [])
     for row in compare(bare, SimExecutor(topology), ["nccl"]).rows:
         assert row.chosen == f"default ({row.baseline_chosen})"
         assert (row.speedup, row.speedup_ip, row.regression) == (1.0, 1.0, False)
@@ -239,7 +239,7 @@ def test_bad_arguments_are_refused(table: Path, topology: Topology, tmp_path: Pa
 def test_nccls_own_choices_are_not_simulated(
     table: Path, topology: Topology, tmp_path: Path
 ) -> None:
-    stock = msgspec.structs.replace(open_table(table).table, dialect="nccl", entries=())
+    stock = msgspec.structs.replace(load_table(table).lookup, dialect="nccl", entries=())
     save_table(stock, tmp_path / "stock", topology, ())
     with pytest.raises(InputError, match="only NCCL itself can time"):
         compare(tmp_path / "stock", SimExecutor(topology), ["nccl"])

@@ -16,7 +16,7 @@ from tuccl.execution import Call, RankResult, read_result
 from tuccl.program import Knobs
 from tuccl.runtime import Effort, MpiExecutor
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import load_profile
 
 FEW = Effort(warmup=0, runs=2, seconds=0.01)
@@ -50,7 +50,7 @@ def peer_of(seen: list[PeerCall]) -> Peer:
 
 def program(method: str) -> NamedProgram:
     sketch = full_mesh(load_profile("v100x4"))
-    made = lower(synthesize(Problem(Collective("allreduce", 4), sketch, 1, 1 << 20), method))
+    made = lower(make_schedule(Problem(Collective("allreduce", 4), sketch, 1, 1 << 20), method))
     return NamedProgram(method, made, Knobs())
 
 

@@ -18,7 +18,7 @@ from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.execution import Call, run_in_threads
 from tuccl.program import Knobs, Program, parse_xml, verify
 from tuccl.sketches import Sketch, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule
 from tuccl.topology import join, keep_gpus, load_profile
 
 PAIRS = [(m.name, name) for m in METHODS.values() for name in sorted(m.collectives)]
@@ -48,7 +48,7 @@ def programs(
         collective = Collective(name, hosts * each, root=hosts * each // 2)
         copies = 1 + number % 2
         try:
-            made = synthesize(
+            made = make_schedule(
                 Problem(collective, sketch(hosts, each), 1 + number % 3, 1 << 20), method
             )
             yield lower(made, instances=copies), collective.root

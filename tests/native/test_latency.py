@@ -10,7 +10,7 @@ from tuccl.errors import InputError
 from tuccl.execution import Call, run_in_threads
 from tuccl.program import Knobs, Program
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import keep_gpus, load_profile
 
 LATENCY_US = 60_000.0  # far above what threads wait for a processor
@@ -60,7 +60,7 @@ def test_messages_are_held_side_by_side(handmade: ModuleType) -> None:
     assert LATENCY_US <= slowest_us(alltoall, 256, everywhere(4)) < 2.5 * LATENCY_US
     one_way = Collective("broadcast", 2)
     mesh = full_mesh(keep_gpus(load_profile("v100x4"), [0, 1]))
-    stream = lower(synthesize(Problem(one_way, mesh, 1, 1 << 20), "ring"), protocol="LL")
+    stream = lower(make_schedule(Problem(one_way, mesh, 1, 1 << 20), "ring"), protocol="LL")
     nbytes = 2 * 8 * (64 << 10) // 16  # eight slots of each of two chunks, or of one
     took_us = slowest_us(stream, nbytes, everywhere(2), protocol="LL", buffer_bytes=64 << 10)
     assert LATENCY_US <= took_us < 4 * LATENCY_US

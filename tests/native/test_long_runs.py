@@ -12,7 +12,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs, Program
 from tuccl.simulation import Network, simulate
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule
 from tuccl.topology import Topology, join, load_profile, machine_of, network
 
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -45,7 +45,7 @@ def programs(
     for sketch, chunks, instances in ((best, 2, 4), (full_mesh(t), 1, 2)):
         try:
             wanted = Collective(collective, t.ranks)
-            schedule = synthesize(Problem(wanted, sketch, chunks, nbytes), method)
+            schedule = make_schedule(Problem(wanted, sketch, chunks, nbytes), method)
             yield lower(schedule, protocol=protocol, instances=instances)
         except Infeasible:
             continue

@@ -12,7 +12,7 @@ from tuccl.program import Program
 from tuccl.runtime import PlanSimulator
 from tuccl.simulation import MachineClass, Network, ProtocolCosts
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, lower_to_plan, synthesize
+from tuccl.synth import Collective, Problem, lower, lower_to_plan, make_schedule
 from tuccl.synth.mscclpp.knobs import PlanKnobs
 from tuccl.synth.mscclpp.switch import Multicast, switch_plan
 from tuccl.topology import Topology, join, keep_gpus, load_machine, load_profile, network
@@ -26,7 +26,7 @@ MIB = 1 << 20
 def program(topology: Topology, collective: str, method: str) -> Program:
     """Return a method's program of one chunk a rank."""
     call = Collective(collective, topology.ranks)
-    return lower(synthesize(Problem(call, full_mesh(topology), 1, MIB, topology), method))
+    return lower(make_schedule(Problem(call, full_mesh(topology), 1, MIB, topology), method))
 
 
 def plan(topology: Topology, collective: str, method: str, knobs: PlanKnobs) -> ExecutionPlan:

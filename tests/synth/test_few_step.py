@@ -13,7 +13,7 @@ from tests.few_step_reference import schedule_fault
 from tuccl.errors import Infeasible
 from tuccl.program import verify
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Options, Problem, Schedule, lower, synthesize
+from tuccl.synth import Collective, Options, Problem, Schedule, lower, make_schedule
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, instance_of
 from tuccl.synth.few_step.hierarchy import equal_groups
@@ -112,7 +112,7 @@ def test_the_checker_finds_faults(
 def test_programs_have_the_fewest_hops_or_one_more(fabric: str, name: str) -> None:
     t = REFERENCE_FABRICS[fabric]()
     collective = Collective(name, t.ranks, 3)
-    schedule = synthesize(Problem(collective, full_mesh(t), 1, 1 << 10, t), "fewstep")
+    schedule = make_schedule(Problem(collective, full_mesh(t), 1, 1 << 10, t), "fewstep")
     program = lower(schedule)
     assert verify(program, "executor", 3).ok
     assert longest_chain(schedule) <= hop_bound(t, collective) + 1
@@ -122,7 +122,7 @@ def test_programs_have_the_fewest_hops_or_one_more(fabric: str, name: str) -> No
 def test_a_nic_sends_few_messages(name: str) -> None:
     """Each NIC of several hosts sends one message to each other host, of all that goes there."""
     t = a100_pod(3)
-    schedule = synthesize(Problem(Collective(name, 24), full_mesh(t), 1, 1 << 10, t), "fewstep")
+    schedule = make_schedule(Problem(Collective(name, 24), full_mesh(t), 1, 1 << 10, t), "fewstep")
     assert verify(lower(schedule), "executor", 0).ok
     ways = all_paths(t)
     sent = Counter(
@@ -139,7 +139,7 @@ def test_a_nic_sends_few_messages(name: str) -> None:
 def test_a_small_alltoall_sends_one_message_a_nic() -> None:
     """All that one host has for another goes as one, where they share a NIC."""
     t = REFERENCE_FABRICS["2x-ndv2"]()
-    schedule = synthesize(
+    schedule = make_schedule(
         Problem(Collective("alltoall", 16), full_mesh(t), 1, 1 << 10, t), "fewstep"
     )
     program = lower(schedule)
@@ -157,7 +157,7 @@ def test_a_small_alltoall_sends_one_message_a_nic() -> None:
 
 def test_between_places_an_alltoall_sends_one_message_a_pair() -> None:
     t = a100_pod(3)
-    schedule = synthesize(
+    schedule = make_schedule(
         Problem(Collective("alltoall", 24), full_mesh(t), 1, 1 << 10, t), "fewstep"
     )
     program = lower(schedule)
@@ -175,7 +175,7 @@ def test_steps_asked_for_are_kept_and_what_is_proved_is_said(name: str) -> None:
 
     def few_step_schedule(chunks: int, steps: int) -> Schedule:
         problem = Problem(Collective(name, 8), full_mesh(t), chunks, 1 << 20, t)
-        return synthesize(problem, "fewstep", Options(steps=steps, budget=generous()))
+        return make_schedule(problem, "fewstep", Options(steps=steps, budget=generous()))
 
     with pytest.raises(Infeasible, match="proved: there is no schedule of 1 step"):
         few_step_schedule(1, 1)
@@ -190,11 +190,11 @@ def test_an_allreduce_keeps_to_the_steps_of_both_its_halves() -> None:
     t = cube_mesh()
     problem = Problem(Collective("allreduce", 8), full_mesh(t), 1, 1 << 20, t)
     for steps in (2, 4):
-        schedule = synthesize(problem, "fewstep", Options(steps=steps, budget=generous()))
+        schedule = make_schedule(problem, "fewstep", Options(steps=steps, budget=generous()))
         assert verify(lower(schedule), "executor", 0).ok
         assert longest_chain(schedule) <= steps
     with pytest.raises(Infeasible, match="takes 2 steps at least"):
-        synthesize(problem, "fewstep", Options(steps=1, budget=generous()))
+        make_schedule(problem, "fewstep", Options(steps=1, budget=generous()))
 
 
 def test_hosts_that_differ_are_not_mapped() -> None:
@@ -218,4 +218,4 @@ def test_without_a_solver_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     t = cube_mesh()
     with pytest.raises(Infeasible, match=r"pip install tuccl\[solver\]"):
-        synthesize(Problem(Collective("alltoall", 8), full_mesh(t), 3, 1 << 10, t), "fewstep")
+        make_schedule(Problem(Collective("alltoall", 8), full_mesh(t), 3, 1 << 10, t), "fewstep")

@@ -22,7 +22,7 @@ from tuccl.synth import (
     Target,
     bound,
     lower,
-    synthesize,
+    make_schedule,
     synthesize_best,
 )
 from tuccl.synth.bounds.bound import alltoall_cut
@@ -37,7 +37,7 @@ NAMES = [name for name in REFERENCE_FABRICS if name != "torus-8x8"]
 def made(t: Topology) -> Program:
     collective, mesh = Collective("alltoall", t.ranks), full_mesh(t)
     [chunks] = flow_chunks(collective, mesh, t)
-    program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "flow"))
+    program = lower(make_schedule(Problem(collective, mesh, chunks, 1 << 30, t), "flow"))
     assert verify(program, "executor", 0).ok
     return program
 

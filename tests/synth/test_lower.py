@@ -20,7 +20,7 @@ from tuccl.synth import (
     Trace,
     Transfer,
     lower,
-    synthesize,
+    make_schedule,
 )
 from tuccl.synth.lowering.credit import CREDIT, MessageStep, stuck_steps
 from tuccl.synth.model.certificate import verify_schedule
@@ -43,7 +43,7 @@ def ring_of(count: int, ranks: int = 4) -> Schedule:
 def test_ring_allreduce_is_one_block_of_fused_steps(mesh: Callable[..., Sketch]) -> None:
     ranks = 6
     program = lower(
-        synthesize(Problem(Collective("allreduce", ranks), mesh([0] * ranks), 1, 1), "ring")
+        make_schedule(Problem(Collective("allreduce", ranks), mesh([0] * ranks), 1, 1), "ring")
     )
     for gpu in program.gpus:
         (block,) = gpu.threadblocks
@@ -78,7 +78,7 @@ def test_moves_stuck_for_credit_or_for_each_other_are_named() -> None:
 
 def test_rccl_has_no_step_that_receives_and_does_more(mesh: Callable[..., Sketch]) -> None:
     for method in ("ring", "allpairs", "recursive", "hierarchical3"):
-        schedule = synthesize(
+        schedule = make_schedule(
             Problem(Collective("allreduce", 8), mesh([0] * 4 + [1] * 4), 1, 1 << 20), method
         )
         assert ops(lower(schedule, dialect="rccl")) <= {"s", "r", "cpy", "re", "nop"}
@@ -86,7 +86,9 @@ def test_rccl_has_no_step_that_receives_and_does_more(mesh: Callable[..., Sketch
 
 def test_instances_cut_every_chunk_and_keep_runs(mesh: Callable[..., Sketch]) -> None:
     for name in ("allgather", "allreduce", "alltoall"):
-        schedule = synthesize(Problem(Collective(name, 4), mesh([0] * 4), 2, 1 << 30), "allpairs")
+        schedule = make_schedule(
+            Problem(Collective(name, 4), mesh([0] * 4), 2, 1 << 30), "allpairs"
+        )
         one, four = lower(schedule), lower(schedule, instances=4)
         assert four.nchunks == 4 * one.nchunks
         assert four.nchannels == 4 * one.nchannels
@@ -94,9 +96,9 @@ def test_instances_cut_every_chunk_and_keep_runs(mesh: Callable[..., Sketch]) ->
 
 
 def test_too_many_peers_or_steps_are_spread_over_channels(mesh: Callable[..., Sketch]) -> None:
-    many = synthesize(Problem(Collective("alltoall", 40), mesh([0] * 40), 1, 1), "allpairs")
+    many = make_schedule(Problem(Collective("alltoall", 40), mesh([0] * 40), 1, 1), "allpairs")
     assert lower(many).nchannels == 2
-    long = synthesize(Problem(Collective("allreduce", 40), mesh([0] * 40), 1, 1), "ring")
+    long = make_schedule(Problem(Collective("allreduce", 40), mesh([0] * 40), 1, 1), "ring")
     program = lower(long)
     assert program.nchannels == 2
     assert program.max_steps <= 64
@@ -104,10 +106,10 @@ def test_too_many_peers_or_steps_are_spread_over_channels(mesh: Callable[..., Sk
 
 
 def test_refusals_name_limit_rank_and_mend(mesh: Callable[..., Sketch]) -> None:
-    schedule = synthesize(Problem(Collective("alltoall", 40), mesh([0] * 40), 1, 1), "allpairs")
+    schedule = make_schedule(Problem(Collective("alltoall", 40), mesh([0] * 40), 1, 1), "allpairs")
     with pytest.raises(Infeasible, match=r"rank 0 needs .* thread blocks.*most is 64; use fewer"):
         lower(schedule, instances=4, dialect="rccl")
-    small = synthesize(Problem(Collective("alltoall", 2), mesh([0] * 2), 1, 1), "allpairs")
+    small = make_schedule(Problem(Collective("alltoall", 2), mesh([0] * 2), 1, 1), "allpairs")
     with pytest.raises(Infeasible, match=r"33 channels, the most is 32; use fewer instances"):
         lower(small, instances=33)
     with pytest.raises(InputError, match="unknown dialect"):
@@ -122,7 +124,7 @@ def test_wrong_schedules_are_refused(
     rng = random.Random(2)
     refused = 0
     for method in ("ring", "allpairs", "recursive", "greedy"):
-        schedule = synthesize(
+        schedule = make_schedule(
             Problem(Collective("allreduce", 4), mesh([0] * 4), 1, 1 << 20), method
         )
         for drop in range(len(schedule.transfers)):
@@ -140,7 +142,7 @@ def test_wrong_schedules_are_refused(
 
 
 def test_direct_alltoall_claims_out_of_place_only(mesh: Callable[..., Sketch]) -> None:
-    schedule = synthesize(Problem(Collective("alltoall", 4), mesh([0] * 4), 1, 1), "allpairs")
+    schedule = make_schedule(Problem(Collective("alltoall", 4), mesh([0] * 4), 1, 1), "allpairs")
     assert verify_schedule(schedule, in_place=True) is not None
     program = lower(schedule)
     assert program.out_of_place
@@ -168,7 +170,7 @@ def test_adjacent_transfers_become_one_step_and_long_runs_are_cut() -> None:
 
 
 def test_scratch_that_fusion_made_needless_is_not_asked_for(mesh: Callable[..., Sketch]) -> None:
-    schedule = synthesize(Problem(Collective("reduce-scatter", 8), mesh([0] * 8), 1, 1), "ring")
+    schedule = make_schedule(Problem(Collective("reduce-scatter", 8), mesh([0] * 8), 1, 1), "ring")
     assert min(schedule.scratch) > 0
     assert all(gpu.scratch_chunks == 0 for gpu in lower(schedule).gpus)
     assert all(gpu.scratch_chunks > 0 for gpu in lower(schedule, dialect="rccl").gpus)
@@ -181,7 +183,7 @@ def test_a_program_for_one_placement_is_right_there_and_no_larger(
 ) -> None:
     if method == "allpairs-any-order" and collective != "allreduce":
         return
-    schedule = synthesize(Problem(Collective(collective, 4), mesh([0] * 4), 2, 1 << 10), method)
+    schedule = make_schedule(Problem(Collective(collective, 4), mesh([0] * 4), 2, 1 << 10), method)
     usual = lower(schedule)
     placements: tuple[tuple[Placement, bool], ...] = (("in-place", True), ("out-of-place", False))
     for placement, inside in placements:
@@ -203,7 +205,7 @@ def waits(program: Program) -> int:
 
 def test_in_place_nothing_is_copied_onto_itself(mesh: Callable[..., Sketch]) -> None:
     program = lower(
-        synthesize(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1 << 10), "allpairs"),
+        make_schedule(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1 << 10), "allpairs"),
         placement="in-place",
     )
     assert not any(
@@ -215,7 +217,9 @@ def test_in_place_nothing_is_copied_onto_itself(mesh: Callable[..., Sketch]) -> 
 
 
 def test_a_placement_in_which_the_schedule_is_wrong_is_refused(mesh: Callable[..., Sketch]) -> None:
-    schedule = synthesize(Problem(Collective("alltoall", 4), mesh([0] * 4), 1, 1 << 20), "allpairs")
+    schedule = make_schedule(
+        Problem(Collective("alltoall", 4), mesh([0] * 4), 1, 1 << 20), "allpairs"
+    )
     with pytest.raises(Infeasible, match="wrong schedule"):
         lower(schedule, placement="in-place")
 
@@ -225,7 +229,7 @@ def test_all_ranks_add_in_one_order_unless_any_will_do(
     method: str, same: bool, mesh: Callable[..., Sketch]
 ) -> None:
     """Sums of numbers of very different size differ with the order of adding."""
-    schedule = synthesize(Problem(Collective("allreduce", 4), mesh([0] * 4), 1, 64), method)
+    schedule = make_schedule(Problem(Collective("allreduce", 4), mesh([0] * 4), 1, 64), method)
     values = [1e16, 1.0, -1e16, 3.0]
     memory = {(r, "i", k): values[r] for r in range(4) for k in range(schedule.nchunks)}
     for t in schedule.transfers:
@@ -243,7 +247,7 @@ def test_all_ranks_add_in_one_order_unless_any_will_do(
 
 def test_parts_of_a_sum_run_in_blocks_that_have_sent_too(mesh: Callable[..., Sketch]) -> None:
     ranks, chunks = 4, 4
-    schedule = synthesize(
+    schedule = make_schedule(
         Problem(Collective("allreduce", ranks), mesh([0] * ranks), chunks, 64), "allpairs"
     )
     program = lower(schedule)
@@ -259,7 +263,7 @@ def test_paired_blocks_send_before_they_receive(
 ) -> None:
     ranks, call = 6, Collective(collective, 6)
     usual, paired = (
-        lower(synthesize(Problem(call, mesh([0] * ranks), 4, 1 << 22), method))
+        lower(make_schedule(Problem(call, mesh([0] * ranks), 4, 1 << 22), method))
         for method in ("allpairs", "allpairs-paired")
     )
     for gpu in paired.gpus:
@@ -277,7 +281,7 @@ def test_paired_blocks_claim_the_sizes_at_which_nothing_blocks(
 ) -> None:
     """Two messages of four chunks wait in a connection: under LL all of them, under Simple two."""
     call = Collective("allgather", 4)
-    schedule = synthesize(Problem(call, mesh([0] * 4), 4, 1 << 20), "allpairs-paired")
+    schedule = make_schedule(Problem(call, mesh([0] * 4), 4, 1 << 20), "allpairs-paired")
     program = lower(schedule, placement="in-place", dialect=dialect)
     assert program.max_bytes is not None
     assert verify(program, dialect).ok
@@ -291,7 +295,7 @@ def test_parts_of_a_sum_get_a_block_each_where_blocks_are_paired(
     mesh: Callable[..., Sketch],
 ) -> None:
     ranks = 4
-    schedule = synthesize(
+    schedule = make_schedule(
         Problem(Collective("allreduce", ranks), mesh([0] * ranks), 1, 64),
         "allpairs-paired-any-order",
     )

@@ -12,7 +12,7 @@ import pytest
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Program, parse_xml, to_xml, verify
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, Schedule, lower, synthesize
+from tuccl.synth import METHODS, Collective, Problem, Schedule, lower, make_schedule
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.topology import PROFILES, Topology, join, keep_gpus, load_profile
 
@@ -67,7 +67,7 @@ def test_a_sizeless_method_makes_one_schedule_for_all_sizes(method: str, name: s
             for nbytes in (1 << 10, 1 << 20, 1 << 30):
                 problem = Problem(collective, sketch, chunks, nbytes, topology)
                 try:
-                    schedules.append(synthesize(problem, method))
+                    schedules.append(make_schedule(problem, method))
                 except Infeasible:
                     schedules.append(None)
             assert schedules == [schedules[0]] * 3
@@ -78,7 +78,7 @@ def test_an_allreduce_by_halves_sends_one_message_a_round(
     hosts: list[int], mesh: Callable[..., Sketch]
 ) -> None:
     program = lower(
-        synthesize(Problem(Collective("allreduce", 8), mesh(hosts), 1, 64 << 20), "recursive")
+        make_schedule(Problem(Collective("allreduce", 8), mesh(hosts), 1, 64 << 20), "recursive")
     )
     for gpu in program.gpus:
         sent = [s.op for tb in gpu.threadblocks for s in tb.steps if "s" in s.op]
@@ -91,7 +91,9 @@ def test_rings_in_hosts_stream_each_part_through_blocks_of_its_own(
     """No thread block carries two parts the same way, and what passes a GPU passes in one step."""
     sketch = mesh([0] * 8 + [1] * 8)
     program = lower(
-        synthesize(Problem(Collective("allreduce", 16), sketch, 1, 1 << 26), "hierarchical-rings")
+        make_schedule(
+            Problem(Collective("allreduce", 16), sketch, 1, 1 << 26), "hierarchical-rings"
+        )
     )
     for gpu in program.gpus:
         assert len(gpu.threadblocks) <= 32
@@ -116,7 +118,7 @@ def test_programs_verify(method: str, name: str, mesh: Callable[..., Sketch]) ->
     forms = cycle(FORMS)
     for collective, sketch, chunks, nbytes in cases(mesh, name):
         try:
-            schedule = synthesize(Problem(collective, sketch, chunks, nbytes), method)
+            schedule = make_schedule(Problem(collective, sketch, chunks, nbytes), method)
         except Infeasible as refusal:
             assert "\n" not in str(refusal)
             continue
@@ -148,7 +150,7 @@ def test_schedules_and_programs_compute_on_numbers(
     for hosts, kind in (([0] * 5, "mesh"), ([0, 0, 0, 1, 1, 1, 2, 2, 2], "rail")):
         collective = Collective(name, len(hosts), root=1)
         try:
-            schedule = synthesize(Problem(collective, mesh(hosts, kind), 2, 1 << 20), method)
+            schedule = make_schedule(Problem(collective, mesh(hosts, kind), 2, 1 << 20), method)
         except Infeasible:
             continue
         program = lower(schedule, instances=2)
@@ -169,7 +171,7 @@ def test_in_place_is_claimed_where_nccl_users_need_it(
         if name in method.collectives and method.name != "rings":
             sketch = mesh([0] * 4 + [1] * 4)
             try:
-                schedule = synthesize(Problem(collective, sketch, 1, 1 << 20), method.name)
+                schedule = make_schedule(Problem(collective, sketch, 1, 1 << 20), method.name)
             except Infeasible:
                 continue
             program = lower(schedule)
@@ -180,26 +182,26 @@ def test_in_place_is_claimed_where_nccl_users_need_it(
 def test_refusals_name_the_rule(mesh: Callable[..., Sketch]) -> None:
     gated = mesh([0, 0, 1, 1], "gate")
     with pytest.raises(Infeasible, match="no such link"):
-        synthesize(Problem(Collective("allgather", 4), gated, 1, 1024), "allpairs")
+        make_schedule(Problem(Collective("allgather", 4), gated, 1, 1024), "allpairs")
     with pytest.raises(Infeasible, match="one host"):
-        synthesize(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1024), "hierarchical2")
+        make_schedule(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1024), "hierarchical2")
     for hosts, rule in (([0] * 4 + [1] * 3, "3 and 4 ranks"), ([0, 1, 2], "of 1 ranks")):
         with pytest.raises(Infeasible, match=rule):
-            synthesize(
+            make_schedule(
                 Problem(Collective("allreduce", len(hosts)), mesh(hosts), 1, 9),
                 "hierarchical-rings",
             )
     with pytest.raises(Infeasible, match="from 0 to 4 directly"):
         rail_less = mesh([0] * 4 + [1] * 4, "gate")
-        synthesize(Problem(Collective("allreduce", 8), rail_less, 1, 1024), "hierarchical-rings")
+        make_schedule(Problem(Collective("allreduce", 8), rail_less, 1, 1024), "hierarchical-rings")
     with pytest.raises(Infeasible, match=r"these methods do: .*allpairs"):
-        synthesize(Problem(Collective("alltoall", 4), gated, 1, 1024), "ring")
+        make_schedule(Problem(Collective("alltoall", 4), gated, 1, 1024), "ring")
     with pytest.raises(InputError, match="same number"):
-        synthesize(Problem(Collective("alltoall", 3), gated, 1, 1024), "greedy")
+        make_schedule(Problem(Collective("alltoall", 3), gated, 1, 1024), "greedy")
     with pytest.raises(InputError, match="unknown method"):
-        synthesize(Problem(Collective("alltoall", 4), gated, 1, 1024), "x" * 500)
+        make_schedule(Problem(Collective("alltoall", 4), gated, 1, 1024), "x" * 500)
     with pytest.raises(InputError, match="at least 1"):
-        synthesize(Problem(Collective("alltoall", 4), gated, 0, 1024), "greedy")
+        make_schedule(Problem(Collective("alltoall", 4), gated, 0, 1024), "greedy")
 
 
 def test_mutants_never_verify(
@@ -212,7 +214,7 @@ def test_mutants_never_verify(
         for hosts in ([0] * 3, [0, 0, 1, 1, 2, 2]):
             collective = Collective(name, len(hosts))
             try:
-                schedule = synthesize(Problem(collective, mesh(hosts), 2, 1 << 16), method)
+                schedule = make_schedule(Problem(collective, mesh(hosts), 2, 1 << 16), method)
             except Infeasible:
                 continue
             program = lower(schedule)
@@ -242,7 +244,7 @@ def programs_of(profile: str, ranks: int) -> Iterator[Program]:
                     if name in method.collectives:
                         try:
                             yield lower(
-                                synthesize(Problem(collective, sketch, 1, 1 << 20), method.name)
+                                make_schedule(Problem(collective, sketch, 1, 1 << 20), method.name)
                             )
                         except Infeasible as refusal:
                             assert "wrong" not in str(refusal)
@@ -290,7 +292,7 @@ def test_programs_verify_at_all_sizes(
             for chunks in (1, 2, 4):
                 collective = Collective(name, ranks, root=ranks - 1)
                 try:
-                    schedule = synthesize(
+                    schedule = make_schedule(
                         Problem(collective, mesh(layout, kind), chunks, 1 << 22), method
                     )
                 except Infeasible:

@@ -29,7 +29,7 @@ from tuccl.synth import (
     Target,
     bound,
     lower,
-    synthesize,
+    make_schedule,
     synthesize_best,
 )
 from tuccl.synth.bounds.graph import topology_fabric
@@ -50,7 +50,7 @@ ALL = (*NAMES, "broadcast", "reduce")
 def made(t: Topology, collective: Collective) -> tuple[Schedule, Program]:
     mesh = full_mesh(t)
     [chunks] = packing_chunks(collective, mesh, t)
-    schedule = synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing")
+    schedule = make_schedule(Problem(collective, mesh, chunks, 1 << 30, t), "packing")
     program = lower(schedule)
     assert verify(program, "executor", collective.root).ok
     return schedule, program
@@ -157,9 +157,11 @@ def test_many_random_fabrics_give_verified_programs(first: int) -> None:
 def test_equal_arguments_give_equal_schedules() -> None:
     t = a100_pod(2)
     collective = Collective("allreduce", t.ranks)
-    one, two = (synthesize(Problem(collective, full_mesh(t), 3, 1, t), "packing") for _ in range(2))
+    one, two = (
+        make_schedule(Problem(collective, full_mesh(t), 3, 1, t), "packing") for _ in range(2)
+    )
     tree_packer.cache_clear()
-    three = synthesize(Problem(collective, full_mesh(t), 3, 1, t), "packing")
+    three = make_schedule(Problem(collective, full_mesh(t), 3, 1, t), "packing")
     assert one == two == three
 
 
@@ -171,10 +173,10 @@ def test_cut_off_ranks_are_refused() -> None:
     sketch = Sketch(name="one-way", ranks=3, hosts=(0, 0, 0), links=tuple(links))
     for name in NAMES:
         with pytest.raises(Infeasible, match="packing: "):
-            synthesize(Problem(Collective(name, 3), sketch, 1, 1), "packing")
-    assert synthesize(Problem(Collective("broadcast", 3), sketch, 1, 1), "packing").transfers
+            make_schedule(Problem(Collective(name, 3), sketch, 1, 1), "packing")
+    assert make_schedule(Problem(Collective("broadcast", 3), sketch, 1, 1), "packing").transfers
     with pytest.raises(InputError, match="expected the same number"):
-        synthesize(Problem(Collective("broadcast", 3), sketch, 1, 1, a100_pod(1)), "packing")
+        make_schedule(Problem(Collective("broadcast", 3), sketch, 1, 1, a100_pod(1)), "packing")
 
 
 def test_more_chunks_come_closer_and_the_fewest_are_chosen() -> None:
@@ -182,7 +184,7 @@ def test_more_chunks_come_closer_and_the_fewest_are_chosen() -> None:
     mesh, collective = full_mesh(t), Collective("allgather", 8)
     shares = {
         chunks: fraction_of_bound(
-            lower(synthesize(Problem(collective, mesh, chunks, 1, t), "packing")), t, collective
+            lower(make_schedule(Problem(collective, mesh, chunks, 1, t), "packing")), t, collective
         )
         for chunks in (1, 2, 4, 6)
     }
@@ -214,7 +216,7 @@ def test_equal_hosts_get_hierarchical_trees() -> None:
     )
     assert max(max(tree.depths()) for tree in trees) <= 5
     collective = Collective("allgather", 72)
-    program = lower(synthesize(Problem(collective, full_mesh(t), 1, 1, t), "packing"))
+    program = lower(make_schedule(Problem(collective, full_mesh(t), 1, 1, t), "packing"))
     assert fraction_of_bound(program, t, collective) >= 0.95
     assert hierarchical_trees(sketch_network(full_mesh(line(3)), line(3)), 1) is None
 

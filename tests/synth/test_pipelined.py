@@ -10,7 +10,7 @@ from reference_fabrics import REFERENCE_FABRICS, cube_mesh, with_compared_latenc
 from tuccl.program import Knobs, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, bound, lower, make_schedule
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.bounds.link_load import busiest_us_per_mb
 from tuccl.synth.model.network import Network, sketch_network
@@ -25,7 +25,7 @@ def simulated_us(name: str, chunks: int) -> tuple[float, float]:
     """Return the simulated time of 1 MiB of allgather on links alone, and the bound."""
     t = with_compared_latencies(REFERENCE_FABRICS[name]())
     collective = Collective("allgather", t.ranks)
-    program = lower(synthesize(Problem(collective, full_mesh(t), chunks, MIB, t), "pipelined"))
+    program = lower(make_schedule(Problem(collective, full_mesh(t), chunks, MIB, t), "pipelined"))
     assert verify(program, "executor", 0).ok
     nbytes = -(-MIB // program.nchunks) * program.nchunks
     knobs = Knobs("Simple", 1, 512)
@@ -45,8 +45,8 @@ def test_middle_sizes_come_near_the_latency_and_bandwidth_bound(name: str) -> No
 def test_pieces_carry_what_packing_carries_in_no_longer_chains(name: str) -> None:
     t = cube_mesh()
     collective, mesh = Collective(name, t.ranks, 3), full_mesh(t)
-    packed = synthesize(Problem(collective, mesh, 6, MIB, t), "packing")
-    pieces = synthesize(Problem(collective, mesh, 12, MIB, t), "pipelined")
+    packed = make_schedule(Problem(collective, mesh, 6, MIB, t), "packing")
+    pieces = make_schedule(Problem(collective, mesh, 12, MIB, t), "pipelined")
     assert hop_bound(t, collective) <= longest_chain(pieces) <= longest_chain(packed)
     carried = busiest_us_per_mb(lower(packed), t)
     assert busiest_us_per_mb(lower(pieces), t) == pytest.approx(carried)
@@ -55,7 +55,9 @@ def test_pieces_carry_what_packing_carries_in_no_longer_chains(name: str) -> Non
 def test_same_arguments_same_schedule() -> None:
     t = cube_mesh()
     collective, mesh = Collective("allgather", 8), full_mesh(t)
-    one, other = (synthesize(Problem(collective, mesh, 6, MIB, t), "pipelined") for _ in range(2))
+    one, other = (
+        make_schedule(Problem(collective, mesh, 6, MIB, t), "pipelined") for _ in range(2)
+    )
     assert one == other
 
 

@@ -15,7 +15,7 @@ from tuccl.planners import diameter, group_cuts
 from tuccl.program import Knobs, Program, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import candidate_sketches, full_mesh, rails
-from tuccl.synth import Collective, Problem, Schedule, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, Schedule, bound, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.lowering.rotation import period
 from tuccl.synth.model.certificate import verify_schedule
@@ -45,7 +45,7 @@ def pairs_of_gpus(hosts: int) -> Topology:
 def made(t: Topology, name: str) -> tuple[Schedule, Program]:
     collective, sketch = Collective(name, t.ranks), rails(t)
     [chunks] = packing_chunks(collective, sketch, t)
-    schedule = synthesize(Problem(collective, sketch, chunks, 1 << 30, t), "packing")
+    schedule = make_schedule(Problem(collective, sketch, chunks, 1 << 30, t), "packing")
     return schedule, lower(schedule)
 
 
@@ -209,7 +209,7 @@ def test_sums_are_as_fast_as_results(rows: int) -> None:
     for name in ("allgather", "reduce-scatter"):
         collective = Collective(name, t.ranks)
         [chunks] = packing_chunks(collective, mesh, t)
-        program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
+        program = lower(make_schedule(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
         nbytes = (1 << 30) // program.nchunks * program.nchunks
         run = simulate(program, Knobs("Simple", 1, 512), shared, load_machine("ideal"), nbytes)
         rates.append(nbytes / run.time_us)
@@ -218,7 +218,9 @@ def test_sums_are_as_fast_as_results(rows: int) -> None:
 
 def test_steps_get_no_more_channels_than_they_need() -> None:
     t = torus(3, 3)
-    schedule = synthesize(Problem(Collective("alltoall", 9), full_mesh(t), 60, 1 << 30, t), "flow")
+    schedule = make_schedule(
+        Problem(Collective("alltoall", 9), full_mesh(t), 60, 1 << 30, t), "flow"
+    )
     program = lower(schedule)
     busiest = lower(schedule, dialect="fork").max_steps
     assert program.max_steps <= 64

@@ -11,7 +11,7 @@ from reference_fabrics import cube_mesh, random_fabric
 from tuccl.program import Knobs, Program, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, bound, lower, make_schedule
 from tuccl.synth.lowering.limits import excess, limits_of
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.modulo_order import modulo_order
@@ -43,7 +43,7 @@ def uneven_rates() -> Topology:
 def program_of(t: Topology, collective: Collective) -> Program:
     mesh = full_mesh(t)
     [chunks] = packing_chunks(collective, mesh, t)
-    program = lower(synthesize(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
+    program = lower(make_schedule(Problem(collective, mesh, chunks, 1 << 30, t), "packing"))
     assert verify(program, "executor", collective.root).ok
     return program
 

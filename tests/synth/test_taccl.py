@@ -24,7 +24,7 @@ from tuccl.sketches import (
     read_taccl_profile,
 )
 from tuccl.sketches.taccl_profile import TacclMachine
-from tuccl.synth import COLLECTIVES, Budget, Collective, Problem, lower, synthesize
+from tuccl.synth import COLLECTIVES, Budget, Collective, Problem, lower, make_schedule
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.taccl.costs import Link, sketch_costs
 from tuccl.synth.taccl.problem import Message, makespan, retime, reverse_time
@@ -378,4 +378,4 @@ def test_without_ortools_the_error_says_how_to_get_it(
     for name in ("ortools", "ortools.sat", "ortools.sat.python"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match=r"pip install tuccl\[solver\]"):
-        synthesize(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1 << 20), "taccl")
+        make_schedule(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1 << 20), "taccl")

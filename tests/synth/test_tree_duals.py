@@ -15,7 +15,7 @@ from tuccl.errors import InputError
 from tuccl.planners import tree_duals
 from tuccl.simulation import Resource, Route
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, bound, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.bounds.tree_duals import tree_dual_bound
 from tuccl.synth.model.network import Network
@@ -112,7 +112,7 @@ def test_lopsided_fabrics_come_close_to_what_prices_prove(seed: int) -> None:
     collective = Collective(name, t.ranks, rng.randrange(t.ranks))
     mesh = full_mesh(t)
     [chunks] = packing_chunks(collective, mesh, t)
-    program = lower(synthesize(Problem(collective, mesh, chunks, 1, t), "packing"))
+    program = lower(make_schedule(Problem(collective, mesh, chunks, 1, t), "packing"))
     assert 0.95 <= fraction_of_bound(program, t, collective) <= 1 + 1e-9
     assert "no program can use more than" in bound(t, collective).bottleneck
 

@@ -13,7 +13,7 @@ from tuccl.errors import InputError
 from tuccl.program import Knobs
 from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, bound, lower, synthesize
+from tuccl.synth import Collective, Problem, bound, lower, make_schedule
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.topology import (
     FABRICS,
@@ -149,7 +149,7 @@ def test_the_bound_is_over_all_nics(gpus: int, nics: int, nvlink: float) -> None
 def test_a_program_of_as_many_channels_uses_every_nic_alike(method: str) -> None:
     t = join(host(1, 2), 2)
     collective = Collective("allgather", 4)
-    schedule = synthesize(Problem(collective, full_mesh(t), 1, 1 << 26, t), method)
+    schedule = make_schedule(Problem(collective, full_mesh(t), 1, 1 << 26, t), method)
     links = network(t)
     for instances, nics in ((1, 4), (2, 8), (4, 8)):
         program = lower(schedule, instances=instances)

@@ -23,7 +23,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.table.entry import Entry
 from tuccl.sketches import full_mesh
-from tuccl.synth import COLLECTIVES, Collective, Problem, lower, synthesize
+from tuccl.synth import COLLECTIVES, Collective, Problem, lower, make_schedule
 from tuccl.synth.model.collective import ROOTED
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
 
@@ -56,7 +56,7 @@ def write_table(
     for name in collectives:
         for root in range(topology.ranks) if name in ROOTED else [None]:
             asked = Collective(name, topology.ranks, root=root or 0)
-            made = lower(synthesize(Problem(asked, sketch, 2, 1 << 20), method))
+            made = lower(make_schedule(Problem(asked, sketch, 2, 1 << 20), method))
             file = program_file(made, root=root or 0)
             knobs = Knobs(protocol, buffer_bytes=1 << 16)
             file = program_file(made.replace(protocol=protocol), root=root or 0)

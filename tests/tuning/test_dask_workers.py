@@ -15,7 +15,7 @@ import pytest
 from tests.tuning.conftest import Stand, evaluations, processes_of, wait_for
 from tests.tuning.faulty import Faulty
 from tuccl.errors import Unavailable
-from tuccl.runtime import open_table
+from tuccl.runtime import load_table
 from tuccl.topology import Topology
 from tuccl.tuning import TuneOptions, tune
 from tuccl.tuning.work import no_progress
@@ -93,7 +93,7 @@ def test_workers_and_one_that_dies_give_the_table_of_one_process(
     executor = Faulty(topology, "kills parent", tmp_path / "attempts", most=1)
     address = cluster_of_dask.address
     assert tuned(out, executor, topology, sizes=sizes, scheduler=address) == evaluated
-    assert open_table(out).table == open_table(uninterrupted).table
+    assert load_table(out).lookup == load_table(uninterrupted).lookup
     codes = [worker.poll() for worker in cluster_of_dask.workers]
     assert sorted(codes, key=str) == [-signal.SIGKILL, None]
     assert set(evaluated.values()) == {1}
@@ -108,7 +108,7 @@ def test_a_candidate_that_crashes_costs_itself_only_and_is_remembered(
     executor = Faulty(topology, "crashes", tmp_path / "attempts")
     address = cluster_of_dask.address
     assert tuned(out, executor, topology, scheduler=address) == evaluated
-    assert open_table(out).table == open_table(without).table
+    assert load_table(out).lookup == load_table(without).lookup
     attempts = executor.attempts.stat().st_size
     assert attempts > 0
     assert tuned(out, executor, topology, scheduler=address, resume=True) == evaluated
@@ -148,4 +148,4 @@ def test_a_tune_goes_on_without_a_scheduler_that_is_lost(
         tuned(out, executor, topology, progress=end, **options)
     assert 0 < len(evaluations(out)) < evaluated.total()
     assert tuned(out, Stand(topology), topology, resume=True) == evaluated
-    assert open_table(out).table == open_table(uninterrupted).table
+    assert load_table(out).lookup == load_table(uninterrupted).lookup

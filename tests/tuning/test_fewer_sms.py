@@ -4,7 +4,7 @@ import pytest
 
 from tests.tuning.conftest import Stand
 from tuccl.errors import InputError
-from tuccl.runtime import load_table, open_table, select
+from tuccl.runtime import load_table, select
 from tuccl.runtime.table import pareto_set
 from tuccl.topology import Topology
 from tuccl.tuning import TuneOptions, tune
@@ -20,15 +20,15 @@ def table(topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_table_says_how_many_sms_its_programs_and_the_default_occupy(table: Path) -> None:
-    stored = open_table(table)
-    for candidate in stored.table.candidates:
+    stored = load_table(table)
+    for candidate in stored.lookup.candidates:
         program = stored.program(candidate)
         assert candidate.sms > 0
         assert program is None or candidate.sms == program.threadblocks
 
 
 def test_a_table_holds_candidates_with_fewer_sms_than_the_fastest(table: Path) -> None:
-    entry = select(load_table(table), "allgather", SIZE).entry
+    entry = select(load_table(table).lookup, "allgather", SIZE).entry
     assert entry is not None
     winners = [c for c in entry.candidates if not c.is_default]
     times = {c.name: c.stats.median_us for c in winners if c.stats is not None}
@@ -41,9 +41,9 @@ def test_a_table_holds_candidates_with_fewer_sms_than_the_fastest(table: Path) -
 def test_tune_prefers_what_it_is_told(table: Path, topology: Topology, tmp_path: Path) -> None:
     options = TuneOptions(budget=60, prefer="sms")
     result = tune(Stand(topology), topology, ["allgather"], [SIZE], tmp_path / "table", options)
-    fewest = select(load_table(tmp_path / "table"), "allgather", SIZE).candidate
-    fastest = select(load_table(table), "allgather", SIZE)
-    assert fewest == select(load_table(table), "allgather", SIZE, prefer="sms").candidate
+    fewest = select(load_table(tmp_path / "table").lookup, "allgather", SIZE).candidate
+    fastest = select(load_table(table).lookup, "allgather", SIZE)
+    assert fewest == select(load_table(table).lookup, "allgather", SIZE, prefer="sms").candidate
     assert fewest.sms < fastest.candidate.sms
     assert result.tuned[0].sms == fewest.sms
     assert fastest.entry is not None

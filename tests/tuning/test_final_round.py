@@ -10,7 +10,7 @@ from tuccl.runtime import (
     program_file,
 )
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import Topology
 from tuccl.tuning import FinalRound, Plan, Point, TimedPoint, beats, entries_of
 
@@ -42,7 +42,7 @@ def final(topology: Topology, *timings: Timing) -> FinalRound:
     candidates = []
     for method, timing in zip(("allpairs", "ring", "recursive"), timings, strict=False):
         plan = Plan(mesh.name, method, 1)
-        program = lower(synthesize(Problem(call, mesh, 1, 1 << 20), method), protocol="LL")
+        program = lower(make_schedule(Problem(call, mesh, 1, 1 << 20), method), protocol="LL")
         candidates.append(TimedPoint(Point(plan, "LL", 1, 512, 1 << 19), program, timing))
     program = candidates[0].program
     default = BaselineTiming(
@@ -102,7 +102,7 @@ def test_of_equals_the_stock_one_stands_first_then_fewer_channels(topology: Topo
 def test_files_of_each_dialect_are_proven(dialect: str, topology: Topology) -> None:
     call = Collective("allgather", topology.ranks)
     program = lower(
-        synthesize(Problem(call, full_mesh(topology), 1, 1024), "allpairs"), dialect=dialect
+        make_schedule(Problem(call, full_mesh(topology), 1, 1024), "allpairs"), dialect=dialect
     )
     made = final(topology, sim(8.0, 9.0))
     point = made.candidates[0].point

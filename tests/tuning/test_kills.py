@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuning.conftest import evaluations, processes_of, wait_for
-from tuccl.runtime import open_table
+from tuccl.runtime import load_table
 from tuccl.topology import Topology, save_topology
 from tuccl.tuning import study_folder
 
@@ -63,13 +63,13 @@ def test_a_tune_killed_at_any_moment_goes_on(topology: Topology, tmp_path: Path)
         assert now[: len(stored)] == stored, f"kill {kills} lost an evaluation"
         stored = now
         if code == 0:  # it came to its end: the next study starts from nothing
-            assert open_table(out).table == open_table(uninterrupted).table
+            assert load_table(out).lookup == load_table(uninterrupted).lookup
             shutil.rmtree(out)
             shutil.rmtree(study_folder(out))
             stored = []
     assert session(machine, out).wait(60) == 0
     assert evaluations(out) == evaluations(uninterrupted)
-    assert open_table(out).table == open_table(uninterrupted).table
+    assert load_table(out).lookup == load_table(uninterrupted).lookup
 
 
 @pytest.mark.slow
@@ -96,11 +96,11 @@ def test_a_tune_whose_workers_are_killed_at_any_moment_goes_on(
         wait_for(partial(is_over, child.pid), 10.0)
         if child.returncode == 0:  # it came to its end: the next study starts from nothing
             assert Counter(evaluations(out)) == expected
-            assert open_table(out).table == open_table(uninterrupted).table
+            assert load_table(out).lookup == load_table(uninterrupted).lookup
             shutil.rmtree(out)
             shutil.rmtree(study_folder(out))
         else:
             assert child.returncode == -signal.SIGKILL
     assert session(machine, out, workers=2).wait(120) == 0
     assert Counter(evaluations(out)) == expected
-    assert open_table(out).table == open_table(uninterrupted).table
+    assert load_table(out).lookup == load_table(uninterrupted).lookup

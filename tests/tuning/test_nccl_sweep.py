@@ -36,7 +36,7 @@ def test_the_plugin_chooses_what_was_fastest(machine: Path, tmp_path: Path) -> N
     out = tmp_path / "table"
     words = ["tune", str(machine), "-c", "allreduce", "-s", "1K:16M:x16", "--dialect", "nccl"]
     assert run([*words, *on_fakes(tmp_path), "--budget", "7", "-o", str(out)]) == 0
-    table = load_table(out)
+    table = load_table(out).lookup
     assert table.dialect == "nccl" and {c.on for c in table.candidates} == {"nccl-tests"}
     small, large = ask_tuner(out, 4, 8, 1, [TunerCall("allreduce", n) for n in (1024, 1 << 22)])
     assert small is not None and (small.algorithm, small.protocol) == ("Tree", "LL")
@@ -77,7 +77,7 @@ def test_what_nccl_ignores_does_not_enter(machine: Path, tmp_path: Path) -> None
     words = ["tune", str(machine), "-c", "allreduce", "-s", "1K:256K:x16", "--dialect", "nccl"]
     on = on_fakes(tmp_path, fault="no-trees")
     assert run([*words, *on, "--budget", "6", "-o", str(out)]) == 0
-    small, *others = load_table(out).entries
+    small, *others = load_table(out).lookup.entries
     assert small.candidates[0].nccl is not None and small.candidates[0].nccl.algorithm == "Tree"
     assert "ran where it was asked for" in small.candidates[0].notes[0]
     chosen = [c.nccl for entry in others for c in entry.candidates if c.nccl is not None]
@@ -93,7 +93,7 @@ def test_a_rooted_collective_of_which_nccls_own_choice_wins_some_sizes(
     words = ["tune", str(machine), "-c", collective, "-s", "1K:1M:x1024", "--dialect", "nccl"]
     on = on_fakes(tmp_path, fault="good-default")
     assert run([*words, *on, "--budget", "3", "-o", str(out)]) == 0
-    small, large = load_table(out).entries
+    small, large = load_table(out).lookup.entries
     assert not small.candidates[0].is_default and large.candidates[0].is_default
     calls = [TunerCall(collective, n) for n in (1024, 1 << 20)]
     advice = ask_tuner(out, 4, 8, 1, calls)
@@ -132,7 +132,7 @@ def test_an_interrupted_sweep_goes_on(
         journal.write(b'{"run": "cut sh')
     assert run([*words, "-o", str(out), "--resume"]) == 0
     assert len(seen.read_text().splitlines()) == 2 * uninterrupted
-    assert load_table(out).entries == load_table(tmp_path / "whole").entries
+    assert load_table(out).lookup.entries == load_table(tmp_path / "whole").lookup.entries
     assert run([*words, "-o", str(out)]) == 0  # finished: the next one starts anew
 
 

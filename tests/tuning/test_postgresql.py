@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial
 
 from tests.tuning.conftest import evaluations, wait_for
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime import SimExecutor, open_table
+from tuccl.runtime import SimExecutor, load_table
 from tuccl.topology import Topology, save_topology
 from tuccl.tuning import TuneOptions, tune
 from tuccl.tuning.studies.storages import close_storage, open_url
@@ -108,7 +108,7 @@ def test_processes_share_the_work_and_take_over_from_one_that_is_killed(
     subprocess.run([*shared, unfinished, "--workers", "2"], check=True, capture_output=True)
     assert stored(server.url) == counts
     for out in outs:
-        assert open_table(out).table == open_table(tmp_path / "one").table
+        assert load_table(out).lookup == load_table(tmp_path / "one").lookup
 
 
 def test_a_server_that_ends_or_is_not_there_is_told(

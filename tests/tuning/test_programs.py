@@ -3,7 +3,7 @@ import pytest
 from tuccl.errors import Infeasible
 from tuccl.program import verify
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, Problem, Schedule, synthesize
+from tuccl.synth import Collective, Problem, Schedule, make_schedule
 from tuccl.topology import Topology, load_profile
 from tuccl.tuning import Plan, Programs, ll128_is_safe, programs
 from tuccl.tuning.programs import ROBUST
@@ -40,9 +40,9 @@ def test_knobs_never_force_a_new_synthesis(
 
     def counted(problem: Problem, method: str) -> Schedule:
         calls.append(method)
-        return synthesize(problem, method)
+        return make_schedule(problem, method)
 
-    monkeypatch.setattr(programs, "synthesize", counted)
+    monkeypatch.setattr(programs, "make_schedule", counted)
     plan = Plan(mesh.name, "allpairs", 1)
     checksums = {
         made.program(mesh, plan, SIZE, protocol, channels).checksum
@@ -64,7 +64,7 @@ def test_what_cannot_be_made_is_remembered_with_its_reason(
         calls.append(arguments)
         raise Infeasible("no ring: rank 3 has no way out")
 
-    monkeypatch.setattr(programs, "synthesize", refuse)
+    monkeypatch.setattr(programs, "make_schedule", refuse)
     for _ in range(2):
         with pytest.raises(Infeasible, match="rank 3 has no way out"):
             made.program(mesh, Plan(mesh.name, "ring", 1), SIZE, "LL", 1)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.tuning.conftest import Stand, small_space
-from tuccl.runtime import Candidate, open_table
+from tuccl.runtime import Candidate, load_table
 from tuccl.runtime.table.entry import KnobValues
 from tuccl.synth import Collective
 from tuccl.topology import Topology
@@ -34,7 +34,7 @@ def test_the_nearest_come_first_and_are_legal() -> None:
 def test_a_table_has_the_points_that_won(topology: Topology, tmp_path: Path) -> None:
     out = tmp_path / "table"
     tune(Stand(topology), topology, ["allgather"], [1 << 18], out, TuneOptions(budget=30))
-    table = open_table(out).table
+    table = load_table(out).lookup
     [first, *_] = table.entries[0].candidates
     assert isinstance(first, Candidate) and isinstance(first.knobs, KnobValues)
     known = table_points(table)

@@ -12,9 +12,8 @@ from tuccl.errors import InputError
 from tuccl.program import Knobs, default_buffer_bytes, max_threads
 from tuccl.runtime import (
     SimExecutor,
-    StoredTable,
+    Table,
     load_table,
-    open_table,
     select,
     time_baseline,
 )
@@ -45,8 +44,8 @@ def default_us(executor: Stand, topology: Topology, collective: str, nbytes: int
     return time_baseline(executor, topology, "nccl", collective, nbytes).timing.us
 
 
-def chosen_us(stored: StoredTable, executor: Stand, collective: str, nbytes: int) -> float:
-    candidate = select(stored.table, collective, nbytes).candidate
+def chosen_us(stored: Table, executor: Stand, collective: str, nbytes: int) -> float:
+    candidate = select(stored.lookup, collective, nbytes).candidate
     program = stored.program(candidate)
     if program is None or candidate.knobs is None:
         return default_us(executor, stored.topology, collective, nbytes)
@@ -65,18 +64,18 @@ def test_the_table_is_whole_and_never_slower_than_the_default(
         search=search,
         collectives=["allgather", "allreduce"],
     )
-    stored = open_table(tmp_path / "table")
-    assert result.entries == len(stored.table.entries)
-    assert stored.table.tuned_on == executor.label
+    stored = load_table(tmp_path / "table")
+    assert result.entries == len(stored.lookup.entries)
+    assert stored.lookup.tuned_on == executor.label
     assert 0 < result.evaluations <= 2 * len(SIZES) * BUDGET
     for collective in ("allgather", "allreduce"):
-        assert tuned_sizes(stored.table, collective) == SIZES
+        assert tuned_sizes(stored.lookup, collective) == SIZES
         for nbytes in SIZES:
             ours = chosen_us(stored, executor, collective, nbytes)
             assert ours <= default_us(executor, topology, collective, nbytes)
     for row in result.tuned:
         assert row.best_us is None or row.best_us < row.default_us
-        chosen = select(stored.table, row.collective, row.size).candidate
+        chosen = select(stored.lookup, row.collective, row.size).candidate
         assert row.best == (None if chosen.is_default else chosen.name)
 
 
@@ -85,10 +84,10 @@ def test_odd_knobs_are_chosen_only_where_stock_ones_are_slower(
 ) -> None:
     executor = Stand(topology)
     tuned(tmp_path / "table", executor, topology, budget=40)
-    stored = open_table(tmp_path / "table")
+    stored = load_table(tmp_path / "table")
     winners = 0
     for nbytes in SIZES:
-        candidate = select(stored.table, "allgather", nbytes).candidate
+        candidate = select(stored.lookup, "allgather", nbytes).candidate
         program = stored.program(candidate)
         if program is None or candidate.knobs is None:
             continue
@@ -149,7 +148,7 @@ def test_sizes_are_told_apart_by_root(topology: Topology, tmp_path: Path) -> Non
         tune(
             Stand(topology), topology, ["broadcast"], [size], out, TuneOptions(budget=4, root=root)
         )
-        tables.append(open_table(out).table)
+        tables.append(load_table(out).lookup)
     entries = tables[0].entries + tables[1].entries
     both = msgspec.structs.replace(tables[0], entries=entries)
     assert tuned_sizes(both, "broadcast", 0) == [1 << 14]
@@ -177,7 +176,7 @@ def test_a_broadcast_between_hosts_is_not_tuned_under_simple(hosts: int, tmp_pat
 )
 def test_every_collective_can_be_tuned(collective: str, topology: Topology, tmp_path: Path) -> None:
     tuned(tmp_path / "table", Stand(topology), topology, collectives=[collective], budget=6)
-    entries = open_table(tmp_path / "table").table.entries
+    entries = load_table(tmp_path / "table").lookup.entries
     assert {e.collective for e in entries} == {collective}
     assert all(e.candidates[-1].is_default for e in entries)
 
@@ -185,7 +184,7 @@ def test_every_collective_can_be_tuned(collective: str, topology: Topology, tmp_
 @pytest.mark.parametrize("dialect", ["rccl", "fork"])
 def test_other_dialects(dialect: str, topology: Topology, tmp_path: Path) -> None:
     tuned(tmp_path / "table", Stand(topology), topology, dialect=dialect, budget=8)
-    table = open_table(tmp_path / "table").table
+    table = load_table(tmp_path / "table").lookup
     assert table.dialect == dialect
     threads = {c.knobs.threads for c in table.candidates if c.knobs}
     assert dialect != "rccl" or max(threads) <= 256
@@ -248,7 +247,7 @@ def test_a_journal_cut_short_by_a_crash_is_mended(topology: Topology, tmp_path: 
     journal.write_bytes(journal.read_bytes()[:-40])
     for _ in range(2):
         tuned(tmp_path / "table", Stand(topology), topology, resume=True)
-    open_table(tmp_path / "table")
+    load_table(tmp_path / "table")
 
 
 @pytest.mark.timeout(60)
@@ -263,7 +262,7 @@ def test_a_lock_that_a_killed_tune_left_does_not_hold_up_the_next(
     folder = study_folder(tmp_path / "table")
     (folder / "journal.log.lock").symlink_to("table.study/journal.log")
     tuned(tmp_path / "table", Stand(topology), topology, resume=True, budget=3)
-    open_table(tmp_path / "table")
+    load_table(tmp_path / "table")
 
 
 def test_another_machines_study_is_not_mixed_in(
@@ -290,7 +289,7 @@ def test_nothing_enters_the_table_without_beating_the_default(
     slow = Stand(topology, "cuda", noise=0.02)
     slow.slow_down = 100.0
     result = tuned(tmp_path / "table", slow, topology, budget=4)
-    table = open_table(tmp_path / "table").table
+    table = load_table(tmp_path / "table").lookup
     assert all(c.program is None for c in table.candidates)  # NCCL's own are not slowed
     assert all(row.best is None or row.best.startswith("nccl-") for row in result.tuned)
 
@@ -299,7 +298,7 @@ def test_programs_with_wrong_results_never_win(topology: Topology, tmp_path: Pat
     executor = Stand(topology, "mpi", noise=0.01)
     executor.wrong_methods = ("allpairs", "hierarchical", "recursive", "greedy")
     tuned(tmp_path / "table", executor, topology, budget=6)
-    winners = {c.method for c in open_table(tmp_path / "table").table.candidates}
+    winners = {c.method for c in load_table(tmp_path / "table").lookup.candidates}
     assert not any(wrong in winner for winner in winners for wrong in executor.wrong_methods)
 
 
@@ -388,7 +387,7 @@ def test_a_time_limit_that_left_no_evaluation_is_no_search(
         tuned(out, Stand(topology), topology, seconds=1e-6)
     assert not out.exists()
     tuned(out, Stand(topology), topology, resume=True, budget=3)
-    assert open_table(out)
+    assert load_table(out)
 
 
 def test_a_table_is_of_one_nccl(topology: Topology, tmp_path: Path) -> None:
@@ -396,11 +395,11 @@ def test_a_table_is_of_one_nccl(topology: Topology, tmp_path: Path) -> None:
     tune(
         Stand(topology), topology, ["reduce"], size, out, TuneOptions(budget=2, nccl_version="2.12")
     )
-    assert open_table(out).table.baseline == "nccl 2.12"
+    assert load_table(out).lookup.baseline == "nccl 2.12"
     with pytest.raises(InputError, match=r"nccl 2\.12"):
         tune(Stand(topology), topology, ["gather"], size, out, TuneOptions(budget=2))
     tune(Stand(topology), topology, ["reduce"], size, out, TuneOptions(budget=2))
-    assert open_table(out).table.baseline == "nccl 2.19"
+    assert load_table(out).lookup.baseline == "nccl 2.19"
 
 
 def test_a_table_keeps_the_entries_of_other_roots(topology: Topology, tmp_path: Path) -> None:
@@ -409,20 +408,20 @@ def test_a_table_keeps_the_entries_of_other_roots(topology: Topology, tmp_path: 
         tune(
             Stand(topology), topology, ["gather"], [1 << 16], out, TuneOptions(budget=2, root=root)
         )
-    assert sorted(entry.root or 0 for entry in load_table(out).entries) == [0, 2]
+    assert sorted(entry.root or 0 for entry in load_table(out).lookup.entries) == [0, 2]
 
 
 def test_a_table_keeps_other_collectives_and_other_machines_are_refused(tmp_path: Path) -> None:
     machine, out = load_profile("v100x4"), tmp_path / "t"
     executor = SimExecutor(machine)
     tune(executor, machine, ["allgather", "reduce"], [1 << 16], out, TuneOptions(budget=3))
-    before = load_table(out)
+    before = load_table(out).lookup
     tune(executor, machine, ["reduce"], [1 << 20], out, TuneOptions(budget=3))
-    after = load_table(out)
+    after = load_table(out).lookup
     kept = [e for e in before.entries if e.collective == "allgather"]
     assert [e for e in after.entries if e.collective == "allgather"] == kept
     assert {e.min_bytes for e in after.entries if e.collective == "reduce"} == {1 << 19}
     smaller = keep_gpus(machine, [0, 1])
     with pytest.raises(InputError, match="of machine"):
         tune(SimExecutor(smaller), smaller, ["reduce"], [1 << 20], out, TuneOptions(budget=3))
-    assert load_table(out) == after
+    assert load_table(out).lookup == after

@@ -9,7 +9,7 @@ from tuccl.cli import main
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import parse_plan, verify_plan
 from tuccl.program import Knobs
-from tuccl.runtime import PlanSimExecutor, PlanSimulator, export_table, open_table, time_baseline
+from tuccl.runtime import PlanSimExecutor, PlanSimulator, export_table, load_table, time_baseline
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.synth import Collective, PlanKnobs, lower, lower_to_plan, msccl_default
 from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
@@ -54,7 +54,7 @@ def test_a_plan_of_more_thread_blocks_than_a_gpu_runs_at_once_is_refused() -> No
 def test_two_hosts_and_a_root_are_tuned_without_what_plans_lack(tmp_path: Path) -> None:
     hosts = join(keep_gpus(HOST, range(2)), 2, "single")
     tuned(tmp_path / "table", hosts, ["broadcast", "gather"])
-    table = open_table(tmp_path / "table").table
+    table = load_table(tmp_path / "table").lookup
     protocols = {
         candidate.knobs.protocol
         for entry in table.entries

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuning.conftest import Stand
-from tuccl.runtime import open_table
+from tuccl.runtime import load_table
 from tuccl.runtime.workload import Call, Workload
 from tuccl.topology import Topology
 from tuccl.tuning import TuneOptions, TuneResult, tune_workload
@@ -57,7 +57,7 @@ def test_a_resumed_tune_for_a_job_ends_in_the_same_table(
 def test_under_noise_the_gain_is_measured(topology: Topology, tmp_path: Path) -> None:
     executor = Stand(topology, "mpi", noise=0.02)
     result = tuned(tmp_path / "table", executor, topology, budget=18)
-    assert {e.collective for e in open_table(tmp_path / "table").table.entries} == {
+    assert {e.collective for e in load_table(tmp_path / "table").lookup.entries} == {
         "allgather",
         "allreduce",
     }

@@ -15,7 +15,7 @@ import pytest
 from tests.tuning.conftest import Stand, evaluations, processes_of, wait_for
 from tests.tuning.faulty import Faulty
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime import open_table
+from tuccl.runtime import load_table
 from tuccl.topology import Topology, save_topology
 from tuccl.tuning import TuneOptions, tune
 from tuccl.tuning.studies.task_queue import Task, TaskQueue
@@ -45,7 +45,7 @@ def test_workers_and_one_that_dies_give_the_table_of_one_process(
     evaluated = tuned(uninterrupted, Stand(topology), topology)
     executor = Faulty(topology, fault, tmp_path / "attempts", most=1)
     assert tuned(out, executor, topology, workers=2, evaluation_limit=1.0) == evaluated
-    assert open_table(out).table == open_table(uninterrupted).table
+    assert load_table(out).lookup == load_table(uninterrupted).lookup
     assert executor.attempts.stat().st_size == 1
     assert set(evaluated.values()) == {1}
 
@@ -61,7 +61,7 @@ def test_a_faulty_candidate_costs_itself_only_and_is_remembered(
     executor = Faulty(topology, fault, tmp_path / "attempts")
     limited: Any = {"workers": 2, "evaluation_limit": 1.0}
     assert tuned(out, executor, topology, **limited) == evaluated
-    assert open_table(out).table == open_table(without).table
+    assert load_table(out).lookup == load_table(without).lookup
     refused = [e for e in evaluated if not json.loads(e)["samples_us"]]
     each = 1 if fault == "misleads" else 2
     assert executor.attempts.stat().st_size == each * len(refused) > 0
@@ -106,7 +106,7 @@ def test_an_interrupt_or_a_kill_leaves_a_study_to_go_on_with_and_no_process(
     subprocess.run([*call, "--resume"], check=True, capture_output=True)
     assert Counter(evaluations(out)) == Counter(evaluations(uninterrupted))
     assert set(stored) <= set(evaluations(out))
-    assert open_table(out).table == open_table(uninterrupted).table
+    assert load_table(out).lookup == load_table(uninterrupted).lookup
 
 
 def test_workers_are_for_simulated_times(topology: Topology, tmp_path: Path) -> None:

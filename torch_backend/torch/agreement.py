@@ -13,7 +13,7 @@ import msgspec
 import torch.distributed as dist
 
 from tuccl.errors import InputError
-from tuccl.runtime import StoredTable, open_table
+from tuccl.runtime import Table, load_table
 
 __all__ = ["Refusal", "agree_on_table", "vote"]
 
@@ -31,7 +31,7 @@ class Refusal:
 
 def agree_on_table(
     store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
-) -> StoredTable | Refusal:
+) -> Table | Refusal:
     """Return the table that every rank has proven to hold, or why there is none.
 
     Raises:
@@ -75,10 +75,10 @@ def _offer(tables: Sequence[str | Path], size: int) -> bytes:
     others: list[int] = []
     try:
         for folder in map(Path, tables):
-            stored = open_table(folder)
-            if stored.table.ranks == size:
+            stored = load_table(folder)
+            if stored.lookup.ranks == size:
                 return _YES + _pack(stored, folder)
-            others.append(stored.table.ranks)
+            others.append(stored.lookup.ranks)
     except (InputError, OSError) as error:
         return _NO + str(error).encode()[:1000]
     if not others:
@@ -86,13 +86,13 @@ def _offer(tables: Sequence[str | Path], size: int) -> bytes:
     return _NO + f"no table is for {size} ranks, only for {sorted(set(others))}".encode()
 
 
-def _pack(stored: StoredTable, folder: Path) -> bytes:
-    names = [*_FILES, *stored.table.programs]
+def _pack(stored: Table, folder: Path) -> bytes:
+    names = [*_FILES, *stored.lookup.programs]
     packed = msgspec.msgpack.encode({name: (folder / name).read_bytes() for name in names})
     return zlib.compress(packed, 1)
 
 
-def _unpack(packed: bytes) -> StoredTable:
+def _unpack(packed: bytes) -> Table:
     """Unpack a table and prove it whole, as if it had been read here."""
     try:
         unpacker = zlib.decompressobj()
@@ -106,4 +106,4 @@ def _unpack(packed: bytes) -> StoredTable:
                 raise InputError(f"the table in the store names {name[:60]!r}")
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(data)
-        return open_table(Path(place))
+        return load_table(Path(place))

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from tuccl.errors import TucclError, Unavailable
-from tuccl.runtime import Communicator, communicator_id, open_table
+from tuccl.runtime import Communicator, communicator_id, load_table
 from tuccl.runtime.executors.cuda import loaded_library
 from tuccl.torch.agreement import vote
 from tuccl.torch.calls import CollectiveCall
@@ -184,7 +184,7 @@ class GpuCollectives:
 
     def _table(self) -> str:
         for folder in map(Path, self._tables):
-            if open_table(folder).table.ranks == self._size:
+            if load_table(folder).lookup.ranks == self._size:
                 return str(folder.resolve())
         raise Unavailable(f"no table is for {self._size} ranks: TUCCL_TABLE names tables")
 

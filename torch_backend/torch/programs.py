@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from tuccl.execution import Bound, Call
-from tuccl.runtime import StoredTable, select
+from tuccl.runtime import Table, select
 from tuccl.synth.model.collective import REDUCING, ROOTED
 
 __all__ = ["ProgramKey", "Programs", "datatype_of"]
@@ -57,7 +57,7 @@ class ProgramKey:
 class Programs:
     """The programs of one table on one rank, ready to run: the last few kinds of calls are kept."""
 
-    def __init__(self, stored: StoredTable, rank: int, latency_us: Sequence[float] = ()) -> None:
+    def __init__(self, stored: Table, rank: int, latency_us: Sequence[float] = ()) -> None:
         """Serve ``rank`` from ``stored``; ``latency_us`` is added to messages (`Call`)."""
         self._stored = stored
         self._rank = rank
@@ -67,11 +67,11 @@ class Programs:
     @property
     def ranks(self) -> int:
         """Ranks of the table."""
-        return self._stored.table.ranks
+        return self._stored.lookup.ranks
 
     def has(self, collective: str) -> bool:
         """Return whether the table has entries for a collective."""
-        return any(entry.collective == collective for entry in self._stored.table.entries)
+        return any(entry.collective == collective for entry in self._stored.lookup.entries)
 
     def peers(self) -> Iterator[int]:
         """Every rank that some program joins to this one."""
@@ -97,7 +97,7 @@ class Programs:
     def _load(self, key: ProgramKey) -> tuple[Bound, bool] | None:
         whole = key.collective in _WHOLE
         choice = select(
-            self._stored.table,
+            self._stored.lookup,
             key.collective,
             key.share_bytes * (1 if whole else self.ranks),
             in_place=whole,

@@ -19,7 +19,7 @@ from tuccl.runtime import MscclppExecutor, load_table
 from tuccl.runtime.jobs import job_launcher
 from tuccl.runtime.mscclpp import ExecutorTest, find_executor_test
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import keep_gpus, load_profile, save_topology
 
 HOST = keep_gpus(load_profile("ndv4"), range(4))
@@ -51,7 +51,7 @@ def executor(tmp_path: Path, fault: str = "", **more: object) -> tuple[MscclppEx
 
 def program(collective: str, method: str = "allpairs") -> Program:
     call = Collective(collective, 4)
-    return lower(synthesize(Problem(call, full_mesh(HOST), 1, NBYTES, HOST), method))
+    return lower(make_schedule(Problem(call, full_mesh(HOST), 1, NBYTES, HOST), method))
 
 
 def test_a_program_runs_as_a_plan_in_each_placement(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_tune_bench_and_doctor_use_it(
     job += ["--shared", str(tmp_path / "shared")]
     words = ["tune", str(machine), "-c", "alltoall", "-s", "16K", "--budget", "1"]
     assert main([*words, *job, "-o", str(table)]) == 0
-    stored = load_table(table)
+    stored = load_table(table).lookup
     assert stored.dialect == "mscclpp"
     assert "measured by MSCCL++'s executor" in stored.tuned_on
     chosen = {c.knobs.protocol for e in stored.entries for c in e.candidates if c.knobs}

@@ -24,7 +24,7 @@ from tuccl.runtime.jobs.child_tree import descendants, lives
 from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests
 from tuccl.runtime.nccl_tests.output import read_json, read_text
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 
 KNOBS = Knobs("Simple", 1, 512, 1 << 20)
 NBYTES = 1 << 20
@@ -41,7 +41,7 @@ def executor(
 def ring(hand: SimpleNamespace, dialect: str) -> Program:
     topology = hand.mesh()
     sketch = candidate_sketches(topology, "allgather", NBYTES)[0]
-    schedule = synthesize(
+    schedule = make_schedule(
         Problem(Collective("allgather", topology.ranks), sketch, 1, NBYTES), "ring"
     )
     return lower(schedule, dialect=dialect)

@@ -21,7 +21,7 @@ from tuccl.runtime import (
 )
 from tuccl.simulation import TRACE_CAUSES, TraceSlice, simulate
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, Problem, lower, synthesize
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import Topology, join, load_profile, machine_of
 
 MIB = 1 << 20
@@ -37,7 +37,7 @@ def made(
     t: Topology, collective: str, method: str, protocol: str, nbytes: int, instances: int = 1
 ) -> Program:
     [sketch] = [s for s in candidate_sketches(t, collective, nbytes) if s.name == "full-mesh"]
-    schedule = synthesize(Problem(Collective(collective, t.ranks), sketch, 1, nbytes), method)
+    schedule = make_schedule(Problem(Collective(collective, t.ranks), sketch, 1, nbytes), method)
     return lower(schedule, protocol=protocol, instances=instances)
 
 

@@ -29,7 +29,7 @@ def start_ranks(folder: Path, timeout_ms: int, ranks: range) -> list[subprocess.
     meeting += ["--timeout-ms", str(timeout_ms)]
     return [
         subprocess.Popen(
-            [AGREE, folder, load_table(folder).signature, "--rank", str(rank), *meeting],
+            [AGREE, folder, load_table(folder).lookup.signature, "--rank", str(rank), *meeting],
             env={**os.environ, "TUCCL_TOKEN": "a token of this test"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -55,13 +55,13 @@ def test_a_rank_that_dies_or_hangs_leaves_the_default_to_all(
 
 
 def test_learned_times_stay_beside_the_table(stored: Path) -> None:
-    before = load_table(stored)
+    before = load_table(stored).lookup
     selector = Selector((stored / "table.txt").read_bytes())
     selector.add_observed(str(stored), [(0, 5.0)] * 4 + [(1, 9.0)])
     [first, second], warning = selector.observed(str(stored))
     assert (first.count, second.count, warning) == (4, 1, "")
     assert first.recent_us == 5.0 and first.p10_us <= first.median_us <= first.p99_us
-    assert load_table(stored) == before
+    assert load_table(stored).lookup == before
     (stored / "learned.txt").write_text("cut off")
     stats, warning = selector.observed(str(stored))
     assert not stats and "learned.txt" in warning

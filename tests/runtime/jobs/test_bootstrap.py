@@ -33,7 +33,7 @@ RANKS = 4
 def table(hand: SimpleNamespace, tmp_path: Path) -> Path:
     """The first choice of its first entry, the ring, has become slow."""
     save_table(nccl_table(hand), tmp_path / "table", hand.mesh(), ())
-    selector = Selector(table_text(load_table(tmp_path / "table")))
+    selector = Selector(table_text(load_table(tmp_path / "table").lookup))
     selector.add_observed(str(tmp_path / "table"), [(0, 50.0)] * 9 + [(1, 6.0)] * 9)
     return tmp_path / "table"
 

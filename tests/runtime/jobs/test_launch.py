@@ -16,7 +16,7 @@ import pytest
 from tuccl.errors import InputError
 from tuccl.program import Knobs
 from tuccl.runtime.jobs.launch import run, run_environment, shell_block
-from tuccl.runtime.table.store import load_table, open_table, save_table
+from tuccl.runtime.table.store import load_table, save_table
 
 PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
 
@@ -25,7 +25,7 @@ PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'
 def test_the_environment_names_the_export(stored: Path, tmp_path: Path, dialect: str) -> None:
     values, notes = run_environment(stored, dialect, tmp_path / "cache")
     assert values["TUCCL_TABLE"] == str(stored)
-    assert values["TUCCL_SIGNATURE"] == load_table(stored).signature
+    assert values["TUCCL_SIGNATURE"] == load_table(stored).lookup.signature
     assert any(str(tmp_path / "cache") in note for note in notes)
     if dialect == "fork":
         files = values["MSCCL_XML_FILES"].split(":")
@@ -51,7 +51,7 @@ def test_a_communicator_gets_as_many_channels_as_the_programs(
     stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the executor's releases for NCCL 2.17 and 2.18 fail the call."""
-    most = max(p.nchannels for p in open_table(stored).programs.values())
+    most = max(p.nchannels for p in load_table(stored).programs.values())
     monkeypatch.delenv("NCCL_MIN_NCHANNELS", raising=False)
     for scheduler in (False, True):
         values, _ = run_environment(stored, "executor", tmp_path / "c", scheduler=scheduler)

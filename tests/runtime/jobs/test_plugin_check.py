@@ -22,7 +22,7 @@ def stock(hand: SimpleNamespace, tmp_path: Path) -> Path:
 
 def test_the_scheduler_and_the_tuner_agree_with_python(stored: Path, stock: Path) -> None:
     for folder in (stored, stock):
-        asked = check_plugin(folder, load_table(folder))
+        asked = check_plugin(folder, load_table(folder).lookup)
         assert asked and all(each.agrees for each in asked)
         assert {each.plugin for each in asked if each.sizes} - {"default", None}
         for each in asked:

@@ -87,7 +87,7 @@ def honoured(knobs: NcclKnobs | None, version: int) -> NcclKnobs | None:
 def test_the_tuner_answers_as_the_table_does(table: Path, version: int) -> None:
     pick = random.Random(version)
     calls = [TunerCall(pick.choice(list(ALGORITHMS)), pick.randrange(1 << 21)) for _ in range(600)]
-    loaded = load_table(table)
+    loaded = load_table(table).lookup
     given = 0
     for call, answer in zip(calls, ask_tuner(table, version, 8, 2, calls), strict=True):
         choice = select(loaded, call.collective, call.nbytes, element_bytes=1)
@@ -103,7 +103,7 @@ def test_the_tuner_answers_as_the_table_does(table: Path, version: int) -> None:
 
 
 def test_other_calls_and_communicators_are_left_alone(table: Path) -> None:
-    loaded = load_table(table)
+    loaded = load_table(table).lookup
     sizes = [n for n in range(1 << 16, 1 << 20, 4096)]
     found = [n for n in sizes if select(loaded, "allreduce", n).candidate.nccl is not None]
     assert found
@@ -117,7 +117,7 @@ def test_other_calls_and_communicators_are_left_alone(table: Path) -> None:
 
 
 def test_the_scheduler_answers_as_the_table_does(hand: SimpleNamespace, stored: Path) -> None:
-    loaded = load_table(stored)
+    loaded = load_table(stored).lookup
     pick = random.Random(3)
     calls = [
         SchedulerCall(
@@ -154,7 +154,7 @@ def test_runtimes_that_never_connect_get_nothing(hand: SimpleNamespace, stored: 
 def test_the_environment_is_what_the_plugins_accept(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load_table(table)
+    loaded = load_table(table).lookup
     calls = [TunerCall("allreduce", n) for n in range(1 << 16, 1 << 20, 4096)]
     usual = ask_tuner(table, 5, 8, 2, calls)
     values = plugin_environment(table)

@@ -36,13 +36,13 @@ def folder(hand: SimpleNamespace, tmp_path: Path) -> Path:
 
 
 def test_the_first_candidate_wins_whatever_it_is(folder: Path) -> None:
-    table = load_table(folder)
+    table = load_table(folder).lookup
     assert select(table, "allgather", 4096).candidate.nccl == RING
     assert select(table, "allgather", 1 << 16).candidate.program is not None
 
 
 def test_runtimes_that_run_programs_alone_take_the_next_program(folder: Path) -> None:
-    table = load_table(folder)
+    table = load_table(folder).lookup
     chosen = select(table, "allgather", 4096, pads=True)
     assert chosen.candidate.program is not None and "tuner plugin" in chosen.reason
 

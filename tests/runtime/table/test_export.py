@@ -18,7 +18,7 @@ from tuccl.runtime.export.export import double_match, export_table
 from tuccl.runtime.jobs.launch import run_environment
 from tuccl.runtime.table.programs import program_file
 from tuccl.runtime.table.selection import select
-from tuccl.runtime.table.store import load_table, open_table, save_table
+from tuccl.runtime.table.store import load_table, save_table
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.synth.model.collective import REDUCING, Collective
 
@@ -76,7 +76,7 @@ def test_at_most_one_program_fits_and_it_is_the_tables_choice(
     save_table(table, tmp_path / "t", topology, files)
     exported = export_table(tmp_path / "t", dialect, tmp_path / "out")
     texts = {file: file.read_bytes() for file in exported.files}
-    stored = open_table(tmp_path / "t")
+    stored = load_table(tmp_path / "t")
     kept = " ".join(exported.notes)
     pick = random.Random(9)
     fitted = 0
@@ -85,7 +85,7 @@ def test_at_most_one_program_fits_and_it_is_the_tables_choice(
         matches = [file for file, text in texts.items() if fits(text, call, dialect)]
         assert len(matches) <= 1
         chosen = select(
-            stored.table,
+            stored.lookup,
             "allgather",
             call.nbytes,
             in_place=call.in_place,
@@ -281,7 +281,7 @@ def test_double_match_sees_what_it_should(stored: Path, tmp_path: Path) -> None:
 def test_unknown_dialects_are_refused(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dialect"):
         export_table(stored, "nccl", tmp_path / "out")
-    assert load_table(stored) and not (tmp_path / "out").exists()
+    assert load_table(stored).lookup and not (tmp_path / "out").exists()
 
 
 def test_shipped_programs_make_the_whole_way(
@@ -298,8 +298,8 @@ def test_shipped_programs_make_the_whole_way(
         for i, file in enumerate(made)
     ]
     save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made)
-    stored = open_table(tmp_path / "t")
-    assert {c.sha256 for c in stored.table.candidates if c.program} == {f.sha256 for f in made}
+    stored = load_table(tmp_path / "t")
+    assert {c.sha256 for c in stored.lookup.candidates if c.program} == {f.sha256 for f in made}
     exported = export_table(tmp_path / "t", "executor", tmp_path / "out")
     assert len(made) >= 5 and len(exported.files) >= len({f.sha256 for f in made})
     for i, file in enumerate(made):

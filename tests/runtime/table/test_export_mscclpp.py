@@ -20,7 +20,7 @@ from tuccl.mscclpp import ExecutionPlan, parse_plan, verify_plan
 from tuccl.runtime.export.export import export_program, export_switch, export_table
 from tuccl.runtime.table.programs import program_file
 from tuccl.runtime.table.selection import select
-from tuccl.runtime.table.store import open_table, save_table
+from tuccl.runtime.table.store import load_table, save_table
 from tuccl.topology import join, load_profile
 
 
@@ -128,7 +128,7 @@ def test_every_choice_of_the_table_becomes_a_plan_that_is_proved(
     plans = plans_of(tmp_path / "out")
     assert len(plans) == len(exported.files) - 2
     assert all(verify_plan(plan).ok for plan in plans.values())
-    module, table = loaded(tmp_path / "out"), open_table(stored).table
+    module, table = loaded(tmp_path / "out"), load_table(stored).lookup
     for nbytes in (1 << n for n in range(8, 28)):
         for in_place in (False, True):
             wanted = select(table, "allgather", nbytes, in_place=in_place, element_bytes=2)

@@ -102,7 +102,7 @@ def ncclx(path: Path, nbytes: int) -> tuple[tuple[str, str, int], int] | None:
 def test_nvidias_example_finds_the_tables_choice(table: Path, tmp_path: Path) -> None:
     exported = export_table(table, "nccl", tmp_path / "out")
     assert [f.name for f in exported.files] == ["nccl_tuner.csv"]
-    loaded, pick = load_table(table), random.Random(1)
+    loaded, pick = load_table(table).lookup, random.Random(1)
     edges = [e + d for entry in loaded.entries for e in (entry.min_bytes,) for d in (-1, 0, 1)]
     for nbytes in [*edges, 1 << 40, *(int(2 ** pick.uniform(0, 30)) for _ in range(500))]:
         wanted = select(loaded, "allreduce", nbytes, element_bytes=1).candidate.nccl
@@ -115,7 +115,7 @@ def test_nvidias_example_finds_the_tables_choice(table: Path, tmp_path: Path) ->
 
 def test_ncclx_finds_the_tables_choice(table: Path, tmp_path: Path) -> None:
     exported = export_table(table, "ncclx", tmp_path / "out")
-    loaded, pick = load_table(table), random.Random(2)
+    loaded, pick = load_table(table).lookup, random.Random(2)
     for _ in range(500):
         nbytes = int(2 ** pick.uniform(4, 30)) // 8 * 8
         wanted = select(loaded, "allreduce", nbytes, element_bytes=1).candidate.nccl

@@ -28,20 +28,20 @@ def table(hand: SimpleNamespace, tmp_path: Path) -> Path:
 
 
 def learn(folder: Path, *times: tuple[int, float]) -> None:
-    Selector(table_text(load_table(folder))).add_observed(
+    Selector(table_text(load_table(folder).lookup)).add_observed(
         str(folder), [t for t in times for _ in range(9)]
     )
 
 
 def names(folder: Path, entry: int = 0) -> list[str]:
-    return [c.name for c in load_table(folder).entries[entry].candidates]
+    return [c.name for c in load_table(folder).lookup.entries[entry].candidates]
 
 
 def test_candidates_come_in_the_order_of_service(table: Path) -> None:
-    before = load_table(table)
+    before = load_table(table).lookup
     learn(table, (0, 50.0), (1, 6.0))
     assert merge_observed(table)
-    after = load_table(table)
+    after = load_table(table).lookup
     ring, tree, default = before.entries[0].candidates
     assert [c.name for c in after.entries[0].candidates][:2] == [tree.name, ring.name]
     assert default.name in names(table)
@@ -80,9 +80,9 @@ def test_a_running_job_keeps_its_table(table: Path) -> None:
 
 def test_programs_stay_with_their_table(stored: Path) -> None:
     learn(stored, (0, 500.0), (1, 1.0))
-    programs = load_table(stored).programs
+    programs = load_table(stored).lookup.programs
     assert merge_observed(stored)
-    assert load_table(stored).programs == programs
+    assert load_table(stored).lookup.programs == programs
 
 
 def test_a_full_disk_leaves_the_table_as_it_was(
@@ -112,7 +112,7 @@ from tuccl.runtime.table import load_table, merge_observed
 from tuccl.runtime.table.text import table_text
 folder = Path(sys.argv[1])
 for turn in range(1000):
-    text = table_text(load_table(folder))
+    text = table_text(load_table(folder).lookup)
     Selector(text).add_observed(str(folder), [(turn % 2, 50.0), (1 - turn % 2, 6.0)] * 9)
     print("learned", flush=True)
     merge_observed(folder)

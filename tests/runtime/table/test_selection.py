@@ -21,7 +21,7 @@ from tuccl.runtime.table.store import load_table
 
 
 def test_the_choice_fits_the_call_and_nothing_before_it_does(stored: Path) -> None:
-    table = load_table(stored)
+    table = load_table(stored).lookup
     pick = random.Random(5)
     seen = set()
     for _ in range(2000):
@@ -44,7 +44,7 @@ def test_the_choice_fits_the_call_and_nothing_before_it_does(stored: Path) -> No
 
 
 def test_what_a_candidate_cannot_run_it_does_not_get(stored: Path) -> None:
-    table = load_table(stored)
+    table = load_table(stored).lookup
     halves = select(table, "allgather", 1 << 17)
     assert halves.candidate.nchunks == 8
     assert "out of place only" in select(table, "allgather", 1 << 17, in_place=True).reason
@@ -55,12 +55,12 @@ def test_what_a_candidate_cannot_run_it_does_not_get(stored: Path) -> None:
 
 @pytest.mark.parametrize("nbytes", [1, 511, 1 << 30, 1 << 50])
 def test_outside_the_tuned_sizes_the_default_runs(stored: Path, nbytes: int) -> None:
-    choice = select(load_table(stored), "allgather", nbytes)
+    choice = select(load_table(stored).lookup, "allgather", nbytes)
     assert choice.candidate.is_default and "outside" in choice.reason
 
 
 def test_calls_the_table_does_not_know_get_the_default(stored: Path) -> None:
-    table = load_table(stored)
+    table = load_table(stored).lookup
     assert "no entry" in select(table, "alltoall", 4096).reason
     assert select(table, "broadcast", 4096, root=3).candidate.is_default
     assert "avg" in select(table, "allreduce", 4096, reduction="avg").reason
@@ -79,11 +79,11 @@ def test_calls_that_cannot_be_are_refused(
     stored: Path, collective: str, nbytes: int, call: dict[str, int]
 ) -> None:
     with pytest.raises(InputError):
-        select(load_table(stored), collective, nbytes, **call)  # type: ignore[arg-type]
+        select(load_table(stored).lookup, collective, nbytes, **call)  # type: ignore[arg-type]
 
 
 def test_explain_tells_every_size_once_as_select_does(stored: Path) -> None:
-    table = load_table(stored)
+    table = load_table(stored).lookup
     rows = explain(table)
     pick = random.Random(6)
     for _ in range(500):
@@ -100,7 +100,7 @@ def test_explain_tells_every_size_once_as_select_does(stored: Path) -> None:
 
 
 def test_explain_marks_exactly_the_switch_points(stored: Path) -> None:
-    rows = [r for r in explain(load_table(stored)) if r.placement == "out-of-place"]
+    rows = [r for r in explain(load_table(stored).lookup) if r.placement == "out-of-place"]
     for below, row in pairwise(rows):
         assert row.switches == (below.candidate != row.candidate)
     assert not rows[0].switches

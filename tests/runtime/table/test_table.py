@@ -22,7 +22,7 @@ from tuccl.runtime.table import atomic_dir
 from tuccl.runtime.table import store as table_module
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.programs import program_file
-from tuccl.runtime.table.store import check_target, load_table, open_table, save_table
+from tuccl.runtime.table.store import check_target, load_table, save_table
 from tuccl.runtime.table.text import table_text
 from tuccl.topology import load_topology
 
@@ -43,9 +43,9 @@ def test_what_is_saved_comes_back(hand: SimpleNamespace, tmp_path: Path) -> None
     topology = hand.mesh()
     table, files = hand.usual_table(topology)
     sealed = save_table(table, tmp_path / "t", topology, files)
-    stored = open_table(tmp_path / "t")
-    assert stored.table == sealed
-    assert unsealed(stored.table) == table
+    stored = load_table(tmp_path / "t")
+    assert stored.lookup == sealed
+    assert unsealed(stored.lookup) == table
     assert stored.topology == topology
     for candidate in table.candidates:
         program = stored.program(candidate)
@@ -66,7 +66,7 @@ def test_the_folder_holds_what_the_format_says(stored: Path) -> None:
     names = set(contents(stored))
     assert {"table.json", "table.txt", "topology.json"} <= names
     assert all(name.startswith("algorithms/") for name in names if name.endswith(".xml"))
-    assert load_topology(stored / "topology.json").ranks == load_table(stored).ranks
+    assert load_topology(stored / "topology.json").ranks == load_table(stored).lookup.ranks
 
 
 def test_unused_programs_are_not_written(hand: SimpleNamespace, tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_unused_programs_are_not_written(hand: SimpleNamespace, tmp_path: Path) 
 
 
 def test_a_moved_folder_loads(stored: Path, tmp_path: Path) -> None:
-    before = load_table(stored)
+    before = load_table(stored).lookup
     (tmp_path / "elsewhere").mkdir()
     moved = Path(shutil.move(stored, tmp_path / "elsewhere" / "other name"))
-    assert load_table(moved) == before
+    assert load_table(moved).lookup == before
 
 
 def test_every_flipped_bit_is_refused(stored: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_symbolic_link_to_a_table_stays_one(
     link.symlink_to(stored)
     save_table(hand.table_of(topology, name="new"), link, topology, ())
     assert link.is_symlink()
-    assert load_table(stored).name == "new"
+    assert load_table(stored).lookup.name == "new"
 
 
 class Crash(BaseException):
@@ -252,9 +252,9 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_table(
                 save_table(msgspec.structs.replace(table, name="new"), folder, topology, files)
             except Crash:
                 crashes += 1
-        assert load_table(folder).name in ("old", "new")
+        assert load_table(folder).lookup.name in ("old", "new")
         save_table(msgspec.structs.replace(table, name="next"), folder, topology, files)
-        assert load_table(folder).name == "next"
+        assert load_table(folder).lookup.name == "next"
         if len(seen) <= step:
             break
     assert crashes >= 5
@@ -263,9 +263,9 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_table(
 def test_without_exchange_the_old_table_is_found_between_the_renames(
     hand: SimpleNamespace, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = load_table(stored)
+    before = load_table(stored).lookup
     stored.rename(atomic_dir.previous_directory(stored))
-    assert load_table(stored) == before
+    assert load_table(stored).lookup == before
 
 
 def test_two_names_are_exchanged_in_one_step_where_that_works(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_full_disk_leaves_the_old_table(
 
 
 def test_the_text_is_strict_lines_of_known_fields(stored: Path) -> None:
-    table = load_table(stored)
+    table = load_table(stored).lookup
     lines = (stored / "table.txt").read_text().splitlines()
     assert lines[0] == "tuccl-table-text 2"
     fields = {"table": 6, "entry": 9, "candidate": 18, "end": 2}
@@ -367,7 +367,7 @@ def test_a_sealed_program_that_computes_something_else_is_refused(
     table = hand.table_of(topology, hand.entry(512, 4096, hand.candidate(bad, 5.0)))
     save_table(table, tmp_path / "t", topology, [bad])
     with pytest.raises(InputError, match="algorithms/") as refused:
-        open_table(tmp_path / "t")
+        load_table(tmp_path / "t")
     assert "\n" not in str(refused.value)
 
 
@@ -381,7 +381,7 @@ def test_a_candidate_that_claims_more_than_its_proof_is_refused(
         table = hand.table_of(topology, hand.entry(512, 4096, made))
         save_table(table, tmp_path / "t", topology, [file])
         if fits:
-            assert open_table(tmp_path / "t")
+            assert load_table(tmp_path / "t")
             continue
         with pytest.raises(InputError, match="max_safe_bytes"):
-            open_table(tmp_path / "t")
+            load_table(tmp_path / "t")
