@@ -63,6 +63,7 @@ NATIVE = [
     {"xml"},
     {"verify"},
     {"select", "agree"},
+    {"elements"},
     {"mscclpp", "exec", "planners"},
     {"sim", "cuda"},
     {"comm"},

@@ -31,9 +31,9 @@ std::vector<Program> corpus() {
   return out;
 }
 
-std::int64_t wrong(const Call& call, const HostForm& form = {}) {
+std::int64_t wrong(const Call& call, const CpuEmulation& form = {}) {
   std::int64_t sum = 0;
-  for (const RankResult& r : run_host_form(call, form, kPatienceS)) {
+  for (const RankResult& r : emulate_gpus(call, form, kPatienceS)) {
     if (r.wrong > 0)
       std::fprintf(stderr, "%s %s %s: %s, %d wrong\n", call.program.name.c_str(),
                    std::string(to_string(call.knobs.protocol)).c_str(),
@@ -75,7 +75,7 @@ Program exchange(std::vector<Op> ops, int nchunks) {
 
 std::string stuck(const Call& call) {
   try {
-    run_host_form(call, {}, 0.5);
+    emulate_gpus(call, {}, 0.5);
   } catch (const Stuck& error) {
     return error.what();
   }
@@ -166,7 +166,7 @@ void every_type_and_reduction_is_computed() {
 
 void what_cannot_run_is_refused() {
   const Call call{.program = exchange({Op::kSend, Op::kRecv}, 1), .nbytes = 64};
-  CHECK(refusal([&] { run_host_form(call, {.threads = 12}, 1); }).find("12 threads") == 0);
+  CHECK(refusal([&] { emulate_gpus(call, {.threads = 12}, 1); }).find("12 threads") == 0);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "cuda/host_ranks.h"
-#include "exec/check_data.h"
+#include "elements/check_data.h"
 #include "support/check.h"
 
 namespace tuccl {
@@ -47,7 +47,7 @@ class Trial {
  public:
   Trial(const Call& call, int threads, std::uint64_t first_step) : ranks_(call, first_step) {
     run_.preempt_one_in = 1;
-    for (const exec::Plan& plan : ranks_.plans()) {
+    for (const exec::RankProgram& plan : ranks_.plans()) {
       exec::CheckData(call, plan.chunk_elements, 0)
           .fill(plan.rank, 0, bytes(plan, plan.input, plan.input_chunks));
       for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
@@ -89,7 +89,7 @@ class Trial {
 
   bool right(const Call& call) {
     RankResult result;
-    for (const exec::Plan& plan : ranks_.plans())  // rank 0 has it already
+    for (const exec::RankProgram& plan : ranks_.plans())  // rank 0 has it already
       if (plan.rank > 0)
         exec::CheckData(call, plan.chunk_elements, 0)
             .check_output(plan.rank, 0, bytes(plan, plan.output, plan.output_chunks), result);
@@ -109,7 +109,7 @@ class Trial {
       threads_[number] = nullptr;
     }));
   }
-  std::span<std::byte> bytes(const exec::Plan& plan, int first, int chunks) {
+  std::span<std::byte> bytes(const exec::RankProgram& plan, int first, int chunks) {
     return {ranks_.memory(plan.rank) + first * plan.chunk_bytes,
             static_cast<std::size_t>(chunks * plan.chunk_bytes)};
   }

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "exec/element.h"
+#include "elements/element.h"
 #include "exec/thread_pool.h"
 #include "support/check.h"
 

@@ -20,7 +20,7 @@
 namespace tuccl {
 namespace {
 
-using exec::Bound;
+using exec::BoundProgram;
 using exec::Group;
 using exec::Piece;
 using exec::ProgressThread;
@@ -114,12 +114,12 @@ Program allreduce(bool in_place) {
   throw Error("the corpus has no such program");
 }
 
-std::shared_ptr<Bound> bound(const Program& p, int rank, std::int64_t count, bool in_place) {
+std::shared_ptr<BoundProgram> bound(const Program& p, int rank, std::int64_t count, bool in_place) {
   const std::int64_t chunk = (count + p.nchunks - 1) / p.nchunks;
   Call call{
       .program = p, .knobs = {Protocol::kSimple, 1, 512, 1 << 14}, .nbytes = chunk * p.nchunks * 4};
   call.in_place = in_place;
-  return std::make_shared<Bound>(call, rank);
+  return std::make_shared<BoundProgram>(call, rank);
 }
 
 Piece piece(std::vector<float>& v) {

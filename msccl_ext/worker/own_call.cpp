@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "exec/check_data.h"
+#include "elements/check_data.h"
 #include "exec/engine.h"
 #include "exec/messages.h"
 #include "exec/text.h"

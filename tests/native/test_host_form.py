@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuccl._native import run_host_form
+from tuccl._native import emulate_gpus
 from tuccl.errors import InputError, Stuck
 from tuccl.execution import Call, run_in_threads
 from tuccl.program import Knobs, parse_xml
@@ -26,13 +26,13 @@ def test_blocks_of_any_threads_on_any_cores_agree_with_the_engine() -> None:
     call = allpairs_call(datatype="bfloat16", op="avg")
     assert all(result.wrong == 0 for result in run_in_threads(call, PATIENCE_S))
     for threads, cores in ((8, 1), (32, 2), (64, 3)):
-        results = run_host_form(call, PATIENCE_S, threads=threads, cores=cores)
+        results = emulate_gpus(call, PATIENCE_S, threads=threads, cores=cores)
         assert all(result.wrong == 0 for result in results)
 
 
 def test_a_lane_of_threads_is_eight() -> None:
     with pytest.raises(InputError, match="multiple of 8"):
-        run_host_form(allpairs_call(), PATIENCE_S, threads=4)
+        emulate_gpus(allpairs_call(), PATIENCE_S, threads=4)
 
 
 def test_who_waits_is_named() -> None:
@@ -51,4 +51,4 @@ def test_who_waits_is_named() -> None:
         )
     call = Call(parse_xml(text + "</algo>"), Knobs("LL"), 64, checked=1)
     with pytest.raises(Stuck, match=r"rank 0 tb 0 step 0 \(r\) waits for data from rank 1"):
-        run_host_form(call, 0.5)
+        emulate_gpus(call, 0.5)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuccl._native import run_host_form, run_on_data
+from tuccl._native import emulate_gpus, run_on_data
 from tuccl.synth import METHODS
 
 METHOD_NAMES = (*METHODS, "msccl-default", "nccl-ring", "nccl-tree", "nccl-p2p")
@@ -39,7 +39,7 @@ def wrong(matrix: ModuleType, numbers: ModuleType, trial: Any) -> str:  # noqa: 
 
 def wrong_on_gpus(trial: Any) -> str:  # noqa: ANN401
     """Return what the interpreter of GPUs, played on this CPU, leaves wrong."""
-    results = run_host_form(trial.call, PATIENCE_S)
+    results = emulate_gpus(trial.call, PATIENCE_S)
     return next((f"rank {n}: {r.first_wrong}" for n, r in enumerate(results) if r.wrong), "")
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from tuccl.execution import Bound, Group
+from tuccl.execution import BoundProgram, Group
 from tuccl.torch.calls import CollectiveCall, op_name
 from tuccl.torch.gpus import GpuCollectives, GpuWork
 from tuccl.torch.programs import Programs
@@ -356,7 +356,9 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._gpus.other()
         return self._gloo
 
-    def _request(self, bound: Bound, ready_call: CollectiveCall, opts: _Limited) -> EngineRequest:
+    def _request(
+        self, bound: BoundProgram, ready_call: CollectiveCall, opts: _Limited
+    ) -> EngineRequest:
         limit = opts.timeout if opts.timeout > timedelta(0) else self._limit
         return bound, _pieces(ready_call.inputs), _pieces(ready_call.outputs), limit.total_seconds()
 

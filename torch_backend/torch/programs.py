@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tuccl.execution import Bound, Call
+from tuccl.execution import BoundProgram, Call
 from tuccl.runtime import Table, select
 from tuccl.synth.model.collective import REDUCING, ROOTED
 
@@ -62,7 +62,7 @@ class Programs:
         self._stored = stored
         self._rank = rank
         self._latency_us = list(latency_us)
-        self._ready: OrderedDict[ProgramKey, tuple[Bound, bool] | None] = OrderedDict()
+        self._ready: OrderedDict[ProgramKey, tuple[BoundProgram, bool] | None] = OrderedDict()
 
     @property
     def ranks(self) -> int:
@@ -82,7 +82,7 @@ class Programs:
                         if self._rank in (gpu.id, peer):
                             yield gpu.id + peer - self._rank
 
-    def ready(self, key: ProgramKey) -> tuple[Bound, bool] | None:
+    def ready(self, key: ProgramKey) -> tuple[BoundProgram, bool] | None:
         """Return the program for a call and whether it is laid out in place; None: Gloo's.
 
         The choice itself does not depend on whether this rank's buffers overlap: others' may not.
@@ -94,7 +94,7 @@ class Programs:
         self._ready.move_to_end(key)
         return self._ready[key]
 
-    def _load(self, key: ProgramKey) -> tuple[Bound, bool] | None:
+    def _load(self, key: ProgramKey) -> tuple[BoundProgram, bool] | None:
         whole = key.collective in _WHOLE
         choice = select(
             self._stored.lookup,
@@ -123,4 +123,4 @@ class Programs:
             in_place=in_place,
             latency_us=self._latency_us,
         )
-        return Bound(call, self._rank), in_place
+        return BoundProgram(call, self._rank), in_place

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
-from tuccl.execution import Bound, Group, ProgressThread, Request
+from tuccl.execution import BoundProgram, Group, ProgressThread, Request
 
 __all__ = [
     "AllWork",
@@ -29,7 +29,7 @@ __all__ = [
 _BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
 _Piece = tuple[int, int]
 # A program made ready, its input's and output's pieces, the longest that it may take in seconds.
-EngineRequest = tuple[Bound, list[_Piece], list[_Piece], float]
+EngineRequest = tuple[BoundProgram, list[_Piece], list[_Piece], float]
 
 
 class TucclWork(dist.Work):  # type: ignore[misc]
@@ -356,7 +356,7 @@ class _Progress:
     def submit(
         self,
         group: Group,
-        request: tuple[Bound, list[_Piece], list[_Piece], str, float],
+        request: tuple[BoundProgram, list[_Piece], list[_Piece], str, float],
         ended: Callable[[], None],
     ) -> Request:
         with self._lock:

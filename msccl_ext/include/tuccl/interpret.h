@@ -7,7 +7,7 @@
 namespace tuccl {
 
 /// How the interpreter of GPUs is played on a CPU.
-struct HostForm {
+struct CpuEmulation {
   int threads = 8;               ///< Of a block, a multiple of 8. The call's knob is not used.
   int cores = 2;                 ///< Threads of the CPU, among which the blocks are dealt out.
   std::uint64_t first_step = 0;  ///< Slots that every connection is taken to have passed.
@@ -17,7 +17,7 @@ struct HostForm {
 /// block is a fiber, and gives way at random before it touches what others share. Runs are not
 /// timed: `times_us` stays empty. Throws InputError, Stuck if nothing gets on for `timeout_s`,
 /// Stopped if `interrupted`, which is asked now and then, says so.
-std::vector<RankResult> run_host_form(const Call& call, const HostForm& form, double timeout_s,
-                                      bool (*interrupted)() = nullptr);
+std::vector<RankResult> emulate_gpus(const Call& call, const CpuEmulation& form, double timeout_s,
+                                     bool (*interrupted)() = nullptr);
 
 }  // namespace tuccl

@@ -1,7 +1,7 @@
 """Real data: programs run by threads of this process, and by groups of processes over sockets."""
 
 from tuccl._native import (
-    Bound,
+    BoundProgram,
     Call,
     Group,
     ProgressThread,
@@ -13,7 +13,7 @@ from tuccl._native import (
 )
 
 __all__ = [
-    "Bound",
+    "BoundProgram",
     "Call",
     "Group",
     "ProgressThread",

@@ -35,7 +35,7 @@ std::vector<RankResult> run(const Call& call, double timeout_s, std::span<Conten
 std::vector<RankResult> run_as_on_gpus(const Call& call, double timeout_s, int threads, int cores) {
   try {
     nb::gil_scoped_release unlocked;
-    return run_host_form(call, {.threads = threads, .cores = cores}, timeout_s, interrupted);
+    return emulate_gpus(call, {.threads = threads, .cores = cores}, timeout_s, interrupted);
   } catch (const Stopped&) {
     if (PyErr_Occurred()) throw nb::python_error();
     throw;
@@ -116,7 +116,7 @@ void bind_exec(nb::module_& m) {
   bind_result(m);
   m.def("run_in_threads", &run_alone, "call"_a, "timeout_s"_a = 10.0,
         "Results by rank of `call`, run by threads of this process as ranks.");
-  m.def("run_host_form", &run_as_on_gpus, "call"_a, "timeout_s"_a = 10.0, nb::kw_only(),
+  m.def("emulate_gpus", &run_as_on_gpus, "call"_a, "timeout_s"_a = 10.0, nb::kw_only(),
         "threads"_a = 8, "cores"_a = 2,
         "Results by rank of `call`'s checked runs by the interpreter of GPUs, played on this CPU.");
   m.def("run_on_data", &run_on_data, "call"_a, "inputs"_a, "timeout_s"_a = 10.0,

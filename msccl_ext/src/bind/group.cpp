@@ -47,7 +47,7 @@ void bind_group_class(nb::module_& m) {
       .def(nb::new_(&make_group), "rank"_a, "descriptors"_a, "memories"_a, "progress"_a)
       .def(
           "submit",
-          [](exec::Group& group, std::shared_ptr<exec::Bound> bound, const Memory& inputs,
+          [](exec::Group& group, std::shared_ptr<exec::BoundProgram> bound, const Memory& inputs,
              const Memory& outputs, std::string name, double limit_s) {
             return group.submit(std::move(bound), pieces(inputs), pieces(outputs), std::move(name),
                                 limit_s);
@@ -70,12 +70,13 @@ void bind_group(nb::module_& m) {
            "Numbers of orders that ended; waits for one for at most `limit_s`.")
       .def("release", &exec::ProgressThread::release, nb::call_guard<nb::gil_scoped_release>(),
            "From now on nobody waits in `take_ended`.");
-  nb::class_<exec::Bound>(m, "Bound", "A program made ready for one kind of call on one rank.")
+  nb::class_<exec::BoundProgram>(m, "BoundProgram",
+                                 "A program made ready for one kind of call on one rank.")
       .def(nb::new_([](const Call& call, int rank) {
-             return std::make_shared<exec::Bound>(call, rank);
+             return std::make_shared<exec::BoundProgram>(call, rank);
            }),
            "call"_a, "rank"_a)
-      .def_prop_ro("bytes_sent", &exec::Bound::bytes_sent, "User bytes that one run sends.");
+      .def_prop_ro("bytes_sent", &exec::BoundProgram::bytes_sent, "User bytes that one run sends.");
   nb::class_<exec::Request>(m, "Request", "One collective, asked for and maybe done.")
       .def_prop_ro("number", &exec::Request::number, "As `ProgressThread.take_ended` names it.")
       .def_prop_ro("done", &exec::Request::done, "Whether it has ended, well or not.")

@@ -138,9 +138,9 @@ Communicator::~Communicator() {
 
 void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
   const auto texts = together(group, [&] {
-    board_ = std::make_unique<Board>(ranks_);  // that of a host's first rank is used
+    status_ = std::make_unique<SharedStatus>(ranks_);  // that of a host's first rank is used
     return std::to_string(rank_) + " " + std::to_string(::getpid()) + " " + host_name() + " " +
-           process_name() + " " + board_->handle() + " " + device_->name();
+           process_name() + " " + status_->handle() + " " + device_->name();
   });
   peers_.resize(static_cast<std::size_t>(ranks_));
   for (const std::string& text : texts) {
@@ -154,13 +154,13 @@ void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
                        ", expected each of 0 to " + std::to_string(ranks_ - 1) + " once");
     peers_[static_cast<std::size_t>(peer.rank)] = peer;
   }
-  std::unique_ptr<Board> own;  // until nobody opens it any more
+  std::unique_ptr<SharedStatus> own;  // until nobody opens it any more
   together(group, [&] {
     const auto first = std::ranges::find_if(peers_, [this](const Peer& p) { return is_near(p); });
     if (first->rank != rank_)
-      own = std::exchange(board_, std::make_unique<Board>(ranks_, first->board));
+      own = std::exchange(status_, std::make_unique<SharedStatus>(ranks_, first->board));
     for (const Peer& peer : peers_)
-      if (is_near(peer)) board_->attend(peer.rank, peer.process_id);
+      if (is_near(peer)) status_->attend(peer.rank, peer.process_id);
     return "";
   });
   for (const Peer& peer : peers_)
@@ -201,7 +201,7 @@ void Communicator::settle_programs(select::ControlGroup& group, const std::strin
     hosts.push_back(std::ranges::find(peers_, peer.host, &Peer::host)->rank);
   const auto usable = together(group, [&] {
     programs_ = std::make_unique<Programs>(
-        *table_, folder, Place{rank_, ranks_, grid_, hosts, stores_lines}, *device_);
+        *table_, folder, RankContext{rank_, ranks_, grid_, hosts, stores_lines}, *device_);
     return programs_->usable();
   });
   std::string all = programs_->usable();
@@ -271,7 +271,7 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
   });
 }
 
-Part Communicator::part(const Operation& o) const {
+GridContribution Communicator::part(const Operation& o) const {
   if (failed_.load()) throw Failed(error());
   const bool has_root = is_rooted(o.collective) && rank_ != o.root;
   const bool gives = o.collective != Collective::kBroadcast || !has_root;
@@ -289,7 +289,7 @@ Part Communicator::part(const Operation& o) const {
   // Of a rooted call only the root has both buffers: what another passes must not decide.
   call.in_place = in_place && !is_rooted(o.collective);
   const select::Decision decision = selector_->choose(call);
-  const Form* form = nullptr;
+  const CompiledProgram* form = nullptr;
   const auto fits = [&](std::uint32_t candidate) {
     const select::CandidateRecord& c = table_->candidates()[candidate];
     if (is_rooted(o.collective) && c.placements != 3) return false;
@@ -322,7 +322,8 @@ Part Communicator::part(const Operation& o) const {
   const auto variant =
       std::min<std::size_t>(static_cast<std::size_t>(sizes.merged), form->variants.size());
   const Variant& v = form->variants[variant - 1];
-  Part out{knobs.protocol, knobs.threads, static_cast<int>(v.plan.blocks.size()), v.work};
+  GridContribution out{knobs.protocol, knobs.threads, static_cast<int>(v.program.blocks.size()),
+                       v.work};
   cuda::set_sizes(out.work, sizes);
   out.work.input = static_cast<std::byte*>(const_cast<void*>(o.send));
   out.work.output = static_cast<std::byte*>(o.receive);
@@ -343,7 +344,7 @@ void Communicator::fail(const std::string& why, const std::string& told) {
     if (error_.empty()) error_ = why;
   }
   failed_.store(true);
-  board_->fail(rank_, told);
+  status_->fail(rank_, told);
   if (proxy_) proxy_->fail(told);
   programs_->stop_all();
 }
@@ -367,7 +368,7 @@ void Communicator::leave() {
   }
   if (proxy_ && !proxy_->leave(call_timeout_) && why.empty())
     why = "rank " + std::to_string(rank_) + ": other hosts have not taken up what was sent";
-  if (board_) board_->leave(rank_);
+  if (status_) status_->leave(rank_);
   {
     const std::lock_guard lock(mutex_);
     left_ = true;
@@ -379,7 +380,7 @@ void Communicator::leave() {
 
 bool Communicator::all_have_left() const {
   return std::ranges::all_of(peers_, [this](const Peer& peer) {
-    return peer.rank == rank_ || !is_near(peer) || !board_->gone(peer.rank).empty();
+    return peer.rank == rank_ || !is_near(peer) || !status_->gone(peer.rank).empty();
   });
 }
 
@@ -390,8 +391,8 @@ std::string Communicator::peers_fault() const {
   std::string out;
   for (const Peer& peer : peers_) {
     if (peer.rank == rank_ || !is_near(peer)) continue;
-    if (std::string told = board_->told(peer.rank); !told.empty()) return told;
-    if (out.empty() && awaited.contains(peer.rank)) out = board_->gone(peer.rank);
+    if (std::string told = status_->told(peer.rank); !told.empty()) return told;
+    if (out.empty() && awaited.contains(peer.rank)) out = status_->gone(peer.rank);
   }
   return out.empty() && proxy_ ? proxy_->fault(awaited) : out;
 }

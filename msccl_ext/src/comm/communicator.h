@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "comm/board.h"
 #include "comm/device.h"
 #include "comm/programs.h"
 #include "comm/proxy.h"
+#include "comm/shared_status.h"
 #include "comm/unique_id.h"
 #include "tuccl/selector.h"
 
@@ -39,7 +39,7 @@ struct Operation {
 };
 
 /// What one rank adds to a grid.
-struct Part {
+struct GridContribution {
   Protocol protocol = Protocol::kSimple;
   int threads = 0;
   int blocks = 0;
@@ -67,7 +67,7 @@ class Communicator {
 
   /// What `operation` adds to its grid. Allocates nothing but for an error. Throws NoEntry where
   /// the table has nothing for it, Failed after a failure.
-  Part part(const Operation& operation) const;
+  GridContribution part(const Operation& operation) const;
 
   /// What has gone wrong since, in one line; empty where nothing has.
   std::string error() const;
@@ -98,7 +98,7 @@ class Communicator {
   std::vector<Peer> peers_;  ///< By rank.
   std::vector<int> grid_;
   std::string grid_name_;
-  std::unique_ptr<Board> board_;
+  std::unique_ptr<SharedStatus> status_;
   std::shared_ptr<const select::Table> table_;
   std::unique_ptr<select::Selector> selector_;
   std::unique_ptr<Programs> programs_;

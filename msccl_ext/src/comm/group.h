@@ -9,7 +9,7 @@ namespace tuccl::comm {
 /// A call that waits for its group's end.
 struct Pending {
   Communicator* communicator = nullptr;
-  Part part;
+  GridContribution part;
   void* stream = nullptr;
 };
 

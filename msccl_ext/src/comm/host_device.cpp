@@ -12,7 +12,7 @@
 
 #include "comm/device.h"
 #include "cuda/host_ranks.h"
-#include "exec/element.h"
+#include "elements/element.h"
 #include "tuccl/error.h"
 
 namespace tuccl::comm {

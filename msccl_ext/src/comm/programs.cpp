@@ -78,26 +78,26 @@ std::vector<int> joined(const std::array<std::vector<cuda::Ends>, 3>& all, int r
   return {out.begin(), out.end()};
 }
 
-/// Whether every place of `plan` lies in the caller's buffers or behind them.
-bool is_addressable(const exec::Plan& plan, int scratch) {
+/// Whether every place of `program` lies in the caller's buffers or behind them.
+bool is_addressable(const exec::RankProgram& program, int scratch) {
   const auto good = [&](int place) {
     const auto within = [place](int first, int chunks) {
       return place >= first && place < first + chunks;
     };
-    return place < 0 || place >= scratch || within(plan.input, plan.input_chunks) ||
-           within(plan.output, plan.output_chunks);
+    return place < 0 || place >= scratch || within(program.input, program.input_chunks) ||
+           within(program.output, program.output_chunks);
   };
-  for (const exec::Block& b : plan.blocks)
+  for (const exec::Block& b : program.blocks)
     for (const exec::Transfer& t : b.transfers)
       if (!good(t.src) || !good(t.dst)) return false;
-  return std::ranges::all_of(plan.more, good);
+  return std::ranges::all_of(program.more, good);
 }
 
 }  // namespace
 
-Programs::Programs(const select::Table& table, const std::string& folder, const Place& place,
+Programs::Programs(const select::Table& table, const std::string& folder, const RankContext& place,
                    const Device& device)
-    : table_(table), place_(place) {
+    : table_(table), context_(place) {
   usable_.assign(table.candidates().size(), '0');
   safe_bytes_.assign(table.candidates().size(), kUnsafe);
   for (const select::EntryRecord& entry : table.entries())
@@ -142,12 +142,12 @@ std::string Programs::fault(const select::CandidateRecord& c, const Program& p,
                             const Device& device) const {
   const Knobs knobs = normalised(knobs_of(c));
   if (const auto why = illegal(knobs)) return *why;
-  if (p.ngpus != place_.ranks)
-    return std::to_string(p.ngpus) + " ranks, expected " + std::to_string(place_.ranks);
+  if (p.ngpus != context_.ranks)
+    return std::to_string(p.ngpus) + " ranks, expected " + std::to_string(context_.ranks);
   if (((c.placements & 1) != 0 && !p.out_of_place) || ((c.placements & 2) != 0 && !p.in_place))
     return "is not proven for a placement that the table names";
   std::int64_t blocks = 0;
-  for (const int r : place_.grid)
+  for (const int r : context_.grid)
     blocks += std::ssize(p.gpus[static_cast<std::size_t>(r)].threadblocks);
   const int able = device.resident_blocks(c.protocol, knobs.threads);
   if (blocks > able)
@@ -156,8 +156,8 @@ std::string Programs::fault(const select::CandidateRecord& c, const Program& p,
            std::to_string(able);
   if (c.protocol == Protocol::kLL128)
     for (const cuda::Ends& e : cuda::connections(p))
-      if ((e.sender == place_.rank && !place_.stores_lines(e.receiver)) ||
-          (e.receiver == place_.rank && !place_.stores_lines(e.sender)))
+      if ((e.sender == context_.rank && !context_.stores_lines(e.receiver)) ||
+          (e.receiver == context_.rank && !context_.stores_lines(e.sender)))
         return "LL128 needs NVLink between its ranks, where a line arrives whole";
   return "";
 }
@@ -167,13 +167,13 @@ void Programs::add_forms(const select::CandidateRecord& c, const Program& p, int
     const Key key{c.program, c.protocol, root, in_place};
     if ((c.placements >> (in_place ? 1 : 0) & 1) == 0 || forms_.contains(key)) continue;
     check(model_call(p, c.protocol, root, in_place, 1));
-    Form form{.program = &p, .variants = {}};
+    CompiledProgram form{.program = &p, .variants = {}};
     form.most_scratch = most_scratch(p, in_place, root);
     for (int merged = 1; merged <= most_count(p); ++merged) {
       const Call call = model_call(p, c.protocol, root, in_place, merged);
-      Variant& v = form.variants.emplace_back(Variant{exec::compile(call, place_.rank)});
-      v.work = cuda::sized_work(v.plan, call, 0);
-      if (!is_addressable(v.plan, v.work.scratch_first))
+      Variant& v = form.variants.emplace_back(Variant{exec::compile(call, context_.rank)});
+      v.work = cuda::sized_work(v.program, call, 0);
+      if (!is_addressable(v.program, v.work.scratch_first))
         throw InputError("uses a buffer that the caller does not give");
     }
     forms_.emplace(key, std::move(form));
@@ -200,7 +200,7 @@ void Programs::lay_out() {
   for (const auto& [key, form] : forms_) {
     const std::size_t p = index(std::get<Protocol>(key));
     for (const cuda::Ends& e : cuda::connections(*form.program))
-      (place_.crosses(e) ? crossing_ : ends_)[p].push_back(e);
+      (context_.crosses(e) ? crossing_ : ends_)[p].push_back(e);
   }
   for (auto* all : {&ends_, &crossing_})
     for (auto& ends : *all) {
@@ -209,25 +209,26 @@ void Programs::lay_out() {
     }
   const auto add = [this](Layout& layout, int r, const auto& ends, bool proxied) {
     for (std::size_t p = 0; p < ends.size(); ++p) {
-      layout.wires[p] = cuda::Wires(r, ends[p], stride_[p], proxied);
+      layout.memory[p] = cuda::ConnectionMemory(r, ends[p], stride_[p], proxied);
       layout.first[p] = layout.bytes;
-      layout.bytes += layout.wires[p].bytes();
+      layout.bytes += layout.memory[p].bytes();
     }
   };
-  layout_.resize(static_cast<std::size_t>(place_.ranks));
-  for (int r = 0; r < place_.ranks; ++r) add(layout_[static_cast<std::size_t>(r)], r, ends_, false);
-  add(carried_, place_.rank, crossing_, true);
+  layout_.resize(static_cast<std::size_t>(context_.ranks));
+  for (int r = 0; r < context_.ranks; ++r)
+    add(layout_[static_cast<std::size_t>(r)], r, ends_, false);
+  add(carried_, context_.rank, crossing_, true);
 }
 
-std::vector<Crossing> Programs::crossings(std::byte* carried) const {
-  std::vector<Crossing> out;
+std::vector<InterHostConnection> Programs::crossings(std::byte* carried) const {
+  std::vector<InterHostConnection> out;
   int number = 0;
   for (std::size_t p = 0; p < crossing_.size(); ++p)
     for (const cuda::Ends& e : crossing_[p]) {
       ++number;
-      const bool sends = e.sender == place_.rank;
-      if (!sends && e.receiver != place_.rank) continue;
-      std::byte* at = carried + carried_.first[p] + carried_.wires[p].at(e);
+      const bool sends = e.sender == context_.rank;
+      if (!sends && e.receiver != context_.rank) continue;
+      std::byte* at = carried + carried_.first[p] + carried_.memory[p].at(e);
       out.push_back({.peer = sends ? e.receiver : e.sender,
                      .sends = sends,
                      .number = number,
@@ -243,7 +244,8 @@ std::int64_t Programs::scratch_bytes(std::int64_t limit) const {
   for (const select::EntryRecord& entry : table_.entries())
     for (std::uint32_t i = 0; i < entry.candidates; ++i)
       for (const bool in_place : {false, true}) {
-        const Form* f = form(entry.first_candidate + i, std::max(entry.root, 0), in_place);
+        const CompiledProgram* f =
+            form(entry.first_candidate + i, std::max(entry.root, 0), in_place);
         if (f == nullptr || f->most_scratch == 0) continue;
         const std::int64_t chunk = std::min(limit, entry.max_bytes - 1) / f->program->nchunks + 8;
         most = std::max(most, std::min(limit, chunk * f->most_scratch));
@@ -251,7 +253,7 @@ std::int64_t Programs::scratch_bytes(std::int64_t limit) const {
   return most;
 }
 
-std::vector<int> Programs::peers() const { return joined(ends_, place_.rank); }
+std::vector<int> Programs::peers() const { return joined(ends_, context_.rank); }
 
 std::vector<int> Programs::peers_on_other_hosts(int rank) const { return joined(crossing_, rank); }
 
@@ -260,8 +262,8 @@ void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std
   std::int64_t bytes = 0, words = 1;
   for (auto& [key, form] : forms_)
     for (Variant& v : form.variants) {
-      const auto blocks = static_cast<std::int64_t>(v.plan.blocks.size());
-      bytes += bytes_of(cuda::all_transfers(v.plan)) + bytes_of(v.plan.more) +
+      const auto blocks = static_cast<std::int64_t>(v.program.blocks.size());
+      bytes += bytes_of(cuda::all_transfers(v.program)) + bytes_of(v.program.more) +
                aligned(blocks * static_cast<std::int64_t>(sizeof(cuda::BlockWork))) +
                aligned(2 * blocks * 8);
       words += blocks;
@@ -280,15 +282,15 @@ void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std
       const std::size_t p = index(std::get<Protocol>(key));
       const auto wire = [&](int rank, const cuda::Ends& ends) {
         const auto r = static_cast<std::size_t>(rank);
-        const bool crosses = place_.crosses(ends);
+        const bool crosses = context_.crosses(ends);
         const Layout& layout = crosses ? carried_ : layout_[r];
-        return (crosses ? carried : shared[r]) + layout.first[p] + layout.wires[p].at(ends);
+        return (crosses ? carried : shared[r]) + layout.first[p] + layout.memory[p].at(ends);
       };
       cuda::Work& w = v.work;
-      const auto blocks = static_cast<std::int64_t>(v.plan.blocks.size());
+      const auto blocks = static_cast<std::int64_t>(v.program.blocks.size());
       w.stride = stride_[p];
-      w.blocks = put(cuda::block_works(v.plan, put(cuda::all_transfers(v.plan)), wire));
-      w.more = put(v.plan.more);
+      w.blocks = put(cuda::block_works(v.program, put(cuda::all_transfers(v.program)), wire));
+      w.more = put(v.program.more);
       w.published = reinterpret_cast<std::uint64_t*>(next);
       w.calls = w.published + blocks;
       next += aligned(2 * blocks * 8);
@@ -299,26 +301,26 @@ void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std
     }
 }
 
-const Form* Programs::form(std::uint32_t candidate, int root, bool in_place) const {
+const CompiledProgram* Programs::form(std::uint32_t candidate, int root, bool in_place) const {
   const select::CandidateRecord& c = table_.candidates()[candidate];
   if (usable_[candidate] != '1') return nullptr;
   const auto at = forms_.find({c.program, c.protocol, root, in_place});
   return at == forms_.end() ? nullptr : &at->second;
 }
 
-/// Tells `see` of what each block of each plan waits for.
+/// Tells `see` of what each block of each program waits for.
 template <class See>
 void Programs::each_wait(See see) const {
   for (const auto& [key, form] : forms_)
     for (const Variant& v : form.variants)
-      for (std::size_t b = 0; b < v.plan.blocks.size(); ++b)
-        see(v.plan, b, std::atomic_ref(v.work.waits[b]).load(std::memory_order_relaxed));
+      for (std::size_t b = 0; b < v.program.blocks.size(); ++b)
+        see(v.program, b, std::atomic_ref(v.work.waits[b]).load(std::memory_order_relaxed));
 }
 
 std::vector<std::string> Programs::waits() const {
   std::vector<std::string> out;
-  each_wait([&](const exec::Plan& plan, std::size_t b, std::uint64_t wait) {
-    if (std::string text = cuda::describe_wait(plan, b, wait); !text.empty())
+  each_wait([&](const exec::RankProgram& program, std::size_t b, std::uint64_t wait) {
+    if (std::string text = cuda::describe_wait(program, b, wait); !text.empty())
       out.push_back(std::move(text));
   });
   return out;
@@ -326,17 +328,17 @@ std::vector<std::string> Programs::waits() const {
 
 std::set<int> Programs::awaited() const {
   std::set<int> out;
-  each_wait([&](const exec::Plan& plan, std::size_t b, std::uint64_t wait) {
+  each_wait([&](const exec::RankProgram& program, std::size_t b, std::uint64_t wait) {
     const cuda::Wait kind = cuda::kind_of(wait);
-    if (kind == cuda::Wait::kData) out.insert(plan.blocks[b].recv_peer);
-    if (kind == cuda::Wait::kCredit) out.insert(plan.blocks[b].send_peer);
+    if (kind == cuda::Wait::kData) out.insert(program.blocks[b].recv_peer);
+    if (kind == cuda::Wait::kCredit) out.insert(program.blocks[b].send_peer);
   });
   return out;
 }
 
 std::uint64_t Programs::waits_digest() const {
   std::uint64_t digest = 0;
-  each_wait([&](const exec::Plan&, std::size_t, std::uint64_t wait) {
+  each_wait([&](const exec::RankProgram&, std::size_t, std::uint64_t wait) {
     digest = digest * 0x100000001b3u + wait;
   });
   return digest;

@@ -13,27 +13,27 @@
 
 #include "comm/device.h"
 #include "cuda/layout.h"
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 #include "tuccl/table.h"
 
 namespace tuccl::comm {
 
-/// A plan for all sizes that merge as many chunks into a transfer, and what a kernel is given of it
-/// but for sizes and the caller's buffers.
+/// A program for all sizes that merge as many chunks into a transfer, and what a kernel is given of
+/// it but for sizes and the caller's buffers.
 struct Variant {
-  exec::Plan plan;
+  exec::RankProgram program;
   cuda::Work work = {};
 };
 
 /// A program for one protocol, root and placement.
-struct Form {
+struct CompiledProgram {
   const Program* program = nullptr;
   int most_scratch = 0;           ///< Chunks, of the rank that has most.
   std::vector<Variant> variants;  ///< By chunks of a transfer, from 1.
 };
 
 /// What is asked of the device beside the programs.
-struct Place {
+struct RankContext {
   int rank = 0;
   int ranks = 1;
   std::vector<int> grid;     ///< The ranks that share one grid, this among them.
@@ -47,7 +47,7 @@ struct Place {
 };
 
 /// A connection of this rank to another host.
-struct Crossing {
+struct InterHostConnection {
   int peer = 0;
   bool sends = false;    ///< Or receives.
   int number = 0;        ///< The same at both ends.
@@ -59,7 +59,7 @@ struct Crossing {
 class Programs {
  public:
   /// Reads, proves and compiles those of `table`, which lies in `folder`.
-  Programs(const select::Table& table, const std::string& folder, const Place& place,
+  Programs(const select::Table& table, const std::string& folder, const RankContext& place,
            const Device& device);
 
   /// By candidate, '1' where this rank can run it, else '0'.
@@ -73,8 +73,8 @@ class Programs {
   std::int64_t shared_bytes() const { return layout_[rank()].bytes; }
   /// Bytes of scratch that the largest call of any program needs, at most `limit`.
   std::int64_t scratch_bytes(std::int64_t limit) const;
-  /// Puts plans into the device's memory. `shared` has each rank's shared memory, where this one's
-  /// programs meet it; `carried` is what proxies share with them.
+  /// Puts programs into the device's memory. `shared` has each rank's shared memory, where this
+  /// one's programs meet it; `carried` is what proxies share with them.
   void upload(Device& device, const std::vector<std::byte*>& shared, std::byte* carried,
               std::byte* scratch);
   /// Ranks of other hosts that programs join to `rank`, in order.
@@ -82,10 +82,10 @@ class Programs {
   /// Bytes that a proxy shares with this rank's programs.
   std::int64_t carried_bytes() const { return carried_.bytes; }
   /// What it carries, which lies at `carried`.
-  std::vector<Crossing> crossings(std::byte* carried) const;
+  std::vector<InterHostConnection> crossings(std::byte* carried) const;
 
   /// The form of a candidate, or null where it is not usable.
-  const Form* form(std::uint32_t candidate, int root, bool in_place) const;
+  const CompiledProgram* form(std::uint32_t candidate, int root, bool in_place) const;
   /// Largest call that a candidate is safe for; 0: any.
   std::int64_t safe_bytes(std::uint32_t candidate) const { return safe_bytes_[candidate]; }
   /// Ranks of this host whose memory this one reaches.
@@ -102,11 +102,11 @@ class Programs {
  private:
   using Key = std::tuple<std::uint32_t, Protocol, int, bool>;  ///< Program, root, in place.
   struct Layout {                                              ///< Of a rank's shared memory.
-    std::array<cuda::Wires, 3> wires;
+    std::array<cuda::ConnectionMemory, 3> memory;
     std::array<std::int64_t, 3> first{};
     std::int64_t bytes = 0;
   };
-  std::size_t rank() const { return static_cast<std::size_t>(place_.rank); }
+  std::size_t rank() const { return static_cast<std::size_t>(context_.rank); }
   void judge(std::uint32_t candidate, int root, const std::string& folder, const Device& device);
   const Program& program(std::uint32_t index, const std::string& folder);
   std::string fault(const select::CandidateRecord& c, const Program& p, const Device& device) const;
@@ -116,13 +116,13 @@ class Programs {
   void each_wait(See see) const;
 
   const select::Table& table_;
-  Place place_;
+  RankContext context_;
   std::map<std::uint32_t, Program> programs_;
   std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::int64_t> proven_;
   std::string usable_;
   std::string reason_;
   std::vector<std::int64_t> safe_bytes_;
-  std::map<Key, Form> forms_;
+  std::map<Key, CompiledProgram> forms_;
   std::array<std::vector<cuda::Ends>, 3> ends_;      ///< By protocol, within hosts.
   std::array<std::vector<cuda::Ends>, 3> crossing_;  ///< Between hosts.
   std::array<std::int64_t, 3> stride_{};

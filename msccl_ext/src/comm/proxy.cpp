@@ -57,8 +57,8 @@ void track(std::vector<bool*>& requests, int number, bool& done) {
   requests[at] = &done;
 }
 
-int header_tag(const Crossing& c) { return 2 * c.number; }
-int data_tag(const Crossing& c) { return 2 * c.number + 1; }
+int header_tag(const InterHostConnection& c) { return 2 * c.number; }
+int data_tag(const InterHostConnection& c) { return 2 * c.number + 1; }
 
 class Live;
 Live& live();
@@ -92,19 +92,19 @@ Live& live() {
   return all;
 }
 
-std::byte* slot(const Crossing& c, std::uint64_t step) {
+std::byte* slot(const InterHostConnection& c, std::uint64_t step) {
   return c.end.slots + static_cast<std::int64_t>(step % kSlots) * c.stride;
 }
 
 }  // namespace
 
-Proxy::Proxy(int rank, int ranks, const std::vector<Crossing>& crossings,
+Proxy::Proxy(int rank, int ranks, const std::vector<InterHostConnection>& crossings,
              std::map<int, select::Descriptor> sockets) {
   for (auto& [peer, socket] : sockets) {
     Peer& p = peers_.emplace_back(Peer{.rank = peer, .sockets = exec::Sockets(rank, ranks)});
     notice_silence(socket.get());
     p.sockets.attach(peer, exec::Stream(socket.release()));
-    for (const Crossing& c : crossings)
+    for (const InterHostConnection& c : crossings)
       if (c.peer == peer) p.lines.push_back({.crossing = c});
     for (Line& line : p.lines)
       if (!line.crossing.sends)
@@ -227,7 +227,7 @@ bool Proxy::step(Peer& peer) {
 }
 
 bool Proxy::send(Peer& peer, Line& line) {
-  const Crossing& c = line.crossing;
+  const InterHostConnection& c = line.crossing;
   bool moved = false;
   for (const std::uint64_t tail = load(c.end.tail); line.next < tail;) {
     const std::uint64_t posted =
@@ -267,7 +267,7 @@ bool Proxy::is_sound(const Line& line, const Header& header) {
 }
 
 bool Proxy::receive(Peer& peer, Line& line) {
-  const Crossing& c = line.crossing;
+  const InterHostConnection& c = line.crossing;
   bool moved = false;
   if (line.header_done) {
     line.header_done = false;
@@ -301,7 +301,7 @@ bool Proxy::receive(Peer& peer, Line& line) {
 
 /// Takes up what comes to free slots; or answers.
 void Proxy::begin(Peer& peer, Line& line, Message& p) {
-  const Crossing& c = line.crossing;
+  const InterHostConnection& c = line.crossing;
   p.begun = true;
   if (p.header.posted == 0)
     return track(peer.requests,
@@ -317,7 +317,7 @@ void Proxy::begin(Peer& peer, Line& line, Message& p) {
 }
 
 void Proxy::arrive(Line& line, Message& p) {
-  const Crossing& c = line.crossing;
+  const InterHostConnection& c = line.crossing;
   auto* to = reinterpret_cast<std::uint64_t*>(slot(c, p.header.first));
   for (std::size_t at = 0; at < p.aside.size(); at += 8, ++to) {  // whole, each with its flag
     std::uint64_t word = 0;

@@ -22,7 +22,7 @@ namespace tuccl::comm {
 class Proxy {
  public:
   /// `sockets` are connected, by peer.
-  Proxy(int rank, int ranks, const std::vector<Crossing>& crossings,
+  Proxy(int rank, int ranks, const std::vector<InterHostConnection>& crossings,
         std::map<int, select::Descriptor> sockets);
   ~Proxy();
   Proxy(const Proxy&) = delete;
@@ -50,7 +50,7 @@ class Proxy {
     std::vector<std::byte> aside{};  ///< Where it arrives, if flags must not be seen before data.
   };
   struct Line {
-    Crossing crossing;
+    InterHostConnection crossing;
     std::uint64_t next = 0;  ///< The first slot that was not looked at, or that comes.
     Header header{};         ///< Of the receiver: of the next message.
     bool header_done = false;

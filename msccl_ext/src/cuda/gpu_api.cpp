@@ -5,7 +5,7 @@
 
 #include "cuda/gpu_ranks.h"
 #include "cuda/guarded.h"
-#include "cuda/yardsticks.h"
+#include "cuda/raw_baselines.h"
 #include "exec/text.h"
 #include "tuccl/gpu.h"
 

@@ -52,9 +52,9 @@ GpuRanks::GpuRanks(const Call& call, const std::vector<int>& devices)
   check(call_);
   if (devices.empty()) throw InputError("no GPU was named, expected one at least");
   for (int rank = 0; rank < call_.program.ngpus; ++rank)
-    plans_.push_back(exec::compile(call_, rank));
+    programs_.push_back(exec::compile(call_, rank));
   ends_ = connections(call_.program);
-  ranks_.resize(plans_.size());
+  ranks_.resize(programs_.size());
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     ranks_[r].device = devices[r % devices.size()];
     Device& device = devices_[ranks_[r].device];
@@ -62,8 +62,8 @@ GpuRanks::GpuRanks(const Call& call, const std::vector<int>& devices)
     device.ranks.push_back(static_cast<int>(r));
   }
   reach_peers();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) lay_out(plans_[r], ranks_[r]);
-  for (std::size_t r = 0; r < ranks_.size(); ++r) connect(plans_[r], ranks_[r]);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) lay_out(programs_[r], ranks_[r]);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) connect(programs_[r], ranks_[r]);
   for (auto& [number, device] : devices_) prepare(device);
   synchronize();
 }
@@ -108,38 +108,39 @@ T* GpuRanks::upload(Rank& rank, const std::vector<T>& values) {
   return reinterpret_cast<T*>(memory.data());
 }
 
-void GpuRanks::lay_out(const exec::Plan& plan, Rank& rank) {
-  if (std::ssize(plan.blocks) > kMostBlocks)
-    throw InputError("gpu " + std::to_string(plan.rank) + ": " +
-                     std::to_string(plan.blocks.size()) + " thread blocks, expected at most 1024");
-  rank.work = sized_work(plan, call_, stride_);
+void GpuRanks::lay_out(const exec::RankProgram& program, Rank& rank) {
+  if (std::ssize(program.blocks) > kMostBlocks)
+    throw InputError("gpu " + std::to_string(program.rank) + ": " +
+                     std::to_string(program.blocks.size()) +
+                     " thread blocks, expected at most 1024");
+  rank.work = sized_work(program, call_, stride_);
   const auto memory = [&rank](std::int64_t bytes) {
     return rank.memories.emplace_back(rank.device, bytes).data();
   };
-  rank.memory = memory(plan.chunks * plan.chunk_bytes);
-  rank.wires = Wires(plan.rank, ends_, stride_);
-  rank.wire_memory = memory(rank.wires.bytes());
+  rank.memory = memory(program.chunks * program.chunk_bytes);
+  rank.connections = ConnectionMemory(program.rank, ends_, stride_);
+  rank.connection_memory = memory(rank.connections.bytes());
   Work& w = rank.work;
-  const auto blocks = static_cast<std::int64_t>(plan.blocks.size());
+  const auto blocks = static_cast<std::int64_t>(program.blocks.size());
   w.published = reinterpret_cast<std::uint64_t*>(memory(2 * blocks * 8));
   w.calls = w.published + blocks;
-  w.waits = reinterpret_cast<std::uint64_t*>(waits_.data()) + plan.rank * kMostBlocks;
+  w.waits = reinterpret_cast<std::uint64_t*>(waits_.data()) + program.rank * kMostBlocks;
   w.stop = reinterpret_cast<const int*>(stop_.data());
-  w.input = rank.memory + plan.input * plan.chunk_bytes;
-  w.output = rank.memory + plan.output * plan.chunk_bytes;
-  w.scratch = rank.memory + w.scratch_first * plan.chunk_bytes;
+  w.input = rank.memory + program.input * program.chunk_bytes;
+  w.output = rank.memory + program.output * program.chunk_bytes;
+  w.scratch = rank.memory + w.scratch_first * program.chunk_bytes;
 }
 
 std::byte* GpuRanks::wire(int rank, const Ends& ends) const {
   const Rank& r = ranks_[static_cast<std::size_t>(rank)];
-  return r.wire_memory + r.wires.at(ends);
+  return r.connection_memory + r.connections.at(ends);
 }
 
-void GpuRanks::connect(const exec::Plan& plan, Rank& rank) {
-  const Transfer* transfers = upload(rank, all_transfers(plan));
+void GpuRanks::connect(const exec::RankProgram& program, Rank& rank) {
+  const Transfer* transfers = upload(rank, all_transfers(program));
   const auto at = [this](int peer, const Ends& ends) { return wire(peer, ends); };
-  rank.work.blocks = upload(rank, block_works(plan, transfers, at));
-  rank.work.more = upload(rank, plan.more);
+  rank.work.blocks = upload(rank, block_works(program, transfers, at));
+  rank.work.more = upload(rank, program.more);
 }
 
 void GpuRanks::prepare(Device& device) {
@@ -149,7 +150,7 @@ void GpuRanks::prepare(Device& device) {
                      " ranks, expected at most 16");
   for (const int r : device.ranks) {
     const auto index = static_cast<std::size_t>(r);
-    device.launch.add(ranks_[index].work, static_cast<int>(plans_[index].blocks.size()));
+    device.launch.add(ranks_[index].work, static_cast<int>(programs_[index].blocks.size()));
   }
   const int blocks = device.launch.first_block[device.launch.ranks];
   must(cudaSetDevice(device.number), "choosing a GPU");
@@ -198,15 +199,15 @@ void GpuRanks::finish(double timeout_s) {
     if (Clock::now() > end) {
       const auto* words = reinterpret_cast<const volatile std::uint64_t*>(waits_.data());
       std::vector<std::vector<std::uint64_t>> waits;
-      for (const exec::Plan& plan : plans_) {
+      for (const exec::RankProgram& program : programs_) {
         waits.emplace_back();
-        for (std::size_t b = 0; b < plan.blocks.size(); ++b)
+        for (std::size_t b = 0; b < program.blocks.size(); ++b)
           waits.back().push_back(
-              std::uint64_t{words[plan.rank * kMostBlocks + static_cast<std::int64_t>(b)]});
+              std::uint64_t{words[program.rank * kMostBlocks + static_cast<std::int64_t>(b)]});
       }
       *reinterpret_cast<volatile int*>(stop_.data()) = 1;
       for (auto& [number, device] : devices_) cudaStreamSynchronize(device.stream);
-      throw Stuck(describe_waits(plans_, waits, timeout_s));
+      throw Stuck(describe_waits(programs_, waits, timeout_s));
     }
     std::this_thread::sleep_for(kLook);
   }
@@ -221,8 +222,8 @@ void GpuRanks::checked_run(int round, double timeout_s, std::vector<RankResult>&
          "copying the checked data");
   };
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    memories.emplace_back(static_cast<std::size_t>(plans_[r].chunks * plans_[r].chunk_bytes));
-    fill_memory(plans_[r], call_, round, memories[r]);
+    memories.emplace_back(static_cast<std::size_t>(programs_[r].chunks * programs_[r].chunk_bytes));
+    fill_memory(programs_[r], call_, round, memories[r]);
     copy(r, cudaMemcpyHostToDevice);
   }
   synchronize();
@@ -230,7 +231,7 @@ void GpuRanks::checked_run(int round, double timeout_s, std::vector<RankResult>&
   finish(timeout_s);
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     copy(r, cudaMemcpyDeviceToHost);
-    check_memory(plans_[r], call_, round, memories[r], results[r]);
+    check_memory(programs_[r], call_, round, memories[r], results[r]);
   }
 }
 
@@ -265,9 +266,9 @@ std::vector<RankResult> GpuRanks::all_runs(double timeout_s) {
   for (int round = 0; round < call_.checked; ++round) checked_run(round, timeout_s, results);
   timed_runs(timeout_s, results);
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    for (const exec::Block& b : plans_[r].blocks)
+    for (const exec::Block& b : programs_[r].blocks)
       for (const Transfer& t : b.transfers)
-        if (sends(t.op)) results[r].bytes_sent += t.chunks * plans_[r].chunk_bytes;
+        if (sends(t.op)) results[r].bytes_sent += t.chunks * programs_[r].chunk_bytes;
   return results;
 }
 

@@ -9,7 +9,7 @@
 
 #include "cuda/kernels.h"
 #include "cuda/layout.h"
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 
 namespace tuccl::cuda {
 
@@ -61,9 +61,9 @@ class GpuRanks {
     int device = 0;
     Work work;
     std::vector<DeviceMemory> memories;
-    std::byte* memory = nullptr;  ///< The plan's chunks.
-    std::byte* wire_memory = nullptr;
-    Wires wires;  ///< In that.
+    std::byte* memory = nullptr;  ///< The program's chunks.
+    std::byte* connection_memory = nullptr;
+    ConnectionMemory connections;  ///< In that.
   };
   struct Device {
     int number = 0;
@@ -73,8 +73,8 @@ class GpuRanks {
     std::vector<cudaEvent_t> events;
   };
   void reach_peers() const;
-  void lay_out(const exec::Plan& plan, Rank& rank);
-  void connect(const exec::Plan& plan, Rank& rank);
+  void lay_out(const exec::RankProgram& program, Rank& rank);
+  void connect(const exec::RankProgram& program, Rank& rank);
   std::byte* wire(int rank, const Ends& ends) const;
   void prepare(Device& device);
   template <class T>
@@ -87,7 +87,7 @@ class GpuRanks {
   void timed_runs(double timeout_s, std::vector<RankResult>& results);
 
   const Call call_;
-  std::vector<exec::Plan> plans_;
+  std::vector<exec::RankProgram> programs_;
   std::vector<Ends> ends_;
   std::int64_t stride_;
   int threads_;

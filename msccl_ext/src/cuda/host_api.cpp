@@ -32,7 +32,7 @@ std::string run(const Call& call, double timeout_s) {
     throw InputError(std::to_string(blocks) +
                      " thread blocks cannot run at once: expected at most " + std::to_string(most));
   const Clock::time_point begin = Clock::now();
-  std::vector<RankResult> results = run_host_form(call, {}, timeout_s);
+  std::vector<RankResult> results = emulate_gpus(call, {}, timeout_s);
   const double us = us_since(begin) / (call.checked + call.warmup + call.timed);
   std::string text;
   for (RankResult& result : results) {

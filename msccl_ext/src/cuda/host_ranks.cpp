@@ -20,7 +20,8 @@ std::uint64_t folded(std::uint64_t digest, const void* data, std::int64_t bytes)
 HostRanks::HostRanks(const Call& call, std::uint64_t first_step)
     : stride_(slot_stride(call.knobs.buffer_bytes)) {
   check(call);
-  for (int rank = 0; rank < call.program.ngpus; ++rank) plans_.push_back(exec::compile(call, rank));
+  for (int rank = 0; rank < call.program.ngpus; ++rank)
+    programs_.push_back(exec::compile(call, rank));
   ends_ = connections(call.program);
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     Wire& wire = wires_.emplace_back(exec::Bytes(kSlots * stride_));
@@ -29,29 +30,29 @@ HostRanks::HostRanks(const Call& call, std::uint64_t first_step)
     std::memset(wire.slots.data(), first_step > 0 ? kOld : 0,
                 static_cast<std::size_t>(wire.slots.size()));
   }
-  for (const exec::Plan& plan : plans_) {
+  for (const exec::RankProgram& program : programs_) {
     Rank& rank = ranks_.emplace_back();
-    rank.work = sized_work(plan, call, stride_);
-    connect(rank, plan);
+    rank.work = sized_work(program, call, stride_);
+    connect(rank, program);
   }
 }
 
-void HostRanks::connect(Rank& rank, const exec::Plan& plan) {
+void HostRanks::connect(Rank& rank, const exec::RankProgram& program) {
   const auto wire = [this](const Ends& ends) -> Wire& {
     return wires_[static_cast<std::size_t>(std::ranges::lower_bound(ends_, ends) - ends_.begin())];
   };
-  for (const exec::Block& b : plan.blocks) {
+  for (const exec::Block& b : program.blocks) {
     BlockWork block{.transfers = b.transfers.data(),
                     .transfer_count = static_cast<int>(b.transfers.size()),
                     .steps = b.steps,
                     .send = {},
                     .receive = {}};
     if (b.send_peer >= 0) {
-      Wire& w = wire({plan.rank, b.send_peer, b.channel});
+      Wire& w = wire({program.rank, b.send_peer, b.channel});
       block.send = {w.slots.data(), &w.tail, &w.head, &w.sender_step};
     }
     if (b.recv_peer >= 0) {
-      Wire& w = wire({b.recv_peer, plan.rank, b.channel});
+      Wire& w = wire({b.recv_peer, program.rank, b.channel});
       block.receive = {w.slots.data(), &w.tail, &w.head, &w.receiver_step};
     }
     rank.blocks.push_back(block);
@@ -59,17 +60,17 @@ void HostRanks::connect(Rank& rank, const exec::Plan& plan) {
   rank.published.resize(rank.blocks.size());
   rank.calls.resize(rank.blocks.size());
   rank.waits.resize(rank.blocks.size());
-  rank.memory = exec::Bytes(plan.chunks * plan.chunk_bytes);
+  rank.memory = exec::Bytes(program.chunks * program.chunk_bytes);
   std::memset(rank.memory.data(), 0, static_cast<std::size_t>(rank.memory.size()));
   Work& w = rank.work;
   w.blocks = rank.blocks.data();
-  w.more = plan.more.data();
+  w.more = program.more.data();
   w.published = rank.published.data();
   w.calls = rank.calls.data();
   w.waits = rank.waits.data();
-  w.input = rank.memory.data() + plan.input * plan.chunk_bytes;
-  w.output = rank.memory.data() + plan.output * plan.chunk_bytes;
-  w.scratch = rank.memory.data() + w.scratch_first * plan.chunk_bytes;
+  w.input = rank.memory.data() + program.input * program.chunk_bytes;
+  w.output = rank.memory.data() + program.output * program.chunk_bytes;
+  w.scratch = rank.memory.data() + w.scratch_first * program.chunk_bytes;
 }
 
 std::vector<std::vector<std::uint64_t>> HostRanks::all_waits() const {

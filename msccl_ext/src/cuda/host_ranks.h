@@ -20,7 +20,7 @@ class HostRanks {
   /// `first_step`: slots that every connection is taken to have passed, to come near an overflow.
   explicit HostRanks(const Call& call, std::uint64_t first_step = 0);
 
-  const std::vector<exec::Plan>& plans() const { return plans_; }
+  const std::vector<exec::RankProgram>& programs() const { return programs_; }
   const Work& work(int rank) const { return ranks_[static_cast<std::size_t>(rank)].work; }
   std::byte* memory(int rank) { return ranks_[static_cast<std::size_t>(rank)].memory.data(); }
   std::uint64_t* waits(int rank) { return ranks_[static_cast<std::size_t>(rank)].waits.data(); }
@@ -39,9 +39,9 @@ class HostRanks {
     std::vector<std::uint64_t> published, calls, waits;
     exec::Bytes memory;
   };
-  void connect(Rank& rank, const exec::Plan& plan);
+  void connect(Rank& rank, const exec::RankProgram& program);
 
-  std::vector<exec::Plan> plans_;
+  std::vector<exec::RankProgram> programs_;
   std::vector<Ends> ends_;
   std::deque<Wire> wires_;
   std::deque<Rank> ranks_;

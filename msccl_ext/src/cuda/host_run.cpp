@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cuda/host_ranks.h"
-#include "exec/element.h"
+#include "elements/element.h"
 #include "tuccl/interpret.h"
 
 namespace tuccl {
@@ -19,22 +19,22 @@ constexpr auto kLook = std::chrono::milliseconds(20);
 
 class Run {
  public:
-  Run(const Call& call, const HostForm& form)
+  Run(const Call& call, const CpuEmulation& form)
       : call_(call), form_(form), ranks_(call, form.first_step) {
-    results_.resize(ranks_.plans().size());
-    for (const exec::Plan& plan : ranks_.plans()) {
-      const int blocks = static_cast<int>(plan.blocks.size());
+    results_.resize(ranks_.programs().size());
+    for (const exec::RankProgram& program : ranks_.programs()) {
+      const int blocks = static_cast<int>(program.blocks.size());
       ends_.emplace_back(blocks * form.threads);
       for (int block = 0; block < blocks; ++block)
-        blocks_.emplace_back(host_, ranks_.waits(plan.rank) + block, form.threads, kLineLanes);
+        blocks_.emplace_back(host_, ranks_.waits(program.rank) + block, form.threads, kLineLanes);
     }
     cores_.resize(static_cast<std::size_t>(form.cores));
     std::size_t number = 0;
-    for (const exec::Plan& plan : ranks_.plans())
-      for (std::size_t block = 0; block < plan.blocks.size(); ++block, ++number)
+    for (const exec::RankProgram& program : ranks_.programs())
+      for (std::size_t block = 0; block < program.blocks.size(); ++block, ++number)
         for (int lane = 0; lane < form.threads; ++lane)
           cores_[number % cores_.size()].push_back(std::make_unique<Fiber>(
-              [=, this] { work(plan.rank, static_cast<int>(block), lane, blocks_[number]); }));
+              [=, this] { work(program.rank, static_cast<int>(block), lane, blocks_[number]); }));
   }
 
   std::vector<RankResult> run(double timeout_s, bool (*interrupted)()) {
@@ -84,7 +84,7 @@ class Run {
       if (progress != before) since = Clock::now();
       before = progress;
       const bool silent = Clock::now() - since > std::chrono::duration<double>(timeout_s);
-      if (silent) stuck = describe_waits(ranks_.plans(), ranks_.all_waits(), timeout_s);
+      if (silent) stuck = describe_waits(ranks_.programs(), ranks_.all_waits(), timeout_s);
       if (!silent && !(interrupted && interrupted())) continue;
       host_.stop.store(1);
       ended_.wait(lock, [this] { return running_ == 0; });
@@ -93,25 +93,25 @@ class Run {
   }
 
   std::span<std::byte> memory(int rank) {
-    const exec::Plan& plan = ranks_.plans()[static_cast<std::size_t>(rank)];
-    return {ranks_.memory(rank), static_cast<std::size_t>(plan.chunks * plan.chunk_bytes)};
+    const exec::RankProgram& program = ranks_.programs()[static_cast<std::size_t>(rank)];
+    return {ranks_.memory(rank), static_cast<std::size_t>(program.chunks * program.chunk_bytes)};
   }
 
   void fill(int rank, int round) {
-    fill_memory(ranks_.plans()[static_cast<std::size_t>(rank)], call_, round, memory(rank));
+    fill_memory(ranks_.programs()[static_cast<std::size_t>(rank)], call_, round, memory(rank));
   }
 
   void compare(int rank, int round) {
-    const exec::Plan& plan = ranks_.plans()[static_cast<std::size_t>(rank)];
+    const exec::RankProgram& program = ranks_.programs()[static_cast<std::size_t>(rank)];
     const Work& work = ranks_.work(rank);
     if (work.divisor > 1)
       exec::divide(call_.element, work.output, work.divisor,
-                   static_cast<std::size_t>(plan.output_chunks * plan.chunk_elements));
-    check_memory(plan, call_, round, memory(rank), results_[static_cast<std::size_t>(rank)]);
+                   static_cast<std::size_t>(program.output_chunks * program.chunk_elements));
+    check_memory(program, call_, round, memory(rank), results_[static_cast<std::size_t>(rank)]);
   }
 
   const Call& call_;
-  const HostForm form_;
+  const CpuEmulation form_;
   HostRun host_;
   HostRanks ranks_;
   std::deque<HostBlock> blocks_;
@@ -127,8 +127,8 @@ class Run {
 }  // namespace
 }  // namespace cuda
 
-std::vector<RankResult> run_host_form(const Call& call, const HostForm& form, double timeout_s,
-                                      bool (*interrupted)()) {
+std::vector<RankResult> emulate_gpus(const Call& call, const CpuEmulation& form, double timeout_s,
+                                     bool (*interrupted)()) {
   if (form.threads < cuda::kLineLanes || form.threads % cuda::kLineLanes != 0 || form.cores < 1)
     throw InputError(std::to_string(form.threads) + " threads on " + std::to_string(form.cores) +
                      " cores: expected a multiple of 8, and at least one core");

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "exec/check_data.h"
+#include "elements/check_data.h"
 #include "exec/step_loop.h"
 
 namespace tuccl::cuda {
@@ -22,9 +22,10 @@ std::uint64_t* count_at(std::byte* base, std::int64_t line) {
 }
 
 template <class Byte>
-std::span<Byte> part(const exec::Plan& plan, std::span<Byte> memory, int first, int chunks) {
-  return memory.subspan(static_cast<std::size_t>(first * plan.chunk_bytes),
-                        static_cast<std::size_t>(chunks * plan.chunk_bytes));
+std::span<Byte> part(const exec::RankProgram& program, std::span<Byte> memory, int first,
+                     int chunks) {
+  return memory.subspan(static_cast<std::size_t>(first * program.chunk_bytes),
+                        static_cast<std::size_t>(chunks * program.chunk_bytes));
 }
 
 }  // namespace
@@ -43,7 +44,8 @@ std::int64_t slot_stride(std::int64_t buffer_bytes) {
   return (buffer_bytes / kSlots + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-Wires::Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride, bool proxied) {
+ConnectionMemory::ConnectionMemory(int rank, const std::vector<Ends>& ends, std::int64_t stride,
+                                   bool proxied) {
   for (const Ends& e : ends) {
     if (rank != e.sender && rank != e.receiver) continue;
     places_[e] = bytes_;
@@ -61,26 +63,26 @@ Connection receiving_end(std::byte* here, std::byte* there) {
           nullptr};
 }
 
-std::vector<Transfer> all_transfers(const exec::Plan& plan) {
+std::vector<Transfer> all_transfers(const exec::RankProgram& program) {
   std::vector<Transfer> out;
-  for (const exec::Block& b : plan.blocks)
+  for (const exec::Block& b : program.blocks)
     out.insert(out.end(), b.transfers.begin(), b.transfers.end());
   return out;
 }
 
-std::vector<BlockWork> block_works(const exec::Plan& plan, const Transfer* transfers,
+std::vector<BlockWork> block_works(const exec::RankProgram& program, const Transfer* transfers,
                                    const std::function<std::byte*(int, const Ends&)>& wire) {
   std::vector<BlockWork> out;
-  for (const exec::Block& b : plan.blocks) {
+  for (const exec::Block& b : program.blocks) {
     BlockWork block{.transfers = transfers,
                     .transfer_count = static_cast<int>(b.transfers.size()),
                     .steps = b.steps,
                     .send = {},
                     .receive = {}};
-    const Ends to{plan.rank, b.send_peer, b.channel}, from{b.recv_peer, plan.rank, b.channel};
-    if (b.send_peer >= 0) block.send = sending_end(wire(plan.rank, to), wire(b.send_peer, to));
+    const Ends to{program.rank, b.send_peer, b.channel}, from{b.recv_peer, program.rank, b.channel};
+    if (b.send_peer >= 0) block.send = sending_end(wire(program.rank, to), wire(b.send_peer, to));
     if (b.recv_peer >= 0)
-      block.receive = receiving_end(wire(plan.rank, from), wire(b.recv_peer, from));
+      block.receive = receiving_end(wire(program.rank, from), wire(b.recv_peer, from));
     out.push_back(block);
     transfers += block.transfer_count;
   }
@@ -95,14 +97,15 @@ void set_sizes(Work& work, const exec::Sizes& sizes) {
   work.width = sizes.width;
 }
 
-Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride) {
+Work sized_work(const exec::RankProgram& program, const Call& call, std::int64_t stride) {
   Work w;
-  w.input_first = plan.input;
-  w.input_chunks = plan.input_chunks;
-  w.output_first = plan.output;
-  w.output_chunks = plan.output_chunks;
-  w.scratch_first = std::max(plan.input + plan.input_chunks, plan.output + plan.output_chunks);
-  set_sizes(w, plan);
+  w.input_first = program.input;
+  w.input_chunks = program.input_chunks;
+  w.output_first = program.output;
+  w.output_chunks = program.output_chunks;
+  w.scratch_first =
+      std::max(program.input + program.input_chunks, program.output + program.output_chunks);
+  set_sizes(w, program);
   w.stride = stride;
   w.transfer_slots = transfer_slots(call.knobs, call.step_loop);
   if (call.reduction == Reduction::kAvg && is_reducing(call.program.collective))
@@ -112,27 +115,30 @@ Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride) {
   return w;
 }
 
-void fill_memory(const exec::Plan& plan, const Call& call, int round, std::span<std::byte> memory) {
+void fill_memory(const exec::RankProgram& program, const Call& call, int round,
+                 std::span<std::byte> memory) {
   std::ranges::fill(memory, kPoison);
-  exec::CheckData(call, plan.chunk_elements, round)
-      .fill(plan.rank, 0, part(plan, memory, plan.input, plan.input_chunks));
+  exec::CheckData(call, program.chunk_elements, round)
+      .fill(program.rank, 0, part(program, memory, program.input, program.input_chunks));
 }
 
-void check_memory(const exec::Plan& plan, const Call& call, int round,
+void check_memory(const exec::RankProgram& program, const Call& call, int round,
                   std::span<const std::byte> memory, RankResult& result) {
-  const exec::CheckData right(call, plan.chunk_elements, round);
-  right.check_output(plan.rank, 0, part(plan, memory, plan.output, plan.output_chunks), result);
+  const exec::CheckData right(call, program.chunk_elements, round);
+  right.check_output(program.rank, 0, part(program, memory, program.output, program.output_chunks),
+                     result);
   // What of the send buffer is not also receive buffer must be as it was.
-  const int before = std::clamp(plan.output - plan.input, 0, plan.input_chunks);
-  const int after =
-      std::clamp(plan.output + plan.output_chunks - plan.input, before, plan.input_chunks);
-  right.check_input(plan.rank, 0, part(plan, memory, plan.input, before), result);
-  right.check_input(plan.rank, after * plan.chunk_elements,
-                    part(plan, memory, plan.input + after, plan.input_chunks - after), result);
+  const int before = std::clamp(program.output - program.input, 0, program.input_chunks);
+  const int after = std::clamp(program.output + program.output_chunks - program.input, before,
+                               program.input_chunks);
+  right.check_input(program.rank, 0, part(program, memory, program.input, before), result);
+  right.check_input(program.rank, after * program.chunk_elements,
+                    part(program, memory, program.input + after, program.input_chunks - after),
+                    result);
 }
 
-std::string describe_wait(const exec::Plan& plan, std::size_t block, std::uint64_t wait) {
-  const exec::Block& b = plan.blocks[block];
+std::string describe_wait(const exec::RankProgram& program, std::size_t block, std::uint64_t wait) {
+  const exec::Block& b = program.blocks[block];
   const auto number = static_cast<std::size_t>(wait >> 32 & 0xffffff);
   const Wait kind = kind_of(wait);
   if (kind == Wait::kNothing || number >= b.transfers.size()) return "";
@@ -141,22 +147,22 @@ std::string describe_wait(const exec::Plan& plan, std::size_t block, std::uint64
                     std::string(to_string(t.op)) + ") waits for ";
   if (kind == Wait::kStep)
     return out + "step " + std::to_string(t.waits_step) + " of tb " +
-           std::to_string(plan.blocks[static_cast<std::size_t>(t.waits_block)].id);
+           std::to_string(program.blocks[static_cast<std::size_t>(t.waits_block)].id);
   const std::string slot = std::to_string((wait & 0xffffffff) % kSlots);
   if (kind == Wait::kCredit)
     return out + "rank " + std::to_string(b.send_peer) + " to empty slot " + slot + " (FIFO full)";
   return out + "data from rank " + std::to_string(b.recv_peer) + " in slot " + slot;
 }
 
-std::string describe_waits(const std::vector<exec::Plan>& plans,
+std::string describe_waits(const std::vector<exec::RankProgram>& programs,
                            const std::vector<std::vector<std::uint64_t>>& waits, double timeout_s) {
   std::string out = "no rank got on for " + std::to_string(timeout_s).substr(0, 4) + " s: ";
   int named = 0;
-  for (std::size_t rank = 0; rank < plans.size(); ++rank)
+  for (std::size_t rank = 0; rank < programs.size(); ++rank)
     for (std::size_t block = 0; block < waits[rank].size(); ++block) {
-      const std::string text = describe_wait(plans[rank], block, waits[rank][block]);
+      const std::string text = describe_wait(programs[rank], block, waits[rank][block]);
       if (text.empty() || named++ >= kMostNamed) continue;
-      out += (named > 1 ? "; rank " : "rank ") + std::to_string(plans[rank].rank) + " " + text;
+      out += (named > 1 ? "; rank " : "rank ") + std::to_string(programs[rank].rank) + " " + text;
     }
   if (named > kMostNamed) out += "; and " + std::to_string(named - kMostNamed) + " blocks more";
   return out;

@@ -1,4 +1,4 @@
-// From the engine's plans to what kernels are given, wherever the memory is.
+// From the engine's programs to what kernels are given, wherever the memory is.
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/work.h"
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 
 namespace tuccl::cuda {
 
@@ -30,10 +30,11 @@ std::int64_t slot_stride(std::int64_t buffer_bytes);
 
 /// Where the ends of a rank's connections lie in the memory that it shares with its peers: counts,
 /// and the slots of what it receives. What a proxy carries to other hosts has slots at both ends.
-class Wires {
+class ConnectionMemory {
  public:
-  Wires() = default;
-  Wires(int rank, const std::vector<Ends>& ends, std::int64_t stride, bool proxied = false);
+  ConnectionMemory() = default;
+  ConnectionMemory(int rank, const std::vector<Ends>& ends, std::int64_t stride,
+                   bool proxied = false);
   std::int64_t bytes() const { return bytes_; }
   std::int64_t at(const Ends& ends) const { return places_.at(ends); }
 
@@ -47,33 +48,34 @@ class Wires {
 Connection sending_end(std::byte* here, std::byte* there);
 Connection receiving_end(std::byte* here, std::byte* there);
 
-/// What the blocks of `plan` are given, whose transfers lie one after another at `transfers`.
+/// What the blocks of `program` are given, whose transfers lie one after another at `transfers`.
 /// `wire` says where the connection lies at a rank.
-std::vector<BlockWork> block_works(const exec::Plan& plan, const Transfer* transfers,
+std::vector<BlockWork> block_works(const exec::RankProgram& program, const Transfer* transfers,
                                    const std::function<std::byte*(int rank, const Ends&)>& wire);
 
 /// The transfers of all its blocks, one after another.
-std::vector<Transfer> all_transfers(const exec::Plan& plan);
+std::vector<Transfer> all_transfers(const exec::RankProgram& program);
 
-/// `plan` with its sizes and places; all pointers are null.
-Work sized_work(const exec::Plan& plan, const Call& call, std::int64_t stride);
+/// `program` with its sizes and places; all pointers are null.
+Work sized_work(const exec::RankProgram& program, const Call& call, std::int64_t stride);
 
-/// The same for a call of another size of the same plan.
+/// The same for a call of another size of the same program.
 void set_sizes(Work& work, const exec::Sizes& sizes);
 
 /// A rank's memory, chunk after chunk, before checked run number `round`.
-void fill_memory(const exec::Plan& plan, const Call& call, int round, std::span<std::byte> memory);
+void fill_memory(const exec::RankProgram& program, const Call& call, int round,
+                 std::span<std::byte> memory);
 
 /// Adds to `result` what is wrong in it after that run, averages being divided already.
-void check_memory(const exec::Plan& plan, const Call& call, int round,
+void check_memory(const exec::RankProgram& program, const Call& call, int round,
                   std::span<const std::byte> memory, RankResult& result);
 
 /// "tb 1 step 4 (rrc) waits for data from rank 3 in slot 5" of a wait as `packed` packs it; empty
 /// for none.
-std::string describe_wait(const exec::Plan& plan, std::size_t block, std::uint64_t wait);
+std::string describe_wait(const exec::RankProgram& program, std::size_t block, std::uint64_t wait);
 
 /// "no rank got on for 10 s: rank 0 ...; and 3 blocks more", from the waits of each rank's blocks.
-std::string describe_waits(const std::vector<exec::Plan>& plans,
+std::string describe_waits(const std::vector<exec::RankProgram>& programs,
                            const std::vector<std::vector<std::uint64_t>>& waits, double timeout_s);
 
 }  // namespace tuccl::cuda

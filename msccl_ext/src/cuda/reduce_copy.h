@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "cuda/work.h"
-#include "exec/arithmetic.h"
+#include "elements/arithmetic.h"
 
 namespace tuccl::cuda {
 

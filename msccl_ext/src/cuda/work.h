@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 #include "support/portable.h"
 #include "tuccl/execute.h"
 
@@ -47,7 +47,7 @@ struct BlockWork {
 /// Frozen for a program, its knobs, size, type and placement; only the user's buffers change.
 struct Work {
   const BlockWork* blocks = nullptr;
-  const int* more = nullptr;           ///< Further sources of fused `re`: exec::Plan::more.
+  const int* more = nullptr;           ///< Further sources of fused `re`: exec::RankProgram::more.
   std::uint64_t* published = nullptr;  ///< By block: call << 32 | steps, over all passes.
   std::uint64_t* calls = nullptr;      ///< By block: calls of this work that it has done.
   std::uint64_t* waits = nullptr;      ///< By block: what it waits for (see Wait), 0 for nothing.
@@ -56,7 +56,7 @@ struct Work {
   std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
-  int input_first = 0;  ///< Places, as in exec::Plan.
+  int input_first = 0;  ///< Places, as in exec::RankProgram.
   int input_chunks = 0;
   int output_first = 0;
   int output_chunks = 0;

@@ -3,12 +3,12 @@
 #include <chrono>
 #include <cstring>
 
-#include "exec/check_data.h"
-#include "exec/element.h"
+#include "elements/check_data.h"
+#include "elements/element.h"
 #include "exec/engine.h"
 #include "exec/fault_delay.h"
 #include "exec/messages.h"
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 
 namespace tuccl {
 namespace exec {
@@ -27,15 +27,15 @@ class Rank {
         transport_(call.delay_us > 0 ? delay_ : transport),
         watch_(watch),
         contents_(contents),
-        plan_(compile(call, transport.rank())),
-        memory_(plan_.chunks * plan_.chunk_bytes),
-        engine_(plan_, call, memory_.data()),
+        program_(compile(call, transport.rank())),
+        memory_(program_.chunks * program_.chunk_bytes),
+        engine_(program_, call, memory_.data()),
         messages_(transport_, latencies(call, transport.rank())) {
     if (contents != nullptr) check_size(static_cast<std::int64_t>(contents->input.size()));
   }
 
   RankResult all_runs() {
-    fill(CheckData(call_, plan_.chunk_elements, 0));
+    fill(CheckData(call_, program_.chunk_elements, 0));
     for (int i = 0; i < call_.checked; ++i) checked_run(i);
     if (contents_ != nullptr) given_run();
     for (int i = 0; i < call_.warmup; ++i) timed_run();
@@ -48,12 +48,12 @@ class Rank {
 
  private:
   void checked_run(int round) {
-    const CheckData check_data(call_, plan_.chunk_elements, round);
+    const CheckData check_data(call_, program_.chunk_elements, round);
     fill(check_data);
     delayed_run(call_.seed + static_cast<std::uint64_t>(round) * 7919);
-    in_pieces(plan_.output, 0, plan_.output_chunks,
+    in_pieces(program_.output, 0, program_.output_chunks,
               [&](std::int64_t first, std::span<std::byte> s) {
-                check_data.check_output(plan_.rank, first, s, result_);
+                check_data.check_output(program_.rank, first, s, result_);
               });
     check_input(check_data);
   }
@@ -62,42 +62,42 @@ class Rank {
   void given_run() {
     poison();
     const auto bytes = [this](int first, int chunks) {
-      return std::span(memory_.data() + first * plan_.chunk_bytes,
-                       static_cast<std::size_t>(chunks * plan_.chunk_bytes));
+      return std::span(memory_.data() + first * program_.chunk_bytes,
+                       static_cast<std::size_t>(chunks * program_.chunk_bytes));
     };
     const std::vector<std::byte>& given = contents_->input;
-    std::ranges::copy(given, bytes(plan_.input, plan_.input_chunks).begin());
+    std::ranges::copy(given, bytes(program_.input, program_.input_chunks).begin());
     delayed_run(call_.seed);
-    const std::span<std::byte> out = bytes(plan_.output, plan_.output_chunks);
+    const std::span<std::byte> out = bytes(program_.output, program_.output_chunks);
     contents_->output.assign(out.begin(), out.end());
     in_kept_input([&](std::int64_t first, std::span<std::byte> s) {
-      if (std::ranges::equal(s, std::span(given).subspan(first * plan_.width, s.size()))) return;
+      if (std::ranges::equal(s, std::span(given).subspan(first * program_.width, s.size()))) return;
       ++result_.wrong;
       result_.first_wrong = "input changed near element " + std::to_string(first);
     });
   }
 
   void check_size(std::int64_t given) const {
-    const std::int64_t expected = plan_.input_chunks * plan_.chunk_bytes;
+    const std::int64_t expected = program_.input_chunks * program_.chunk_bytes;
     if (given != expected)
-      throw InputError("input of rank " + std::to_string(plan_.rank) + ": " +
+      throw InputError("input of rank " + std::to_string(program_.rank) + ": " +
                        std::to_string(given) + " bytes, expected " + std::to_string(expected));
   }
 
   void check_input(const CheckData& check_data) {
     in_kept_input([&](std::int64_t first, std::span<std::byte> s) {
-      check_data.check_input(plan_.rank, first, s, result_);
+      check_data.check_input(program_.rank, first, s, result_);
     });
   }
 
   /// What of the send buffer is not also receive buffer must be as it was.
   template <class F>
   void in_kept_input(F look) {
-    const int before = std::clamp(plan_.output - plan_.input, 0, plan_.input_chunks);
-    const int after =
-        std::clamp(plan_.output + plan_.output_chunks - plan_.input, before, plan_.input_chunks);
-    in_pieces(plan_.input, 0, before, look);
-    in_pieces(plan_.input, after, plan_.input_chunks, look);
+    const int before = std::clamp(program_.output - program_.input, 0, program_.input_chunks);
+    const int after = std::clamp(program_.output + program_.output_chunks - program_.input, before,
+                                 program_.input_chunks);
+    in_pieces(program_.input, 0, before, look);
+    in_pieces(program_.input, after, program_.input_chunks, look);
   }
 
   void poison() {
@@ -110,21 +110,22 @@ class Rank {
 
   void fill(const CheckData& check_data) {
     poison();
-    in_pieces(plan_.input, 0, plan_.input_chunks, [&](std::int64_t first, std::span<std::byte> s) {
-      check_data.fill(plan_.rank, first, s);
-    });
+    in_pieces(program_.input, 0, program_.input_chunks,
+              [&](std::int64_t first, std::span<std::byte> s) {
+                check_data.fill(program_.rank, first, s);
+              });
   }
 
   /// Calls `f` with the first element and the bytes of each piece of chunks [first, last) of the
   /// buffer that starts at `place`.
   template <class F>
   void in_pieces(int place, int first, int last, F f) {
-    std::byte* buffer = memory_.data() + place * plan_.chunk_bytes;
-    const std::int64_t end = last * plan_.chunk_elements;
-    for (std::int64_t at = first * plan_.chunk_elements; at < end; at += kPiece) {
+    std::byte* buffer = memory_.data() + place * program_.chunk_bytes;
+    const std::int64_t end = last * program_.chunk_elements;
+    for (std::int64_t at = first * program_.chunk_elements; at < end; at += kPiece) {
       look_up();
       const std::int64_t elements = std::min(kPiece, end - at);
-      f(at, {buffer + at * plan_.width, static_cast<std::size_t>(elements * plan_.width)});
+      f(at, {buffer + at * program_.width, static_cast<std::size_t>(elements * program_.width)});
     }
   }
 
@@ -150,8 +151,9 @@ class Rank {
   void run(std::int64_t delay_us, std::uint64_t seed) {
     engine_.run(messages_, transport_, watch_, delay_us, seed);
     if (call_.reduction != Reduction::kAvg || !is_reducing(call_.program.collective)) return;
-    divide(call_.element, memory_.data() + plan_.output * plan_.chunk_bytes, call_.program.ngpus,
-           static_cast<std::size_t>(plan_.output_chunks * plan_.chunk_elements));
+    divide(call_.element, memory_.data() + program_.output * program_.chunk_bytes,
+           call_.program.ngpus,
+           static_cast<std::size_t>(program_.output_chunks * program_.chunk_elements));
   }
 
   const Call& call_;
@@ -159,7 +161,7 @@ class Rank {
   MessageTransport& transport_;
   Watch& watch_;
   Contents* contents_;
-  Plan plan_;
+  RankProgram program_;
   Bytes memory_;
   Engine engine_;
   Messages messages_;  // last: it lets go of the others' memory first

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "exec/element.h"
+#include "elements/element.h"
 
 namespace tuccl::exec {
 namespace {
@@ -43,45 +43,45 @@ Bytes& Bytes::operator=(Bytes&& other) noexcept {
   return *this;
 }
 
-Engine::Engine(const Plan& plan, const Call& call, std::byte* memory)
-    : plan_(plan),
+Engine::Engine(const RankProgram& program, const Call& call, std::byte* memory)
+    : program_(program),
       call_(call),
-      timestamp_bytes_(plan.eager && !call.latency_us.empty() ? kTimestampBytes : 0),
+      timestamp_bytes_(program.eager && !call.latency_us.empty() ? kTimestampBytes : 0),
       threads_(call.threads),
-      states_(plan.blocks.size()) {
-  for (int i = 0; memory != nullptr && i < plan.chunks; ++i)
-    addresses_.push_back(memory + i * plan.chunk_bytes);
-  for (std::size_t i = 0; i < states_.size(); ++i) prepare(states_[i], plan.blocks[i]);
+      states_(program.blocks.size()) {
+  for (int i = 0; memory != nullptr && i < program.chunks; ++i)
+    addresses_.push_back(memory + i * program.chunk_bytes);
+  for (std::size_t i = 0; i < states_.size(); ++i) prepare(states_[i], program.blocks[i]);
 }
 
 void Engine::prepare(State& s, const Block& block) {
   s.block = &block;
   std::int64_t in = 0, out = 0;
   for (const Transfer& t : block.transfers) {
-    if (receives(t.op) && !(plan_.eager ? direct(t) : t.lands))
+    if (receives(t.op) && !(program_.eager ? direct(t) : t.lands))
       in = std::max(in, timestamp_bytes_ + payload(t, 0));
-    if (sends(t.op) && plan_.eager) out = std::max(out, timestamp_bytes_ + payload(t, 0));
+    if (sends(t.op) && program_.eager) out = std::max(out, timestamp_bytes_ + payload(t, 0));
   }
-  const int inbox = plan_.eager ? 1 : plan_.window;
+  const int inbox = program_.eager ? 1 : program_.window;
   if (!block.receiving.empty())
     for (int i = 0; i < inbox; ++i) s.inbox.push_back({Bytes(in), {}});
   if (out > 0)
-    for (int i = 0; i < plan_.window; ++i) s.outbox.push_back({Bytes(out), {}});
+    for (int i = 0; i < program_.window; ++i) s.outbox.push_back({Bytes(out), {}});
 }
 
 std::int64_t Engine::bytes_sent() const {
   std::int64_t chunks = 0;
-  for (const Block& b : plan_.blocks)
+  for (const Block& b : program_.blocks)
     for (const Transfer& t : b.transfers) chunks += sends(t.op) ? t.chunks : 0;
-  return chunks * plan_.chunk_bytes;
+  return chunks * program_.chunk_bytes;
 }
 
 void Engine::run(Messages& messages, MessageTransport& transport, Watch& watch,
                  std::int64_t delay_us, std::uint64_t seed) {
   delay_us_ = delay_us;
-  random_ = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(plan_.rank) + 1;
+  random_ = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(program_.rank) + 1;
   begin(messages, watch);
-  Patience timeout(transport, watch);
+  IdleBackoff timeout(transport, watch);
   while (!finished()) {
     if (advance())
       timeout.renew();
@@ -105,13 +105,13 @@ bool Engine::advance() {
 }
 
 void Engine::start(State& s) {
-  s.stage = s.block->transfers.empty() || plan_.passes == 0 ? Stage::kDone : Stage::kDepend;
+  s.stage = s.block->transfers.empty() || program_.passes == 0 ? Stage::kDone : Stage::kDepend;
   s.pass = s.published = s.posted = s.taken = 0;
   s.at = 0;
   s.part = 0;
   if (s.stage == Stage::kDone) return;
   ++unfinished_;
-  if (!plan_.eager) post_ahead(s);
+  if (!program_.eager) post_ahead(s);
 }
 
 /// Walks a thread block on as far as it gets; whether it got anywhere.
@@ -168,7 +168,7 @@ bool Engine::move(State& s) {
     work(t, s.pass, {0, payload(t, s.pass)}, nullptr, nullptr);
     return true;
   }
-  return plan_.eager ? move_eagerly(s) : move_in_parts(s);
+  return program_.eager ? move_eagerly(s) : move_in_parts(s);
 }
 
 /// Whether an eager message is received where it belongs.
@@ -178,7 +178,7 @@ bool Engine::direct(const Transfer& t) const {
 
 bool Engine::move_eagerly(State& s) {
   const Transfer& t = s.block->transfers[s.at];
-  Slot* out = sends(t.op) ? &s.outbox[static_cast<std::size_t>(s.sent % plan_.window)] : nullptr;
+  Slot* out = sends(t.op) ? &s.outbox[static_cast<std::size_t>(s.sent % program_.window)] : nullptr;
   if (out && out->parts[0].open) return false;
   // A message counts as taken when its receive is posted: so not before all else is there.
   if (receives(t.op) && !s.asked) post_eagerly(s);
@@ -224,7 +224,7 @@ bool Engine::move_in_parts(State& s) {
     if (c.size == 0) continue;
     std::byte* arrived = nullptr;
     if (receives(t.op)) {
-      Slot& slot = s.inbox[static_cast<std::size_t>(s.taken % plan_.window)];
+      Slot& slot = s.inbox[static_cast<std::size_t>(s.taken % program_.window)];
       if (slot.parts[index].open) return false;
       arrived = landing(t, slot, s.pass) + c.first;
     }
@@ -240,11 +240,11 @@ bool Engine::move_in_parts(State& s) {
 /// Posts the receives of the next transfers, as many as there are free slots.
 void Engine::post_ahead(State& s) {
   const auto each = static_cast<std::int64_t>(s.block->receiving.size());
-  while (s.posted < s.taken + plan_.window && s.posted < each * plan_.passes) {
+  while (s.posted < s.taken + program_.window && s.posted < each * program_.passes) {
     const auto turn = static_cast<std::size_t>(s.posted % each);
     const Transfer& t = s.block->transfers[static_cast<std::size_t>(s.block->receiving[turn])];
     const std::int64_t bytes = payload(t, s.posted / each);
-    Slot& slot = s.inbox[static_cast<std::size_t>(s.posted % plan_.window)];
+    Slot& slot = s.inbox[static_cast<std::size_t>(s.posted % program_.window)];
     std::byte* to = landing(t, slot, s.posted / each);
     for (int part = 0; part < kParts; ++part) {
       const Cut c = cut(bytes, part);
@@ -266,7 +266,7 @@ std::byte* Engine::landing(const Transfer& t, const Slot& slot, std::int64_t pas
 void Engine::finish(State& s) {
   const Transfer& t = s.block->transfers[s.at];
   watch_->advance(s.block->id, t.last_step);
-  if (receives(t.op) && !plan_.eager) {
+  if (receives(t.op) && !program_.eager) {
     ++s.taken;
     post_ahead(s);
   }
@@ -274,7 +274,7 @@ void Engine::finish(State& s) {
   s.stage = Stage::kDepend;
   if (++s.at < s.block->transfers.size()) return;
   s.at = 0;
-  if (++s.pass < plan_.passes) return;
+  if (++s.pass < program_.passes) return;
   s.stage = Stage::kDone;
   --unfinished_;
 }
@@ -306,7 +306,7 @@ const std::byte* Engine::work(const Transfer& t, std::int64_t pass, const Cut& c
     case Op::kReduce:
       combine_all(dst, dst, src, c.size);
       for (int i = t.more_first; i < t.more_first + t.more_count; ++i)
-        combine_all(dst, dst, at(plan_.more[static_cast<std::size_t>(i)], pass), c.size);
+        combine_all(dst, dst, at(program_.more[static_cast<std::size_t>(i)], pass), c.size);
       return dst;
     case Op::kNop:
       break;
@@ -316,7 +316,7 @@ const std::byte* Engine::work(const Transfer& t, std::int64_t pass, const Cut& c
 
 void Engine::combine_all(std::byte* out, const std::byte* a, const std::byte* b,
                          std::int64_t bytes) {
-  const auto width = static_cast<std::size_t>(plan_.width);
+  const auto width = static_cast<std::size_t>(program_.width);
   const auto count = static_cast<std::size_t>(bytes) / width;
   const auto part = [&](std::size_t first, std::size_t last) {
     combine(call_.element, call_.reduction, out + first * width, a + first * width,
@@ -329,16 +329,16 @@ void Engine::combine_all(std::byte* out, const std::byte* a, const std::byte* b,
 /// Simple sends a transfer in two slices: halves, unless one holds it (docs/simulator.md).
 Engine::Cut Engine::cut(std::int64_t payload, int part) const {
   const std::int64_t half = (payload / 2 + kAlignment - 1) / kAlignment * kAlignment;
-  const std::int64_t first = std::min(payload, std::max(half, plan_.least_part));
+  const std::int64_t first = std::min(payload, std::max(half, program_.least_part));
   return part == 0 ? Cut{0, first} : Cut{first, payload - first};
 }
 
 std::int64_t Engine::payload(const Transfer& t, std::int64_t pass) const {
-  return t.chunks * plan_.pass_bytes(pass);
+  return t.chunks * program_.pass_bytes(pass);
 }
 
 std::byte* Engine::at(int place, std::int64_t pass) const {
-  return addresses_[static_cast<std::size_t>(place)] + pass * plan_.slice_bytes;
+  return addresses_[static_cast<std::size_t>(place)] + pass * program_.slice_bytes;
 }
 
 std::string Engine::location() const {
@@ -359,9 +359,9 @@ std::string Engine::wants(const State& s) const {
   const Transfer& t = b.transfers[s.at];
   if (s.stage == Stage::kDepend && t.waits_block >= 0)
     return "waits for step " + std::to_string(t.waits_step) + " of tb " +
-           std::to_string(plan_.blocks[static_cast<std::size_t>(t.waits_block)].id);
-  const bool full = plan_.eager && sends(t.op) &&
-                    s.outbox[static_cast<std::size_t>(s.sent % plan_.window)].parts[0].open;
+           std::to_string(program_.blocks[static_cast<std::size_t>(t.waits_block)].id);
+  const bool full = program_.eager && sends(t.op) &&
+                    s.outbox[static_cast<std::size_t>(s.sent % program_.window)].parts[0].open;
   if (s.stage == Stage::kLeave || full)
     return "waits for rank " + std::to_string(b.send_peer) + " to receive (FIFO full)";
   if (receives(t.op)) return "waits for data from rank " + std::to_string(b.recv_peer);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "exec/messages.h"
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 #include "exec/thread_pool.h"
 
 namespace tuccl::exec {
@@ -28,14 +28,14 @@ class Bytes {
   std::int64_t size_ = 0;
 };
 
-/// Runs a plan on one memory, any number of times.
+/// Runs a program on one memory, any number of times.
 class Engine {
  public:
-  /// `memory` holds the plan's chunks one after another; where it is null, `set_addresses` must
+  /// `memory` holds the program's chunks one after another; where it is null, `set_addresses` must
   /// come before a run.
-  Engine(const Plan& plan, const Call& call, std::byte* memory);
+  Engine(const RankProgram& program, const Call& call, std::byte* memory);
 
-  /// Where each chunk of the plan lies. The chunks of one transfer must lie one after another.
+  /// Where each chunk of the program lies. The chunks of one transfer must lie one after another.
   void set_addresses(std::vector<std::byte*> addresses) { addresses_ = std::move(addresses); }
 
   /// One run of the collective. `delay_us` is the most that each transfer is held back, in a way
@@ -109,7 +109,7 @@ class Engine {
   std::byte* at(int place, std::int64_t pass) const;
   std::string wants(const State&) const;
 
-  const Plan& plan_;
+  const RankProgram& program_;
   const Call& call_;
   std::int64_t timestamp_bytes_;  ///< Bytes before each message's data: eager ones are timestamped
                                   ///< if held back.

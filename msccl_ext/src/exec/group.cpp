@@ -36,8 +36,9 @@ void sleep_until(Clock::time_point due, int epoll) {
 
 }  // namespace
 
-Request::Request(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
-                 std::vector<Piece> outputs, std::string name, double limit_s)
+Request::Request(std::int64_t number, std::shared_ptr<BoundProgram> bound,
+                 std::vector<Piece> inputs, std::vector<Piece> outputs, std::string name,
+                 double limit_s)
     : number_(number),
       bound_(std::move(bound)),
       inputs_(std::move(inputs)),
@@ -72,9 +73,9 @@ Group::~Group() {
   progress_->remove(this);
 }
 
-std::shared_ptr<Request> Group::submit(std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
-                                       std::vector<Piece> outputs, std::string name,
-                                       double limit_s) {
+std::shared_ptr<Request> Group::submit(std::shared_ptr<BoundProgram> bound,
+                                       std::vector<Piece> inputs, std::vector<Piece> outputs,
+                                       std::string name, double limit_s) {
   std::shared_ptr<Request> order;
   {
     const std::lock_guard lock(progress_->mutex_);

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/bound.h"
+#include "exec/bound_program.h"
 #include "exec/messages.h"
 #include "exec/socket.h"
 
@@ -25,7 +25,7 @@ class ProgressThread;
 class Request : public std::enable_shared_from_this<Request> {
  public:
   using Clock = std::chrono::steady_clock;
-  Request(std::int64_t number, std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+  Request(std::int64_t number, std::shared_ptr<BoundProgram> bound, std::vector<Piece> inputs,
           std::vector<Piece> outputs, std::string name, double limit_s);
 
   std::int64_t number() const { return number_; }
@@ -40,7 +40,7 @@ class Request : public std::enable_shared_from_this<Request> {
   void end(std::string error);
 
   const std::int64_t number_;
-  const std::shared_ptr<Bound> bound_;
+  const std::shared_ptr<BoundProgram> bound_;
   const std::vector<Piece> inputs_, outputs_;
   const std::string name_;
   const double limit_s_;
@@ -61,7 +61,7 @@ class Group : public std::enable_shared_from_this<Group> {
   ~Group();
 
   /// Starts once those before it are done. Its memory must stay until it is done.
-  std::shared_ptr<Request> submit(std::shared_ptr<Bound> bound, std::vector<Piece> inputs,
+  std::shared_ptr<Request> submit(std::shared_ptr<BoundProgram> bound, std::vector<Piece> inputs,
                                   std::vector<Piece> outputs, std::string name, double limit_s);
   /// Ends the group: what is under way fails with `why`, here and, as far as they can be told, on
   /// the other ranks.

@@ -101,15 +101,15 @@ std::optional<Clock::time_point> Messages::due() const {
   return held_.top().due;
 }
 
-void Patience::renew() {
+void IdleBackoff::renew() {
   waiting_ = false;
   if (!told_) return;
   told_ = false;
   watch_.set_location("");
 }
 
-void Patience::rest(std::optional<Clock::time_point> due,
-                    const std::function<std::string()>& location) {
+void IdleBackoff::rest(std::optional<Clock::time_point> due,
+                       const std::function<std::string()>& location) {
   if (watch_.stopped()) throw Stopped();
   const Clock::time_point now = Clock::now();
   if (!waiting_) since_ = now;
@@ -131,7 +131,7 @@ void Patience::rest(std::optional<Clock::time_point> due,
 }
 
 void finish(Messages& messages, MessageTransport& transport, Watch& watch) {
-  Patience timeout(transport, watch);
+  IdleBackoff timeout(transport, watch);
   while (messages.any()) {
     if (messages.poll())
       timeout.renew();
@@ -143,7 +143,7 @@ void finish(Messages& messages, MessageTransport& transport, Watch& watch) {
 
 void barrier(Messages& messages, MessageTransport& transport, Watch& watch) {
   MessageStatus sent, received;
-  Patience timeout(transport, watch);
+  IdleBackoff timeout(transport, watch);
   const int ranks = transport.ranks();
   for (int distance = 1; distance < ranks; distance *= 2) {
     const int before = (transport.rank() - distance % ranks + ranks) % ranks;

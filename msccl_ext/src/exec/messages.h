@@ -77,9 +77,9 @@ class Messages {
 
 /// What a rank does while it cannot get on: yields first, then sleeps longer the longer it waits,
 /// and says where it stands. Ranks may share processors, so nobody spins.
-class Patience {
+class IdleBackoff {
  public:
-  Patience(MessageTransport& transport, Watch& watch) : transport_(transport), watch_(watch) {}
+  IdleBackoff(MessageTransport& transport, Watch& watch) : transport_(transport), watch_(watch) {}
 
   /// After something moved on.
   void renew();

@@ -73,9 +73,9 @@ class LocalOrder {
 
 /// Walks one GPU's accesses in running order and keeps, per location, the last
 /// write and the reads since; hands back the pairs local order does not settle.
-class Accesses {
+class RaceDetector {
  public:
-  Accesses(const Flow& flow, const Memory& memory, int gpu, Findings& findings)
+  RaceDetector(const Flow& flow, const Memory& memory, int gpu, Findings& findings)
       : flow_(flow),
         memory_(memory),
         gpu_(gpu),
@@ -253,7 +253,7 @@ void check_races(const Flow& flow, const Memory& memory, const std::vector<int>&
   for (const int s : order) steps[at(flow.gpu_of(s))].push_back(s);
   std::vector<Conflict> conflicts;
   for (int gpu = 0; gpu < flow.program().ngpus; ++gpu) {
-    Accesses accesses(flow, memory, gpu, findings);
+    RaceDetector accesses(flow, memory, gpu, findings);
     const auto found = accesses.unsettled(steps[at(gpu)]);
     conflicts.insert(conflicts.end(), found.begin(), found.end());
   }

@@ -22,7 +22,7 @@ std::string fault(const std::string& text, bool host_form) {
   try {
     const Call call = read_call(text);
     const std::vector<RankResult> results =
-        host_form ? run_host_form(call, {}, kPatienceS) : run_in_threads(call, kPatienceS);
+        host_form ? emulate_gpus(call, {}, kPatienceS) : run_in_threads(call, kPatienceS);
     for (std::size_t rank = 0; rank < results.size(); ++rank)
       if (results[rank].wrong > 0)
         return "rank " + std::to_string(rank) + ": " + results[rank].first_wrong;

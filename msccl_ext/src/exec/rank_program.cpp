@@ -1,4 +1,4 @@
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 
 #include <algorithm>
 #include <map>
@@ -81,36 +81,36 @@ class Compiler {
       : call_(call),
         gpu_(call.program.gpus[rank]),
         memory_(call.program, call.in_place, call.root) {
-    plan_.rank = rank;
+    program_.rank = rank;
     set_sizes();
     set_buffers();
   }
 
-  Plan compile() {
+  RankProgram compile() {
     for (const ThreadBlock& tb : gpu_.threadblocks)
       if (!by_id_.try_emplace(tb.id, static_cast<int>(by_id_.size())).second)
         throw InputError("gpu " + std::to_string(gpu_.id) + ": two thread blocks have id " +
                          std::to_string(tb.id));
     for (const ThreadBlock& tb : gpu_.threadblocks) add_block(tb);
     mark_landings();
-    return std::move(plan_);
+    return std::move(program_);
   }
 
  private:
   void set_sizes() {
-    static_cast<Sizes&>(plan_) =
+    static_cast<Sizes&>(program_) =
         sizes(call_.knobs, call_.step_loop, call_.element, call_.nbytes, call_.program.nchunks);
-    plan_.window = kSlots / transfer_slots(call_.knobs, call_.step_loop);
-    plan_.eager = call_.knobs.protocol != Protocol::kSimple;
+    program_.window = kSlots / transfer_slots(call_.knobs, call_.step_loop);
+    program_.eager = call_.knobs.protocol != Protocol::kSimple;
   }
 
   void set_buffers() {
-    const ChunkCounts user = memory_.user(plan_.rank);
-    plan_.input = memory_.location(plan_.rank, Buffer::kInput, 0);
-    plan_.output = memory_.location(plan_.rank, Buffer::kOutput, 0);
-    plan_.input_chunks = user.input;
-    plan_.output_chunks = user.output;
-    plan_.chunks = memory_.size(plan_.rank);
+    const ChunkCounts user = memory_.user(program_.rank);
+    program_.input = memory_.location(program_.rank, Buffer::kInput, 0);
+    program_.output = memory_.location(program_.rank, Buffer::kOutput, 0);
+    program_.input_chunks = user.input;
+    program_.output_chunks = user.output;
+    program_.chunks = memory_.size(program_.rank);
   }
 
   void add_block(const ThreadBlock& tb) {
@@ -128,25 +128,25 @@ class Compiler {
     }
     const auto sent =
         std::ranges::count_if(b.transfers, [](const Transfer& t) { return sends(t.op); });
-    b.counted = sent * plan_.passes > plan_.window;
-    plan_.blocks.push_back(std::move(b));
+    b.counted = sent * program_.passes > program_.window;
+    program_.blocks.push_back(std::move(b));
   }
 
   /// Nobody reads a chunk before it is written first; so what is written once, and does not hold
   /// the caller's data, may be received right there at any time.
   void mark_landings() {
-    std::vector<int> writes(static_cast<std::size_t>(plan_.chunks));
-    for (int i = 0; i < plan_.input_chunks; ++i)
-      ++writes[static_cast<std::size_t>(plan_.input + i)];
+    std::vector<int> writes(static_cast<std::size_t>(program_.chunks));
+    for (int i = 0; i < program_.input_chunks; ++i)
+      ++writes[static_cast<std::size_t>(program_.input + i)];
     const auto written = [&](const Transfer& t) {
       return std::span(writes).subspan(static_cast<std::size_t>(t.dst),
                                        static_cast<std::size_t>(t.chunks));
     };
-    for (const Block& b : plan_.blocks)
+    for (const Block& b : program_.blocks)
       for (const Transfer& t : b.transfers)
         if (t.dst >= 0)
           for (int& times : written(t)) ++times;
-    for (Block& b : plan_.blocks)
+    for (Block& b : program_.blocks)
       for (Transfer& t : b.transfers)
         t.lands = (t.op == Op::kRecv || t.op == Op::kRcs) &&
                   std::ranges::all_of(written(t), [](int times) { return times == 1; });
@@ -160,28 +160,28 @@ class Compiler {
     const bool publishes = tb.steps[t.last_step].has_dep;
     int done = 0;
     do {
-      t.chunks = std::min(s.count - done, plan_.merged);
+      t.chunks = std::min(s.count - done, program_.merged);
       if (uses_source(s.op)) t.src = locate(tb, position, s.src_buffer, s.src_offset, done);
       if (uses_target(s.op)) t.dst = locate(tb, position, s.dst_buffer, s.dst_offset, done);
       add_more_sources(t, tb, done);
       done += t.chunks;
       t.publishes = publishes && done == s.count;
       if (receives(s.op)) b.receiving.push_back(static_cast<int>(b.transfers.size()));
-      plan_.transfer_bytes =
-          std::max(plan_.transfer_bytes, t.chunks * std::min(plan_.slice_bytes, plan_.chunk_bytes));
+      program_.transfer_bytes = std::max(
+          program_.transfer_bytes, t.chunks * std::min(program_.slice_bytes, program_.chunk_bytes));
       b.transfers.push_back(t);
       t.waits_block = -1;
     } while (done < s.count);
   }
 
   void add_more_sources(Transfer& t, const ThreadBlock& tb, int done) {
-    t.more_first = static_cast<int>(plan_.more.size());
+    t.more_first = static_cast<int>(program_.more.size());
     t.more_count = t.last_step - t.step;
     for (int i = t.step + 1; i <= t.last_step; ++i) {
       check_step(tb, i);
       if (tb.steps[i].count != tb.steps[t.step].count)
         throw InputError(where(tb, i) + ": is fused with the re before it, whose cnt differs");
-      plan_.more.push_back(locate(tb, i, tb.steps[i].src_buffer, tb.steps[i].src_offset, done));
+      program_.more.push_back(locate(tb, i, tb.steps[i].src_buffer, tb.steps[i].src_offset, done));
     }
   }
 
@@ -206,12 +206,12 @@ class Compiler {
 
   int locate(const ThreadBlock& tb, int position, Buffer buffer, int offset, int done) {
     const int last = offset + tb.steps[position].count - 1;
-    const int extent = memory_.extent(plan_.rank, buffer);
+    const int extent = memory_.extent(program_.rank, buffer);
     if (offset < 0 || last >= extent)
       throw InputError(where(tb, position) + ": chunks " + std::to_string(offset) + " to " +
                        std::to_string(last) + " of buffer " + std::string(to_string(buffer)) +
                        ", which has " + std::to_string(extent) + memory_.form());
-    return memory_.location(plan_.rank, buffer, offset + done);
+    return memory_.location(program_.rank, buffer, offset + done);
   }
 
   void set_wait(Transfer& t, const ThreadBlock& tb, int position) {
@@ -237,22 +237,23 @@ class Compiler {
   const Call& call_;
   const Gpu& gpu_;
   Memory memory_;
-  Plan plan_;
+  RankProgram program_;
   std::map<int, int> by_id_;
 };
 
 /// What each connection carries, transfer by transfer, by both its ends.
 class Matching {
  public:
-  void add(const Plan& plan) {
-    for (const Block& b : plan.blocks) {
+  void add(const RankProgram& program) {
+    for (const Block& b : program.blocks) {
       std::vector<int> sent, received;
       for (const Transfer& t : b.transfers) {
         if (sends(t.op)) sent.push_back(t.chunks);
         if (receives(t.op)) received.push_back(t.chunks);
       }
-      attach({plan.rank, b.send_peer, b.channel}, std::move(sent), sent_, "sends", b.id);
-      attach({b.recv_peer, plan.rank, b.channel}, std::move(received), received_, "receives", b.id);
+      attach({program.rank, b.send_peer, b.channel}, std::move(sent), sent_, "sends", b.id);
+      attach({b.recv_peer, program.rank, b.channel}, std::move(received), received_, "receives",
+             b.id);
     }
   }
 
@@ -316,7 +317,7 @@ Sizes sizes(const Knobs& knobs, const StepLoop& step_loop, Element element, std:
   return out;
 }
 
-Plan compile(const Call& call, int rank) {
+RankProgram compile(const Call& call, int rank) {
   check_call(call);
   return Compiler(call, rank).compile();
 }

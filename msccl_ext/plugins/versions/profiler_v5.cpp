@@ -1,5 +1,5 @@
 // ncclProfiler_v5, _v6 and _v7: NCCL 2.28, 2.29 and 2.31. What is read of them is alike.
-#include "profiler_edge.h"
+#include "versions/profiler_edge.h"
 
 namespace tuccl::plugin {
 namespace {

@@ -1,5 +1,5 @@
 // ncclProfiler_v4: NCCL 2.27.
-#include "profiler_edge.h"
+#include "versions/profiler_edge.h"
 
 namespace tuccl::plugin {
 namespace {

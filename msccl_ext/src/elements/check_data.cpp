@@ -1,10 +1,10 @@
-#include "exec/check_data.h"
+#include "elements/check_data.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "exec/element.h"
+#include "elements/element.h"
 
 namespace tuccl::exec {
 namespace {

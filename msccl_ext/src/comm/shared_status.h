@@ -7,14 +7,14 @@
 
 namespace tuccl::comm {
 
-class Board {
+class SharedStatus {
  public:
   /// A new one for `ranks`; others open it by its handle.
-  explicit Board(int ranks);
-  Board(int ranks, const std::string& handle);
-  ~Board();
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
+  explicit SharedStatus(int ranks);
+  SharedStatus(int ranks, const std::string& handle);
+  ~SharedStatus();
+  SharedStatus(const SharedStatus&) = delete;
+  SharedStatus& operator=(const SharedStatus&) = delete;
 
   std::string handle() const;
   /// Process `process` holds rank `rank`; its end will be noticed.

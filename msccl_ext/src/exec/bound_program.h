@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "exec/engine.h"
-#include "exec/plan.h"
+#include "exec/rank_program.h"
 #include "tuccl/execute.h"
 
 namespace tuccl::exec {
@@ -18,11 +18,11 @@ struct Piece {
 
 /// Runs on the caller's memory itself. Chunks that the caller's pieces fill in part only lie beside
 /// it, are copied there before and back after.
-class Bound : public std::enable_shared_from_this<Bound> {
+class BoundProgram : public std::enable_shared_from_this<BoundProgram> {
  public:
   /// `call.nbytes` is the padded size: a whole number of elements for each chunk. Throws
   /// InputError.
-  Bound(Call call, int rank);
+  BoundProgram(Call call, int rank);
 
   /// Places the next run, which must be finished before the memory `beside` is used again. Pieces
   /// are of equal size and make up the buffer in order. Throws InputError where they do not fit.
@@ -41,7 +41,7 @@ class Bound : public std::enable_shared_from_this<Bound> {
   std::byte* scratch(Bytes& memory, std::size_t place) const;
 
   const Call call_;
-  const Plan plan_;
+  const RankProgram program_;
   std::unique_ptr<Engine> engine_;
   std::vector<Piece> users_;  ///< By place: what of the caller's lies there.
   std::vector<std::byte*> addresses_;

@@ -1,6 +1,6 @@
 // ncclTunerPlugin_v5, _v6 and _v7: NCCL 2.28 and 2.29; 2.30 on; 2.32 on. Contexts belong to a
 // communicator that all ranks name alike, so calls are counted.
-#include "tuner_edge.h"
+#include "versions/tuner_edge.h"
 
 namespace tuccl::plugin {
 namespace {

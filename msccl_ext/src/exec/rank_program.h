@@ -17,7 +17,8 @@ struct Transfer {
   int chunks = 0;
   int src = -1;
   int dst = -1;
-  int more_first = 0;  ///< Further sources of a fused `re`: Plan::more[first, first + count).
+  int more_first =
+      0;  ///< Further sources of a fused `re`: RankProgram::more[first, first + count).
   int more_count = 0;
   int waits_block = -1;  ///< Index of the block whose step `waits_step` must be published first.
   int waits_step = -1;
@@ -36,7 +37,7 @@ struct Block {
   std::vector<int> receiving;  ///< Indices of the transfers that receive.
 };
 
-/// What of a call's plan its size alone decides.
+/// What of a call's program its size alone decides.
 struct Sizes {
   int width = 1;                    ///< Bytes of an element.
   std::int64_t chunk_elements = 0;  ///< Of a chunk, padding included.
@@ -50,7 +51,7 @@ struct Sizes {
 /// The sizes of a call whose whole buffer, of `nbytes`, is cut into `nchunks`.
 Sizes sizes(const Knobs&, const StepLoop&, Element, std::int64_t nbytes, int nchunks);
 
-struct Plan : Sizes {
+struct RankProgram : Sizes {
   int rank = 0;
   std::int64_t transfer_bytes = 0;  ///< Most that one transfer moves.
   int window = 0;                   ///< Transfers a sender may be ahead.
@@ -70,7 +71,7 @@ struct Plan : Sizes {
 };
 
 /// The part of `rank`. Throws InputError for what is wrong with that part.
-Plan compile(const Call& call, int rank);
+RankProgram compile(const Call& call, int rank);
 
 /// Us that messages for `rank` are held back, by sender; empty: none is.
 std::vector<double> latencies(const Call& call, int rank);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cuda/gpu_ranks.h"
-#include "cuda/yardsticks.h"
+#include "cuda/raw_baselines.h"
 
 namespace tuccl::cuda {
 namespace {

@@ -1,5 +1,5 @@
-// ncclTunerPlugin_v4: NCCL 2.24 to 2.27.
-#include "tuner_edge.h"
+// ncclTunerPlugin_v3: NCCL 2.22 and 2.23, msccl-executor-nccl 2.23.
+#include "versions/tuner_edge.h"
 
 namespace tuccl::plugin {
 namespace {
@@ -9,16 +9,15 @@ abi::Result init(std::size_t ranks, std::size_t nodes, abi::Logger logger, void*
 }
 
 abi::Result get_coll_info(void* context, abi::Function function, std::size_t nbytes, int pipe_ops,
-                          float** cost_table, int algorithms, int protocols, int registered,
-                          int* channels) {
-  return advise_by_costs(context, {function, nbytes, pipe_ops, registered != 0},
+                          float** cost_table, int algorithms, int protocols, int* channels) {
+  return advise_by_costs(context, {function, nbytes, pipe_ops, false},
                          {cost_table, algorithms, protocols}, channels);
 }
 
 }  // namespace
 }  // namespace tuccl::plugin
 
-TUCCL_EXPORT const tuccl::abi::TunerV4 ncclTunerPlugin_v4;
-const tuccl::abi::TunerV4 ncclTunerPlugin_v4 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
+TUCCL_EXPORT const tuccl::abi::TunerV3 ncclTunerPlugin_v3;
+const tuccl::abi::TunerV3 ncclTunerPlugin_v3 = {tuccl::plugin::kTunerName, tuccl::plugin::init,
                                                 tuccl::plugin::get_coll_info,
                                                 tuccl::plugin::close_tuner};

@@ -1,4 +1,4 @@
-#include "comm/board.h"
+#include "comm/shared_status.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 
 namespace tuccl::comm {
 
-Board::Board(int ranks) : file_(::memfd_create("tuccl-board", MFD_CLOEXEC)) {
+SharedStatus::SharedStatus(int ranks) : file_(::memfd_create("tuccl-board", MFD_CLOEXEC)) {
   const auto bytes = static_cast<off_t>(static_cast<std::size_t>(ranks) * sizeof(Notice));
   if (file_ < 0 || ::ftruncate(file_, bytes) != 0) {
     if (file_ >= 0) ::close(file_);
@@ -21,7 +21,7 @@ Board::Board(int ranks) : file_(::memfd_create("tuccl-board", MFD_CLOEXEC)) {
   map(ranks);
 }
 
-Board::Board(int ranks, const std::string& handle)
+SharedStatus::SharedStatus(int ranks, const std::string& handle)
     : file_(::open(handle.c_str(), O_RDWR | O_CLOEXEC)) {
   if (file_ < 0)
     throw Error(handle +
@@ -30,7 +30,7 @@ Board::Board(int ranks, const std::string& handle)
   map(ranks);
 }
 
-void Board::map(int ranks) {
+void SharedStatus::map(int ranks) {
   bytes_ = static_cast<std::size_t>(ranks) * sizeof(Notice);
   void* data = MAP_FAILED;
   if (::lseek(file_, 0, SEEK_END) == static_cast<off_t>(bytes_))
@@ -43,25 +43,25 @@ void Board::map(int ranks) {
   processes_.assign(static_cast<std::size_t>(ranks), -1);
 }
 
-Board::~Board() {
+SharedStatus::~SharedStatus() {
   for (const int process : processes_)
     if (process >= 0) ::close(process);
   ::munmap(notices_, bytes_);
   ::close(file_);
 }
 
-std::string Board::handle() const {
+std::string SharedStatus::handle() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_);
 }
 
-void Board::attend(int rank, std::int64_t process) {
+void SharedStatus::attend(int rank, std::int64_t process) {
   processes_[static_cast<std::size_t>(rank)] =
       static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
 }
 
-void Board::leave(int rank) { notice(rank).left.store(1); }
+void SharedStatus::leave(int rank) { notice(rank).left.store(1); }
 
-void Board::fail(int rank, const std::string& why) {
+void SharedStatus::fail(int rank, const std::string& why) {
   Notice& n = notice(rank);
   int expected = kWell;
   if (!n.state.compare_exchange_strong(expected, kFails)) return;
@@ -69,12 +69,12 @@ void Board::fail(int rank, const std::string& why) {
   n.state.store(kFailed);
 }
 
-std::string Board::told(int rank) const {
+std::string SharedStatus::told(int rank) const {
   const Notice& n = notice(rank);
   return n.state.load() == kFailed ? std::string(n.why, ::strnlen(n.why, sizeof n.why)) : "";
 }
 
-std::string Board::gone(int rank) const {
+std::string SharedStatus::gone(int rank) const {
   const std::string who = "rank " + std::to_string(rank);
   if (notice(rank).left.load() != 0) return who + " has left the communicator";
   pollfd end{processes_[static_cast<std::size_t>(rank)], POLLIN, 0};

@@ -1,4 +1,4 @@
-#include "exec/element.h"
+#include "elements/element.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "exec/arithmetic.h"
+#include "elements/arithmetic.h"
 
 namespace tuccl {
 namespace {
