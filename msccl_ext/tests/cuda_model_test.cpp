@@ -47,12 +47,12 @@ class Trial {
  public:
   Trial(const Call& call, int threads, std::uint64_t first_step) : ranks_(call, first_step) {
     run_.preempt_one_in = 1;
-    for (const exec::RankProgram& plan : ranks_.plans()) {
-      exec::CheckData(call, plan.chunk_elements, 0)
-          .fill(plan.rank, 0, bytes(plan, plan.input, plan.input_chunks));
-      for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
-        blocks_.emplace_back(run_, ranks_.waits(plan.rank) + b, threads, Thread::kLanes);
-        for (int lane = 0; lane < threads; ++lane) add(call, plan.rank, static_cast<int>(b), lane);
+    for (const exec::RankProgram& program : ranks_.programs()) {
+      exec::CheckData(call, program.chunk_elements, 0)
+          .fill(program.rank, 0, bytes(program, program.input, program.input_chunks));
+      for (std::size_t b = 0; b < program.blocks.size(); ++b) {
+        blocks_.emplace_back(run_, ranks_.waits(program.rank) + b, threads, Thread::kLanes);
+        for (int lane = 0; lane < threads; ++lane) add(call, program.rank, static_cast<int>(b), lane);
       }
     }
     seen_stores_.resize(fibers_.size(), kNever);
@@ -89,10 +89,10 @@ class Trial {
 
   bool right(const Call& call) {
     RankResult result;
-    for (const exec::RankProgram& plan : ranks_.plans())  // rank 0 has it already
-      if (plan.rank > 0)
-        exec::CheckData(call, plan.chunk_elements, 0)
-            .check_output(plan.rank, 0, bytes(plan, plan.output, plan.output_chunks), result);
+    for (const exec::RankProgram& program : ranks_.programs())  // rank 0 has it already
+      if (program.rank > 0)
+        exec::CheckData(call, program.chunk_elements, 0)
+            .check_output(program.rank, 0, bytes(program, program.output, program.output_chunks), result);
     return result.wrong == 0;
   }
 
@@ -109,9 +109,9 @@ class Trial {
       threads_[number] = nullptr;
     }));
   }
-  std::span<std::byte> bytes(const exec::RankProgram& plan, int first, int chunks) {
-    return {ranks_.memory(plan.rank) + first * plan.chunk_bytes,
-            static_cast<std::size_t>(chunks * plan.chunk_bytes)};
+  std::span<std::byte> bytes(const exec::RankProgram& program, int first, int chunks) {
+    return {ranks_.memory(program.rank) + first * program.chunk_bytes,
+            static_cast<std::size_t>(chunks * program.chunk_bytes)};
   }
 
   HostRun run_;
