@@ -1,4 +1,4 @@
-"""Prints what a similar machine's table is worth to a tune (`tune --from TABLE`), simulated.
+"""Prints what a similar machine's table is worth to a tune (`tune --warm-start TABLE`), simulated.
 
     .venv/bin/python benchmarks/transfer.py [--budgets 8,20,40,100] [--write]
 

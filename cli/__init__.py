@@ -10,7 +10,7 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code; an interrupt while starting up is none of a verb."""
     try:
-        from tuccl.cli.verbs import run
+        from tuccl.cli.parser import run
     except KeyboardInterrupt:
         print("tuccl: interrupted", file=sys.stderr)
         return 130

@@ -19,6 +19,7 @@ __all__ = [
     "add_collective",
     "add_json",
     "add_knobs",
+    "add_launch_mode",
     "add_nccl_version",
     "add_prefer",
     "add_root",
@@ -30,6 +31,9 @@ __all__ = [
     "topology_of",
     "warn_of_nccl",
 ]
+
+
+LAUNCH_MODES = ("process", "mpi", "graph")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +73,17 @@ def add_knobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--channels", type=int, metavar="N", help="instances of the program")
     parser.add_argument("--threads", type=int, metavar="N", help="threads per block, 32 to 640")
     parser.add_argument("--buffer", metavar="SIZE", help="buffer bytes of a connection")
+
+
+def add_launch_mode(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--launch-mode``; ``what`` is launched."""
+    parser.add_argument(
+        "--launch-mode",
+        choices=LAUNCH_MODES,
+        default="mpi",
+        help=f"how {what} launched: by one process for all GPUs of a host (process), by one "
+        "process for each GPU (mpi, default), or in a CUDA graph (graph)",
+    )
 
 
 def add_nccl_version(parser: argparse.ArgumentParser, default: str = NCCL_VERSION) -> None:

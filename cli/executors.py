@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tuccl.cli.emulate import add_scale, ended_by_signals, introduce
+from tuccl.cli.arguments import add_launch_mode
 from tuccl.cli.output import warn
+from tuccl.cli.verbs.emulate import add_scale, ended_by_signals, introduce
 from tuccl.emulation import (
     EmulatedExecutor,
     EmulatedSimExecutor,
@@ -57,11 +58,10 @@ _NCCL_TESTS = {"nccl_tests": None, "tests_json": False}
 _MSCCLPP = {"mscclpp": None}
 ONE_RUN = Effort(warmup=1, runs=1)
 """One time is one run: who compares takes many, in turns."""
-_LAUNCHES = ("process", "mpi", "graph")
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
-    """Add ``--on``, ``--machine`` and ``--launch``."""
+    """Add ``--on``, ``--machine`` and ``--launch-mode``."""
     parser.add_argument(
         "--on",
         default="sim",
@@ -75,12 +75,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
         help="machine class of the simulator: a name or a file (default: by GPU model); cuda: "
         "tuccl's own interpreter, whose constants are estimates",
     )
-    parser.add_argument(
-        "--launch",
-        default="mpi",
-        help="launch that is simulated: process (one for all GPUs of a host), mpi (one a GPU, "
-        "default) or graph",
-    )
+    add_launch_mode(parser, "simulated kernels are")
 
 
 def executor_of(
@@ -91,22 +86,20 @@ def executor_of(
     Of ``dialect`` mscclpp it is that of MSCCL++'s plans.
 
     Raises:
-        InputError: there is no such executor or launch.
+        InputError: there is no such executor.
     """
     if args.on not in _EXECUTORS:
         raise InputError(
             f"--on {args.on[:40]}: expected one of {', '.join([*_EXECUTORS, *others])}"
         )
-    if args.launch not in _LAUNCHES:
-        raise InputError(f"--launch {args.launch[:40]}: expected one of {', '.join(_LAUNCHES)}")
     if args.machine == "cuda":
         if dialect == "mscclpp":
             raise InputError("--machine cuda: tuccl's interpreter runs no plans; leave it out")
-        return InterpreterSimExecutor(topology, args.launch)
+        return InterpreterSimExecutor(topology, args.launch_mode)
     machine = load_machine(args.machine) if args.machine else None
     if dialect == "mscclpp":
-        return PlanSimExecutor(topology, machine, args.launch)
-    return SimExecutor(topology, machine=machine, launch=args.launch)
+        return PlanSimExecutor(topology, machine, args.launch_mode)
+    return SimExecutor(topology, machine=machine, launch=args.launch_mode)
 
 
 def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:

@@ -142,10 +142,10 @@ class _Searches:
         if result is None:
             error = search.future.exception() if search.future.status == "error" else None
             if error is not None and not _is_death(error):
-                raise Unavailable(f"--scheduler: a worker fails ({_first_line(error)})")
+                raise Unavailable(f"--dask: a worker fails ({_first_line(error)})")
             self._deaths += not search.timing
             if self._deaths > _MOST_DEATHS:
-                raise Unavailable("--scheduler: workers die again and again; their logs say why")
+                raise Unavailable("--dask: workers die again and again; their logs say why")
             search.suspects += (search.timing,) if search.timing else ()
             self._submit(search)
             return
@@ -169,17 +169,17 @@ def _client(address: str) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError:
-        raise Unavailable("--scheduler: Dask is not installed: pip install 'tuccl[dask]'") from None
+        raise Unavailable("--dask: Dask is not installed: pip install 'tuccl[dask]'") from None
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise Unavailable(f"--scheduler {address[:80]}: {_first_line(error)}") from None
+        raise Unavailable(f"--dask {address[:80]}: {_first_line(error)}") from None
     with client:
         try:
             yield client
         except OSError as error:
             raise Unavailable(
-                f"--scheduler {address[:80]}: lost ({_first_line(error)}); go on with --resume"
+                f"--dask {address[:80]}: lost ({_first_line(error)}); go on with --resume"
             ) from None
 
 

@@ -106,7 +106,7 @@ class TuneOptions:
             raise InputError(f"workers {self.workers}: expected at least 1")
         if self.scheduler is not None and not re.fullmatch(_ADDRESS, self.scheduler):
             raise InputError(
-                f"--scheduler {self.scheduler[:80]}: expected an address like tcp://host:8786"
+                f"--dask {self.scheduler[:80]}: expected an address like tcp://host:8786"
             )
         if self.scheduler is not None and self.workers > 1:
             raise InputError("--workers: the scheduler has its own; leave one of the two out")

@@ -59,13 +59,15 @@ def test_a_class_fitted_to_some_runs_predicts_the_others(
         runs.append({**run, "emulate": SCALE, "launch": "mpi", "programs": [f"{name}.xml"]})
     runs_file, mine = tmp_path / "runs.json", tmp_path / "mine.json"
     runs_file.write_text(json.dumps({"format": "tuccl-calibration/1", "runs": runs[:1]}))
-    start = ["--start", "emulated"]
+    start = ["--machine", "emulated"]
     answer = tuccl("calibrate", runs_file, *start, "-o", mine, "--json")
     assert answer.code == 0, answer.err
     both = tmp_path / "both.json"
     both.write_text(json.dumps({"format": "tuccl-calibration/1", "runs": runs}))
-    before = json.loads(tuccl("calibrate", both, *start, "--check", "--json").out)["errors"]
-    after = json.loads(tuccl("calibrate", both, "--start", mine, "--check", "--json").out)["errors"]
+    before = json.loads(tuccl("calibrate", both, *start, "--no-fit", "--json").out)["errors"]
+    after = json.loads(tuccl("calibrate", both, "--machine", mine, "--no-fit", "--json").out)[
+        "errors"
+    ]
     assert all(b["large"] < 0.5 * a["large"] for a, b in zip(before, after, strict=True))
 
     emulated = ["--on", "sim", "--emulate", "--scale", SCALE, "--machine", mine]
@@ -84,6 +86,6 @@ def test_simulated_rows_are_no_measurements(
     (tmp_path / "p.xml").write_text(to_xml(programs["ring"], "executor"))
     rows = {"on": "sim", "label": "simulated", "rows": [{"size": 1024, "time_us": 5.0}]}
     (tmp_path / "p.json").write_text(json.dumps(rows))
-    line = ["calibrate", tmp_path / "p.json", tmp_path / "t.json", "-c", "allreduce", "--check"]
+    line = ["calibrate", tmp_path / "p.json", tmp_path / "t.json", "-c", "allreduce", "--no-fit"]
     answer = tuccl(*line)
     assert answer.code == 2 and "simulated" in answer.err

@@ -11,7 +11,7 @@ import pytest
 
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
-from tuccl.cli.verbs import run
+from tuccl.cli import main
 from tuccl.runtime import plugin_path, save_table
 from tuccl.runtime.jobs import read_log, verdicts
 
@@ -40,7 +40,7 @@ CHOICE = "tuccl: tuner: allreduce of 1048576 bytes: nccl-Tree-Simple (entry 3)"
 
 def judged(lines: list[str], tmp_path: Path, *more: str) -> int:
     (tmp_path / "log").write_text("\n".join(lines))
-    return run(["doctor", "--log", str(tmp_path / "log"), *more])
+    return main(["doctor", "--log", str(tmp_path / "log"), *more])
 
 
 def test_loaded_and_used_on_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_a_log_without_nccl_says_how_to_get_one(
 ) -> None:
     assert judged(["hello"], tmp_path) == 1
     assert SUBSYSTEMS in capsys.readouterr().out
-    assert run(["doctor", "--log", str(tmp_path / "none")]) == 2
+    assert main(["doctor", "--log", str(tmp_path / "none")]) == 2
 
 
 def test_msccls_scheduler_is_counted_by_process(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_table_is_tuned_on_emulated_wires_and_says_so(tuccl: Tuccl, tmp_path: 
 
     told = tuccl("explain", table).out.splitlines()[0]
     assert told == f"# times {result['label']}"
-    answer = tuccl("select", table, "-c", "allgather", "-s", "256K", "--json")
+    answer = tuccl("explain", table, "-c", "allgather", "-s", "256K", "--json")
     assert json.loads(answer.out)["tuned_on"] == result["label"]
 
     answer = tuccl("compare", table, *emulated, "--check", "--json")

@@ -36,7 +36,7 @@ def test_hosts_are_read_and_measured_through_their_launcher(
     tools: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tools / "t.json"
-    words = ["probe", "--hosts", "me@a,b", "--measure", "--budget", "1", "-o", str(out)]
+    words = ["probe", "--hosts", "me@a,b", "--measure", "--max-pairs", "1", "-o", str(out)]
     assert main([*words, "--addresses", "127.0.0.1,127.0.0.2"]) == 0
     found = load_topology(out)
     assert found.hosts == ("a", "b")
@@ -77,9 +77,9 @@ def test_pairs_of_gpus_are_measured_where_nvcc_is(
     assert "copies run at 67%" in capsys.readouterr().err
     found = load_topology(out)
     assert {x.origin for x in found.links if x.kind == "nvlink"} == {"measured"}
-    assert main(["probe", "--profile", "v100x4", "--measure", "--check", str(out)]) == 0
+    assert main(["probe", "--profile", "v100x4", "--measure", "--drift", str(out)]) == 0
     (tools / "printed").write_text(printed(30.0))
-    assert main(["probe", "--profile", "v100x4", "--measure", "--check", str(out)]) == 1
+    assert main(["probe", "--profile", "v100x4", "--measure", "--drift", str(out)]) == 1
     assert "measured before" in capsys.readouterr().out
     assert main(["probe", "--profile", "dgx-1v", "--measure"]) == 2
     assert "4 GPUs on this host, 8 in" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tuccl.cli.tune_output import saturated_line
+from tuccl.cli.verbs.tune_output import saturated_line
 from tuccl.tuning import Saturation
 
 Tuccl = Callable[..., Any]
@@ -39,7 +39,7 @@ def test_a_tune_follows_a_policy_and_tells_where_only_sending_less_helps(
     tuccl("probe", "--profile", "v100x4", "--nodes", 2, "-o", tmp_path / "t.json")
     answer = tuccl(
         *("tune", tmp_path / "t.json", "-c", "allgather", "-s", "256M", "--search", "rl"),
-        *("--policy", policy, "--budget", 4, "--intensity", 248, "--local-batch", 8, "--json"),
+        *("--policy", policy, "--budget", 4, "--intensity", 248, "--batch", 8, "--json"),
         *("-o", tmp_path / "table"),
     )
     assert answer.code == 0
@@ -57,7 +57,7 @@ def test_a_tune_follows_a_policy_and_tells_where_only_sending_less_helps(
     [
         (("--policy", "missing.json"), "missing.json: cannot be read"),
         (("--intensity", 248), "give both or none"),
-        (("--intensity", 248, "--local-batch", 0), "above 0"),
+        (("--intensity", 248, "--batch", 0), "above 0"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(

@@ -55,7 +55,7 @@ def test_probe_names_the_file_of_a_warning(tuccl: Tuccl, tmp_path: Path) -> None
     answer = tuccl("probe", "--from", *files, "-o", tmp_path / "t.json")
     assert all(f"warning: {file}: link speed unknown" in answer.err for file in files)
     tuccl("probe", "--profile", "v100x4", "--gpus", "0", "-o", tmp_path / "t.json")
-    drift = tuccl("probe", "--from", files[0], "--check", tmp_path / "t.json").out
+    drift = tuccl("probe", "--from", files[0], "--drift", tmp_path / "t.json").out
     assert "unknown now" in drift
     # The place is refused before the file is read.
     refused = tuccl("probe", "--from", "nowhere.xml", "-o", tmp_path)
@@ -97,7 +97,7 @@ def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:
 
 
 def test_probe_check_tells_drift_by_its_exit_code(tuccl: Tuccl, work: Path) -> None:
-    check = ("--check", work / "topology.json", "--json")
+    check = ("--drift", work / "topology.json", "--json")
     same = tuccl("probe", "--profile", "v100x4", "--nodes", 2, *check)
     other = tuccl("probe", "--profile", "v100x4", "--nodes", 2, "--gpus", "0-2", *check)
     assert (same.code, json.loads(same.out)["drift"]) == (0, [])

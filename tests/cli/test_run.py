@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.fake_nccl_tests import make_fakes
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
-from tuccl.cli.verbs import run
+from tuccl.cli import main
 from tuccl.runtime import load_table, plugin_path, save_table
 from tuccl.topology import load_profile, load_topology, save_topology
 
@@ -37,7 +37,7 @@ def seen_by(folder: Path, *words: str) -> dict[str, str]:
     """The environment that the started program saw."""
     out = folder / "seen.json"
     before, after = words[: words.index("--") + 1], words[words.index("--") + 1 :]
-    assert run(["run", *before, *after, sys.executable, "-c", PRINT, str(out)]) == 0
+    assert main(["run", *before, *after, sys.executable, "-c", PRINT, str(out)]) == 0
     seen: dict[str, str] = json.loads(out.read_text())
     return seen
 
@@ -89,7 +89,7 @@ def test_tuccls_library_in_nccls_place(
     both = f"{tmp_path / 'libnccl-tuccl.so'}:{plugin_path('tuner')}"
     assert seen_by(tmp_path, *words)["LD_PRELOAD"] == both
     (tmp_path / "libnccl-tuccl.so").unlink()
-    assert run(["run", *words, "true"]) == 2
+    assert main(["run", *words, "true"]) == 2
 
 
 def test_a_machine_of_other_measured_rates_is_told_and_keeps_the_table(
@@ -104,7 +104,7 @@ def test_a_machine_of_other_measured_rates_is_told_and_keeps_the_table(
     measured = load_topology(paths[0])
     save_table(nccl_table(HAND), tmp_path / "measured", measured, [])
     for path, drifted in zip(paths, (False, True), strict=True):
-        words = ["--table", str(tmp_path / "measured"), "--machine", path, "--"]
+        words = ["--table", str(tmp_path / "measured"), "--topology", path, "--"]
         assert "TUCCL_TABLE" in seen_by(tmp_path, *words)
         assert ("GB/s measured before" in capsys.readouterr().err) == drifted
 
@@ -118,7 +118,7 @@ def test_a_changed_machine_runs_without_the_table(
     """Without what an older run left in the shell, too: that is of the same old machine."""
     save_topology(load_profile("ndv2"), tmp_path / "now.json")
     monkeypatch.setenv("TUCCL_TABLE", "/left/over")
-    words = ["--table", str(tables.stock), "--machine", str(tmp_path / "now.json"), "--"]
+    words = ["--table", str(tables.stock), "--topology", str(tmp_path / "now.json"), "--"]
     seen = seen_by(tmp_path, *words)
     assert "TUCCL_TABLE" not in seen and "NCCL_TUNER_PLUGIN" not in seen
     assert "run `tuccl tune` again" in capsys.readouterr().err
@@ -137,7 +137,7 @@ def test_a_changed_machine_runs_without_the_table(
 def test_what_cannot_load_the_table_is_refused(
     tables: SimpleNamespace, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["run", "--table", str(tables.stock), *words, "--", "true"]) == 2
+    assert main(["run", "--table", str(tables.stock), *words, "--", "true"]) == 2
     assert why in capsys.readouterr().err
 
 
@@ -148,14 +148,14 @@ def test_bench_says_where_nothing_proves_that_msccl_ran(
     save_topology(topology, t)
     synth = ["synth", str(t), "-c", "allgather", "-s", "1M", "--method", "ring"]
     synth += ["--protocol", "Simple"]
-    assert run([*synth, "-o", str(tmp_path / "p.xml")]) == 0
+    assert main([*synth, "-o", str(tmp_path / "p.xml")]) == 0
     fakes = make_fakes(tmp_path / "fakes", fault="no-log")
     launcher = f"{fakes.launcher('mpirun')} -np {topology.ranks}"
     named = ["--nccl-tests", str(fakes.tests), "--shared", str(tmp_path / "s")]
     words = ["bench", str(tmp_path / "p.xml"), str(t), "-s", "1M", "--on", "nccl-tests"]
-    assert run([*words, *named, "--launcher", launcher]) == 0
+    assert main([*words, *named, "--launcher", launcher]) == 0
     assert "not proven that MSCCL ran" in capsys.readouterr().err
-    assert run([*words[:-1], "sim", "--launcher", launcher]) == 2
+    assert main([*words[:-1], "sim", "--launcher", launcher]) == 2
     assert "--launcher: --on sim starts none" in capsys.readouterr().err
 
 
@@ -165,5 +165,5 @@ def test_torchrun_is_told_of_other_hosts(
     torchrun = tmp_path / "torchrun"
     torchrun.write_text("#!/bin/sh\nexec env\n")
     torchrun.chmod(0o755)
-    assert run(["run", "--table", str(tables.stock), "--", str(torchrun), "a.py"]) == 0
+    assert main(["run", "--table", str(tables.stock), "--", str(torchrun), "a.py"]) == 0
     assert "start it by `tuccl run` on every host" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_synth_keeps_to_the_steps_asked_for_and_says_what_is_proved(
     topology, out = tmp_path / "t.json", tmp_path / "p.xml"
     assert tuccl("probe", "--profile", "v100x4", "-o", topology).code == 0
     order = (
-        "synth", topology, "-c", "allgather", "-s", "8K", "--method", "fewstep", "--steps", 1,
+        "synth", topology, "-c", "allgather", "-s", "8K", "--method", "fewstep", "--max-steps", 1,
         "-o", out,
     )  # fmt: skip
     answer = tuccl(*order)
@@ -139,7 +139,7 @@ def test_synth_refuses_a_protocol_that_may_corrupt_data(tuccl: Tuccl, tmp_path: 
     refused = tuccl(*order, "--protocol", "LL128")
     assert refused.code == 2
     assert "LL128 does not keep data whole on links that it uses, such as PCIe" in refused.err
-    assert tuccl(*order, "--protocol", "LL", "--improve", 9).code == 0
+    assert tuccl(*order, "--protocol", "LL").code == 0
 
 
 @pytest.mark.parametrize("profile", ["rtx2080tix4", "torus-2x2", "gb200"])

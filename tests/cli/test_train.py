@@ -25,7 +25,7 @@ def test_rows_are_kept_and_an_interrupted_run_goes_on(
 ) -> None:
     rows, svg, trace = (tmp_path / name for name in ("rows.json", "step.svg", "trace.json"))
     train = ["train", work / "topology.json", "--model", model, "--methods"]
-    first = tuccl(*train, "bsp,wfbp", "-o", rows, "--svg", svg, "--trace", trace, "--json")
+    first = tuccl(*train, "bsp,wfbp", "-o", rows, "--picture", svg, "--trace", trace, "--json")
     assert first.code == 0, first.err
     assert [row["method"] for row in json.loads(first.out)["rows"]] == ["bsp", "wfbp"]
     assert "simulated" in svg.read_text() and json.loads(trace.read_text())["traceEvents"]
@@ -71,10 +71,10 @@ def test_advice_names_a_method_and_tunes_exactly_its_calls(
         (["--methods", "best"], "expected one of bsp"),
         (["--tune", "x"], "--advise"),
         (["--resume"], "-o FILE"),
-        (["--limit", "0"], "more than 0"),
+        (["--time-limit", "0"], "more than 0"),
         (["--servers", "-1"], "at least 1"),
         (["--batch", "0"], "at least 1 sample"),
-        (["--svg", "no/such/x.svg"], "no such folder"),
+        (["--picture", "no/such/x.svg"], "no such folder"),
     ],
 )
 def test_wrong_options_are_refused(

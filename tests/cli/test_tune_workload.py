@@ -21,7 +21,7 @@ def test_a_job_is_tuned_and_its_gain_printed(tuccl: Tuccl, work: Path, tmp_path:
     table = load_table(out).lookup
     assert {e.collective for e in table.entries} == {"allreduce", "allgather"}
     assert not select(table, "allreduce", 1 << 20).candidate.is_default
-    within = tuccl(*tune[:-1], tmp_path / "other", "-c", "allreduce", "--from", out, "--json")
+    within = tuccl(*tune[:-1], tmp_path / "other", "-c", "allreduce", "--warm-start", out, "--json")
     result = json.loads(within.out)
     gain = result["workload"]
     assert [(row["collective"], row["size"]) for row in result["tuned"]] == [("allreduce", 1 << 20)]

@@ -157,7 +157,7 @@ def test_calibrate_writes_a_class_that_bench_uses(tuccl: Tuccl, work: Path, tmp_
     table.write_text("size_bytes,time_us\n4096,90\n65536,120\n1048576,260\n4194304,800\n")
     mine = tmp_path / "mine.json"
     told = ("-c", "allreduce", "--nccl-version", "2.18")
-    checked = tuccl("calibrate", table, topology, *told, "--check", "--json")
+    checked = tuccl("calibrate", table, topology, *told, "--no-fit", "--json")
     answer = tuccl("calibrate", table, topology, *told, "-o", mine, "--json")
     assert (checked.code, answer.code) == (0, 0)
     [before], result = json.loads(checked.out)["errors"], json.loads(answer.out)
@@ -177,7 +177,7 @@ def test_calibrate_says_what_is_missing(tuccl: Tuccl, work: Path, tmp_path: Path
         ((table, topology, "-c", "allreduce"), "-o CLASS"),
         ((table, topology, "-o", tmp_path / "x"), "which collective"),
         ((table, topology, "-c", "allreduce,allgather", "-o", "x"), "one collective"),
-        ((table, topology, "-c", "allreduce", "--launch", "x", "-o", "x"), "--launch x"),
+        ((table, topology, "-c", "allreduce", "--launch-mode", "x", "-o", "x"), "--launch-mode"),
         ((table, "-c", "allreduce", "-o", "x"), "tuccl-calibration/1"),
         ((table, topology, "-c", "allreduce", "--algorithm", "Star", "-o", "x"), "Star"),
     ):
@@ -188,7 +188,7 @@ def test_calibrate_says_what_is_missing(tuccl: Tuccl, work: Path, tmp_path: Path
 
 def test_select_and_explain_agree(tuccl: Tuccl, work: Path) -> None:
     chosen = json.loads(
-        tuccl("select", work / "table", "-c", "allgather", "-s", "1M", "--json").out
+        tuccl("explain", work / "table", "-c", "allgather", "-s", "1M", "--json").out
     )
     rows = [
         json.loads(line) for line in tuccl("explain", work / "table", "--json").out.splitlines()
@@ -205,7 +205,7 @@ def test_select_and_explain_agree(tuccl: Tuccl, work: Path) -> None:
 def test_verbs_print_sms_and_take_a_preference(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
     call = (work / "table", "-c", "allgather", "-s", "1M")
     both = [
-        json.loads(tuccl("select", *call, "--prefer", p, "--json").out) for p in ("speed", "sms")
+        json.loads(tuccl("explain", *call, "--prefer", p, "--json").out) for p in ("speed", "sms")
     ]
     assert 0 < both[1]["sms"] <= both[0]["sms"]
     assert both[0]["candidate"]["name"] != "default"
@@ -220,7 +220,7 @@ def test_verbs_print_sms_and_take_a_preference(tuccl: Tuccl, work: Path, tmp_pat
     assert all(json.loads(row)["sms"] >= 0 for row in rows)
     out = tmp_path / "files"
     assert tuccl("export", work / "table", "--prefer", "sms", "-o", out).code == 0
-    assert tuccl("select", *call, "--prefer", "size").code == 2
+    assert tuccl("explain", *call, "--prefer", "size").code == 2
     compared = tuccl("compare", work / "table", "--prefer", "sms", "-s", "1M", "--json")
     assert compared.code == 0
     tuned = [r for r in json.loads(compared.out)["tuned"] if r["collective"] == "allgather"]
@@ -255,7 +255,7 @@ def test_export_writes_plans_of_a_table_and_of_a_program(
 ) -> None:
     for source in ("table", "program.xml"):
         out = tmp_path / source
-        words = ["--dialect", "mscclpp", "--hosts", 2, "-o", out, "--json"]
+        words = ["--dialect", "mscclpp", "--nodes", 2, "-o", out, "--json"]
         answer = tuccl("export", work / source, *words)
         assert answer.code == 0, answer.err
         files = json.loads(answer.out)["files"]
@@ -264,7 +264,7 @@ def test_export_writes_plans_of_a_table_and_of_a_program(
         assert all(tuccl("verify", file).code == 0 for file in plans)
     answer = tuccl("export", work / "program.xml", "--dialect", "executor", "-o", tmp_path / "x")
     assert answer.code == 2 and answer.err.count("\n") == 1
-    words = ["--dialect", "mscclpp", "--hosts", 3, "-o", tmp_path / "y"]
+    words = ["--dialect", "mscclpp", "--nodes", 3, "-o", tmp_path / "y"]
     answer = tuccl("export", work / "program.xml", *words)
     assert answer.code == 2 and "divides 8 ranks" in answer.err
     words = ["--dialect", "mscclpp", "--switch", "allreduce", "-o", tmp_path / "z"]

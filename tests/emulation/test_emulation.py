@@ -235,7 +235,7 @@ def test_rates_of_a_running_emulation_are_listed_and_changed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Emulation(pair(), 0.002) as emulation:
-        change = ["--set-rate", "leaf0", "n1/nic0", "60", "--run", emulation.id]
+        change = ["--set-rate", "leaf0", "n1/nic0", "60", "--emulation", emulation.id]
         assert main(["emulate", *change]) == 0
         assert emulation.queues()["leaf0", "n1/nic0"].rate_bps == 60 * MBPS
         capsys.readouterr()

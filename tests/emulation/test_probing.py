@@ -56,16 +56,16 @@ def test_the_verb_measures_goes_on_from_its_file_and_tells_drift(
     truth, t, m = network([range(2)]), tmp_path / "t.json", tmp_path / "m.json"
     save_topology(truth, t)
     measure = ["probe", "--measure", "--cluster", str(t), "--scale", "0.02"]
-    probes = ["--probes", str(tmp_path / "p.json"), "--budget", "1"]
+    probes = ["--probes", str(tmp_path / "p.json"), "--max-pairs", "1"]
     assert main([*measure, *probes, "-o", str(m)]) == 0
     found = load_topology(m)
     assert [x.origin for x in found.links if x.kind == "network"] == ["measured"] * 2
     assert not m.with_suffix(".json.probes").exists()
     capsys.readouterr()
-    assert main([*measure, *probes, "--check", str(m)]) == 0
+    assert main([*measure, *probes, "--drift", str(m)]) == 0
     assert "not repeated" in capsys.readouterr().err
     slower = [replace(x, bandwidth=x.bandwidth / 2) for x in truth.links if x.kind == "network"]
     others = [x for x in truth.links if x.kind != "network"]
     save_topology(replace(truth, links=(*others, *slower)), t)
-    assert main([*measure, "--budget", "1", "--check", str(m)]) == 1
+    assert main([*measure, "--budget", "1", "--drift", str(m)]) == 1
     assert "GB/s measured before" in capsys.readouterr().out

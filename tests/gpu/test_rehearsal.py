@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tuccl import _native
-from tuccl.cli.verbs import run
+from tuccl.cli import main
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.execution import Call
 from tuccl.program import Knobs, Program, parse_xml, replicate
@@ -63,7 +63,7 @@ def test_doctor_finds_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def found() -> str | None:
-        assert run(["doctor", "--json"]) == 0
+        assert main(["doctor", "--json"]) == 0
         rows = json.loads(capsys.readouterr().out)["checks"]
         [place] = [row["found"] for row in rows if row["name"] == "interpreter on GPUs"]
         return None if place is None else str(place)

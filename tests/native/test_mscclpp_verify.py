@@ -299,9 +299,9 @@ def test_the_verb_knows_a_plan_by_its_content(
     path.write_text(plan_json(ALLPAIRS))
     assert main(["verify", str(path), "-c", "allgather"]) == 0
     assert capsys.readouterr().out == f"{path}: ok: allgather on 2 ranks, mscclpp\n"
-    assert main(["verify", str(path), "--run", "64K"]) == 0
+    assert main(["verify", str(path), "-s", "64K"]) == 0
     assert capsys.readouterr().out.endswith("mscclpp, 64K runs right\n")
-    assert main(["verify", str(path), "--run", "17"]) == 2
+    assert main(["verify", str(path), "-s", "17"]) == 2
     assert "nbytes 17" in capsys.readouterr().err
     path.write_text(plan_json(ALLPAIRS).replace('"signal"', '"nop"', 1))
     assert main(["verify", str(path), "--json"]) == 1

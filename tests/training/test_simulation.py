@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.cli.train import gain_of
+from tuccl.cli.verbs.train import gain_of
 from tuccl.errors import InputError
 from tuccl.topology import join, load_profile
 from tuccl.training import (

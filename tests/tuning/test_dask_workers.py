@@ -144,7 +144,7 @@ def test_a_tune_goes_on_without_a_scheduler_that_is_lost(
     evaluated = tuned(uninterrupted, Stand(topology), topology)
     executor = Faulty(topology, "hangs", tmp_path / "attempts")
     options: Any = {"scheduler": cluster_of_dask.address, "evaluation_limit": 60.0}
-    with pytest.raises(Unavailable, match=r"--scheduler tcp://.*: lost .* go on with --resume"):
+    with pytest.raises(Unavailable, match=r"--dask tcp://.*: lost .* go on with --resume"):
         tuned(out, executor, topology, progress=end, **options)
     assert 0 < len(evaluations(out)) < evaluated.total()
     assert tuned(out, Stand(topology), topology, resume=True) == evaluated

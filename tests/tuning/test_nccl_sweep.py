@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.fake_nccl_tests import make_fakes
-from tuccl.cli.verbs import run
+from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.runtime import load_table
 from tuccl.runtime.baseline import nccl_configurations
@@ -35,7 +35,7 @@ def on_fakes(folder: Path, **faults: str) -> list[str]:
 def test_the_plugin_chooses_what_was_fastest(machine: Path, tmp_path: Path) -> None:
     out = tmp_path / "table"
     words = ["tune", str(machine), "-c", "allreduce", "-s", "1K:16M:x16", "--dialect", "nccl"]
-    assert run([*words, *on_fakes(tmp_path), "--budget", "7", "-o", str(out)]) == 0
+    assert main([*words, *on_fakes(tmp_path), "--budget", "7", "-o", str(out)]) == 0
     table = load_table(out).lookup
     assert table.dialect == "nccl" and {c.on for c in table.candidates} == {"nccl-tests"}
     small, large = ask_tuner(out, 4, 8, 1, [TunerCall("allreduce", n) for n in (1024, 1 << 22)])
@@ -50,10 +50,10 @@ def test_compare_times_the_plugin_itself(machine: Path, tmp_path: Path) -> None:
     out = tmp_path / "table"
     where = on_fakes(tmp_path)
     words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x8", "--dialect", "nccl"]
-    assert run([*words, *where, "--budget", "3", "-o", str(out)]) == 0
+    assert main([*words, *where, "--budget", "3", "-o", str(out)]) == 0
     seen = tmp_path / "fakes" / "seen.jsonl"
     before = len(seen.read_text().splitlines())
-    assert run(["compare", str(out), *where, "--report", str(tmp_path / "r.html")]) in (0, 1)
+    assert main(["compare", str(out), *where, "--report", str(tmp_path / "r.html")]) in (0, 1)
     ran = [json.loads(line)["env"] for line in seen.read_text().splitlines()[before:]]
     tuned = [env for env in ran if env.get("TUCCL_TABLE") == str(out.resolve())]
     assert len(tuned) == len(ran) - len(tuned) == 5
@@ -63,7 +63,7 @@ def test_compare_times_the_plugin_itself(machine: Path, tmp_path: Path) -> None:
 
 def test_one_run_a_configuration_and_its_budget(machine: Path, tmp_path: Path) -> None:
     words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x4", "--dialect", "nccl"]
-    assert run([*words, *on_fakes(tmp_path), "--budget", "2", "-o", str(tmp_path / "t")]) == 0
+    assert main([*words, *on_fakes(tmp_path), "--budget", "2", "-o", str(tmp_path / "t")]) == 0
     lines = (tmp_path / "fakes" / "seen.jsonl").read_text().splitlines()
     seen = [json.loads(line)["env"].get("NCCL_PROTO") for line in lines]
     assert seen[:3] == [None, "LL", "Simple"]
@@ -76,7 +76,7 @@ def test_what_nccl_ignores_does_not_enter(machine: Path, tmp_path: Path) -> None
     out = tmp_path / "table"
     words = ["tune", str(machine), "-c", "allreduce", "-s", "1K:256K:x16", "--dialect", "nccl"]
     on = on_fakes(tmp_path, fault="no-trees")
-    assert run([*words, *on, "--budget", "6", "-o", str(out)]) == 0
+    assert main([*words, *on, "--budget", "6", "-o", str(out)]) == 0
     small, *others = load_table(out).lookup.entries
     assert small.candidates[0].nccl is not None and small.candidates[0].nccl.algorithm == "Tree"
     assert "ran where it was asked for" in small.candidates[0].notes[0]
@@ -92,7 +92,7 @@ def test_a_rooted_collective_of_which_nccls_own_choice_wins_some_sizes(
     out = tmp_path / "table"
     words = ["tune", str(machine), "-c", collective, "-s", "1K:1M:x1024", "--dialect", "nccl"]
     on = on_fakes(tmp_path, fault="good-default")
-    assert run([*words, *on, "--budget", "3", "-o", str(out)]) == 0
+    assert main([*words, *on, "--budget", "3", "-o", str(out)]) == 0
     small, large = load_table(out).lookup.entries
     assert not small.candidates[0].is_default and large.candidates[0].is_default
     calls = [TunerCall(collective, n) for n in (1024, 1 << 20)]
@@ -106,7 +106,7 @@ def test_without_a_log_nothing_is_entered(
     out = tmp_path / "table"
     words = ["tune", str(machine), "-c", "allreduce", "-s", "1K", "--dialect", "nccl"]
     on = on_fakes(tmp_path, fault="no-log")
-    assert run([*words, *on, "--budget", "2", "-o", str(out)]) == 2
+    assert main([*words, *on, "--budget", "2", "-o", str(out)]) == 2
     assert "no log of what NCCL chose came back" in capsys.readouterr().err
     assert not out.exists()
 
@@ -117,23 +117,23 @@ def test_an_interrupted_sweep_goes_on(
     """Ctrl-C after some runs: none is made again, and the table is the uninterrupted one's."""
     words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x64"]
     words += ["--dialect", "nccl", "--budget", "3", *on_fakes(tmp_path)]
-    assert run([*words, "-o", str(tmp_path / "whole")]) == 0
+    assert main([*words, "-o", str(tmp_path / "whole")]) == 0
     seen = tmp_path / "fakes" / "seen.jsonl"
     uninterrupted = len(seen.read_text().splitlines())
     out = tmp_path / "table"
     for left in (2, 9):
         stop_after(left, monkeypatch)
         more = ["--resume"] if left > 2 else []
-        assert run([*words, "-o", str(out), *more]) == 130
+        assert main([*words, "-o", str(out), *more]) == 130
         monkeypatch.undo()
         assert not out.exists()
-    assert run([*words, "-o", str(out)]) == 2  # an unfinished study is there
+    assert main([*words, "-o", str(out)]) == 2  # an unfinished study is there
     with (tmp_path / "table.study" / "sweeps.jsonl").open("ab") as journal:
         journal.write(b'{"run": "cut sh')
-    assert run([*words, "-o", str(out), "--resume"]) == 0
+    assert main([*words, "-o", str(out), "--resume"]) == 0
     assert len(seen.read_text().splitlines()) == 2 * uninterrupted
     assert load_table(out).lookup.entries == load_table(tmp_path / "whole").lookup.entries
-    assert run([*words, "-o", str(out)]) == 0  # finished: the next one starts anew
+    assert main([*words, "-o", str(out)]) == 0  # finished: the next one starts anew
 
 
 def stop_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_what_it_cannot_do_is_said(
 ) -> None:
     plain = ["tune", str(machine), "-c", "allreduce", "-s", "1K", "--dialect", "nccl"]
     plain += [*on_fakes(tmp_path), "-o", str(tmp_path / "t"), *words]
-    assert run(plain) == 2
+    assert main(plain) == 2
     assert why in capsys.readouterr().err
 
 

@@ -77,7 +77,7 @@ def test_one_command_makes_a_folder_that_a_job_loads(
     words += ["-o", str(tmp_path / "table"), "--plans", str(plans)]
     assert main(words) == 2
     assert "--dialect mscclpp" in capsys.readouterr().err
-    assert main([*words, "--dialect", "mscclpp", "--launch", "graph"]) == 0
+    assert main([*words, "--dialect", "mscclpp", "--launch-mode", "graph"]) == 0
     assert {"selection.json", "tuccl_plans.py"} <= {file.name for file in plans.iterdir()}
 
 

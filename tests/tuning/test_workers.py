@@ -125,14 +125,14 @@ def test_an_executor_that_no_worker_can_make_is_refused(topology: Topology, tmp_
 def test_a_scheduler_that_cannot_be_is_refused(
     other: dict[str, object], topology: Topology, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=r"--scheduler head: expected|--workers: the scheduler"):
+    with pytest.raises(InputError, match=r"--dask head: expected|--workers: the scheduler"):
         tuned(tmp_path / "table", Stand(topology), topology, **other)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_scheduler_that_is_not_there_is_told(topology: Topology, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    with pytest.raises(Unavailable, match=r"--scheduler tcp://127.0.0.1:9"):
+    with pytest.raises(Unavailable, match=r"--dask tcp://127.0.0.1:9"):
         tuned(tmp_path / "table", Stand(topology), topology, scheduler="tcp://127.0.0.1:9")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tests.topology.test_probe import GEN4, device, machine
-from tuccl.cli.verbs import run
+from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.execution import RendezvousServer
 from tuccl.runtime import plugin_path, save_table
@@ -78,12 +78,12 @@ def test_run_opens_it_and_hands_it_on(table: Path, capsys: pytest.CaptureFixture
         "assert len(os.environ['TUCCL_TOKEN']) == 32; assert os.environ['TUCCL_EXPLORE'] == '64'"
     )
     words = ["--table", str(table), "--explore", "64", "--", sys.executable, "-c", ask]
-    assert run(["run", *words]) == 0
+    assert main(["run", *words]) == 0
     told = capsys.readouterr().err
     assert "ranks meet at 127.0.0.1:" in told and "export TUCCL_TOKEN" not in told
     none = "import os; assert 'TUCCL_BOOTSTRAP' not in os.environ"
     words = ["--table", str(table), "--bootstrap", "none", "--", sys.executable, "-c", none]
-    assert run(["run", *words]) == 0
+    assert main(["run", *words]) == 0
 
 
 def test_launchers_hand_it_on_without_showing_the_token(
@@ -94,7 +94,7 @@ def test_launchers_hand_it_on_without_showing_the_token(
     start = make_fakes(tmp_path / "fakes").launcher("mpiexec")
     show = "import os, sys; sys.stdout.write(os.environ['TUCCL_TOKEN'])"
     words = ["run", "--table", str(table), "--", start, "-n", "1", sys.executable, "-c", show]
-    assert run(words) == 0
+    assert main(words) == 0
     assert "-genv TUCCL_TOKEN TOKEN" in capsys.readouterr().err
 
 

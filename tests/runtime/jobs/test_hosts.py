@@ -92,7 +92,7 @@ def test_the_cluster_of_hosts_is_written(tuccl: Tuccl, hosts: Path) -> None:
     assert "warning: old: an idle GPU" in done.err
     # Slurm's own list of a job's hosts serves too, and so does a host file.
     (hosts / "machines").write_text("# two\nold slots=8\nnew:8\nnew\n")
-    again = tuccl("probe", "--hosts-file", hosts / "machines", "--launcher", "mpi", "--json")
+    again = tuccl("probe", "--hosts-file", hosts / "machines", "--remote-launcher", "mpi", "--json")
     assert json.loads(again.out)["ranks"] == 16
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
-from tuccl.cli.verbs import run
+from tuccl.cli import main
 from tuccl.runtime import load_table, save_table
 from tuccl.runtime.jobs import check_plugin
 
@@ -45,10 +45,10 @@ def test_a_plugin_that_chooses_otherwise_is_found_out(stock: Path, hand: SimpleN
 def test_explain_says_so_and_ends_with_one(
     stock: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["explain", str(stock)]) == 0
+    assert main(["explain", str(stock)]) == 0
     text = capsys.readouterr().out
     assert "same" in text and "from 65536 bytes" in text and "0 rows disagree" in text
     monkeypatch.setenv("TUCCL_SIGNATURE", "0" * 16)  # the plugin refuses the table
-    assert run(["explain", str(stock), "--json"]) == 1
+    assert main(["explain", str(stock), "--json"]) == 1
     told = capsys.readouterr()
     assert '"agrees":false' in told.out and "the plugin chooses default" in told.err

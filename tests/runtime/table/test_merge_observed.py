@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
-from tuccl.cli.verbs import run
+from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.runtime import load_table, save_table
 from tuccl.runtime.table import in_use, merge_observed, observed_timings
@@ -138,13 +138,13 @@ def test_a_killed_merge_leaves_the_old_or_the_new_table(table: Path) -> None:
 
 
 def test_learn_prints_and_writes(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["learn", str(table)]) == 0
+    assert main(["learn", str(table)]) == 0
     assert "no job measured anything" in capsys.readouterr().err
     learn(table, (0, 50.0), (1, 6.0))
-    assert run(["learn", str(table)]) == 0
+    assert main(["learn", str(table)]) == 0
     assert "1 to 2" in capsys.readouterr().out
-    assert run(["learn", str(table), "--write"]) == 0
+    assert main(["learn", str(table), "--write"]) == 0
     assert "written" in capsys.readouterr().err
     assert names(table)[0].startswith("nccl-Tree")
-    assert run(["learn", str(table), "--write"]) == 0
+    assert main(["learn", str(table), "--write"]) == 0
     assert "nothing to change" in capsys.readouterr().err

@@ -46,14 +46,13 @@ from tuccl.topology import Topology, load_machine, machine_of
 from tuccl.tuning import ll128_is_safe
 from tuccl.units import parse_size
 
-HELP = "synthesize one program; without --method the fastest in simulation"
 _RCCL_THREADS = max_threads("Simple", "rccl")
 EXAMPLE = "tuccl synth ndv2x2.json -c allgather -s 64M -o allgather.xml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("topology", metavar="T")
+    parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
     add_collective(parser)
     parser.add_argument(
         "-s", "--size", required=True, metavar="SIZE", help="the size to be fast at, like 64M"
@@ -76,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sketch's)",
     )
     parser.add_argument(
-        "--steps",
+        "--max-steps",
         type=int,
         metavar="N",
         help="with --method fewstep: programs of at most N messages in a row, with the least load "
@@ -93,7 +92,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="stop looking for better after S seconds (default 60)",
     )
-    parser.add_argument("--improve", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help="of what greedy draws (default 0)")
     parser.add_argument(
         "--starts",
@@ -103,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="random starts of greedy for each plan; the best counts (default: about a second)",
     )
     parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
-    parser.add_argument("-o", "--output", required=True, metavar="F.xml")
+    parser.add_argument("-o", "--output", required=True, metavar="F.xml", help="program to write")
     add_knobs(parser)
     add_root(parser)
     add_json(parser)
@@ -120,12 +118,8 @@ def run(args: argparse.Namespace) -> int:
     nbytes = parse_size(args.size)
     if args.chunks is not None and not 1 <= args.chunks <= 256:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
-    if args.steps is not None and (args.method != "fewstep" or not 1 <= args.steps <= 256):
-        raise InputError(
-            f"--steps {args.steps}: expected 1 to 256 messages in a row, with --method fewstep"
-        )
-    if args.improve is not None:
-        say("--improve has gone: channels and thread blocks, where it gained, are always tried")
+    if args.max_steps is not None and (args.method != "fewstep" or not 1 <= args.max_steps <= 256):
+        raise InputError(f"--max-steps {args.max_steps}: expected 1 to 256, with --method fewstep")
     if not 0 <= args.starts <= 100_000 or args.seed < 0:
         raise InputError(
             f"--starts {args.starts} --seed {args.seed}: expected up to 100000 starts and a seed "
@@ -148,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         result = synthesize_best(
             Target(topology, collective, nbytes, machine, args.dialect),
             candidates,
-            Options(args.seed, args.starts, steps=args.steps),
+            Options(args.seed, args.starts, steps=args.max_steps),
             time_limit_s=args.time_limit,
             progress=progress.update,
         )

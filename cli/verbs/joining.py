@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import print_json, warn
+from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import (
     HOST_LAUNCHERS,
@@ -86,7 +86,7 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--hosts-file", metavar="F", help="the same for the hosts in F, one a line")
     group.add_argument(
-        "--launcher",
+        "--remote-launcher",
         choices=HOST_LAUNCHERS,
         help="what starts it there: ssh (default), slurm (srun; without --hosts all of the job's) "
         "or mpi (mpirun)",
@@ -102,7 +102,7 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
         "--remote-tuccl", default="tuccl", metavar="PATH", help="tuccl on the hosts (default tuccl)"
     )
     group.add_argument(
-        "--host-limit",
+        "--timeout",
         type=float,
         default=60.0,
         metavar="SECONDS",
@@ -119,7 +119,7 @@ def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tupl
     Raises:
         InputError: a host does not answer and may not be left out, or none answers.
     """
-    if not (args.hosts or args.hosts_file or args.launcher):
+    if not (args.hosts or args.hosts_file or args.remote_launcher):
         return {}, ()
     if args.sources or args.nodes != 1:
         raise InputError(
@@ -127,17 +127,19 @@ def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tupl
         )
     if args.hosts and args.hosts_file:
         raise InputError("--hosts and --hosts-file: expected one of the two")
-    if not 0 < args.host_limit <= 86400:
-        raise InputError(f"--host-limit {args.host_limit}: expected seconds, up to a day")
+    if not 0 < args.timeout <= 86400:
+        raise InputError(f"--timeout {args.timeout}: expected seconds, up to a day")
     if args.hosts or args.hosts_file:
         names = hosts_of(args.hosts) if args.hosts else hosts_in_file(args.hosts_file)
-    elif args.launcher == "slurm":
+    elif args.remote_launcher == "slurm":
         names = allocated_hosts(os.environ)
     else:
-        raise InputError(f"--launcher {args.launcher}: expected --hosts or --hosts-file")
-    launcher: HostLauncher = args.launcher or "ssh"
+        raise InputError(
+            f"--remote-launcher {args.remote_launcher}: expected --hosts or --hosts-file"
+        )
+    launcher: HostLauncher = args.remote_launcher or "ssh"
     with ended_by_signals():
-        answers = probe_hosts(names, launcher, args.remote_tuccl, args.host_limit, tool=args.remote)
+        answers = probe_hosts(names, launcher, args.remote_tuccl, args.timeout, tool=args.remote)
     missing = {name: a.reason for name, a in answers.items() if a.topology is None}
     if missing and (not args.allow_missing or len(missing) == len(answers)):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(missing.items())[:4])
@@ -222,7 +224,7 @@ def report_fabric(args: argparse.Namespace) -> int:
         InputError: the file is damaged, or a topology is asked of it.
     """
     [path] = args.sources
-    if args.output or args.check or args.nodes != 1:
+    if args.output or args.drift or args.nodes != 1:
         raise InputError(
             f"{path}: lists switches, no host; give it as --fabric-file beside the hosts' files"
         )

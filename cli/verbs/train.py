@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuccl.cli.advice import print_advice
 from tuccl.cli.arguments import topology_of
-from tuccl.cli.emulate import ended_by_signals
 from tuccl.cli.output import columns, print_json, say, warn, write_text
-from tuccl.cli.sparse import print_sparse, ratios_of
-from tuccl.cli.train_options import (
+from tuccl.cli.verbs.advice import print_advice
+from tuccl.cli.verbs.emulate import ended_by_signals
+from tuccl.cli.verbs.sparse import print_sparse, ratios_of
+from tuccl.cli.verbs.train_options import (
     add_arguments,
     backends_of,
     check_options,
@@ -27,10 +27,9 @@ from tuccl.units import format_bytes
 if TYPE_CHECKING:
     from tuccl.training import Journal, Model, TrainingRow, TrainingRun
 
-__all__ = ["EXAMPLE", "HELP", "add_arguments", "run"]
+__all__ = ["EXAMPLE", "add_arguments", "run"]
 
-HELP = "what a table saves a training step: methods from BSP to DeAR, simulated, replayed or run"
-EXAMPLE = "tuccl train cluster.json --model resnet50 --table table/ --svg step.svg"
+EXAMPLE = "tuccl train cluster.json --model resnet50 --table table/ --picture step.svg"
 
 EQUAL = {
     "bitwise": "equal bit for bit",
@@ -102,7 +101,7 @@ def measured(
     if not methods:
         return journal, []
     options = {"scale": args.scale, "steps": args.steps, "rounds": args.rounds}
-    options |= {"table": stored and stored.folder, "limit_s": args.limit or 0.0}
+    options |= {"table": stored and stored.folder, "limit_s": args.time_limit or 0.0}
     options |= {"servers": args.servers, "colocated": args.colocated}
 
     def keep(some: Sequence[TrainingRun]) -> None:
@@ -155,8 +154,10 @@ def simulated(
         for method in methods_of(args):
             if journal.row(method.name, backend) is not None:
                 continue
-            if args.limit is not None and time.monotonic() - begin > args.limit:
-                warn([f"{method.name} by {backend}: not begun within --limit; --resume goes on"])
+            if args.time_limit is not None and time.monotonic() - begin > args.time_limit:
+                warn(
+                    [f"{method.name} by {backend}: not begun within --time-limit; --resume goes on"]
+                )
                 continue
             each = simulate_training(model, method, topology.ranks, costs, backend)
             runs.append(each)
@@ -211,13 +212,13 @@ def write_pictures(args: argparse.Namespace, runs: Sequence[TrainingRun]) -> Non
     """
     from tuccl.training import timeline_svg, timeline_trace
 
-    if not (args.svg or args.trace):
+    if not (args.picture or args.trace):
         return
     if not runs:
-        raise InputError("--svg, --trace: all rows were there already; leave --resume out")
+        raise InputError("--picture, --trace: all rows were there already; leave --resume out")
     fastest = min(runs, key=lambda each: each.row.step_us)
-    if args.svg:
-        write_text(Path(args.svg), timeline_svg(fastest))
+    if args.picture:
+        write_text(Path(args.picture), timeline_svg(fastest))
     if args.trace:
         write_text(Path(args.trace), timeline_trace(fastest).decode())
     say(f"drawn: {fastest.row.method} by {fastest.row.backend}, {fastest.row.kind}")

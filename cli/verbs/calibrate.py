@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl.cli.arguments import add_json, add_root, collectives_of
+from tuccl.cli.arguments import add_json, add_launch_mode, add_root, collectives_of
 from tuccl.cli.output import columns, print_json, say, write_text
 from tuccl.errors import InputError
 from tuccl.eval import (
@@ -29,8 +29,7 @@ from tuccl.topology import (
     read_machine,
 )
 
-HELP = "fit a machine class of the simulator to measured times"
-EXAMPLE = "tuccl calibrate all_reduce.txt t.json -c allreduce --launch mpi -o mine.json"
+EXAMPLE = "tuccl calibrate all_reduce.txt t.json -c allreduce --launch-mode mpi -o mine.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-c", "--collective", metavar="COLL", help="what the tables measured")
     parser.add_argument("--column", metavar="NAME", help="in-place, or a column of a CSV")
-    parser.add_argument(
-        "--launch", default="mpi", help="as it was run: process, mpi (default) or graph"
-    )
+    add_launch_mode(parser, "the measured kernels were")
     parser.add_argument(
         "--nccl-version", default=NCCL_VERSION, metavar="V", help="NCCL that ran (%(default)s)"
     )
@@ -58,10 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_root(parser)
     parser.add_argument(
-        "--start", metavar="CLASS", help="class to start from (default: by GPU model)"
+        "--machine",
+        metavar="CLASS",
+        help="machine class that the fit begins with: a name or a file (default: by GPU model)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="report the errors of --start as it is; fit nothing"
+        "--no-fit",
+        action="store_true",
+        help="report the errors of --machine as it is; fit and write nothing",
     )
     parser.add_argument("-o", "--output", metavar="CLASS", help="write the fitted class here")
     add_json(parser)
@@ -69,12 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, fit, validate, write and print."""
-    if not args.check and not args.output:
-        raise InputError("expected -o CLASS, the file to write (or --check to fit nothing)")
+    if not args.no_fit and not args.output:
+        raise InputError("expected -o CLASS, the file to write (or --no-fit)")
     runs = runs_of(args)
     trials = [trial_of(one) for one in runs]
-    start = read_machine(args.start or start_of(runs))
-    if args.check:
+    start = read_machine(args.machine or start_of(runs))
+    if args.no_fit:
         machine = machine_class(start)
         result = Fit(start, tuple(errors_of(trial, machine) for trial in trials))
         left_out: tuple[RunErrors, ...] = ()
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(report(result, left_out, args.output))
     else:
         print(text(result, left_out))
-        if args.output and not args.check:
+        if args.output and not args.no_fit:
             print(f"{args.output}: use it with --machine {args.output}")
     return 0
 
@@ -105,8 +106,6 @@ def runs_of(args: argparse.Namespace) -> tuple[CalibrationRun, ...]:
     [collective, *rest] = collectives_of(args.collective)
     if rest:
         raise InputError("-c: one collective; tables of several go in a tuccl-calibration/1 file")
-    if args.launch not in ("process", "mpi", "graph"):
-        raise InputError(f"--launch {args.launch[:40]}: expected one of process, mpi, graph")
     return tuple(
         CalibrationRun(
             table=table,
@@ -114,7 +113,7 @@ def runs_of(args: argparse.Namespace) -> tuple[CalibrationRun, ...]:
             column=args.column,
             topology=topology,
             root=args.root,
-            launch=args.launch,
+            launch=args.launch_mode,
             nccl=args.nccl_version,
             algorithm=args.algorithm,
             protocol=args.protocol,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuccl.cli.arguments import topology_of
-from tuccl.cli.emulate import ended_by_signals, introduce
 from tuccl.cli.output import check_target, say, warn
 from tuccl.cli.progress import Progress
+from tuccl.cli.verbs.emulate import ended_by_signals, introduce
 from tuccl.emulation import (
     Emulation,
     emulated_endpoints,
@@ -78,10 +78,10 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         " (default: the -o file's name with .probes, until it is done)",
     )
     parser.add_argument(
-        "--budget", type=int, metavar="N", help="probe N pairs at most (default: four a host)"
+        "--max-pairs", type=int, metavar="N", help="probe N pairs at most (default: four a host)"
     )
     parser.add_argument(
-        "--use",
+        "--traffic",
         metavar="FILE",
         help="lines `host host bytes` of earlier jobs: pairs of under 1 %% of the busiest one's"
         " bytes are not probed",
@@ -102,7 +102,7 @@ def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tu
         return gpus_measured(topology)
     endpoints = endpoints_of(topology, addresses_of(args, topology.hosts))
     users = {host.rpartition("@")[2]: host for host in given_hosts(args)}
-    launcher: HostLauncher = args.launcher or "ssh"
+    launcher: HostLauncher = args.remote_launcher or "ssh"
 
     def on_host(index: int, words: Sequence[str]) -> Sequence[str]:
         host = endpoints[index].host
@@ -221,7 +221,7 @@ def network_measured(
         InputError: a file of the arguments is bad.
         TucclError: a probe failed; the probes before are in their file.
     """
-    use = None if args.use is None else read_use(args.use)
+    use = None if args.traffic is None else read_use(args.traffic)
     file = args.probes or (f"{args.output}.probes" if args.output else None)
     if file is not None:
         check_target(Path(file))
@@ -232,7 +232,7 @@ def network_measured(
     try:
         with Progress() as progress:
             rates = probe_network(
-                prober, endpoints, use=use, budget=args.budget, update=progress.update
+                prober, endpoints, use=use, budget=args.max_pairs, update=progress.update
             )
     except KeyboardInterrupt:
         if file is not None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tuccl import __version__
 from tuccl.cli.arguments import add_json
-from tuccl.cli.log_report import judge_log
 from tuccl.cli.output import columns, print_json
+from tuccl.cli.verbs.log_report import judge_log
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import TucclError, Unavailable
 from tuccl.runtime.executors import cuda_devices, find_mpis
@@ -23,7 +23,6 @@ from tuccl.runtime.jobs.plugins import Kind
 from tuccl.runtime.mscclpp import find_executor_test
 from tuccl.runtime.nccl.versions import nccl_release, nccl_versions
 
-HELP = "list what is installed, what is missing and how to get it"
 EXAMPLE = "tuccl doctor --json"
 EVERY_VERB = "every verb"
 

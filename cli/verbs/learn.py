@@ -13,13 +13,14 @@ from tuccl.cli.output import columns, print_json_lines, say, warn
 from tuccl.runtime.table import ObservedTiming, merge_observed, observed_timings
 from tuccl.units import format_bytes
 
-HELP = "report what jobs measured with a table; --write merges it into the table"
 EXAMPLE = "tuccl learn table/ --write"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("table", metavar="TABLE")
+    parser.add_argument(
+        "table", metavar="TABLE", help="folder of a table, as `tuccl tune` writes it"
+    )
     parser.add_argument(
         "--write",
         action="store_true",

@@ -31,7 +31,7 @@ from tuccl.cli.executors import (
 )
 from tuccl.cli.output import warn
 from tuccl.cli.progress import Progress
-from tuccl.cli.tune_output import print_result
+from tuccl.cli.verbs.tune_output import print_result
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
@@ -48,13 +48,12 @@ if TYPE_CHECKING:
     from tuccl.runtime.workload import Workload
     from tuccl.tuning import TrainingJob, TuneOptions, TuneResult
 
-HELP = "search sketch, method and knobs together, into a lookup table"
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("topology", metavar="T")
+    parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
     add_collective(parser, many=True, required=False)
     add_sizes(parser, required=False)
     parser.add_argument(
@@ -125,14 +124,13 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="I",
         help="operations a sample and parameter of the model (ResNet-50 470, BERT 249); with "
-        "--local-batch, says where only sending less makes calls faster",
+        "--batch, says where only sending less makes calls faster",
     )
     group.add_argument(
-        "--local-batch", type=int, metavar="M", help="samples a rank and step (see --intensity)"
+        "--batch", type=int, metavar="M", help="samples a rank and step (see --intensity)"
     )
     group.add_argument(
-        "--from",
-        dest="start",
+        "--warm-start",
         metavar="TABLE",
         help="begin with the points of another table: of other sizes, or of a similar machine",
     )
@@ -155,10 +153,10 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
         "the same one takes a share of the work, under any launcher",
     )
     group.add_argument(
-        "--scheduler", metavar="URL", help="a Dask scheduler (tcp://host:8786) whose workers search"
+        "--dask", metavar="URL", help="a Dask scheduler (tcp://host:8786) whose workers search"
     )
     group.add_argument(
-        "--evaluation-limit",
+        "--evaluation-timeout",
         type=float,
         default=600.0,
         metavar="S",
@@ -242,11 +240,11 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         any_order=args.any_order,
         prefer=args.prefer or "speed",
         workers=args.workers,
-        scheduler=args.scheduler,
-        evaluation_limit=args.evaluation_limit,
+        scheduler=args.dask,
+        evaluation_limit=args.evaluation_timeout,
         policy=load_policy(Path(args.policy)) if args.policy else None,
         job=job_of(args),
-        start=table_points(load_table(Path(args.start)).lookup) if args.start else (),
+        start=table_points(load_table(Path(args.warm_start)).lookup) if args.warm_start else (),
     )
 
 
@@ -258,13 +256,13 @@ def job_of(args: argparse.Namespace) -> TrainingJob | None:
     """
     from tuccl.tuning import TrainingJob
 
-    if args.intensity is None and args.local_batch is None:
+    if args.intensity is None and args.batch is None:
         return None
-    if args.intensity is None or args.local_batch is None:
-        raise InputError("--intensity and --local-batch: give both or none")
-    if not (0 < args.intensity <= 1e12 and 0 < args.local_batch <= 1 << 20):
-        raise InputError("--intensity, --local-batch: expected numbers above 0")
-    return TrainingJob(intensity=args.intensity, local_batch=args.local_batch)
+    if args.intensity is None or args.batch is None:
+        raise InputError("--intensity and --batch: give both or none")
+    if not (0 < args.intensity <= 1e12 and 0 < args.batch <= 1 << 20):
+        raise InputError("--intensity, --batch: expected numbers above 0")
+    return TrainingJob(intensity=args.intensity, local_batch=args.batch)
 
 
 def tune_configurations(
@@ -290,19 +288,14 @@ def tune_configurations(
         "any_order": False,
         "prefer": None,
         "workers": 1,
-        "scheduler": None,
+        "dask": None,
         "policy": None,
         "intensity": None,
-        "local_batch": None,
+        "batch": None,
         "workload": None,
-        "start": None,
+        "warm_start": None,
     }
-    names = {"start": "from"}
-    options = [
-        f"--{names.get(n, n).replace('_', '-')}"
-        for n, v in defaults.items()
-        if getattr(args, n) != v
-    ]
+    options = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
     if options:
         raise InputError(f"{', '.join(options)}: --dialect nccl has none; leave it out")
     with ExitStack() as stack:

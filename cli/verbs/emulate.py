@@ -25,7 +25,6 @@ from tuccl.runtime import run as run_command
 if TYPE_CHECKING:
     from tuccl.training.compression.exchanges import Link
 
-HELP = "run a command on an emulated cluster: a network namespace a host, with the links' rates"
 EXAMPLE = "tuccl emulate --scale 0.01 t.json -- mpirun -np 4 ./program"
 _LONGEST_EPOCH_S = 86_400.0
 
@@ -56,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("SRC", "DST", "MBPS"),
         help="instead: change one direction of a link of a running emulation, in Mb/s",
     )
-    parser.add_argument("--run", dest="emulation", metavar="ID", help="with --set-rate: which one")
+    parser.add_argument("--emulation", metavar="ID", help="with --set-rate: which one")
     parser.add_argument("--list", action="store_true", help="instead: list what runs, link by link")
     add_json(parser)
     parser.add_argument("topology", nargs="?", metavar="T", help="topology file")

@@ -17,7 +17,6 @@ from tuccl.cli.output import check_target, print_json
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 
-HELP = "train a policy on simulated machines, for `tune --policy` on others"
 EXAMPLE = "tuccl policy ndv2x2.json dgx2.json -c allgather,allreduce -s 64K:256M:x4 -o policy.json"
 
 

@@ -13,12 +13,11 @@ from tuccl.cli.arguments import (
     topology_of,
 )
 from tuccl.cli.output import print_json, warn
-from tuccl.cli.verify import read_bytes
+from tuccl.cli.verbs.verify import read_bytes
 from tuccl.errors import InputError
 from tuccl.program import parse_xml
 from tuccl.runtime import export_program, export_switch, export_table
 
-HELP = "write the table as files that an unmodified runtime loads"
 EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
 
 
@@ -33,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "mscclpp: execution plans of MSCCL++, with a Python module that selects them",
     )
     parser.add_argument(
-        "--hosts", type=int, default=1, metavar="N", help="of a program's ranks, for mscclpp (1)"
+        "--nodes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="mscclpp: hosts that the ranks of a program are on (default 1)",
     )
     add_root(parser)
     parser.add_argument(
@@ -49,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(NVLS) for allreduce, allgather, reduce-scatter; nothing is tuned",
     )
     add_prefer(parser, "default: the table's order")
-    parser.add_argument("-o", "--output", required=True, metavar="DIR")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder to write")
     add_json(parser)
 
 
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     elif path.is_file() and args.dialect == "mscclpp":
         program = parse_xml(read_bytes(args.table), args.table)
         exported = export_program(
-            program, out, hosts=args.hosts, root=args.root, share_scratch=share_scratch
+            program, out, hosts=args.nodes, root=args.root, share_scratch=share_scratch
         )
     else:
         exported = export_table(

@@ -9,9 +9,9 @@ from pathlib import Path
 from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of, warn_of_nccl
 from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
-from tuccl.cli.peers import add_peers, chosen_peers
 from tuccl.cli.progress import Progress
-from tuccl.cli.studies import add_study, studies_of
+from tuccl.cli.verbs.peers import add_peers, chosen_peers
+from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError
 from tuccl.runtime import (
     SYMMETRIC_BASELINE,
@@ -20,7 +20,6 @@ from tuccl.runtime import (
     load_table,
 )
 
-HELP = "compare a tuned table with the defaults, size by size"
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
 _BASELINES = {
     "msccl-default": ("msccl-default", "msccl-default-robust", "msccl-best"),
@@ -32,7 +31,9 @@ _BASELINES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("table", metavar="TABLE")
+    parser.add_argument(
+        "table", metavar="TABLE", help="folder of a table, as `tuccl tune` writes it"
+    )
     add_executor(parser)
     add_real(parser, elements=False)
     parser.add_argument(

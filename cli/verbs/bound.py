@@ -9,13 +9,12 @@ from tuccl.cli.output import columns, print_json_lines
 from tuccl.synth import Collective
 from tuccl.synth import bound as bound_of
 
-HELP = "print the best that any algorithm could do over links and switches, and what limits it"
 EXAMPLE = "tuccl bound ndv2x2.json -c allgather,allreduce"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("topology", metavar="T")
+    parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
     add_collective(parser, many=True)
     add_root(parser)
     add_json(parser)

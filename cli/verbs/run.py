@@ -23,7 +23,6 @@ from tuccl.runtime.jobs import (
 from tuccl.runtime.table import in_use
 from tuccl.topology import differences
 
-HELP = "start a program with the table loaded into the runtime"
 # Of an older run in this shell: they would load another table with, or after, this one.
 LEFT_OVER = (
     *("TUCCL_TABLE", "TUCCL_SIGNATURE", "TUCCL_TABLE_SHA256"),
@@ -35,7 +34,7 @@ EXAMPLE = "tuccl run --table table/ -- mpirun -np 16 all_gather_perf -b 1K -e 1G
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("--table", required=True, metavar="TABLE")
+    parser.add_argument("--table", required=True, metavar="TABLE", help="folder of the table")
     parser.add_argument(
         "--dialect",
         help="what runs the programs: executor, rccl (legacy: RCCL 2.28 and later run none) or "
@@ -56,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_prefer(parser, "default: the table's order")
     parser.add_argument(
-        "--machine",
+        "--topology",
         metavar="T",
         help="the machine as it is now: another signature than the table's"
         " starts CMD without the table, measured rates that drifted are told",
@@ -90,13 +89,13 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     stored = load_table(Path(args.table))
-    now = topology_of(args.machine) if args.machine else None
+    now = topology_of(args.topology) if args.topology else None
     if changes := changed_machine(stored.topology, now):
         warn([f"the machine changed since the table was tuned: {changes[0]}"])
         warn(["CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
         return run_command(command, {}, without=LEFT_OVER)
     if now is not None and (drift := differences(stored.topology, now)):
-        warn([f"--machine drifted since the table was tuned: {drift[0]}"])
+        warn([f"--topology drifted since the table was tuned: {drift[0]}"])
         warn(["the signature is the same and CMD has the table; `tuccl tune` may find faster ones"])
     with in_use(stored.folder):
         return run_with_table(args, command, stored)

@@ -18,13 +18,12 @@ from tuccl.sketches import (
 )
 from tuccl.units import parse_size
 
-HELP = "derive ranked communication sketches, with what was pruned and why"
 EXAMPLE = "tuccl sketch ndv2x2.json -c allgather -s 64M -o sketches/"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("topology", metavar="T")
+    parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
     add_collective(parser)
     parser.add_argument("-s", "--size", required=True, metavar="SIZE", help="like 64M")
     parser.add_argument(

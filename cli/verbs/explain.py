@@ -1,7 +1,4 @@
-"""``tuccl explain``: the decisions of a table and of the plugin that loads it.
-
-``tuccl select`` is the same verb under its former name.
-"""
+"""``tuccl explain``: the decisions of a table and of the plugin that loads it."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tuccl.cli.arguments import (
     one_collective_of,
 )
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
-from tuccl.cli.studies import add_study, studies_of
+from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime import Candidate, Entry, LookupTable, load_table, select, table_preferring
 from tuccl.runtime import explain as explain_table
@@ -30,14 +27,15 @@ from tuccl.units import format_bytes, parse_size
 if TYPE_CHECKING:
     from tuccl.tuning import StoredStudy
 
-HELP = "print the choice of a table for every size, or for one call, and the reason"
 EXAMPLE = "tuccl explain table/; tuccl explain table/ -c allgather -s 64M"
 TOLD_DIMENSIONS = ("method", "protocol")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("table", metavar="TABLE")
+    parser.add_argument(
+        "table", metavar="TABLE", help="folder of a table, as `tuccl tune` writes it"
+    )
     add_collective(parser, required=False)
     parser.add_argument("-s", "--size", metavar="SIZE", help="one call of this size only")
     parser.add_argument("--in-place", action="store_true", help="with -s: the call is in place")

@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, topology_of
-from tuccl.cli.joining import (
+from tuccl.cli.output import check_target, print_json, say, warn, write_text
+from tuccl.cli.verbs.joining import (
     add_hosts,
     add_joining,
     answering_hosts,
@@ -18,8 +19,7 @@ from tuccl.cli.joining import (
     names_of,
     report_fabric,
 )
-from tuccl.cli.measuring import add_measuring, emulation_measured, measured
-from tuccl.cli.output import check_target, print_json, say, warn, write_text
+from tuccl.cli.verbs.measuring import add_measuring, emulation_measured, measured
 from tuccl.errors import InputError
 from tuccl.topology import (
     HOST_READERS,
@@ -44,7 +44,6 @@ from tuccl.topology import (
 )
 from tuccl.topology.json_files import printable_path
 
-HELP = "read this machine, or a description of one, into a topology"
 EXAMPLE = "tuccl probe --from ndv2-topo.xml --profile ndv2 --nodes 2 -o ndv2x2.json"
 
 
@@ -67,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read --from as this format",
     )
     parser.add_argument(
-        "--root",
+        "--fsroot",
         metavar="DIR",
         help="read the machine whose /sys was captured in DIR, not this one",
     )
@@ -104,7 +103,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also draw it: of a cluster the fabric, and each kind of host once",
     )
     parser.add_argument(
-        "--check", metavar="T", help="compare the machine with the topology in T; exit 1 on drift"
+        "--drift",
+        metavar="T",
+        help="report how the machine differs from the topology in T; exit 1 if it does",
     )
     parser.add_argument(
         "-o", "--output", metavar="T", help="write the topology here; -: on standard output"
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         if args.measure:
             topology, notes = measured(args, topology)
             warnings += notes
-    if args.check:
+    if args.drift:
         return report_drift(args, topology)
     if args.picture:
         write_text(Path(args.picture), machine_svg(topology))
@@ -164,11 +165,11 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 def report_drift(args: argparse.Namespace, topology: Topology) -> int:
     """Print how the machine differs from the topology it is checked against; 1 where it does."""
-    drift = differences(topology_of(args.check), topology)
+    drift = differences(topology_of(args.drift), topology)
     if args.json:
         print_json({"ok": not drift, "drift": list(drift)})
     else:
-        print("\n".join(drift) or f"{args.check}: no drift; signature {signature(topology)}")
+        print("\n".join(drift) or f"{args.drift}: no drift; signature {signature(topology)}")
     return 1 if drift else 0
 
 
@@ -208,7 +209,7 @@ def read_host(
     args: argparse.Namespace, source: str | None = None
 ) -> tuple[Topology, tuple[str, ...]]:
     """Return the one host that ``source``, or else this machine or a profile is, and warnings."""
-    source = args.root if source is None else source
+    source = args.fsroot if source is None else source
     if source is not None:
         if args.format is None and describes_fabric(source):
             raise InputError(f"{source}: lists switches, no host; give it as --fabric-file")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, add_nccl_version
 from tuccl.cli.output import check_target
-from tuccl.cli.sparse import RATIOS_HELP
+from tuccl.cli.verbs.sparse import RATIOS_HELP
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION, Table, load_table
 from tuccl.topology import Topology, load_machine
@@ -50,10 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fastest NIC at 1 Gb/s)",
     )
     parser.add_argument(
-        "--steps", type=int, default=5, metavar="N", help="of a turn (default 5), and one before"
+        "--steps",
+        type=int,
+        default=5,
+        metavar="N",
+        help="timed steps per round, after one warm-up (default 5)",
     )
     parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="turns of each method (default 3)"
+        "--rounds", type=int, default=3, metavar="N", help="rounds of each method (default 3)"
     )
     parser.add_argument("--machine", metavar="CLASS", help="machine class, a name or a file")
     add_nccl_version(parser)
@@ -74,12 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=int, default=60, metavar="N", help="with --tune: as tune has it"
     )
-    parser.add_argument("--svg", metavar="OUT", help="write a picture of the fastest step")
+    parser.add_argument("--picture", metavar="OUT.svg", help="write a picture of the fastest step")
     parser.add_argument("--trace", metavar="OUT", help="write it as a trace for ui.perfetto.dev")
     parser.add_argument("-o", "--output", metavar="FILE", help="keep the rows, for --resume")
     parser.add_argument("--resume", action="store_true", help="go on with the rows of -o")
     parser.add_argument(
-        "--limit", type=float, metavar="S", help="begin no method, or round, after S s"
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="begin no method and no round after S seconds (default: none)",
     )
     add_json(parser)
 
@@ -104,9 +111,9 @@ def check_options(args: argparse.Namespace) -> None:
         raise InputError("--resume: expected -o FILE with it")
     if args.servers < 0:
         raise InputError(f"--servers {args.servers}: expected at least 1 host")
-    if args.limit is not None and not args.limit > 0:
-        raise InputError(f"--limit {args.limit:g}: expected more than 0 seconds")
-    for target in (args.svg, args.trace, args.output):
+    if args.time_limit is not None and not args.time_limit > 0:
+        raise InputError(f"--time-limit {args.time_limit:g}: expected more than 0 seconds")
+    for target in (args.picture, args.trace, args.output):
         if target:
             check_target(Path(target))
 

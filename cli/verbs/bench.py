@@ -24,8 +24,8 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.executors import add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say
-from tuccl.cli.peers import add_peers, check_peers, print_beside_peers
-from tuccl.cli.recording import (
+from tuccl.cli.verbs.peers import add_peers, check_peers, print_beside_peers
+from tuccl.cli.verbs.recording import (
     add_recording,
     check_recording,
     is_recorded,
@@ -33,7 +33,7 @@ from tuccl.cli.recording import (
     use_text,
     write_trace,
 )
-from tuccl.cli.verify import read_bytes
+from tuccl.cli.verbs.verify import read_bytes
 from tuccl.errors import InputError
 from tuccl.mscclpp import is_plan, parse_plan, verify_plan
 from tuccl.program import Knobs, Program, max_threads, parse_xml
@@ -57,7 +57,6 @@ from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.runtime.table.programs import program_dialect
 from tuccl.synth import PLAN_COLLECTIVES, Collective, replicate
 
-HELP = "time a program, or a baseline's own choice per size, in nccl-tests' columns"
 EXAMPLE = "tuccl bench allgather.xml ndv2x2.json -s 1K:1G:x4 --on sim"
 
 _ROUNDS = 5  # of measured runs; to the simulator they are one

@@ -13,7 +13,6 @@ from tuccl.program import Finding, Program, VerifyReport, parse_xml
 from tuccl.program import verify as verify_program
 from tuccl.units import format_bytes, parse_size
 
-HELP = "prove that a program computes the collective, cannot deadlock and loads"
 EXAMPLE = "tuccl verify allgather.xml --dialect fork"
 _MOST_BYTES = 256 << 20
 _ORDERS = 3  # in which a plan is run
@@ -29,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dialect", default="executor", help="of XML: executor (default), rccl (legacy) or fork"
     )
     parser.add_argument(
-        "--run",
-        dest="run_size",
+        "-s",
+        "--size",
         metavar="SIZE",
-        help="then run an MSCCL++ plan on the CPU, on data of that size",
+        help="then run an MSCCL++ plan on the CPU with a call of this size",
     )
     add_root(parser)
     add_json(parser)
@@ -47,17 +46,17 @@ def run(args: argparse.Namespace) -> int:
         collective = program.collective.replace("reducescatter", "reduce-scatter")
         report = verify_plan(program, root=args.root)
         line = f"{args.program}: ok: {collective} on {len(program.gpus)} ranks, {dialect}"
-        if args.run_size and report.ok:
-            nbytes = parse_size(args.run_size)
+        if args.size and report.ok:
+            nbytes = parse_size(args.size)
             if not program.min_message_size <= nbytes <= program.max_message_size:
                 raise InputError(
-                    f"{args.program}: --run {args.run_size}: the plan is for "
+                    f"{args.program}: -s {args.size}: the plan is for "
                     f"{program.min_message_size} to {program.max_message_size} bytes"
                 )
             report = _run(program, nbytes, args.root)
-            line += f", {args.run_size} runs right"
-    elif args.run_size:
-        raise InputError("--run is for plans of MSCCL++; run a program with `tuccl bench --check`")
+            line += f", {args.size} runs right"
+    elif args.size:
+        raise InputError("-s: runs plans of MSCCL++; run a program with `tuccl bench --check`")
     else:
         program, dialect = parse_xml(data, args.program), args.dialect
         collective = program.collective

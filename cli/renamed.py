@@ -1,0 +1,67 @@
+"""Former names of verbs and options: each is refused, and the refusal names the new one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+__all__ = ["RENAMED_OPTIONS", "RENAMED_VERBS", "add_renamed"]
+
+RENAMED_VERBS = {"select": "explain"}
+
+_TIMED = {"--launch": "--launch-mode"}
+RENAMED_OPTIONS: dict[str, dict[str, str]] = {
+    "probe": {
+        "--check": "--drift",
+        "--root": "--fsroot",
+        "--budget": "--max-pairs",
+        "--use": "--traffic",
+        "--launcher": "--remote-launcher",
+        "--host-limit": "--timeout",
+    },
+    "calibrate": {**_TIMED, "--start": "--machine", "--check": "--no-fit"},
+    "synth": {"--steps": "--max-steps"},
+    "verify": {"--run": "--size"},
+    "bench": _TIMED,
+    "tune": {
+        **_TIMED,
+        "--from": "--warm-start",
+        "--scheduler": "--dask",
+        "--local-batch": "--batch",
+        "--evaluation-limit": "--evaluation-timeout",
+    },
+    "train": {"--limit": "--time-limit", "--svg": "--picture"},
+    "compare": _TIMED,
+    "export": {"--hosts": "--nodes"},
+    "run": {"--machine": "--topology"},
+    "emulate": {"--run": "--emulation"},
+}
+"""By verb, the new name of each option that had another one."""
+
+
+class _Renamed(argparse.Action):
+    """Refuses a former name, wherever it stands among the arguments."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """End with the new name."""
+        parser.error(f"{option_string} is now {self.const}")
+
+
+def add_renamed(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Make ``parser`` refuse the former names of the options of ``verb``."""
+    for old, new in RENAMED_OPTIONS.get(verb, {}).items():
+        parser.add_argument(
+            old,
+            action=_Renamed,
+            const=new,
+            nargs="?",
+            dest=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )
