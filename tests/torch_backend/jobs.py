@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 import tuccl.torch
+import tuccl.torch.group as group_module
 from tests.torch_backend.ranks import begin, begin_again, job
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -244,6 +245,90 @@ def order() -> None:
     assert held.data_ptr() == tensor.data_ptr()
     assert all(w.wait() for w in works) and all(w.is_completed() for w in works)
     assert (tensor == SIZE * (SIZE + 1) / 2).all()
+
+
+@job
+def modes() -> None:
+    """Tensors with gaps under every mode of autograd, as Gloo takes them."""
+    begin(timeout=timedelta(seconds=10))
+    gloo = dist.new_group(backend="gloo")
+
+    def transposed(*, requires_grad: bool = False) -> torch.Tensor:
+        return torch.full((16, 17), RANK + 1.0, requires_grad=requires_grad).t()
+
+    def compare(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+        dist.all_reduce(theirs, group=gloo)
+        dist.all_reduce(ours)
+        assert torch.equal(ours, theirs), ours
+        share = theirs.new_full((SIZE * 16,), RANK + 1.0)
+        gaps = [torch.empty(16, 2)[:, 0] for _ in range(SIZE)]
+        dist.all_to_all(gaps, list(share.chunk(SIZE)))
+        assert [t[3].item() for t in gaps] == [r + 1.0 for r in range(SIZE)]
+
+    with torch.inference_mode():
+        compare(transposed(), transposed())
+        inference, other = transposed(), transposed()
+    compare(inference, other)
+    with torch.no_grad():
+        compare(transposed(requires_grad=True), transposed(requires_grad=True))
+    leaf = torch.ones(16, 16, requires_grad=True)
+    with torch.no_grad():
+        dist.all_reduce(leaf.t())
+    dist.all_reduce((leaf * 2).t())
+    assert leaf.is_leaf and leaf[0, 0].item() == SIZE
+    assert dist.group.WORLD.counts["gloo"] == 0
+
+
+@job
+def callbacks_that_raise() -> None:
+    """The thread that ends collectives survives; what fails is the work's error."""
+    begin(timeout=timedelta(seconds=10))
+    work = dist.all_reduce(torch.ones(16, 16).t(), async_op=True)
+    work.wait()
+    broken = torch.ones(16, 16).t()
+    put_back = group_module._put_back
+
+    def fails(call: object) -> None:
+        raise MemoryError("no memory to copy back")
+
+    group_module._put_back = fails
+    try:
+        dist.all_reduce(broken)
+        raise AssertionError("done though nothing was copied back")
+    except MemoryError as error:
+        assert "copy back" in str(error)
+    finally:
+        group_module._put_back = put_back
+    again = torch.full((16, 16), float(RANK)).t()
+    dist.all_reduce(again)
+    assert (again == SIZE * (SIZE - 1) / 2).all()
+
+
+@job
+def different_calls() -> None:
+    """Ranks that call different things all get an error that names both calls."""
+    begin(timeout=timedelta(seconds=20))
+    kind = os.environ["DIFFERENCE"]
+    dist.all_reduce(torch.ones(256))
+    mine = torch.ones(256)
+    try:
+        if kind == "operation" and RANK == 0:
+            dist.broadcast(mine, 0)
+        elif kind == "type" and RANK == 0:
+            dist.all_reduce(mine.to(torch.int32))
+        elif kind == "reduction" and RANK == 0:
+            dist.all_reduce(mine, Op.MAX)
+        elif kind == "root":
+            dist.broadcast(mine, RANK % 2)
+        elif kind == "size" and RANK == 0:
+            dist.all_reduce(torch.ones(255))
+        else:
+            dist.all_reduce(mine)
+        dist.all_reduce(mine)  # whose own part of the first was over may learn it here
+        raise AssertionError("all went well")
+    except RuntimeError as error:
+        print("TOLD", error)
+    os._exit(0)
 
 
 @job

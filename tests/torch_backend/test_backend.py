@@ -83,6 +83,21 @@ def test_who_shares_no_memory_is_joined_by_sockets(job: Job, table: Table) -> No
     all_well(job("one_shares_nothing", 3, table(1, 3)))
 
 
+def test_tensors_with_gaps_do_as_on_gloo_under_every_mode(job: Job, table: Table) -> None:
+    all_well(job("modes,callbacks_that_raise", 4, table(2, 2)))
+
+
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+@pytest.mark.parametrize("kind", ["operation", "type", "reduction", "root", "size"])
+def test_ranks_that_call_different_things_get_an_error(
+    job: Job, table: Table, kind: str, protocol: str
+) -> None:
+    outcomes = job("different_calls", 4, table(2, 2, protocol), DIFFERENCE=kind)
+    all_well(outcomes)
+    for _, text in outcomes:
+        assert "all ranks must make the same calls in the same order" in told(text), text
+
+
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
 def test_programs_have_the_latency_of_an_emulated_cluster(
     job: Job, table: Table, tmp_path: Path, protocol: str

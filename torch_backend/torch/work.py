@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import time
 import weakref
@@ -54,7 +55,12 @@ class TucclWork(dist.Work):  # type: ignore[misc]
     def end(self, error: Exception | None) -> None:
         """Take note that it has ended. Called once, by the thread that saw it."""
         if error is None and self._finish is not None:
-            self._finish()
+            try:
+                # Raw memory is put right, as Gloo does: no autograd, whatever modes the caller had.
+                with torch.inference_mode():
+                    self._finish()
+            except Exception as failed:  # noqa: BLE001 - whoever waits gets it
+                error = failed
         with self._lock:
             self._error = error
             self._ended.set()
@@ -208,10 +214,7 @@ class CollectiveQueue:
         def ended(future: torch.futures.Future[Any]) -> None:
             self._end(work, self._gloo(work, future))
 
-        try:
-            _future(call()).add_done_callback(_Callback(then or ended))
-        except RuntimeError as error:  # refused at once: as Gloo words it
-            self._end(work, error)
+        _future(call()).add_done_callback(_Callback(then or ended))
 
     def _gloo(self, work: TucclWork, future: torch.futures.Future[Any]) -> Exception | None:
         try:
@@ -245,7 +248,10 @@ class CollectiveQueue:
                 return
             self._waiting.popleft()
             self._under_way[work] = place
-            start()
+            try:
+                start()
+            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+                self._end(work, error)
 
     def _end(self, work: TucclWork, error: Exception | None) -> None:
         work.end(error)
@@ -369,7 +375,10 @@ class _Progress:
             for number in self.native.take_ended(60.0):
                 with self._lock:
                     ended = self._ended.pop(number)
-                ended()
+                try:
+                    ended()
+                except Exception:  # noqa: BLE001 - the thread serves all groups
+                    sys.excepthook(*sys.exc_info())
 
     def _stop(self) -> None:
         # A thread that comes back from native code after the interpreter's end would end it badly.
