@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "exec/call_digest.h"
 #include "exec/group.h"
 #include "exec/socket.h"
 #include "support/check.h"
@@ -224,22 +225,70 @@ void what_takes_too_long_ends() {
   CHECK(order->error().find("not done after 0.2 s") != std::string::npos);
 }
 
-void other_sizes_are_told() {
+/// All ranks but rank 0 reduce `count` floats by sum; each gets an error that says `words`.
+void refused(std::shared_ptr<Bound> call_of_rank_0, std::size_t count, const std::string& words) {
   const Program p = allreduce(true);
   Ranks ranks(p.ngpus);
-  std::vector<std::vector<float>> values;
-  std::vector<std::shared_ptr<Request>> orders;
+  std::vector<std::vector<float>> values(static_cast<std::size_t>(p.ngpus),
+                                         std::vector<float>(400));
+  values[0].resize(count);
+  std::vector<std::shared_ptr<Request>> requests;
   for (int rank = 0; rank < p.ngpus; ++rank) {
-    const std::size_t count = rank == 0 ? 4000 : 400;
-    values.emplace_back(count);
-    orders.push_back(ranks.groups[static_cast<std::size_t>(rank)]->submit(
-        bound(p, rank, static_cast<std::int64_t>(count), true), {piece(values.back())},
-        {piece(values.back())}, "allreduce", 60));
+    std::vector<float>& own = values[static_cast<std::size_t>(rank)];
+    requests.push_back(ranks.groups[static_cast<std::size_t>(rank)]->submit(
+        rank == 0 ? call_of_rank_0 : bound(p, rank, 400, true), {piece(own)}, {piece(own)},
+        "allreduce", 60));
   }
-  for (const auto& order : orders) {
-    CHECK(order->wait(60));
-    CHECK(order->error().find("meets a receive") != std::string::npos);
+  for (const auto& request : requests) {
+    CHECK(request->wait(60));
+    CHECK(request->error().find(words) != std::string::npos);
   }
+}
+
+void other_calls_are_refused() {
+  const Program p = allreduce(true);
+  const int rounded = (400 + p.nchunks - 1) / p.nchunks * p.nchunks;
+  Call call{.program = p, .knobs = {Protocol::kSimple, 1, 512, 1 << 14}, .nbytes = rounded * 4LL};
+  call.in_place = true;
+  const auto with = [&](auto change) {
+    Call changed = call;
+    change(changed);
+    return std::make_shared<Bound>(changed, 0);
+  };
+  refused(bound(p, 0, 4000, true), 4000, "with another size or program");
+  refused(with([](Call& c) { c.element = Element::kInt32; }), 400,
+          "allreduce of int32 (sum) as call 0");
+  refused(with([](Call& c) { c.reduction = Reduction::kMax; }), 400,
+          "allreduce of float (max) as call 0");
+  refused(with([](Call& c) { c.program.name += "2"; }), 400, "with another size or program");
+}
+
+void a_rank_may_be_calls_behind() {
+  Sockets pair[] = {Sockets(0, 2), Sockets(1, 2)};
+  int ends[2];
+  CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  pair[0].attach(1, Stream(ends[0]));
+  pair[1].attach(0, Stream(ends[1]));
+  const auto digest = [](std::uint64_t sequence) {
+    return exec::call_digest({.sequence = sequence, .program = 7});
+  };
+  const auto begin = [&](int rank, std::uint64_t sequence) {
+    pair[rank].begin_call(digest(sequence), {1 - rank});
+    pair[rank].write(1 - rank);
+    pair[1 - rank].read(rank);
+  };
+  begin(0, 0xffff);
+  begin(0, 0x10000);  // ahead, and the number wraps
+  begin(1, 0xffff);
+  CHECK(pair[1].failure().empty());
+  begin(1, 0x10000);
+  CHECK(pair[0].failure().empty() && pair[1].failure().empty());
+  begin(0, 0x10001);
+  pair[1].begin_call(exec::call_digest({.sequence = 0x10001, .program = 8}), {0});
+  CHECK(pair[1].failure().find("with another size or program") != std::string::npos);
+  pair[1].write(0);
+  pair[0].read(1);
+  CHECK(pair[0].failure().find("as call 1, rank 1 allreduce") != std::string::npos);
 }
 
 }  // namespace
@@ -253,5 +302,6 @@ int main() {
   tuccl::groups_reduce_any_count_in_order();
   tuccl::who_leaves_is_named_to_all();
   tuccl::what_takes_too_long_ends();
-  tuccl::other_sizes_are_told();
+  tuccl::other_calls_are_refused();
+  tuccl::a_rank_may_be_calls_behind();
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "exec/engine.h"
@@ -32,6 +33,8 @@ class BoundProgram : public std::enable_shared_from_this<BoundProgram> {
   /// After the run: averages, and copies back.
   void finish();
   const Call& call() const { return call_; }
+  /// Ranks that it exchanges messages with.
+  std::set<int> peers() const;
   std::int64_t bytes_sent() const { return engine_->bytes_sent(); }
 
  private:

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "exec/call_digest.h"
 #include "tuccl/error.h"
 
 namespace tuccl::exec {
@@ -123,7 +124,10 @@ bool Group::take_next() {
 }
 
 bool Group::advance_head() {
-  if (!begun_) begin(*head_);
+  if (!begun_) {
+    begin(*head_);
+    if (const std::string& why = sockets_->failure(); !why.empty()) return give_up(why), true;
+  }
   Engine& engine = head_->bound_->engine();
   const bool moved = engine.advance();
   if (engine.finished() && sockets_->all_written()) {
@@ -149,8 +153,20 @@ void Group::give_up(const std::string& why) {
   end_head(told ? mine : failure_);
 }
 
+std::uint64_t Group::digest(const Request& order) {
+  const Call& call = order.bound_->call();
+  const std::vector<Piece>& pieces = order.inputs_.empty() ? order.outputs_ : order.inputs_;
+  const std::int64_t sizes[] = {call.nbytes, call.knobs.buffer_bytes, call.program.nchunks,
+                                pieces.empty() ? 0 : pieces.front().bytes};
+  const std::uint64_t program =
+      hash_of(call.program.name.data(), call.program.name.size(), hash_of(sizes, sizeof sizes));
+  return call_digest(
+      {call.program.collective, call.element, call.reduction, call.root, sequence_++, program});
+}
+
 void Group::begin(Request& order) {
   begun_ = true;
+  sockets_->begin_call(digest(order), order.bound_->peers());
   order.bound_->bind_memory(order.inputs_, order.outputs_, scratch_);
   messages_.set_latencies(latencies(order.bound_->call(), rank()));
   const auto limit = std::chrono::duration<double>(order.limit_s_);

@@ -74,6 +74,7 @@ class Group : public std::enable_shared_from_this<Group> {
   bool take_next();
   bool advance_head();
   void begin(Request& order);
+  std::uint64_t digest(const Request& order);
   void give_up(const std::string& why);
   void end_head(std::string error);
   void fail_all(const std::string& why);
@@ -88,6 +89,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::optional<std::string> asked_to_close_;
   std::shared_ptr<Request> head_;  ///< Under way. From here on: the progress's thread alone.
   bool begun_ = false;
+  std::uint64_t sequence_ = 0;  ///< Of the next call.
   std::string failure_;
   bool closed_ = false;
 };

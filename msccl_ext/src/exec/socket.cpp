@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "exec/call_digest.h"
 #include "tuccl/error.h"
 
 namespace tuccl::exec {
@@ -16,7 +17,8 @@ namespace {
 constexpr std::size_t kSmall = 32 << 10;
 /// Read ahead of what a message still lacks, so that frames and small messages need no call each.
 constexpr std::size_t kAhead = 64 << 10;
-constexpr int kMostPieces = 32;          // of one writing call
+constexpr int kMostPieces = 32;  // of one writing call
+constexpr std::size_t kKeptCalls = 64;
 constexpr int kTurns = 8;                // readings of one peer before the next
 constexpr std::uint64_t kLongest = 500;  // of a peer's last words
 
@@ -179,6 +181,28 @@ void Sockets::check_size(int peer, std::uint64_t sent, std::uint64_t received) {
        ": the ranks do not call the same collective with the same size");
 }
 
+void Sockets::begin_call(std::uint64_t digest, const std::set<int>& peers) {
+  begun_.push_back(digest);
+  if (begun_.size() > kKeptCalls) begun_.pop_front();
+  for (const int peer : peers)
+    if (Connection& w = connection(peer); w.stream.open())
+      w.leaving.push_back({{Kind::kCall, 0, digest}, {}, nullptr, false});
+  for (int peer = 0; peer < ranks(); ++peer) compare_calls(peer);
+}
+
+/// Compares the calls that `peer` began with this rank's own, as far as it has begun them. One that
+/// is ahead because its messages left at once may hear of its peer's call later.
+void Sockets::compare_calls(int peer) {
+  std::deque<std::uint64_t>& calls = connection(peer).calls;
+  for (; !calls.empty() && !begun_.empty(); calls.pop_front()) {
+    const std::uint64_t theirs = calls.front();
+    if (is_later(theirs, begun_.back())) return;
+    for (const std::uint64_t mine : begun_)
+      if (mine != theirs && !is_later(theirs, mine) && !is_later(mine, theirs))
+        fail(call_mismatch(rank_, mine, peer, theirs));
+  }
+}
+
 bool Sockets::write(int peer) {
   Connection& w = connection(peer);
   while (w.stream.open() && !w.leaving.empty()) {
@@ -301,6 +325,9 @@ void Sockets::begin_body(Connection& w, int peer) {
       w.body = std::as_writable_bytes(std::span(w.text));
       w.in_body = true;
       return;
+    case Kind::kCall:
+      w.calls.push_back(f.bytes);
+      return compare_calls(peer);
     case Kind::kData:
       break;
     default:

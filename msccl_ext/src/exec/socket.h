@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,17 +52,20 @@ class Sockets final : public MessageTransport {
   /// Tells every peer that this rank gives up, and why, as far as their sockets take it; then
   /// closes them.
   void give_up(const std::string& why) noexcept;
+  /// Begins a call and sends its `digest` (exec/call_digest.h) to `peers`. The group fails where a
+  /// peer sends another digest of the same call.
+  void begin_call(std::uint64_t digest, const std::set<int>& peers);
   /// Why the group cannot go on; empty while it can.
   const std::string& failure() const { return failure_; }
   /// Whether those are a peer's words, to be passed on as they are.
   bool is_told() const { return told_; }
 
  private:
-  enum class Kind : std::uint32_t { kData, kCredit, kGiveUp };
+  enum class Kind : std::uint32_t { kData, kCredit, kGiveUp, kCall };
   struct Frame {
     Kind kind;
     std::uint32_t tag;
-    std::uint64_t bytes;
+    std::uint64_t bytes;  ///< That follow; of a credit, that it is for; of a call, its digest.
   };
   /// A message that its receiver has not taken up yet.
   struct Sending {
@@ -102,8 +106,9 @@ class Sockets final : public MessageTransport {
     Early* body_early = nullptr;
     bool in_body = false;
     Frame frame{};
-    std::size_t frame_bytes = 0;  ///< Of the present frame, that have come.
-    std::string text;             ///< Of a peer that gives up.
+    std::size_t frame_bytes = 0;      ///< Of the present frame, that have come.
+    std::string text;                 ///< Of a peer that gives up.
+    std::deque<std::uint64_t> calls;  ///< Digests of calls that this rank has not begun.
   };
 
   Connection& connection(int peer) { return connections_[static_cast<std::size_t>(peer)]; }
@@ -120,6 +125,7 @@ class Sockets final : public MessageTransport {
   void advance_writing(Connection&, std::size_t bytes);
   void close_connection(int peer);
   bool needs(const Connection&) const;
+  void compare_calls(int peer);
   void fail(std::string why);
 
   int rank_;
@@ -129,6 +135,7 @@ class Sockets final : public MessageTransport {
   int numbers_ = 0;
   std::string failure_;
   bool told_ = false;
+  std::deque<std::uint64_t> begun_;  ///< Digests of the last calls.
 };
 
 }  // namespace tuccl::exec
