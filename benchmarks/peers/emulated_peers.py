@@ -22,8 +22,8 @@ from statistics import geometric_mean
 import msgspec
 from tcp_flows import link_rates
 
-from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.cli.output import columns
+from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.cli.verbs.peers import peers_beside
 from tuccl.emulation import (
     EmulatedExecutor,

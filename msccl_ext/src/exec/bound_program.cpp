@@ -104,9 +104,9 @@ void BoundProgram::finish() {
   copy(program_.output, program_.output_chunks, true);
 }
 
-std::set<int> Bound::peers() const {
+std::set<int> BoundProgram::peers() const {
   std::set<int> out;
-  for (const Block& block : plan_.blocks) {
+  for (const Block& block : program_.blocks) {
     if (block.send_peer >= 0) out.insert(block.send_peer);
     if (block.recv_peer >= 0) out.insert(block.recv_peer);
   }
