@@ -159,7 +159,7 @@ def tune_tasks(
         options.dialect,
         baseline,
         executor,
-        {(call.name, options.root if call.name in ROOTED else None) for call in calls},
+        _sizes(tasks, options.root),
     )
     studies = Studies(out, resume=options.resume, url=options.storage)
     work = Work(executor, executor.topology or topology, options, out)
@@ -192,6 +192,16 @@ def tune_tasks(
         baseline=baseline,
         lossless_saturated=_saturated(work, calls, tuned),
     )
+
+
+def _sizes(
+    tasks: Sequence[tuple[str, int, int]], root: int
+) -> dict[tuple[str, int | None], list[int]]:
+    """The sizes of each collective, and of its root where it has one."""
+    sizes: dict[tuple[str, int | None], list[int]] = {}
+    for collective, nbytes, _ in tasks:
+        sizes.setdefault((collective, root if collective in ROOTED else None), []).append(nbytes)
+    return sizes
 
 
 def _results(work: Work, studies: Studies, progress: Progress, deadline: float) -> list[TaskResult]:

@@ -20,7 +20,7 @@ FORMAT = "tuccl-table/1"
 # Dialects whose runtime asks a tuner plugin what NCCL is to run.
 WITH_TUNER = frozenset({"nccl", "executor", "rccl"})
 CREATED_BY = f"tuccl {__version__}"
-Range = tuple[int, int | None]
+Range = tuple[int, int]
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,120}")
 _SIGNATURE = re.compile(r"[0-9a-f]{16}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -420,8 +420,53 @@ def test_a_table_keeps_other_collectives_and_other_machines_are_refused(tmp_path
     after = load_table(out).lookup
     kept = [e for e in before.entries if e.collective == "allgather"]
     assert [e for e in after.entries if e.collective == "allgather"] == kept
-    assert {e.min_bytes for e in after.entries if e.collective == "reduce"} == {1 << 19}
+    reduce = {(e.min_bytes, e.max_bytes) for e in after.entries if e.collective == "reduce"}
+    assert reduce == {(1 << 15, 1 << 17), (1 << 17, 1 << 19), (1 << 19, 1 << 21)}
     smaller = keep_gpus(machine, [0, 1])
     with pytest.raises(InputError, match="of machine"):
         tune(SimExecutor(smaller), smaller, ["reduce"], [1 << 20], out, TuneOptions(budget=3))
     assert load_table(out).lookup == after
+
+
+def answered(out: Path, collective: str, nbytes: int) -> str | None:
+    """The first candidate of the entry that answers for a size; None: no entry does."""
+    entries = (e for e in load_table(out).lookup.entries if e.collective == collective)
+    return next((e.candidates[0].name for e in entries if e.covers(nbytes)), None)
+
+
+def test_a_table_grows_and_the_newer_entry_wins_by_size(topology: Topology, tmp_path: Path) -> None:
+    out, sizes = tmp_path / "t", [1 << 14, 1 << 17, 1 << 20, 1 << 23]
+    wide = TuneOptions(budget=BUDGET)
+    tune(Stand(topology), topology, ["allgather", "reduce"], sizes, out, wide)
+    before = {n: answered(out, "allgather", n) for n in sizes}
+    reduce_before = [e for e in load_table(out).lookup.entries if e.collective == "reduce"]
+    small = TuneOptions(budget=1, resume=True)
+    tune(Stand(topology), topology, ["allgather"], [1 << 15, 1 << 17], out, small)
+    assert {n: answered(out, "allgather", n) for n in sizes[2:]} == {
+        n: before[n] for n in sizes[2:]
+    }
+    assert [e for e in load_table(out).lookup.entries if e.collective == "reduce"] == reduce_before
+    notes = {n for e in load_table(out).lookup.entries if e.covers(1 << 17) for n in e.default.notes}
+    assert "tuned at 131072 bytes" in notes
+
+
+def test_between_two_tunes_the_default_runs(topology: Topology, tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    for sizes in ([1 << 12], [1 << 24], [1 << 18]):
+        tune(Stand(topology), topology, ["allgather"], sizes, out, TuneOptions(budget=BUDGET))
+    assert sorted({(e.min_bytes, e.max_bytes) for e in load_table(out).lookup.entries}) == [
+        (1 << 11, 1 << 13),
+        (1 << 13, 1 << 17),
+        (1 << 17, 1 << 19),
+        (1 << 19, 1 << 23),
+        (1 << 23, 1 << 25),
+    ]
+    assert answered(out, "allgather", 1 << 15) == answered(out, "allgather", 1 << 21) == "default"
+    assert answered(out, "allgather", 1 << 24) != "default"
+
+
+def test_entries_of_another_nccl_are_not_mixed_in(topology: Topology, tmp_path: Path) -> None:
+    out, options = tmp_path / "t", TuneOptions(budget=2, nccl_version="2.12")
+    tune(Stand(topology), topology, ["allgather"], [1 << 14, 1 << 20], out, options)
+    with pytest.raises(InputError, match=r"nccl 2\.12"):
+        tune(Stand(topology), topology, ["allgather"], [1 << 14], out, TuneOptions(budget=2))

@@ -74,8 +74,10 @@ def tune_nccl(
     check_target(out)
     machine, sizes = signature(topology), sorted(set(sizes))
     configurations = {name: nccl_configurations(topology, name) for name in collectives}
-    replaced = {(name, None) for name in configurations}
-    other_entries, _ = entries_to_keep(out, machine, "nccl", "nccl", executor, replaced)
+    tuned: dict[tuple[str, int | None], list[int]] = {
+        (name, None): sizes for name in configurations
+    }
+    other_entries, _ = entries_to_keep(out, machine, "nccl", "nccl", executor, tuned)
     journal = SweepJournal(out, resume=options.resume)
     entries: list[Entry] = []
     summaries: list[SizeSummary] = []
@@ -146,9 +148,7 @@ def _times(rounds: Sequence[TimesBySize], nbytes: int, *, in_place: bool) -> tup
     return tuple(t for t in us if t is not None) if None not in us else ()
 
 
-def _entry(
-    collective: str, nbytes: int, bounds: tuple[int, int | None], samples: _Samples
-) -> Entry:
+def _entry(collective: str, nbytes: int, bounds: tuple[int, int], samples: _Samples) -> Entry:
     default_us, default_us_ip = (_times(samples[None], nbytes, in_place=p) for p in (False, True))
     winners: list[tuple[float, NcclKnobs, Statistics]] = []
     for knobs, rounds in samples.items():
