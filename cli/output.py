@@ -12,7 +12,16 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.json_files import write_file
 
-__all__ = ["check_target", "columns", "print_json", "print_json_lines", "say", "warn", "write_text"]
+__all__ = [
+    "check_target",
+    "columns",
+    "one_line",
+    "print_json",
+    "print_json_lines",
+    "say",
+    "warn",
+    "write_text",
+]
 
 
 def say(line: str) -> None:
@@ -20,10 +29,20 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def one_line(message: str) -> str:
+    r"""Return ``message`` with line ends and control characters made visible.
+
+    >>> one_line("a\nb")
+    'a b'
+    """
+    flat = " ".join(message.split())
+    return "".join(c if c.isprintable() else "?" for c in flat)
+
+
 def warn(warnings: Iterable[str]) -> None:
     """Print each warning on a line of its own to standard error."""
     for line in warnings:
-        say(f"warning: {line}")
+        say(f"warning: {one_line(line)}")
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - whatever msgspec can encode

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
-from tuccl.cli.output import say
+from tuccl.cli.output import one_line, say
 from tuccl.cli.renamed import RENAMED_VERBS, add_renamed
 from tuccl.errors import TucclError
 
@@ -184,13 +184,3 @@ def run(argv: list[str] | None = None) -> int:
         say(f"tuccl {args.verb}: {where}{error.strerror or error}")
         return BAD_INPUT
     return code
-
-
-def one_line(message: str) -> str:
-    r"""Return ``message`` with line ends and control characters made visible.
-
-    >>> one_line("a\nb")
-    'a b'
-    """
-    flat = " ".join(message.split())
-    return "".join(c if c.isprintable() else "?" for c in flat)

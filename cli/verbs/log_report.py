@@ -8,7 +8,15 @@ from pathlib import Path
 
 from tuccl.cli.output import columns, print_json
 from tuccl.errors import InputError
-from tuccl.runtime.jobs import Communicator, JobLog, Process, Verdict, read_log, verdicts
+from tuccl.runtime.jobs import (
+    Communicator,
+    JobLog,
+    Process,
+    Verdict,
+    read_lines,
+    read_log,
+    verdicts,
+)
 
 __all__ = ["judge_log"]
 
@@ -35,14 +43,14 @@ def judge_log(path: str, *, as_json: bool) -> int:
 
 def _lines(path: str) -> Iterator[str]:
     if path == "-":
-        yield from sys.stdin
+        yield from read_lines(sys.stdin)
         return
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file; expected a job's output with NCCL_DEBUG=INFO")
     if Path(path).stat().st_size > _MOST_BYTES:
         raise InputError(f"{path}: over {_MOST_BYTES >> 20} MiB; cut out one run")
     with Path(path).open(errors="replace") as file:
-        yield from file
+        yield from read_lines(file)
 
 
 def _each(process: Process) -> list[Communicator | None]:
@@ -54,14 +62,14 @@ def _rank(process: Process, one: Communicator | None) -> dict[str, object]:
         "host": process.host,
         "pid": process.pid,
         "communicator": one,
-        "msccl": list(dict.fromkeys(process.msccl)),
+        "msccl": list(process.msccl),
         **{
             plugin: {
                 "loaded": said.name,
                 "version": said.version,
                 "table": one is not None and one.ranks in said.tables,
-                "used": said.used,
-                "refused": said.refused,
+                "used": list(said.used),
+                "refused": list(said.refused),
             }
             for plugin, said in process.plugins.items()
         },

@@ -16,7 +16,7 @@ from tuccl.runtime.jobs.launch import run, run_environment, shell_block, window_
 from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
 from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
 from tuccl.runtime.jobs.machine_check import changed_machine
-from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_log
+from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_lines, read_log
 from tuccl.runtime.jobs.plugin_check import PluginAnswer, check_plugin
 from tuccl.runtime.jobs.plugins import (
     SchedulerCall,
@@ -56,6 +56,7 @@ __all__ = [
     "plugin_path",
     "plugin_paths",
     "probe_hosts",
+    "read_lines",
     "read_log",
     "rendezvous_address",
     "rendezvous_server",

@@ -5,18 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TextIO
 
-__all__ = ["Communicator", "JobLog", "Loaded", "LogLine", "Process", "log_lines", "read_log"]
+from tuccl.errors import InputError
+
+__all__ = [
+    "Communicator",
+    "JobLog",
+    "Loaded",
+    "LogLine",
+    "Process",
+    "log_lines",
+    "read_lines",
+    "read_log",
+]
 
 Plugin = Literal["tuner", "profiler", "scheduler"]
 PLUGINS: tuple[Plugin, ...] = ("tuner", "profiler", "scheduler")
 _NAME = "tuccl"
-# HOST:PID:THREAD [DEVICE] NCCL INFO ..., of a warning with its place in the source before NCCL.
+# :PID:THREAD [DEVICE] NCCL INFO ..., of a warning with its place in the source before NCCL; the
+# host stands before it. Every repeat is bounded: a line takes time linear in its length.
 _LINE = re.compile(
-    r"([^\s:<>\]]+):(\d+):(\d+) \[(-?\d+)\] "
-    r"(?:\S+:\d+ (?:\([^()]*\) )?)?NCCL (?:INFO|WARN|TRACE) ?(.*)"
+    r":(\d{1,10}):(\d{1,10}) \[(-?\d{1,5})\] "
+    r"(?:\S{1,200}:\d{1,6} (?:\([^()]{0,200}\) )?)?NCCL (?:INFO|WARN|TRACE) ?"
 )
+_AFTER_HOST = re.compile(r"[\s:<>\]]")
+_LONGEST_LINE, _LONGEST_HOST = 8192, 255
+_MOST_PROCESSES = 1 << 17
+# Escape sequences of terminals, other control characters but tabs, and those that turn text round.
+_CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?"
+    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+_WORTH_READING = (
+    "tuccl: ", "/Plugin: ", "COMPLETE", "MSCCL", "scheduler found", "multiple GPUs",
+    "[Symmetric]", "no transport",
+)  # fmt: skip
 _COMPLETE = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+).*Init COMPLETE")
 _COMM_ID = re.compile(r"commId (0x[0-9a-f]+)")
 _LOADED: dict[Plugin, re.Pattern[str]] = {
@@ -53,14 +77,32 @@ class LogLine(NamedTuple):
 
 
 def log_lines(lines: Iterable[str]) -> Iterator[LogLine | str]:
-    """Yield NCCL's lines of a log, taken apart, and the others as they are.
+    """Yield NCCL's lines of a log, taken apart, and the others, without escape codes.
 
     >>> next(log_lines(["h:7:9 [0] NCCL INFO Connected all rings"]))
     LogLine(host='h', pid=7, device=0, text='Connected all rings')
     """
     for line in lines:
-        m = _LINE.search(line)
-        yield line if m is None else LogLine(m[1], int(m[2]), int(m[4]), m[5])
+        text = line.rstrip("\n")[:_LONGEST_LINE]
+        if not text.isprintable():
+            text = _CONTROL.sub("", text)
+        yield _own_line(text) or text
+
+
+def _own_line(text: str) -> LogLine | None:
+    if "NCCL " not in text or (m := _LINE.search(text)) is None:
+        return None
+    before = text[max(m.start() - _LONGEST_HOST, 0) : m.start()]
+    host = _AFTER_HOST.split(before)[-1]
+    return LogLine(host, int(m[1]), int(m[3]), text[m.end() :]) if host else None
+
+
+def read_lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines of ``file``, of very long ones the beginning, so that memory is bounded."""
+    while line := file.readline(_LONGEST_LINE):
+        yield line
+        while line and not line.endswith("\n"):
+            line = file.readline(_LONGEST_LINE)
 
 
 @dataclass(frozen=True)
@@ -78,15 +120,15 @@ class Loaded:
 
     ``tables`` holds the ranks of each communicator that it holds a table for; ``used`` what it
     chose, or timed; ``missing`` NCCL's words where it found none; ``refused`` why tuccl's own
-    plugin left NCCL alone.
+    plugin left NCCL alone. The keys of dicts are each kept once, in the log's order.
     """
 
     name: str = ""
     version: str = ""
     missing: str = ""
     tables: list[int] = field(default_factory=list)
-    used: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    used: dict[str, None] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
 
     @property
     def is_ours(self) -> bool:
@@ -107,9 +149,9 @@ class Process:
     pid: int
     communicators: list[Communicator] = field(default_factory=list)
     plugins: dict[Plugin, Loaded] = field(default_factory=lambda: {p: Loaded() for p in PLUGINS})
-    msccl: list[str] = field(default_factory=list)
+    msccl: dict[str, None] = field(default_factory=dict)
     msccl_calls: int = 0
-    msccl_programs: list[str] = field(default_factory=list)
+    msccl_programs: dict[str, None] = field(default_factory=dict)
     symmetric_calls: int = 0
 
 
@@ -141,6 +183,9 @@ def read_log(lines: Iterable[str]) -> JobLog:
     Notes:
         NVIDIA/nccl src/plugin/tuner.cc, src/plugin/profiler.cc, src/init.cc; msccl-executor-nccl
         src/misc/msccl/msccl_lifecycle.cc. A launcher's prefix before a line does no harm.
+
+    Raises:
+        InputError: it has more processes than any job.
     """
     processes: dict[tuple[str, int], Process] = {}
     count = 0
@@ -148,13 +193,18 @@ def read_log(lines: Iterable[str]) -> JobLog:
         if isinstance(line, str) and _SAID.match(line) is None:
             continue
         host, pid = (line.host, line.pid) if isinstance(line, LogLine) else ("", 0)
-        process = processes.setdefault((host, pid), Process(host, pid))
+        if (process := processes.get((host, pid))) is None:
+            if len(processes) == _MOST_PROCESSES:
+                raise InputError(f"a log of over {_MOST_PROCESSES} processes; expected one job's")
+            process = processes[host, pid] = Process(host, pid)
         count += isinstance(line, LogLine)
         _take(process, line.text if isinstance(line, LogLine) else line)
     return JobLog(tuple(processes.values()), count)
 
 
 def _take(process: Process, text: str) -> None:
+    if not any(words in text for words in _WORTH_READING):
+        return
     if (match := _COMPLETE.search(text)) is not None:
         comm_id = _COMM_ID.search(text)
         communicator = Communicator(comm_id[1] if comm_id else "", int(match[2]), int(match[3]))
@@ -168,24 +218,24 @@ def _take(process: Process, text: str) -> None:
     if (match := _SAID.match(text)) is not None:
         _take_own(process, match[1])
     process.symmetric_calls += _SYMMETRIC in text
-    process.msccl += [meaning for words, meaning in _MSCCL.items() if words in text]
+    process.msccl |= {meaning: None for words, meaning in _MSCCL.items() if words in text}
     _take_programs(process, text)
     if _NO_TRANSPORT.search(text) is not None:
-        process.msccl.append(
+        process.msccl[
             "failed: an external scheduler's program was never connected (docs/runtimes.md)"
-        )
+        ] = None
 
 
 def _take_programs(process: Process, text: str) -> None:
     """A line of MSCCL's on the programs that it loads by itself."""
     process.msccl_calls += _MSCCL_CALL in text
     if (match := _MSCCL_FOLDER.search(text)) is not None:
-        process.msccl_programs.append(match[1].strip())
+        process.msccl_programs[match[1].strip()] = None
     elif (match := _FORK_LOADED.search(text)) is not None:
-        process.msccl.append("initialised")
-        process.msccl_programs.append(match[1])
+        process.msccl["initialised"] = None
+        process.msccl_programs[match[1]] = None
     elif (match := _FORK_FAILED.search(text)) is not None:
-        process.msccl.append(f"failed to load {match[1]}, which it ignores")
+        process.msccl[f"failed to load {match[1]}, which it ignores"] = None
 
 
 def _take_own(process: Process, text: str) -> None:
@@ -194,13 +244,13 @@ def _take_own(process: Process, text: str) -> None:
         plugin = next(p for p in PLUGINS if p == match[1])
         process.plugins[plugin].tables.append(int(match[3]))
     elif (match := _CHOICE.search(text)) is not None:
-        process.plugins["tuner"].used.append(f"{match[1]} of {match[2]} bytes: {match[3]}")
+        process.plugins["tuner"].used[f"{match[1]} of {match[2]} bytes: {match[3]}"] = None
     elif (match := _TIMED.search(text)) is not None:
-        process.plugins["profiler"].used.append(f"{match[1]}: {match[2]} calls timed")
+        process.plugins["profiler"].used[f"{match[1]}: {match[2]} calls timed"] = None
     elif _OWN in text:
         why = text.partition(f"; {_OWN}")[0]
         for plugin in _whose(process):
-            process.plugins[plugin].refused.append(why)
+            process.plugins[plugin].refused[why] = None
 
 
 def _whose(process: Process) -> Iterator[Plugin]:

@@ -18,7 +18,7 @@ _CALL = re.compile(
 )
 # Bytes of ncclDataType_t, by number (nccl.h).
 _ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
-_TEST = re.compile(r"(\w+)_perf\b")
+_TEST = re.compile(r"\b(\w{1,80})_perf\b")
 _TABLE = re.compile(r"(?m)^# nThread")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,7 @@ from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli import main
 from tuccl.runtime import plugin_path, save_table
-from tuccl.runtime.jobs import read_log, verdicts
+from tuccl.runtime.jobs import read_lines, read_log, verdicts
 
 SUBSYSTEMS = "NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING"
 
@@ -174,4 +176,47 @@ def test_the_plugins_own_lines_are_known(tmp_path: Path) -> None:
     )
     [seen] = read_log(asked.stderr.splitlines()).processes
     assert seen.plugins["tuner"].tables == [hand.ranks]
-    assert seen.plugins["tuner"].used == ["allreduce of 1024 bytes: nccl-Ring-LL-c4"]
+    assert seen.plugins["tuner"].used == {"allreduce of 1024 bytes: nccl-Ring-LL-c4": None}
+
+
+HOSTILE = ["[", "a", "1", ":", ":1", "a:1:1 [0] ", "a:1:1 [0] x:1 (", "comm 0x0 rank 1 nranks 1 "]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_a_long_line_takes_linear_time(words: str, tmp_path: Path) -> None:
+    """At quadratic time a line of 2 MB would take half an hour."""
+    log = tmp_path / "log"
+    log.write_text(words * (2_000_000 // len(words)) + "\n" + process(0, LOADED)[1])
+    start = time.process_time()
+    with log.open() as file:
+        read = read_log(read_lines(file))
+    assert time.process_time() - start < 10
+    assert read.processes[-1].plugins["tuner"].name == "tuccl"
+
+
+def test_of_a_long_line_the_beginning_is_kept() -> None:
+    file = io.StringIO("x" * 100_000 + "\nshort\n" + "y" * 100_000)
+    lines = list(read_lines(file))
+    assert [line[0] for line in lines] == ["x", "s", "y"] and lines[1] == "short\n"
+    assert max(map(len, lines)) < 10_000
+
+
+def test_equal_lines_of_a_log_are_kept_once() -> None:
+    lines = [f"h:1:1 [0] NCCL INFO {words}" for words in (CHOICE, "MSCCL: Initialization finished")]
+    [seen] = read_log(lines * 1000).processes
+    assert (len(seen.plugins["tuner"].used), len(seen.msccl)) == (1, 1)
+
+
+def test_a_logs_escape_codes_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = "\x1b[31m\x1b]0;owned\x07\x1b[2J\x9b1m\u202e"
+    lines = process(0, f"TUNER/Plugin: Using {codes}other{codes} (v4)", CHOICE + codes)
+    lines += [f"{codes}tuccl: scheduler: table {codes}missing; NCCL's own choices are used"]
+    judged(lines, tmp_path)
+    plain = capsys.readouterr().out
+    judged(lines, tmp_path, "--json")
+    as_json = json.loads(capsys.readouterr().out)
+    assert "other" in plain and "missing" in plain
+    assert all(line.isprintable() for line in plain.splitlines())
+    assert as_json["ranks"][0]["tuner"]["loaded"] == "other"

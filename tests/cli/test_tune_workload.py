@@ -1,10 +1,15 @@
 """A job tuned as a whole, from the command line to its table."""
 
 import json
+import time
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Tuccl
+from tuccl.errors import InputError
 from tuccl.runtime import load_table, select
+from tuccl.runtime.workload import read_workload
 
 CALLS = "collective,bytes,count\nallreduce,1M,40\nallreduce,4,7\nallgather,256K,2\nsend,1M,3\n"
 
@@ -29,3 +34,14 @@ def test_a_job_is_tuned_and_its_gain_printed(tuccl: Tuccl, work: Path, tmp_path:
     assert gain["gain"] == gain["default_us"] / gain["tuned_us"]
     assert 0.0 < gain["indivisible"] < 0.2
     assert {each["reason"] for each in gain["left_out"]} == {"send", "not asked for"}
+
+
+@pytest.mark.parametrize("words", ["[", "a", "0", ":1", "NCCL INFO ", "a_perf "])
+def test_a_hostile_record_is_refused_in_linear_time(words: str, tmp_path: Path) -> None:
+    """At quadratic time 1 MB would take a quarter of an hour."""
+    record = tmp_path / "record"
+    record.write_text(words * (1_000_000 // len(words)))
+    start = time.process_time()
+    with pytest.raises(InputError):
+        read_workload(record, 8)
+    assert time.process_time() - start < 10

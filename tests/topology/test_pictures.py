@@ -115,3 +115,13 @@ def test_what_is_too_deep_or_too_varied_is_left_out_and_said() -> None:
     links = tuple(Link(f"gpu{n}", "leaf0", "network", 1.0 + n, 1.0, duplex=True) for n in hosts)
     varied = Topology("varied", (*gpus, Node("leaf0", "switch")), links)
     assert "6 more that differ are not drawn" in labels(parsed(varied))
+
+
+def test_a_switch_of_nvlink_that_hangs_on_pcie_is_drawn_outside_its_tree() -> None:
+    machine = load_profile("v100x4")
+    nodes = [
+        msgspec.structs.replace(n, kind="nvswitch") if n.kind == "pcie" else n
+        for n in machine.nodes
+    ]
+    changed = msgspec.structs.replace(machine, nodes=tuple(nodes))
+    assert len(boxes(parsed(changed), "nvswitch")) == len(boxes(parsed(machine), "pcie")) > 0

@@ -446,7 +446,9 @@ def test_a_table_grows_and_the_newer_entry_wins_by_size(topology: Topology, tmp_
         n: before[n] for n in sizes[2:]
     }
     assert [e for e in load_table(out).lookup.entries if e.collective == "reduce"] == reduce_before
-    notes = {n for e in load_table(out).lookup.entries if e.covers(1 << 17) for n in e.default.notes}
+    notes = {
+        n for e in load_table(out).lookup.entries if e.covers(1 << 17) for n in e.default.notes
+    }
     assert "tuned at 131072 bytes" in notes
 
 

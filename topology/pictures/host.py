@@ -73,7 +73,8 @@ class HostPicture:
         """Return the children and depth of each node under the CPUs, over PCIe and C2C."""
         around: dict[str, list[str]] = defaultdict(list)
         for link in self._links:
-            if link.kind in ("pcie", "c2c"):
+            ends = {self._nodes[link.src].kind, self._nodes[link.dst].kind}
+            if link.kind in ("pcie", "c2c") and ends <= _WIDTHS.keys():
                 around[link.src].append(link.dst)
                 around[link.dst].append(link.src)
         depth = {node.id: 0 for node in self._nodes.values() if node.kind == "cpu"}
