@@ -1,21 +1,26 @@
 """Clusters of network namespaces on one machine, with a topology's rates."""
 
-from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
-from tuccl.emulation.emulation import (
-    Emulation,
-    RunningEmulation,
-    running_emulations,
-    set_rate,
-)
-from tuccl.emulation.executor import EmulatedExecutor
-from tuccl.emulation.plan import plan_emulation
-from tuccl.emulation.probing import (
-    emulated_endpoints,
-    emulated_prober,
-    probing_scale,
-    unprobed_topology,
-)
-from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
+    from tuccl.emulation.emulation import (
+        Emulation,
+        RunningEmulation,
+        running_emulations,
+        set_rate,
+    )
+    from tuccl.emulation.executor import EmulatedExecutor
+    from tuccl.emulation.plan import plan_emulation
+    from tuccl.emulation.probing import (
+        emulated_endpoints,
+        emulated_prober,
+        probing_scale,
+        unprobed_topology,
+    )
+    from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
 __all__ = [
     "EmulatedExecutor",
@@ -34,3 +39,5 @@ __all__ = [
     "set_rate",
     "unprobed_topology",
 ]
+
+make_lazy(__name__)

@@ -1,57 +1,62 @@
 """Running and choosing: executors, the defaults, the lookup table, export and launch."""
 
-from tuccl.runtime.baseline import (
-    BASELINES,
-    BEST_BASELINES,
-    SYMMETRIC_BASELINE,
-    BaselineTiming,
-    baselines_on,
-    time_baseline,
-)
-from tuccl.runtime.executors import (
-    MSCCL_LOOP,
-    Communicator,
-    CudaExecutor,
-    Effort,
-    Executor,
-    InterpreterSimExecutor,
-    LoopbackExecutor,
-    MpiExecutor,
-    Operands,
-    PlanSimExecutor,
-    PlanSimulator,
-    SimExecutor,
-    StepLoop,
-    Timing,
-    TimingCandidate,
-    TracedRun,
-    communicator_id,
-    find_mpi,
-    group,
-    paired_timings,
-)
-from tuccl.runtime.export import export_program, export_switch, export_table
-from tuccl.runtime.jobs import plugin_path, run, run_environment
-from tuccl.runtime.mscclpp import MscclppExecutor
-from tuccl.runtime.nccl.versions import NCCL_VERSION
-from tuccl.runtime.nccl_tests import NcclTestsExecutor
-from tuccl.runtime.table import (
-    Candidate,
-    Entry,
-    LookupTable,
-    ProgramFile,
-    Statistics,
-    Table,
-    default_candidate,
-    explain,
-    load_table,
-    program_candidate,
-    program_file,
-    reduction_class,
-    save_table,
-    select,
-    table_preferring,
-)
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.runtime.baseline import (
+        BASELINES,
+        BEST_BASELINES,
+        SYMMETRIC_BASELINE,
+        BaselineTiming,
+        baselines_on,
+        time_baseline,
+    )
+    from tuccl.runtime.executors import (
+        MSCCL_LOOP,
+        Communicator,
+        CudaExecutor,
+        Effort,
+        Executor,
+        InterpreterSimExecutor,
+        LoopbackExecutor,
+        MpiExecutor,
+        Operands,
+        PlanSimExecutor,
+        PlanSimulator,
+        SimExecutor,
+        StepLoop,
+        Timing,
+        TimingCandidate,
+        TracedRun,
+        communicator_id,
+        find_mpi,
+        group,
+        paired_timings,
+    )
+    from tuccl.runtime.export import export_program, export_switch, export_table
+    from tuccl.runtime.jobs import plugin_path, run, run_environment
+    from tuccl.runtime.mscclpp import MscclppExecutor
+    from tuccl.runtime.nccl.versions import NCCL_VERSION
+    from tuccl.runtime.nccl_tests import NcclTestsExecutor
+    from tuccl.runtime.table import (
+        Candidate,
+        Entry,
+        LookupTable,
+        ProgramFile,
+        Statistics,
+        Table,
+        default_candidate,
+        explain,
+        load_table,
+        program_candidate,
+        program_file,
+        reduction_class,
+        save_table,
+        select,
+        table_preferring,
+    )
 
 __all__ = [
     "BASELINES",
@@ -105,3 +110,5 @@ __all__ = [
     "table_preferring",
     "time_baseline",
 ]
+
+make_lazy(__name__)

@@ -13,6 +13,7 @@ FLOOR = {
     "errors",
     "execution",
     "installation",
+    "lazy",
     "mscclpp",
     "planners",
     "program",

@@ -1,48 +1,53 @@
 """Machines: GPUs, NICs, bridges and switches, and the paths between them."""
 
-from tuccl.topology.cabling import host_order
-from tuccl.topology.clusters import read_cluster
-from tuccl.topology.drift import differences
-from tuccl.topology.fabric import FABRICS, join, join_hosts
-from tuccl.topology.files import (
-    decode_topology,
-    encode_topology,
-    load_topology,
-    save_topology,
-)
-from tuccl.topology.graph import FixedRoute, Link, Node, Topology
-from tuccl.topology.machine import (
-    MACHINES,
-    Constant,
-    MachineFile,
-    class_name_of,
-    encode_machine,
-    interpreter_machine_of,
-    load_machine,
-    machine_class,
-    machine_of,
-    plan_machine_of,
-    read_machine,
-)
-from tuccl.topology.merge import MERGE_LEVELS, merge_nics
-from tuccl.topology.network import cluster_network, network, used_pairs
-from tuccl.topology.nics import bound_nics, nearest_nics, own_nics
-from tuccl.topology.paths import all_paths, channel_paths, path
-from tuccl.topology.pictures import machine_svg
-from tuccl.topology.probe import probe_local
-from tuccl.topology.profiles import PROFILES, SHAPES, load_profile, overlay
-from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, read_fabric
-from tuccl.topology.readers.hostlist import hostlist
-from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
-from tuccl.topology.readers.registry import HOST_READERS, read_topology
-from tuccl.topology.relays import Hop, Path, relay_path
-from tuccl.topology.servers import process_gpus, servers
-from tuccl.topology.shapes import nvlink_domain, torus
-from tuccl.topology.show import matrix, path_class
-from tuccl.topology.signature import signature
-from tuccl.topology.smi import smi_matrix
-from tuccl.topology.subset import keep_gpus
-from tuccl.topology.switches import Adapter, Fabric, Trunk, united
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.topology.cabling import host_order
+    from tuccl.topology.clusters import read_cluster
+    from tuccl.topology.drift import differences
+    from tuccl.topology.fabric import FABRICS, join, join_hosts
+    from tuccl.topology.files import (
+        decode_topology,
+        encode_topology,
+        load_topology,
+        save_topology,
+    )
+    from tuccl.topology.graph import FixedRoute, Link, Node, Topology
+    from tuccl.topology.machine import (
+        MACHINES,
+        Constant,
+        MachineFile,
+        class_name_of,
+        encode_machine,
+        interpreter_machine_of,
+        load_machine,
+        machine_class,
+        machine_of,
+        plan_machine_of,
+        read_machine,
+    )
+    from tuccl.topology.merge import MERGE_LEVELS, merge_nics
+    from tuccl.topology.network import cluster_network, network, used_pairs
+    from tuccl.topology.nics import bound_nics, nearest_nics, own_nics
+    from tuccl.topology.paths import all_paths, channel_paths, path
+    from tuccl.topology.pictures import machine_svg
+    from tuccl.topology.probe import probe_local
+    from tuccl.topology.profiles import PROFILES, SHAPES, load_profile, overlay
+    from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, read_fabric
+    from tuccl.topology.readers.hostlist import hostlist
+    from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
+    from tuccl.topology.readers.registry import HOST_READERS, read_topology
+    from tuccl.topology.relays import Hop, Path, relay_path
+    from tuccl.topology.servers import process_gpus, servers
+    from tuccl.topology.shapes import nvlink_domain, torus
+    from tuccl.topology.show import matrix, path_class
+    from tuccl.topology.signature import signature
+    from tuccl.topology.smi import smi_matrix
+    from tuccl.topology.subset import keep_gpus
+    from tuccl.topology.switches import Adapter, Fabric, Trunk, united
 
 __all__ = [
     "FABRICS",
@@ -112,3 +117,5 @@ __all__ = [
     "united",
     "used_pairs",
 ]
+
+make_lazy(__name__)

@@ -1,26 +1,31 @@
 """Search for the fastest programs and knobs: search space, searches, resumable studies."""
 
-from tuccl.tuning.final_round import FinalRound, TimedPoint, beats, entries_of, tuned_sizes
-from tuccl.tuning.nccl.nccl_sweep import tune_nccl
-from tuccl.tuning.options import SEARCHES, TuneOptions
-from tuccl.tuning.policy_training import SimulatedCall, simulated_calls, train_policy
-from tuccl.tuning.programs import Programs, ll128_is_safe
-from tuccl.tuning.rl.policy import Policy, load_policy, save_policy
-from tuccl.tuning.rl.saturation import Saturation
-from tuccl.tuning.rl.search import RlSearch
-from tuccl.tuning.rl.state import State, TrainingJob
-from tuccl.tuning.searches.brackets import Bracket, brackets, highest_bracket
-from tuccl.tuning.searches.convergence import Convergence, divergence
-from tuccl.tuning.searches.measurements import Measurements
-from tuccl.tuning.searches.mraco import MracoSearch
-from tuccl.tuning.searches.plain_searches import RandomSearch
-from tuccl.tuning.searches.search import Request, Search, run
-from tuccl.tuning.searches.space import Plan, Point, Space
-from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
-from tuccl.tuning.studies.study import study_folder
-from tuccl.tuning.transfer import table_points
-from tuccl.tuning.tune import SizeSummary, TuneResult, aligned_size, tune
-from tuccl.tuning.tune_workload import tune_workload
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.tuning.final_round import FinalRound, TimedPoint, beats, entries_of, tuned_sizes
+    from tuccl.tuning.nccl.nccl_sweep import tune_nccl
+    from tuccl.tuning.options import SEARCHES, TuneOptions
+    from tuccl.tuning.policy_training import SimulatedCall, simulated_calls, train_policy
+    from tuccl.tuning.programs import Programs, ll128_is_safe
+    from tuccl.tuning.rl.policy import Policy, load_policy, save_policy
+    from tuccl.tuning.rl.saturation import Saturation
+    from tuccl.tuning.rl.search import RlSearch
+    from tuccl.tuning.rl.state import State, TrainingJob
+    from tuccl.tuning.searches.brackets import Bracket, brackets, highest_bracket
+    from tuccl.tuning.searches.convergence import Convergence, divergence
+    from tuccl.tuning.searches.measurements import Measurements
+    from tuccl.tuning.searches.mraco import MracoSearch
+    from tuccl.tuning.searches.plain_searches import RandomSearch
+    from tuccl.tuning.searches.search import Request, Search, run
+    from tuccl.tuning.searches.space import Plan, Point, Space
+    from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
+    from tuccl.tuning.studies.study import study_folder
+    from tuccl.tuning.transfer import table_points
+    from tuccl.tuning.tune import SizeSummary, TuneResult, aligned_size, tune
+    from tuccl.tuning.tune_workload import tune_workload
 
 __all__ = [
     "SEARCHES",
@@ -69,3 +74,5 @@ __all__ = [
     "tune_workload",
     "tuned_sizes",
 ]
+
+make_lazy(__name__)

@@ -1,6 +1,11 @@
 """Other libraries' collectives timed in the same run: Gloo, Open MPI, MPICH."""
 
-from tuccl.eval.peers.peer import PEERS, GlooRanks, Peer, PeerCall, mpi_peer
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.eval.peers.peer import PEERS, GlooRanks, Peer, PeerCall, mpi_peer
 
 __all__ = [
     "PEERS",
@@ -9,3 +14,5 @@ __all__ = [
     "PeerCall",
     "mpi_peer",
 ]
+
+make_lazy(__name__)

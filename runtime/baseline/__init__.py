@@ -1,15 +1,20 @@
 """The defaults a table is compared with, timed alike."""
 
-from tuccl.runtime.baseline.defaults import (
-    BASELINES,
-    BEST_BASELINES,
-    SYMMETRIC_BASELINE,
-    baselines_on,
-    time_baseline,
-)
-from tuccl.runtime.baseline.nccl_best import nccl_configurations, nccl_timings, time_nccl
-from tuccl.runtime.baseline.nccl_call import NcclCall, nccl_call
-from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.runtime.baseline.defaults import (
+        BASELINES,
+        BEST_BASELINES,
+        SYMMETRIC_BASELINE,
+        baselines_on,
+        time_baseline,
+    )
+    from tuccl.runtime.baseline.nccl_best import nccl_configurations, nccl_timings, time_nccl
+    from tuccl.runtime.baseline.nccl_call import NcclCall, nccl_call
+    from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
 
 __all__ = [
     "BASELINES",
@@ -25,3 +30,5 @@ __all__ = [
     "time_baseline",
     "time_nccl",
 ]
+
+make_lazy(__name__)

@@ -1,16 +1,21 @@
 """Executors: the contract, simulated, on threads, over MPI, on GPUs; how runs are timed."""
 
-from tuccl.runtime.executors.communicator import Communicator, communicator_id, group
-from tuccl.runtime.executors.cuda import CudaExecutor, cuda_devices
-from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
-from tuccl.runtime.executors.loopback import LoopbackExecutor
-from tuccl.runtime.executors.measure import Effort, Operands, cpu_threads
-from tuccl.runtime.executors.mpi import MpiExecutor
-from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
-from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
-from tuccl.runtime.executors.paired_timing import TimingCandidate, paired_timings, pool_timings
-from tuccl.runtime.executors.plan_sim import PlanSimExecutor, PlanSimulator
-from tuccl.runtime.executors.sim import InterpreterSimExecutor, SimExecutor
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.runtime.executors.communicator import Communicator, communicator_id, group
+    from tuccl.runtime.executors.cuda import CudaExecutor, cuda_devices
+    from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
+    from tuccl.runtime.executors.loopback import LoopbackExecutor
+    from tuccl.runtime.executors.measure import Effort, Operands, cpu_threads
+    from tuccl.runtime.executors.mpi import MpiExecutor
+    from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
+    from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
+    from tuccl.runtime.executors.paired_timing import TimingCandidate, paired_timings, pool_timings
+    from tuccl.runtime.executors.plan_sim import PlanSimExecutor, PlanSimulator
+    from tuccl.runtime.executors.sim import InterpreterSimExecutor, SimExecutor
 
 __all__ = [
     "MSCCL_LOOP",
@@ -42,3 +47,5 @@ __all__ = [
     "pool_timings",
     "usual_launch",
 ]
+
+make_lazy(__name__)

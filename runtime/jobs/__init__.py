@@ -1,32 +1,41 @@
 """A job on a cluster: launching, plugins, what its log proves."""
 
-from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, rendezvous_address, rendezvous_server
-from tuccl.runtime.jobs.hosts import (
-    HOST_LAUNCHERS,
-    HOST_TOOLS,
-    HostAnswer,
-    HostLauncher,
-    allocated_hosts,
-    host_command,
-    hosts_in_file,
-    hosts_of,
-    probe_hosts,
-)
-from tuccl.runtime.jobs.launch import run, run_environment, shell_block, window_notes
-from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
-from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
-from tuccl.runtime.jobs.machine_check import changed_machine
-from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_lines, read_log
-from tuccl.runtime.jobs.plugin_check import PluginAnswer, check_plugin
-from tuccl.runtime.jobs.plugins import (
-    SchedulerCall,
-    TunerCall,
-    ask_scheduler,
-    ask_tuner,
-    plugin_environment,
-    plugin_path,
-    plugin_paths,
-)
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.runtime.jobs.bootstrap import (
+        BOOTSTRAP_VARIABLES,
+        rendezvous_address,
+        rendezvous_server,
+    )
+    from tuccl.runtime.jobs.hosts import (
+        HOST_LAUNCHERS,
+        HOST_TOOLS,
+        HostAnswer,
+        HostLauncher,
+        allocated_hosts,
+        host_command,
+        hosts_in_file,
+        hosts_of,
+        probe_hosts,
+    )
+    from tuccl.runtime.jobs.launch import run, run_environment, shell_block, window_notes
+    from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
+    from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
+    from tuccl.runtime.jobs.machine_check import changed_machine
+    from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_lines, read_log
+    from tuccl.runtime.jobs.plugin_check import PluginAnswer, check_plugin
+    from tuccl.runtime.jobs.plugins import (
+        SchedulerCall,
+        TunerCall,
+        ask_scheduler,
+        ask_tuner,
+        plugin_environment,
+        plugin_path,
+        plugin_paths,
+    )
 
 __all__ = [
     "BOOTSTRAP_VARIABLES",
@@ -66,3 +75,5 @@ __all__ = [
     "verdicts",
     "window_notes",
 ]
+
+make_lazy(__name__)

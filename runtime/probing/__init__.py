@@ -1,11 +1,16 @@
 """Probes that run: agents on hosts, RDMA's perftest, copies between GPUs."""
 
-from tuccl.runtime.probing.agents import (
-    AgentProber,
-    agent_words,
-)
-from tuccl.runtime.probing.peer_copies import PeerCopies, read_peer_copies, run_peer_copies
-from tuccl.runtime.probing.perftest import PerftestProber, read_write_bw, read_write_lat
+from typing import TYPE_CHECKING
+
+from tuccl.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from tuccl.runtime.probing.agents import (
+        AgentProber,
+        agent_words,
+    )
+    from tuccl.runtime.probing.peer_copies import PeerCopies, read_peer_copies, run_peer_copies
+    from tuccl.runtime.probing.perftest import PerftestProber, read_write_bw, read_write_lat
 
 __all__ = [
     "AgentProber",
@@ -17,3 +22,5 @@ __all__ = [
     "read_write_lat",
     "run_peer_copies",
 ]
+
+make_lazy(__name__)
